@@ -1,0 +1,74 @@
+"""All exceptions that shoal raises on purpose.
+
+    ShoalError          something failed: what, because of what, and what to do next
+    ├── UsageError      the user asked for something that makes no sense here
+    │   └── SpecError   a job spec is wrong; `path` says where in it
+    ├── ProtocolError   bytes from a peer are no message of ours; `kind` says how
+    └── PolicyError     a policy is unknown, broken, or broke a promise
+
+A message names things and gives numbers. What a peer does wrong never raises inside
+a machine: the codec raises `ProtocolError`, and the host refuses and counts it. What
+we do wrong is a bug, and no exception of this module: it is an `assert` that fails.
+"""
+
+from typing import Literal, final
+
+ProtocolFault = Literal["oversized", "malformed", "unknown-tag", "version"]
+
+
+class ShoalError(Exception):
+    """Something failed, for a reason that a user can be told.
+
+    `what` failed, `because` of this, and the `hint` is what to do next. All three
+    are plain text without a full stop; `because` and `hint` may be empty.
+    """
+
+    def __init__(self, what: str, *, because: str = "", hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.because = because
+        self.hint = hint
+
+    def __str__(self) -> str:
+        """Return what failed and why, on one line."""
+        return f"{self.what}: {self.because}" if self.because else self.what
+
+
+class UsageError(ShoalError):
+    """The user asked for something that makes no sense here; exit code 2."""
+
+
+@final
+class SpecError(UsageError):
+    """A job spec is wrong. `path` leads to the wrong part, such as `$.resources.gpu`."""
+
+    def __init__(
+        self, what: str, *, path: str = "$", because: str = "", hint: str = ""
+    ) -> None:
+        super().__init__(what, because=because, hint=hint)
+        self.path = path
+
+    def __str__(self) -> str:
+        """Return what is wrong, why, and where in the spec."""
+        return f"{super().__str__()} - at `{self.path}`"
+
+
+@final
+class ProtocolError(ShoalError):
+    """Bytes from a peer are no message of ours; `kind` is what to count it under."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        kind: ProtocolFault = "malformed",
+        because: str = "",
+        hint: str = "",
+    ) -> None:
+        super().__init__(what, because=because, hint=hint)
+        self.kind: ProtocolFault = kind
+
+
+@final
+class PolicyError(ShoalError):
+    """A policy is unknown, cannot be loaded, or broke a promise of its interface."""
