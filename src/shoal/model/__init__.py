@@ -1,0 +1,1 @@
+"""Values: ids, resources, devices, jobs and tasks. Nothing here decides or waits."""

@@ -1,0 +1,36 @@
+"""Names of things. An id is a name, never authority: that comes from a grant."""
+
+from typing import NewType
+
+import msgspec
+
+NodeId = NewType("NodeId", str)
+"""One node, by the text form of its libp2p peer id."""
+
+OwnerId = NewType("OwnerId", str)
+"""Whoever pays for a job in the fair share: the member that submitted it."""
+
+JobId = NewType("JobId", str)
+GroupId = NewType("GroupId", str)
+"""Tasks of one job that are derived together: `job.name`."""
+
+TaskId = NewType("TaskId", str)
+"""One task: `job.group.index`."""
+
+LeaseId = NewType("LeaseId", str)
+RequestId = NewType("RequestId", str)
+
+
+class Attempt(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """One try of a task. Of two attempts of a scheduler the larger is the later.
+
+    The generation is on the scheduler's disk before it is first used, so a
+    restarted scheduler never gives out the same attempt twice.
+    """
+
+    scheduler: NodeId
+    generation: int
+    sequence: int
+
+    def __str__(self) -> str:
+        return f"{self.scheduler}:{self.generation}.{self.sequence}"

@@ -1,0 +1,105 @@
+"""A job as it is scheduled: groups of tasks, each with its profiles, known upfront.
+
+`spec.py` holds what people write; `derive.py` turns that into these values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from shoal.model.ids import GroupId, JobId, OwnerId, TaskId
+from shoal.model.resources import Profile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Scalar = str | int | float | bool
+
+PRIORITY_MIN: Final = -100
+PRIORITY_MAX: Final = 100
+
+JobState = Literal["active", "done", "failed", "cancelled", "unknown"]
+"""A job is active until every task has ended; the worst end of a task is its own."""
+
+TaskState = Literal[
+    "blocked", "waiting", "running", "done", "failed", "cancelled", "unknown"
+]
+"""Blocked: its group needs another that has not ended. The last four are ends."""
+
+ENDS: Final = frozenset({"done", "failed", "cancelled", "unknown"})
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """When a task that did not succeed is tried again, and how often.
+
+    `on` holds "worker-lost", "exit:N" and "failed" (any exit but 0). Losing a worker
+    is bounded by the crash limit as well; preemption is never counted.
+    """
+
+    max: int = 3
+    on: tuple[str, ...] = ("worker-lost",)
+
+
+class Work(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a driver runs, before rank, index and params make it one task's own."""
+
+    driver: str = "process"
+    argv: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    secrets: tuple[str, ...] = ()
+    image: str = ""
+    workdir: str = ""
+    outputs: tuple[str, ...] = ()
+    network: bool = False
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One process of a job. `profiles` are alternatives, the favourite first."""
+
+    id: TaskId
+    job: JobId
+    group: GroupId
+    index: int = 0  # place in its group, from 0; the rank in a gang
+    size: int = 1  # how many tasks the group has; the world size of a gang
+    params: dict[str, Scalar] = {}
+    work: Work = Work()
+    profiles: tuple[Profile, ...] = (Profile(),)
+    time_limit_s: float | None = None
+    grace_s: float = 10.0  # between the notice to stop and the kill
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Tasks that are derived together and become runnable together.
+
+    `gang_min` is 0 for independent tasks; a gang runs with at least that many of
+    its tasks, all started together, or not at all.
+    """
+
+    id: GroupId
+    tasks: tuple[Task, ...]
+    gang_min: int = 0
+    needs: tuple[GroupId, ...] = ()
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything a scheduler must know to run a job, with nothing left to derive."""
+
+    id: JobId
+    owner: OwnerId
+    name: str = ""
+    groups: tuple[Group, ...]
+    priority: int = 0
+    preempt: bool = False  # may displace work of a lower priority
+    preemptible: bool = True  # may be displaced by work of a higher one
+    at_most_once: bool = False
+    speculate: bool = False  # a straggler may be run a second time elsewhere
+    retry: Retry = Retry()
+    policy: str = ""  # empty: the scheduler's own
+
+    def tasks(self) -> Iterator[Task]:
+        """Go through the tasks of all groups, in order."""
+        for group in self.groups:
+            yield from group.tasks

@@ -1,0 +1,399 @@
+"""Messages between nodes: nouns, idempotent, with durations instead of points in time.
+
+Every message may be lost, repeated, reordered or forged. Handling one twice is the
+same as once, and each answer names what it answers. Tags and field names are wire
+format: never rename or reuse one, and give a new field a default.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from shoal.model.ids import Attempt, LeaseId, NodeId, OwnerId, RequestId
+from shoal.model.job import Scalar, Task
+from shoal.model.resources import Allocation, Capacity, Profile
+
+PROTOCOL_VERSION = 1
+
+Role = Literal["scheduler", "worker", "gate", "admin"]
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of all messages; only its subclasses are sent."""
+
+
+# Membership: who somebody is, and what they may do.
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The shoal's root, or a delegate of it, lets a node play roles, up to limits.
+
+    Signed over all other fields. `delegation` holds the grant of the signer when
+    that is not the root itself; only an admin's grant may sign others.
+    """
+
+    node: NodeId
+    shoal: str
+    roles: tuple[Role, ...]
+    owner: OwnerId
+    top_priority: int = 0
+    quota_gpus: int | None = None  # devices leased at one time; None means no limit
+    quota_cpu_milli: int | None = None
+    serial: int = 0
+    expires_wall_s: float = 0.0  # the one point in time: certificates need it
+    signer: NodeId = NodeId("")
+    delegation: Grant | None = None
+    signature: bytes = b""
+
+
+class Revocation(Message, frozen=True, tag="revocation"):
+    """Grants of this node up to this serial are void. Signed like a grant."""
+
+    node: NodeId
+    shoal: str
+    serial: int
+    signer: NodeId = NodeId("")
+    delegation: Grant | None = None
+    signature: bytes = b""
+
+
+class Hello(Message, frozen=True, tag="hello"):
+    """First message on a link: the sender's versions, incarnation and grant.
+
+    `generation` rises with every restart; messages of an older one are void.
+    """
+
+    versions: tuple[int, int] = (PROTOCOL_VERSION, PROTOCOL_VERSION)
+    generation: int = 0
+    name: str = ""
+    grant: Grant | None = None
+
+
+# Discovery: who has room, and for whom.
+
+
+class Want(msgspec.Struct, frozen=True):
+    """So many tasks of this profile look for workers."""
+
+    profile: Profile
+    count: int
+
+
+class Announcement(Message, frozen=True, tag="announcement"):
+    """Gossip: this scheduler has unmet demand. `seq` counts repeats, from 0."""
+
+    scheduler: NodeId
+    addresses: tuple[str, ...] = ()
+    epoch: int = 0
+    seq: int = 0
+    wants: tuple[Want, ...] = ()
+    grant: Grant | None = None
+
+
+class Inquiry(Message, frozen=True, tag="inquiry"):
+    """What do you have? Sent to those a DHT record named: the record is only a hint."""
+
+    request: RequestId
+
+
+class Load(msgspec.Struct, frozen=True):
+    """What is free on a worker now; `active` counts its tasks."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    disk_bytes: int = 0
+    gpu_milli: tuple[int, ...] = ()  # free share of each of its devices, in order
+    gpu_memory: tuple[int, ...] = ()  # free bytes of each
+    active: int = 0
+    draining: bool = False
+
+
+class Inventory(Message, frozen=True, tag="inventory"):
+    """All that a worker has and what is free of it. A later `seq` replaces earlier."""
+
+    epoch: int
+    seq: int
+    capacity: Capacity
+    load: Load
+    drivers: tuple[str, ...] = ()
+    warm: tuple[str, ...] = ()  # content hashes that are cached there
+
+
+class InventoryChanged(Message, frozen=True, tag="inventory-changed"):
+    """The load of a worker whose inventory the receiver has."""
+
+    epoch: int
+    seq: int
+    load: Load
+
+
+class LoadDigest(Message, frozen=True, tag="load-digest"):
+    """Gossip between neighbours: a hint about the room on one worker."""
+
+    node: NodeId
+    epoch: int
+    seq: int
+    load: Load
+
+
+# Negotiation: from a demand to a lease.
+
+
+class Rank(msgspec.Struct, frozen=True, order=True, array_like=True):
+    """Total order of demands, the larger the better.
+
+    The age is fixed when a round of negotiation begins, so every worker compares
+    the same numbers; node and request make ties impossible.
+    """
+
+    priority: int
+    age_s: float
+    node: NodeId
+    request: RequestId
+
+
+class Demand(Message, frozen=True, tag="demand"):
+    """Could you run `count` tasks of this profile, now? Repeats get the same answer."""
+
+    request: RequestId
+    profile: Profile
+    count: int
+    rank: Rank
+    driver: str = "process"
+    preempt: bool = False
+    preemptible: bool = True
+    owner: OwnerId = OwnerId("")
+    grant: Grant | None = None
+    warm: str = ""  # content hash that would better be cached already
+
+
+class Offer(Message, frozen=True, tag="offer"):
+    """Room for one task per lease is held for the receiver, for this long.
+
+    `displaces` counts the leases that end if this offer is committed.
+    """
+
+    request: RequestId
+    leases: tuple[LeaseId, ...]
+    valid_for_s: float
+    displaces: int = 0
+    warm: bool = False
+
+
+class Refusal(Message, frozen=True, tag="refusal"):
+    """Definite no: it did not and will not happen, for the reason given in numbers."""
+
+    request: RequestId = RequestId("")
+    leases: tuple[LeaseId, ...] = ()
+    attempt: Attempt | None = None
+    reason: str = ""
+    retry_in_s: float | None = None
+
+
+class Commit(Message, frozen=True, tag="commit"):
+    """These leases are mine now; keep them this long between renewals."""
+
+    request: RequestId
+    leases: tuple[LeaseId, ...]
+    lease_s: float
+
+
+class Committed(Message, frozen=True, tag="committed"):
+    """These leases are the receiver's until they expire unrenewed or end."""
+
+    request: RequestId
+    leases: tuple[LeaseId, ...]
+
+
+class Release(Message, frozen=True, tag="release"):
+    """These leases are no longer needed. Whatever still runs on them is stopped."""
+
+    leases: tuple[LeaseId, ...]
+
+
+class Withdrawal(Message, frozen=True, tag="withdrawal"):
+    """These uncommitted offers no longer stand."""
+
+    leases: tuple[LeaseId, ...]
+    reason: str = ""
+
+
+class Renew(Message, frozen=True, tag="renew"):
+    """Keep these leases. The receiver counts the time from when it gets this."""
+
+    leases: tuple[LeaseId, ...]
+    lease_s: float
+
+
+class Occupied(msgspec.Struct, frozen=True, array_like=True):
+    """A live lease and the attempt that runs on it, if one does."""
+
+    lease: LeaseId
+    attempt: Attempt | None = None
+
+
+class Renewed(Message, frozen=True, tag="renewed"):
+    """These leases live on, with what runs on them. Those asked for and absent do not."""
+
+    leases: tuple[Occupied, ...]
+    gone: tuple[LeaseId, ...] = ()
+
+
+class Preemption(Message, frozen=True, tag="preemption"):
+    """This lease ends in favour of another; its task has this long to check-point."""
+
+    lease: LeaseId
+    grace_s: float
+    reason: str = ""
+
+
+# Work: assignments and what became of them.
+
+
+class Assignment(Message, frozen=True, tag="assignment"):
+    """Run this on that lease. Several may come for one lease, one after another.
+
+    `gang` names the node of every rank, when there is more than one.
+    """
+
+    lease: LeaseId
+    attempt: Attempt
+    task: Task
+    gang: tuple[NodeId, ...] = ()
+
+
+class Cancel(Message, frozen=True, tag="cancel"):
+    """Stop this attempt, with grace; it still ends in a report."""
+
+    attempt: Attempt
+    grace_s: float = 0.0
+
+
+class Started(Message, frozen=True, tag="started"):
+    """The attempt runs, on exactly this."""
+
+    attempt: Attempt
+    lease: LeaseId
+    allocation: Allocation = Allocation()
+
+
+class Progress(Message, frozen=True, tag="progress"):
+    """Latest figures of an attempt; any of these may be lost."""
+
+    attempt: Attempt
+    seq: int
+    fraction: float | None = None
+    metrics: dict[str, float] = {}
+
+
+class Output(Message, frozen=True, tag="output"):
+    """A piece of what an attempt wrote, from this offset of the stream."""
+
+    attempt: Attempt
+    stream: Literal["stdout", "stderr"]
+    offset: int
+    data: bytes
+
+
+class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How an attempt ended. `lost`: its worker does not know, and it runs no more."""
+
+    kind: Literal["exited", "cancelled", "preempted", "timed-out", "not-started", "lost"]
+    exit_code: int | None = None
+    reason: str = ""
+    outputs: dict[str, str] = {}  # path -> content hash
+    values: dict[str, Scalar] = {}
+
+
+class Report(Message, frozen=True, tag="report"):
+    """The attempt has ended and nothing of it is left. Sent until acknowledged."""
+
+    attempt: Attempt
+    lease: LeaseId
+    outcome: Outcome
+
+
+class Acknowledgement(Message, frozen=True, tag="acknowledgement"):
+    """The reports of these attempts are on the receiver's disk, or no longer matter."""
+
+    attempts: tuple[Attempt, ...]
+
+
+# Gates: getting in, and being reached.
+
+
+class PeersWanted(Message, frozen=True, tag="peers-wanted"):
+    """Name some members, so that I can find the others."""
+
+    request: RequestId
+    count: int
+
+
+class PeerAddress(msgspec.Struct, frozen=True):
+    """Where a member was last seen."""
+
+    node: NodeId
+    addresses: tuple[str, ...]
+
+
+class PeersKnown(Message, frozen=True, tag="peers-known"):
+    """Some members, and an estimate of how many there are."""
+
+    request: RequestId
+    peers: tuple[PeerAddress, ...]
+    size_estimate: int = 0
+
+
+class ReservationWanted(Message, frozen=True, tag="reservation-wanted"):
+    """Relay for me: I cannot be dialled."""
+
+    request: RequestId
+    addresses: tuple[str, ...] = ()
+
+
+class Reservation(Message, frozen=True, tag="reservation"):
+    """The sender relays to the receiver for this long, within these limits."""
+
+    request: RequestId
+    valid_for_s: float
+    bytes_max: int
+    circuits_max: int
+
+
+class Goodbye(Message, frozen=True, tag="goodbye"):
+    """The sender leaves in good order: all its leases are over."""
+
+    reason: str = ""
+
+
+ToWorker = (
+    Announcement
+    | Inquiry
+    | Demand
+    | Commit
+    | Release
+    | Renew
+    | Assignment
+    | Cancel
+    | Acknowledgement
+)
+ToScheduler = (
+    Inventory
+    | InventoryChanged
+    | LoadDigest
+    | Offer
+    | Refusal
+    | Committed
+    | Withdrawal
+    | Renewed
+    | Preemption
+    | Started
+    | Progress
+    | Output
+    | Report
+)
+ToGate = PeersWanted | ReservationWanted
+ToAny = Hello | Revocation | Goodbye | PeersKnown | Reservation
+AnyMessage = ToWorker | ToScheduler | ToGate | ToAny
