@@ -30,7 +30,41 @@ $(STAMP): pyproject.toml requirements/runtime.lock requirements/dev.lock
 		--no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 
+test: setup ## Run the tests; PYTEST_FLAGS adds options, such as "-k worker".
+	@$(BIN)/pytest -n 2 $(PYTEST_FLAGS)
+
+lint: setup ## Check format, style, layers and types.
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/mypy --strict
+	$(BIN)/pyright
+
+check: lint test ## What CI runs: lint, then test.
+
+format: setup ## Format the code and apply safe fixes.
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+demo: setup ## Watch a small simulated shoal run jobs through faults.
+	@$(BIN)/python -m shoal.sim.demo
+
+sim-soak: setup ## Simulate many seeds with faults; SEEDS=3000 unless told otherwise.
+	@$(BIN)/python -m shoal.sim.soak --seeds $(SEEDS)
+
+sim-bugs: setup ## Plant known bugs one by one; the simulator must find each.
+	@$(BIN)/python -m shoal.sim.bugs
+
+bench: setup ## Run every benchmark; results are JSON lines on stdout.
+	@set -e; for file in $(sort $(wildcard benchmarks/*.py)); do \
+		$(BIN)/python $$file; done
+
 lock: setup ## Write requirements/*.lock anew; LOCK_FLAGS=--upgrade takes new versions.
 	$(COMPILE) pyproject.toml -o requirements/runtime.lock
 	$(COMPILE) pyproject.toml --group dev -c requirements/runtime.lock \
 		-o requirements/dev.lock
+
+clean: ## Remove .venv and everything that tools left behind.
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache \
+		.pytest_cache .ruff_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

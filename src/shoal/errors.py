@@ -40,7 +40,7 @@ class UsageError(ShoalError):
 
 @final
 class SpecError(UsageError):
-    """A job spec is wrong. `path` leads to the wrong part, such as `$.resources.gpu`."""
+    """A job spec is wrong. `path` leads to the place, such as `$.resources.gpu`."""
 
     def __init__(
         self, what: str, *, path: str = "$", because: str = "", hint: str = ""
