@@ -40,17 +40,17 @@ class UsageError(ShoalError):
 
 @final
 class SpecError(UsageError):
-    """A job spec is wrong. `path` leads to the place, such as `$.resources.gpu`."""
+    """A job spec is wrong. `path` leads to the place, such as `$.resources.gpu`.
+
+    It is empty when the whole spec is meant, or when `what` names the place itself.
+    """
 
     def __init__(
-        self, what: str, *, path: str = "$", because: str = "", hint: str = ""
+        self, what: str, *, path: str = "", because: str = "", hint: str = ""
     ) -> None:
-        super().__init__(what, because=because, hint=hint)
+        place = f" - at `{path}`" if path else ""
+        super().__init__(what + place, because=because, hint=hint)
         self.path = path
-
-    def __str__(self) -> str:
-        """Return what is wrong, why, and where in the spec."""
-        return f"{super().__str__()} - at `{self.path}`"
 
 
 @final

@@ -1,0 +1,114 @@
+import subprocess
+import sys
+from collections.abc import Callable
+from types import ModuleType
+
+import click
+import pytest
+
+from shoal import __version__, cli
+from shoal.errors import PolicyError, ShoalError, SpecError, UsageError
+
+Raising = Callable[[ShoalError], None]
+
+
+@pytest.fixture
+def raising(monkeypatch: pytest.MonkeyPatch) -> Raising:
+    """Make `shoal fail` the only command, and let it raise the given error."""
+
+    def install(error: ShoalError) -> None:
+        def fail() -> None:
+            raise error
+
+        module = ModuleType("failing")
+        vars(module)["fail"] = click.Command("fail", callback=fail)
+        monkeypatch.setitem(sys.modules, "failing", module)
+        monkeypatch.setattr(cli, "COMMANDS", {"fail": "failing:fail"})
+
+    return install
+
+
+def exit_code_of(*args: str) -> int | str | None:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(args)
+    return exit_.value.code
+
+
+def test_an_error_is_told_as_what_and_why_and_what_next(
+    raising: Raising, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising(
+        ShoalError(
+            "no node 'heron' in net 'home'",
+            because="it left 3 h ago",
+            hint="`shoal nodes --all` lists those that left",
+        )
+    )
+
+    code = exit_code_of("fail")
+
+    captured = capsys.readouterr()
+    assert code == 1
+    assert captured.out == ""
+    assert captured.err == (
+        "error: no node 'heron' in net 'home'\n"
+        "why:   it left 3 h ago\n"
+        "next:  `shoal nodes --all` lists those that left\n"
+    )
+
+
+def test_an_error_without_reason_and_hint_is_one_line(
+    raising: Raising, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising(SpecError("expected a number, got 'two'", path="$.nodes"))
+
+    exit_code_of("fail")
+
+    captured = capsys.readouterr()
+    assert captured.err == "error: expected a number, got 'two' - at `$.nodes`\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UsageError("wrong"), 2),
+        (SpecError("wrong", path="$.name"), 2),
+        (PolicyError("wrong"), 1),
+        (ShoalError("wrong"), 1),
+    ],
+)
+def test_wrong_use_exits_with_2_and_any_other_error_with_1(
+    raising: Raising, error: ShoalError, code: int
+) -> None:
+    raising(error)
+
+    assert exit_code_of("fail") == code
+
+
+def test_an_unknown_command_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+    code = exit_code_of("swim")
+
+    assert code == 2
+    assert "No such command 'swim'" in capsys.readouterr().err
+
+
+def test_the_version_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    code = exit_code_of("--version")
+
+    captured = capsys.readouterr()
+    assert code == 0
+    assert captured.out == f"shoal, version {__version__}\n"
+    assert captured.err == ""
+
+
+def test_starting_the_command_line_imports_no_command() -> None:
+    script = (
+        "import sys, shoal.cli; print(sorted(m for m in sys.modules if "
+        "m in ('numpy', 'yaml', 'rich') or m.startswith('shoal.')))"
+    )
+
+    loaded = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True
+    ).stdout
+
+    assert loaded.strip() == "['shoal.cli', 'shoal.cli.exit_codes', 'shoal.errors']"
