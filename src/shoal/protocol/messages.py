@@ -265,9 +265,10 @@ class Assignment(Message, frozen=True, tag="assignment"):
 
 
 class Cancel(Message, frozen=True, tag="cancel"):
-    """Stop this attempt, with grace; it still ends in a report."""
+    """Stop this attempt, with grace, or never start it; it ends in a report."""
 
     attempt: Attempt
+    lease: LeaseId
     grace_s: float = 0.0
 
 

@@ -1,0 +1,239 @@
+"""Facts that machines are told, and effects that they ask for.
+
+The host performs the effects of one machine strictly in the order in which they
+were returned. A durable `Record` is a barrier: nothing that was returned after it,
+in the same or a later answer, leaves the node before the record is on disk. A
+crash therefore loses a tail of effects and never a record that somebody saw.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from shoal.core.journal import Entry
+from shoal.model.ids import Attempt, JobId, LeaseId, NodeId
+from shoal.model.job import Job, Task
+from shoal.model.resources import Allocation
+from shoal.protocol.messages import AnyMessage, Grant, Outcome, PeerAddress
+
+# Events.
+
+
+class Booted(msgspec.Struct, frozen=True):
+    """The host is up: no process of an earlier life is left, the journal is read."""
+
+
+class PeerConnected(msgspec.Struct, frozen=True):
+    """A link to `peer` is up; the handshake proved its id and showed this grant."""
+
+    peer: NodeId
+    grant: Grant | None
+
+
+class PeerLost(msgspec.Struct, frozen=True):
+    """The link to `peer` broke or fell silent. A hint: the peer may well be alive."""
+
+    peer: NodeId
+
+
+class MessageReceived(msgspec.Struct, frozen=True):
+    """`peer` said this: over its link, or signed by it in gossip."""
+
+    peer: NodeId
+    message: AnyMessage
+
+
+class DeadlineReached(msgspec.Struct, frozen=True):
+    """The machine's `next_deadline` has come."""
+
+
+class SizeEstimated(msgspec.Struct, frozen=True):
+    """The shoal has about this many nodes, by the density of the DHT."""
+
+    nodes: int
+
+
+class TaskEnded(msgspec.Struct, frozen=True):
+    """A started attempt is over; no process of it is left, its devices are free."""
+
+    attempt: Attempt
+    outcome: Outcome
+
+
+class TaskProgressed(msgspec.Struct, frozen=True):
+    """A running attempt told its latest figures."""
+
+    attempt: Attempt
+    fraction: float | None = None
+    metrics: dict[str, float] = {}
+
+
+class TaskWrote(msgspec.Struct, frozen=True):
+    """A running attempt wrote output, from this offset of the stream."""
+
+    attempt: Attempt
+    stream: Literal["stdout", "stderr"]
+    offset: int
+    data: bytes
+
+
+class OwnerActive(msgspec.Struct, frozen=True):
+    """The machine's owner began (or ceased) to use it."""
+
+    active: bool
+
+
+class DrainRequested(msgspec.Struct, frozen=True):
+    """Take no new work; what runs has this long to end, then it is preempted."""
+
+    grace_s: float
+
+
+class JobSubmitted(msgspec.Struct, frozen=True):
+    """A client of this node wants this job run. The id was drawn by the client.
+
+    Repeats with the same id get the same answer and change nothing.
+    """
+
+    token: int
+    job: Job
+    grant: Grant | None = None  # of the submitter; None: this node itself
+
+
+class CancelRequested(msgspec.Struct, frozen=True):
+    """A client of this node wants this job to end."""
+
+    token: int
+    job: JobId
+    reason: str = ""
+
+
+class LookedUp(msgspec.Struct, frozen=True):
+    """The DHT named these providers. Hints only: stale, forged or wrong ones occur."""
+
+    lookup: int
+    providers: tuple[PeerAddress, ...]
+
+
+class PathMeasured(msgspec.Struct, frozen=True):
+    """The round trip to `peer` takes this long."""
+
+    peer: NodeId
+    rtt_s: float
+
+
+Event = (
+    Booted
+    | PeerConnected
+    | PeerLost
+    | MessageReceived
+    | DeadlineReached
+    | SizeEstimated
+    | TaskEnded
+    | TaskProgressed
+    | TaskWrote
+    | OwnerActive
+    | DrainRequested
+    | JobSubmitted
+    | CancelRequested
+    | LookedUp
+    | PathMeasured
+)
+
+# Effects.
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Say this to `peer`, opening a link if there is none; it may get lost."""
+
+    peer: NodeId
+    message: AnyMessage
+
+
+class Publish(msgspec.Struct, frozen=True):
+    """Gossip this to the whole shoal."""
+
+    message: AnyMessage
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """Tell this to the neighbours in the overlay, who do not pass it on unchanged."""
+
+    message: AnyMessage
+
+
+class Disconnect(msgspec.Struct, frozen=True):
+    """Cut the link to `peer`."""
+
+    peer: NodeId
+    reason: str
+
+
+class LookUp(msgspec.Struct, frozen=True):
+    """Ask the DHT who provides `key`; answered by `LookedUp`."""
+
+    lookup: int
+    key: str
+    limit: int
+
+
+class Provide(msgspec.Struct, frozen=True):
+    """Tell the DHT that this node provides exactly these keys."""
+
+    keys: tuple[str, ...]
+
+
+class Record(msgspec.Struct, frozen=True):
+    """Append to the journal; a durable one is a barrier (see the module)."""
+
+    entry: Entry
+    durable: bool = True
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Answer a client of this node. `refused` says why it did not happen."""
+
+    token: int
+    job: JobId
+    refused: str = ""
+
+
+class StartTask(msgspec.Struct, frozen=True):
+    """Run this attempt on exactly this allocation; answered by `TaskEnded`."""
+
+    attempt: Attempt
+    lease: LeaseId
+    task: Task
+    allocation: Allocation
+    gang: tuple[NodeId, ...] = ()
+
+
+class StopTask(msgspec.Struct, frozen=True):
+    """End this attempt: notice now, kill after the grace. Repeats may shorten it."""
+
+    attempt: Attempt
+    grace_s: float
+
+
+class Show(msgspec.Struct, frozen=True):
+    """Pass output or progress of a task of ours on to whoever watches."""
+
+    task: Task
+    message: AnyMessage
+
+
+Effect = (
+    Send
+    | Publish
+    | Spread
+    | Disconnect
+    | LookUp
+    | Provide
+    | Record
+    | Answer
+    | StartTask
+    | StopTask
+    | Show
+)
