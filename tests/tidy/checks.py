@@ -1,0 +1,129 @@
+"""The rules of tidiness that no linter knows, as functions from source to complaints.
+
+Each returns one line of text for each breach, and none when all is well.
+"""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterable, Iterator
+from pathlib import PurePath
+
+FUNCTION_LINES_MAX = 59
+FILE_LINES_MAX = 599
+NAMES_THAT_SAY_NOTHING = ("common", "helpers", "manager", "utils")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def long_functions(source: str) -> list[str]:
+    """Find functions that are too long, from the `def` to the last line."""
+    return [
+        f"line {node.lineno}: {node.name} has {lines} lines, not under 60"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, Function)
+        and (lines := (node.end_lineno or node.lineno) - node.lineno + 1)
+        > FUNCTION_LINES_MAX
+    ]
+
+
+def long_file(source: str) -> list[str]:
+    """Find out whether the file is too long."""
+    lines = len(source.splitlines())
+    return [f"{lines} lines, not under 600"] if lines > FILE_LINES_MAX else []
+
+
+def empty_names(path: PurePath) -> list[str]:
+    """Find parts of the path that name a module after nothing it holds."""
+    names = [*path.parent.parts, path.stem]
+    words = [(name, word) for name in names for word in name.split("_")]
+    return [
+        f"'{name}' says nothing of what it holds"
+        for name, word in words
+        if word in NAMES_THAT_SAY_NOTHING
+    ]
+
+
+def bare_ignores(source: str) -> list[str]:
+    """Find comments that silence a type checker without saying about what."""
+    bare = re.compile(r"#\s*(type|pyright):\s*ignore(?!\[)")
+    return [
+        f"line {token.start[0]}: {token.string}"
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT and bare.search(token.string)
+    ]
+
+
+def missing_docstring(source: str) -> list[str]:
+    """Find out whether the module lacks a docstring."""
+    return [] if ast.get_docstring(ast.parse(source)) else ["no docstring"]
+
+
+def walks_over_sets(source: str) -> list[str]:
+    """Find loops over a set written in place: their order is not the same each run.
+
+    A set that reaches a loop through a variable is not seen; `sorted(set(...))` is
+    fine.
+    """
+    return [
+        f"line {walked.lineno}: walks over {ast.unparse(walked)}"
+        for walked in _walked(ast.parse(source))
+        if _is_set(walked)
+    ]
+
+
+def own_imports_for_types_only(source: str) -> list[str]:
+    """Find imports of ours under TYPE_CHECKING, where `lint-imports` does not look."""
+    blocks = [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+    ]
+    return [
+        f"line {node.lineno}: {ast.unparse(node)}"
+        for block in blocks
+        for statement in block.body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        if any(name.split(".")[0] == "shoal" for name in _imported(node))
+    ]
+
+
+def rooms_without_a_layer(rooms: Iterable[str], layers: Iterable[str]) -> list[str]:
+    """Find rooms that no line of `layers` names; `a | (b)` names both a and b."""
+    listed = {name for line in layers for name in re.findall(r"\w+", line)}
+    return [f"no layer for '{room}'" for room in rooms if room not in listed]
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+    if isinstance(node, ast.ImportFrom):
+        return [node.module or ""]
+    return [alias.name for alias in node.names]
+
+
+def _walked(tree: ast.AST) -> Iterator[ast.expr]:
+    """Yield each expression whose items are taken one after the other."""
+    takers = ("list", "tuple", "enumerate", "iter", "next", "map", "filter", "zip")
+    for node in ast.walk(tree):
+        match node:
+            case ast.For() | ast.AsyncFor() | ast.comprehension():
+                yield node.iter
+            case ast.Starred():
+                yield node.value
+            case ast.Call(func=ast.Name(id=name)) if name in takers:
+                yield from node.args
+            case _:
+                pass
+
+
+def _is_set(node: ast.expr) -> bool:
+    match node:
+        case ast.Set() | ast.SetComp():
+            return True
+        case ast.Call(func=ast.Name(id="set" | "frozenset")):
+            return True
+        case ast.BinOp(op=ast.BitOr() | ast.BitAnd() | ast.Sub() | ast.BitXor()):
+            return _is_set(node.left) or _is_set(node.right)
+        case _:
+            return False

@@ -1,0 +1,108 @@
+"""A check that cannot fail checks nothing: each is shown a breach, and its cure."""
+
+from pathlib import PurePath
+
+import pytest
+from tests.tidy import checks
+
+
+def function_of(lines: int) -> str:
+    return "def swim():\n" + "    pass\n" * (lines - 1)
+
+
+def test_a_function_of_60_lines_is_too_long() -> None:
+    assert checks.long_functions(function_of(lines=60)) == [
+        "line 1: swim has 60 lines, not under 60"
+    ]
+    assert checks.long_functions(function_of(lines=59)) == []
+
+
+def test_a_method_and_a_coroutine_count_as_functions() -> None:
+    method = "class Fish:\n    async def swim(self):\n" + "        pass\n" * 70
+
+    assert checks.long_functions(method) == ["line 2: swim has 71 lines, not under 60"]
+
+
+def test_a_file_of_600_lines_is_too_long() -> None:
+    assert checks.long_file("x = 1\n" * 600) == ["600 lines, not under 600"]
+    assert checks.long_file("x = 1\n" * 599) == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["sim/utils.py", "helpers/graph.py", "core/task_manager.py", "common/__init__.py"],
+)
+def test_a_name_that_fits_any_module_is_refused(path: str) -> None:
+    assert len(checks.empty_names(PurePath(path))) == 1
+
+
+def test_a_name_that_says_what_a_module_holds_is_accepted() -> None:
+    assert checks.empty_names(PurePath("core/uncommon_managers.py")) == []
+
+
+@pytest.mark.parametrize("tool", ["type", "pyright"])
+def test_a_type_checker_is_silenced_only_about_something(tool: str) -> None:
+    bare = f"x = 1  # {tool}: ignore\n"
+    coded = f"x = 1  # {tool}: ignore[assignment]\n"
+    quoted = f"x = '# {tool}: ignore'\n"
+
+    assert checks.bare_ignores(bare) == [f"line 1: # {tool}: ignore"]
+    assert checks.bare_ignores(coded) == []
+    assert checks.bare_ignores(quoted) == []
+
+
+def test_a_module_without_docstring_is_found() -> None:
+    assert checks.missing_docstring("x = 1\n") == ["no docstring"]
+    assert checks.missing_docstring('"""What x is."""\nx = 1\n') == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "for x in {1, 2}: pass",
+        "for x in set(xs): pass",
+        "for x in set(xs) - set(ys): pass",
+        "[x for x in frozenset(xs)]",
+        "{x: 1 for x in {y for y in ys}}",
+        "list(set(xs))",
+        "next(iter({1, 2}))",
+        "[*set(xs)]",
+    ],
+)
+def test_a_walk_over_a_set_is_found(source: str) -> None:
+    assert len(checks.walks_over_sets(source)) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "for x in sorted(set(xs)): pass",
+        "for x in [1, 2]: pass",
+        "for x in {1: 2}: pass",
+        "x in {1, 2}",
+        "len(set(xs))",
+    ],
+)
+def test_a_use_of_a_set_that_has_no_order_is_accepted(source: str) -> None:
+    assert checks.walks_over_sets(source) == []
+
+
+def test_an_import_of_ours_for_types_only_is_found() -> None:
+    hidden = "if TYPE_CHECKING:\n    from shoal.sim.world import World\n"
+    foreign = "if TYPE_CHECKING:\n    from random import Random\n"
+    honest = "from shoal.sim.world import World\n"
+
+    assert checks.own_imports_for_types_only(hidden) == [
+        "line 2: from shoal.sim.world import World"
+    ]
+    assert checks.own_imports_for_types_only(foreign) == []
+    assert checks.own_imports_for_types_only(honest) == []
+
+
+def test_a_room_that_no_layer_names_is_found() -> None:
+    layers = ["cli", "(runtime) | sim"]
+
+    assert checks.rooms_without_a_layer(["runtime", "sim"], layers) == []
+    assert checks.rooms_without_a_layer(["sim", "reef"], layers) == [
+        "no layer for 'reef'"
+    ]
