@@ -55,6 +55,14 @@ def bare_ignores(source: str) -> list[str]:
     ]
 
 
+def misnamed_fragment(name: str) -> list[str]:
+    """Find out whether a file in `changes/` has a name that a release would miss."""
+    kinds = "added|changed|fixed|removed|security"
+    if name == "README.md" or re.fullmatch(rf"\d+\.({kinds})(\.\d+)?\.md", name):
+        return []
+    return [f"'{name}' is not <number>.<kind>.md"]
+
+
 def missing_docstring(source: str) -> list[str]:
     """Find out whether the module lacks a docstring."""
     return [] if ast.get_docstring(ast.parse(source)) else ["no docstring"]

@@ -51,6 +51,16 @@ def test_a_type_checker_is_silenced_only_about_something(tool: str) -> None:
     assert checks.bare_ignores(quoted) == []
 
 
+@pytest.mark.parametrize("name", ["12.md", "12.news.md", "added.12.md", "12.added.txt"])
+def test_a_fragment_with_another_name_is_found(name: str) -> None:
+    assert checks.misnamed_fragment(name) == [f"'{name}' is not <number>.<kind>.md"]
+
+
+@pytest.mark.parametrize("name", ["12.added.md", "12.fixed.2.md", "README.md"])
+def test_a_fragment_with_number_and_kind_is_accepted(name: str) -> None:
+    assert checks.misnamed_fragment(name) == []
+
+
 def test_a_module_without_docstring_is_found() -> None:
     assert checks.missing_docstring("x = 1\n") == ["no docstring"]
     assert checks.missing_docstring('"""What x is."""\nx = 1\n') == []

@@ -84,6 +84,12 @@ def test_no_import_of_ours_hides_from_the_layers() -> None:
     assert breaches(checks.own_imports_for_types_only, SRC.rglob("*.py")) == []
 
 
+def test_every_fragment_of_the_changelog_has_a_number_and_a_kind() -> None:
+    names = sorted(path.name for path in (ROOT / "changes").iterdir())
+
+    assert [text for name in names for text in checks.misnamed_fragment(name)] == []
+
+
 def test_every_room_has_a_layer() -> None:
     layers = contract("layers")
 

@@ -1,0 +1,1 @@
+"""Who runs what: filter first, rank second, and say why not."""
