@@ -110,7 +110,9 @@ class Members:
             for revocation in signed.values()
         )
 
-    def admit(self, peer: NodeId, grant: Grant | None, wall_s: float) -> Admission | str:
+    def admit(
+        self, peer: NodeId, grant: Grant | None, wall_s: float
+    ) -> Admission | str:
         """Return what `grant` lets `peer` do at this time of day, or why nothing.
 
         The link has proved that the peer is `peer`. Signatures are verified the first
@@ -118,12 +120,13 @@ class Members:
         """
         if grant is None:
             return "no grant"
+        if reason := _expired(grant, wall_s):
+            return reason
         if self._admitted.get(peer) != grant:
             if reason := self._refusal(peer, grant):
                 return reason
-            if _expired(grant, wall_s) is None:
-                self._remember(peer, grant)
-        return _expired(grant, wall_s) or _admission(grant, wall_s)
+            self._remember(peer, grant)
+        return _admission(grant, wall_s)
 
     def recall(self, peer: NodeId, wall_s: float) -> Admission | str:
         """Return what `peer` may do by the grant it last showed, or why nothing."""
