@@ -1,4 +1,3 @@
-import subprocess
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -99,16 +98,3 @@ def test_the_version_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     assert captured.out == f"shoal, version {__version__}\n"
     assert captured.err == ""
-
-
-def test_starting_the_command_line_imports_no_command() -> None:
-    script = (
-        "import sys, shoal.cli; print(sorted(m for m in sys.modules if "
-        "m in ('numpy', 'yaml', 'rich') or m.startswith('shoal.')))"
-    )
-
-    loaded = subprocess.run(
-        [sys.executable, "-c", script], check=True, capture_output=True, text=True
-    ).stdout
-
-    assert loaded.strip() == "['shoal.cli', 'shoal.cli.exit_codes', 'shoal.errors']"
