@@ -7,7 +7,7 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 
 FUNCTION_LINES_MAX = 59
@@ -81,33 +81,48 @@ def walks_over_sets(source: str) -> list[str]:
     ]
 
 
-def own_imports_for_types_only(source: str) -> list[str]:
-    """Find imports of ours under TYPE_CHECKING, where `lint-imports` does not look."""
-    blocks = [
-        node
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-    ]
+def climbing_imports_for_types(
+    source: str, room: str, layers: Sequence[str]
+) -> list[str]:
+    """Find imports under TYPE_CHECKING from a room that is not below `room`.
+
+    `lint-imports` leaves these imports out, so that the inside may name `Random`.
+    """
+    height = {name: -n for n, line in enumerate(layers) for name in _names(line)}
     return [
         f"line {node.lineno}: {ast.unparse(node)}"
-        for block in blocks
-        for statement in block.body
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        if any(name.split(".")[0] == "shoal" for name in _imported(node))
+        for node in _imports_for_types(ast.parse(source))
+        for other in _rooms_imported(node)
+        if other != room and room in height and other in height
+        if height[other] >= height[room]
     ]
 
 
 def rooms_without_a_layer(rooms: Iterable[str], layers: Iterable[str]) -> list[str]:
     """Find rooms that no line of `layers` names; `a | (b)` names both a and b."""
-    listed = {name for line in layers for name in re.findall(r"\w+", line)}
+    listed = {name for line in layers for name in _names(line)}
     return [f"no layer for '{room}'" for room in rooms if room not in listed]
 
 
-def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+def _names(layer: str) -> list[str]:
+    return re.findall(r"\w+", layer)
+
+
+def _imports_for_types(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    for block in ast.walk(tree):
+        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test):
+            for node in ast.walk(block):
+                if isinstance(node, ast.Import | ast.ImportFrom):
+                    yield node
+
+
+def _rooms_imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """Return the rooms of shoal that an import names: `cli` for `shoal.cli.main`."""
+    names = [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom):
-        return [node.module or ""]
-    return [alias.name for alias in node.names]
+        names = [f"{node.module}.{name}" for name in names]
+    paths = [name.split(".") for name in names]
+    return sorted({path[1] for path in paths if path[0] == "shoal" and path[1:]})
 
 
 def _walked(tree: ast.AST) -> Iterator[ast.expr]:

@@ -97,16 +97,37 @@ def test_a_use_of_a_set_that_has_no_order_is_accepted(source: str) -> None:
     assert checks.walks_over_sets(source) == []
 
 
-def test_an_import_of_ours_for_types_only_is_found() -> None:
-    hidden = "if TYPE_CHECKING:\n    from shoal.sim.world import World\n"
-    foreign = "if TYPE_CHECKING:\n    from random import Random\n"
-    honest = "from shoal.sim.world import World\n"
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from shoal.sim.world import World",
+        "from shoal import sim",
+        "import shoal.sim.world",
+        "from shoal.policy import rows",
+    ],
+)
+def test_an_import_for_types_from_above_or_beside_is_found(line: str) -> None:
+    source = f"if TYPE_CHECKING:\n    {line}\n"
+    layers = ["sim", "core | policy", "model"]
 
-    assert checks.own_imports_for_types_only(hidden) == [
-        "line 2: from shoal.sim.world import World"
-    ]
-    assert checks.own_imports_for_types_only(foreign) == []
-    assert checks.own_imports_for_types_only(honest) == []
+    found = checks.climbing_imports_for_types(source, "core", layers)
+
+    assert found == [f"line 2: {line}"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from shoal.model.ids import NodeId",
+        "from shoal.core.leases import Lease",
+        "from random import Random",
+    ],
+)
+def test_an_import_for_types_from_below_or_outside_is_accepted(line: str) -> None:
+    source = f"if TYPE_CHECKING:\n    {line}\n"
+    layers = ["sim", "core | policy", "model"]
+
+    assert checks.climbing_imports_for_types(source, "core", layers) == []
 
 
 def test_a_room_that_no_layer_names_is_found() -> None:

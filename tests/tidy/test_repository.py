@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.tidy import checks
 
 ROOT = Path(__file__).parents[2]
@@ -24,10 +26,12 @@ def rooms() -> list[str]:
     return sorted(packages + modules)
 
 
+def room_of(path: Path) -> str:
+    return path.relative_to(SRC).with_suffix("").parts[0]
+
+
 def is_inside(path: Path) -> bool:
-    if not path.is_relative_to(SRC):
-        return False
-    return path.relative_to(SRC).with_suffix("").parts[0] in INSIDE
+    return path.is_relative_to(SRC) and room_of(path) in INSIDE
 
 
 def contract(id_: str) -> dict[str, Any]:
@@ -80,8 +84,17 @@ def test_the_inside_never_walks_over_a_set() -> None:
     assert breaches(checks.walks_over_sets, filter(is_inside, OURS)) == []
 
 
-def test_no_import_of_ours_hides_from_the_layers() -> None:
-    assert breaches(checks.own_imports_for_types_only, SRC.rglob("*.py")) == []
+@pytest.mark.parametrize("id_", ["layers", "outside", "wire"])
+def test_imports_for_types_keep_to_the_layers_too(id_: str) -> None:
+    layers = contract(id_)["layers"]
+
+    assert [
+        f"{path.relative_to(ROOT)}: {complaint}"
+        for path in sorted(SRC.rglob("*.py"))
+        for complaint in checks.climbing_imports_for_types(
+            path.read_text(encoding="utf-8"), room_of(path), layers
+        )
+    ] == []
 
 
 def test_every_fragment_of_the_changelog_has_a_number_and_a_kind() -> None:
