@@ -1,0 +1,28 @@
+"""Which announcements a worker answers, so that not all of a shoal answers at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from random import Random
+
+SPARE: Final = 4.0  # answers wanted per task: some have gone elsewhere by then
+GROWTH: Final = 4.0  # per repeat: the first estimate may have been far too large
+
+
+def answer_probability(wanted: int, nodes: int, seq: int) -> float:
+    """Return how likely one of `nodes` workers should answer the `seq`-th repeat.
+
+    About `SPARE` answers per wanted task if every node could serve it. If few can,
+    the repeats reach certainty after log4(nodes) announcements.
+    """
+    assert wanted >= 0
+    assert seq >= 0
+    growth = GROWTH ** min(seq, 32)
+    return min(1.0, SPARE * wanted * growth / max(1, nodes))
+
+
+def answers(wanted: int, nodes: int, seq: int, rng: Random) -> bool:
+    """Decide by chance whether this worker answers."""
+    return rng.random() < answer_probability(wanted, nodes, seq)

@@ -1,0 +1,232 @@
+"""The leases of a worker: what is held for whom, and what may be taken back.
+
+A lease is room for one task at a time. It is held while an offer stands, committed
+once a scheduler accepted it, and ending while what runs on it is being stopped. Its
+allocation leaves the ledger when it is held and returns only when it is closed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, final
+
+import msgspec
+
+from shoal.model.ids import Attempt, LeaseId, NodeId, OwnerId, RequestId
+from shoal.model.resources import Allocation, Capacity, Ledger, Profile, total
+from shoal.policy.preemption import Victim, choose_victims
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from shoal.protocol.messages import Rank
+
+LEASES_MAX: Final = 4_096
+
+LeaseState = Literal["held", "displacing", "committed", "ending"]
+
+
+class Lease(msgspec.Struct, kw_only=True):
+    """One slot. Mutable, but only its book and the worker change it."""
+
+    id: LeaseId
+    peer: NodeId  # the scheduler whose lease it is; nobody else may use it
+    request: RequestId
+    rank: Rank
+    owner: OwnerId
+    preemptible: bool
+    allocation: Allocation  # all that a task on this lease may use
+    taken: Allocation  # the part of it that has left the ledger
+    victims: tuple[LeaseId, ...] = ()  # leases that make room for it
+    state: LeaseState = "held"
+    expires_at: float = 0.0
+    lease_s: float = 0.0
+    running: Attempt | None = None
+    running_since: float = 0.0
+    fence: Attempt | None = None  # attempts up to this one change nothing
+
+    @property
+    def idle(self) -> bool:
+        """Whether a task could start on it now."""
+        return self.state == "committed" and self.running is None
+
+
+@final
+class LeaseBook:
+    """All leases of one worker and the ledger they draw on."""
+
+    def __init__(self, node: NodeId, epoch: int, capacity: Capacity) -> None:
+        self.ledger = Ledger(capacity)
+        self._prefix = f"{node}/{epoch}"
+        self._seq = 0
+        self._leases: dict[LeaseId, Lease] = {}
+        self._by_request: dict[tuple[NodeId, RequestId], list[LeaseId]] = {}
+        self._earmarked: dict[LeaseId, LeaseId] = {}  # victim -> the lease it is for
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def __iter__(self) -> Iterator[Lease]:
+        return iter(self._leases.values())
+
+    def get(self, id_: LeaseId) -> Lease | None:
+        """Return the lease, unless it is closed or never was."""
+        return self._leases.get(id_)
+
+    def of(self, peer: NodeId, id_: LeaseId) -> Lease | None:
+        """Return the lease if it is this peer's: a lease id alone is no authority."""
+        lease = self._leases.get(id_)
+        return lease if lease is not None and lease.peer == peer else None
+
+    def of_request(self, peer: NodeId, request: RequestId) -> list[Lease]:
+        """Return the leases that this request brought about and that are left."""
+        ids = self._by_request.get((peer, request), ())
+        return [self._leases[id_] for id_ in ids]
+
+    def of_peer(self, peer: NodeId) -> list[Lease]:
+        """Return all leases of one scheduler."""
+        return [lease for lease in self._leases.values() if lease.peer == peer]
+
+    def hold(
+        self,
+        *,
+        peer: NodeId,
+        profile: Profile,
+        rank: Rank,
+        owner: OwnerId,
+        preempt: bool,
+        preemptible: bool,
+        now: float,
+    ) -> Lease | str:
+        """Hold room for one task, or say why there is none.
+
+        With `preempt`, room may be made of committed leases of lower priority. They
+        are only earmarked here; the worker stops them when this is committed.
+        """
+        if len(self._leases) >= LEASES_MAX:
+            return f"{LEASES_MAX} leases are the most a worker keeps"
+        found = self.ledger.fit(profile)
+        victims: tuple[LeaseId, ...] = ()
+        if isinstance(found, str):
+            if not preempt:
+                return found
+            chosen = self._victims(profile, rank.priority, now)
+            if isinstance(chosen, str):
+                return f"{found}; {chosen}"
+            victims, found = chosen
+        freed = total(self._leases[id_].allocation for id_ in victims)
+        self._seq += 1
+        lease = Lease(
+            id=LeaseId(f"{self._prefix}/{self._seq}"),
+            peer=peer,
+            request=rank.request,
+            rank=rank,
+            owner=owner,
+            preemptible=preemptible,
+            allocation=found,
+            taken=found.beyond(freed),
+            victims=victims,
+        )
+        self._add(lease)
+        return lease
+
+    def worse_offers(self, profile: Profile, rank: Rank) -> list[Lease]:
+        """Return offers of worse rank that, withdrawn, make room; empty if none do.
+
+        The worst go first and those that would not help are spared.
+        """
+        worse = sorted(
+            (v for v in self._leases.values() if v.state == "held" and v.rank < rank),
+            key=lambda lease: (lease.rank, lease.id),
+        )
+        room = self.ledger.copy()
+        given: list[Lease] = []
+        for lease in worse:
+            room.give(lease.taken)
+            given.append(lease)
+            if not isinstance(room.fit(profile), str):
+                return _without_the_unneeded(room, given, profile)
+        return []
+
+    def close(self, lease: Lease) -> list[Lease]:
+        """End a lease on which nothing runs; return leases that became complete.
+
+        What it occupied goes to the lease it was displaced for, or is free again.
+        """
+        assert lease.running is None
+        self._remove(lease)
+        self.ledger.give(lease.taken)
+        for victim in lease.victims:
+            self._earmarked.pop(victim, None)
+        winner_id = self._earmarked.pop(lease.id, None)
+        winner = self._leases.get(winner_id) if winner_id is not None else None
+        return [winner] if winner is not None and self._complete(winner, lease) else []
+
+    def earmarked(self, lease: Lease) -> bool:
+        """Whether another lease counts on this one's end."""
+        return lease.id in self._earmarked
+
+    def _complete(self, winner: Lease, freed: Lease) -> bool:
+        winner.victims = tuple(v for v in winner.victims if v != freed.id)
+        still = total(
+            self._leases[v].allocation for v in winner.victims if v in self._leases
+        )
+        more = winner.allocation.beyond(still).beyond(winner.taken)
+        self.ledger.take(more)
+        winner.taken = total((winner.taken, more))
+        return not winner.victims
+
+    def _victims(
+        self, profile: Profile, priority: int, now: float
+    ) -> tuple[tuple[LeaseId, ...], Allocation] | str:
+        candidates = [
+            Victim(
+                id=lease.id,
+                allocation=lease.allocation,
+                priority=lease.rank.priority,
+                started_for_s=now - lease.running_since if lease.running else 0.0,
+                preemptible=lease.preemptible,
+            )
+            for lease in self._leases.values()
+            if lease.state == "committed" and lease.id not in self._earmarked
+        ]
+        chosen = choose_victims(profile, self.ledger, candidates, priority)
+        if isinstance(chosen, str):
+            return chosen
+        ids = tuple(LeaseId(id_) for id_ in chosen)
+        room = self.ledger.copy()
+        for id_ in ids:
+            room.give(self._leases[id_].allocation)
+        found = room.fit(profile)
+        assert not isinstance(found, str), "the victims were said to suffice"
+        return ids, found
+
+    def _add(self, lease: Lease) -> None:
+        self.ledger.take(lease.taken)
+        self._leases[lease.id] = lease
+        self._by_request.setdefault((lease.peer, lease.request), []).append(lease.id)
+        for victim in lease.victims:
+            self._earmarked[victim] = lease.id
+
+    def _remove(self, lease: Lease) -> None:
+        del self._leases[lease.id]
+        key = (lease.peer, lease.request)
+        self._by_request[key].remove(lease.id)
+        if not self._by_request[key]:
+            del self._by_request[key]
+
+
+def _without_the_unneeded(
+    room: Ledger, given: list[Lease], profile: Profile
+) -> list[Lease]:
+    needed: list[Lease] = []
+    for lease in given:
+        room.take(lease.taken)
+        if isinstance(room.fit(profile), str):
+            room.give(lease.taken)
+            needed.append(lease)
+    return needed
+
+
+def ids_of(leases: Iterable[Lease]) -> tuple[LeaseId, ...]:
+    """Return the ids, in order."""
+    return tuple(lease.id for lease in leases)

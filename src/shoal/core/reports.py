@@ -1,0 +1,82 @@
+"""Reports that a worker repeats until the scheduler has them on disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from shoal.core.deadlines import Deadlines
+from shoal.core.timing import REPORT_KEEP_S, RESEND_MAX_S, RESEND_S
+from shoal.model.ids import Attempt, NodeId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from shoal.protocol.messages import Report
+
+REPORTS_MAX: Final = 10_000
+
+
+class _Pending(msgspec.Struct):
+    report: Report
+    since: float
+    tries: int = 0
+
+
+@final
+class Reports:
+    """What has ended and is not acknowledged yet; the oldest go when it is full."""
+
+    def __init__(self) -> None:
+        self._pending: dict[Attempt, _Pending] = {}
+        self._deadlines: Deadlines[Attempt] = Deadlines()
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def get(self, attempt: Attempt) -> Report | None:
+        """Return the report of an ended attempt, while it is kept."""
+        pending = self._pending.get(attempt)
+        return None if pending is None else pending.report
+
+    def add(self, report: Report, now: float) -> None:
+        """Keep `report` and repeat it until it is acknowledged."""
+        if len(self._pending) >= REPORTS_MAX:
+            self._forget(next(iter(self._pending)))
+        self._pending[report.attempt] = _Pending(report, now)
+        self._deadlines.set(report.attempt, now + RESEND_S)
+
+    def acknowledge(self, peer: NodeId, attempts: Iterable[Attempt]) -> None:
+        """Forget what `peer` has; it can only speak for its own attempts."""
+        for attempt in attempts:
+            if attempt.scheduler == peer:
+                self._forget(attempt)
+
+    def hasten(self, peer: NodeId, now: float) -> None:
+        """Repeat everything that `peer` has not acknowledged at once: it is back."""
+        for attempt in self._pending:
+            if attempt.scheduler == peer:
+                self._deadlines.set(attempt, now)
+
+    def next_deadline(self) -> float | None:
+        """When `due` has something to say."""
+        return self._deadlines.next()
+
+    def due(self, now: float) -> list[Report]:
+        """Return what is to be sent again, with back-off."""
+        again: list[Report] = []
+        for attempt in self._deadlines.pop_due(now):
+            pending = self._pending[attempt]
+            if now - pending.since > REPORT_KEEP_S:
+                self._forget(attempt)
+                continue
+            pending.tries += 1
+            wait_s = min(RESEND_MAX_S, RESEND_S * 2**pending.tries)
+            self._deadlines.set(attempt, now + wait_s)
+            again.append(pending.report)
+        return again
+
+    def _forget(self, attempt: Attempt) -> None:
+        self._pending.pop(attempt, None)
+        self._deadlines.drop(attempt)

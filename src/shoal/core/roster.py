@@ -1,0 +1,52 @@
+"""Who has been met and may do what, as of now. One per node, read by all its roles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from shoal.core.membership import Admission, Members
+    from shoal.model.ids import NodeId
+    from shoal.protocol.messages import Grant, Revocation
+
+MET_MAX: Final = 65_536
+
+
+@final
+class Roster:
+    """The grants that peers have shown. Expiry and revocation act at once."""
+
+    def __init__(self, members: Members, wall_at_zero_s: float) -> None:
+        """Use `members` to verify; the wall clock reads this at `now` = 0."""
+        self._members = members
+        self._wall_at_zero_s = wall_at_zero_s
+        self._shown: dict[NodeId, Grant] = {}
+
+    def meet(self, peer: NodeId, grant: Grant | None, now: float) -> Admission | str:
+        """Remember what `peer` showed, if it holds; else say why it does not."""
+        admission = self.verify(peer, grant, now)
+        if not isinstance(admission, str) and grant is not None:
+            if peer not in self._shown and len(self._shown) >= MET_MAX:
+                del self._shown[next(iter(self._shown))]
+            self._shown[peer] = grant
+        return admission
+
+    def verify(self, peer: NodeId, grant: Grant | None, now: float) -> Admission | str:
+        """Return what `grant` allows `peer` now, or why it allows nothing."""
+        return self._members.admit(peer, grant, self._wall_at_zero_s + now)
+
+    def get(self, peer: NodeId, now: float) -> Admission | None:
+        """Return what `peer` may do now by the grant it showed earlier."""
+        grant = self._shown.get(peer)
+        if grant is None:
+            return None
+        admission = self.verify(peer, grant, now)
+        return None if isinstance(admission, str) else admission
+
+    def revoke(self, revocation: Revocation) -> bool:
+        """Take in a revocation; return whether it is valid and news."""
+        return self._members.revoke(revocation)
+
+    def wall_s(self, now: float) -> float:
+        """Return what the wall clock reads at `now`."""
+        return self._wall_at_zero_s + now

@@ -1,0 +1,41 @@
+"""How long things may take, in seconds, in one place, and how they fit together.
+
+A hold outlives the round of negotiation that it belongs to, so a commit that is sent
+in time arrives in time. A lease outlives several renewals, so a few lost messages do
+not cost a task. A scheduler gives a worker up later than the worker gives up the
+lease, whatever their clocks do within `DRIFT_MAX`.
+"""
+
+from typing import Final
+
+HOLD_S: Final = 6.0  # a worker keeps an offer open
+ROUND_S: Final = 3.0  # a scheduler collects the offers of a gang
+ELASTIC_ROUND_S: Final = 0.5  # it waits so long for more than the least it needs
+ROUND_PAUSE_S: Final = 0.5  # between two rounds, at least; grows, with jitter
+ROUND_PAUSE_MAX_S: Final = 8.0
+
+LEASE_S: Final = 15.0  # a committed lease lives between renewals
+LEASE_MAX_S: Final = 120.0  # a worker grants no more than this
+RENEW_S: Final = 4.0  # a scheduler renews this often
+LINGER_S: Final = 2.0  # a lease without a task waits for the next one
+TENURE_S: Final = 60.0  # after this a lease takes no further task, if others wait
+DRIFT_MAX: Final = 0.01  # two clocks differ by at most this in rate
+KILL_S: Final = 5.0  # from the end of the grace until nothing is left of a task
+
+RESEND_S: Final = 0.7  # an unanswered message is repeated
+RESEND_MAX_S: Final = 10.0  # with back-off up to this
+REPORT_KEEP_S: Final = 3_600.0  # a worker keeps a report nobody acknowledges
+
+INVENTORY_DELAY_S: Final = 0.1  # changes of load are gathered this long
+INVENTORY_REFRESH_S: Final = 8.0  # and repeated this often, changed or not
+VIEW_TTL_S: Final = 30.0  # a view nobody refreshed is dropped
+DIGEST_S: Final = 1.0  # load digests to neighbours, at most this often
+
+ANNOUNCE_FIRST_S: Final = 1.0  # until the first repeat; doubles from there
+ANNOUNCE_MAX_S: Final = 60.0
+LOOKUP_AGAIN_S: Final = 10.0
+PROVIDE_AGAIN_S: Final = 600.0
+
+RETRY_FIRST_S: Final = 1.0  # before a failed task is tried again; doubles
+RETRY_MAX_S: Final = 60.0
+STRAGGLER_CHECK_S: Final = 2.0
