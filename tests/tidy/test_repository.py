@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.tidy import checks
 
 ROOT = Path(__file__).parents[2]
