@@ -1,8 +1,10 @@
 """Names of things. An id is a name, never authority: that comes from a grant."""
 
-from typing import NewType
+from typing import Any, NewType
 
 import msgspec
+
+from shoal.model.bounds import Count, IdText
 
 NodeId = NewType("NodeId", str)
 """One node, by the text form of its libp2p peer id."""
@@ -20,6 +22,11 @@ TaskId = NewType("TaskId", str)
 LeaseId = NewType("LeaseId", str)
 RequestId = NewType("RequestId", str)
 
+# A type checker wants a class as the base of a NewType, msgspec wants the bound.
+_IDS: tuple[Any, ...] = (NodeId, OwnerId, JobId, GroupId, TaskId, LeaseId, RequestId)
+for _id in _IDS:
+    _id.__supertype__ = IdText
+
 
 class Attempt(msgspec.Struct, frozen=True, array_like=True, order=True):
     """One try of a task. Of two attempts of a scheduler the larger is the later.
@@ -29,8 +36,8 @@ class Attempt(msgspec.Struct, frozen=True, array_like=True, order=True):
     """
 
     scheduler: NodeId
-    generation: int
-    sequence: int
+    generation: Count
+    sequence: Count
 
     def __str__(self) -> str:
         return f"{self.scheduler}:{self.generation}.{self.sequence}"

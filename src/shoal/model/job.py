@@ -5,17 +5,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
+from shoal.model.bounds import (
+    ENV_MAX,
+    FLOAT_MAX,
+    INT64_MAX,
+    OUTPUTS_MAX,
+    PARAMS_MAX,
+    PROFILES_MAX,
+    SECRETS_MAX,
+    Argument,
+    Arguments,
+    Count,
+    Name,
+    PathText,
+    Seconds,
+    Text,
+)
 from shoal.model.ids import GroupId, JobId, OwnerId, TaskId
 from shoal.model.resources import Profile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Scalar = str | int | float | bool
+Scalar = (
+    Text
+    | Annotated[int, Meta(ge=-INT64_MAX, le=INT64_MAX)]
+    | Annotated[float, Meta(ge=-FLOAT_MAX, le=FLOAT_MAX)]
+    | bool
+)
+"""A parameter or a result of a task. A float is finite."""
 
 PRIORITY_MIN: Final = -100
 PRIORITY_MAX: Final = 100
@@ -45,14 +68,14 @@ class Retry(msgspec.Struct, frozen=True):
 class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a driver runs, before rank, index and params make it one task's own."""
 
-    driver: str = "process"
-    argv: tuple[str, ...] = ()
-    setup: tuple[str, ...] = ()
-    env: dict[str, str] = {}
-    secrets: tuple[str, ...] = ()
-    image: str = ""
-    workdir: str = ""
-    outputs: tuple[str, ...] = ()
+    driver: Name = "process"
+    argv: Arguments = ()
+    setup: Arguments = ()
+    env: Annotated[dict[Name, Argument], Meta(max_length=ENV_MAX)] = {}
+    secrets: Annotated[tuple[Name, ...], Meta(max_length=SECRETS_MAX)] = ()
+    image: PathText = ""
+    workdir: PathText = ""
+    outputs: Annotated[tuple[PathText, ...], Meta(max_length=OUTPUTS_MAX)] = ()
     network: bool = False
 
 
@@ -62,13 +85,15 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: TaskId
     job: JobId
     group: GroupId
-    index: int = 0  # place in its group, from 0; the rank in a gang
-    size: int = 1  # how many tasks the group has; the world size of a gang
-    params: dict[str, Scalar] = {}
+    index: Count = 0  # place in its group, from 0; the rank in a gang
+    size: Count = 1  # how many tasks the group has; the world size of a gang
+    params: Annotated[dict[Name, Scalar], Meta(max_length=PARAMS_MAX)] = {}
     work: Work = Work()
-    profiles: tuple[Profile, ...] = (Profile(),)
-    time_limit_s: float | None = None
-    grace_s: float = 10.0  # between the notice to stop and the kill
+    profiles: Annotated[tuple[Profile, ...], Meta(max_length=PROFILES_MAX)] = (
+        Profile(),
+    )
+    time_limit_s: Seconds | None = None
+    grace_s: Seconds = 10.0  # between the notice to stop and the kill
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -6,34 +6,46 @@ of a CPU and of a GPU, bytes of memory and disk.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Annotated, Final, final
 
 import msgspec
+from msgspec import Meta
+
+from shoal.model.bounds import (
+    DEVICES_MAX,
+    GPU_MODELS_MAX,
+    MILLI_MAX,
+    Amount,
+    GpuCount,
+    Labels,
+    Milli,
+    Name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-WHOLE_GPU_MILLI: Final = 1_000
+WHOLE_GPU_MILLI: Final = MILLI_MAX
 GIB: Final = 1 << 30
 
 
 class Device(msgspec.Struct, frozen=True):
     """One GPU of a worker, detected or declared."""
 
-    id: str
-    vendor: str = ""
-    model: str = ""
-    memory_bytes: int = 0
+    id: Name
+    vendor: Name = ""
+    model: Name = ""
+    memory_bytes: Amount = 0
 
 
 class Capacity(msgspec.Struct, frozen=True):
     """All that a worker lends. Labels are sorted pairs."""
 
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    disk_bytes: int = 0
-    devices: tuple[Device, ...] = ()
-    labels: tuple[tuple[str, str], ...] = ()
+    cpu_milli: Amount = 0
+    memory_bytes: Amount = 0
+    disk_bytes: Amount = 0
+    devices: Annotated[tuple[Device, ...], Meta(max_length=DEVICES_MAX)] = ()
+    labels: Labels = ()
 
 
 class GpuNeed(msgspec.Struct, frozen=True):
@@ -43,20 +55,22 @@ class GpuNeed(msgspec.Struct, frozen=True):
     of a single device; `models` is "any of", empty means any.
     """
 
-    count: int = 1
-    count_max: int = 1
-    milli: int = WHOLE_GPU_MILLI
-    memory_min_bytes: int = 0
-    memory_max_bytes: int | None = None
-    models: tuple[str, ...] = ()
-    vendor: str = ""
+    count: GpuCount = 1
+    count_max: GpuCount = 1
+    milli: Milli = WHOLE_GPU_MILLI
+    memory_min_bytes: Amount = 0
+    memory_max_bytes: Amount | None = None
+    models: Annotated[tuple[Name, ...], Meta(max_length=GPU_MODELS_MAX)] = ()
+    vendor: Name = ""
 
     def mismatch(self, device: Device) -> str | None:
         """Say why `device` could never serve this need, even when idle."""
         if self.vendor and device.vendor.lower() != self.vendor.lower():
             return f"gpu vendor {device.vendor or 'unknown'} is not {self.vendor}"
         if self.models and device.model.upper() not in self.models:
-            return f"gpu model {device.model or 'unknown'} is not {'/'.join(self.models)}"
+            return (
+                f"gpu model {device.model or 'unknown'} is not {'/'.join(self.models)}"
+            )
         if device.memory_bytes < self.memory_min_bytes:
             have, want = in_gib(device.memory_bytes), in_gib(self.memory_min_bytes)
             return f"gpu memory {have} < {want}"
@@ -78,28 +92,28 @@ class GpuNeed(msgspec.Struct, frozen=True):
 class Profile(msgspec.Struct, frozen=True):
     """The resources one task needs. Hashable: tasks of one shape share work."""
 
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    disk_bytes: int = 0
+    cpu_milli: Amount = 0
+    memory_bytes: Amount = 0
+    disk_bytes: Amount = 0
     gpu: GpuNeed | None = None
-    labels: tuple[tuple[str, str], ...] = ()
+    labels: Labels = ()
 
 
 class DeviceShare(msgspec.Struct, frozen=True):
     """A part of one device."""
 
-    device: str
-    milli: int
-    memory_bytes: int
+    device: Name
+    milli: Milli
+    memory_bytes: Amount
 
 
 class Allocation(msgspec.Struct, frozen=True):
     """Exactly what one lease occupies on its worker."""
 
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    disk_bytes: int = 0
-    shares: tuple[DeviceShare, ...] = ()
+    cpu_milli: Amount = 0
+    memory_bytes: Amount = 0
+    disk_bytes: Amount = 0
+    shares: Annotated[tuple[DeviceShare, ...], Meta(max_length=DEVICES_MAX)] = ()
 
     def beyond(self, other: Allocation) -> Allocation:
         """Return the part of this that `other` does not cover."""
@@ -170,7 +184,9 @@ class Ledger:
             and self.memory_bytes == self.capacity.memory_bytes
             and self.disk_bytes == self.capacity.disk_bytes
             and all(milli == WHOLE_GPU_MILLI for milli in self.milli.values())
-            and all(self.gpu_memory[d.id] == d.memory_bytes for d in self.capacity.devices)
+            and all(
+                self.gpu_memory[d.id] == d.memory_bytes for d in self.capacity.devices
+            )
         )
 
     def copy(self) -> Ledger:
@@ -212,7 +228,9 @@ class Ledger:
         if profile.cpu_milli > self.cpu_milli:
             return f"cpu {self.cpu_milli / 1000:g} < {profile.cpu_milli / 1000:g}"
         if profile.memory_bytes > self.memory_bytes:
-            return f"memory {in_gib(self.memory_bytes)} < {in_gib(profile.memory_bytes)}"
+            return (
+                f"memory {in_gib(self.memory_bytes)} < {in_gib(profile.memory_bytes)}"
+            )
         if profile.disk_bytes > self.disk_bytes:
             return f"disk {in_gib(self.disk_bytes)} < {in_gib(profile.disk_bytes)}"
         for key, value in profile.labels:

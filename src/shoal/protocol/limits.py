@@ -1,6 +1,64 @@
-"""Every limit on what a peer may send, each with a name."""
+"""Every limit on messages and frames, each with a name.
 
-from typing import Final
+The limits of the values inside, such as amounts, names and devices, are in
+`model.bounds`. Whatever is beyond a limit is refused when it is decoded, so that a
+machine never meets it; docs/protocol.md has all of them in a table.
+"""
+
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+from shoal.model.bounds import Name
+from shoal.model.ids import LeaseId, NodeId
+from shoal.model.job import PRIORITY_MAX, PRIORITY_MIN
+
+FRAME_BYTES_MAX: Final = 1 << 20
+"""A frame, and so a message. No stream writes more than this at a time."""
+
+BATCH_BYTES_MAX: Final = 60_000
+"""Several messages in one frame: what goes through every kind of stream in one go."""
+
+MESSAGES_MAX: Final = 1_024
+"""Messages in one frame."""
+
+GOSSIP_BYTES_MAX: Final = 16_384
+"""One message of gossip: everybody pays for it, so it is small."""
 
 DELEGATIONS_MAX: Final = 3
 """Admins between the root and a node: each shows its own grant inside the next."""
+
+VERSION_MAX: Final = 65_535
+SIGNATURE_BYTES_MAX: Final = 128
+WALL_MAX_S: Final = 1e11
+ROLES_MAX: Final = 8
+LEASES_MAX: Final = 4_096
+"""Leases, or attempts, that one message names."""
+
+GANG_MAX: Final = 4_096
+WANTS_MAX: Final = 16
+ADDRESSES_MAX: Final = 16
+ADDRESS_LENGTH_MAX: Final = 512
+PEERS_MAX: Final = 64
+DRIVERS_MAX: Final = 16
+WARM_MAX: Final = 256
+METRICS_MAX: Final = 256
+OUTPUT_BYTES_MAX: Final = 32_768
+"""A piece of what a task wrote, in one message."""
+
+VALUES_MAX: Final = 256
+EXIT_CODE_MAX: Final = (1 << 32) - 1
+
+Version = Annotated[int, Meta(ge=0, le=VERSION_MAX)]
+Priority = Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)]
+WallSeconds = Annotated[float, Meta(ge=0, le=WALL_MAX_S)]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+ExitCode = Annotated[int, Meta(ge=-EXIT_CODE_MAX, le=EXIT_CODE_MAX)]
+Signature = Annotated[bytes, Meta(max_length=SIGNATURE_BYTES_MAX)]
+Piece = Annotated[bytes, Meta(max_length=OUTPUT_BYTES_MAX)]
+Leases = Annotated[tuple[LeaseId, ...], Meta(max_length=LEASES_MAX)]
+Gang = Annotated[tuple[NodeId, ...], Meta(max_length=GANG_MAX)]
+Drivers = Annotated[tuple[Name, ...], Meta(max_length=DRIVERS_MAX)]
+Hashes = Annotated[tuple[Name, ...], Meta(max_length=WARM_MAX)]
+Address = Annotated[str, Meta(max_length=ADDRESS_LENGTH_MAX)]
+Addresses = Annotated[tuple[Address, ...], Meta(max_length=ADDRESSES_MAX)]

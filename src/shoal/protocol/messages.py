@@ -7,13 +7,45 @@ format: never rename or reuse one, and give a new field a default.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
+from shoal.model.bounds import (
+    DEVICES_MAX,
+    OUTPUTS_MAX,
+    Amount,
+    Count,
+    Milli,
+    Name,
+    PathText,
+    Seconds,
+    Text,
+)
 from shoal.model.ids import Attempt, LeaseId, NodeId, OwnerId, RequestId
 from shoal.model.job import Scalar, Task
 from shoal.model.resources import Allocation, Capacity, Profile
+from shoal.protocol.limits import (
+    LEASES_MAX,
+    METRICS_MAX,
+    PEERS_MAX,
+    ROLES_MAX,
+    VALUES_MAX,
+    WANTS_MAX,
+    Addresses,
+    Drivers,
+    ExitCode,
+    Fraction,
+    Gang,
+    Hashes,
+    Leases,
+    Piece,
+    Priority,
+    Signature,
+    Version,
+    WallSeconds,
+)
 
 PROTOCOL_VERSION = 1
 
@@ -35,28 +67,28 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     node: NodeId
-    shoal: str
-    roles: tuple[Role, ...]
+    shoal: Name
+    roles: Annotated[tuple[Role, ...], Meta(max_length=ROLES_MAX)]
     owner: OwnerId
-    top_priority: int = 0
-    quota_gpus: int | None = None  # devices leased at one time; None means no limit
-    quota_cpu_milli: int | None = None
-    serial: int = 0
-    expires_wall_s: float = 0.0  # the one point in time: certificates need it
+    top_priority: Priority = 0
+    quota_gpus: Count | None = None  # devices leased at one time; None means no limit
+    quota_cpu_milli: Amount | None = None
+    serial: Count = 0
+    expires_wall_s: WallSeconds = 0.0  # the one point in time: certificates need it
     signer: NodeId = NodeId("")
     delegation: Grant | None = None
-    signature: bytes = b""
+    signature: Signature = b""
 
 
 class Revocation(Message, frozen=True, tag="revocation"):
     """Grants of this node up to this serial are void. Signed like a grant."""
 
     node: NodeId
-    shoal: str
-    serial: int
+    shoal: Name
+    serial: Count
     signer: NodeId = NodeId("")
     delegation: Grant | None = None
-    signature: bytes = b""
+    signature: Signature = b""
 
 
 class Hello(Message, frozen=True, tag="hello"):
@@ -65,9 +97,9 @@ class Hello(Message, frozen=True, tag="hello"):
     `generation` rises with every restart; messages of an older one are void.
     """
 
-    versions: tuple[int, int] = (PROTOCOL_VERSION, PROTOCOL_VERSION)
-    generation: int = 0
-    name: str = ""
+    versions: tuple[Version, Version] = (PROTOCOL_VERSION, PROTOCOL_VERSION)
+    generation: Count = 0
+    name: Name = ""
     grant: Grant | None = None
 
 
@@ -78,17 +110,17 @@ class Want(msgspec.Struct, frozen=True):
     """So many tasks of this profile look for workers."""
 
     profile: Profile
-    count: int
+    count: Count
 
 
 class Announcement(Message, frozen=True, tag="announcement"):
     """Gossip: this scheduler has unmet demand. `seq` counts repeats, from 0."""
 
     scheduler: NodeId
-    addresses: tuple[str, ...] = ()
-    epoch: int = 0
-    seq: int = 0
-    wants: tuple[Want, ...] = ()
+    addresses: Addresses = ()
+    epoch: Count = 0
+    seq: Count = 0
+    wants: Annotated[tuple[Want, ...], Meta(max_length=WANTS_MAX)] = ()
     grant: Grant | None = None
 
 
@@ -101,31 +133,32 @@ class Inquiry(Message, frozen=True, tag="inquiry"):
 class Load(msgspec.Struct, frozen=True):
     """What is free on a worker now; `active` counts its tasks."""
 
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    disk_bytes: int = 0
-    gpu_milli: tuple[int, ...] = ()  # free share of each of its devices, in order
-    gpu_memory: tuple[int, ...] = ()  # free bytes of each
-    active: int = 0
+    cpu_milli: Amount = 0
+    memory_bytes: Amount = 0
+    disk_bytes: Amount = 0
+    # Free share and free bytes of each of its devices, in order.
+    gpu_milli: Annotated[tuple[Milli, ...], Meta(max_length=DEVICES_MAX)] = ()
+    gpu_memory: Annotated[tuple[Amount, ...], Meta(max_length=DEVICES_MAX)] = ()
+    active: Count = 0
     draining: bool = False
 
 
 class Inventory(Message, frozen=True, tag="inventory"):
     """All that a worker has and what is free of it. A later `seq` replaces earlier."""
 
-    epoch: int
-    seq: int
+    epoch: Count
+    seq: Count
     capacity: Capacity
     load: Load
-    drivers: tuple[str, ...] = ()
-    warm: tuple[str, ...] = ()  # content hashes that are cached there
+    drivers: Drivers = ()
+    warm: Hashes = ()  # content hashes that are cached there
 
 
 class InventoryChanged(Message, frozen=True, tag="inventory-changed"):
     """The load of a worker whose inventory the receiver has."""
 
-    epoch: int
-    seq: int
+    epoch: Count
+    seq: Count
     load: Load
 
 
@@ -133,8 +166,8 @@ class LoadDigest(Message, frozen=True, tag="load-digest"):
     """Gossip between neighbours: a hint about the room on one worker."""
 
     node: NodeId
-    epoch: int
-    seq: int
+    epoch: Count
+    seq: Count
     load: Load
 
 
@@ -148,8 +181,8 @@ class Rank(msgspec.Struct, frozen=True, order=True, array_like=True):
     the same numbers; node and request make ties impossible.
     """
 
-    priority: int
-    age_s: float
+    priority: Priority
+    age_s: Seconds
     node: NodeId
     request: RequestId
 
@@ -159,14 +192,14 @@ class Demand(Message, frozen=True, tag="demand"):
 
     request: RequestId
     profile: Profile
-    count: int
+    count: Count
     rank: Rank
-    driver: str = "process"
+    driver: Name = "process"
     preempt: bool = False
     preemptible: bool = True
     owner: OwnerId = OwnerId("")
     grant: Grant | None = None
-    warm: str = ""  # content hash that would better be cached already
+    warm: Name = ""  # content hash that would better be cached already
 
 
 class Offer(Message, frozen=True, tag="offer"):
@@ -176,9 +209,9 @@ class Offer(Message, frozen=True, tag="offer"):
     """
 
     request: RequestId
-    leases: tuple[LeaseId, ...]
-    valid_for_s: float
-    displaces: int = 0
+    leases: Leases
+    valid_for_s: Seconds
+    displaces: Count = 0
     warm: bool = False
 
 
@@ -186,45 +219,45 @@ class Refusal(Message, frozen=True, tag="refusal"):
     """Definite no: it did not and will not happen, for the reason given in numbers."""
 
     request: RequestId = RequestId("")
-    leases: tuple[LeaseId, ...] = ()
+    leases: Leases = ()
     attempt: Attempt | None = None
-    reason: str = ""
-    retry_in_s: float | None = None
+    reason: Text = ""
+    retry_in_s: Seconds | None = None
 
 
 class Commit(Message, frozen=True, tag="commit"):
     """These leases are mine now; keep them this long between renewals."""
 
     request: RequestId
-    leases: tuple[LeaseId, ...]
-    lease_s: float
+    leases: Leases
+    lease_s: Seconds
 
 
 class Committed(Message, frozen=True, tag="committed"):
     """These leases are the receiver's until they expire unrenewed or end."""
 
     request: RequestId
-    leases: tuple[LeaseId, ...]
+    leases: Leases
 
 
 class Release(Message, frozen=True, tag="release"):
     """These leases are no longer needed. Whatever still runs on them is stopped."""
 
-    leases: tuple[LeaseId, ...]
+    leases: Leases
 
 
 class Withdrawal(Message, frozen=True, tag="withdrawal"):
     """These uncommitted offers no longer stand."""
 
-    leases: tuple[LeaseId, ...]
-    reason: str = ""
+    leases: Leases
+    reason: Text = ""
 
 
 class Renew(Message, frozen=True, tag="renew"):
     """Keep these leases. The receiver counts the time from when it gets this."""
 
-    leases: tuple[LeaseId, ...]
-    lease_s: float
+    leases: Leases
+    lease_s: Seconds
 
 
 class Occupied(msgspec.Struct, frozen=True, array_like=True):
@@ -235,18 +268,18 @@ class Occupied(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Renewed(Message, frozen=True, tag="renewed"):
-    """These leases live on, with what runs on them. Those asked for and absent do not."""
+    """These leases live on, with what runs on them. Others asked for are over."""
 
-    leases: tuple[Occupied, ...]
-    gone: tuple[LeaseId, ...] = ()
+    leases: Annotated[tuple[Occupied, ...], Meta(max_length=LEASES_MAX)]
+    gone: Leases = ()
 
 
 class Preemption(Message, frozen=True, tag="preemption"):
     """This lease ends in favour of another; its task has this long to check-point."""
 
     lease: LeaseId
-    grace_s: float
-    reason: str = ""
+    grace_s: Seconds
+    reason: Text = ""
 
 
 # Work: assignments and what became of them.
@@ -261,7 +294,7 @@ class Assignment(Message, frozen=True, tag="assignment"):
     lease: LeaseId
     attempt: Attempt
     task: Task
-    gang: tuple[NodeId, ...] = ()
+    gang: Gang = ()
 
 
 class Cancel(Message, frozen=True, tag="cancel"):
@@ -269,7 +302,7 @@ class Cancel(Message, frozen=True, tag="cancel"):
 
     attempt: Attempt
     lease: LeaseId
-    grace_s: float = 0.0
+    grace_s: Seconds = 0.0
 
 
 class Started(Message, frozen=True, tag="started"):
@@ -281,12 +314,15 @@ class Started(Message, frozen=True, tag="started"):
 
 
 class Progress(Message, frozen=True, tag="progress"):
-    """Latest figures of an attempt; any of these may be lost."""
+    """Latest figures of an attempt; any of these may be lost.
+
+    A metric may be NaN or infinite: that a loss diverged is news.
+    """
 
     attempt: Attempt
-    seq: int
-    fraction: float | None = None
-    metrics: dict[str, float] = {}
+    seq: Count
+    fraction: Fraction | None = None
+    metrics: Annotated[dict[Name, float], Meta(max_length=METRICS_MAX)] = {}
 
 
 class Output(Message, frozen=True, tag="output"):
@@ -294,18 +330,21 @@ class Output(Message, frozen=True, tag="output"):
 
     attempt: Attempt
     stream: Literal["stdout", "stderr"]
-    offset: int
-    data: bytes
+    offset: Count
+    data: Piece
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """How an attempt ended. `lost`: its worker does not know, and it runs no more."""
 
-    kind: Literal["exited", "cancelled", "preempted", "timed-out", "not-started", "lost"]
-    exit_code: int | None = None
-    reason: str = ""
-    outputs: dict[str, str] = {}  # path -> content hash
-    values: dict[str, Scalar] = {}
+    kind: Literal[
+        "exited", "cancelled", "preempted", "timed-out", "not-started", "lost"
+    ]
+    exit_code: ExitCode | None = None
+    reason: Text = ""
+    # Content hashes by path.
+    outputs: Annotated[dict[PathText, Name], Meta(max_length=OUTPUTS_MAX)] = {}
+    values: Annotated[dict[Name, Scalar], Meta(max_length=VALUES_MAX)] = {}
 
 
 class Report(Message, frozen=True, tag="report"):
@@ -319,7 +358,7 @@ class Report(Message, frozen=True, tag="report"):
 class Acknowledgement(Message, frozen=True, tag="acknowledgement"):
     """The reports of these attempts are on the receiver's disk, or no longer matter."""
 
-    attempts: tuple[Attempt, ...]
+    attempts: Annotated[tuple[Attempt, ...], Meta(max_length=LEASES_MAX)]
 
 
 # Gates: getting in, and being reached.
@@ -329,44 +368,44 @@ class PeersWanted(Message, frozen=True, tag="peers-wanted"):
     """Name some members, so that I can find the others."""
 
     request: RequestId
-    count: int
+    count: Count
 
 
 class PeerAddress(msgspec.Struct, frozen=True):
     """Where a member was last seen."""
 
     node: NodeId
-    addresses: tuple[str, ...]
+    addresses: Addresses
 
 
 class PeersKnown(Message, frozen=True, tag="peers-known"):
     """Some members, and an estimate of how many there are."""
 
     request: RequestId
-    peers: tuple[PeerAddress, ...]
-    size_estimate: int = 0
+    peers: Annotated[tuple[PeerAddress, ...], Meta(max_length=PEERS_MAX)]
+    size_estimate: Count = 0
 
 
 class ReservationWanted(Message, frozen=True, tag="reservation-wanted"):
     """Relay for me: I cannot be dialled."""
 
     request: RequestId
-    addresses: tuple[str, ...] = ()
+    addresses: Addresses = ()
 
 
 class Reservation(Message, frozen=True, tag="reservation"):
     """The sender relays to the receiver for this long, within these limits."""
 
     request: RequestId
-    valid_for_s: float
-    bytes_max: int
-    circuits_max: int
+    valid_for_s: Seconds
+    bytes_max: Amount
+    circuits_max: Count
 
 
 class Goodbye(Message, frozen=True, tag="goodbye"):
     """The sender leaves in good order: all its leases are over."""
 
-    reason: str = ""
+    reason: Text = ""
 
 
 ToWorker = (
