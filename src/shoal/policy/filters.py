@@ -1,0 +1,200 @@
+"""The conditions a worker must meet, in the order in which they are asked.
+
+Each filter knows two forms of the same rule: `mask` asks all workers at once, and
+`reason` tells for one worker why not, in numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import numpy as np
+
+from shoal.model.resources import in_gib
+from shoal.policy.grid import Bools, Grid
+from shoal.policy.shapes import Need, Shape
+from shoal.policy.views import WorkerView
+
+
+class Filter(Protocol):
+    """One condition on a worker."""
+
+    name: str
+
+    def mask(self, need: Need, grid: Grid) -> Bools | bool:
+        """Return for each row whether the condition holds; rows not in use may lie."""
+        ...
+
+    def reason(self, shape: Shape, worker: WorkerView) -> str | None:
+        """Say why `worker` does not meet the condition, if so."""
+        ...
+
+
+class NotDraining:
+    """The worker takes new tasks."""
+
+    name = "draining"
+
+    def mask(self, need: Need, grid: Grid) -> Bools:
+        """Return which workers take new tasks."""
+        return ~grid.columns.draining
+
+    def reason(self, shape: Shape, worker: WorkerView) -> str | None:
+        """Say that the worker takes no new tasks."""
+        return "draining" if worker.draining else None
+
+
+class HasDriver:
+    """The worker offers the driver that runs the task."""
+
+    name = "driver"
+
+    def mask(self, need: Need, grid: Grid) -> Bools:
+        """Return which workers offer the driver."""
+        offers = [row is not None and need.driver in row.drivers for row in grid.rows]
+        return _padded(offers, grid)
+
+    def reason(self, shape: Shape, worker: WorkerView) -> str | None:
+        """Name the driver that is missing."""
+        if shape.driver in worker.drivers:
+            return None
+        return f"driver {shape.driver} not offered"
+
+
+class NearEnough:
+    """The path to the worker costs no more than the job allows."""
+
+    name = "rtt"
+
+    def mask(self, need: Need, grid: Grid) -> Bools | bool:
+        """Return which workers are near enough."""
+        if need.rtt_max_us is None:
+            return True
+        return grid.columns.path_cost_us <= need.rtt_max_us
+
+    def reason(self, shape: Shape, worker: WorkerView) -> str | None:
+        """Tell the cost of the path and the limit."""
+        most_us = shape.rtt_max_us
+        if most_us is None or worker.path_cost_us <= most_us:
+            return None
+        return f"rtt {worker.path_cost_us / 1e3:g} ms > {most_us / 1e3:g} ms"
+
+
+class HasCpu:
+    """Enough CPU is free."""
+
+    name = "cpu"
+
+    def mask(self, need: Need, grid: Grid) -> Bools:
+        """Return which workers have the CPU."""
+        return grid.columns.cpu_milli >= need.cpu_milli
+
+    def reason(self, shape: Shape, worker: WorkerView) -> str | None:
+        """Tell what is free and what is needed."""
+        have, want = worker.cpu_milli, shape.profile.cpu_milli
+        return f"cpu {have / 1000:g} < {want / 1000:g}" if have < want else None
+
+
+class HasMemory:
+    """Enough memory is free."""
+
+    name = "memory"
+
+    def mask(self, need: Need, grid: Grid) -> Bools:
+        """Return which workers have the memory."""
+        return grid.columns.memory_bytes >= need.memory_bytes
+
+    def reason(self, shape: Shape, worker: WorkerView) -> str | None:
+        """Tell what is free and what is needed."""
+        have, want = worker.memory_bytes, shape.profile.memory_bytes
+        return f"memory {in_gib(have)} < {in_gib(want)}" if have < want else None
+
+
+class HasDisk:
+    """Enough disk is free."""
+
+    name = "disk"
+
+    def mask(self, need: Need, grid: Grid) -> Bools:
+        """Return which workers have the disk."""
+        return grid.columns.disk_bytes >= need.disk_bytes
+
+    def reason(self, shape: Shape, worker: WorkerView) -> str | None:
+        """Tell what is free and what is needed."""
+        have, want = worker.disk_bytes, shape.profile.disk_bytes
+        return f"disk {in_gib(have)} < {in_gib(want)}" if have < want else None
+
+
+class HasLabels:
+    """The worker carries all the labels that the job asks for."""
+
+    name = "label"
+
+    def mask(self, need: Need, grid: Grid) -> Bools | bool:
+        """Return which workers carry the labels."""
+        if not need.labels:
+            return True
+        carry = [row is not None and need.labels <= row.labels for row in grid.rows]
+        return _padded(carry, grid)
+
+    def reason(self, shape: Shape, worker: WorkerView) -> str | None:
+        """Tell the first label that differs."""
+        labels = worker.capacity.labels
+        for key, value in shape.profile.labels:
+            if (key, value) not in labels:
+                return f"label {key} is {dict(labels).get(key, 'absent')}, not {value}"
+        return None
+
+
+class HasGpus:
+    """Enough devices suit the task and have room for it."""
+
+    name = "gpu"
+
+    def mask(self, need: Need, grid: Grid) -> Bools | bool:
+        """Return which workers have the devices."""
+        if need.gpu is None:
+            return True
+        fitting = grid.columns.fitting_gpus(need).sum(axis=1)
+        enough: Bools = fitting >= need.gpus_min
+        return enough
+
+    def reason(self, shape: Shape, worker: WorkerView) -> str | None:
+        """Tell how many devices there are and how many are needed."""
+        found = worker.ledger.fit(shape.profile)
+        return found if isinstance(found, str) else None
+
+
+FILTERS: Final[tuple[Filter, ...]] = (
+    NotDraining(),
+    HasDriver(),
+    NearEnough(),
+    HasCpu(),
+    HasMemory(),
+    HasDisk(),
+    HasLabels(),
+    HasGpus(),
+)
+"""All conditions, in the order in which they are asked."""
+
+
+def mask(need: Need, grid: Grid) -> Bools:
+    """Return which rows in use meet all conditions."""
+    meets = grid.columns.live.copy()
+    for condition in FILTERS:
+        meets &= condition.mask(need, grid)
+    return meets
+
+
+def reason(shape: Shape, worker: WorkerView) -> str | None:
+    """Say which condition `worker` fails first, in numbers; None if it meets all."""
+    for condition in FILTERS:
+        if why := condition.reason(shape, worker):
+            return why
+    return None
+
+
+def _padded(answers: list[bool], grid: Grid) -> Bools:
+    column: Bools = np.zeros_like(grid.columns.live)
+    column[: len(answers)] = answers
+    return column

@@ -1,0 +1,176 @@
+"""All workers as columns of numbers, kept up to date in place, and a log of changes.
+
+Whoever remembers something about rows keeps its place in the log, and later looks
+again only at the rows that changed since.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.policy.rows import NO_KIND, Row
+from shoal.policy.shapes import NEVER, Need
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Ints: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+
+ROWS_MIN: Final = 64
+LOG_MIN: Final = 1_024
+
+
+@final
+class Columns:
+    """All rows at once, one numpy column for each amount; rows not in use are dead."""
+
+    def __init__(self) -> None:
+        self.cpu_milli: Ints = np.zeros(ROWS_MIN, np.int64)
+        self.memory_bytes: Ints = np.zeros(ROWS_MIN, np.int64)
+        self.disk_bytes: Ints = np.zeros(ROWS_MIN, np.int64)
+        self.gpu_milli: Ints = np.zeros(ROWS_MIN, np.int64)
+        self.gpus_whole: Ints = np.zeros(ROWS_MIN, np.int64)
+        self.active: Ints = np.zeros(ROWS_MIN, np.int64)
+        self.path_cost_us: Ints = np.zeros(ROWS_MIN, np.int64)
+        self.cpu_milli_all: Ints = np.zeros(ROWS_MIN, np.int64)
+        self.gpu_milli_all: Ints = np.zeros(ROWS_MIN, np.int64)
+        self.draining: Bools = np.zeros(ROWS_MIN, np.bool_)
+        self.live: Bools = np.zeros(ROWS_MIN, np.bool_)
+        # One column for each device; a worker with fewer has kind -1 in the others.
+        self.gpu_free: Ints = np.zeros((ROWS_MIN, 1), np.int64)
+        self.gpu_memory_free: Ints = np.zeros((ROWS_MIN, 1), np.int64)
+        self.kinds: Ints = np.full((ROWS_MIN, 1), NO_KIND, np.int64)
+
+    def grow(self, rows: int, devices: int) -> None:
+        """Make room for so many rows and for so many devices in each."""
+        have_rows, have_devices = self.gpu_free.shape
+        if rows > have_rows:
+            more = max(rows, 2 * have_rows) - have_rows
+            for name, column in vars(self).items():
+                widths = [(0, more)] + [(0, 0)] * (column.ndim - 1)
+                setattr(self, name, np.pad(column, widths))
+        if devices > have_devices:
+            wider = [(0, 0), (0, devices - have_devices)]
+            self.gpu_free = np.pad(self.gpu_free, wider)
+            self.gpu_memory_free = np.pad(self.gpu_memory_free, wider)
+            self.kinds = np.pad(self.kinds, wider, constant_values=NO_KIND)
+
+    def store(self, index: int, row: Row) -> None:
+        """Copy all of `row` into its place."""
+        self.live[index] = True
+        self.draining[index] = row.draining
+        self.path_cost_us[index] = row.path_cost_us
+        self.cpu_milli_all[index] = row.cpu_milli_all
+        self.gpu_milli_all[index] = row.gpu_milli_all
+        devices = len(row.kinds)
+        self.kinds[index, :devices] = row.kinds
+        self.kinds[index, devices:] = NO_KIND
+        self.store_amounts(index, row, range(devices))
+
+    def store_amounts(self, index: int, row: Row, places: Sequence[int]) -> None:
+        """Copy what a booking changes, and the devices in these `places`."""
+        self.cpu_milli[index] = row.cpu_milli
+        self.memory_bytes[index] = row.memory_bytes
+        self.disk_bytes[index] = row.disk_bytes
+        self.active[index] = row.active
+        if places:
+            self.gpu_milli[index] = row.gpu_milli
+            self.gpus_whole[index] = row.gpus_whole
+            for place in places:
+                self.gpu_free[index, place] = row.gpu_free[place]
+                self.gpu_memory_free[index, place] = row.gpu_memory_free[place]
+
+    def clear(self, index: int) -> None:
+        """Take the row out of use."""
+        self.live[index] = False
+
+    def fitting_gpus(self, need: Need) -> Bools:
+        """Return a matrix: which devices have room for one share of the task."""
+        return (self.gpu_free >= need.gpu_milli) & (
+            self.gpu_memory_free >= self._sizes(need)
+        )
+
+    def gpu_memory_taken(self, need: Need) -> Ints:
+        """Return how much GPU memory a task that fits would occupy, for each row."""
+        if need.gpu is None:
+            return np.zeros_like(self.active)
+        fits = self.fitting_gpus(need)
+        sizes = np.where(fits, self._sizes(need), 0)
+        shares = np.where(fits, self.gpu_free, NEVER)
+        # Tightest first, as a worker chooses; larger devices have larger sizes.
+        order = np.lexsort((sizes, shares), axis=1)[:, : need.gpus_max]
+        taken: Ints = np.take_along_axis(sizes, order, axis=1).sum(axis=1)
+        return taken
+
+    def _sizes(self, need: Need) -> Ints:
+        return np.array([*need.sizes(), NEVER], np.int64)[self.kinds]
+
+
+@final
+class Grid:
+    """Rows and columns of the same numbers, and which rows changed, in order."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row | None] = []
+        self.columns = Columns()
+        self.changed: list[int] = []  # for each row, the change that was its last
+        self.log: list[int] = []  # rows in the order of their changes
+        self.log_start = 0  # how many changes are older than the log
+        self._unused: list[int] = []
+        self._order: Ints | None = None
+
+    @property
+    def now(self) -> int:
+        """How many changes there have been."""
+        return self.log_start + len(self.log)
+
+    def add(self, row: Row) -> int:
+        """Put a row where there is room; return its index."""
+        if self._unused:
+            index = self._unused.pop()
+        else:
+            index = len(self.rows)
+            self.rows.append(None)
+            self.changed.append(0)
+        self._order = None
+        self.replace(index, row)
+        return index
+
+    def replace(self, index: int, row: Row) -> None:
+        """Put `row` in the place of another of the same worker."""
+        self.rows[index] = row
+        self.columns.grow(len(self.rows), len(row.kinds))
+        self.columns.store(index, row)
+        self._note(index)
+
+    def remove(self, index: int) -> None:
+        """Take a row out; its index will be used again."""
+        self.rows[index] = None
+        self.columns.clear(index)
+        self._unused.append(index)
+        self._order = None
+        self._note(index)
+
+    def book(self, index: int, row: Row, places: Sequence[int]) -> None:
+        """Write down that amounts of `row` changed, and its devices at `places`."""
+        self.columns.store_amounts(index, row, places)
+        self._note(index)
+
+    def order(self) -> Ints:
+        """Return the indices of all rows in use, by the ids of their nodes."""
+        if self._order is None:
+            names = [(row.node, index) for index, row in enumerate(self.rows) if row]
+            self._order = np.array([index for _, index in sorted(names)], np.int64)
+        return self._order
+
+    def _note(self, index: int) -> None:
+        self.log.append(index)
+        self.changed[index] = self.log_start + len(self.log)
+        if len(self.log) > LOG_MIN + 4 * len(self.rows):
+            dropped = len(self.log) // 2
+            del self.log[:dropped]
+            self.log_start += dropped

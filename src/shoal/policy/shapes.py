@@ -1,0 +1,93 @@
+"""What a task asks of a worker, laid out so that many workers can be asked quickly.
+
+A `Shape` is a value: tasks of one shape share all work of placing. A `Need` is the
+same thing with its numbers at hand, and with an answer for each kind of device.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+import msgspec
+
+from shoal.model.bounds import AMOUNT_MAX
+from shoal.model.resources import WHOLE_GPU_MILLI, Device, Profile
+
+NEVER: Final = AMOUNT_MAX + 1
+"""More than any worker has."""
+
+KINDS_MAX: Final = 4_096
+"""Kinds of devices a table tells apart before it forgets those no longer there."""
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """All that decides whether a worker can run a task."""
+
+    profile: Profile = Profile()
+    driver: str = "process"
+    rtt_max_us: int | None = None
+
+
+@final
+class Kinds:
+    """Numbers for kinds of devices: same vendor, model and memory, same number."""
+
+    def __init__(self) -> None:
+        self.devices: list[Device] = []
+        self._numbers: dict[Device, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.devices)
+
+    def number(self, device: Device) -> int:
+        """Return the number of the kind of `device`."""
+        kind = Device("", device.vendor, device.model, device.memory_bytes)
+        number = self._numbers.get(kind)
+        if number is None:
+            number = self._numbers[kind] = len(self.devices)
+            self.devices.append(kind)
+        return number
+
+
+@final
+class Need:
+    """A shape with its numbers at hand, for the workers of one table."""
+
+    def __init__(self, shape: Shape, kinds: Kinds) -> None:
+        profile, gpu = shape.profile, shape.profile.gpu
+        self.shape = shape
+        self.profile = profile
+        self.cpu_milli = profile.cpu_milli
+        self.memory_bytes = profile.memory_bytes
+        self.disk_bytes = profile.disk_bytes
+        self.labels = frozenset(profile.labels)
+        self.driver = shape.driver
+        self.rtt_max_us = shape.rtt_max_us
+        self.gpu = gpu
+        self.gpus_min = gpu.count if gpu else 0
+        self.gpus_max = gpu.count_max if gpu else 0
+        self.gpu_milli = gpu.milli if gpu else 0
+        self.whole = self.gpu_milli == WHOLE_GPU_MILLI
+        self._kinds = kinds
+        self._sizes: list[int] = []
+
+    @property
+    def gpu_milli_min(self) -> int:
+        """What the task occupies of all its GPUs together, at least."""
+        return self.gpu_milli * self.gpus_min
+
+    def sizes(self) -> list[int]:
+        """Return for each kind the memory that a share takes of such a device.
+
+        A device that could never serve has the size `NEVER`. The list grows when
+        the table meets new kinds.
+        """
+        known = self._kinds.devices
+        while len(self._sizes) < len(known):
+            device = known[len(self._sizes)]
+            if self.gpu is None or self.gpu.mismatch(device):
+                self._sizes.append(NEVER)
+            else:
+                share = self.gpu.share_of(device)
+                self._sizes.append(share.memory_bytes)
+        return self._sizes

@@ -1,0 +1,177 @@
+"""All workers that a scheduler knows, in a table laid out for quick decisions.
+
+The table is soft state, and peers fill it: what they claim to be free is cut down to
+what they claim to have.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import msgspec
+
+from shoal.model.ids import NodeId
+from shoal.model.resources import Allocation, Capacity, Profile
+from shoal.policy.grid import Grid
+from shoal.policy.rows import Row
+from shoal.policy.shapes import KINDS_MAX, Kinds, Need, Shape
+from shoal.policy.shortlist import Ranking, Shortlist, Shortlists
+from shoal.policy.views import WorkerView, view_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Taken", "WorkerTable", "WorkerView"]
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """One task's booking in a table, to be given back once."""
+
+    node: NodeId
+    booking: int
+    allocation: Allocation
+
+
+@final
+class WorkerTable:
+    """Workers by node: what they have, what is free, and what was booked since.
+
+    A report of a worker's load replaces all bookings made on it before: what they
+    were for is in the report, or the worker will refuse it.
+    """
+
+    def __init__(self) -> None:
+        self.grid = Grid()
+        self._index: dict[NodeId, int] = {}
+        self._kinds = Kinds()
+        self._shortlists = Shortlists(self.grid, self._kinds)
+        self._booked = 0  # bookings so far; each has a number of its own
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._index
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def nodes(self) -> list[NodeId]:
+        """Return all nodes, sorted."""
+        return [self.row(index).node for index in self.grid.order().tolist()]
+
+    def put(self, view: WorkerView) -> None:
+        """Add a worker, or replace all that is known of it."""
+        if len(self._kinds) > KINDS_MAX:
+            self._number_kinds_anew()
+        row = Row(view.node, _with_distinct_devices(view.capacity), self._kinds)
+        row.drivers = view.drivers
+        row.warm = view.warm
+        row.draining = view.draining
+        row.path_cost_us = view.path_cost_us
+        row.set_free(view.cpu_milli, view.memory_bytes, view.disk_bytes, view.active)
+        row.set_gpus(view.gpu_milli, view.gpu_memory)
+        index = self._index.get(view.node)
+        if index is None:
+            self._index[view.node] = self.grid.add(row)
+        else:
+            self.grid.replace(index, row)
+
+    def remove(self, node: NodeId) -> None:
+        """Forget a worker, if it is known."""
+        index = self._index.pop(node, None)
+        if index is not None:
+            self.grid.remove(index)
+
+    def view(self, node: NodeId) -> WorkerView | None:
+        """Return what is known of a worker, bookings included."""
+        index = self._index.get(node)
+        return None if index is None else view_of(self.row(index))
+
+    def set_load(
+        self,
+        node: NodeId,
+        *,
+        cpu_milli: int = 0,
+        memory_bytes: int = 0,
+        disk_bytes: int = 0,
+        gpu_milli: Sequence[int] = (),
+        gpu_memory: Sequence[int] = (),
+        active: int = 0,
+        draining: bool = False,
+    ) -> None:
+        """Take over what a worker reports as free; void if the worker is unknown.
+
+        Bookings made on it before are void, too: giving them back changes nothing.
+        """
+        index = self._index.get(node)
+        if index is None:
+            return
+        row = self.row(index)
+        row.bookings.clear()
+        row.draining = draining
+        row.set_free(cpu_milli, memory_bytes, disk_bytes, active)
+        row.set_gpus(gpu_milli, gpu_memory)
+        self.grid.replace(index, row)
+
+    def set_path_cost(self, node: NodeId, us: int) -> None:
+        """Take over how far away a worker is; void if the worker is unknown."""
+        index = self._index.get(node)
+        if index is None:
+            return
+        row = self.row(index)
+        row.path_cost_us = us
+        self.grid.replace(index, row)
+
+    def take(self, node: NodeId, profile: Profile) -> Taken:
+        """Book one task on a known worker, on the devices that it would choose.
+
+        If the task does not fit, what there is of its demand is booked.
+        """
+        return self.book(self._index[node], Need(Shape(profile), self._kinds))
+
+    def give(self, taken: Taken) -> None:
+        """Undo a booking; void the second time, or if a report came in between."""
+        index = self._index.get(taken.node)
+        if index is None:
+            return
+        row = self.row(index)
+        if row.bookings.pop(taken.booking, None) is not None:
+            self.grid.book(index, row, row.add(taken.allocation, +1))
+
+    def book(self, index: int, need: Need) -> Taken:
+        """Book one task on the worker of this row."""
+        row = self.row(index)
+        allocation = row.booking(need)
+        self._booked += 1
+        row.bookings[self._booked] = allocation
+        self.grid.book(index, row, row.add(allocation, -1))
+        return Taken(row.node, self._booked, allocation)
+
+    def row(self, index: int) -> Row:
+        """Return the row of this index, which is in use."""
+        row = self.grid.rows[index]
+        assert row is not None
+        return row
+
+    def need(self, shape: Shape) -> Need:
+        """Lay out a shape for the workers of this table."""
+        return Need(shape, self._kinds)
+
+    def shortlist(self, shape: Shape, ranking: Ranking) -> Shortlist:
+        """Return the workers that fit a shape, best first."""
+        return self._shortlists.get(shape, ranking)
+
+    def _number_kinds_anew(self) -> None:
+        """Forget kinds of devices that no worker has any more."""
+        self._kinds = Kinds()
+        self._shortlists = Shortlists(self.grid, self._kinds)
+        for index in self.grid.order().tolist():
+            row = self.row(index)
+            row.set_kinds(self._kinds)
+            self.grid.replace(index, row)
+
+
+def _with_distinct_devices(capacity: Capacity) -> Capacity:
+    """Of devices with the same id keep the last: a ledger could not tell them apart."""
+    devices = {device.id: device for device in capacity.devices}
+    if len(devices) == len(capacity.devices):
+        return capacity
+    return msgspec.structs.replace(capacity, devices=tuple(devices.values()))

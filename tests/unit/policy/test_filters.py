@@ -1,0 +1,63 @@
+"""Each no says why, with numbers."""
+
+import msgspec
+import pytest
+from tests.unit.policy.pools import capacity, gpus, worker
+
+from shoal.model.resources import GIB, GpuNeed, Profile
+from shoal.policy.filters import FILTERS, reason
+from shoal.policy.shapes import Shape
+from shoal.policy.workers import WorkerView
+
+BUSY = msgspec.structs.replace(
+    worker("a", cpus=4, devices=gpus(2, gib=8), path_cost_us=80_000),
+    capacity=capacity(4, gpus(2, gib=8), (("region", "us"),)),
+    gpu_milli=(1000, 300),
+)
+DRAINING = msgspec.structs.replace(BUSY, draining=True)
+
+
+def gpu(count: int = 1, gib: int = 0, models: tuple[str, ...] = ()) -> Shape:
+    need = GpuNeed(count, count, memory_min_bytes=gib * GIB, models=models)
+    return Shape(Profile(gpu=need))
+
+
+@pytest.mark.parametrize(
+    ("shape", "view", "words"),
+    [
+        (Shape(), DRAINING, "draining"),
+        (Shape(driver="container"), BUSY, "driver container not offered"),
+        (Shape(rtt_max_us=50_000), BUSY, "rtt 80 ms > 50 ms"),
+        (Shape(Profile(cpu_milli=8_500)), BUSY, "cpu 4 < 8.5"),
+        (Shape(Profile(memory_bytes=65 * GIB)), BUSY, "memory 64 GiB < 65 GiB"),
+        (Shape(Profile(disk_bytes=200 * GIB)), BUSY, "disk 100 GiB < 200 GiB"),
+        (
+            Shape(Profile(labels=(("region", "eu"),))),
+            BUSY,
+            "label region is us, not eu",
+        ),
+        (Shape(Profile(labels=(("zone", "1"),))), BUSY, "label zone is absent, not 1"),
+        (gpu(gib=24), BUSY, "gpu memory 8 GiB < 24 GiB"),
+        (gpu(models=("T4",)), BUSY, "gpu model A100 is not T4"),
+        (gpu(count=3), BUSY, "2 such gpus < 3"),
+        (gpu(count=2), BUSY, "1 free gpus < 2"),
+        (gpu(), BUSY, None),
+    ],
+)
+def test_a_filter_says_why_not_in_numbers(
+    shape: Shape, view: WorkerView, words: str | None
+) -> None:
+    assert reason(shape, view) == words
+
+
+def test_the_first_filter_that_says_no_is_heard() -> None:
+    shape = Shape(Profile(cpu_milli=99_000), driver="container")
+
+    assert reason(shape, BUSY) == "driver container not offered"
+    assert reason(shape, DRAINING) == "draining"
+
+
+def test_filters_have_distinct_names() -> None:
+    names = [condition.name for condition in FILTERS]
+
+    assert len(names) == len({*names})
