@@ -51,6 +51,8 @@ TaskState = Literal[
 ]
 """Blocked: its group needs another that has not ended. The last four are ends."""
 
+SameLeaf = Literal["no", "prefer", "require"]
+
 ENDS: Final = frozenset({"done", "failed", "cancelled", "unknown"})
 
 
@@ -77,6 +79,7 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     workdir: PathText = ""
     outputs: Annotated[tuple[PathText, ...], Meta(max_length=OUTPUTS_MAX)] = ()
     network: bool = False
+    recipe: Name = ""  # a built-in program that gets the params, instead of an argv
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -123,6 +126,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     speculate: bool = False  # a straggler may be run a second time elsewhere
     retry: Retry = Retry()
     policy: str = ""  # empty: the scheduler's own
+    max_rtt_s: Seconds | None = None  # farthest a worker may be from the scheduler
+    same_leaf: SameLeaf = "no"  # whether a gang sits under one switch
 
     def tasks(self) -> Iterator[Task]:
         """Go through the tasks of all groups, in order."""
