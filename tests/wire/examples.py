@@ -1,0 +1,255 @@
+"""One value or more of every message, with no field left at its default.
+
+Each is kept as bytes in a file of its release, and never changes there. When a
+message gets a new field, leave its examples alone and add another, such as
+`offer.2`; then run `python -m tests.wire.record`.
+"""
+
+from typing import Final
+
+from shoal.model.ids import (
+    Attempt,
+    GroupId,
+    JobId,
+    LeaseId,
+    NodeId,
+    OwnerId,
+    RequestId,
+    TaskId,
+)
+from shoal.model.job import Task, Work
+from shoal.model.resources import (
+    Allocation,
+    Capacity,
+    Device,
+    DeviceShare,
+    GpuNeed,
+    Profile,
+)
+from shoal.protocol.messages import (
+    Acknowledgement,
+    Announcement,
+    AnyMessage,
+    Assignment,
+    Cancel,
+    Commit,
+    Committed,
+    Demand,
+    Goodbye,
+    Grant,
+    Hello,
+    Inquiry,
+    Inventory,
+    InventoryChanged,
+    Load,
+    LoadDigest,
+    Occupied,
+    Offer,
+    Outcome,
+    Output,
+    PeerAddress,
+    PeersKnown,
+    PeersWanted,
+    Preemption,
+    Progress,
+    Rank,
+    Refusal,
+    Release,
+    Renew,
+    Renewed,
+    Report,
+    Reservation,
+    ReservationWanted,
+    Revocation,
+    Started,
+    Want,
+    Withdrawal,
+)
+
+ANN: Final = NodeId("12D3KooWAnn")
+BOB: Final = NodeId("12D3KooWBob")
+REQUEST: Final = RequestId("ann/7")
+LEASES: Final = (LeaseId("bob/1"), LeaseId("bob/2"))
+ATTEMPT: Final = Attempt(ANN, 3, 41)
+ADDRESSES: Final = ("/ip4/10.0.0.1/tcp/4001",)
+
+ADMIN: Final = Grant(
+    node=BOB,
+    shoal="reef",
+    roles=("admin", "scheduler"),
+    owner=OwnerId("bob"),
+    top_priority=90,
+    quota_gpus=16,
+    quota_cpu_milli=64_000,
+    serial=2,
+    expires_wall_s=1_900_000_000.5,
+    signer=NodeId("12D3KooWRoot"),
+    signature=b"\x01" * 64,
+)
+GRANT: Final = Grant(
+    node=ANN,
+    shoal="reef",
+    roles=("scheduler",),
+    owner=OwnerId("ann"),
+    top_priority=50,
+    quota_gpus=8,
+    quota_cpu_milli=32_000,
+    serial=5,
+    expires_wall_s=1_800_000_000.25,
+    signer=BOB,
+    delegation=ADMIN,
+    signature=b"\x02" * 64,
+)
+NEED: Final = GpuNeed(
+    count=2,
+    count_max=4,
+    milli=500,
+    memory_min_bytes=16 << 30,
+    memory_max_bytes=80 << 30,
+    models=("A100", "H100"),
+    vendor="nvidia",
+)
+PROFILE: Final = Profile(
+    cpu_milli=4_000,
+    memory_bytes=8 << 30,
+    disk_bytes=1 << 40,
+    gpu=NEED,
+    labels=(("zone", "west"),),
+)
+CAPACITY: Final = Capacity(
+    cpu_milli=64_000,
+    memory_bytes=256 << 30,
+    disk_bytes=2 << 40,
+    devices=(Device("gpu0", "nvidia", "H100", 80 << 30),),
+    labels=(("zone", "west"),),
+)
+LOAD: Final = Load(
+    cpu_milli=60_000,
+    memory_bytes=200 << 30,
+    disk_bytes=1 << 40,
+    gpu_milli=(500,),
+    gpu_memory=(40 << 30,),
+    active=3,
+    draining=True,
+)
+WORK: Final = Work(
+    driver="torchrun",
+    argv=("python", "train.py", "--lr", "{lr}"),
+    setup=("pip", "check"),
+    env={"SEED": "7"},
+    secrets=("token",),
+    image="ghcr.io/reef/train:1",
+    workdir="sha256:feed",
+    outputs=("model/*.safetensors",),
+    network=True,
+)
+TASK: Final = Task(
+    id=TaskId("job1.train.1"),
+    job=JobId("job1"),
+    group=GroupId("job1.train"),
+    index=1,
+    size=2,
+    params={"lr": 0.1, "layers": 12, "name": "größe", "fast": True},
+    work=WORK,
+    profiles=(PROFILE,),
+    time_limit_s=3_600.0,
+    grace_s=30.0,
+)
+ALLOCATION: Final = Allocation(
+    cpu_milli=4_000,
+    memory_bytes=8 << 30,
+    disk_bytes=1 << 40,
+    shares=(DeviceShare("gpu0", 500, 40 << 30),),
+)
+OUTCOME: Final = Outcome(
+    kind="exited",
+    exit_code=-15,
+    reason="killed by signal 15",
+    outputs={"model/last.safetensors": "sha256:beef"},
+    values={"loss": 0.25},
+)
+
+EXAMPLES: Final[dict[str, AnyMessage]] = {
+    "hello": Hello(versions=(1, 2), generation=3, name="ann's laptop", grant=GRANT),
+    "revocation": Revocation(
+        node=ANN,
+        shoal="reef",
+        serial=5,
+        signer=BOB,
+        delegation=ADMIN,
+        signature=b"\x03" * 64,
+    ),
+    "announcement": Announcement(
+        scheduler=ANN,
+        addresses=ADDRESSES,
+        epoch=3,
+        seq=2,
+        wants=(Want(PROFILE, 16),),
+        grant=GRANT,
+    ),
+    "inquiry": Inquiry(request=REQUEST),
+    "inventory": Inventory(
+        epoch=4,
+        seq=9,
+        capacity=CAPACITY,
+        load=LOAD,
+        drivers=("process", "torchrun"),
+        warm=("sha256:feed",),
+    ),
+    "inventory-changed": InventoryChanged(epoch=4, seq=10, load=LOAD),
+    "load-digest": LoadDigest(node=BOB, epoch=4, seq=11, load=LOAD),
+    "demand": Demand(
+        request=REQUEST,
+        profile=PROFILE,
+        count=2,
+        rank=Rank(10, 12.5, ANN, REQUEST),
+        driver="torchrun",
+        preempt=True,
+        preemptible=False,
+        owner=OwnerId("ann"),
+        grant=GRANT,
+        warm="sha256:feed",
+    ),
+    "offer": Offer(
+        request=REQUEST, leases=LEASES, valid_for_s=6.0, displaces=1, warm=True
+    ),
+    "refusal": Refusal(
+        request=REQUEST,
+        leases=LEASES,
+        attempt=ATTEMPT,
+        reason="gpu memory 8 GiB < 24 GiB",
+        retry_in_s=2.5,
+    ),
+    "commit": Commit(request=REQUEST, leases=LEASES, lease_s=15.0),
+    "committed": Committed(request=REQUEST, leases=LEASES),
+    "release": Release(leases=LEASES),
+    "withdrawal": Withdrawal(leases=LEASES, reason="a better rank came"),
+    "renew": Renew(leases=LEASES, lease_s=15.0),
+    "renewed": Renewed(
+        leases=(Occupied(LEASES[0], ATTEMPT), Occupied(LEASES[1])),
+        gone=(LeaseId("bob/0"),),
+    ),
+    "preemption": Preemption(lease=LEASES[0], grace_s=30.0, reason="priority 10 < 50"),
+    "assignment": Assignment(
+        lease=LEASES[0], attempt=ATTEMPT, task=TASK, gang=(BOB, ANN)
+    ),
+    "cancel": Cancel(lease=LEASES[0], attempt=ATTEMPT, grace_s=10.0),
+    "started": Started(attempt=ATTEMPT, lease=LEASES[0], allocation=ALLOCATION),
+    "progress": Progress(
+        attempt=ATTEMPT, seq=7, fraction=0.5, metrics={"loss": 1.75, "step": 100.0}
+    ),
+    "output": Output(
+        attempt=ATTEMPT, stream="stderr", offset=4_096, data=b"step 100\n\xff"
+    ),
+    "report": Report(attempt=ATTEMPT, lease=LEASES[0], outcome=OUTCOME),
+    "acknowledgement": Acknowledgement(attempts=(ATTEMPT,)),
+    "peers-wanted": PeersWanted(request=REQUEST, count=8),
+    "peers-known": PeersKnown(
+        request=REQUEST, peers=(PeerAddress(BOB, ADDRESSES),), size_estimate=1_000
+    ),
+    "reservation-wanted": ReservationWanted(request=REQUEST, addresses=ADDRESSES),
+    "reservation": Reservation(
+        request=REQUEST, valid_for_s=3_600.0, bytes_max=1 << 30, circuits_max=16
+    ),
+    "goodbye": Goodbye(reason="the owner shut down"),
+}
