@@ -233,6 +233,16 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
     "assignment": Assignment(
         lease=LEASES[0], attempt=ATTEMPT, task=TASK, gang=(BOB, ANN)
     ),
+    "assignment.2": Assignment(
+        lease=LEASES[1],
+        attempt=ATTEMPT,
+        task=Task(
+            id=TaskId("job2.all.0"),
+            job=JobId("job2"),
+            group=GroupId("job2.all"),
+            work=Work(recipe="diloco"),
+        ),
+    ),
     "cancel": Cancel(lease=LEASES[0], attempt=ATTEMPT, grace_s=10.0),
     "started": Started(attempt=ATTEMPT, lease=LEASES[0], allocation=ALLOCATION),
     "progress": Progress(

@@ -89,7 +89,10 @@ def bounded(info: inspect.Type) -> bool:
 
 
 def replaced(plain: Plain, path: Path, value: Plain) -> Plain:
-    """Return a copy of the plain value with another value at `path`."""
+    """Return a copy of the plain value with another value at `path`.
+
+    Raises `LookupError` or `TypeError` if there is nothing at `path` yet.
+    """
     if not path:
         return value
     step, rest = path[0], path[1:]
@@ -97,7 +100,7 @@ def replaced(plain: Plain, path: Path, value: Plain) -> Plain:
         first = next(iter(plain))
         return {value if key == first else key: plain[key] for key in plain}
     if isinstance(plain, dict):
-        key = step if step in plain else next(iter(plain))
+        key = step if isinstance(step, str) else next(iter(plain))
         return {**plain, key: replaced(plain[key], rest, value)}
     index = int(step)
     inner = replaced(plain[index], rest, value)
