@@ -149,62 +149,47 @@ def test_time_is_checked_anew_for_a_grant_that_was_admitted() -> None:
     them.admit(A, granted("a"), 0.0)
 
     assert them.admit(A, granted("a"), 1_001.0) == "grant expired 1 s ago"
-    assert them.recall(A, 1_002.0) == "grant expired 2 s ago"
 
 
-def test_an_admitted_peer_is_recalled_without_its_grant() -> None:
-    them = members()
-
-    admission = them.admit(A, granted("a"), 10.0)
-
-    assert them.recall(A, 10.0) == admission
-    assert them.recall(B, 10.0) == "no grant"
-
-
-def test_a_refused_grant_does_not_replace_the_one_that_was_admitted() -> None:
-    them = members()
-    admission = them.admit(A, granted("a"), 10.0)
+def test_a_refused_grant_does_not_replace_the_one_that_was_verified() -> None:
+    verifier = CountedVerifier()
+    them = Members(SHOAL, ROOT, verifier)
+    them.admit(A, granted("a"), 10.0)
 
     them.admit(A, granted("a", signer=B), 10.0)
+    them.admit(A, granted("a"), 10.0)
 
-    assert them.recall(A, 10.0) == admission
-
-
-def test_a_forgotten_peer_has_no_grant() -> None:
-    them = members()
-    them.admit(A, granted("a"), 0.0)
-
-    them.forget(A)
-    them.forget(B)
-
-    assert them.recall(A, 0.0) == "no grant"
+    assert verifier.calls == 1
 
 
-def test_the_first_admitted_is_forgotten_when_there_are_too_many(
+def test_the_first_admitted_is_verified_anew_when_there_are_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(membership, "MEMBERS_MAX", 2)
-    them = members()
-
+    verifier = CountedVerifier()
+    them = Members(SHOAL, ROOT, verifier)
     for name in ("a", "b", "c"):
         them.admit(NodeId(name), granted(name), 0.0)
 
-    assert them.recall(A, 0.0) == "no grant"
-    assert isinstance(them.recall(B, 0.0), Admission)
-    assert isinstance(them.recall(C, 0.0), Admission)
+    for name in ("c", "b", "a"):
+        assert isinstance(them.admit(NodeId(name), granted(name), 0.0), Admission)
+
+    assert verifier.calls == 4
 
 
 def test_a_member_that_shows_a_newer_grant_pushes_nobody_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(membership, "MEMBERS_MAX", 2)
-    them = members()
+    verifier = CountedVerifier()
+    them = Members(SHOAL, ROOT, verifier)
     them.admit(A, granted("a"), 0.0)
     them.admit(B, granted("b"), 0.0)
 
     them.admit(B, granted("b", serial=1), 0.0)
+    them.admit(A, granted("a"), 0.0)
 
-    assert isinstance(them.recall(A, 0.0), Admission)
+    assert verifier.calls == 3
 
 
 def test_a_revocation_ends_a_membership_that_was_admitted() -> None:
@@ -215,7 +200,6 @@ def test_a_revocation_ends_a_membership_that_was_admitted() -> None:
     news = them.revoke(revoked("a", serial=3))
 
     assert news
-    assert them.recall(A, 0.0) == "no grant"
     assert them.admit(A, grant, 0.0) == "a is revoked up to serial 3"
 
 
@@ -232,7 +216,7 @@ def test_a_revocation_leaves_everybody_else_alone() -> None:
 
     them.revoke(revoked("a", serial=9))
 
-    assert isinstance(them.recall(B, 0.0), Admission)
+    assert isinstance(them.admit(B, granted("b"), 0.0), Admission)
 
 
 def test_a_repeated_or_older_revocation_is_no_news() -> None:

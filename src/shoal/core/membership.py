@@ -24,7 +24,7 @@ from shoal.protocol.limits import DELEGATIONS_MAX
 from shoal.protocol.messages import Grant, Revocation, Role
 
 MEMBERS_MAX: Final = 16_384
-"""Members remembered at one time; beyond that the one admitted first is forgotten."""
+"""Verified grants remembered; beyond that the one admitted first is verified anew."""
 
 REVOCATIONS_MAX: Final = 4_096
 """Revocations kept. No other is accepted beyond that: to forget one would readmit."""
@@ -88,7 +88,7 @@ def revocation_payload(revocation: Revocation) -> bytes:
 
 @final
 class Members:
-    """Remembers who was admitted, and whose grants are void."""
+    """Remembers which grants were verified, and whose are void."""
 
     def __init__(self, shoal: str, root: NodeId, verifier: Verifier) -> None:
         self._shoal = shoal
@@ -127,17 +127,6 @@ class Members:
                 return reason
             self._remember(peer, grant)
         return _admission(grant, wall_s)
-
-    def recall(self, peer: NodeId, wall_s: float) -> Admission | str:
-        """Return what `peer` may do by the grant it last showed, or why nothing."""
-        grant = self._admitted.get(peer)
-        if grant is None:
-            return "no grant"
-        return _expired(grant, wall_s) or _admission(grant, wall_s)
-
-    def forget(self, peer: NodeId) -> None:
-        """Forget the grant that `peer` showed: its last link is gone."""
-        self._admitted.pop(peer, None)
 
     def revoke(self, revocation: Revocation) -> bool:
         """Void grants, from now on; return whether that is news worth passing on.
