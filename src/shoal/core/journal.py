@@ -23,17 +23,24 @@ class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
 
     job: Job
     wall_s: float
+    quota_gpus: int | None = None
+    quota_cpu_milli: int | None = None
 
 
-class Assigned(msgspec.Struct, frozen=True, tag="assigned"):
-    """This attempt may run from now on, on that lease of that worker."""
+class Place(msgspec.Struct, frozen=True):
+    """One attempt and where it may run."""
 
     task: TaskId
     attempt: Attempt
     worker: NodeId
     lease: LeaseId
     profile: int = 0  # which of the task's alternatives
-    gang: tuple[NodeId, ...] = ()
+
+
+class Assigned(msgspec.Struct, frozen=True, tag="assigned"):
+    """These attempts may run from now on. A gang is one entry: all or none of it."""
+
+    places: tuple[Place, ...]
 
 
 class Returned(msgspec.Struct, frozen=True, tag="returned"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 import msgspec
 
@@ -22,7 +22,6 @@ from shoal.core.events import (
     Provide,
     Send,
     SizeEstimated,
-    Spread,
     StartTask,
     StopTask,
     TaskEnded,
@@ -30,47 +29,33 @@ from shoal.core.events import (
     TaskWrote,
 )
 from shoal.core.leases import Lease, LeaseBook, ids_of
+from shoal.core.lessor import Lessor, refuse
 from shoal.core.reports import Reports
 from shoal.core.rules import Rules
+from shoal.core.telling import Telling
 from shoal.core.timing import (
-    DIGEST_S,
-    HOLD_S,
-    INVENTORY_DELAY_S,
-    INVENTORY_REFRESH_S,
-    LEASE_MAX_S,
     PROVIDE_AGAIN_S,
 )
 from shoal.model.capability import capability_keys
-from shoal.model.ids import Attempt, LeaseId, NodeId, RequestId
-from shoal.model.resources import Capacity, Ledger
+from shoal.model.ids import Attempt, LeaseId, NodeId
 from shoal.protocol.messages import (
     Acknowledgement,
     Announcement,
     Assignment,
     Cancel,
     Commit,
-    Committed,
     Demand,
     Goodbye,
     Inquiry,
-    Inventory,
-    InventoryChanged,
     Load,
-    LoadDigest,
-    Occupied,
-    Offer,
     Outcome,
     Output,
-    Preemption,
     Progress,
-    Rank,
     Refusal,
     Release,
     Renew,
-    Renewed,
     Report,
     Started,
-    Withdrawal,
 )
 
 if TYPE_CHECKING:
@@ -78,10 +63,8 @@ if TYPE_CHECKING:
 
     from shoal.core.membership import Admission
     from shoal.core.roster import Roster
+    from shoal.model.resources import Capacity
     from shoal.protocol.messages import AnyMessage
-
-SUBSCRIBERS_MAX: Final = 1_024
-REQUESTS_HELD_MAX: Final = 256  # leases that one scheduler may hold uncommitted
 
 
 class _Run(msgspec.Struct):
@@ -116,16 +99,14 @@ class Worker:
         self._epoch = epoch
         self._rng = rng
         self._book = LeaseBook(node, epoch, capacity)
+        self._lessor = Lessor(self._book, self._stop)
         self._runs: dict[Attempt, _Run] = {}
         self._reports = Reports()
-        self._subscribers: dict[NodeId, None] = {}  # an ordered set
+        self._telling = Telling(node, epoch, capacity, self.rules.drivers)
         self._nodes_estimate = 1
-        self._seq = 0
         self._booted = False
         self._owner_active = False
         self._draining = False
-        self._load_shown: Load | None = None
-        self._leases_due: Deadlines[LeaseId] = Deadlines()
         self._runs_due: Deadlines[Attempt] = Deadlines()
         self._chores: Deadlines[str] = Deadlines()
 
@@ -179,7 +160,7 @@ class Worker:
                 self._reports.hasten(event.peer, now)
                 effects = []
             case PeerLost():
-                self._subscribers.pop(event.peer, None)
+                self._telling.forget(event.peer)
                 effects = []
             case Booted():
                 effects = self._on_booted(now)
@@ -192,7 +173,7 @@ class Worker:
                 effects = []
             case _:
                 effects = []  # A fact for another role of this node.
-        self._note_load(now)
+        self._telling.note(self._load_version, now)
         return effects
 
     def next_deadline(self) -> float | None:
@@ -200,10 +181,11 @@ class Worker:
         due = [
             at
             for at in (
-                self._leases_due.next(),
+                self._lessor.next_deadline(),
                 self._runs_due.next(),
                 self._chores.next(),
                 self._reports.next_deadline(),
+                self._telling.next_deadline(),
             )
             if at is not None
         ]
@@ -216,180 +198,40 @@ class Worker:
     ) -> list[Effect]:
         match message:
             case Renew():
-                return self._on_renew(peer, message, now)
+                return self._lessor.on_renew(peer, message, now)
             case Demand():
                 return self._on_demand(peer, message, now)
             case Commit():
-                return self._on_commit(peer, message, now)
+                return self._lessor.on_commit(peer, message, now)
             case Assignment():
                 return self._on_assignment(peer, message, now)
             case Acknowledgement():
                 self._reports.acknowledge(peer, message.attempts)
                 return []
             case Release():
-                return self._on_release(peer, message.leases, now)
+                return self._lessor.on_release(peer, message.leases, now)
             case Cancel():
                 return self._on_cancel(peer, message, now)
             case Announcement():
                 return self._on_announcement(message)
             case Inquiry():
-                return self._show_inventory(peer)
+                return self._telling.show(peer, self.load)
             case Goodbye():
-                self._subscribers.pop(peer, None)
-                return self._on_release(peer, ids_of(self._book.of_peer(peer)), now)
+                self._telling.forget(peer)
+                return self._lessor.on_release(
+                    peer, ids_of(self._book.of_peer(peer)), now
+                )
             case _:
                 self.counts[f"ignored:{type(message).__name__}"] += 1
                 return []
 
     def _on_demand(self, peer: NodeId, demand: Demand, now: float) -> list[Effect]:
-        standing = self._book.of_request(peer, demand.request)
-        if standing:
-            return self._repeat_offer(peer, demand.request, standing, now)
         admission = self._authority(peer, demand, now)
         if isinstance(admission, str):
-            return [_refuse(peer, demand.request, admission)]
+            return [refuse(peer, demand.request, admission)]
         if reason := self._unwilling(demand, admission):
-            return [_refuse(peer, demand.request, reason)]
-        priority = min(demand.rank.priority, admission.top_priority)
-        rank = Rank(priority, demand.rank.age_s, peer, demand.request)
-        held, withdrawn, reason = self._hold(peer, demand, rank, admission, now)
-        effects = [*withdrawn]
-        if held:
-            effects.append(Send(peer, self._offer(demand.request, held, HOLD_S)))
-        else:
-            effects.append(_refuse(peer, demand.request, reason))
-        return effects
-
-    def _hold(
-        self,
-        peer: NodeId,
-        demand: Demand,
-        rank: Rank,
-        admission: Admission,
-        now: float,
-    ) -> tuple[list[Lease], list[Effect], str]:
-        held: list[Lease] = []
-        withdrawn: list[Effect] = []
-        reason = "0 tasks asked for"
-        while len(held) < min(demand.count, REQUESTS_HELD_MAX):
-            lease = self._hold_one(peer, demand, rank, admission, now, preempt=False)
-            if isinstance(lease, str):
-                worse = self._book.worse_offers(demand.profile, rank)
-                if worse:
-                    withdrawn += self._withdraw(worse, rank, now)
-                    continue
-                if demand.preempt:
-                    lease = self._hold_one(peer, demand, rank, admission, now, preempt=True)
-            if isinstance(lease, str):
-                reason = lease
-                break
-            lease.expires_at = now + HOLD_S
-            self._leases_due.set(lease.id, lease.expires_at)
-            held.append(lease)
-        return held, withdrawn, reason
-
-    def _hold_one(
-        self,
-        peer: NodeId,
-        demand: Demand,
-        rank: Rank,
-        admission: Admission,
-        now: float,
-        *,
-        preempt: bool,
-    ) -> Lease | str:
-        return self._book.hold(
-            peer=peer,
-            profile=demand.profile,
-            rank=rank,
-            owner=admission.owner,
-            preempt=preempt,
-            preemptible=demand.preemptible,
-            now=now,
-        )
-
-    def _repeat_offer(
-        self, peer: NodeId, request: RequestId, standing: list[Lease], now: float
-    ) -> list[Effect]:
-        held = [lease for lease in standing if lease.state == "held"]
-        if len(held) < len(standing):
-            return []  # Some are committed: the offer was heard, this is an echo.
-        valid_for_s = min(lease.expires_at for lease in held) - now
-        return [Send(peer, self._offer(request, held, max(0.0, valid_for_s)))]
-
-    def _offer(self, request: RequestId, held: list[Lease], valid_for_s: float) -> Offer:
-        return Offer(
-            request=request,
-            leases=ids_of(held),
-            valid_for_s=valid_for_s,
-            displaces=sum(len(lease.victims) for lease in held),
-        )
-
-    def _withdraw(self, worse: list[Lease], rank: Rank, now: float) -> list[Effect]:
-        """Take offers back in favour of a better rank; they were not committed."""
-        effects: list[Effect] = []
-        for lease in worse:
-            reason = f"priority {rank.priority}, age {rank.age_s:.1f} s ranks before"
-            withdrawal = Withdrawal(leases=(lease.id,), reason=reason)
-            effects += [*self._close(lease, now), Send(lease.peer, withdrawal)]
-        return effects
-
-    def _on_commit(self, peer: NodeId, commit: Commit, now: float) -> list[Effect]:
-        mine: list[LeaseId] = []
-        gone: list[LeaseId] = []
-        effects: list[Effect] = []
-        for id_ in commit.leases:
-            lease = self._book.of(peer, id_)
-            if lease is None or lease.state == "ending":
-                gone.append(id_)
-                continue
-            if lease.state == "held":
-                effects += self._commit(lease, now)
-            self._extend(lease, commit.lease_s, now)
-            if lease.state == "committed":
-                mine.append(id_)
-        if mine:
-            effects.append(
-                Send(peer, Committed(request=commit.request, leases=tuple(mine)))
-            )
-        if gone:
-            effects.append(
-                _refuse(peer, commit.request, "the offer no longer stands", tuple(gone))
-            )
-        return effects
-
-    def _commit(self, lease: Lease, now: float) -> list[Effect]:
-        lease.state = "displacing" if lease.victims else "committed"
-        effects: list[Effect] = []
-        for victim_id in lease.victims:
-            victim = self._book.get(victim_id)
-            assert victim is not None, "closing a victim takes it off the list"
-            reason = f"priority {lease.rank.priority} > {victim.rank.priority}"
-            effects += self._preempt(victim, None, reason, now)
-        return effects
-
-    def _on_renew(self, peer: NodeId, renew: Renew, now: float) -> list[Effect]:
-        alive: list[Occupied] = []
-        gone: list[LeaseId] = []
-        for id_ in renew.leases:
-            lease = self._book.of(peer, id_)
-            if lease is None or lease.state in ("held", "ending"):
-                gone.append(id_)
-                continue
-            self._extend(lease, renew.lease_s, now)
-            alive.append(Occupied(id_, lease.running))
-        return [Send(peer, Renewed(leases=tuple(alive), gone=tuple(gone)))]
-
-    def _on_release(
-        self, peer: NodeId, ids: tuple[LeaseId, ...], now: float
-    ) -> list[Effect]:
-        effects: list[Effect] = []
-        for id_ in ids:
-            lease = self._book.of(peer, id_)
-            if lease is not None and lease.state != "ending":
-                verdict = Outcome("cancelled", reason="the lease was released")
-                effects += self._end_lease(lease, verdict, None, now)
-        return effects
+            return [refuse(peer, demand.request, reason)]
+        return self._lessor.on_demand(peer, demand, admission, now)
 
     def _on_assignment(
         self, peer: NodeId, assignment: Assignment, now: float
@@ -457,7 +299,7 @@ class Worker:
 
     def _on_announcement(self, announcement: Announcement) -> list[Effect]:
         scheduler = announcement.scheduler
-        if self._closed or scheduler in self._subscribers:
+        if self._closed or scheduler in self._telling:
             return []  # Either no room, or it hears of our room anyway.
         wanted = sum(
             want.count
@@ -468,13 +310,12 @@ class Worker:
             return []
         if not answers(wanted, self._nodes_estimate, announcement.seq, self._rng):
             return []
-        return self._show_inventory(scheduler)
+        return self._telling.show(scheduler, self.load)
 
     # What the host tells.
 
     def _on_booted(self, now: float) -> list[Effect]:
         self._booted = True
-        self._load_shown = self.load
         return self._provide(now)
 
     def _on_task_ended(
@@ -493,7 +334,7 @@ class Worker:
         self._reports.add(report, now)
         effects: list[Effect] = [Send(attempt.scheduler, report)]
         if lease.state == "ending":
-            effects += self._close(lease, now)
+            effects += self._lessor.close(lease, now)
         return effects
 
     def _on_task_progressed(self, event: TaskProgressed) -> list[Effect]:
@@ -523,7 +364,7 @@ class Worker:
         if not (active and self.rules.yield_to_owner):
             return []
         reason = "the owner is using the machine"
-        return self._preempt_all(self.rules.owner_grace_s, reason, now)
+        return self._lessor.preempt_all(self.rules.owner_grace_s, reason, now)
 
     def _on_drain_requested(self, grace_s: float, now: float) -> list[Effect]:
         self._draining = True
@@ -533,34 +374,22 @@ class Worker:
     # Deadlines.
 
     def _on_deadline(self, now: float) -> list[Effect]:
-        effects: list[Effect] = []
-        for id_ in self._leases_due.pop_due(now):
-            effects += self._on_lease_due(id_, now)
+        effects = self._lessor.due(now)
         for attempt in self._runs_due.pop_due(now):
             verdict = Outcome("timed-out", reason="its time limit passed")
-            effects += self._stop(attempt, verdict, self._runs[attempt].task_grace_s)
+            effects += self._stop(attempt, verdict)
         for report in self._reports.due(now):
             effects.append(Send(report.attempt.scheduler, report))
         for chore in self._chores.pop_due(now):
             effects += self._do_chore(chore, now)
-        return effects
-
-    def _on_lease_due(self, id_: LeaseId, now: float) -> list[Effect]:
-        lease = self._book.get(id_)
-        assert lease is not None, "closing a lease drops its deadline"
-        verdict = Outcome("lost", reason="the lease expired")
-        return self._end_lease(lease, verdict, None, now)
+        return effects + self._telling.due(self.load, self._load_version, now)
 
     def _do_chore(self, chore: str, now: float) -> list[Effect]:
         match chore:
             case "provide":
                 return self._provide(now)
-            case "tell":
-                return self._tell_subscribers(now)
-            case "digest":
-                return self._spread_digest()
             case "drained":
-                return self._preempt_all(None, "the worker drains", now)
+                return self._lessor.preempt_all(None, "the worker drains", now)
             case _:
                 raise AssertionError(chore)
 
@@ -569,76 +398,31 @@ class Worker:
         self._chores.set("provide", now + pause_s)
         return [Provide(capability_keys(self.capacity))]
 
-    # Leases and runs.
-
-    def _preempt_all(
-        self, grace_s: float | None, reason: str, now: float
+    def _stop(
+        self, attempt: Attempt, verdict: Outcome, grace_s: float | None = None
     ) -> list[Effect]:
-        effects: list[Effect] = []
-        for lease in list(self._book):
-            if lease.state == "held":
-                withdrawal = Withdrawal(leases=(lease.id,), reason=reason)
-                effects += [*self._close(lease, now), Send(lease.peer, withdrawal)]
-            elif lease.state != "ending":
-                effects += self._preempt(lease, grace_s, reason, now)
-        return effects
-
-    def _preempt(
-        self, lease: Lease, grace_s: float | None, reason: str, now: float
-    ) -> list[Effect]:
-        run = self._runs.get(lease.running) if lease.running else None
-        grace_s = run.task_grace_s if grace_s is None and run else grace_s or 0.0
-        notice = Preemption(lease=lease.id, grace_s=grace_s, reason=reason)
-        verdict = Outcome("preempted", reason=reason)
-        effects: list[Effect] = [Send(lease.peer, notice)]
-        return effects + self._end_lease(lease, verdict, grace_s, now)
-
-    def _end_lease(
-        self, lease: Lease, verdict: Outcome, grace_s: float | None, now: float
-    ) -> list[Effect]:
-        """Close a lease, first stopping what runs on it: devices are freed last."""
-        if lease.running is None:
-            return self._close(lease, now)
-        lease.state = "ending"
-        self._leases_due.drop(lease.id)
-        run = self._runs[lease.running]
-        grace_s = run.task_grace_s if grace_s is None else grace_s
-        return self._stop(lease.running, verdict, grace_s)
-
-    def _stop(self, attempt: Attempt, verdict: Outcome, grace_s: float) -> list[Effect]:
         run = self._runs[attempt]
         if run.verdict is None:
             run.verdict = verdict
-        return [StopTask(attempt, grace_s)]
-
-    def _close(self, lease: Lease, now: float) -> list[Effect]:
-        self._leases_due.drop(lease.id)
-        effects: list[Effect] = []
-        for winner in self._book.close(lease):
-            if winner.state == "displacing":
-                winner.state = "committed"
-                self._extend(winner, winner.lease_s, now)
-                committed = Committed(request=winner.request, leases=(winner.id,))
-                effects.append(Send(winner.peer, committed))
-        return effects
-
-    def _extend(self, lease: Lease, lease_s: float, now: float) -> None:
-        lease.lease_s = min(lease_s, LEASE_MAX_S)
-        lease.expires_at = now + lease.lease_s
-        self._leases_due.set(lease.id, lease.expires_at)
+        return [StopTask(attempt, run.task_grace_s if grace_s is None else grace_s)]
 
     # Who may, and whether we want to.
+
+    @property
+    def _load_version(self) -> tuple[int, int, bool]:
+        return (self._book.ledger.version, len(self._runs), self._closed)
 
     @property
     def _closed(self) -> bool:
         return self._draining or self._owner_active or not self._booted
 
-    def _authority(
-        self, peer: NodeId, demand: Demand, now: float
-    ) -> Admission | str:
-        """Return whose grant the demand stands on: its own, or its scheduler's."""
+    def _authority(self, peer: NodeId, demand: Demand, now: float) -> Admission | str:
+        """Return what the sender may do, by the grant in hand or the one it showed.
+
+        Only its own counts: others' grants are no secret, so they prove nothing.
+        """
         if demand.grant is not None:
-            return self._roster.verify(demand.grant.node, demand.grant, now)
+            return self._roster.verify(peer, demand.grant, now)
         return self._roster.get(peer, now) or "no grant was shown"
 
     def _unwilling(self, demand: Demand, admission: Admission) -> str | None:
@@ -649,51 +433,6 @@ class Worker:
         if self._owner_active:
             return "the owner is using the machine"
         return self.rules.refusal(admission.owner, demand.driver)
-
-    # What others are told of our room.
-
-    def _show_inventory(self, peer: NodeId) -> list[Effect]:
-        if len(self._subscribers) >= SUBSCRIBERS_MAX:
-            self._subscribers.pop(next(iter(self._subscribers)))
-        self._subscribers[peer] = None
-        self._seq += 1
-        inventory = Inventory(
-            epoch=self._epoch,
-            seq=self._seq,
-            capacity=self.capacity,
-            load=self.load,
-            drivers=self.rules.drivers,
-        )
-        return [Send(peer, inventory)]
-
-    def _note_load(self, now: float) -> None:
-        """Plan to tell a changed load soon, and an unchanged one now and then."""
-        if self._subscribers:
-            changed = self._load_shown is not None and self.load != self._load_shown
-            delay_s = INVENTORY_DELAY_S if changed else INVENTORY_REFRESH_S
-            self._chores.set_earlier("tell", now + delay_s)
-        if self._booted and "digest" not in self._chores and self.load != self._load_shown:
-            self._chores.set("digest", now + DIGEST_S)
-
-    def _tell_subscribers(self, now: float) -> list[Effect]:
-        self._load_shown = load = self.load
-        self._seq += 1
-        changed = InventoryChanged(epoch=self._epoch, seq=self._seq, load=load)
-        if self._subscribers:
-            self._chores.set("tell", now + INVENTORY_REFRESH_S)
-        return [Send(peer, changed) for peer in self._subscribers]
-
-    def _spread_digest(self) -> list[Effect]:
-        self._seq += 1
-        digest = LoadDigest(
-            node=self.node, epoch=self._epoch, seq=self._seq, load=self.load
-        )
-        return [Spread(digest)]
-
-
-def could_ever_serve(capacity: Capacity, demand: Demand) -> bool:
-    """Whether an idle worker of this capacity would fit the demand."""
-    return not isinstance(Ledger(capacity).fit(demand.profile), str)
 
 
 def _with_verdict(outcome: Outcome, verdict: Outcome | None) -> Outcome:
@@ -706,15 +445,6 @@ def _with_verdict(outcome: Outcome, verdict: Outcome | None) -> Outcome:
     return msgspec.structs.replace(
         verdict, exit_code=outcome.exit_code, outputs=outcome.outputs
     )
-
-
-def _refuse(
-    peer: NodeId,
-    request: RequestId,
-    reason: str,
-    leases: tuple[LeaseId, ...] = (),
-) -> Send:
-    return Send(peer, Refusal(request=request, reason=reason, leases=leases))
 
 
 def _refuse_attempt(peer: NodeId, assignment: Assignment, reason: str) -> Send:

@@ -175,6 +175,7 @@ class Ledger:
         self._devices = {device.id: device for device in capacity.devices}
         self.milli = dict.fromkeys(self._devices, WHOLE_GPU_MILLI)
         self.gpu_memory = {d.id: d.memory_bytes for d in capacity.devices}
+        self.version = 0  # rises with every change
 
     @property
     def idle(self) -> bool:
@@ -260,6 +261,7 @@ class Ledger:
         return tuple(need.share_of(self._devices[id_]) for _, _, id_ in chosen)
 
     def _add(self, allocation: Allocation, sign: int) -> None:
+        self.version += 1
         self.cpu_milli += sign * allocation.cpu_milli
         self.memory_bytes += sign * allocation.memory_bytes
         self.disk_bytes += sign * allocation.disk_bytes

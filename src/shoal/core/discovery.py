@@ -1,0 +1,125 @@
+"""Finding workers for demand that the known ones cannot meet.
+
+Two ways at once: an announcement by gossip, repeated with back-off while the demand
+lasts, and a look-up of the rarest capability in the DHT. Whatever a look-up names is
+only asked for its inventory; nothing is believed but the worker's own answer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from shoal.core.deadlines import Deadlines
+from shoal.core.events import Effect, LookedUp, LookUp, Publish, Send
+from shoal.core.timing import ANNOUNCE_FIRST_S, ANNOUNCE_MAX_S, LOOKUP_AGAIN_S
+from shoal.model.capability import lookup_keys
+from shoal.protocol.messages import Announcement, Inquiry, Want
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Sequence
+    from random import Random
+
+    from shoal.model.ids import NodeId, RequestId
+    from shoal.model.resources import Profile
+    from shoal.protocol.messages import Grant, PeerAddress
+
+WANTS_MAX: Final = 16  # profiles in one announcement
+LOOKUPS_MAX: Final = 4  # look-ups at one time
+SAMPLE_MAX: Final = 64  # providers asked per look-up
+
+
+@final
+class Discovery:
+    """Announces and looks up, for as long as demand is unmet."""
+
+    def __init__(self, node: NodeId, grant: Grant | None, rng: Random) -> None:
+        self.addresses: tuple[str, ...] = ()  # where this node can be dialled
+        self._node = node
+        self._grant = grant
+        self._rng = rng
+        self._wants: dict[Profile, int] = {}
+        self._seq = 0
+        self._lookups: dict[int, Profile] = {}
+        self._lookup_seq = 0
+        self._tried: dict[Profile, int] = {}  # look-ups so far: the next key's place
+        self._due: Deadlines[str] = Deadlines()
+
+    @property
+    def wants(self) -> dict[Profile, int]:
+        """The demand that is unmet."""
+        return self._wants
+
+    def want(self, unmet: dict[Profile, int], now: float) -> None:
+        """Say what demand is unmet now. News begins anew; nothing ends it."""
+        news = any(profile not in self._wants for profile in unmet)
+        self._wants = unmet
+        if not unmet:
+            self._due.drop("announce")
+            self._due.drop("lookup")
+            self._tried.clear()
+            return
+        if news:
+            self._seq = 0
+        if news or "announce" not in self._due:
+            self._due.set("announce", now)
+            self._due.set("lookup", now)
+
+    def next_deadline(self) -> float | None:
+        """When `due` has something to say."""
+        return self._due.next()
+
+    def due(self, epoch: int, now: float) -> list[Effect]:
+        """Return what is to be announced and looked up now."""
+        effects: list[Effect] = []
+        for chore in self._due.pop_due(now):
+            effects += self._announce(epoch, now) if chore == "announce" else []
+            effects += self._look_up(now) if chore == "lookup" else []
+        return effects
+
+    def on_looked_up(
+        self, event: LookedUp, known: Container[NodeId], request: RequestId
+    ) -> list[Effect]:
+        """Ask a sample of the named providers what they really have."""
+        if self._lookups.pop(event.lookup, None) is None:
+            return []
+        strangers = [p for p in event.providers if p.node not in known]
+        return [
+            Send(provider.node, Inquiry(request=request))
+            for provider in self._sample(strangers)
+        ]
+
+    def _announce(self, epoch: int, now: float) -> list[Effect]:
+        pause_s = min(ANNOUNCE_MAX_S, ANNOUNCE_FIRST_S * 2 ** min(self._seq, 16))
+        self._due.set("announce", now + pause_s * self._rng.uniform(0.9, 1.1))
+        wants = [Want(profile, count) for profile, count in self._wants.items()]
+        announcement = Announcement(
+            scheduler=self._node,
+            addresses=self.addresses,
+            epoch=epoch,
+            seq=self._seq,
+            wants=tuple(wants[:WANTS_MAX]),
+            grant=self._grant,
+        )
+        self._seq += 1
+        return [Publish(announcement)]
+
+    def _look_up(self, now: float) -> list[Effect]:
+        self._due.set("lookup", now + LOOKUP_AGAIN_S * self._rng.uniform(0.9, 1.1))
+        effects: list[Effect] = []
+        self._lookups.clear()  # One that was not answered by now never will be.
+        for profile in list(self._wants)[:LOOKUPS_MAX]:
+            keys = lookup_keys(profile)
+            if not keys:
+                continue
+            tried = self._tried.get(profile, 0)
+            self._tried[profile] = tried + 1
+            self._lookup_seq += 1
+            self._lookups[self._lookup_seq] = profile
+            key = keys[tried % len(keys)]
+            effects.append(LookUp(self._lookup_seq, key, SAMPLE_MAX))
+        return effects
+
+    def _sample(self, providers: Sequence[PeerAddress]) -> Sequence[PeerAddress]:
+        if len(providers) <= SAMPLE_MAX:
+            return providers
+        return self._rng.sample(providers, SAMPLE_MAX)

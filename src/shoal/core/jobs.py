@@ -1,0 +1,351 @@
+"""The jobs of a scheduler: which task is in which state, and what that entails.
+
+The book says what happened to jobs, groups and tasks; it knows nothing of workers'
+room or of messages. Every change that must outlive a crash is returned as a journal
+entry; applying the same entries to an empty book gives the same jobs again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from shoal.core.journal import (
+    Assigned,
+    Cancelled,
+    Entry,
+    Finished,
+    Incarnated,
+    Place,
+    Returned,
+    Submitted,
+)
+from shoal.model.ids import Attempt, GroupId, JobId, LeaseId, NodeId, TaskId
+from shoal.model.job import ENDS, Group, Job, JobState, Task, TaskState
+from shoal.protocol.messages import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ENDED_JOBS_MAX: Final = 1_000
+"""Ended jobs kept in memory; the oldest go first. The journal has them all."""
+
+_WORST: Final[tuple[JobState, ...]] = ("failed", "unknown", "cancelled", "done")
+
+
+class Run(msgspec.Struct, kw_only=True):
+    """A live attempt: its report would be accepted. Lost means silent, not over."""
+
+    task: TaskId
+    attempt: Attempt
+    worker: NodeId
+    lease: LeaseId
+    profile: int = 0
+    since: float = 0.0
+    started: bool = False
+    lost: bool = False
+    crash_counted: bool = False
+
+
+class TaskRecord(msgspec.Struct, kw_only=True):
+    """A task and what has become of it so far."""
+
+    task: Task
+    state: TaskState = "waiting"
+    failures: int = 0
+    crashes: int = 0
+    attempts: int = 0
+    not_before: float = 0.0
+    reason: str = ""
+    outcome: Outcome | None = None
+    live: dict[Attempt, Run] = msgspec.field(default_factory=dict[Attempt, Run])
+    second_wanted: bool = False  # a straggler that shall run a second time
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing can change any more."""
+        return self.state in ENDS
+
+
+class GroupRecord(msgspec.Struct, kw_only=True):
+    """A group; `waiting` holds the tasks that want a slot, in order."""
+
+    group: Group
+    job: JobId
+    needs_open: int = 0  # groups it needs that have not ended
+    open: int = 0  # tasks that have not ended
+    waiting_since: float = 0.0
+    waiting: dict[TaskId, None] = msgspec.field(default_factory=dict[TaskId, None])
+    done_s: list[float] = msgspec.field(default_factory=list[float])
+
+    @property
+    def id(self) -> GroupId:
+        """The group's own id."""
+        return self.group.id
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether its tasks start together."""
+        return self.group.gang_min > 0
+
+
+class JobRecord(msgspec.Struct, kw_only=True):
+    """A job; it is over when `open` groups are none."""
+
+    job: Job
+    submitted_at: float
+    quota_gpus: int | None = None
+    quota_cpu_milli: int | None = None
+    open: int = 0
+    state: JobState = "active"
+    reason: str = ""
+
+
+@final
+class JobBook:
+    """All jobs of one scheduler, live ones and some that have ended."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.jobs: dict[JobId, JobRecord] = {}
+        self.groups: dict[GroupId, GroupRecord] = {}
+        self.tasks: dict[TaskId, TaskRecord] = {}
+        self.runs: dict[Attempt, Run] = {}
+        self._ended: dict[JobId, None] = {}  # in the order of their ends
+        self._dependents: dict[GroupId, list[GroupId]] = {}
+
+    # Reading.
+
+    def job_of(self, task: TaskId) -> JobRecord:
+        """Return the job of a known task."""
+        return self.jobs[self.tasks[task].task.job]
+
+    def group_of(self, task: TaskId) -> GroupRecord:
+        """Return the group of a known task."""
+        return self.groups[self.tasks[task].task.group]
+
+    def live_in(self, group: GroupRecord) -> list[Run]:
+        """Return the live runs of a group, in the order of its tasks."""
+        return [
+            run
+            for task in group.group.tasks
+            for run in self.tasks[task.id].live.values()
+        ]
+
+    # Changes. Each returns the entries that make it durable.
+
+    def submit(self, entry: Submitted, now: float, age_s: float = 0.0) -> list[Entry]:
+        """Take in a new job; groups that need nothing wait from now on."""
+        job = entry.job
+        assert job.id not in self.jobs
+        self.jobs[job.id] = JobRecord(
+            job=job,
+            submitted_at=now - age_s,
+            quota_gpus=entry.quota_gpus,
+            quota_cpu_milli=entry.quota_cpu_milli,
+            open=len(job.groups),
+        )
+        for group in job.groups:
+            self.groups[group.id] = GroupRecord(
+                group=group,
+                job=job.id,
+                needs_open=len(group.needs),
+                open=len(group.tasks),
+            )
+            for needed in group.needs:
+                self._dependents.setdefault(needed, []).append(group.id)
+            for task in group.tasks:
+                state: TaskState = "blocked" if group.needs else "waiting"
+                self.tasks[task.id] = TaskRecord(task=task, state=state)
+        for group in job.groups:
+            if not group.needs:
+                self._unblock(self.groups[group.id], now - age_s)
+        return [entry]
+
+    def assign(self, places: tuple[Place, ...], now: float) -> list[Entry]:
+        """Start attempts: from here on their reports are awaited.
+
+        An older attempt of the task is superseded and changes nothing any more,
+        unless this is the second run of a straggler.
+        """
+        entries: list[Entry] = []
+        for place in places:
+            record = self.tasks[place.task]
+            assert not record.ended
+            if not record.second_wanted:
+                for run in list(record.live.values()):
+                    crashed = run.crash_counted
+                    entries += self.put_back(run, "superseded", crashed=crashed)
+            record.second_wanted = False
+            record.state = "running"
+            record.attempts += 1
+            record.reason = ""
+            run = Run(
+                task=place.task,
+                attempt=place.attempt,
+                worker=place.worker,
+                lease=place.lease,
+                profile=place.profile,
+                since=now,
+            )
+            record.live[place.attempt] = run
+            self.runs[place.attempt] = run
+            self.group_of(place.task).waiting.pop(place.task, None)
+        return [*entries, Assigned(places)]
+
+    def drop_run(self, run: Run) -> None:
+        """Fence an attempt: whatever it still says changes nothing."""
+        self.runs.pop(run.attempt, None)
+        self.tasks[run.task].live.pop(run.attempt, None)
+
+    def put_back(
+        self, run: Run, reason: str, *, failed: bool = False, crashed: bool = False
+    ) -> list[Entry]:
+        """End an attempt without a result; its task waits again."""
+        record = self.tasks[run.task]
+        record.failures += failed
+        if crashed and not run.crash_counted:
+            record.crashes += 1
+        elif run.crash_counted and not crashed:
+            record.crashes -= 1
+        self.drop_run(run)
+        record.reason = reason
+        if not record.live:
+            self.wait_again(run.task)
+        return [
+            Returned(run.task, run.attempt, record.failures, record.crashes, reason)
+        ]
+
+    def wait_again(self, task: TaskId) -> None:
+        """Let a task want a slot again."""
+        record = self.tasks[task]
+        assert not record.ended
+        if not record.live:
+            record.state = "waiting"
+        self.group_of(task).waiting[task] = None
+
+    def finish(
+        self,
+        task: TaskId,
+        state: TaskState,
+        now: float,
+        *,
+        attempt: Attempt | None = None,
+        outcome: Outcome | None = None,
+        reason: str = "",
+    ) -> list[Entry]:
+        """End a task for good, and what depends on it if it did not succeed."""
+        record = self.tasks[task]
+        if record.ended:
+            return []
+        entries: list[Entry] = [Finished(task, state, attempt, outcome, reason)]
+        group = self.group_of(task)
+        run = record.live.get(attempt) if attempt is not None else None
+        if run is not None and state == "done":
+            group.done_s.append(now - run.since)
+        for live in list(record.live.values()):
+            self.drop_run(live)
+        record.state = state
+        record.reason = reason
+        record.outcome = outcome
+        group.waiting.pop(task, None)
+        group.open -= 1
+        if group.open == 0:
+            entries += self._end_group(group, now)
+        return entries
+
+    def cancel(self, job: JobId, reason: str, now: float) -> list[Entry]:
+        """End every task of a job that has not ended."""
+        record = self.jobs[job]
+        entries: list[Entry] = [Cancelled(job, reason)]
+        record.reason = reason
+        for task in record.job.tasks():
+            # Replaying the one entry above ends the tasks too.
+            self.finish(task.id, "cancelled", now, reason=reason or "cancelled")
+        return entries
+
+    # Replay.
+
+    def replay(self, entry: Entry, now: float, wall_s: float) -> None:
+        """Apply one entry of an earlier life."""
+        match entry:
+            case Incarnated():
+                self.generation = max(self.generation, entry.generation)
+            case Submitted():
+                self.submit(entry, now, max(0.0, wall_s - entry.wall_s))
+            case Assigned():
+                self._replay_assigned(entry, now)
+            case Returned():
+                self._replay_returned(entry)
+            case Finished():
+                self.finish(
+                    entry.task,
+                    entry.state,
+                    now,
+                    attempt=entry.attempt,
+                    outcome=entry.outcome,
+                    reason=entry.reason,
+                )
+            case Cancelled():
+                if entry.job in self.jobs:
+                    self.cancel(entry.job, entry.reason, now)
+
+    def _replay_assigned(self, entry: Assigned, now: float) -> None:
+        live = [p for p in entry.places if p.task in self.tasks]
+        self.assign(tuple(p for p in live if not self.tasks[p.task].ended), now)
+
+    def _replay_returned(self, entry: Returned) -> None:
+        record = self.tasks.get(entry.task)
+        if record is None or record.ended:
+            return
+        if run := self.runs.get(entry.attempt):
+            self.put_back(run, entry.reason)
+        record.failures = entry.failures
+        record.crashes = entry.crashes
+
+    # What follows from an end.
+
+    def _unblock(self, group: GroupRecord, now: float) -> None:
+        group.waiting_since = now
+        for task in group.group.tasks:
+            record = self.tasks[task.id]
+            if not record.ended:
+                record.state = "waiting"
+                group.waiting[task.id] = None
+
+    def _end_group(self, group: GroupRecord, now: float) -> list[Entry]:
+        entries: list[Entry] = []
+        bad = [t for t in self._tasks(group) if t.state != "done"]
+        for dependent_id in self._dependents.pop(group.id, ()):
+            dependent = self.groups[dependent_id]
+            dependent.needs_open -= 1
+            if bad:
+                why = f"it needs {group.id}, where {bad[0].task.id} {bad[0].state}"
+                for task in dependent.group.tasks:
+                    entries += self.finish(task.id, "cancelled", now, reason=why)
+            elif dependent.needs_open == 0:
+                self._unblock(dependent, now)
+        job = self.jobs[group.job]
+        job.open -= 1
+        if job.open == 0:
+            self._end_job(job)
+        return entries
+
+    def _end_job(self, job: JobRecord) -> None:
+        states = {self.tasks[task.id].state for task in job.job.tasks()}
+        job.state = next(state for state in _WORST if state in states)
+        self._ended[job.job.id] = None
+        while len(self._ended) > ENDED_JOBS_MAX:
+            oldest = next(iter(self._ended))
+            del self._ended[oldest]
+            self._forget(oldest)
+
+    def _forget(self, job: JobId) -> None:
+        for group in self.jobs.pop(job).job.groups:
+            del self.groups[group.id]
+            for task in group.tasks:
+                del self.tasks[task.id]
+
+    def _tasks(self, group: GroupRecord) -> Iterator[TaskRecord]:
+        return (self.tasks[task.id] for task in group.group.tasks)

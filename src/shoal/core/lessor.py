@@ -1,0 +1,276 @@
+"""Leasing a worker's room: demands answered, offers committed, leases kept and ended.
+
+Nothing here knows what runs on a lease. When a lease must end while something does,
+the worker is asked to stop that first, and closes the lease when it is over: devices
+are freed last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, final
+
+from shoal.core.deadlines import Deadlines
+from shoal.core.events import Effect, Send
+from shoal.core.leases import Lease, LeaseBook, ids_of
+from shoal.core.timing import HOLD_S, LEASE_MAX_S
+from shoal.model.ids import Attempt, LeaseId, NodeId, RequestId
+from shoal.protocol.messages import (
+    Commit,
+    Committed,
+    Demand,
+    Occupied,
+    Offer,
+    Outcome,
+    Preemption,
+    Rank,
+    Refusal,
+    Renew,
+    Renewed,
+    Withdrawal,
+)
+
+if TYPE_CHECKING:
+    from shoal.core.membership import Admission
+
+SLOTS_PER_DEMAND_MAX: Final = 256
+
+Stop = Callable[[Attempt, Outcome, float | None], list[Effect]]
+"""Stops an attempt, with this verdict and grace; None: the grace of its task."""
+
+
+@final
+class Lessor:
+    """Decides who gets room on a worker, and for how long."""
+
+    def __init__(self, book: LeaseBook, stop: Stop) -> None:
+        self._book = book
+        self._stop = stop
+        self._due: Deadlines[LeaseId] = Deadlines()
+
+    def next_deadline(self) -> float | None:
+        """When the first lease expires."""
+        return self._due.next()
+
+    def due(self, now: float) -> list[Effect]:
+        """End the leases that nobody renewed."""
+        effects: list[Effect] = []
+        for id_ in self._due.pop_due(now):
+            lease = self._book.get(id_)
+            assert lease is not None, "closing a lease drops its deadline"
+            effects += self.end(lease, Outcome("lost", reason="the lease expired"), now)
+        return effects
+
+    # Offers.
+
+    def on_demand(
+        self, peer: NodeId, demand: Demand, admission: Admission, now: float
+    ) -> list[Effect]:
+        """Hold as much as there is of what is asked for, or say why there is none."""
+        standing = self._book.of_request(peer, demand.request)
+        if standing:
+            return self._repeat_offer(peer, demand.request, standing, now)
+        priority = admission.clamp(demand.rank.priority)
+        rank = Rank(priority, demand.rank.age_s, peer, demand.request)
+        held, effects, reason = self._hold(peer, demand, rank, admission, now)
+        if held:
+            offer = self._offer(demand.request, held, HOLD_S)
+            return [*effects, Send(peer, offer)]
+        return [*effects, refuse(peer, demand.request, reason)]
+
+    def _hold(
+        self,
+        peer: NodeId,
+        demand: Demand,
+        rank: Rank,
+        admission: Admission,
+        now: float,
+    ) -> tuple[list[Lease], list[Effect], str]:
+        held: list[Lease] = []
+        withdrawn: list[Effect] = []
+        reason = "0 tasks asked for"
+        while len(held) < min(demand.count, SLOTS_PER_DEMAND_MAX):
+            lease = self._hold_one(peer, demand, rank, admission, now, preempt=False)
+            if isinstance(lease, str):
+                worse = self._book.worse_offers(demand.profile, rank)
+                if worse:
+                    better = f"priority {rank.priority}, age {rank.age_s:.1f} s"
+                    withdrawn += self._withdraw(worse, f"{better} goes first", now)
+                    continue
+                if demand.preempt:
+                    lease = self._hold_one(
+                        peer, demand, rank, admission, now, preempt=True
+                    )
+            if isinstance(lease, str):
+                reason = lease
+                break
+            lease.expires_at = now + HOLD_S
+            self._due.set(lease.id, lease.expires_at)
+            held.append(lease)
+        return held, withdrawn, reason
+
+    def _hold_one(
+        self,
+        peer: NodeId,
+        demand: Demand,
+        rank: Rank,
+        admission: Admission,
+        now: float,
+        *,
+        preempt: bool,
+    ) -> Lease | str:
+        return self._book.hold(
+            peer=peer,
+            profile=demand.profile,
+            rank=rank,
+            owner=admission.owner,
+            preempt=preempt,
+            preemptible=demand.preemptible,
+            now=now,
+        )
+
+    def _repeat_offer(
+        self, peer: NodeId, request: RequestId, standing: list[Lease], now: float
+    ) -> list[Effect]:
+        held = [lease for lease in standing if lease.state == "held"]
+        if len(held) < len(standing):
+            return []  # Some are committed: the offer was heard, this is an echo.
+        valid_for_s = min(lease.expires_at for lease in held) - now
+        return [Send(peer, self._offer(request, held, max(0.0, valid_for_s)))]
+
+    def _offer(
+        self, request: RequestId, held: list[Lease], valid_for_s: float
+    ) -> Offer:
+        return Offer(
+            request=request,
+            leases=ids_of(held),
+            valid_for_s=valid_for_s,
+            displaces=sum(len(lease.victims) for lease in held),
+        )
+
+    def _withdraw(self, offers: list[Lease], reason: str, now: float) -> list[Effect]:
+        """Take back offers that were not committed."""
+        effects: list[Effect] = []
+        for lease in offers:
+            withdrawal = Withdrawal(leases=(lease.id,), reason=reason)
+            effects += [*self.close(lease, now), Send(lease.peer, withdrawal)]
+        return effects
+
+    # Leases.
+
+    def on_commit(self, peer: NodeId, commit: Commit, now: float) -> list[Effect]:
+        """Make offers leases; those that no longer stand are refused."""
+        mine: list[LeaseId] = []
+        gone: list[LeaseId] = []
+        effects: list[Effect] = []
+        for id_ in commit.leases:
+            lease = self._book.of(peer, id_)
+            if lease is None or lease.state == "ending":
+                gone.append(id_)
+                continue
+            if lease.state == "held":
+                effects += self._commit(lease, now)
+            self._extend(lease, commit.lease_s, now)
+            if lease.state == "committed":
+                mine.append(id_)
+        if mine:
+            effects.append(
+                Send(peer, Committed(request=commit.request, leases=tuple(mine)))
+            )
+        if gone:
+            effects.append(
+                refuse(peer, commit.request, "the offer no longer stands", tuple(gone))
+            )
+        return effects
+
+    def _commit(self, lease: Lease, now: float) -> list[Effect]:
+        lease.state = "displacing" if lease.victims else "committed"
+        effects: list[Effect] = []
+        for victim_id in lease.victims:
+            victim = self._book.get(victim_id)
+            assert victim is not None, "closing a victim takes it off the list"
+            reason = f"priority {lease.rank.priority} > {victim.rank.priority}"
+            effects += self._preempt(victim, None, reason, now)
+        return effects
+
+    def on_renew(self, peer: NodeId, renew: Renew, now: float) -> list[Effect]:
+        """Keep leases of this peer, and say what runs on them."""
+        alive: list[Occupied] = []
+        gone: list[LeaseId] = []
+        for id_ in renew.leases:
+            lease = self._book.of(peer, id_)
+            if lease is None or lease.state == "held":
+                gone.append(id_)
+                continue
+            if lease.state != "ending":
+                self._extend(lease, renew.lease_s, now)
+            alive.append(Occupied(id_, lease.running))
+        return [Send(peer, Renewed(leases=tuple(alive), gone=tuple(gone)))]
+
+    def on_release(
+        self, peer: NodeId, ids: tuple[LeaseId, ...], now: float
+    ) -> list[Effect]:
+        """End leases of this peer, with whatever runs on them."""
+        effects: list[Effect] = []
+        for id_ in ids:
+            lease = self._book.of(peer, id_)
+            if lease is not None and lease.state != "ending":
+                verdict = Outcome("cancelled", reason="the lease was released")
+                effects += self.end(lease, verdict, now)
+        return effects
+
+    def preempt_all(
+        self, grace_s: float | None, reason: str, now: float
+    ) -> list[Effect]:
+        """End everything: withdraw offers, give notice to leases."""
+        effects: list[Effect] = []
+        for lease in list(self._book):
+            if lease.state == "held":
+                effects += self._withdraw([lease], reason, now)
+            elif lease.state != "ending":
+                effects += self._preempt(lease, grace_s, reason, now)
+        return effects
+
+    def _preempt(
+        self, lease: Lease, grace_s: float | None, reason: str, now: float
+    ) -> list[Effect]:
+        notice = Preemption(lease=lease.id, grace_s=grace_s or 0.0, reason=reason)
+        verdict = Outcome("preempted", reason=reason)
+        return [Send(lease.peer, notice), *self.end(lease, verdict, now, grace_s)]
+
+    def end(
+        self, lease: Lease, verdict: Outcome, now: float, grace_s: float | None = None
+    ) -> list[Effect]:
+        """Close a lease, once what runs on it has been stopped."""
+        if lease.running is None:
+            return self.close(lease, now)
+        lease.state = "ending"
+        self._due.drop(lease.id)
+        return self._stop(lease.running, verdict, grace_s)
+
+    def close(self, lease: Lease, now: float) -> list[Effect]:
+        """Free what a lease occupied; nothing runs on it any more."""
+        self._due.drop(lease.id)
+        effects: list[Effect] = []
+        for winner in self._book.close(lease):
+            if winner.state == "displacing":
+                winner.state = "committed"
+                self._extend(winner, winner.lease_s, now)
+                committed = Committed(request=winner.request, leases=(winner.id,))
+                effects.append(Send(winner.peer, committed))
+        return effects
+
+    def _extend(self, lease: Lease, lease_s: float, now: float) -> None:
+        lease.lease_s = min(lease_s, LEASE_MAX_S)
+        lease.expires_at = now + lease.lease_s
+        self._due.set(lease.id, lease.expires_at)
+
+
+def refuse(
+    peer: NodeId,
+    request: RequestId,
+    reason: str,
+    leases: tuple[LeaseId, ...] = (),
+) -> Send:
+    """Return a definite no to a request."""
+    return Send(peer, Refusal(request=request, reason=reason, leases=leases))

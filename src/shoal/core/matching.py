@@ -1,0 +1,391 @@
+"""Finding slots for waiting groups: in queue order, on idle leases, then by asking."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from shoal.core.deadlines import Deadlines
+from shoal.core.dispatch import shape_of
+from shoal.core.negotiation import Negotiator, Round, Wish
+from shoal.core.timing import ROUND_PAUSE_MAX_S, ROUND_PAUSE_S
+from shoal.model.ids import GroupId, NodeId, TaskId
+from shoal.model.resources import Ledger, Profile
+from shoal.policy.placement import Placed, Policy, place
+from shoal.policy.queue import QueueEntry, TaskQueue
+from shoal.protocol.messages import Rank
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from random import Random
+
+    from shoal.core.dispatch import Dispatcher
+    from shoal.core.events import Effect
+    from shoal.core.holdings import Holdings, Shape
+    from shoal.core.jobs import GroupRecord, JobBook, JobRecord
+    from shoal.core.views import Views
+    from shoal.policy.queue import Usage
+    from shoal.policy.workers import Taken
+
+SHY_S: Final = 2.0  # a worker that refused a profile is not asked for it again so soon
+ASK_MAX: Final = 64  # slots asked for in one message
+DISPLACE_SAMPLE: Final = 64  # workers considered for displacing others' tasks
+SERVED_MAX: Final = 256  # groups looked at in one pass
+
+
+class _Pause(msgspec.Struct):
+    """How often a gang has failed to get all its slots, and until when it rests."""
+
+    failed: int = 0
+    until: float = 0.0
+
+
+@final
+class Matcher:
+    """Decides which waiting tasks get which slots."""
+
+    def __init__(  # noqa: PLR0913 - it joins all the parts of a scheduler
+        self,
+        node: NodeId,
+        *,
+        book: JobBook,
+        views: Views,
+        holdings: Holdings,
+        negotiator: Negotiator,
+        dispatcher: Dispatcher,
+        usage: Usage,
+        policy: Policy,
+        rng: Random,
+    ) -> None:
+        self.unmet: dict[Profile, int] = {}
+        self._node = node
+        self._book = book
+        self._views = views
+        self._holdings = holdings
+        self._negotiator = negotiator
+        self._dispatcher = dispatcher
+        self._usage = usage
+        self._policy = policy
+        self._rng = rng
+        self._queue = TaskQueue()
+        self._pauses: dict[GroupId, _Pause] = {}
+        self._shy: dict[Profile, dict[NodeId, str]] = {}
+        self._shy_ends: Deadlines[tuple[Profile, NodeId]] = Deadlines()
+        self._pause_ends: Deadlines[GroupId] = Deadlines()
+
+    # Keeping the queue.
+
+    def note(self, group_id: GroupId) -> None:
+        """Bring a group's place in the queue up to date with its need."""
+        group = self._book.groups.get(group_id)
+        need = 0 if group is None else self._need(group)
+        if group is None or need <= 0:
+            self._queue.remove(group_id)
+            if group is None or group.open == 0:
+                self._pauses.pop(group_id, None)
+                self._pause_ends.drop(group_id)
+            return
+        job = self._book.jobs[group.job].job
+        self._queue.put(
+            QueueEntry(
+                group_id,
+                job.owner,
+                job.priority,
+                group.waiting_since,
+                group.group.tasks[0].profiles[0],
+                need,
+            )
+        )
+
+    def on_refused(self, worker: NodeId, wish: Wish, reason: str, now: float) -> None:
+        """Leave a worker alone that refused, for a while or until it has news."""
+        self._shy.setdefault(wish.shape.profile, {})[worker] = reason
+        self._shy_ends.set((wish.shape.profile, worker), now + SHY_S)
+        self.note(wish.group)
+
+    def on_load_changed(self, worker: NodeId) -> None:
+        """Ask a worker again: its load has changed since it refused."""
+        for profile in list(self._shy):
+            self._be_bold(profile, worker)
+
+    def on_round_failed(self, round_: Round, now: float) -> None:
+        """Let a gang rest before it tries again, longer each time."""
+        pause = self._pauses.setdefault(round_.wish.group, _Pause())
+        pause.failed += 1
+        most_s = min(ROUND_PAUSE_MAX_S, ROUND_PAUSE_S * 2 ** min(pause.failed - 1, 8))
+        pause.until = now + self._rng.uniform(0.5, 1.0) * most_s
+        self._pause_ends.set(round_.wish.group, pause.until)
+        self.note(round_.wish.group)
+
+    def refusals(self, profile: Profile) -> dict[NodeId, str]:
+        """Return why workers refused this profile of late."""
+        return self._shy.get(profile, {})
+
+    def next_deadline(self) -> float | None:
+        """When the next pass may find more than the last."""
+        due = [
+            at
+            for at in (self._shy_ends.next(), self._pause_ends.next())
+            if at is not None
+        ]
+        return min(due, default=None)
+
+    def due(self, now: float) -> None:
+        """End what had a time limit: pauses, and shyness."""
+        for profile, worker in self._shy_ends.pop_due(now):
+            self._be_bold(profile, worker)
+        for group in self._pause_ends.pop_due(now):
+            self.note(group)
+
+    # The pass.
+
+    def match(self, now: float) -> list[Effect]:
+        """Serve waiting groups in order, until none can be served."""
+        effects: list[Effect] = []
+        self.unmet = {}
+        stuck: dict[Shape, None] = {}
+        served = 0
+        for entry in list(self._queue.ordered(self._usage, now)):
+            group = self._book.groups[GroupId(entry.id)]
+            job = self._book.jobs[group.job]
+            shape = shape_of(job.job, group.group.tasks[0], 0)
+            if shape in stuck and not group.is_gang:
+                self._note_unmet(group, entry.count)
+                continue
+            served += 1
+            if served > SERVED_MAX:
+                break
+            effects += self._serve(group, job, now)
+            self.note(group.id)
+            left = self._need(group)
+            if left > 0:
+                stuck[shape] = None
+                self._note_unmet(group, left)
+        return effects
+
+    def refill(self, round_: Round, now: float) -> list[Effect]:
+        """Ask others in place of those who refused a gang that is being won."""
+        if round_.phase != "collecting" or round_.missing <= 0:
+            return []
+        wish = round_.wish
+        exclude = [*round_.refused, *self._shy.get(wish.shape.profile, ())]
+        asked = self._negotiator.asked_workers(wish.rank.request)
+        placed = self._place(wish.shape, round_.missing, [*exclude, *asked])
+        return self._ask(wish, placed.takens, now)
+
+    def _serve(self, group: GroupRecord, job: JobRecord, now: float) -> list[Effect]:
+        if group.is_gang and not self._running(group):
+            return self._serve_gang(group, job, now)
+        effects: list[Effect] = []
+        for profile in range(len(group.group.tasks[0].profiles)):
+            shape = shape_of(job.job, group.group.tasks[0], profile)
+            effects += self._use_idle(group, shape, now)
+            count = self._within_quota(job, shape, self._need(group))
+            if count <= 0:
+                break
+            exclude = [*self._shy.get(shape.profile, ()), *self._already_at(group)]
+            takens: list[Taken | None] = []
+            takens += self._place(shape, count, exclude).takens
+            wish = self._wish(group, job, shape, profile, now)
+            effects += self._ask(wish, takens, now)
+            if job.job.preempt and len(takens) < count:
+                effects += self._ask_to_displace(wish, count - len(takens), now)
+        return effects
+
+    def _serve_gang(
+        self, group: GroupRecord, job: JobRecord, now: float
+    ) -> list[Effect]:
+        pause = self._pauses.get(group.id)
+        if pause is not None and pause.until > now:
+            return []
+        wanted = self._need(group)
+        least = min(group.group.gang_min, group.open)
+        for profile in range(len(group.group.tasks[0].profiles)):
+            shape = shape_of(job.job, group.group.tasks[0], profile)
+            count = self._within_quota(job, shape, wanted)
+            placed = self._place(shape, count, self._shy.get(shape.profile, ()))
+            short = least - len(placed.takens)
+            displaced = self._displaceable(shape, short) if job.job.preempt else []
+            if len(placed.takens) + len(displaced) < least or least == 0:
+                for taken in placed.takens:
+                    self._views.table.give(taken)
+                continue
+            wish = self._wish(group, job, shape, profile, now)
+            wanted = len(placed.takens) + len(displaced)
+            round_ = Round(wish=wish, wanted=wanted, least=least, began_at=now)
+            self._negotiator.begin_round(round_, now)
+            effects = self._ask(wish, placed.takens, now)
+            return effects + self._ask_each(wish, displaced, now)
+        return []
+
+    # Idle leases.
+
+    def _use_idle(self, group: GroupRecord, shape: Shape, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        while self._need(group) > 0:
+            holding = self._holdings.take_idle(shape)
+            if holding is None:
+                break
+            task = self._task_for(group, holding.worker)
+            if task is None:
+                self._holdings.make_idle(holding)
+                break
+            effects += self._dispatcher.assign([(task, holding)], now)
+        return effects
+
+    def _task_for(self, group: GroupRecord, worker: NodeId) -> TaskId | None:
+        """Return the next waiting task that may run there: a straggler may not."""
+        for task in group.waiting:
+            record = self._book.tasks[task]
+            if not record.second_wanted:
+                return task
+            if all(run.worker != worker for run in record.live.values()):
+                return task
+        return None
+
+    # Asking.
+
+    def _ask(
+        self, wish: Wish, takens: Sequence[Taken | None], now: float
+    ) -> list[Effect]:
+        by_worker: dict[NodeId, list[Taken]] = {}
+        for taken in takens:
+            if taken is not None:
+                by_worker.setdefault(taken.node, []).append(taken)
+        effects: list[Effect] = []
+        for worker, booked in by_worker.items():
+            effects += self._ask_worker(wish, worker, booked, now)
+        return effects
+
+    def _ask_worker(
+        self, wish: Wish, worker: NodeId, takens: Sequence[Taken | None], now: float
+    ) -> list[Effect]:
+        if self._negotiator.is_round(wish.rank.request):
+            return self._negotiator.ask(wish, worker, takens, now)
+        effects: list[Effect] = []
+        for start in range(0, len(takens), ASK_MAX):
+            some = takens[start : start + ASK_MAX]
+            effects += self._negotiator.ask(self._renamed(wish), worker, some, now)
+        return effects
+
+    def _ask_each(
+        self, wish: Wish, workers: Sequence[NodeId], now: float
+    ) -> list[Effect]:
+        counts: dict[NodeId, int] = {}
+        for worker in workers:
+            counts[worker] = counts.get(worker, 0) + 1
+        effects: list[Effect] = []
+        for worker, count in counts.items():
+            effects += self._ask_worker(wish, worker, [None] * count, now)
+        return effects
+
+    def _ask_to_displace(self, wish: Wish, count: int, now: float) -> list[Effect]:
+        return self._ask_each(wish, self._displaceable(wish.shape, count), now)
+
+    def _displaceable(self, shape: Shape, count: int) -> list[NodeId]:
+        """Return workers that would have room if others' tasks gave way."""
+        if count <= 0:
+            return []
+        nodes = self._views.table.nodes()
+        if len(nodes) > DISPLACE_SAMPLE:
+            nodes = sorted(self._rng.sample(nodes, DISPLACE_SAMPLE))
+        shy = self._shy.get(shape.profile, {})
+        asked = self._negotiator.workers_asked_by(shape)
+        found: list[NodeId] = []
+        for node in nodes:
+            if node in shy or node in asked:
+                continue
+            found += [node] * self._slots_at(node, shape, count - len(found))
+            if len(found) >= count:
+                break
+        return found
+
+    def _slots_at(self, node: NodeId, shape: Shape, most: int) -> int:
+        view = self._views.table.view(node)
+        if view is None or view.draining or shape.driver not in view.drivers:
+            return 0
+        ledger = Ledger(view.capacity)
+        for slots in range(most):
+            found = ledger.fit(shape.profile)
+            if isinstance(found, str):
+                return slots
+            ledger.take(found)
+        return most
+
+    def _place(self, shape: Shape, count: int, exclude: Collection[NodeId]) -> Placed:
+        return place(
+            shape.profile,
+            count,
+            self._views.table,
+            self._policy,
+            self._rng,
+            driver=shape.driver,
+            exclude=exclude,
+        )
+
+    def _wish(
+        self,
+        group: GroupRecord,
+        job: JobRecord,
+        shape: Shape,
+        profile: int,
+        now: float,
+    ) -> Wish:
+        request = self._negotiator.next_request(self._book.generation)
+        age_s = max(0.0, now - group.waiting_since)
+        rank = Rank(job.job.priority, age_s, self._node, request)
+        return Wish(group=group.id, shape=shape, profile=profile, rank=rank)
+
+    def _renamed(self, wish: Wish) -> Wish:
+        """Return the same wish under a request id of its own."""
+        request = self._negotiator.next_request(self._book.generation)
+        rank = msgspec.structs.replace(wish.rank, request=request)
+        return msgspec.structs.replace(wish, rank=rank)
+
+    # Needs.
+
+    def _need(self, group: GroupRecord) -> int:
+        """Return how many slots a group wants beyond those being won for it."""
+        if group.is_gang and not self._running(group):
+            if self._negotiator.round_of(group.id) is not None:
+                return 0
+            if len(group.waiting) < min(group.group.gang_min, group.open):
+                return 0  # Some of it rests after a failure.
+            return len(group.waiting)
+        return len(group.waiting) - self._negotiator.pending(group.id)
+
+    def _running(self, group: GroupRecord) -> bool:
+        return bool(self._book.live_in(group))
+
+    def _already_at(self, group: GroupRecord) -> list[NodeId]:
+        """Return where the stragglers of a group run: not there a second time."""
+        return [
+            run.worker
+            for task in group.waiting
+            if self._book.tasks[task].second_wanted
+            for run in self._book.tasks[task].live.values()
+        ]
+
+    def _within_quota(self, job: JobRecord, shape: Shape, count: int) -> int:
+        """Return how many more slots the owner may have at this time."""
+        owner, profile = shape.owner, shape.profile
+        used = self._holdings.used_by(owner)
+        if job.quota_cpu_milli is not None and profile.cpu_milli > 0:
+            left = job.quota_cpu_milli - used.cpu_milli
+            count = min(count, left // profile.cpu_milli)
+        if job.quota_gpus is not None and profile.gpu is not None:
+            left = job.quota_gpus - used.gpus
+            count = min(count, left // profile.gpu.count)
+        return max(0, count)
+
+    def _note_unmet(self, group: GroupRecord, count: int) -> None:
+        profile = group.group.tasks[0].profiles[0]
+        self.unmet[profile] = self.unmet.get(profile, 0) + count
+
+    def _be_bold(self, profile: Profile, worker: NodeId) -> None:
+        shy = self._shy.get(profile)
+        if shy is not None and shy.pop(worker, None) is not None:
+            self._shy_ends.drop((profile, worker))
+            if not shy:
+                del self._shy[profile]

@@ -1,0 +1,222 @@
+"""A node with its roles: lets in who is allowed, and hands every fact to its role."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Final, Literal, final, get_args
+
+from shoal.core import events
+from shoal.core.events import (
+    Booted,
+    DeadlineReached,
+    Disconnect,
+    Effect,
+    Event,
+    MessageReceived,
+    PeerConnected,
+    Publish,
+    Send,
+)
+from shoal.model.ids import RequestId
+from shoal.protocol.messages import (
+    Announcement,
+    Goodbye,
+    Hello,
+    Inquiry,
+    Revocation,
+    Role,
+    ToGate,
+    ToScheduler,
+    ToWorker,
+)
+
+if TYPE_CHECKING:
+    from shoal.core.gate import Gate
+    from shoal.core.roster import Roster
+    from shoal.core.scheduler import Scheduler
+    from shoal.core.worker import Worker
+    from shoal.model.ids import NodeId
+    from shoal.protocol.messages import AnyMessage, Grant
+
+STEPS_MAX: Final = 100_000
+"""Messages a node says to itself while handling one event; more is an endless loop."""
+
+RoleName = Literal["worker", "scheduler", "gate"]
+
+_RECEIVER: Final[dict[type, RoleName]] = {
+    **dict.fromkeys(get_args(ToWorker), "worker"),
+    **dict.fromkeys(get_args(ToScheduler), "scheduler"),
+    **dict.fromkeys(get_args(ToGate), "gate"),
+}
+
+_SENDER: Final[dict[RoleName, Role | None]] = {
+    "worker": "scheduler",  # only schedulers may tell a worker anything
+    "scheduler": "worker",
+    "gate": None,  # any member
+}
+
+_ONLY_FOR: Final[dict[type, RoleName]] = {
+    events.TaskEnded: "worker",
+    events.TaskProgressed: "worker",
+    events.TaskWrote: "worker",
+    events.OwnerActive: "worker",
+    events.DrainRequested: "worker",
+    events.JobSubmitted: "scheduler",
+    events.CancelRequested: "scheduler",
+    events.LookedUp: "scheduler",
+    events.PathMeasured: "scheduler",
+}
+
+
+@final
+class Peer:
+    """One node. What its roles say to each other never leaves it."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        roster: Roster,
+        *,
+        grant: Grant | None,
+        worker: Worker | None = None,
+        scheduler: Scheduler | None = None,
+        gate: Gate | None = None,
+    ) -> None:
+        self.node = node
+        self.worker = worker
+        self.scheduler = scheduler
+        self.gate = gate
+        self.counts: Counter[str] = Counter()
+        self._roster = roster
+        self._grant = grant
+        machines: dict[RoleName, Worker | Scheduler | Gate | None] = {
+            "worker": worker,
+            "scheduler": scheduler,
+            "gate": gate,
+        }
+        self._roles = {name: m for name, m in machines.items() if m is not None}
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """Take in one fact; return what to do about it, in order. Raising is a bug."""
+        todo = deque(self._on_event(event, now))
+        effects: list[Effect] = []
+        steps = 0
+        while todo:
+            effect = todo.popleft()
+            if type(effect) is Send and effect.peer == self.node:
+                steps += 1
+                assert steps < STEPS_MAX, "a node talks to itself without end"
+                todo.extendleft(reversed(self._to_role(self.node, effect.message, now)))
+            else:
+                effects.append(effect)
+        return effects
+
+    def next_deadline(self) -> float | None:
+        """When to deliver `DeadlineReached`, if ever."""
+        due = [
+            at
+            for machine in self._roles.values()
+            if (at := machine.next_deadline()) is not None
+        ]
+        return min(due, default=None)
+
+    def _on_event(self, event: Event, now: float) -> list[Effect]:
+        match event:
+            case MessageReceived():
+                return self._on_message(event.peer, event.message, now)
+            case DeadlineReached():
+                return self._on_deadline(now)
+            case PeerConnected():
+                return self._on_peer_connected(event, now)
+            case Booted():
+                return self._on_booted(now)
+            case _:
+                return self._to_roles(event, now)
+
+    def _on_booted(self, now: float) -> list[Effect]:
+        """Start the roles; our own worker is the first that our scheduler knows."""
+        self._roster.meet(self.node, self._grant, now)
+        effects = self._to_roles(Booted(), now)
+        if self.worker is not None and self.scheduler is not None:
+            inquiry = Inquiry(request=RequestId(f"{self.node}/self"))
+            effects.append(Send(self.node, inquiry))
+        return effects
+
+    def _on_deadline(self, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for machine in self._roles.values():
+            at = machine.next_deadline()
+            if at is not None and at <= now:
+                effects += machine.handle(DeadlineReached(), now)
+        return effects
+
+    def _on_peer_connected(self, event: PeerConnected, now: float) -> list[Effect]:
+        admission = self._roster.meet(event.peer, event.grant, now)
+        if isinstance(admission, str):
+            return self._turn_away(event.peer, admission)
+        return self._to_roles(event, now)
+
+    def _on_message(
+        self, peer: NodeId, message: AnyMessage, now: float
+    ) -> list[Effect]:
+        match message:
+            case Revocation():
+                return self._on_revocation(message)
+            case Hello():
+                admission = self._roster.meet(peer, message.grant, now)
+                if isinstance(admission, str):
+                    return self._turn_away(peer, admission)
+                return []
+            case Announcement():
+                return self._on_announcement(peer, message, now)
+            case _:
+                return self._to_role(peer, message, now)
+
+    def _on_announcement(
+        self, peer: NodeId, announcement: Announcement, now: float
+    ) -> list[Effect]:
+        """Gossip comes from peers without a link: the grant is in the message."""
+        if announcement.scheduler != peer:
+            self.counts["announcement of another node"] += 1
+            return []
+        self._roster.meet(peer, announcement.grant, now)
+        return self._to_role(peer, announcement, now)
+
+    def _on_revocation(self, revocation: Revocation) -> list[Effect]:
+        if not self._roster.revoke(revocation):
+            return []
+        return [
+            Publish(revocation),
+            Disconnect(revocation.node, f"revoked up to serial {revocation.serial}"),
+        ]
+
+    def _to_role(self, peer: NodeId, message: AnyMessage, now: float) -> list[Effect]:
+        """Hand a message to the role it is for, if its sender may send it."""
+        admission = self._roster.get(peer, now)
+        if admission is None:
+            return self._turn_away(peer, "not a member")
+        received = MessageReceived(peer, message)
+        if isinstance(message, Goodbye):
+            return self._to_roles(received, now)
+        receiver = _RECEIVER.get(type(message))
+        machine = self._roles.get(receiver) if receiver else None
+        if receiver is None or machine is None:
+            self.counts["for a role we do not have"] += 1
+            return []
+        needed = _SENDER[receiver]
+        if needed is not None and needed not in admission.roles:
+            self.counts[f"from a node that is no {needed}"] += 1
+            return []
+        return machine.handle(received, now)
+
+    def _to_roles(self, event: Event, now: float) -> list[Effect]:
+        only = _ONLY_FOR.get(type(event))
+        effects: list[Effect] = []
+        for name, machine in self._roles.items():
+            if only is None or name == only:
+                effects += machine.handle(event, now)
+        return effects
+
+    def _turn_away(self, peer: NodeId, reason: str) -> list[Effect]:
+        self.counts["turned away"] += 1
+        return [Disconnect(peer, reason)]

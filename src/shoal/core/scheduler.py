@@ -1,0 +1,427 @@
+"""The scheduler machine: takes jobs, finds workers, brings every job to an end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, TypeVar, final
+
+import msgspec
+
+from shoal.core.deadlines import Deadlines
+from shoal.core.discovery import Discovery
+from shoal.core.dispatch import Dispatcher
+from shoal.core.events import (
+    Answer,
+    Booted,
+    CancelRequested,
+    DeadlineReached,
+    Effect,
+    Event,
+    JobSubmitted,
+    LookedUp,
+    MessageReceived,
+    PathMeasured,
+    PeerConnected,
+    PeerLost,
+    Record,
+    Send,
+    Show,
+)
+from shoal.core.holdings import Holding, Holdings
+from shoal.core.jobs import JobBook
+from shoal.core.journal import Entry, Incarnated, Submitted
+from shoal.core.matching import Matcher
+from shoal.core.negotiation import Negotiator
+from shoal.core.timing import LINGER_S, TENURE_S
+from shoal.core.views import Views
+from shoal.model.ids import GroupId, LeaseId, NodeId
+from shoal.policy.queue import Usage
+from shoal.policy.rankings import Balanced
+from shoal.protocol.messages import (
+    Committed,
+    Goodbye,
+    Inquiry,
+    Inventory,
+    InventoryChanged,
+    LoadDigest,
+    Offer,
+    Output,
+    Preemption,
+    Progress,
+    Refusal,
+    Renewed,
+    Report,
+    Started,
+    Withdrawal,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from random import Random
+
+    from shoal.core.membership import Admission
+    from shoal.core.roster import Roster
+    from shoal.model.job import Job
+    from shoal.policy.placement import Policy
+    from shoal.protocol.messages import AnyMessage, Grant
+
+
+T = TypeVar("T")
+
+
+@final
+class Scheduler:
+    """Decides what a scheduler does; the host does it, in the order returned."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        roster: Roster,
+        *,
+        journal: Iterable[Entry] = (),
+        grant: Grant | None = None,
+        policy: Policy | None = None,
+        rng: Random,
+        now: float = 0.0,
+    ) -> None:
+        """Continue from `journal`, in the next generation; `Booted` sets it going."""
+        self.node = node
+        self.counts: Counter[str] = Counter()
+        self._roster = roster
+        self._views = Views(node)
+        self._book = JobBook()
+        self._usage = Usage()
+        self._holdings = Holdings(self._views.table)
+        self._negotiator = Negotiator(node, self._holdings, self._views.table)
+        self._dispatcher = Dispatcher(node, self._book, self._holdings, self._usage)
+        self._discovery = Discovery(node, grant, rng)
+        self._matcher = Matcher(
+            node,
+            book=self._book,
+            views=self._views,
+            holdings=self._holdings,
+            negotiator=self._negotiator,
+            dispatcher=self._dispatcher,
+            usage=self._usage,
+            policy=policy or Balanced(),
+            rng=rng,
+        )
+        self._lingering: Deadlines[LeaseId] = Deadlines()
+        self._match_wanted = False
+        for entry in journal:
+            self._book.replay(entry, now, roster.wall_s(now))
+        self._book.generation += 1
+
+    # What others may read.
+
+    @property
+    def book(self) -> JobBook:
+        """The jobs. Readers change nothing."""
+        return self._book
+
+    @property
+    def holdings(self) -> Holdings:
+        """The leases now."""
+        return self._holdings
+
+    @property
+    def views(self) -> Views:
+        """The workers as they are known now."""
+        return self._views
+
+    @property
+    def matcher(self) -> Matcher:
+        """What waits, and who refused it."""
+        return self._matcher
+
+    # The one door.
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """Take in one fact; return what to do about it. Raising is a bug."""
+        match event:
+            case MessageReceived():
+                effects = self._on_message(event.peer, event.message, now)
+            case DeadlineReached():
+                effects = self._on_deadline(now)
+            case JobSubmitted():
+                effects = self._on_job_submitted(event, now)
+            case CancelRequested():
+                effects = self._on_cancel_requested(event, now)
+            case PeerConnected():
+                effects = self._on_peer_connected(event.peer, now)
+            case PeerLost():
+                effects = self._on_worker_lost(event.peer, "the worker was lost", now)
+            case LookedUp():
+                request = self._negotiator.next_request(self._book.generation)
+                effects = self._discovery.on_looked_up(event, self._views, request)
+            case PathMeasured():
+                self._views.on_path_measured(event.peer, event.rtt_s)
+                effects = []
+            case Booted():
+                effects = self._on_booted(now)
+            case _:
+                effects = []  # A fact for another role of this node.
+        return effects + self._follow_up(now)
+
+    def next_deadline(self) -> float | None:
+        """When to deliver `DeadlineReached`, if ever."""
+        due = [
+            at
+            for part in (
+                self._negotiator,
+                self._dispatcher,
+                self._holdings,
+                self._discovery,
+                self._matcher,
+                self._views,
+            )
+            if (at := part.next_deadline()) is not None
+        ]
+        if (linger := self._lingering.next()) is not None:
+            due.append(linger)
+        return min(due, default=None)
+
+    # Clients of this node.
+
+    def _on_job_submitted(self, event: JobSubmitted, now: float) -> list[Effect]:
+        job = event.job
+        if job.id in self._book.jobs:
+            return [Answer(event.token, job.id)]
+        admission = self._submitter(event, now)
+        if isinstance(admission, str):
+            return [Answer(event.token, job.id, refused=admission)]
+        entry = Submitted(
+            _clamped(job, admission),
+            self._roster.wall_s(now),
+            admission.quota_gpus,
+            admission.quota_cpu_milli,
+        )
+        entries = self._book.submit(entry, now)
+        for group in job.groups:
+            self._dispatcher.changed[group.id] = None
+        return [*map(Record, entries), Answer(event.token, job.id)]
+
+    def _submitter(self, event: JobSubmitted, now: float) -> Admission | str:
+        if event.grant is not None:
+            return self._roster.verify(event.grant.node, event.grant, now)
+        return self._roster.get(self.node, now) or "this node has no valid grant"
+
+    def _on_cancel_requested(self, event: CancelRequested, now: float) -> list[Effect]:
+        job = self._book.jobs.get(event.job)
+        if job is None:
+            why = f"no job {event.job} here"
+            return [Answer(event.token, event.job, refused=why)]
+        if job.state != "active":
+            return [Answer(event.token, event.job)]
+        effects = self._dispatcher.cancel_job(event.job, event.reason, now)
+        for group in job.job.groups:
+            effects += self._negotiator.abandon(group.id)
+        return [*effects, Answer(event.token, event.job)]
+
+    # Life.
+
+    def _on_booted(self, now: float) -> list[Effect]:
+        """Take up what an earlier life left: its generation first, then its runs."""
+        effects: list[Effect] = [self._incarnate()]
+        for run in list(self._book.runs.values()):
+            effects += self._dispatcher.adopt(run, now)
+        for group in self._book.groups:
+            self._dispatcher.changed[group] = None
+        return effects
+
+    def _incarnate(self) -> Effect:
+        return Record(Incarnated(self._book.generation))
+
+    def _on_peer_connected(self, peer: NodeId, now: float) -> list[Effect]:
+        self._holdings.renew_soon(peer, now)
+        admission = self._roster.get(peer, now)
+        may_help = admission is not None and "worker" in admission.roles
+        if may_help and peer not in self._views and self._discovery.wants:
+            return [self._inquire(peer)]
+        return []
+
+    def _on_worker_lost(self, worker: NodeId, reason: str, now: float) -> list[Effect]:
+        self._views.forget(worker)
+        effects = self._negotiator.on_worker_lost(worker, now)
+        return effects + self._dispatcher.on_worker_lost(worker, reason, now)
+
+    # Messages.
+
+    def _on_message(
+        self, peer: NodeId, message: AnyMessage, now: float
+    ) -> list[Effect]:
+        match message:
+            case Renewed():
+                return self._dispatcher.on_renewed(peer, message, now)
+            case InventoryChanged() | LoadDigest():
+                return self._on_load(peer, message, now)
+            case Offer():
+                return self._negotiator.on_offer(peer, message, now)
+            case Committed():
+                return self._negotiator.on_committed(peer, message, now)
+            case Started():
+                self._dispatcher.on_started(peer, message.attempt)
+                return []
+            case Report():
+                return self._dispatcher.on_report(peer, message, now)
+            case Refusal():
+                if message.attempt is not None:
+                    return self._dispatcher.on_refusal(peer, message, now)
+                return self._negotiator.on_refusal(peer, message, now)
+            case Progress() | Output():
+                task = self._dispatcher.on_started(peer, message.attempt)
+                return [Show(task, message)] if task else []
+            case Inventory():
+                return self._on_inventory(peer, message, now)
+            case Withdrawal():
+                return self._negotiator.on_gone(peer, message.leases, now)
+            case Preemption():
+                return self._on_preemption(peer, message, now)
+            case Goodbye():
+                return self._on_worker_lost(peer, "the worker left", now)
+            case _:
+                self.counts[f"ignored:{type(message).__name__}"] += 1
+                return []
+
+    def _on_inventory(
+        self, peer: NodeId, inventory: Inventory, now: float
+    ) -> list[Effect]:
+        epoch = self._views.epoch(peer)
+        if self._views.on_inventory(peer, inventory, now):
+            self._matcher.on_load_changed(peer)
+            self._match_wanted = True
+            if epoch != inventory.epoch:
+                # A new life has none of our leases: hear it from the worker itself.
+                self._holdings.renew_soon(peer, now)
+        return []
+
+    def _on_load(
+        self, peer: NodeId, message: InventoryChanged | LoadDigest, now: float
+    ) -> list[Effect]:
+        if isinstance(message, LoadDigest) and message.node != peer:
+            self.counts["digest of another node"] += 1
+            return []
+        news = self._views.on_load(peer, message, now)
+        if news is None:
+            asked = isinstance(message, InventoryChanged) or self._discovery.wants
+            return [self._inquire(peer)] if asked else []
+        if news:
+            self._matcher.on_load_changed(peer)
+            self._match_wanted = True
+        return []
+
+    def _on_preemption(
+        self, peer: NodeId, message: Preemption, now: float
+    ) -> list[Effect]:
+        holding = self._holdings.at(peer, message.lease)
+        if holding is None:
+            return []
+        if holding.attempt is None:
+            effects = self._negotiator.on_gone(peer, (message.lease,), now)
+            self._holdings.drop(holding)
+            return effects
+        if run := self._book.runs.get(holding.attempt):
+            self._book.tasks[run.task].reason = f"being preempted: {message.reason}"
+        return []
+
+    def _inquire(self, peer: NodeId) -> Send:
+        request = self._negotiator.next_request(self._book.generation)
+        return Send(peer, Inquiry(request=request))
+
+    # Deadlines.
+
+    def _on_deadline(self, now: float) -> list[Effect]:
+        self._views.expire(now)
+        effects = self._negotiator.due(now)
+        effects += self._dispatcher.due(now)
+        renewals, silent = self._holdings.due(now)
+        effects += renewals
+        for worker in silent:
+            effects += self._on_worker_lost(worker, "the worker is silent", now)
+        if self._matcher_is_due(now):
+            self._matcher.due(now)
+            self._match_wanted = True
+        effects += self._discovery.due(self._book.generation, now)
+        for lease in self._lingering.pop_due(now):
+            holding = self._holdings.get(lease)
+            if holding is not None and self._holdings.is_idle(holding):
+                effects += self._holdings.release([holding])
+        return effects
+
+    def _matcher_is_due(self, now: float) -> bool:
+        at = self._matcher.next_deadline()
+        return at is not None and at <= now
+
+    # What follows.
+
+    def _follow_up(self, now: float) -> list[Effect]:
+        """Use what the parts have left: won slots, freed ones, changed needs."""
+        effects: list[Effect] = []
+        for round_ in _drained(self._negotiator.whole):
+            effects += self._start_gang(round_.wish.group, list(round_.leases), now)
+        for holding in _drained(self._negotiator.secured):
+            self._offer_idle(holding, now)
+            self._matcher.note(holding.group)
+        for worker, wish, reason in _drained(self._negotiator.refused):
+            self._matcher.on_refused(worker, wish, reason, now)
+            self._match_wanted = True
+        for round_ in _drained(self._negotiator.failed):
+            self._matcher.on_round_failed(round_, now)
+            self._match_wanted = True
+        for holding in _drained(self._dispatcher.freed):
+            if now - holding.since > TENURE_S:
+                effects += self._holdings.release([holding])
+            else:
+                self._offer_idle(holding, now)
+        for group in self._dispatcher.changed:
+            self._matcher.note(group)
+            self._match_wanted = True
+        self._dispatcher.changed.clear()
+        if self._match_wanted:
+            effects += self._match(now)
+        return effects
+
+    def _match(self, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for round_ in self._negotiator.rounds():
+            effects += self._matcher.refill(round_, now)
+        effects += self._matcher.match(now)
+        self._dispatcher.changed.clear()
+        self._match_wanted = False
+        self._discovery.want(self._matcher.unmet, now)
+        return effects
+
+    def _offer_idle(self, holding: Holding, now: float) -> None:
+        """Let waiting tasks use a slot; it goes back to its worker if none comes."""
+        self._holdings.make_idle(holding)
+        self._lingering.set(holding.lease, now + LINGER_S)
+        self._match_wanted = True
+
+    def _start_gang(
+        self, group_id: GroupId, leases: list[LeaseId], now: float
+    ) -> list[Effect]:
+        """Start a gang on leases that are all committed, or let them all go."""
+        group = self._book.groups.get(group_id)
+        held = [h for lease in leases if (h := self._holdings.get(lease))]
+        held.sort(key=lambda holding: (holding.worker, holding.lease))
+        tasks = sorted(
+            group.waiting if group else (),
+            key=lambda task: self._book.tasks[task].task.index,
+        )
+        least = min(group.group.gang_min, group.open) if group else 0
+        if group is None or least == 0 or min(len(held), len(tasks)) < least:
+            return self._holdings.release(held)
+        effects = self._dispatcher.assign(list(zip(tasks, held, strict=False)), now)
+        return effects + self._holdings.release(held[len(tasks) :])
+
+
+def _clamped(job: Job, admission: Admission) -> Job:
+    return msgspec.structs.replace(
+        job, owner=admission.owner, priority=admission.clamp(job.priority)
+    )
+
+
+def _drained(items: list[T]) -> list[T]:
+    taken = items[:]
+    items.clear()
+    return taken

@@ -1,0 +1,92 @@
+"""Telling others what is free on a worker: at once who asks, then as it changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from shoal.core.deadlines import Deadlines
+from shoal.core.events import Effect, Send, Spread
+from shoal.core.timing import DIGEST_S, INVENTORY_DELAY_S, INVENTORY_REFRESH_S
+from shoal.protocol.messages import Inventory, InventoryChanged, Load, LoadDigest
+
+if TYPE_CHECKING:
+    from shoal.model.ids import NodeId
+    from shoal.model.resources import Capacity
+
+SUBSCRIBERS_MAX: Final = 1_024
+
+Version = tuple[int, int, bool]
+"""Differs whenever the load may have changed; cheaper to compare than the load."""
+
+
+@final
+class Telling:
+    """Who hears of this worker's room, and what they were told last."""
+
+    def __init__(
+        self, node: NodeId, epoch: int, capacity: Capacity, drivers: tuple[str, ...]
+    ) -> None:
+        self._node = node
+        self._epoch = epoch
+        self._capacity = capacity
+        self._drivers = drivers
+        self._seq = 0
+        self._subscribers: dict[NodeId, None] = {}  # an ordered set
+        self._told: Version | None = None
+        self._digested: Version | None = None
+        self._chores: Deadlines[str] = Deadlines()
+
+    def __contains__(self, peer: NodeId) -> bool:
+        return peer in self._subscribers
+
+    def show(self, peer: NodeId, load: Load) -> list[Effect]:
+        """Show `peer` everything, and every change from now on."""
+        if peer not in self._subscribers and len(self._subscribers) >= SUBSCRIBERS_MAX:
+            self.forget(next(iter(self._subscribers)))
+        self._subscribers[peer] = None
+        self._seq += 1
+        inventory = Inventory(
+            epoch=self._epoch,
+            seq=self._seq,
+            capacity=self._capacity,
+            load=load,
+            drivers=self._drivers,
+        )
+        return [Send(peer, inventory)]
+
+    def forget(self, peer: NodeId) -> None:
+        """Tell `peer` no more: it is gone, and asks again if it comes back."""
+        self._subscribers.pop(peer, None)
+
+    def note(self, version: Version, now: float) -> None:
+        """Plan to tell a changed load soon, and an unchanged one now and then."""
+        if self._subscribers:
+            changed = version != self._told
+            delay_s = INVENTORY_DELAY_S if changed else INVENTORY_REFRESH_S
+            self._chores.set_earlier("tell", now + delay_s)
+        if version != self._digested and "digest" not in self._chores:
+            self._chores.set("digest", now + DIGEST_S)
+
+    def next_deadline(self) -> float | None:
+        """When `due` has something to say."""
+        return self._chores.next()
+
+    def due(self, load: Load, version: Version, now: float) -> list[Effect]:
+        """Return what is to be told now."""
+        effects: list[Effect] = []
+        for chore in self._chores.pop_due(now):
+            self._seq += 1
+            if chore == "tell":
+                self._told = version
+                effects += self._changed(load)
+            else:
+                self._digested = version
+                effects.append(Spread(self._digest(load)))
+        return effects
+
+    def _changed(self, load: Load) -> list[Effect]:
+        changed = InventoryChanged(epoch=self._epoch, seq=self._seq, load=load)
+        return [Send(peer, changed) for peer in self._subscribers]
+
+    def _digest(self, load: Load) -> LoadDigest:
+        return LoadDigest(node=self._node, epoch=self._epoch, seq=self._seq, load=load)

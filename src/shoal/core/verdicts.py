@@ -1,0 +1,95 @@
+"""What the end of an attempt means for its task: an end, another try, or doubt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from shoal.core.jobs import Run, TaskRecord
+    from shoal.model.job import Job
+    from shoal.protocol.messages import Outcome
+
+CRASHES_MAX: Final = 5
+"""A task that takes so many workers down with it has failed."""
+
+CRASH_SPAN_S: Final = 600.0
+"""An attempt that ran this long before its worker was lost did not take it down."""
+
+FAILED_STARTS_MAX: Final = 5
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What to do with the task. `counts` says what the attempt is counted as."""
+
+    do: Literal["done", "failed", "unknown", "again"]
+    reason: str = ""
+    counts: Literal["nothing", "failure", "crash"] = "nothing"
+
+
+def judge(job: Job, record: TaskRecord, run: Run, outcome: Outcome) -> Verdict:
+    """Say what follows from a report."""
+    match outcome.kind:
+        case "exited":
+            return _judge_exit(job, record, outcome.exit_code)
+        case "timed-out":
+            return _judge_failure(job, record, "timed-out", outcome.reason)
+        case "not-started":
+            return _judge_not_started(record, outcome.reason)
+        case "preempted":
+            if job.at_most_once:
+                return Verdict(
+                    "failed", f"preempted after it started: {outcome.reason}"
+                )
+            return Verdict("again", f"preempted: {outcome.reason}")
+        case "cancelled" | "lost":
+            return judge_lost(job, record, run, outcome.reason, over=True)
+
+
+def judge_lost(
+    job: Job,
+    record: TaskRecord,
+    run: Run,
+    reason: str,
+    *,
+    over: bool,
+    ran_s: float = 0.0,
+) -> Verdict:
+    """Say what follows when an attempt ended without a report, or fell silent.
+
+    `over` tells whether it is certain that nothing of it runs any more.
+    """
+    if job.at_most_once:
+        doubt = "whether it finished" if over else "whether it still runs"
+        return Verdict("unknown", f"{reason}; nobody knows {doubt}")
+    if ran_s > CRASH_SPAN_S:
+        return Verdict("again", reason)
+    crashes = record.crashes + (not run.crash_counted)
+    if crashes >= CRASHES_MAX:
+        return Verdict("failed", f"lost {crashes} workers, the last: {reason}", "crash")
+    if "worker-lost" not in job.retry.on:
+        return Verdict("failed", f"{reason}; retry.on has no worker-lost")
+    return Verdict("again", reason, "crash")
+
+
+def _judge_exit(job: Job, record: TaskRecord, code: int | None) -> Verdict:
+    if code == 0:
+        return Verdict("done")
+    return _judge_failure(job, record, f"exit:{code}", f"exit code {code}")
+
+
+def _judge_failure(job: Job, record: TaskRecord, rule: str, reason: str) -> Verdict:
+    if rule not in job.retry.on and "failed" not in job.retry.on:
+        return Verdict("failed", reason)
+    if record.failures >= job.retry.max:
+        tries = record.failures + 1
+        return Verdict("failed", f"{reason}, {tries} times", "failure")
+    return Verdict("again", reason, "failure")
+
+
+def _judge_not_started(record: TaskRecord, reason: str) -> Verdict:
+    if record.failures + 1 >= FAILED_STARTS_MAX:
+        tries = record.failures + 1
+        return Verdict("failed", f"not started {tries} times: {reason}", "failure")
+    return Verdict("again", reason, "failure")

@@ -1,0 +1,115 @@
+"""What a scheduler knows of workers: soft state that expires and is rebuilt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from shoal.core.deadlines import Deadlines
+from shoal.core.timing import VIEW_TTL_S
+from shoal.model.ids import NodeId
+from shoal.policy.workers import WorkerTable, WorkerView
+
+if TYPE_CHECKING:
+    from shoal.protocol.messages import (
+        Inventory,
+        InventoryChanged,
+        Load,
+        LoadDigest,
+    )
+
+VIEWS_MAX: Final = 100_000
+FAR_US: Final = 1_000_000  # the cost of a path that was never measured
+
+
+class _Seen(msgspec.Struct):
+    epoch: int
+    seq: int
+
+
+@final
+class Views:
+    """The latest inventory of each worker, in the table that placement reads."""
+
+    def __init__(self, node: NodeId) -> None:
+        self.table = WorkerTable()
+        self._node = node
+        self._seen: dict[NodeId, _Seen] = {}
+        self._costs: dict[NodeId, int] = {}
+        self._expiry: Deadlines[NodeId] = Deadlines()
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._seen
+
+    def epoch(self, node: NodeId) -> int | None:
+        """Return the life in which a worker was last seen."""
+        seen = self._seen.get(node)
+        return None if seen is None else seen.epoch
+
+    def on_inventory(self, peer: NodeId, inventory: Inventory, now: float) -> bool:
+        """Take over all a worker says of itself; return whether it was news."""
+        seen = self._seen.get(peer)
+        latest = (inventory.epoch, inventory.seq)
+        if seen is not None and latest <= (seen.epoch, seen.seq):
+            return False
+        if seen is None and len(self._seen) >= VIEWS_MAX:
+            return False
+        load = inventory.load
+        self.table.put(
+            WorkerView(
+                node=peer,
+                capacity=inventory.capacity,
+                drivers=inventory.drivers,
+                warm=inventory.warm,
+                path_cost_us=self._cost(peer),
+                **msgspec.structs.asdict(load),
+            )
+        )
+        self._note(peer, inventory.epoch, inventory.seq, now)
+        return True
+
+    def on_load(
+        self, peer: NodeId, message: InventoryChanged | LoadDigest, now: float
+    ) -> bool | None:
+        """Take over a load; None: its inventory is not known here."""
+        seen = self._seen.get(peer)
+        if seen is None or message.epoch > seen.epoch:
+            return None
+        if (message.epoch, message.seq) <= (seen.epoch, seen.seq):
+            return False
+        self._set_load(peer, message.load)
+        self._note(peer, message.epoch, message.seq, now)
+        return True
+
+    def on_path_measured(self, peer: NodeId, rtt_s: float) -> None:
+        """Remember how far away a worker is."""
+        if peer in self._seen:
+            self._costs[peer] = max(1, round(rtt_s * 1e6))
+            self.table.set_path_cost(peer, self._costs[peer])
+
+    def forget(self, node: NodeId) -> None:
+        """Know nothing of a worker any more."""
+        if self._seen.pop(node, None) is not None:
+            self.table.remove(node)
+            self._costs.pop(node, None)
+            self._expiry.drop(node)
+
+    def next_deadline(self) -> float | None:
+        """When the first view expires."""
+        return self._expiry.next()
+
+    def expire(self, now: float) -> None:
+        """Forget views that nobody refreshed."""
+        for node in self._expiry.pop_due(now):
+            self.forget(node)
+
+    def _cost(self, peer: NodeId) -> int:
+        return 0 if peer == self._node else self._costs.get(peer, FAR_US)
+
+    def _set_load(self, peer: NodeId, load: Load) -> None:
+        self.table.set_load(peer, **msgspec.structs.asdict(load))
+
+    def _note(self, peer: NodeId, epoch: int, seq: int, now: float) -> None:
+        self._seen[peer] = _Seen(epoch, seq)
+        self._expiry.set(peer, now + VIEW_TTL_S)
