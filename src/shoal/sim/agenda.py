@@ -1,0 +1,45 @@
+"""Virtual time: what happens when, in one fixed order."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any, final
+
+Call = Callable[..., None]
+
+
+@final
+class Agenda:
+    """Calls to make at points in virtual time. Ties go to whoever asked first."""
+
+    __slots__ = ("_heap", "_seq", "now", "stopped")
+
+    def __init__(self) -> None:
+        self.now = 0.0  # seconds since the world began; changes only in `run`
+        self.stopped = False  # no further call is made once this is set
+        self._heap: list[tuple[float, int, Call, tuple[Any, ...]]] = []
+        self._seq = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def at(self, when: float, call: Call, *args: Any) -> None:  # noqa: ANN401
+        """Call at `when`, or at once if that has passed."""
+        self._seq += 1
+        heapq.heappush(self._heap, (max(when, self.now), self._seq, call, args))
+
+    def after(self, delay_s: float, call: Call, *args: Any) -> None:  # noqa: ANN401
+        """Call in `delay_s` seconds."""
+        self._seq += 1
+        heapq.heappush(self._heap, (self.now + delay_s, self._seq, call, args))
+
+    def run(self, until_s: float) -> None:
+        """Make every call that is due by `until_s`, unless stopped before."""
+        heap = self._heap
+        pop = heapq.heappop
+        while heap and heap[0][0] <= until_s and not self.stopped:
+            self.now, _, call, args = pop(heap)
+            call(*args)
+        if not self.stopped:
+            self.now = max(self.now, until_s)

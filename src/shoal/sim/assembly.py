@@ -1,0 +1,104 @@
+"""How the machine of a simulated node is put together: the very one of a live node."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import final
+
+from shoal.core.gate import Gate
+from shoal.core.peer import Peer
+from shoal.core.roster import Roster
+from shoal.core.scheduler import Scheduler
+from shoal.core.worker import Worker
+from shoal.model.ids import NodeId
+from shoal.protocol.messages import Load
+from shoal.sim import trust
+from shoal.sim.host import Host, Life
+from shoal.sim.opinions import WorkerOpinion
+
+
+def assemble_peer(life: Life) -> Peer:
+    """Build a node from its spec and its journal."""
+    roster = Roster(trust.members(), life.wall_at_zero_s)
+    return Peer(
+        life.spec.id,
+        roster,
+        grant=life.spec.grant,
+        worker=_worker(life, roster),
+        scheduler=_scheduler(life, roster),
+        gate=_gate(life),
+    )
+
+
+def _worker(life: Life, roster: Roster) -> Worker | None:
+    if life.spec.capacity is None:
+        return None
+    return Worker(
+        life.spec.id,
+        life.spec.capacity,
+        roster,
+        rules=life.spec.rules,
+        epoch=life.number,
+        rng=_stream(life),
+    )
+
+
+def _scheduler(life: Life, roster: Roster) -> Scheduler | None:
+    if "scheduler" not in life.spec.roles:
+        return None
+    return Scheduler(
+        life.spec.id,
+        roster,
+        journal=life.journal,
+        grant=life.spec.grant,
+        rng=_stream(life),
+        now=life.now,
+    )
+
+
+def _gate(life: Life) -> Gate | None:
+    if "gate" not in life.spec.roles:
+        return None
+    return Gate(life.spec.id, rng=_stream(life))
+
+
+def _stream(life: Life) -> Random:
+    return Random(life.rng.getrandbits(64))
+
+
+@final
+class PeerOpinions:
+    """Reads what peers believe."""
+
+    def worker(self, host: Host) -> WorkerOpinion | None:
+        """Return what the worker of a node says, if it has that role."""
+        machine = host.machine
+        if not isinstance(machine, Peer) or machine.worker is None:
+            return None
+        worker = machine.worker
+        return WorkerOpinion(
+            idle=worker.leases.ledger.idle,
+            load=worker.load,
+            unacknowledged=worker.unacknowledged,
+        )
+
+    def views(self, host: Host) -> dict[NodeId, Load]:
+        """Return what the scheduler of a node, if any, believes of workers."""
+        machine = host.machine
+        if not isinstance(machine, Peer) or machine.scheduler is None:
+            return {}
+        table = machine.scheduler.views.table
+        found: dict[NodeId, Load] = {}
+        for node in table.nodes():
+            view = table.view(node)
+            assert view is not None
+            found[node] = Load(
+                view.cpu_milli,
+                view.memory_bytes,
+                view.disk_bytes,
+                tuple(view.gpu_milli),
+                tuple(view.gpu_memory),
+                view.active,
+                view.draining,
+            )
+        return found

@@ -1,0 +1,248 @@
+"""Promises about what is on disk: I1, I3, I4 and I8.
+
+A ledger is read from the entries of each scheduler as they become safe. What nodes
+say and what clients hear must never be ahead of it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+import msgspec
+
+from shoal.core.events import Answer
+from shoal.core.journal import (
+    Assigned,
+    Cancelled,
+    Entry,
+    Finished,
+    Incarnated,
+    Place,
+    Returned,
+    Submitted,
+)
+from shoal.model.ids import Attempt, GroupId, JobId, NodeId, TaskId
+from shoal.model.job import Group, Job, TaskState
+from shoal.protocol.messages import Acknowledgement, Assignment
+from shoal.sim.checkers.violations import Violations
+from shoal.sim.clients import Request
+from shoal.sim.driver import Process
+from shoal.sim.host import Host
+
+CRASHES_MAX: Final = 5
+
+
+class TaskTruth(msgspec.Struct, kw_only=True):
+    """What a journal says of one task."""
+
+    state: TaskState = "waiting"
+    live: dict[Attempt, Place] = msgspec.field(default_factory=dict[Attempt, Place])
+    done_by: Attempt | None = None
+
+
+@final
+class JournalTruth:
+    """What the safe entries of one scheduler say."""
+
+    def __init__(self) -> None:
+        self.generations: dict[int, None] = {}
+        self.jobs: dict[JobId, Job] = {}
+        self.groups: dict[GroupId, Group] = {}
+        self.tasks: dict[TaskId, TaskTruth] = {}
+        self.places: dict[Attempt, Place] = {}  # all that were ever assigned
+        self.together: dict[Attempt, tuple[Place, ...]] = {}  # places of one entry
+        self.cancelled: dict[JobId, None] = {}
+        self.changes = 0  # rises with every step forward of a task
+
+    def ended(self, job: JobId) -> bool:
+        """Whether every task of a job has its one end."""
+        return all(
+            self.tasks[task.id].state in ENDED for task in self.jobs[job].tasks()
+        )
+
+
+ENDED: Final = ("done", "failed", "cancelled", "unknown")
+
+
+@final
+class Journals:
+    """Checks entries, assignments and answers against what is safe on disk."""
+
+    def __init__(self, violations: Violations) -> None:
+        self.truths: dict[NodeId, JournalTruth] = {}
+        self._violations = violations
+        self._bound: dict[Attempt, TaskId] = {}  # each attempt is of one task for ever
+        self._exits: dict[Attempt, list[tuple[NodeId, int]]] = {}  # of real processes
+        self._struck: dict[TaskId, int] = {}
+
+    def truth(self, node: NodeId) -> JournalTruth:
+        """Return what is safe on the disk of a node."""
+        found = self.truths.get(node)
+        if found is None:
+            found = self.truths[node] = JournalTruth()
+        return found
+
+    # What the world tells.
+
+    def reaped(self, host: Host, process: Process) -> None:
+        """Note how a real process ended."""
+        if process.exit_code is not None:
+            exits = self._exits.setdefault(process.start.attempt, [])
+            exits.append((host.id, process.exit_code))
+
+    def poisoned(self, host: Host, process: Process) -> None:
+        """Count the workers that a task took down."""
+        task = process.start.task.id
+        self._struck[task] = struck = self._struck.get(task, 0) + 1
+        if struck > CRASHES_MAX:
+            self._violations.report("I8", f"{task} takes down worker number {struck}")
+
+    def safe(self, host: Host, entry: Entry) -> None:
+        """Read one entry that survives from now on."""
+        truth = self.truth(host.id)
+        match entry:
+            case Incarnated():
+                if entry.generation in truth.generations:
+                    what = f"{host.id} lives under generation {entry.generation} twice"
+                    self._violations.report("I4", what)
+                truth.generations[entry.generation] = None
+            case Submitted():
+                self._on_submitted(truth, entry.job)
+            case Assigned():
+                self._on_assigned(truth, entry)
+            case Returned():
+                truth.changes += 1
+                truth.tasks[entry.task].live.pop(entry.attempt, None)
+            case Finished():
+                self._on_finished(truth, entry)
+            case Cancelled():
+                self._on_cancelled(truth, entry.job)
+
+    def answered(self, host: Host, answer: Answer, request: Request) -> None:
+        """Hold an answer against what is safe now."""
+        if answer.refused:
+            return
+        truth = self.truth(host.id)
+        kind, order = request
+        job = order.errand.job.id
+        if job not in truth.jobs:
+            what = f"{host.id} acknowledged {kind} of {job}, which is not on disk"
+            self._violations.report("I1", what)
+        elif kind == "cancel" and job not in truth.cancelled and not truth.ended(job):
+            self._violations.report("I1", f"cancel of {job} is not on disk")
+
+    def assigned(self, host: Host, peer: NodeId, message: object) -> None:
+        """Hold an assignment that leaves a node against what is safe now."""
+        assert isinstance(message, Assignment)
+        truth = self.truth(host.id)
+        attempt = message.attempt
+        if attempt.generation not in truth.generations:
+            what = f"{attempt} is used before its generation is on disk"
+            self._violations.report("I4", what)
+        place = truth.places.get(attempt)
+        if place is None:
+            self._violations.report("I4", f"{attempt} is sent, but not on disk")
+        elif (place.task, place.worker) != (message.task.id, peer):
+            what = f"{attempt} is {place.task} at {place.worker} on disk"
+            self._violations.report(
+                "I4", f"{what}, sent as {message.task.id} to {peer}"
+            )
+        bound = self._bound.setdefault(attempt, message.task.id)
+        if bound != message.task.id:
+            what = f"{attempt} was {bound} and is {message.task.id} now"
+            self._violations.report("I4", what)
+
+    def acknowledged(self, host: Host, peer: NodeId, message: object) -> None:
+        """Hold an acknowledged report against what is safe now."""
+        assert isinstance(message, Acknowledgement)
+        truth = self.truth(host.id)
+        for attempt in message.attempts:
+            place = truth.places.get(attempt)
+            if place is None or attempt not in truth.tasks[place.task].live:
+                continue
+            if not _is_being_returned(host, attempt):
+                what = f"report of {attempt} is acknowledged, but not on disk"
+                self._violations.report("I3", what)
+
+    # Entries.
+
+    def _on_submitted(self, truth: JournalTruth, job: Job) -> None:
+        if job.id in truth.jobs:
+            self._violations.report("I1", f"{job.id} is on disk twice")
+            return
+        truth.changes += 1
+        truth.jobs[job.id] = job
+        for group in job.groups:
+            truth.groups[group.id] = group
+            for task in group.tasks:
+                truth.tasks[task.id] = TaskTruth()
+
+    def _on_assigned(self, truth: JournalTruth, entry: Assigned) -> None:
+        truth.changes += 1
+        for place in entry.places:
+            task = truth.tasks[place.task]
+            if place.attempt in truth.places:
+                self._violations.report("I4", f"{place.attempt} is assigned twice")
+            if task.state in ENDED:
+                what = f"{place.task} has ended, and {place.attempt} is assigned"
+                self._violations.report("I3", what)
+            truth.places[place.attempt] = place
+            truth.together[place.attempt] = entry.places
+            task.live[place.attempt] = place
+            task.state = "running"
+
+    def _on_finished(self, truth: JournalTruth, entry: Finished) -> None:
+        truth.changes += 1
+        task = truth.tasks[entry.task]
+        if task.state in ENDED:
+            if not (task.state == "cancelled" and entry.state == "cancelled"):
+                what = f"{entry.task} ended {task.state} and again {entry.state}"
+                self._violations.report("I3", what)
+            return
+        if entry.attempt is not None and entry.attempt not in task.live:
+            what = f"{entry.task} ended by {entry.attempt}, which is fenced"
+            self._violations.report("I4", what)
+        if entry.state == "done":
+            self._check_done(truth, entry, task)
+        task.state = entry.state
+        task.done_by = entry.attempt if entry.state == "done" else None
+        task.live.clear()
+
+    def _check_done(
+        self, truth: JournalTruth, entry: Finished, task: TaskTruth
+    ) -> None:
+        """Check that a real process of the task exited with 0 where it was assigned."""
+        if entry.attempt is None:
+            self._check_spared(truth, entry)
+            return
+        place = task.live.get(entry.attempt)
+        exits = self._exits.get(entry.attempt, [])
+        if place is None or (place.worker, 0) not in exits:
+            what = f"{entry.task} is done by {entry.attempt}, which exited {exits}"
+            self._violations.report("I3", what)
+
+    def _check_spared(self, truth: JournalTruth, entry: Finished) -> None:
+        """Check that an elastic gang was complete without a task that never ran."""
+        group = truth.groups[GroupId(entry.task.rpartition(".")[0])]
+        done = sum(truth.tasks[task.id].done_by is not None for task in group.tasks)
+        if group.gang_min == 0 or done < group.gang_min:
+            self._violations.report("I3", f"{entry.task} is done, and nothing ran")
+
+    def _on_cancelled(self, truth: JournalTruth, job: JobId) -> None:
+        truth.changes += 1
+        truth.cancelled[job] = None
+        for task in truth.jobs[job].tasks():
+            known = truth.tasks[task.id]
+            if known.state not in ENDED:
+                known.state = "cancelled"
+                known.live.clear()
+
+
+def _is_being_returned(host: Host, attempt: Attempt) -> bool:
+    """Whether the end of an attempt that had no result is at least written.
+
+    It need not be safe: without it the attempt is found to be lost, and its task
+    waits again all the same.
+    """
+    written = host.disk.entries[host.disk.safe :]
+    return any(isinstance(e, Returned) and e.attempt == attempt for e in written)

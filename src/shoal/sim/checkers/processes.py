@@ -1,0 +1,188 @@
+"""Promises about processes and leases: I5, I6, and gangs that start whole or not."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+import msgspec
+
+from shoal.core.events import Effect, MessageReceived
+from shoal.core.timing import KILL_S, LEASE_MAX_S
+from shoal.model.ids import Attempt, JobId, LeaseId, NodeId, TaskId
+from shoal.model.job import Job
+from shoal.model.resources import Capacity, total
+from shoal.protocol.messages import (
+    Assignment,
+    Commit,
+    Committed,
+    Offer,
+    Preemption,
+    Renew,
+)
+from shoal.sim.checkers.journals import Journals
+from shoal.sim.checkers.violations import Violations
+from shoal.sim.driver import Process
+from shoal.sim.host import Host
+
+SLACK_S: Final = 5.0
+"""A slow node may be this late in ending what has expired."""
+
+
+class LeaseTruth(msgspec.Struct, kw_only=True):
+    """What a worker promised about a lease, and what its owner asked for since."""
+
+    owner: NodeId
+    expires_at: float  # on the worker's clock, counting only what the owner said
+    lease_s: float = 0.0
+    committed: bool = False
+
+
+@final
+class Processes:
+    """Checks every start against the devices, and every lease against its owner."""
+
+    def __init__(
+        self, violations: Violations, journals: Journals, jobs: dict[JobId, Job]
+    ) -> None:
+        self.leases: dict[LeaseId, LeaseTruth] = {}
+        self._violations = violations
+        self._journals = journals
+        self._jobs = jobs
+        self._started: dict[Attempt, NodeId] = {}
+        self._alive: dict[TaskId, int] = {}  # processes of each task, everywhere
+
+    # Processes.
+
+    def started(self, host: Host, process: Process) -> None:
+        """Check a process that just began."""
+        start = process.start
+        self._check_devices(host)
+        if start.attempt in self._started:
+            what = f"{start.attempt} runs on {host.id} a second time"
+            self._violations.report("I4", what)
+        self._started[start.attempt] = host.id
+        task = start.task
+        self._alive[task.id] = alive = self._alive.get(task.id, 0) + 1
+        job = self._jobs.get(task.job)
+        if job is None:
+            self._violations.report("I10", f"{host.id} runs {task.id} of no member")
+        elif alive > 1 and job.at_most_once:
+            self._violations.report("I6", f"{task.id} runs {alive} times at once")
+
+    def reaped(self, host: Host, process: Process) -> None:
+        """Note that a process is gone."""
+        self._alive[process.start.task.id] -= 1
+
+    def _check_devices(self, host: Host) -> None:
+        capacity = host.spec.capacity or Capacity()
+        processes = host.driver.processes.values()
+        used = total(process.start.allocation for process in processes)
+        if used.cpu_milli > capacity.cpu_milli:
+            what = f"{host.id} runs {used.cpu_milli} of {capacity.cpu_milli} milli cpus"
+            self._violations.report("I5", what)
+        if used.memory_bytes > capacity.memory_bytes:
+            self._violations.report("I5", f"{host.id} runs out of memory")
+        devices = {device.id: device for device in capacity.devices}
+        for share in used.shares:
+            device = devices.get(share.device)
+            if device is None or share.milli > 1_000:
+                what = (
+                    f"{share.milli} thousandths of {share.device} of {host.id} in use"
+                )
+                self._violations.report("I5", what)
+            elif share.memory_bytes > device.memory_bytes:
+                what = f"memory of {share.device} of {host.id} is used twice"
+                self._violations.report("I5", what)
+
+    def sweep(self, hosts: list[Host]) -> None:
+        """Check that nothing runs on a lease that is long over."""
+        for host in hosts:
+            if not host.up or not host.driver.processes:
+                continue
+            now = host.clock()
+            for process in host.driver.processes.values():
+                self._check_lease(host, process, now)
+
+    def _check_lease(self, host: Host, process: Process, now: float) -> None:
+        start = process.start
+        if start.attempt.scheduler == host.id:
+            return  # What the roles of one node say to each other is not seen.
+        lease = self.leases.get(start.lease)
+        if lease is None:
+            what = f"{start.attempt} runs on {start.lease}, which was never offered"
+            self._violations.report("I6", what)
+            return
+        grace_s = start.task.grace_s + KILL_S + SLACK_S
+        late_s = now - lease.expires_at - grace_s
+        if late_s > 0:
+            what = f"{start.attempt} runs {late_s:.1f} s beyond {start.lease}"
+            self._violations.report("I6", what)
+
+    # Leases.
+
+    def offered(self, host: Host, peer: NodeId, message: object) -> None:
+        """Note whose a lease is, and for how long."""
+        assert isinstance(message, Offer)
+        for lease in message.leases:
+            expires_at = host.clock() + message.valid_for_s
+            known = self.leases.get(lease)
+            if known is None:
+                self.leases[lease] = LeaseTruth(owner=peer, expires_at=expires_at)
+            elif known.owner != peer:
+                what = f"{lease} of {known.owner} is offered to {peer}"
+                self._violations.report("I10", what)
+
+    def extended(
+        self, host: Host, event: MessageReceived, effects: list[Effect]
+    ) -> None:
+        """Note that the owner of a lease asked to keep it."""
+        message = event.message
+        assert isinstance(message, Commit | Renew)
+        for id_ in message.leases:
+            lease = self.leases.get(id_)
+            if lease is not None and lease.owner == event.peer:
+                lease.lease_s = min(message.lease_s, LEASE_MAX_S)
+                lease.expires_at = max(lease.expires_at, host.now_local + lease.lease_s)
+
+    def committed(self, host: Host, peer: NodeId, message: object) -> None:
+        """Note that a worker committed leases; those that waited count from here."""
+        assert isinstance(message, Committed)
+        for id_ in message.leases:
+            lease = self.leases.get(id_)
+            if lease is None or lease.owner != peer:
+                self._violations.report("I10", f"{id_} is committed to {peer}")
+            else:
+                lease.committed = True
+                lease.expires_at = max(lease.expires_at, host.now_local + lease.lease_s)
+
+    def preempted(self, host: Host, peer: NodeId, message: object) -> None:
+        """Note that what runs on a lease has some time to end."""
+        assert isinstance(message, Preemption)
+        lease = self.leases.get(message.lease)
+        if lease is not None:
+            over_at = host.clock() + message.grace_s
+            lease.expires_at = max(lease.expires_at, over_at)
+
+    # Gangs.
+
+    def assigned(self, host: Host, peer: NodeId, message: object) -> None:
+        """Check that a gang starts only when all its leases are committed."""
+        assert isinstance(message, Assignment)
+        truth = self._journals.truth(host.id)
+        group = truth.groups.get(message.task.group)
+        if group is None or group.gang_min == 0:
+            return
+        places = truth.together.get(message.attempt, ())
+        open_ = [
+            place.lease
+            for place in places
+            if place.worker != host.id  # Talk within one node is not seen.
+            if not (known := self.leases.get(place.lease)) or not known.committed
+        ]
+        if open_:
+            what = f"{message.attempt} of gang {group.id} starts"
+            self._violations.report("GANG", f"{what}, {open_} not committed")
+        ended = sum(truth.tasks[task.id].state == "done" for task in group.tasks)
+        if len(places) + ended < group.gang_min:
+            what = f"gang {group.id} starts with {len(places)} < {group.gang_min}"
+            self._violations.report("GANG", what)

@@ -1,0 +1,90 @@
+"""Promises towards those who have no right: I9 and I10."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final, final
+
+import msgspec
+
+from shoal.core.events import Disconnect, Effect, MessageReceived, Send
+from shoal.protocol.messages import Refusal
+from shoal.sim.checkers.violations import Violations
+from shoal.sim.host import Host
+
+CONTAINERS: Final = (dict, list, tuple, set, frozenset, deque)
+CONTAINER_MAX: Final = 600
+"""More than any honest world of ours needs in one container of a machine."""
+
+
+@final
+class Strangers:
+    """Checks that what a stranger says changes nothing, and fills nothing."""
+
+    def __init__(self, violations: Violations) -> None:
+        self._violations = violations
+
+    def told(self, host: Host, event: MessageReceived, effects: list[Effect]) -> None:
+        """Check what a node does when a stranger said something."""
+        for effect in effects:
+            match effect:
+                case Disconnect():
+                    pass
+                case Send(peer=event.peer, message=Refusal()):
+                    pass
+                case _:
+                    what = f"{host.id} does {type(effect).__name__}"
+                    told = type(event.message).__name__
+                    self._violations.report("I10", f"{what} for a stranger's {told}")
+
+    def sweep(self, hosts: list[Host]) -> None:
+        """Look for a container that grew without bound."""
+        for host in hosts:
+            largest = largest_container(host.machine) if host.machine else ("", 0)
+            if largest[1] > CONTAINER_MAX:
+                what = f"{host.id} keeps {largest[1]} items in {largest[0]}"
+                self._violations.report("I9", what)
+
+
+def largest_container(root: object) -> tuple[str, int]:
+    """Find the largest container of an object of ours, and where it hangs."""
+    largest = ("", 0)
+    seen: set[int] = set()
+    todo: deque[tuple[str, Any]] = deque([(type(root).__name__, root)])
+    while todo:
+        path, value = todo.popleft()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        size = len(value) if issubclass(_kind(value), CONTAINERS) else 0
+        largest = max(largest, (path, size), key=lambda found: found[1])
+        todo.extend(_children(path, value))
+    return largest
+
+
+def _children(path: str, value: Any) -> list[tuple[str, Any]]:  # noqa: ANN401
+    """List what a value holds, as far as it is made of containers and our classes."""
+    kind = _kind(value)
+    if issubclass(kind, dict):
+        return [(f"{path}[]", child) for child in value.values()]
+    if issubclass(kind, list | tuple | deque):
+        return [(f"{path}[]", child) for child in value]
+    if issubclass(kind, msgspec.Struct):
+        names = value.__struct_fields__
+        return [(f"{path}.{name}", getattr(value, name)) for name in names]
+    if kind.__module__.startswith("shoal."):
+        return [(f"{path}.{name}", child) for name, child in _attributes(value)]
+    return []
+
+
+def _kind(value: object) -> type[object]:
+    return type(value)
+
+
+def _attributes(value: object) -> list[tuple[str, Any]]:
+    attributes = dict(getattr(value, "__dict__", {}))
+    for kind in type(value).__mro__:
+        for name in getattr(kind, "__slots__", ()):
+            if hasattr(value, name):
+                attributes[name] = getattr(value, name)
+    return list(attributes.items())

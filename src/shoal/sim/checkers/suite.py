@@ -1,0 +1,115 @@
+"""All checkers of one world, told of everything they need and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, final
+
+from shoal.core.events import Answer
+from shoal.core.journal import Entry
+from shoal.model.ids import JobId, NodeId
+from shoal.model.job import Job
+from shoal.protocol.messages import (
+    Acknowledgement,
+    Assignment,
+    Commit,
+    Committed,
+    Offer,
+    Preemption,
+    Renew,
+)
+from shoal.sim.agenda import Agenda
+from shoal.sim.checkers.journals import Journals
+from shoal.sim.checkers.processes import Processes
+from shoal.sim.checkers.strangers import Strangers
+from shoal.sim.checkers.violations import Violations
+from shoal.sim.clients import Clients
+from shoal.sim.driver import Process
+from shoal.sim.host import Host, SentHook, Watch
+
+SWEEP_S: Final = 1.0
+POISON_DOWN_S: Final = 2.0
+"""A worker that a task took down boots again after this."""
+
+
+@final
+class Suite(Watch):
+    """Hands on what happens to the checkers that care."""
+
+    def __init__(self, agenda: Agenda, jobs: dict[JobId, Job]) -> None:
+        super().__init__()
+        self.violations = Violations(agenda)
+        self.journals = Journals(self.violations)
+        self.processes = Processes(self.violations, self.journals, jobs)
+        self.strangers = Strangers(self.violations)
+        self.clients: Clients | None = None
+        self.hosts: dict[NodeId, Host] = {}
+        self._agenda = agenda
+        self.sent.update(
+            {
+                Offer: _if_honest(self.processes.offered),
+                Committed: _if_honest(self.processes.committed),
+                Preemption: _if_honest(self.processes.preempted),
+                Assignment: _if_honest(self._assigned),
+                Acknowledgement: _if_honest(self.journals.acknowledged),
+            }
+        )
+        self.told.update(
+            {Commit: self.processes.extended, Renew: self.processes.extended}
+        )
+        agenda.after(SWEEP_S, self._sweep)
+
+    def suspect(self, node: NodeId) -> None:
+        """Check from now on that what this node says changes nothing."""
+        self.suspects[node] = self.strangers.told
+
+    def started(self, host: Host, process: Process) -> None:
+        """Check a process that runs now."""
+        self.processes.started(host, process)
+
+    def reaped(self, host: Host, process: Process) -> None:
+        """Note a process that is gone."""
+        self.journals.reaped(host, process)
+        self.processes.reaped(host, process)
+
+    def poisoned(self, host: Host, process: Process) -> None:
+        """Let a task take its worker down."""
+        self.journals.poisoned(host, process)
+        if host.up:
+            host.crash(power=True)
+            self._agenda.after(POISON_DOWN_S, _boot, host, host.life)
+
+    def safe(self, host: Host, entries: Sequence[Entry]) -> None:
+        """Read what is safe on disk now."""
+        for entry in entries:
+            self.journals.safe(host, entry)
+
+    def answered(self, host: Host, answer: Answer) -> None:
+        """Check what a client was told."""
+        assert self.clients is not None
+        request = self.clients.on_answer(answer)
+        if request is not None:
+            self.journals.answered(host, answer, request)
+
+    def _assigned(self, host: Host, peer: NodeId, message: object) -> None:
+        self.journals.assigned(host, peer, message)
+        self.processes.assigned(host, peer, message)
+
+    def _sweep(self) -> None:
+        self.processes.sweep(list(self.hosts.values()))
+        self._agenda.after(SWEEP_S, self._sweep)
+
+
+def _if_honest(hook: SentHook) -> SentHook:
+    """Check only nodes that play a role: a hostile one makes no promises."""
+
+    def honest(host: Host, peer: NodeId, message: object) -> None:
+        if host.spec.roles:
+            hook(host, peer, message)
+
+    return honest
+
+
+def _boot(host: Host, life: int) -> None:
+    if not host.up and host.life == life and not host.left:
+        host.boot()

@@ -1,0 +1,279 @@
+"""Faults: what goes wrong in a world, when, and for how long.
+
+A plan is drawn from the seed. Some worlds are calm and some are not, so that both
+the ordinary and the extraordinary get their share of seeds. Every fault ends before
+the world is healed, and healing undoes whatever is left.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final, Protocol
+
+import msgspec
+
+from shoal.core.events import DrainRequested, OwnerActive
+from shoal.model.ids import NodeId
+from shoal.sim.host import Host
+from shoal.sim.world import World
+
+LOSS_MAX: Final = 0.3
+DUPLICATION_MAX: Final = 0.5
+DRIFT: Final = 0.004
+"""Each clock runs fast or slow by at most this: within `DRIFT_MAX` of one another."""
+
+DRAIN_S: Final = 5.0
+LEAVE_AFTER_S: Final = 14.0  # a drained worker is gone by then
+
+
+class Fault(Protocol):
+    """Something that goes wrong for a while."""
+
+    def begin(self, world: World) -> None:
+        """Do the harm."""
+        ...
+
+    def end(self, world: World) -> None:
+        """Undo it, as far as it can be undone."""
+        ...
+
+
+class Crash(msgspec.Struct, frozen=True):
+    """Nodes go down at once, and come back."""
+
+    nodes: tuple[NodeId, ...]
+    power: bool = True
+
+    def begin(self, world: World) -> None:
+        """Bring them down."""
+        for node in self.nodes:
+            world.crash(node, power=self.power)
+
+    def end(self, world: World) -> None:
+        """Boot them."""
+        for node in self.nodes:
+            world.restart(node)
+
+
+class Partition(msgspec.Struct, frozen=True):
+    """Nothing passes from some nodes to all others; with `both`, nor back."""
+
+    nodes: tuple[NodeId, ...]
+    both: bool = True
+
+    def begin(self, world: World) -> None:
+        """Cut the paths."""
+        inside, outside = self._sides(world)
+        world.network.cut(inside, outside)
+        if self.both:
+            world.network.cut(outside, inside)
+
+    def end(self, world: World) -> None:
+        """Mend the paths."""
+        inside, outside = self._sides(world)
+        world.network.mend(inside, outside)
+        if self.both:
+            world.network.mend(outside, inside)
+
+    def _sides(self, world: World) -> tuple[list[Host], list[Host]]:
+        hosts = list(world.hosts.values())
+        inside = [host for host in hosts if host.id in self.nodes]
+        outside = [host for host in hosts if host.id not in self.nodes]
+        return inside, outside
+
+
+class Burst(msgspec.Struct, frozen=True):
+    """The network loses and repeats more than before."""
+
+    loss: float
+    duplication: float
+    loss_before: float
+    duplication_before: float
+
+    def begin(self, world: World) -> None:
+        """Make it bad."""
+        world.network.loss = self.loss
+        world.network.duplication = self.duplication
+
+    def end(self, world: World) -> None:
+        """Make it as it was."""
+        world.network.loss = self.loss_before
+        world.network.duplication = self.duplication_before
+
+
+class SlowDisk(msgspec.Struct, frozen=True):
+    """Every sync of a node takes up to seconds."""
+
+    node: NodeId
+
+    def begin(self, world: World) -> None:
+        """Slow it down."""
+        world.hosts[self.node].disk.slow = True
+
+    def end(self, world: World) -> None:
+        """Let it be fast again."""
+        world.hosts[self.node].disk.slow = False
+
+
+class SlowNode(msgspec.Struct, frozen=True):
+    """Whatever reaches a node, and whatever it waits for, comes late."""
+
+    node: NodeId
+    lag_s: float
+
+    def begin(self, world: World) -> None:
+        """Slow it down."""
+        world.hosts[self.node].lag_s = self.lag_s
+
+    def end(self, world: World) -> None:
+        """Let it be fast again."""
+        world.hosts[self.node].lag_s = 0.0
+
+
+class OwnerReturns(msgspec.Struct, frozen=True):
+    """The owner of a worker uses the machine for a while."""
+
+    node: NodeId
+
+    def begin(self, world: World) -> None:
+        """Let the owner come."""
+        world.feed(self.node, OwnerActive(active=True))
+
+    def end(self, world: World) -> None:
+        """Let the owner go."""
+        world.feed(self.node, OwnerActive(active=False))
+
+
+class Leave(msgspec.Struct, frozen=True):
+    """A worker drains and leaves for good."""
+
+    node: NodeId
+
+    def begin(self, world: World) -> None:
+        """Ask it to drain."""
+        world.feed(self.node, DrainRequested(grace_s=DRAIN_S))
+
+    def end(self, world: World) -> None:
+        """Take it away."""
+        world.leave(self.node)
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault with its time."""
+
+    fault: Fault
+    from_s: float
+    until_s: float
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """All that goes wrong in one world before `heal_s`."""
+
+    loss: float
+    duplication: float
+    jitter_s: float
+    ordered: bool
+    directory_errors: float
+    faults: tuple[Planned, ...]
+    heal_s: float
+
+    def schedule(self, world: World) -> None:
+        """Put every fault on the agenda, and the healing of all."""
+        network = world.network
+        network.loss = self.loss
+        network.duplication = self.duplication
+        network.jitter_s = self.jitter_s
+        network.ordered = self.ordered
+        world.directory.errors = self.directory_errors
+        for planned in self.faults:
+            world.agenda.at(planned.from_s, planned.fault.begin, world)
+            world.agenda.at(planned.until_s, planned.fault.end, world)
+        world.agenda.at(self.heal_s, heal, world)
+
+
+def heal(world: World) -> None:
+    """End every fault: whoever has not left is up, and the network is perfect."""
+    world.network.loss = 0.0
+    world.network.duplication = 0.0
+    world.network.mend_all()
+    world.directory.errors = 0.0
+    for host in world.hosts.values():
+        host.disk.slow = False
+        host.lag_s = 0.0
+        world.restart(host.id)
+
+
+class Cast(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes that faults can strike. `leaving` is a worker that will go."""
+
+    schedulers: tuple[NodeId, ...]
+    workers: tuple[NodeId, ...]
+    leaving: NodeId | None = None
+
+    @property
+    def everybody(self) -> list[NodeId]:
+        """All of them, each once, in order."""
+        return list(dict.fromkeys((*self.schedulers, *self.workers)))
+
+
+def draw_plan(rng: Random, cast: Cast, span_s: float) -> Plan:
+    """Draw what goes wrong within `span_s`; a fifth of all worlds are calm."""
+    calm = rng.random() < 0.2
+    loss = 0.0 if calm else rng.choice((0.0, 0.01, 0.1, LOSS_MAX))
+    duplication = 0.0 if calm else rng.choice((0.0, 0.05, DUPLICATION_MAX))
+    faults: list[Planned] = []
+    for _ in range(0 if calm else rng.randint(1, 6)):
+        fault = _draw_fault(rng, cast, loss, duplication)
+        from_s = rng.uniform(1.0, span_s * 0.8)
+        lasts_s = rng.choice((0.5, 3.0, 10.0, 30.0)) * rng.uniform(0.5, 1.0)
+        until_s = min(from_s + lasts_s, span_s)
+        faults.append(Planned(fault=fault, from_s=from_s, until_s=until_s))
+    if cast.leaving is not None:
+        at = rng.uniform(1.0, max(2.0, span_s - LEAVE_AFTER_S))
+        fault = Leave(cast.leaving)
+        faults.append(Planned(fault=fault, from_s=at, until_s=at + LEAVE_AFTER_S))
+    return Plan(
+        loss=loss,
+        duplication=duplication,
+        jitter_s=rng.choice((0.0005, 0.005, 0.05)),
+        ordered=rng.random() < 0.3,
+        directory_errors=rng.choice((0.0, 0.3)),
+        faults=tuple(faults),
+        heal_s=span_s,
+    )
+
+
+_KINDS: Final = (
+    "crash",
+    "crash",
+    "crash-scheduler",
+    "crash-several",
+    "partition",
+    "partition",
+    "burst",
+    "slow-disk",
+    "slow-node",
+    "owner",
+)
+
+
+def _draw_fault(rng: Random, cast: Cast, loss: float, duplication: float) -> Fault:
+    everybody = cast.everybody
+    match rng.choice(_KINDS):
+        case "crash":
+            return Crash((rng.choice(everybody),), power=rng.random() < 0.5)
+        case "crash-scheduler":
+            return Crash((rng.choice(cast.schedulers),), power=rng.random() < 0.5)
+        case "crash-several":
+            return Crash(tuple(rng.sample(everybody, rng.randint(1, len(everybody)))))
+        case "partition":
+            count = rng.randint(1, max(1, len(everybody) // 2))
+            return Partition(tuple(rng.sample(everybody, count)), rng.random() < 0.5)
+        case "burst":
+            return Burst(LOSS_MAX, DUPLICATION_MAX, loss, duplication)
+        case "slow-disk":
+            return SlowDisk(rng.choice(cast.schedulers))
+        case "slow-node":
+            return SlowNode(rng.choice(everybody), rng.choice((0.1, 1.0, 4.0)))
+        case _:
+            return OwnerReturns(rng.choice(cast.workers))

@@ -1,0 +1,231 @@
+"""A hostile node: it overhears everything, and uses it against everybody.
+
+It knows the ids of leases, attempts and requests, shows a grant that gives it no
+right, and says whatever would profit it. None of that may change anything (I10). As
+a member it holds a grant of its own; then it may ask for leases like anybody else,
+and still has no right to those of others. Either way it also floods (I9).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from typing import Final, Literal, final
+
+import msgspec
+
+from shoal.core.events import Booted, DeadlineReached, Effect, Event, Publish, Send
+from shoal.model.ids import Attempt, LeaseId, NodeId, OwnerId, RequestId, TaskId
+from shoal.model.job import Task
+from shoal.model.resources import GIB, Capacity, Profile
+from shoal.protocol.messages import (
+    Announcement,
+    AnyMessage,
+    Assignment,
+    Cancel,
+    Commit,
+    Committed,
+    Demand,
+    Goodbye,
+    Grant,
+    Inquiry,
+    Inventory,
+    InventoryChanged,
+    Load,
+    Offer,
+    Outcome,
+    Preemption,
+    Rank,
+    Refusal,
+    Release,
+    Renew,
+    Renewed,
+    Report,
+    Started,
+    Want,
+    Withdrawal,
+)
+from shoal.sim.network import Overheard
+from shoal.sim.trust import ROOT, SHOAL, grant, sign_grant
+
+Kind = Literal["no-grant", "self-signed", "expired", "stolen", "member"]
+KINDS: Final[tuple[Kind, ...]] = (
+    "no-grant",
+    "self-signed",
+    "expired",
+    "stolen",
+    "member",
+)
+FORGER: Final = NodeId("forger")
+PAUSE_S: Final = (0.05, 0.6)
+VOLLEY: Final = 4  # messages at a time
+OVERHEARD_MAX: Final = 200
+
+
+def forged_grant(kind: Kind, victim: Grant | None) -> Grant | None:
+    """Return what the forger shows when it connects."""
+    match kind:
+        case "no-grant":
+            return None
+        case "stolen":
+            return victim
+        case "expired":
+            return grant(FORGER, ("scheduler", "worker"), OwnerId("eve"), valid_for_s=0)
+        case "member":
+            return grant(FORGER, ("scheduler",), OwnerId("eve"), top_priority=0)
+        case "self-signed":
+            unsigned = Grant(
+                node=FORGER,
+                shoal=SHOAL,
+                roles=("scheduler", "worker", "gate", "admin"),
+                owner=OwnerId("eve"),
+                top_priority=100,
+                serial=9,
+                expires_wall_s=1e12,
+                signer=ROOT,
+            )
+            return sign_grant(unsigned, FORGER)
+
+
+@final
+class Forger:
+    """Acts as a machine, so that it lives in the world like any other node."""
+
+    def __init__(
+        self, shown: Grant | None, overheard: deque[Overheard], rng: Random
+    ) -> None:
+        self._grant = shown
+        self._overheard = overheard
+        self._rng = rng
+        self._next = 0.0
+        self._seq = 0
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """Strike now and then, whatever happens."""
+        if isinstance(event, Booted):
+            self._next = now + 1.0
+            return []
+        if not isinstance(event, DeadlineReached):
+            return []
+        self._next = now + self._rng.uniform(*PAUSE_S)
+        if not self._overheard:
+            return []
+        return [self._strike() for _ in range(VOLLEY)]
+
+    def next_deadline(self) -> float | None:
+        """When to strike next."""
+        return self._next
+
+    def _strike(self) -> Effect:
+        src, dst, message = self._rng.choice(self._overheard)
+        self._seq += 1
+        if self._rng.random() < 0.05:
+            return Publish(self._announcement())
+        if self._rng.random() < 0.2:
+            return Send(dst, message)  # Replayed in a name of its own.
+        worker, scheduler = _sides(src, dst, message)
+        if self._rng.random() < 0.5:
+            return Send(worker, self._to_worker(message))
+        return Send(scheduler, self._to_scheduler(message))
+
+    def _to_worker(self, message: AnyMessage) -> AnyMessage:
+        lease = self._lease_of(message)
+        attempt = self._attempt_of(message)
+        own = Attempt(FORGER, 1, self._seq)
+        return self._rng.choice(
+            (
+                Renew(leases=(lease,), lease_s=60.0),
+                Renew(leases=(lease,), lease_s=60.0),
+                Commit(request=RequestId("x"), leases=(lease,), lease_s=60.0),
+                Release(leases=(lease,)),
+                Cancel(attempt=attempt, lease=lease),
+                Assignment(lease=lease, attempt=own, task=_task()),
+                Assignment(lease=lease, attempt=attempt, task=_task()),
+                self._demand(),
+                Inquiry(request=RequestId(f"x{self._seq}")),
+                Goodbye(),
+            )
+        )
+
+    def _to_scheduler(self, message: AnyMessage) -> AnyMessage:
+        lease = self._lease_of(message)
+        attempt = self._attempt_of(message)
+        request = self._request_of(message)
+        success = Outcome("exited", exit_code=0)
+        return self._rng.choice(
+            (
+                Report(attempt=attempt, lease=lease, outcome=success),
+                Report(attempt=attempt, lease=lease, outcome=success),
+                Started(attempt=attempt, lease=lease),
+                Committed(request=request, leases=(lease,)),
+                Offer(request=request, leases=(lease,), valid_for_s=9.0),
+                Refusal(request=request, leases=(lease,), attempt=attempt, reason="no"),
+                Withdrawal(leases=(lease,)),
+                Preemption(lease=lease, grace_s=0.0),
+                Renewed(leases=(), gone=(lease,)),
+                self._inventory(),
+                InventoryChanged(epoch=9, seq=self._seq, load=Load()),
+            )
+        )
+
+    def _demand(self) -> Demand:
+        request = RequestId(f"{FORGER}/1/{self._seq}")
+        return Demand(
+            request=request,
+            profile=Profile(cpu_milli=100),
+            count=self._rng.choice((1, 1000)),
+            rank=Rank(100, 1e8, FORGER, request),
+            preempt=True,
+            owner=OwnerId("ann"),
+            grant=self._grant,
+        )
+
+    def _inventory(self) -> Inventory:
+        capacity = Capacity(cpu_milli=10**6, memory_bytes=1000 * GIB)
+        load = Load(cpu_milli=10**6, memory_bytes=1000 * GIB)
+        return Inventory(
+            epoch=1,
+            seq=self._seq,
+            capacity=capacity,
+            load=load,
+            drivers=("process",),
+        )
+
+    def _announcement(self) -> Announcement:
+        return Announcement(
+            scheduler=FORGER,
+            epoch=1,
+            seq=self._seq,
+            wants=(Want(Profile(cpu_milli=100), 1000),),
+            grant=self._grant,
+        )
+
+    def _lease_of(self, message: AnyMessage) -> LeaseId:
+        one = getattr(message, "lease", None)
+        if isinstance(one, str):
+            return LeaseId(one)
+        for lease in getattr(message, "leases", ()):
+            return LeaseId(getattr(lease, "lease", lease))
+        return LeaseId(f"w0/1/{self._rng.randint(1, 9)}")
+
+    def _attempt_of(self, message: AnyMessage) -> Attempt:
+        attempt = getattr(message, "attempt", None)
+        if isinstance(attempt, Attempt):
+            return attempt
+        return Attempt(NodeId("s0"), 1, self._rng.randint(1, 20))
+
+    def _request_of(self, message: AnyMessage) -> RequestId:
+        request = getattr(message, "request", None)
+        return RequestId(request if isinstance(request, str) else f"x{self._seq}")
+
+
+def _sides(src: NodeId, dst: NodeId, message: AnyMessage) -> tuple[NodeId, NodeId]:
+    """Tell worker and scheduler of an overheard message apart, by its kind."""
+    said_by_scheduler = (Commit, Renew, Assignment, Demand, Release, Cancel, Inquiry)
+    return (dst, src) if isinstance(message, said_by_scheduler) else (src, dst)
+
+
+def _task() -> Task:
+    return msgspec.convert(
+        {"id": TaskId("x.x.0"), "job": "x", "group": "x.x"}, type=Task
+    )

@@ -1,0 +1,44 @@
+"""The whole history of a world in sixteen bytes: same seed, same hash (I13)."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final, final
+
+import msgspec
+
+from shoal.core.events import Effect, Event
+
+BATCH: Final = 256
+"""So many events are encoded at once."""
+
+Moment = tuple[float, int, Event, list[Effect]]
+
+
+@final
+class History:
+    """Takes in every event with its effects, in order; forgets them once hashed."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self._batch: list[Moment] = []
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._encoder = msgspec.msgpack.Encoder()
+        self._buffer = bytearray()
+
+    def add(self, now: float, node: int, event: Event, effects: list[Effect]) -> None:
+        """Take in what one node was told, and what it made of it."""
+        self.events += 1
+        self._batch.append((now, node, event, effects))
+        if len(self._batch) >= BATCH:
+            self._flush()
+
+    def digest(self) -> str:
+        """Return the hash of all that was taken in so far."""
+        self._flush()
+        return self._hash.hexdigest()
+
+    def _flush(self) -> None:
+        self._encoder.encode_into(self._batch, self._buffer)
+        self._hash.update(self._buffer)
+        self._batch.clear()

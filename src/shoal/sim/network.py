@@ -1,0 +1,346 @@
+"""How messages travel: latency, loss, repeats, reordering, cuts and dead links.
+
+A link joins two nodes. Both are told of it before its first message. When one of
+them crashes or the path is cut, in either direction, each live side is told within
+seconds, and a later message makes a new link once the path is healed. A message may
+get lost on a healthy link all the same: the machines are made for that.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Final, Protocol, final
+
+from shoal.core.events import (
+    Event,
+    MessageReceived,
+    PathMeasured,
+    PeerConnected,
+    PeerLost,
+)
+from shoal.model.ids import NodeId
+from shoal.protocol.messages import AnyMessage, Grant
+from shoal.sim.agenda import Agenda
+
+SILENCE_S: Final = (3.0, 6.0)  # until a silent peer is given up
+CLOSED_S: Final = (0.0, 1.0)  # until a closed socket is noticed
+CLOSED_SHARE: Final = 0.6  # of crashes close their sockets
+GOSSIP_S: Final = (0.02, 0.8)
+NEIGHBOURS: Final = 3
+
+
+class Port(Protocol):
+    """What the network sees of a node."""
+
+    id: NodeId
+    index: int
+    up: bool
+    life: int  # rises with every crash; what was sent to an earlier life is lost
+    lag_s: float  # added to all that reaches a slow node
+    links: dict[NodeId, Link]
+    grant: Grant | None
+
+    def feed(self, event: Event) -> None:
+        """Tell the machine of this node."""
+        ...
+
+
+@final
+class Link:
+    """One connection of two nodes, in the lives they had when it was made."""
+
+    __slots__ = ("alive", "ends", "lives", "ready_at")
+
+    def __init__(self, a: Port, b: Port, ready_at: float) -> None:
+        self.ends = (a, b)
+        self.lives = (a.life, b.life)
+        self.ready_at = ready_at  # no message arrives before
+        self.alive = True  # until one side gave it up or crashed
+
+    def other(self, port: Port) -> Port:
+        """Return the far end."""
+        return self.ends[1] if self.ends[0] is port else self.ends[0]
+
+    def current(self) -> bool:
+        """Whether both ends still live the lives that made the link."""
+        return (
+            self.alive
+            and self.ends[0].life == self.lives[0]
+            and self.ends[1].life == self.lives[1]
+        )
+
+
+Transform = Callable[[AnyMessage], AnyMessage]
+Overheard = tuple[NodeId, NodeId, AnyMessage]
+"""From whom, to whom, and what."""
+
+
+@final
+class Network:
+    """Carries messages between ports. Rates can be changed at any time."""
+
+    def __init__(self, agenda: Agenda, rng: Random) -> None:
+        self.loss = 0.0
+        self.duplication = 0.0
+        self.jitter_s = 0.002  # mean of what is added to each message's latency
+        self.ordered = False  # whether a link keeps the order of its messages
+        self.transform: Transform | None = None  # as by encoding and decoding
+        self.sent = 0
+        self.overheard: deque[Overheard] | None = None  # what a thief could know
+        self._agenda = agenda
+        self._rng = rng
+        self._ports: dict[NodeId, Port] = {}
+        self._links: dict[tuple[int, int], Link] = {}
+        self._latency: dict[tuple[int, int], float] = {}
+        self._blocked: dict[tuple[int, int], int] = {}  # directed; how many cuts
+        self._last: dict[tuple[int, int], float] = {}  # latest arrival, if ordered
+
+    # Who is there.
+
+    def attach(self, port: Port) -> None:
+        """Let a node send and be sent to."""
+        self._ports[port.id] = port
+
+    def ports(self) -> Iterable[Port]:
+        """Go through all nodes, in the order in which they were attached."""
+        return self._ports.values()
+
+    # Messages.
+
+    def send(self, src: Port, peer: NodeId, message: AnyMessage) -> None:
+        """Carry a message, making a link first if there is none."""
+        link = src.links.get(peer)
+        if link is None:
+            link = self._dial(src, peer)
+            if link is None:
+                return
+        dst = link.other(src)
+        if self._blocked and (src.index, dst.index) in self._blocked:
+            return
+        self.sent += 1
+        if self.overheard is not None:
+            self.overheard.append((src.id, dst.id, message))
+        chance = self._rng.random
+        if self.loss and chance() < self.loss:
+            return
+        if self.transform is not None:
+            message = self.transform(message)
+        event = MessageReceived(src.id, message)
+        self._carry(src, dst, link, event)
+        if self.duplication and chance() < self.duplication:
+            self._carry(src, dst, link, event)
+
+    def publish(self, src: Port, message: AnyMessage) -> None:
+        """Gossip to every node that a path leads to, around cuts where one can."""
+        event = MessageReceived(src.id, message)
+        reached = self._reachable(src) if self._blocked else None
+        chance = self._rng.random
+        for port in self._ports.values():
+            if port is src or not port.up:
+                continue
+            if reached is not None and port.index not in reached:
+                continue
+            # Gossip comes by several ways, of which one suffices.
+            if self.loss and chance() < self.loss * self.loss:
+                continue
+            delay_s = self._rng.uniform(*GOSSIP_S) + port.lag_s
+            self._agenda.after(delay_s, _hear, port, port.life, event)
+
+    def spread(self, src: Port, message: AnyMessage) -> None:
+        """Tell a few neighbours, which are the same for as long as the world lasts."""
+        ports = list(self._ports.values())
+        count = len(ports)
+        at = ports.index(src)
+        for step in range(1, min(NEIGHBOURS, count - 1) + 1):
+            port = ports[(at + step * step) % count]
+            if port is not src and port.up and not self.blocked(src, port):
+                event = MessageReceived(src.id, message)
+                if self._rng.random() >= self.loss:
+                    delay_s = self._delay_s(src, port)
+                    self._agenda.after(delay_s, _hear, port, port.life, event)
+
+    def _carry(self, src: Port, dst: Port, link: Link, event: Event) -> None:
+        at = max(self._agenda.now + self._delay_s(src, dst), link.ready_at)
+        if self.ordered:
+            key = (src.index, dst.index)
+            at = self._last[key] = max(at, self._last.get(key, 0.0))
+        self._agenda.at(at, _deliver, dst, src.id, link, event)
+
+    def _delay_s(self, src: Port, dst: Port) -> float:
+        key = (src.index, dst.index)
+        base = self._latency.get(key)
+        if base is None:
+            base = self._draw_latency(src, dst)
+        jitter = self.jitter_s * _tail(self._rng.random())
+        return base + jitter + dst.lag_s + src.lag_s
+
+    def _draw_latency(self, src: Port, dst: Port) -> float:
+        base = self._rng.choice((0.0002, 0.001, 0.01, 0.04)) * self._rng.uniform(1, 2)
+        self._latency[src.index, dst.index] = base
+        self._latency[dst.index, src.index] = base
+        return base
+
+    # Links.
+
+    def _dial(self, src: Port, peer: NodeId) -> Link | None:
+        dst = self._ports.get(peer)
+        if dst is None or dst is src or not dst.up:
+            return None
+        if self.blocked(src, dst) or self.blocked(dst, src):
+            return None
+        key = _pair(src, dst)
+        link = self._links.get(key)
+        if link is None or not link.current():
+            delay_s = self._delay_s(src, dst)
+            link = Link(src, dst, self._agenda.now + delay_s)
+            self._links[key] = link
+            self._agenda.after(delay_s, self._connect, dst, link)
+        src.links[peer] = link
+        self._agenda.after(0.0, self._tell_connected, src, link)
+        return link
+
+    def _connect(self, port: Port, link: Link) -> None:
+        """Make the side that was dialled know the link, and give up an older one."""
+        if not link.current() or not port.up:
+            return
+        peer = link.other(port).id
+        known = port.links.get(peer)
+        if known is link:
+            return
+        if known is not None:
+            port.links.pop(peer)
+            port.feed(PeerLost(peer))
+            if not link.current():
+                return
+        port.links[peer] = link
+        self._tell_connected(port, link)
+
+    def _tell_connected(self, port: Port, link: Link) -> None:
+        peer = link.other(port)
+        if not port.up or port.links.get(peer.id) is not link:
+            return
+        rtt_s = 2 * self._latency.get((port.index, peer.index), 0.001)
+        self._agenda.after(rtt_s, _measure, port, link, PathMeasured(peer.id, rtt_s))
+        port.feed(PeerConnected(peer.id, peer.grant))
+
+    def disconnect(self, src: Port, peer: NodeId) -> None:
+        """Close the link on behalf of one side; both are told."""
+        link = src.links.get(peer)
+        if link is not None:
+            link.alive = False
+            self._agenda.after(0.0, _lose, src, peer, link)
+            dst = link.other(src)
+            self._agenda.after(self._delay_s(src, dst), _lose, dst, src.id, link)
+
+    def drop(self, port: Port, *, closed: bool | None = None) -> None:
+        """End all links of a node that just went down."""
+        for peer, link in port.links.items():
+            link.alive = False
+            far = link.other(port)
+            if closed is None:
+                closed = self._rng.random() < CLOSED_SHARE
+            bounds = CLOSED_S if closed else SILENCE_S
+            self._agenda.after(self._rng.uniform(*bounds), _lose, far, port.id, link)
+            assert far.id == peer
+        port.links.clear()
+        for key, link in list(self._links.items()):
+            if port in link.ends and link.alive:  # Dialled, and not yet answered.
+                link.alive = False
+                far = link.other(port)
+                delay_s = self._rng.uniform(*SILENCE_S)
+                self._agenda.after(delay_s, _lose, far, port.id, link)
+                del self._links[key]
+
+    # Cuts.
+
+    def blocked(self, src: Port, dst: Port) -> bool:
+        """Whether nothing passes from one node to another."""
+        return (src.index, dst.index) in self._blocked
+
+    def cut(self, src: Iterable[Port], dst: Iterable[Port]) -> None:
+        """Let nothing pass from any of `src` to any of `dst`, until mended."""
+        far = list(dst)
+        for a in src:
+            for b in far:
+                if a is not b:
+                    key = (a.index, b.index)
+                    self._blocked[key] = self._blocked.get(key, 0) + 1
+                    self._watch_silence(a, b)
+
+    def mend(self, src: Iterable[Port], dst: Iterable[Port]) -> None:
+        """Undo one `cut` with the same arguments."""
+        far = list(dst)
+        for a in src:
+            for b in far:
+                key = (a.index, b.index)
+                count = self._blocked.get(key, 0)
+                if count > 1:
+                    self._blocked[key] = count - 1
+                else:
+                    self._blocked.pop(key, None)
+
+    def mend_all(self) -> None:
+        """Let everything pass again."""
+        self._blocked.clear()
+
+    def _watch_silence(self, a: Port, b: Port) -> None:
+        link = self._links.get(_pair(a, b))
+        if link is None or not link.alive:
+            return
+        for port in link.ends:
+            delay_s = self._rng.uniform(*SILENCE_S)
+            self._agenda.after(delay_s, self._give_up, port, link)
+
+    def _give_up(self, port: Port, link: Link) -> None:
+        a, b = link.ends
+        if not link.alive or self.blocked(a, b) or self.blocked(b, a):
+            link.alive = False
+            _lose(port, link.other(port).id, link)
+
+    def _reachable(self, src: Port) -> dict[int, None]:
+        ports = list(self._ports.values())
+        reached = {src.index: None}
+        frontier = [src]
+        while frontier:
+            at = frontier.pop()
+            for port in ports:
+                if port.up and port.index not in reached and not self.blocked(at, port):
+                    reached[port.index] = None
+                    frontier.append(port)
+        return reached
+
+
+def _pair(a: Port, b: Port) -> tuple[int, int]:
+    return (a.index, b.index) if a.index < b.index else (b.index, a.index)
+
+
+def _deliver(dst: Port, peer: NodeId, link: Link, event: Event) -> None:
+    if dst.links.get(peer) is link and dst.up:
+        dst.feed(event)
+
+
+def _hear(port: Port, life: int, event: Event) -> None:
+    if port.up and port.life == life:
+        port.feed(event)
+
+
+def _measure(port: Port, link: Link, event: PathMeasured) -> None:
+    _deliver(port, event.peer, link, event)
+
+
+def _lose(port: Port, peer: NodeId, link: Link) -> None:
+    if port.links.get(peer) is link:
+        del port.links[peer]
+        if port.up:
+            port.feed(PeerLost(peer))
+
+
+def _tail(chance: float) -> float:
+    """Turn a chance in [0, 1) into a delay of about one on average, sometimes twenty.
+
+    No logarithm: those of two C libraries may differ in the last bit, and the same
+    seed must give the same history everywhere.
+    """
+    return chance / (1.05 - chance)

@@ -1,0 +1,74 @@
+"""Grants of a simulated shoal. Whoever knows the name of a node can sign as it.
+
+Honest nodes never do; the forger signs with names that are not the root's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import msgspec
+
+from shoal.core.membership import Members, grant_payload, revocation_payload
+from shoal.model.ids import NodeId, OwnerId
+from shoal.protocol.messages import Grant, Revocation, Role
+
+SHOAL: Final = "reef"
+ROOT: Final = NodeId("root")
+WALL_AT_START_S: Final = 1_700_000_000.0
+"""The time of day at which every world begins."""
+
+DAY_S: Final = 86_400.0
+
+
+def members() -> Members:
+    """Return what a node knows of its shoal before it met anybody."""
+    return Members(SHOAL, ROOT, verify)
+
+
+def grant(
+    node: NodeId,
+    roles: tuple[Role, ...],
+    owner: OwnerId,
+    *,
+    top_priority: int = 100,
+    valid_for_s: float = DAY_S,
+    serial: int = 1,
+) -> Grant:
+    """Return a grant by the root, from the beginning of the world."""
+    return sign_grant(
+        Grant(
+            node=node,
+            shoal=SHOAL,
+            roles=roles,
+            owner=owner,
+            top_priority=top_priority,
+            serial=serial,
+            expires_wall_s=WALL_AT_START_S + valid_for_s,
+            signer=ROOT,
+        ),
+        ROOT,
+    )
+
+
+def sign_grant(unsigned: Grant, key: NodeId) -> Grant:
+    """Return the grant with a signature made by the key of `key`."""
+    signature = _signature(key, grant_payload(unsigned))
+    return msgspec.structs.replace(unsigned, signature=signature)
+
+
+def revocation(node: NodeId, serial: int) -> Revocation:
+    """Return a revocation by the root."""
+    unsigned = Revocation(node=node, shoal=SHOAL, serial=serial, signer=ROOT)
+    signature = _signature(ROOT, revocation_payload(unsigned))
+    return msgspec.structs.replace(unsigned, signature=signature)
+
+
+def verify(signer: NodeId, payload: bytes, signature: bytes) -> bool:
+    """Say whether `signer` made this signature."""
+    return signature == _signature(signer, payload)
+
+
+def _signature(key: NodeId, payload: bytes) -> bytes:
+    return hashlib.blake2b(key.encode() + b"\0" + payload, digest_size=16).digest()
