@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -69,6 +70,8 @@ class Matcher:
         self._policy = policy
         self._rng = rng
         self._queue = TaskQueue()
+        self._waiting: dict[GroupId, tuple[Shape, int]] = {}  # what the queue holds
+        self._wanted: dict[Shape, int] = {}  # slots that the queue wants, by shape
         self._pauses: dict[GroupId, _Pause] = {}
         self._shy: dict[Profile, dict[NodeId, str]] = {}
         self._shy_ends: Deadlines[tuple[Profile, NodeId]] = Deadlines()
@@ -78,25 +81,41 @@ class Matcher:
 
     def note(self, group_id: GroupId) -> None:
         """Bring a group's place in the queue up to date with its need."""
+        self._leave(group_id)
         group = self._book.groups.get(group_id)
-        need = 0 if group is None else self._need(group)
-        if group is None or need <= 0:
-            self._queue.remove(group_id)
-            if group is None or group.open == 0:
-                self._pauses.pop(group_id, None)
-                self._pause_ends.drop(group_id)
+        if group is None or group.open == 0:
+            self._pauses.pop(group_id, None)
+            self._pause_ends.drop(group_id)
             return
+        need = self._need(group)
+        if need > 0:
+            self._enter(group, need)
+
+    def _enter(self, group: GroupRecord, need: int) -> None:
         job = self._book.jobs[group.job].job
+        shape = shape_of(job, group.group.tasks[0], 0)
+        self._waiting[group.id] = (shape, need)
+        self._wanted[shape] = self._wanted.get(shape, 0) + need
         self._queue.put(
             QueueEntry(
-                group_id,
+                group.id,
                 job.owner,
                 job.priority,
                 group.waiting_since,
-                group.group.tasks[0].profiles[0],
+                shape.profile,
                 need,
             )
         )
+
+    def _leave(self, group_id: GroupId) -> None:
+        found = self._waiting.pop(group_id, None)
+        if found is None:
+            return
+        shape, need = found
+        self._queue.remove(group_id)
+        self._wanted[shape] -= need
+        if self._wanted[shape] == 0:
+            del self._wanted[shape]
 
     def on_refused(self, worker: NodeId, wish: Wish, reason: str, now: float) -> None:
         """Leave a worker alone that refused, for a while or until it has news."""
@@ -141,27 +160,34 @@ class Matcher:
     # The pass.
 
     def match(self, now: float) -> list[Effect]:
-        """Serve waiting groups in order, until none can be served."""
+        """Serve waiting groups in order, until none can be served.
+
+        Of groups of one shape only the first is tried once one could not be served,
+        so that a pass costs little however many wait.
+        """
         effects: list[Effect] = []
-        self.unmet = {}
         stuck: dict[Shape, None] = {}
-        served = 0
-        for entry in list(self._queue.ordered(self._usage, now)):
-            group = self._book.groups[GroupId(entry.id)]
-            job = self._book.jobs[group.job]
-            shape = shape_of(job.job, group.group.tasks[0], 0)
-            if shape in stuck and not group.is_gang:
-                self._note_unmet(group, entry.count)
-                continue
-            served += 1
-            if served > SERVED_MAX:
+        touched: list[GroupId] = []
+        for entry in self._queue.ordered(self._usage, now):
+            if len(stuck) == len(self._wanted) or len(touched) >= SERVED_MAX:
                 break
-            effects += self._serve(group, job, now)
-            self.note(group.id)
-            left = self._need(group)
-            if left > 0:
+            id_ = GroupId(entry.id)
+            shape = self._waiting[id_][0]
+            if shape in stuck:
+                continue
+            group = self._book.groups[id_]
+            effects += self._serve(group, self._book.jobs[group.job], now)
+            touched.append(id_)
+            if self._need(group) > 0:
                 stuck[shape] = None
-                self._note_unmet(group, left)
+        for id_ in touched:
+            self.note(id_)
+        self.unmet = {}
+        for shape in stuck:
+            profile = shape.profile
+            count = self.unmet.get(profile, 0) + self._wanted.get(shape, 0)
+            if count > 0:
+                self.unmet[profile] = count
         return effects
 
     def refill(self, round_: Round, now: float) -> list[Effect]:
@@ -185,12 +211,12 @@ class Matcher:
             if count <= 0:
                 break
             exclude = [*self._shy.get(shape.profile, ()), *self._already_at(group)]
-            takens: list[Taken | None] = []
-            takens += self._place(shape, count, exclude).takens
+            takens = self._place(shape, count, exclude).takens
             wish = self._wish(group, job, shape, profile, now)
-            effects += self._ask(wish, takens, now)
-            if job.job.preempt and len(takens) < count:
-                effects += self._ask_to_displace(wish, count - len(takens), now)
+            displaced: list[NodeId] = []
+            if job.job.preempt:
+                displaced = self._displaceable(shape, count - len(takens), takens)
+            effects += self._ask(wish, takens, now, displaced)
         return effects
 
     def _serve_gang(
@@ -206,7 +232,9 @@ class Matcher:
             count = self._within_quota(job, shape, wanted)
             placed = self._place(shape, count, self._shy.get(shape.profile, ()))
             short = least - len(placed.takens)
-            displaced = self._displaceable(shape, short) if job.job.preempt else []
+            displaced: list[NodeId] = []
+            if job.job.preempt:
+                displaced = self._displaceable(shape, short, placed.takens)
             if len(placed.takens) + len(displaced) < least or least == 0:
                 for taken in placed.takens:
                     self._views.table.give(taken)
@@ -215,8 +243,7 @@ class Matcher:
             wanted = len(placed.takens) + len(displaced)
             round_ = Round(wish=wish, wanted=wanted, least=least, began_at=now)
             self._negotiator.begin_round(round_, now)
-            effects = self._ask(wish, placed.takens, now)
-            return effects + self._ask_each(wish, displaced, now)
+            return self._ask(wish, placed.takens, now, displaced)
         return []
 
     # Idle leases.
@@ -238,7 +265,7 @@ class Matcher:
         """Return the next waiting task that may run there: a straggler may not."""
         for task in group.waiting:
             record = self._book.tasks[task]
-            if not record.second_wanted:
+            if task not in group.seconds:
                 return task
             if all(run.worker != worker for run in record.live.values()):
                 return task
@@ -247,12 +274,18 @@ class Matcher:
     # Asking.
 
     def _ask(
-        self, wish: Wish, takens: Sequence[Taken | None], now: float
+        self,
+        wish: Wish,
+        takens: Sequence[Taken],
+        now: float,
+        displaced: Sequence[NodeId] = (),
     ) -> list[Effect]:
-        by_worker: dict[NodeId, list[Taken]] = {}
+        """Ask each worker once, for what was booked there and what may be displaced."""
+        by_worker: dict[NodeId, list[Taken | None]] = {}
         for taken in takens:
-            if taken is not None:
-                by_worker.setdefault(taken.node, []).append(taken)
+            by_worker.setdefault(taken.node, []).append(taken)
+        for worker in displaced:
+            by_worker.setdefault(worker, []).append(None)
         effects: list[Effect] = []
         for worker, booked in by_worker.items():
             effects += self._ask_worker(wish, worker, booked, now)
@@ -269,22 +302,10 @@ class Matcher:
             effects += self._negotiator.ask(self._renamed(wish), worker, some, now)
         return effects
 
-    def _ask_each(
-        self, wish: Wish, workers: Sequence[NodeId], now: float
-    ) -> list[Effect]:
-        counts: dict[NodeId, int] = {}
-        for worker in workers:
-            counts[worker] = counts.get(worker, 0) + 1
-        effects: list[Effect] = []
-        for worker, count in counts.items():
-            effects += self._ask_worker(wish, worker, [None] * count, now)
-        return effects
-
-    def _ask_to_displace(self, wish: Wish, count: int, now: float) -> list[Effect]:
-        return self._ask_each(wish, self._displaceable(wish.shape, count), now)
-
-    def _displaceable(self, shape: Shape, count: int) -> list[NodeId]:
-        """Return workers that would have room if others' tasks gave way."""
+    def _displaceable(
+        self, shape: Shape, count: int, booked: Sequence[Taken]
+    ) -> list[NodeId]:
+        """Return workers that would have more room if others' tasks gave way."""
         if count <= 0:
             return []
         nodes = self._views.table.nodes()
@@ -292,11 +313,13 @@ class Matcher:
             nodes = sorted(self._rng.sample(nodes, DISPLACE_SAMPLE))
         shy = self._shy.get(shape.profile, {})
         asked = self._negotiator.workers_asked_by(shape)
+        bookings = Counter(taken.node for taken in booked)
         found: list[NodeId] = []
         for node in nodes:
             if node in shy or node in asked:
                 continue
-            found += [node] * self._slots_at(node, shape, count - len(found))
+            most = count - len(found) + bookings[node]
+            found += [node] * (self._slots_at(node, shape, most) - bookings[node])
             if len(found) >= count:
                 break
         return found
@@ -362,8 +385,7 @@ class Matcher:
         """Return where the stragglers of a group run: not there a second time."""
         return [
             run.worker
-            for task in group.waiting
-            if self._book.tasks[task].second_wanted
+            for task in group.seconds
             for run in self._book.tasks[task].live.values()
         ]
 
@@ -378,10 +400,6 @@ class Matcher:
             left = job.quota_gpus - used.gpus
             count = min(count, left // profile.gpu.count)
         return max(0, count)
-
-    def _note_unmet(self, group: GroupRecord, count: int) -> None:
-        profile = group.group.tasks[0].profiles[0]
-        self.unmet[profile] = self.unmet.get(profile, 0) + count
 
     def _be_bold(self, profile: Profile, worker: NodeId) -> None:
         shy = self._shy.get(profile)

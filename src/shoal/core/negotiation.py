@@ -124,6 +124,7 @@ class Negotiator:
         self._seq = 0
         self._asks: dict[tuple[RequestId, NodeId], Ask] = {}
         self._rounds: dict[RequestId, Round] = {}
+        self._round_of: dict[GroupId, Round] = {}
         self._commits: dict[tuple[RequestId, NodeId], int] = {}  # tries so far
         self._pending: Counter[GroupId] = Counter()
         self._deadlines: Deadlines[_Key] = Deadlines()
@@ -136,10 +137,7 @@ class Negotiator:
 
     def round_of(self, group: GroupId) -> Round | None:
         """Return the round that is being held for a gang."""
-        for round_ in self._rounds.values():
-            if round_.wish.group == group:
-                return round_
-        return None
+        return self._round_of.get(group)
 
     def is_round(self, request: RequestId) -> bool:
         """Whether a request is that of a gang."""
@@ -150,8 +148,17 @@ class Negotiator:
         return list(self._rounds.values())
 
     def asked_workers(self, request: RequestId) -> list[NodeId]:
-        """Return who was asked under this request and has not answered yet."""
-        return [worker for asked, worker in self._asks if asked == request]
+        """Return who was asked under this request: asking again gets the same answer.
+
+        Those who refused are not among them; the round knows them.
+        """
+        round_ = self._rounds.get(request)
+        offered = [
+            holding.worker
+            for lease in (round_.leases if round_ else ())
+            if (holding := self._holdings.get(lease)) is not None
+        ]
+        return offered + [worker for asked, worker in self._asks if asked == request]
 
     def workers_asked_by(self, shape: Shape) -> list[NodeId]:
         """Return who was asked for slots of this shape and has not answered yet."""
@@ -185,6 +192,7 @@ class Negotiator:
     def begin_round(self, round_: Round, now: float) -> None:
         """Hold the offers to this request until there are enough."""
         self._rounds[round_.request] = round_
+        self._round_of[round_.wish.group] = round_
         early = round_.least < round_.wanted
         wait_s = ELASTIC_ROUND_S if early else ROUND_S
         self._deadlines.set(("round", round_.request, self._node), now + wait_s)
@@ -197,10 +205,13 @@ class Negotiator:
         if ask is None:
             return self._turn_down(peer, offer)
         self._deadlines.drop(("ask", offer.request, peer))
-        wanted = offer.leases[: len(ask.takens)]
+        # A peer may name a lease twice, or one that we have from somebody else.
+        named = dict.fromkeys(offer.leases)
+        offered = tuple(v for v in named if self._holdings.get(v) is None)
+        wanted = offered[: len(ask.takens)]
         holdings = [self._hold(ask, lease, now) for lease in wanted]
         effects: list[Effect] = []
-        if surplus := offer.leases[len(wanted) :]:
+        if surplus := offered[len(wanted) :]:
             effects.append(Send(peer, Release(leases=surplus)))
         short = len(ask.takens)
         if short:
@@ -340,8 +351,7 @@ class Negotiator:
             if held < round_.least:
                 return self._fail(round_)
             if self._round_committed(round_):
-                del self._rounds[round_.request]
-                self._deadlines.drop(("round", round_.request, self._node))
+                self._end_round(round_)
                 self.whole.append(round_)
             return []
         if held >= round_.wanted:
@@ -373,8 +383,7 @@ class Negotiator:
 
     def _fail(self, round_: Round, *, report: bool = True) -> list[Effect]:
         """Let go of everything a round has won; the gang tries again later."""
-        self._rounds.pop(round_.request, None)
-        self._deadlines.drop(("round", round_.request, self._node))
+        self._end_round(round_)
         for key in [key for key in self._asks if key[0] == round_.request]:
             self._deadlines.drop(("ask", *key))
             self._give_up_ask(self._asks.pop(key), "the round failed")
@@ -386,6 +395,11 @@ class Negotiator:
         if report:
             self.failed.append(round_)
         return self._holdings.release(holdings)
+
+    def _end_round(self, round_: Round) -> None:
+        del self._rounds[round_.request]
+        del self._round_of[round_.wish.group]
+        self._deadlines.drop(("round", round_.request, self._node))
 
     # Single leases.
 
