@@ -182,7 +182,10 @@ class Processes:
         if open_:
             what = f"{message.attempt} of gang {group.id} starts"
             self._violations.report("GANG", f"{what}, {open_} not committed")
-        ended = sum(truth.tasks[task.id].state == "done" for task in group.tasks)
-        if len(places) + ended < group.gang_min:
-            what = f"gang {group.id} starts with {len(places)} < {group.gang_min}"
+        together = sum(
+            bool(task.live) or task.state == "done"
+            for task in (truth.tasks[member.id] for member in group.tasks)
+        )
+        if together < group.gang_min:
+            what = f"gang {group.id} starts with {together} < {group.gang_min}"
             self._violations.report("GANG", what)
