@@ -153,7 +153,7 @@ class Dispatcher:
 
     def _release_superseded(self, task: TaskId) -> list[Effect]:
         record = self._book.tasks[task]
-        if record.second_wanted:
+        if task in self._book.group_of(task).seconds:
             return []
         return self._let_go(record.live.values())
 
@@ -318,8 +318,7 @@ class Dispatcher:
                 del self._watched[id_]
                 continue
             for task in stragglers(self._book, group, now):
-                self._book.tasks[task].second_wanted = True
-                self._book.wait_again(task)
+                self._book.want_second(task)
                 self.changed[id_] = None
         if self._watched:
             self._chores.set("stragglers", now + STRAGGLER_CHECK_S)
@@ -373,8 +372,10 @@ class Dispatcher:
 
     def _gang_broken(self, group: GroupRecord) -> bool:
         """Whether too few of a running gang are left to go on."""
+        if not group.is_gang:
+            return False
         live = [run for run in self._book.live_in(group) if not run.lost]
-        return group.is_gang and 0 < len(live) < min(group.group.gang_min, group.open)
+        return 0 < len(live) < min(group.group.gang_min, group.open)
 
     def _after_gang_end(
         self, group: GroupRecord, task: TaskId, verdict: Verdict, now: float
@@ -404,7 +405,7 @@ class Dispatcher:
     def _back_off(self, task: TaskId, now: float) -> None:
         """Let a task that failed wait before it wants a slot again."""
         record = self._book.tasks[task]
-        self._book.group_of(task).waiting.pop(task, None)
+        self._book.stop_waiting(task)
         exponent = min(max(0, record.failures - 1), 10)
         wait_s = min(RETRY_MAX_S, RETRY_FIRST_S * 2**exponent)
         self._back_offs.set(task, now + wait_s)
@@ -464,9 +465,9 @@ class Dispatcher:
             run.crash_counted = False
             record.crashes -= 1
         record.state = "running"
-        if not record.second_wanted:
-            group = self._book.group_of(run.task)
-            group.waiting.pop(run.task, None)
+        group = self._book.group_of(run.task)
+        if run.task not in group.seconds:
+            self._book.stop_waiting(run.task)
             self.changed[group.id] = None
 
     def _let_go(self, runs: Iterable[Run]) -> list[Effect]:

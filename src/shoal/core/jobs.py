@@ -60,7 +60,6 @@ class TaskRecord(msgspec.Struct, kw_only=True):
     reason: str = ""
     outcome: Outcome | None = None
     live: dict[Attempt, Run] = msgspec.field(default_factory=dict[Attempt, Run])
-    second_wanted: bool = False  # a straggler that shall run a second time
 
     @property
     def ended(self) -> bool:
@@ -69,7 +68,10 @@ class TaskRecord(msgspec.Struct, kw_only=True):
 
 
 class GroupRecord(msgspec.Struct, kw_only=True):
-    """A group; `waiting` holds the tasks that want a slot, in order."""
+    """A group; `waiting` holds the tasks that want a slot, in order.
+
+    Those of them in `seconds` are stragglers that run already.
+    """
 
     group: Group
     job: JobId
@@ -77,6 +79,7 @@ class GroupRecord(msgspec.Struct, kw_only=True):
     open: int = 0  # tasks that have not ended
     waiting_since: float = 0.0
     waiting: dict[TaskId, None] = msgspec.field(default_factory=dict[TaskId, None])
+    seconds: dict[TaskId, None] = msgspec.field(default_factory=dict[TaskId, None])
     done_s: list[float] = msgspec.field(default_factory=list[float])
 
     @property
@@ -173,11 +176,11 @@ class JobBook:
         for place in places:
             record = self.tasks[place.task]
             assert not record.ended
-            if not record.second_wanted:
+            group = self.group_of(place.task)
+            if place.task not in group.seconds:
                 for run in list(record.live.values()):
                     crashed = run.crash_counted
                     entries += self.put_back(run, "superseded", crashed=crashed)
-            record.second_wanted = False
             record.state = "running"
             record.attempts += 1
             record.reason = ""
@@ -191,7 +194,7 @@ class JobBook:
             )
             record.live[place.attempt] = run
             self.runs[place.attempt] = run
-            self.group_of(place.task).waiting.pop(place.task, None)
+            self.stop_waiting(place.task)
         return [*entries, Assigned(places)]
 
     def drop_run(self, run: Run) -> None:
@@ -225,6 +228,17 @@ class JobBook:
             record.state = "waiting"
         self.group_of(task).waiting[task] = None
 
+    def want_second(self, task: TaskId) -> None:
+        """Let a running task want a slot for a second run besides the first."""
+        self.group_of(task).seconds[task] = None
+        self.wait_again(task)
+
+    def stop_waiting(self, task: TaskId) -> None:
+        """Let a task want no slot."""
+        group = self.group_of(task)
+        group.waiting.pop(task, None)
+        group.seconds.pop(task, None)
+
     def finish(
         self,
         task: TaskId,
@@ -249,7 +263,7 @@ class JobBook:
         record.state = state
         record.reason = reason
         record.outcome = outcome
-        group.waiting.pop(task, None)
+        self.stop_waiting(task)
         group.open -= 1
         if group.open == 0:
             entries += self._end_group(group, now)

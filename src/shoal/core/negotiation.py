@@ -474,6 +474,17 @@ class Negotiator:
             self._commits.pop(key, None)
             self._deadlines.drop(("commit", *key))
 
+    def _genuine(self, peer: NodeId, leases: Sequence[LeaseId]) -> list[LeaseId]:
+        """Return the leases that are new and begin with the name of their worker.
+
+        So nobody can occupy the name of another worker's lease.
+        """
+        return [
+            lease
+            for lease in dict.fromkeys(leases)
+            if lease.startswith(f"{peer}/") and self._holdings.get(lease) is None
+        ]
+
     def _turn_down(self, peer: NodeId, offer: Offer) -> list[Effect]:
         unwanted = tuple(v for v in offer.leases if self._holdings.at(peer, v) is None)
         return [Send(peer, Release(leases=unwanted))] if unwanted else []

@@ -342,11 +342,13 @@ class Scheduler:
             self._matcher.due(now)
             self._match_wanted = True
         effects += self._discovery.due(self._book.generation, now)
-        for lease in self._lingering.pop_due(now):
-            holding = self._holdings.get(lease)
-            if holding is not None and self._holdings.is_idle(holding):
-                effects += self._holdings.release([holding])
-        return effects
+        return effects + self._release_idle(now)
+
+    def _release_idle(self, now: float) -> list[Effect]:
+        """Return slots to their workers that waited for a task long enough."""
+        due = [self._holdings.get(lease) for lease in self._lingering.pop_due(now)]
+        idle = [h for h in due if h is not None and self._holdings.is_idle(h)]
+        return self._holdings.release(idle)
 
     def _matcher_is_due(self, now: float) -> bool:
         at = self._matcher.next_deadline()

@@ -257,7 +257,7 @@ class Ledger:
             if suited < need.count:
                 return reason if suited == 0 else f"{suited} such gpus < {need.count}"
             return f"{len(free)} free gpus < {need.count}"
-        chosen = sorted(free)[: need.count_max]
+        chosen = sorted(free)[: max(need.count, need.count_max)]
         return tuple(need.share_of(self._devices[id_]) for _, _, id_ in chosen)
 
     def _add(self, allocation: Allocation, sign: int) -> None:
