@@ -107,7 +107,7 @@ class Columns:
         return taken
 
     def _sizes(self, need: Need) -> Ints:
-        return np.array([*need.sizes(), NEVER], np.int64)[self.kinds]
+        return np.array([*need.sizes, NEVER], np.int64)[self.kinds]
 
 
 @final
@@ -118,7 +118,9 @@ class Grid:
         self.rows: list[Row | None] = []
         self.columns = Columns()
         self.changed: list[int] = []  # for each row, the change that was its last
-        self.log: list[int] = []  # rows in the order of their changes
+        # Rows in the order of their changes: the index of one that gained room, the
+        # complement of one that lost room, and both if it changed in some other way.
+        self.log: list[int] = []
         self.log_start = 0  # how many changes are older than the log
         self._unused: list[int] = []
         self._order: Ints | None = None
@@ -145,7 +147,7 @@ class Grid:
         self.rows[index] = row
         self.columns.grow(len(self.rows), len(row.kinds))
         self.columns.store(index, row)
-        self._note(index)
+        self._note(index, index, ~index)
 
     def remove(self, index: int) -> None:
         """Take a row out; its index will be used again."""
@@ -153,12 +155,23 @@ class Grid:
         self.columns.clear(index)
         self._unused.append(index)
         self._order = None
-        self._note(index)
+        self._note(index, index, ~index)
 
-    def book(self, index: int, row: Row, places: Sequence[int]) -> None:
-        """Write down that amounts of `row` changed, and its devices at `places`."""
+    def gained(self, index: int, row: Row, places: Sequence[int]) -> None:
+        """Write down that `row` has more room, and its devices at `places`."""
         self.columns.store_amounts(index, row, places)
-        self._note(index)
+        if row.mixed:
+            self._note(index, index, ~index)
+        else:
+            self._note(index, index)
+
+    def lost(self, index: int, row: Row, places: Sequence[int]) -> None:
+        """Write down that `row` has less room, and its devices at `places`."""
+        self.columns.store_amounts(index, row, places)
+        if row.mixed:
+            self._note(index, index, ~index)
+        else:
+            self._note(index, ~index)
 
     def order(self) -> Ints:
         """Return the indices of all rows in use, by the ids of their nodes."""
@@ -167,10 +180,11 @@ class Grid:
             self._order = np.array([index for _, index in sorted(names)], np.int64)
         return self._order
 
-    def _note(self, index: int) -> None:
-        self.log.append(index)
-        self.changed[index] = self.log_start + len(self.log)
-        if len(self.log) > LOG_MIN + 4 * len(self.rows):
-            dropped = len(self.log) // 2
-            del self.log[:dropped]
+    def _note(self, index: int, *codes: int) -> None:
+        log = self.log
+        log.extend(codes)
+        self.changed[index] = self.log_start + len(log)
+        if len(log) > LOG_MIN + 4 * len(self.rows):
+            dropped = len(log) // 2
+            del log[:dropped]
             self.log_start += dropped

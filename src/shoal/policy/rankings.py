@@ -13,7 +13,7 @@ from shoal.policy.filters import mask
 from shoal.policy.grid import Grid
 from shoal.policy.rows import Room
 from shoal.policy.shapes import Need
-from shoal.policy.shortlist import Key
+from shoal.policy.shortlist import Key, WhenFuller
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -32,6 +32,7 @@ class Simple:
     """Least waste: the smallest GPUs that will do, then the fullest worker."""
 
     name = "simple"
+    when_fuller: WhenFuller = "better"
 
     def key(self, need: Need, room: Room) -> Key:
         """Compare GPU memory taken, then GPUs left, then CPU left."""
@@ -43,6 +44,7 @@ class Balanced:
     """Spread the load: fewest tasks for the size of the worker, most free GPUs."""
 
     name = "balanced"
+    when_fuller: WhenFuller = "worse"
 
     def key(self, need: Need, room: Room) -> Key:
         """Compare tasks by size, then free GPUs, then free CPU.

@@ -59,14 +59,17 @@ class Row:
         "draining",
         "drivers",
         "gpu_free",
+        "gpu_memory_all",
         "gpu_memory_free",
         "gpu_milli",
         "gpu_milli_all",
         "gpus_whole",
+        "ids",
         "kind",
         "kinds",
         "labels",
         "memory_bytes",
+        "mixed",
         "node",
         "path_cost_us",
         "places",
@@ -80,19 +83,21 @@ class Row:
         self.labels = frozenset(capacity.labels)
         self.drivers: tuple[str, ...] = ()
         self.warm: tuple[str, ...] = ()
+        self.ids = ids
         self.places = {id_: place for place, id_ in enumerate(ids)}
         self.by_id = [self.places[id_] for id_ in sorted(ids)]
         self.set_kinds(kinds)
         self.cpu_milli_all = capacity.cpu_milli
         self.gpu_milli_all = WHOLE_GPU_MILLI * len(ids)
         self.cpu_milli = self.memory_bytes = self.disk_bytes = 0
+        self.gpu_memory_all = [device.memory_bytes for device in capacity.devices]
         self.gpu_free = [0] * len(ids)
         self.gpu_memory_free = [0] * len(ids)
         self.gpu_milli = self.gpus_whole = 0
         self.active = self.path_cost_us = 0
         self.draining = False
-        # Amounts booked since the worker's last report, by number of the booking.
-        self.bookings: dict[int, Allocation] = {}
+        # Numbers of the bookings since the worker's last report.
+        self.bookings: dict[int, None] = {}
 
     def set_kinds(self, kinds: Kinds) -> None:
         """Give each device the number of its kind."""
@@ -100,6 +105,7 @@ class Row:
         # The kind of all devices when they are alike: most checks get short then.
         alike = len(frozenset(self.kinds)) == 1
         self.kind = self.kinds[0] if alike else NO_KIND
+        self.mixed = len(self.kinds) > 0 and not alike
 
     def set_free(self, cpu_milli: int, memory: int, disk: int, active: int) -> None:
         """Take over what is free besides devices, and how many tasks there are."""
@@ -118,11 +124,9 @@ class Row:
             or need.driver not in self.drivers
         ):
             return False
-        if need.rtt_max_us is not None and self.path_cost_us > need.rtt_max_us:
+        if need.picky and not self._suits(need):
             return False
-        if need.labels and not need.labels <= self.labels:
-            return False
-        return need.gpu is None or self.gpus_that_fit(need) >= need.gpus_min
+        return need.gpu is None or self._has_gpus(need)
 
     def fits_idle(self, need: Need) -> bool:
         """Tell whether a task would fit if nothing else ran here."""
@@ -133,113 +137,123 @@ class Row:
             or need.disk_bytes > capacity.disk_bytes
             or self.draining
             or need.driver not in self.drivers
-            or (need.rtt_max_us is not None and self.path_cost_us > need.rtt_max_us)
-            or not need.labels <= self.labels
+            or (need.picky and not self._suits(need))
         ):
             return False
-        sizes = need.sizes()
-        suited = [
-            kind
-            for kind, device in zip(self.kinds, capacity.devices, strict=True)
-            if sizes[kind] <= device.memory_bytes
-        ]
+        suited = [kind for kind in self.kinds if need.sizes[kind] != NEVER]
         return len(suited) >= need.gpus_min
-
-    def gpus_that_fit(self, need: Need) -> int:
-        """Count the devices that have room for one share of the task."""
-        sizes, milli = need.sizes(), need.gpu_milli
-        if self.kind != NO_KIND:
-            size = sizes[self.kind]
-            if size == NEVER:
-                return 0
-            if need.whole:
-                return self.gpus_whole
-            free = zip(self.gpu_free, self.gpu_memory_free, strict=True)
-            return sum(
-                [1 for share, memory in free if share >= milli and memory >= size]
-            )
-        return len(self._fitting(sizes, milli))
 
     def gpu_memory_taken(self, need: Need) -> int:
         """Return how much GPU memory a task that fits would occupy."""
         if need.gpu is None:
             return 0
-        sizes = need.sizes()
-        if self.kind != NO_KIND:
-            used = min(need.gpus_max, self.gpus_that_fit(need))
-            return used * sizes[self.kind]
-        return sum([sizes[self.kinds[place]] for place in self.pick(need)])
+        sizes, kind = need.sizes, self.kind
+        if kind == NO_KIND:
+            return sum([sizes[self.kinds[place]] for place in self.pick(need)])
+        if need.gpus_min == need.gpus_max:
+            return need.gpus_min * sizes[kind]
+        return min(need.gpus_max, len(self._fitting(need))) * sizes[kind]
 
     def pick(self, need: Need) -> list[int]:
         """Choose devices, by their places: those that the worker itself would."""
-        fitting = self._fitting(need.sizes(), need.gpu_milli)
+        fitting = self._fitting(need)
         if not (need.whole and self.kind != NO_KIND):
-            devices, free = self.capacity.devices, self.gpu_free
-            fitting.sort(key=lambda place: (free[place], devices[place].memory_bytes))
+            free, full = self.gpu_free, self.gpu_memory_all
+            fitting.sort(key=lambda place: (free[place], full[place]))
         return fitting[: need.gpus_max]
 
-    def booking(self, need: Need) -> Allocation:
-        """Return what a task would occupy; if it does not fit, what there is."""
-        sizes, milli = need.sizes(), need.gpu_milli
+    def book(self, need: Need) -> tuple[Allocation, list[int]]:
+        """Occupy what a task needs; if it does not fit, what there is of that.
+
+        Return what is occupied now, and the places of the devices concerned.
+        """
         places = self.pick(need) if need.gpu is not None else []
         if len(places) < need.gpus_min:
             places += self._nearly_fitting(need, places)
-        devices, free, memory = (
-            self.capacity.devices,
-            self.gpu_free,
-            self.gpu_memory_free,
-        )
-        return Allocation(
-            min(need.cpu_milli, self.cpu_milli),
-            min(need.memory_bytes, self.memory_bytes),
-            min(need.disk_bytes, self.disk_bytes),
-            tuple(
-                [
-                    DeviceShare(
-                        devices[place].id,
-                        min(milli, free[place]),
-                        min(sizes[self.kinds[place]], memory[place]),
-                    )
-                    for place in places
-                ]
-            ),
-        )
+        shares: tuple[DeviceShare, ...] = ()
+        if places:
+            shares = tuple([self._share(place, need) for place in places])
+        cpu, memory, disk = need.cpu_milli, need.memory_bytes, need.disk_bytes
+        if cpu > self.cpu_milli or memory > self.memory_bytes or disk > self.disk_bytes:
+            cpu = min(cpu, self.cpu_milli)
+            memory = min(memory, self.memory_bytes)
+            disk = min(disk, self.disk_bytes)
+        allocation = Allocation(cpu, memory, disk, shares)
+        self._add(allocation, places, -1)
+        self.active += 1
+        return allocation, places
 
-    def add(self, allocation: Allocation, sign: int) -> list[int]:
-        """Free or occupy `allocation`; return the places of the devices concerned."""
-        self.cpu_milli += sign * allocation.cpu_milli
-        self.memory_bytes += sign * allocation.memory_bytes
-        self.disk_bytes += sign * allocation.disk_bytes
-        self.active = max(0, self.active - sign)
+    def free(self, allocation: Allocation) -> list[int]:
+        """Undo a booking; return the places of the devices concerned."""
         places = [self.places[share.device] for share in allocation.shares]
-        for place, share in zip(places, allocation.shares, strict=True):
-            self.gpus_whole -= self._is_whole(place)
-            self.gpu_free[place] += sign * share.milli
-            self.gpu_memory_free[place] += sign * share.memory_bytes
-            self.gpu_milli += sign * share.milli
-            self.gpus_whole += self._is_whole(place)
+        self._add(allocation, places, +1)
+        self.active -= 1
         return places
 
     def set_gpus(self, milli: Sequence[int], memory: Sequence[int]) -> None:
         """Take over what is free of each device; what is missing counts as busy."""
-        devices = self.capacity.devices
-        for place, device in enumerate(devices):
+        for place, full in enumerate(self.gpu_memory_all):
             free = milli[place] if place < len(milli) else 0
             room = memory[place] if place < len(memory) else 0
             self.gpu_free[place] = _within(free, WHOLE_GPU_MILLI)
-            self.gpu_memory_free[place] = _within(room, device.memory_bytes)
+            self.gpu_memory_free[place] = _within(room, full)
         self.gpu_milli = sum(self.gpu_free)
-        self.gpus_whole = sum(map(self._is_whole, range(len(devices))))
-
-    def _is_whole(self, place: int) -> bool:
-        return (
-            self.gpu_free[place] == WHOLE_GPU_MILLI
-            and self.gpu_memory_free[place] == self.capacity.devices[place].memory_bytes
+        self.gpus_whole = sum(
+            share == WHOLE_GPU_MILLI and memory == full
+            for share, memory, full in zip(
+                self.gpu_free, self.gpu_memory_free, self.gpu_memory_all, strict=True
+            )
         )
 
-    def _fitting(self, sizes: list[int], milli: int) -> list[int]:
+    def _add(self, allocation: Allocation, places: list[int], sign: int) -> None:
+        self.cpu_milli += sign * allocation.cpu_milli
+        self.memory_bytes += sign * allocation.memory_bytes
+        self.disk_bytes += sign * allocation.disk_bytes
+        if not places:
+            return
+        free, memory, full = self.gpu_free, self.gpu_memory_free, self.gpu_memory_all
+        whole = self.gpus_whole
+        for place, share in zip(places, allocation.shares, strict=True):
+            whole -= free[place] == WHOLE_GPU_MILLI and memory[place] == full[place]
+            free[place] += sign * share.milli
+            memory[place] += sign * share.memory_bytes
+            self.gpu_milli += sign * share.milli
+            whole += free[place] == WHOLE_GPU_MILLI and memory[place] == full[place]
+        self.gpus_whole = whole
+
+    def _share(self, place: int, need: Need) -> DeviceShare:
+        milli, size = need.gpu_milli, need.sizes[self.kinds[place]]
+        free, memory = self.gpu_free[place], self.gpu_memory_free[place]
+        if milli > free or size > memory:
+            milli, size = min(milli, free), min(size, memory)
+        return DeviceShare(self.ids[place], milli, size)
+
+    def _suits(self, need: Need) -> bool:
+        most_us = need.rtt_max_us
+        near = most_us is None or self.path_cost_us <= most_us
+        return near and need.labels <= self.labels
+
+    def _has_gpus(self, need: Need) -> bool:
+        kind = self.kind
+        if kind == NO_KIND:
+            return len(self._fitting(need)) >= need.gpus_min
+        size, milli = need.sizes[kind], need.gpu_milli
+        if need.whole or size == NEVER:
+            return need.gpus_min <= (self.gpus_whole if size != NEVER else 0)
+        # A share is mostly of one device, so the first with room settles it.
+        missing = need.gpus_min
+        memory = self.gpu_memory_free
+        for place, free in enumerate(self.gpu_free):
+            if free >= milli and memory[place] >= size:
+                missing -= 1
+                if missing <= 0:
+                    return True
+        return missing <= 0
+
+    def _fitting(self, need: Need) -> list[int]:
         """Return the places of devices with room, in the order of their ids."""
         free, memory, kinds = self.gpu_free, self.gpu_memory_free, self.kinds
+        milli, sizes = need.gpu_milli, need.sizes
         return [
             place
             for place in self.by_id
@@ -247,7 +261,7 @@ class Row:
         ]
 
     def _nearly_fitting(self, need: Need, chosen: list[int]) -> list[int]:
-        sizes = need.sizes()
+        sizes = need.sizes
         others = [
             place
             for place in self.by_id

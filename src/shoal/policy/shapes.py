@@ -63,31 +63,22 @@ class Need:
         self.labels = frozenset(profile.labels)
         self.driver = shape.driver
         self.rtt_max_us = shape.rtt_max_us
+        self.picky = bool(profile.labels) or shape.rtt_max_us is not None
         self.gpu = gpu
         self.gpus_min = gpu.count if gpu else 0
         self.gpus_max = gpu.count_max if gpu else 0
         self.gpu_milli = gpu.milli if gpu else 0
         self.whole = self.gpu_milli == WHOLE_GPU_MILLI
+        # For each kind of device the memory that a share takes of it; `NEVER` for
+        # those that could not serve even when idle.
+        self.sizes: list[int] = []
         self._kinds = kinds
-        self._sizes: list[int] = []
+        self.learn_kinds()
 
-    @property
-    def gpu_milli_min(self) -> int:
-        """What the task occupies of all its GPUs together, at least."""
-        return self.gpu_milli * self.gpus_min
-
-    def sizes(self) -> list[int]:
-        """Return for each kind the memory that a share takes of such a device.
-
-        A device that could never serve has the size `NEVER`. The list grows when
-        the table meets new kinds.
-        """
-        known = self._kinds.devices
-        while len(self._sizes) < len(known):
-            device = known[len(self._sizes)]
+    def learn_kinds(self) -> None:
+        """Complete `sizes` with the kinds that the table has met since."""
+        for device in self._kinds.devices[len(self.sizes) :]:
             if self.gpu is None or self.gpu.mismatch(device):
-                self._sizes.append(NEVER)
+                self.sizes.append(NEVER)
             else:
-                share = self.gpu.share_of(device)
-                self._sizes.append(share.memory_bytes)
-        return self._sizes
+                self.sizes.append(self.gpu.share_of(device).memory_bytes)

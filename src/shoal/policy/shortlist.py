@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, final
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, final
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from shoal.policy.rows import Amount, Room
 from shoal.policy.shapes import Kinds, Need, Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
 SHORTLISTS_MAX: Final = 64
 """Shortlists that a table keeps; the one unused for longest is forgotten first."""
@@ -32,13 +32,20 @@ REPAIRS_SHARE: Final = 4
 
 REPAIRS_MIN: Final = 64
 
+WhenFuller: TypeAlias = Literal["better", "worse", "unclear"]
 Key: TypeAlias = tuple[Amount, ...]
 
 
 class Ranking(Protocol):
-    """Says which of the workers that fit a task suits it best."""
+    """Says which of the workers that fit a task suits it best.
+
+    `when_fuller` tells what becomes of a worker's key when a task is booked there:
+    worse, at any rate not smaller; better, at any rate not larger; or unclear. For a
+    worker with devices of several kinds, or an elastic need, it may be wrong.
+    """
 
     name: str
+    when_fuller: WhenFuller
 
     def key(self, need: Need, room: Room) -> Key:
         """Return numbers to compare workers by, in order; the smallest wins."""
@@ -57,6 +64,8 @@ class Shortlist:
         self.need = need
         self._ranking = ranking
         self._grid = grid
+        elastic = need.gpus_min < need.gpus_max
+        self._when_fuller = "unclear" if elastic else ranking.when_fuller
         self._sort()
 
     def best(self, skip: Collection[NodeId] = ()) -> int | None:
@@ -76,6 +85,7 @@ class Shortlist:
         return None if found is None else found[2]
 
     def _sort(self) -> None:
+        self.need.learn_kinds()
         grid = self._grid
         order = grid.order()
         rows = order[mask(self.need, grid)[order]]
@@ -85,53 +95,96 @@ class Shortlist:
         ranks = np.lexsort(columns[::-1])
         self._run: list[int] = rows[ranks].tolist()
         self._run_keys: list[list[int | float]] = [c[ranks].tolist() for c in columns]
-        self._next = 0
+        self._places = iter(range(len(self._run)))
         self._sorted_at = self._seen = grid.now
         self._heap: list[Entry] = []
+        # When each row was scored last. Whoever is missing here does not fit.
+        self._scored = dict.fromkeys(self._run, grid.now)
+        self._first: Entry | None = None
+        self._next_of_run()
 
     def _repair(self) -> None:
-        """Score all rows anew that changed since this was last done."""
+        """Score the rows anew that may be better than they were."""
         grid = self._grid
-        now, behind = grid.now, grid.now - self._seen
+        behind = grid.now - self._seen
         if behind == 0:
             return
-        limit = max(REPAIRS_MIN, len(grid.rows) // REPAIRS_SHARE)
-        if self._seen < grid.log_start or behind > limit or len(self._heap) > 2 * limit:
+        rows = len(grid.rows)
+        too_many = behind > max(REPAIRS_MIN, rows // REPAIRS_SHARE)
+        if self._seen < grid.log_start or too_many or len(self._heap) > 2 * rows:
             self._sort()
             return
-        need, key, heap, rows = self.need, self._ranking.key, self._heap, grid.rows
-        for index in dict.fromkeys(grid.log[self._seen - grid.log_start :]):
+        self.need.learn_kinds()
+        self._score(self._maybe_better(grid.log[self._seen - grid.log_start :]))
+        self._seen = grid.now
+
+    def _maybe_better(self, codes: list[int]) -> Iterable[int]:
+        """Choose the rows that must be scored now: the others can wait.
+
+        A row that only got worse keeps its old entry until that comes up. A row
+        that did not fit does not fit now that it lost room.
+        """
+        scored = self._scored
+        match self._when_fuller:
+            case "worse":
+                return dict.fromkeys([code for code in codes if code >= 0])
+            case "better":
+                return dict.fromkeys(
+                    [
+                        code if code >= 0 else ~code
+                        for code in codes
+                        if (code not in scored if code >= 0 else ~code in scored)
+                    ]
+                )
+            case _:
+                return dict.fromkeys([code if code >= 0 else ~code for code in codes])
+
+    def _score(self, indices: Iterable[int]) -> None:
+        rows, now = self._grid.rows, self._grid.now
+        need, key = self.need, self._ranking.key
+        heap, scored = self._heap, self._scored
+        for index in indices:
             row = rows[index]
             if row is not None and row.fits(need):
                 heappush(heap, (key(need, row), row.node, index, now))
-        self._seen = now
+                scored[index] = now
+            elif index in scored:
+                del scored[index]
 
     def _top(self) -> Entry | None:
-        """Return the best entry that is not void, and drop the void ones before it."""
-        changed, heap = self._grid.changed, self._heap
-        while heap and changed[heap[0][2]] > heap[0][3]:
-            heappop(heap)
-        run, sorted_at = self._run, self._sorted_at
-        while self._next < len(run) and changed[run[self._next]] > sorted_at:
-            self._next += 1
-        if self._next == len(run):
-            return heap[0] if heap else None
-        first = self._first_of_run()
-        return heap[0] if heap and heap[0] < first else first
+        """Return the best entry that still holds, and do away with those before it."""
+        changed, scored, heap = self._grid.changed, self._scored, self._heap
+        while True:
+            entry = self._first
+            if heap and (entry is None or heap[0] < entry):
+                entry = heap[0]
+            if entry is None:
+                return None
+            _, _, index, at = entry
+            if scored.get(index) == at:
+                if changed[index] <= at:
+                    return entry
+                self._drop(entry)
+                self._score((index,))
+            else:
+                self._drop(entry)
 
-    def _first_of_run(self) -> Entry:
-        place = self._next
-        index = self._run[place]
-        row = self._grid.rows[index]
-        assert row is not None
-        key = tuple([column[place] for column in self._run_keys])
-        return key, row.node, index, self._sorted_at
+    def _next_of_run(self) -> None:
+        """Go one place further in the sorted run; make the entry there."""
+        self._first = None
+        for place in self._places:
+            index = self._run[place]
+            row = self._grid.rows[index]
+            if row is not None and self._scored.get(index) == self._sorted_at:
+                key = tuple([column[place] for column in self._run_keys])
+                self._first = (key, row.node, index, self._sorted_at)
+                break
 
     def _drop(self, entry: Entry) -> None:
-        if self._heap and self._heap[0] is entry:
-            heappop(self._heap)
+        if entry is self._first:
+            self._next_of_run()
         else:
-            self._next += 1
+            heappop(self._heap)
 
 
 @final

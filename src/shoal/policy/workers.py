@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Taken", "WorkerTable", "WorkerView"]
 
 
-class Taken(msgspec.Struct, frozen=True):
+class Taken(msgspec.Struct, frozen=True, gc=False):
     """One task's booking in a table, to be given back once."""
 
     node: NodeId
@@ -133,16 +133,17 @@ class WorkerTable:
         if index is None:
             return
         row = self.row(index)
-        if row.bookings.pop(taken.booking, None) is not None:
-            self.grid.book(index, row, row.add(taken.allocation, +1))
+        if taken.booking in row.bookings:
+            del row.bookings[taken.booking]
+            self.grid.gained(index, row, row.free(taken.allocation))
 
     def book(self, index: int, need: Need) -> Taken:
         """Book one task on the worker of this row."""
         row = self.row(index)
-        allocation = row.booking(need)
+        allocation, places = row.book(need)
         self._booked += 1
-        row.bookings[self._booked] = allocation
-        self.grid.book(index, row, row.add(allocation, -1))
+        row.bookings[self._booked] = None
+        self.grid.lost(index, row, places)
         return Taken(row.node, self._booked, allocation)
 
     def row(self, index: int) -> Row:
