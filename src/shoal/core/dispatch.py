@@ -7,7 +7,7 @@ live while its worker may come back with it, but its task already waits again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Literal, final
 
 from shoal.core.deadlines import Deadlines
 from shoal.core.events import Effect, Record, Send
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from shoal.core.jobs import GroupRecord, JobBook, Run
-    from shoal.model.job import Job, Task, TaskState
+    from shoal.model.job import Job, Task
     from shoal.policy.queue import Usage
 
 LEASE_LOST: Final = frozenset({"preempted", "lost"})
@@ -136,6 +136,7 @@ class Dispatcher:
         if job.speculate:
             self._watched[task.group] = None
             self._chores.set_earlier("stragglers", now + STRAGGLER_CHECK_S)
+        self._tries[run.attempt] = 1  # The earlier life may have sent it already.
         return self._send_assignment(run.attempt, now)
 
     def _send_assignment(self, attempt: Attempt, now: float) -> list[Effect]:
@@ -329,25 +330,43 @@ class Dispatcher:
         self, verdict: Verdict, run: Run, now: float, report: Report | None = None
     ) -> list[Effect]:
         """Carry out what follows from the end of an attempt, journal first."""
-        record = self._book.tasks[run.task]
         group = self._book.group_of(run.task)
         self.changed[group.id] = None
         self._forget(run)
+        job = self._book.jobs[group.job].job
         if verdict.do == "again":
-            return self._try_again(verdict, run, group, now)
+            if not (job.at_most_once and self._gang_broken(group, without=run)):
+                return self._try_again(verdict, run, group, now)
+            # The others have started, and must not start a second time.
+            why = f"{verdict.reason}; the gang runs only once"
+            return self._finish("failed", why, run, now, report)
+        if verdict.do == "done" and group.is_gang and report is not None:
+            entries = self._book.exit(run, report.outcome)
+            return _record(entries + self._settle_gang(group, now))
+        return self._finish(verdict.do, verdict.reason, run, now, report)
+
+    def _finish(
+        self,
+        state: Literal["done", "failed", "unknown"],
+        reason: str,
+        run: Run,
+        now: float,
+        report: Report | None,
+    ) -> list[Effect]:
+        """End a task, and with it the gang that cannot do without it."""
+        record = self._book.tasks[run.task]
+        group = self._book.group_of(run.task)
         siblings = [r for r in record.live.values() if r is not run]
+        outcome = report.outcome if report else None
         entries = self._book.finish(
-            run.task,
-            verdict.do,
-            now,
-            attempt=run.attempt,
-            outcome=report.outcome if report else None,
-            reason=verdict.reason,
+            run.task, state, now, attempt=run.attempt, outcome=outcome, reason=reason
         )
         if group.is_gang:
-            gang_entries, others = self._after_gang_end(group, run.task, verdict, now)
-            entries += gang_entries
-            siblings += others
+            siblings += self._book.live_in(group)
+            entries += self._finish_exited(group, now)
+            why = f"{run.task} {state}: {reason}"
+            for member in group.group.tasks:
+                entries += self._book.finish(member.id, "cancelled", now, reason=why)
         self._note_unblocked(group)
         return _record(entries) + self.stop_all(siblings, now)
 
@@ -361,41 +380,51 @@ class Dispatcher:
         )
         if failed:
             self._back_off(run.task, now)
-        if not self._gang_broken(group):
+        if not group.is_gang:
             return _record(entries)
+        if not self._gang_broken(group):
+            return _record(entries + self._settle_gang(group, now))
         others = self._book.live_in(group)
+        why = f"{run.task} ended: {verdict.reason}"
         for other in others:
             self._forget(other)
-            why = f"{run.task} ended: {verdict.reason}"
             entries += self._book.put_back(other, why)
+        for task in list(group.exited):
+            entries += self._book.run_anew(task, why)
         return _record(entries) + self.stop_all(others, now)
 
-    def _gang_broken(self, group: GroupRecord) -> bool:
-        """Whether too few of a running gang are left to go on."""
+    def _gang_broken(self, group: GroupRecord, without: Run | None = None) -> bool:
+        """Whether too few of a gang are left for it to go on or to be complete."""
         if not group.is_gang:
             return False
-        live = [run for run in self._book.live_in(group) if not run.lost]
-        return 0 < len(live) < min(group.group.gang_min, group.open)
+        live = [
+            run
+            for run in self._book.live_in(group)
+            if not run.lost and run is not without
+        ]
+        left = len(live) + len(group.exited)
+        return 0 < left < min(group.group.gang_min, group.open)
 
-    def _after_gang_end(
-        self, group: GroupRecord, task: TaskId, verdict: Verdict, now: float
-    ) -> tuple[list[Entry], list[Run]]:
-        """End the rest of a gang when one of it failed, or when it is complete."""
-        live = self._book.live_in(group)
-        state: TaskState = "cancelled"
-        why = f"{task} {verdict.do}: {verdict.reason}"
-        if verdict.do == "done":
-            if live or not self._is_surplus(group):
-                return [], []
-            state, why = "done", "not needed: the gang finished without it"
-        entries: list[Entry] = []
+    def _settle_gang(self, group: GroupRecord, now: float) -> list[Entry]:
+        """End a gang of which nothing runs and enough has succeeded."""
+        if any(not run.lost for run in self._book.live_in(group)):
+            return []
+        if len(group.exited) < min(group.group.gang_min, group.open):
+            return []
+        entries = self._finish_exited(group, now)
+        why = "not needed: the gang finished without it"
         for member in group.group.tasks:
-            entries += self._book.finish(member.id, state, now, reason=why)
-        return entries, live
+            entries += self._book.finish(member.id, "done", now, reason=why)
+        self._note_unblocked(group)
+        return entries
 
-    def _is_surplus(self, group: GroupRecord) -> bool:
-        size, open_ = len(group.group.tasks), group.open
-        return group.group.gang_min < size and size - open_ >= group.group.gang_min
+    def _finish_exited(self, group: GroupRecord, now: float) -> list[Entry]:
+        entries: list[Entry] = []
+        for task, exited in list(group.exited.items()):
+            entries += self._book.finish(
+                task, "done", now, attempt=exited.attempt, outcome=exited.outcome
+            )
+        return entries
 
     def _note_unblocked(self, group: GroupRecord) -> None:
         if group.open == 0:

@@ -15,6 +15,7 @@ from shoal.core.journal import (
     Assigned,
     Cancelled,
     Entry,
+    Exited,
     Finished,
     Incarnated,
     Place,
@@ -70,7 +71,8 @@ class TaskRecord(msgspec.Struct, kw_only=True):
 class GroupRecord(msgspec.Struct, kw_only=True):
     """A group; `waiting` holds the tasks that want a slot, in order.
 
-    Those of them in `seconds` are stragglers that run already.
+    Those of them in `seconds` are stragglers that run already. `exited` holds the
+    members of a gang that succeeded while others still run.
     """
 
     group: Group
@@ -80,6 +82,7 @@ class GroupRecord(msgspec.Struct, kw_only=True):
     waiting_since: float = 0.0
     waiting: dict[TaskId, None] = msgspec.field(default_factory=dict[TaskId, None])
     seconds: dict[TaskId, None] = msgspec.field(default_factory=dict[TaskId, None])
+    exited: dict[TaskId, Exited] = msgspec.field(default_factory=dict[TaskId, Exited])
     done_s: list[float] = msgspec.field(default_factory=list[float])
 
     @property
@@ -220,6 +223,22 @@ class JobBook:
             Returned(run.task, run.attempt, record.failures, record.crashes, reason)
         ]
 
+    def exit(self, run: Run, outcome: Outcome) -> list[Entry]:
+        """Note the success of a gang's member; the gang as a whole is not done yet."""
+        entry = Exited(run.task, run.attempt, outcome)
+        self.drop_run(run)
+        self.stop_waiting(run.task)
+        self.group_of(run.task).exited[run.task] = entry
+        return [entry]
+
+    def run_anew(self, task: TaskId, reason: str) -> list[Entry]:
+        """Let a member that succeeded run again, as its gang must."""
+        record = self.tasks[task]
+        attempt = self.group_of(task).exited.pop(task).attempt
+        record.reason = reason
+        self.wait_again(task)
+        return [Returned(task, attempt, record.failures, record.crashes, reason)]
+
     def wait_again(self, task: TaskId) -> None:
         """Let a task want a slot again."""
         record = self.tasks[task]
@@ -264,6 +283,7 @@ class JobBook:
         record.reason = reason
         record.outcome = outcome
         self.stop_waiting(task)
+        group.exited.pop(task, None)
         group.open -= 1
         if group.open == 0:
             entries += self._end_group(group, now)
@@ -290,6 +310,9 @@ class JobBook:
                 self.submit(entry, now, max(0.0, wall_s - entry.wall_s))
             case Assigned():
                 self._replay_assigned(entry, now)
+            case Exited():
+                if run := self.runs.get(entry.attempt):
+                    self.exit(run, entry.outcome)
             case Returned():
                 self._replay_returned(entry)
             case Finished():
@@ -315,6 +338,8 @@ class JobBook:
             return
         if run := self.runs.get(entry.attempt):
             self.put_back(run, entry.reason)
+        elif entry.task in self.group_of(entry.task).exited:
+            self.run_anew(entry.task, entry.reason)
         record.failures = entry.failures
         record.crashes = entry.crashes
 

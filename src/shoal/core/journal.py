@@ -43,6 +43,14 @@ class Assigned(msgspec.Struct, frozen=True, tag="assigned"):
     places: tuple[Place, ...]
 
 
+class Exited(msgspec.Struct, frozen=True, tag="exited"):
+    """This member of a gang succeeded; it is done when the rest of the gang is."""
+
+    task: TaskId
+    attempt: Attempt
+    outcome: Outcome
+
+
 class Returned(msgspec.Struct, frozen=True, tag="returned"):
     """This attempt is over without a result; its task waits again.
 
@@ -73,4 +81,4 @@ class Cancelled(msgspec.Struct, frozen=True, tag="cancelled"):
     reason: str = ""
 
 
-Entry = Incarnated | Submitted | Assigned | Returned | Finished | Cancelled
+Entry = Incarnated | Submitted | Assigned | Exited | Returned | Finished | Cancelled

@@ -205,9 +205,7 @@ class Negotiator:
         if ask is None:
             return self._turn_down(peer, offer)
         self._deadlines.drop(("ask", offer.request, peer))
-        # A peer may name a lease twice, or one that we have from somebody else.
-        named = dict.fromkeys(offer.leases)
-        offered = tuple(v for v in named if self._holdings.get(v) is None)
+        offered = tuple(self._genuine(peer, offer.leases))
         wanted = offered[: len(ask.takens)]
         holdings = [self._hold(ask, lease, now) for lease in wanted]
         effects: list[Effect] = []
