@@ -81,7 +81,7 @@ def forged_grant(kind: Kind, victim: Grant | None) -> Grant | None:
                 owner=OwnerId("eve"),
                 top_priority=100,
                 serial=9,
-                expires_wall_s=1e12,
+                expires_wall_s=1e10,
                 signer=ROOT,
             )
             return sign_grant(unsigned, FORGER)

@@ -27,6 +27,7 @@ from shoal.core.events import (
 )
 from shoal.core.journal import (
     Assigned,
+    Exited,
     Finished,
     Incarnated,
     Place,
@@ -203,6 +204,8 @@ def _short_entry(value: object) -> str:
             return f"assigned {_short(value.places)}"
         case Place():
             return f"{value.task} as {value.attempt} to {value.lease}"
+        case Exited():
+            return f"exited {value.task} {value.attempt}"
         case Returned():
             counts = f"failures {value.failures} crashes {value.crashes}"
             return f"returned {value.task} {value.attempt} {counts} {value.reason}"

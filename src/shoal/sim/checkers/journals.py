@@ -15,6 +15,7 @@ from shoal.core.journal import (
     Assigned,
     Cancelled,
     Entry,
+    Exited,
     Finished,
     Incarnated,
     Place,
@@ -37,6 +38,7 @@ class TaskTruth(msgspec.Struct, kw_only=True):
 
     state: TaskState = "waiting"
     live: dict[Attempt, Place] = msgspec.field(default_factory=dict[Attempt, Place])
+    exited: Attempt | None = None  # of a gang's member that waits for the others
     done_by: Attempt | None = None
 
 
@@ -110,9 +112,13 @@ class Journals:
                 self._on_submitted(truth, entry.job)
             case Assigned():
                 self._on_assigned(truth, entry)
+            case Exited():
+                self._on_exited(truth, entry)
             case Returned():
                 truth.changes += 1
-                truth.tasks[entry.task].live.pop(entry.attempt, None)
+                task = truth.tasks[entry.task]
+                task.live.pop(entry.attempt, None)
+                task.exited = None
             case Finished():
                 self._on_finished(truth, entry)
             case Cancelled():
@@ -199,26 +205,34 @@ class Journals:
                 what = f"{entry.task} ended {task.state} and again {entry.state}"
                 self._violations.report("I3", what)
             return
-        if entry.attempt is not None and entry.attempt not in task.live:
+        if entry.attempt is None:
+            if entry.state == "done":
+                self._check_spared(truth, entry)
+        elif entry.attempt not in task.live and entry.attempt != task.exited:
             what = f"{entry.task} ended by {entry.attempt}, which is fenced"
             self._violations.report("I4", what)
-        if entry.state == "done":
-            self._check_done(truth, entry, task)
+        elif entry.state == "done":
+            self._check_real(truth, entry.attempt)
         task.state = entry.state
         task.done_by = entry.attempt if entry.state == "done" else None
         task.live.clear()
 
-    def _check_done(
-        self, truth: JournalTruth, entry: Finished, task: TaskTruth
-    ) -> None:
-        """Check that a real process of the task exited with 0 where it was assigned."""
-        if entry.attempt is None:
-            self._check_spared(truth, entry)
-            return
-        place = task.live.get(entry.attempt)
-        exits = self._exits.get(entry.attempt, [])
+    def _on_exited(self, truth: JournalTruth, entry: Exited) -> None:
+        truth.changes += 1
+        task = truth.tasks[entry.task]
+        if entry.attempt not in task.live:
+            what = f"{entry.task} exited by {entry.attempt}, which is fenced"
+            self._violations.report("I4", what)
+        self._check_real(truth, entry.attempt)
+        task.live.clear()
+        task.exited = entry.attempt
+
+    def _check_real(self, truth: JournalTruth, attempt: Attempt) -> None:
+        """Check that a real process exited with 0 where the attempt was assigned."""
+        place = truth.places.get(attempt)
+        exits = self._exits.get(attempt, [])
         if place is None or (place.worker, 0) not in exits:
-            what = f"{entry.task} is done by {entry.attempt}, which exited {exits}"
+            what = f"{attempt} is taken for a success, it exited {exits}"
             self._violations.report("I3", what)
 
     def _check_spared(self, truth: JournalTruth, entry: Finished) -> None:

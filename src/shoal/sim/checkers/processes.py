@@ -49,6 +49,7 @@ class Processes:
         self._journals = journals
         self._jobs = jobs
         self._started: dict[Attempt, NodeId] = {}
+        self._assigned: dict[Attempt, None] = {}  # each is sent once and repeated
         self._alive: dict[TaskId, int] = {}  # processes of each task, everywhere
 
     # Processes.
@@ -64,10 +65,13 @@ class Processes:
         task = start.task
         self._alive[task.id] = alive = self._alive.get(task.id, 0) + 1
         job = self._jobs.get(task.job)
-        if job is None:
-            self._violations.report("I10", f"{host.id} runs {task.id} of no member")
-        elif alive > 1 and job.at_most_once:
+        if alive > 1 and job is not None and job.at_most_once:
             self._violations.report("I6", f"{task.id} runs {alive} times at once")
+        lease = self.leases.get(start.lease)
+        owner = host.id if lease is None else lease.owner
+        if owner != start.attempt.scheduler:
+            what = f"{start.attempt} runs on {start.lease}, which is of {owner}"
+            self._violations.report("I10", what)
 
     def reaped(self, host: Host, process: Process) -> None:
         """Note that a process is gone."""
@@ -168,6 +172,9 @@ class Processes:
     def assigned(self, host: Host, peer: NodeId, message: object) -> None:
         """Check that a gang starts only when all its leases are committed."""
         assert isinstance(message, Assignment)
+        if message.attempt in self._assigned:
+            return  # A repeat starts nothing.
+        self._assigned[message.attempt] = None
         truth = self._journals.truth(host.id)
         group = truth.groups.get(message.task.group)
         if group is None or group.gang_min == 0:
@@ -183,7 +190,7 @@ class Processes:
             what = f"{message.attempt} of gang {group.id} starts"
             self._violations.report("GANG", f"{what}, {open_} not committed")
         together = sum(
-            bool(task.live) or task.state == "done"
+            bool(task.live or task.exited) or task.state == "done"
             for task in (truth.tasks[member.id] for member in group.tasks)
         )
         if together < group.gang_min:
