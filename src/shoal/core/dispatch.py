@@ -116,7 +116,25 @@ class Dispatcher:
         self.changed[group.id] = None
         return effects
 
-    def adopt(self, run: Run, now: float) -> list[Effect]:
+    def recover(self, now: float) -> list[Effect]:
+        """Go on with what an earlier life left running.
+
+        It may have died while it put a gang back or ended it; that is done now.
+        """
+        entries: list[Entry] = []
+        for group in list(self._book.groups.values()):
+            if group.open == 0 or not group.is_gang:
+                continue
+            if self._gang_broken(group):
+                entries += self._break_gang(group, "the scheduler restarted")[0]
+            else:
+                entries += self._settle_gang(group, now)
+        effects = _record(entries)
+        for run in list(self._book.runs.values()):
+            effects += self._adopt(run, now)
+        return effects
+
+    def _adopt(self, run: Run, now: float) -> list[Effect]:
         """Go on with an attempt of an earlier life, if its worker still has it."""
         task = self._book.tasks[run.task].task
         job = self._book.jobs[task.job].job
@@ -384,14 +402,22 @@ class Dispatcher:
             return _record(entries)
         if not self._gang_broken(group):
             return _record(entries + self._settle_gang(group, now))
+        more, others = self._break_gang(group, f"{run.task} ended: {verdict.reason}")
+        return _record(entries + more) + self.stop_all(others, now)
+
+    def _break_gang(
+        self, group: GroupRecord, why: str
+    ) -> tuple[list[Entry], list[Run]]:
+        """Put back all of a gang; return also the attempts that are to be stopped."""
+        entries: list[Entry] = []
         others = self._book.live_in(group)
-        why = f"{run.task} ended: {verdict.reason}"
         for other in others:
             self._forget(other)
             entries += self._book.put_back(other, why)
         for task in list(group.exited):
             entries += self._book.run_anew(task, why)
-        return _record(entries) + self.stop_all(others, now)
+        self.changed[group.id] = None
+        return entries, others
 
     def _gang_broken(self, group: GroupRecord, without: Run | None = None) -> bool:
         """Whether too few of a gang are left for it to go on or to be complete."""

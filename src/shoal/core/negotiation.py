@@ -117,6 +117,7 @@ class Negotiator:
         self.secured: list[Holding] = []  # committed, for independent tasks
         self.whole: list[Round] = []  # gangs all of whose leases are committed
         self.failed: list[Round] = []  # gangs that must try again
+        self.missed: list[GroupId] = []  # groups that lost a slot they had been offered
         self.refused: list[tuple[NodeId, Wish, str]] = []
         self._node = node
         self._holdings = holdings
@@ -315,7 +316,9 @@ class Negotiator:
     def _ask_again(
         self, request: RequestId, worker: NodeId, now: float
     ) -> list[Effect]:
-        ask = self._asks[(request, worker)]
+        ask = self._asks.get((request, worker))
+        if ask is None:
+            return []  # What was due before it ended its round.
         if ask.tries >= ASK_TRIES_MAX:
             del self._asks[(request, worker)]
             self._give_up_ask(ask, "no answer")
@@ -462,6 +465,7 @@ class Negotiator:
     def _lose(self, holding: Holding) -> None:
         if holding.state != "committed":
             self._pending[holding.group] -= 1
+        self.missed.append(holding.group)
         self._holdings.drop(holding)
         self._forget_commit(holding)
 

@@ -23,6 +23,7 @@ from shoal.protocol.messages import (
     Goodbye,
     Hello,
     Inquiry,
+    LoadDigest,
     Revocation,
     Role,
     ToGate,
@@ -194,6 +195,9 @@ class Peer:
         """Hand a message to the role it is for, if its sender may send it."""
         admission = self._roster.get(peer, now)
         if admission is None:
+            if isinstance(message, LoadDigest):
+                self.counts["digest of an unknown node"] += 1
+                return []  # Gossip without a link: nothing to cut, and no harm done.
             return self._turn_away(peer, "not a member")
         received = MessageReceived(peer, message)
         if isinstance(message, Goodbye):

@@ -223,8 +223,7 @@ class Scheduler:
     def _on_booted(self, now: float) -> list[Effect]:
         """Take up what an earlier life left: its generation first, then its runs."""
         effects: list[Effect] = [self._incarnate()]
-        for run in list(self._book.runs.values()):
-            effects += self._dispatcher.adopt(run, now)
+        effects += self._dispatcher.recover(now)
         for group in self._book.groups:
             self._dispatcher.changed[group] = None
         return effects
@@ -366,6 +365,9 @@ class Scheduler:
             self._matcher.note(holding.group)
         for worker, wish, reason in _drained(self._negotiator.refused):
             self._matcher.on_refused(worker, wish, reason, now)
+            self._match_wanted = True
+        for group in _drained(self._negotiator.missed):
+            self._matcher.note(group)
             self._match_wanted = True
         for round_ in _drained(self._negotiator.failed):
             self._matcher.on_round_failed(round_, now)
