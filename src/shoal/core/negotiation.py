@@ -109,8 +109,8 @@ _Key = tuple[Literal["ask", "commit", "round"], RequestId, NodeId]
 class Negotiator:
     """Everything between a decision to ask and a committed lease.
 
-    What came of it is left in `secured`, `whole` and `failed`, which the scheduler
-    empties after every event.
+    What came of it is left in `secured`, `whole`, `failed` and `missed`, which the
+    scheduler empties after every event.
     """
 
     def __init__(self, node: NodeId, holdings: Holdings, table: WorkerTable) -> None:
