@@ -164,8 +164,8 @@ class Journals:
         truth = self.truth(host.id)
         for attempt in message.attempts:
             place = truth.places.get(attempt)
-            if place is None or attempt not in truth.tasks[place.task].live:
-                continue
+            if place is None or attempt != _latest(truth.tasks[place.task]):
+                continue  # It ended, or a later attempt takes its place.
             if not _is_being_returned(host, attempt):
                 what = f"report of {attempt} is acknowledged, but not on disk"
                 self._violations.report("I3", what)
@@ -250,6 +250,10 @@ class Journals:
             if known.state not in ENDED:
                 known.state = "cancelled"
                 known.live.clear()
+
+
+def _latest(task: TaskTruth) -> Attempt | None:
+    return next(reversed(task.live), None)
 
 
 def _is_being_returned(host: Host, attempt: Attempt) -> bool:
