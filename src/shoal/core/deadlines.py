@@ -3,23 +3,63 @@
 from __future__ import annotations
 
 import heapq
-from typing import Generic, TypeVar, final
+from typing import Any, Generic, TypeVar, final
 
 K = TypeVar("K")
 
 
 @final
-class Deadlines(Generic[K]):
-    """At most one deadline per key; the earliest is found without a scan.
+class DeadlineHeap:
+    """All deadlines of one machine; the earliest is found without asking each part.
 
     Replaced and dropped entries stay in the heap until they surface. The heap is
     rebuilt when those outnumber the live ones, so its size stays bounded.
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, K]] = []
-        self._live: dict[K, tuple[float, int]] = {}
+        self._heap: list[tuple[float, int, Deadlines[Any], Any]] = []
         self._seq = 0
+        self.live = 0
+
+    def next(self) -> float | None:
+        """Return the earliest deadline."""
+        heap = self._heap
+        while heap:
+            entry = heap[0]
+            if entry[2].holds(entry):
+                return entry[0]
+            heapq.heappop(heap)
+        return None
+
+    def push(
+        self, at: float, owner: Deadlines[K], key: K
+    ) -> tuple[float, int, Deadlines[K], K]:
+        """Add an entry; it counts while its owner holds it."""
+        self._seq += 1
+        entry = (at, self._seq, owner, key)
+        heapq.heappush(self._heap, entry)
+        if len(self._heap) > 2 * self.live + 64:
+            kept = [e for e in self._heap if e is entry or e[2].holds(e)]
+            heapq.heapify(kept)
+            self._heap = kept
+        return entry
+
+    def sort_out(self, now: float) -> None:
+        """Hand every part the keys of its own whose time has come."""
+        while (at := self.next()) is not None and at <= now:
+            entry = heapq.heappop(self._heap)
+            entry[2].ready(entry[3])
+
+
+@final
+class Deadlines(Generic[K]):
+    """The deadlines of one part of a machine, at most one for each key."""
+
+    def __init__(self, heap: DeadlineHeap | None = None) -> None:
+        """Share `heap` with the other parts of the machine, if there are any."""
+        self._heap = heap or DeadlineHeap()
+        self._live: dict[K, tuple[float, int, Deadlines[K], K]] = {}
+        self._ready: dict[K, None] = {}  # due, and not taken out yet
 
     def __len__(self) -> int:
         return len(self._live)
@@ -29,12 +69,10 @@ class Deadlines(Generic[K]):
 
     def set(self, key: K, at: float) -> None:
         """Wait for `at` under `key`, instead of any other time."""
-        self._seq += 1
-        self._live[key] = (at, self._seq)
-        heapq.heappush(self._heap, (at, self._seq, key))
-        if len(self._heap) > 2 * len(self._live) + 64:
-            self._heap = [(at, seq, key) for key, (at, seq) in self._live.items()]
-            heapq.heapify(self._heap)
+        self._ready.pop(key, None)
+        if key not in self._live:
+            self._heap.live += 1
+        self._live[key] = self._heap.push(at, self, key)
 
     def set_earlier(self, key: K, at: float) -> None:
         """Wait for `at` under `key`, unless something earlier is waited for."""
@@ -44,22 +82,28 @@ class Deadlines(Generic[K]):
 
     def drop(self, key: K) -> None:
         """Wait no longer under `key`."""
-        self._live.pop(key, None)
+        self._ready.pop(key, None)
+        if self._live.pop(key, None) is not None:
+            self._heap.live -= 1
 
     def next(self) -> float | None:
-        """Return the earliest deadline."""
-        while self._heap:
-            at, seq, key = self._heap[0]
-            if self._live.get(key) == (at, seq):
-                return at
-            heapq.heappop(self._heap)
-        return None
+        """Return the earliest deadline of all parts that share the heap."""
+        return self._heap.next()
 
     def pop_due(self, now: float) -> list[K]:
         """Take out the keys whose time has come, the earliest first."""
-        due: list[K] = []
-        while (at := self.next()) is not None and at <= now:
-            _, _, key = heapq.heappop(self._heap)
-            del self._live[key]
-            due.append(key)
+        self._heap.sort_out(now)
+        if not self._ready:
+            return []
+        due = list(self._ready)
+        self._ready.clear()
         return due
+
+    def holds(self, entry: tuple[float, int, Deadlines[Any], Any]) -> bool:
+        """Whether the heap's entry was neither replaced nor dropped."""
+        return self._live.get(entry[3]) is entry
+
+    def ready(self, key: K) -> None:
+        """Keep a key that is due until it is taken out."""
+        self.drop(key)
+        self._ready[key] = None

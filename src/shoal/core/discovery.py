@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from shoal.core.deadlines import Deadlines
+from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import Effect, LookedUp, LookUp, Publish, Send
 from shoal.core.timing import ANNOUNCE_FIRST_S, ANNOUNCE_MAX_S, LOOKUP_AGAIN_S
 from shoal.model.capability import lookup_keys
@@ -32,7 +32,9 @@ SAMPLE_MAX: Final = 64  # providers asked per look-up
 class Discovery:
     """Announces and looks up, for as long as demand is unmet."""
 
-    def __init__(self, node: NodeId, grant: Grant | None, rng: Random) -> None:
+    def __init__(
+        self, node: NodeId, grant: Grant | None, rng: Random, heap: DeadlineHeap
+    ) -> None:
         self.addresses: tuple[str, ...] = ()  # where this node can be dialled
         self._node = node
         self._grant = grant
@@ -42,7 +44,7 @@ class Discovery:
         self._lookups: dict[int, Profile] = {}
         self._lookup_seq = 0
         self._tried: dict[Profile, int] = {}  # look-ups so far: the next key's place
-        self._due: Deadlines[str] = Deadlines()
+        self._due: Deadlines[str] = Deadlines(heap)
 
     @property
     def wants(self) -> dict[Profile, int]:
@@ -63,10 +65,6 @@ class Discovery:
         if news or "announce" not in self._due:
             self._due.set("announce", now)
             self._due.set("lookup", now)
-
-    def next_deadline(self) -> float | None:
-        """When `due` has something to say."""
-        return self._due.next()
 
     def due(self, epoch: int, now: float) -> list[Effect]:
         """Return what is to be announced and looked up now."""

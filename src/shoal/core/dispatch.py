@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, final
 
-from shoal.core.deadlines import Deadlines
+from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import Effect, Record, Send
 from shoal.core.holdings import Holding, Holdings, Shape
 from shoal.core.journal import Entry, Place, Returned
@@ -56,7 +56,12 @@ class Dispatcher:
     """
 
     def __init__(
-        self, node: NodeId, book: JobBook, holdings: Holdings, usage: Usage
+        self,
+        node: NodeId,
+        book: JobBook,
+        holdings: Holdings,
+        usage: Usage,
+        heap: DeadlineHeap,
     ) -> None:
         self.changed: dict[GroupId, None] = {}
         self.freed: list[Holding] = []
@@ -69,24 +74,10 @@ class Dispatcher:
         self._tries: dict[Attempt, int] = {}
         self._stopping: dict[Attempt, Holding] = {}
         self._watched: dict[GroupId, None] = {}  # groups that may have stragglers
-        self._resends: Deadlines[Attempt] = Deadlines()
-        self._give_ups: Deadlines[Attempt] = Deadlines()
-        self._back_offs: Deadlines[TaskId] = Deadlines()
-        self._chores: Deadlines[str] = Deadlines()
-
-    def next_deadline(self) -> float | None:
-        """When `due` has something to do."""
-        due = [
-            at
-            for deadlines in (
-                self._resends,
-                self._give_ups,
-                self._back_offs,
-                self._chores,
-            )
-            if (at := deadlines.next()) is not None
-        ]
-        return min(due, default=None)
+        self._resends: Deadlines[Attempt] = Deadlines(heap)
+        self._give_ups: Deadlines[Attempt] = Deadlines(heap)
+        self._back_offs: Deadlines[TaskId] = Deadlines(heap)
+        self._chores: Deadlines[str] = Deadlines(heap)
 
     # Starting.
 

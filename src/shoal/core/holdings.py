@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, final
 
 import msgspec
 
-from shoal.core.deadlines import Deadlines
+from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import Effect, Send
 from shoal.core.timing import DRIFT_MAX, LEASE_S, RENEW_S
 from shoal.model.ids import Attempt, GroupId, LeaseId, NodeId, OwnerId, RequestId
@@ -70,13 +70,13 @@ class _Tie(msgspec.Struct):
 class Holdings:
     """All leases of one scheduler. Dropping one gives its booking back."""
 
-    def __init__(self, table: WorkerTable) -> None:
+    def __init__(self, table: WorkerTable, heap: DeadlineHeap) -> None:
         self._table = table
         self._all: dict[LeaseId, Holding] = {}
         self._ties: dict[NodeId, _Tie] = {}
         self._idle: dict[Shape, dict[LeaseId, None]] = {}
         self._used: dict[OwnerId, Used] = {}
-        self._renewals: Deadlines[NodeId] = Deadlines()
+        self._renewals: Deadlines[NodeId] = Deadlines(heap)
 
     def __len__(self) -> int:
         return len(self._all)
@@ -188,10 +188,6 @@ class Holdings:
         """Renew at the next chance: the worker may have news of our leases."""
         if worker in self._ties:
             self._renewals.set(worker, now)
-
-    def next_deadline(self) -> float | None:
-        """When `due` has something to say."""
-        return self._renewals.next()
 
     def due(self, now: float) -> tuple[list[Effect], list[NodeId]]:
         """Return the renewals to send, and the workers that fell silent."""

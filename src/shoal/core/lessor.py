@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, final
 
-from shoal.core.deadlines import Deadlines
+from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import Effect, Send
 from shoal.core.leases import Lease, LeaseBook, ids_of
 from shoal.core.timing import HOLD_S, LEASE_MAX_S
@@ -43,14 +43,10 @@ Stop = Callable[[Attempt, Outcome, float | None], list[Effect]]
 class Lessor:
     """Decides who gets room on a worker, and for how long."""
 
-    def __init__(self, book: LeaseBook, stop: Stop) -> None:
+    def __init__(self, book: LeaseBook, stop: Stop, heap: DeadlineHeap) -> None:
         self._book = book
         self._stop = stop
-        self._due: Deadlines[LeaseId] = Deadlines()
-
-    def next_deadline(self) -> float | None:
-        """When the first lease expires."""
-        return self._due.next()
+        self._due: Deadlines[LeaseId] = Deadlines(heap)
 
     def due(self, now: float) -> list[Effect]:
         """End the leases that nobody renewed."""

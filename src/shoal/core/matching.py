@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from shoal.core.deadlines import Deadlines
+from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.dispatch import shape_of
 from shoal.core.negotiation import Negotiator, Round, Wish
 from shoal.core.timing import ROUND_PAUSE_MAX_S, ROUND_PAUSE_S
@@ -58,6 +58,7 @@ class Matcher:
         usage: Usage,
         policy: Policy,
         rng: Random,
+        heap: DeadlineHeap,
     ) -> None:
         self.unmet: dict[Profile, int] = {}
         self._node = node
@@ -74,8 +75,8 @@ class Matcher:
         self._wanted: dict[Shape, int] = {}  # slots that the queue wants, by shape
         self._pauses: dict[GroupId, _Pause] = {}
         self._shy: dict[Profile, dict[NodeId, str]] = {}
-        self._shy_ends: Deadlines[tuple[Profile, NodeId]] = Deadlines()
-        self._pause_ends: Deadlines[GroupId] = Deadlines()
+        self._shy_ends: Deadlines[tuple[Profile, NodeId]] = Deadlines(heap)
+        self._pause_ends: Deadlines[GroupId] = Deadlines(heap)
 
     # Keeping the queue.
 
@@ -141,21 +142,15 @@ class Matcher:
         """Return why workers refused this profile of late."""
         return self._shy.get(profile, {})
 
-    def next_deadline(self) -> float | None:
-        """When the next pass may find more than the last."""
-        due = [
-            at
-            for at in (self._shy_ends.next(), self._pause_ends.next())
-            if at is not None
-        ]
-        return min(due, default=None)
-
-    def due(self, now: float) -> None:
-        """End what had a time limit: pauses, and shyness."""
-        for profile, worker in self._shy_ends.pop_due(now):
+    def due(self, now: float) -> bool:
+        """End pauses and shyness; return whether a pass may find more than the last."""
+        bold = self._shy_ends.pop_due(now)
+        for profile, worker in bold:
             self._be_bold(profile, worker)
-        for group in self._pause_ends.pop_due(now):
+        rested = self._pause_ends.pop_due(now)
+        for group in rested:
             self.note(group)
+        return bool(bold or rested)
 
     # The pass.
 

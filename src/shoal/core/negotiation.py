@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, final
 
 import msgspec
 
-from shoal.core.deadlines import Deadlines
+from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import Effect, Send
 from shoal.core.holdings import Holding, Holdings, Shape
 from shoal.core.timing import (
@@ -113,7 +113,13 @@ class Negotiator:
     scheduler empties after every event.
     """
 
-    def __init__(self, node: NodeId, holdings: Holdings, table: WorkerTable) -> None:
+    def __init__(
+        self,
+        node: NodeId,
+        holdings: Holdings,
+        table: WorkerTable,
+        heap: DeadlineHeap,
+    ) -> None:
         self.secured: list[Holding] = []  # committed, for independent tasks
         self.whole: list[Round] = []  # gangs all of whose leases are committed
         self.failed: list[Round] = []  # gangs that must try again
@@ -128,7 +134,7 @@ class Negotiator:
         self._round_of: dict[GroupId, Round] = {}
         self._commits: dict[tuple[RequestId, NodeId], int] = {}  # tries so far
         self._pending: Counter[GroupId] = Counter()
-        self._deadlines: Deadlines[_Key] = Deadlines()
+        self._deadlines: Deadlines[_Key] = Deadlines(heap)
 
     # Reading.
 
@@ -164,10 +170,6 @@ class Negotiator:
     def workers_asked_by(self, shape: Shape) -> list[NodeId]:
         """Return who was asked for slots of this shape and has not answered yet."""
         return [ask.worker for ask in self._asks.values() if ask.wish.shape == shape]
-
-    def next_deadline(self) -> float | None:
-        """When `due` has something to do."""
-        return self._deadlines.next()
 
     # Asking.
 

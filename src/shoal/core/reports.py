@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from shoal.core.deadlines import Deadlines
+from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.timing import REPORT_KEEP_S, RESEND_MAX_S, RESEND_S
 from shoal.model.ids import Attempt, NodeId
 
@@ -28,9 +28,9 @@ class _Pending(msgspec.Struct):
 class Reports:
     """What has ended and is not acknowledged yet; the oldest go when it is full."""
 
-    def __init__(self) -> None:
+    def __init__(self, heap: DeadlineHeap) -> None:
         self._pending: dict[Attempt, _Pending] = {}
-        self._deadlines: Deadlines[Attempt] = Deadlines()
+        self._deadlines: Deadlines[Attempt] = Deadlines(heap)
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -58,10 +58,6 @@ class Reports:
         for attempt in self._pending:
             if attempt.scheduler == peer:
                 self._deadlines.set(attempt, now)
-
-    def next_deadline(self) -> float | None:
-        """When `due` has something to say."""
-        return self._deadlines.next()
 
     def due(self, now: float) -> list[Report]:
         """Return what is to be sent again, with back-off."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar, final
 
 import msgspec
 
-from shoal.core.deadlines import Deadlines
+from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.discovery import Discovery
 from shoal.core.dispatch import Dispatcher
 from shoal.core.events import (
@@ -88,13 +88,18 @@ class Scheduler:
         self.node = node
         self.counts: Counter[str] = Counter()
         self._roster = roster
-        self._views = Views(node)
+        self._heap = DeadlineHeap()
+        self._views = Views(node, self._heap)
         self._book = JobBook()
         self._usage = Usage()
-        self._holdings = Holdings(self._views.table)
-        self._negotiator = Negotiator(node, self._holdings, self._views.table)
-        self._dispatcher = Dispatcher(node, self._book, self._holdings, self._usage)
-        self._discovery = Discovery(node, grant, rng)
+        self._holdings = Holdings(self._views.table, self._heap)
+        self._negotiator = Negotiator(
+            node, self._holdings, self._views.table, self._heap
+        )
+        self._dispatcher = Dispatcher(
+            node, self._book, self._holdings, self._usage, self._heap
+        )
+        self._discovery = Discovery(node, grant, rng, self._heap)
         self._matcher = Matcher(
             node,
             book=self._book,
@@ -105,8 +110,9 @@ class Scheduler:
             usage=self._usage,
             policy=policy or Balanced(),
             rng=rng,
+            heap=self._heap,
         )
-        self._lingering: Deadlines[LeaseId] = Deadlines()
+        self._lingering: Deadlines[LeaseId] = Deadlines(self._heap)
         self._match_wanted = False
         for entry in journal:
             self._book.replay(entry, now, roster.wall_s(now))
@@ -165,21 +171,7 @@ class Scheduler:
 
     def next_deadline(self) -> float | None:
         """When to deliver `DeadlineReached`, if ever."""
-        due = [
-            at
-            for part in (
-                self._negotiator,
-                self._dispatcher,
-                self._holdings,
-                self._discovery,
-                self._matcher,
-                self._views,
-            )
-            if (at := part.next_deadline()) is not None
-        ]
-        if (linger := self._lingering.next()) is not None:
-            due.append(linger)
-        return min(due, default=None)
+        return self._heap.next()
 
     # Clients of this node.
 
@@ -337,8 +329,7 @@ class Scheduler:
         effects += renewals
         for worker in silent:
             effects += self._on_worker_lost(worker, "the worker is silent", now)
-        if self._matcher_is_due(now):
-            self._matcher.due(now)
+        if self._matcher.due(now):
             self._match_wanted = True
         effects += self._discovery.due(self._book.generation, now)
         return effects + self._release_idle(now)
@@ -348,10 +339,6 @@ class Scheduler:
         due = [self._holdings.get(lease) for lease in self._lingering.pop_due(now)]
         idle = [h for h in due if h is not None and self._holdings.is_idle(h)]
         return self._holdings.release(idle)
-
-    def _matcher_is_due(self, now: float) -> bool:
-        at = self._matcher.next_deadline()
-        return at is not None and at <= now
 
     # What follows.
 

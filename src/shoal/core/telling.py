@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from shoal.core.deadlines import Deadlines
+from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import Effect, Send, Spread
 from shoal.core.timing import DIGEST_S, INVENTORY_DELAY_S, INVENTORY_REFRESH_S
 from shoal.protocol.messages import Inventory, InventoryChanged, Load, LoadDigest
@@ -24,7 +24,12 @@ class Telling:
     """Who hears of this worker's room, and what they were told last."""
 
     def __init__(
-        self, node: NodeId, epoch: int, capacity: Capacity, drivers: tuple[str, ...]
+        self,
+        node: NodeId,
+        epoch: int,
+        capacity: Capacity,
+        drivers: tuple[str, ...],
+        heap: DeadlineHeap,
     ) -> None:
         self._node = node
         self._epoch = epoch
@@ -34,7 +39,7 @@ class Telling:
         self._subscribers: dict[NodeId, None] = {}  # an ordered set
         self._told: Version | None = None
         self._digested: Version | None = None
-        self._chores: Deadlines[str] = Deadlines()
+        self._chores: Deadlines[str] = Deadlines(heap)
 
     def __contains__(self, peer: NodeId) -> bool:
         return peer in self._subscribers
@@ -66,10 +71,6 @@ class Telling:
             self._chores.set_earlier("tell", now + delay_s)
         if version != self._digested and "digest" not in self._chores:
             self._chores.set("digest", now + DIGEST_S)
-
-    def next_deadline(self) -> float | None:
-        """When `due` has something to say."""
-        return self._chores.next()
 
     def due(self, load: Load, version: Version, now: float) -> list[Effect]:
         """Return what is to be told now."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from shoal.core.deadlines import Deadlines
+from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.timing import VIEW_TTL_S
 from shoal.model.ids import NodeId
 from shoal.policy.workers import WorkerTable, WorkerView
@@ -32,12 +32,12 @@ class _Seen(msgspec.Struct):
 class Views:
     """The latest inventory of each worker, in the table that placement reads."""
 
-    def __init__(self, node: NodeId) -> None:
+    def __init__(self, node: NodeId, heap: DeadlineHeap) -> None:
         self.table = WorkerTable()
         self._node = node
         self._seen: dict[NodeId, _Seen] = {}
         self._costs: dict[NodeId, int] = {}
-        self._expiry: Deadlines[NodeId] = Deadlines()
+        self._expiry: Deadlines[NodeId] = Deadlines(heap)
 
     def __contains__(self, node: object) -> bool:
         return node in self._seen
@@ -94,10 +94,6 @@ class Views:
             self.table.remove(node)
             self._costs.pop(node, None)
             self._expiry.drop(node)
-
-    def next_deadline(self) -> float | None:
-        """When the first view expires."""
-        return self._expiry.next()
 
     def expire(self, now: float) -> None:
         """Forget views that nobody refreshed."""

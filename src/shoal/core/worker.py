@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 import msgspec
 
 from shoal.core.answering import answers
-from shoal.core.deadlines import Deadlines
+from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import (
     Booted,
     DeadlineReached,
@@ -98,17 +98,18 @@ class Worker:
         self._roster = roster
         self._epoch = epoch
         self._rng = rng
+        self._heap = DeadlineHeap()
         self._book = LeaseBook(node, epoch, capacity)
-        self._lessor = Lessor(self._book, self._stop)
+        self._lessor = Lessor(self._book, self._stop, self._heap)
         self._runs: dict[Attempt, _Run] = {}
-        self._reports = Reports()
-        self._telling = Telling(node, epoch, capacity, self.rules.drivers)
+        self._reports = Reports(self._heap)
+        self._telling = Telling(node, epoch, capacity, self.rules.drivers, self._heap)
         self._nodes_estimate = 1
         self._booted = False
         self._owner_active = False
         self._draining = False
-        self._runs_due: Deadlines[Attempt] = Deadlines()
-        self._chores: Deadlines[str] = Deadlines()
+        self._runs_due: Deadlines[Attempt] = Deadlines(self._heap)
+        self._chores: Deadlines[str] = Deadlines(self._heap)
 
     # What others may read.
 
@@ -178,18 +179,7 @@ class Worker:
 
     def next_deadline(self) -> float | None:
         """When to deliver `DeadlineReached`, if ever."""
-        due = [
-            at
-            for at in (
-                self._lessor.next_deadline(),
-                self._runs_due.next(),
-                self._chores.next(),
-                self._reports.next_deadline(),
-                self._telling.next_deadline(),
-            )
-            if at is not None
-        ]
-        return min(due, default=None)
+        return self._heap.next()
 
     # Messages.
 
