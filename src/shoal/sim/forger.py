@@ -14,11 +14,20 @@ from typing import Final, Literal, final
 
 import msgspec
 
-from shoal.core.events import Booted, DeadlineReached, Effect, Event, Publish, Send
+from shoal.core.events import (
+    Booted,
+    DeadlineReached,
+    Effect,
+    Event,
+    MessageReceived,
+    Publish,
+    Send,
+)
 from shoal.model.ids import Attempt, LeaseId, NodeId, OwnerId, RequestId, TaskId
 from shoal.model.job import Task
 from shoal.model.resources import GIB, Capacity, Profile
 from shoal.protocol.messages import (
+    Acknowledgement,
     Announcement,
     AnyMessage,
     Assignment,
@@ -97,20 +106,27 @@ class Forger:
         self._grant = shown
         self._overheard = overheard
         self._rng = rng
-        self._next = 0.0
+        self._next: float | None = 0.0
         self._seq = 0
+
+    def tame(self) -> None:
+        """Strike no more. What it made others do comes to an end in good order."""
+        self._next = None
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Strike now and then, whatever happens."""
-        if isinstance(event, Booted):
-            self._next = now + 1.0
-            return []
-        if not isinstance(event, DeadlineReached):
-            return []
-        self._next = now + self._rng.uniform(*PAUSE_S)
-        if not self._overheard:
-            return []
-        return [self._strike() for _ in range(VOLLEY)]
+        match event:
+            case Booted():
+                self._next = now + 1.0
+            case MessageReceived(message=Report(attempt=attempt)):
+                return [Send(event.peer, Acknowledgement(attempts=(attempt,)))]
+            case DeadlineReached() if self._next is not None:
+                self._next = now + self._rng.uniform(*PAUSE_S)
+                if self._overheard:
+                    return [self._strike() for _ in range(VOLLEY)]
+            case _:
+                pass
+        return []
 
     def next_deadline(self) -> float | None:
         """When to strike next."""

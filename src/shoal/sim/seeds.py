@@ -184,8 +184,9 @@ class Trial:
         plan.schedule(world)
         world.run(plan.heal_s)
         self.suite.strangers.sweep(list(world.hosts.values()))
-        if self.script.forger is not None:
-            world.leave(FORGER)
+        for host in world.hosts.values():
+            if isinstance(host.machine, Forger):
+                host.machine.tame()
         violations = self.suite.violations
         ending = Ending(
             world, self.clients, self.suite.journals, violations, self._opinions

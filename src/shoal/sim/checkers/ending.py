@@ -19,8 +19,8 @@ from shoal.sim.host import Host
 from shoal.sim.opinions import Opinions
 from shoal.sim.world import World
 
-STALL_S: Final = 150.0
-"""No job goes without any step forward for longer than this, once all is healed."""
+STALL_S: Final = 100.0
+"""Something moves or runs at least this often, once all is healed."""
 
 SETTLE_S: Final = 90.0
 """After the last job has ended everything is free, and known to be, by then."""
@@ -88,7 +88,7 @@ class Ending:
         now = self._world.now
         changes = sum(truth.changes for truth in self._journals.truths.values())
         changes += sum(self._world.starts.values())
-        if changes != self._changes:
+        if changes != self._changes or self._anything_runs():
             self._changes = changes
             self._changed_at = now
         names = ", ".join(sorted(order.errand.job.id for order in open_))
@@ -98,6 +98,9 @@ class Ending:
         if now > bound_s:
             starved = [order for order in open_ if not self._ever_ran(order.errand.job)]
             self._violations.report("L2" if starved else "I2", f"still open: {names}")
+
+    def _anything_runs(self) -> bool:
+        return any(host.driver.processes for host in self._world.hosts.values())
 
     def _ever_ran(self, job: Job) -> bool:
         return any(task.id in self._world.starts for task in job.tasks())

@@ -25,7 +25,9 @@ class Strangers:
         self._violations = violations
 
     def told(self, host: Host, event: MessageReceived, effects: list[Effect]) -> None:
-        """Check what a node does when a stranger said something."""
+        """Check what another node does when a stranger said something."""
+        if host.id == event.peer:
+            return
         for effect in effects:
             match effect:
                 case Disconnect():
