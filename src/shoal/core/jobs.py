@@ -329,8 +329,13 @@ class JobBook:
                     self.cancel(entry.job, entry.reason, now)
 
     def _replay_assigned(self, entry: Assigned, now: float) -> None:
-        live = [p for p in entry.places if p.task in self.tasks]
-        self.assign(tuple(p for p in live if not self.tasks[p.task].ended), now)
+        known = [p for p in entry.places if p.task in self.tasks]
+        places = tuple(p for p in known if not self.tasks[p.task].ended)
+        for place in places:
+            if self.tasks[place.task].live:
+                # Those superseded were returned before: this was a second run.
+                self.group_of(place.task).seconds[place.task] = None
+        self.assign(places, now)
 
     def _replay_returned(self, entry: Returned) -> None:
         record = self.tasks.get(entry.task)
