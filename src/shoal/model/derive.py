@@ -1,0 +1,274 @@
+"""From a spec to everything a scheduler needs: groups, tasks and their profiles.
+
+All of it is known before anything is placed. A job without steps has one group,
+`main`; a step is a group of its own name. An array or a sweep makes one task for each
+of its points. A job on several nodes is a gang of one task for each node; an array or
+sweep of gangs is one group for each point, `main-0`, `main-1` and so on.
+
+In a command, `{name}` stands for a param, `{index}` for the index of an array or the
+number of a point of a sweep, `{rank}` for the place in a gang. `{{name}}` is the text
+`{name}`; braces around anything that is not a name are left alone, so JSON and code
+pass as they are. The words of a command are split before the placeholders are filled:
+a value never becomes two words, and no shell ever sees it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from shoal.errors import SpecError
+from shoal.model.bounds import NAME_LENGTH_MAX
+from shoal.model.canonical import at, canonical, nodes_of
+from shoal.model.documents import text_of
+from shoal.model.gpu import parse_gpu
+from shoal.model.ids import GroupId, JobId, OwnerId, TaskId
+from shoal.model.job import Group, Job, Retry, Task, Work
+from shoal.model.limits import ARGV_CHARS_MAX, ARGV_CHARS_TOTAL_MAX, GROUPS_MAX
+from shoal.model.points import points, refuse_too_many
+from shoal.model.resources import Profile
+from shoal.model.steps import nearest, step_job, step_order
+from shoal.model.units import parse_cpu, parse_duration, parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shoal.model.job import Scalar
+    from shoal.model.spec import JobSpec, ResourcesSpec
+
+MAIN: Final = "main"
+CPU_DEFAULT: Final = "1"
+
+_PLACEHOLDER: Final = re.compile(
+    r"\{\{([A-Za-z_][A-Za-z0-9_.-]*)\}\}|\{([A-Za-z_][A-Za-z0-9_.-]*)\}"
+)
+
+
+def derive(
+    spec: JobSpec, job: JobId, owner: OwnerId, priority: int | None = None
+) -> Job:
+    """Return the job that `spec` describes; `priority` replaces that of the spec."""
+    spec = canonical(spec)
+    placement, rtt = spec.placement, spec.placement.max_rtt
+    assert not isinstance(placement.same_leaf, bool)
+    return Job(
+        id=job,
+        owner=owner,
+        name=spec.name or _default_name(spec),
+        groups=_Derivation(job).groups(spec),
+        priority=spec.priority if priority is None else priority,
+        preempt=spec.preempt,
+        preemptible=spec.preemptible,
+        at_most_once=spec.at_most_once,
+        speculate=spec.speculate,
+        retry=Retry(spec.retry.max, spec.retry.on),
+        policy=placement.policy,
+        max_rtt_s=None if rtt is None else parse_duration(rtt),
+        same_leaf=placement.same_leaf,
+    )
+
+
+def profiles_of(spec: JobSpec) -> tuple[Profile, ...]:
+    """Return what one task of `spec` needs, the favourite alternative first."""
+    labels = tuple((k, text_of(v)) for k, v in sorted(spec.placement.labels.items()))
+    if not spec.any_of:
+        return (_profile(spec.resources, spec.resources, labels),)
+    return tuple(_profile(need, spec.resources, labels) for need in spec.any_of)
+
+
+def _profile(
+    need: ResourcesSpec, rest: ResourcesSpec, labels: tuple[tuple[str, str], ...]
+) -> Profile:
+    gpu, cpu, ram, disk = (
+        getattr(rest, field) if (own := getattr(need, field)) is None else own
+        for field in ("gpu", "cpu", "ram", "disk")
+    )
+    return Profile(
+        cpu_milli=parse_cpu(CPU_DEFAULT if cpu is None else cpu),
+        memory_bytes=parse_size(ram or 0),
+        disk_bytes=parse_size(disk or 0),
+        gpu=parse_gpu(gpu or 0),
+        labels=labels,
+    )
+
+
+@final
+class _Derivation:
+    """Makes the groups of one job, and counts what it makes against the limits."""
+
+    def __init__(self, job: JobId) -> None:
+        self._job = job
+        self._made: dict[GroupId, Group] = {}
+        self._tasks = 0
+        self._argv_chars = 0
+
+    def groups(self, spec: JobSpec) -> tuple[Group, ...]:
+        """Return all groups, each after those it needs."""
+        if not spec.steps:
+            self._add_points(spec, MAIN, (), "$")
+        of_step: dict[str, tuple[GroupId, ...]] = {}
+        for name in step_order(spec):
+            needed = (of_step[other] for other in spec.steps[name].needs)
+            needs = tuple(group for groups in needed for group in groups)
+            step = step_job(spec, name)
+            of_step[name] = self._add_points(step, name, needs, f"$.steps.{name}")
+        return tuple(self._made.values())
+
+    def _add_points(
+        self, spec: JobSpec, name: str, needs: tuple[GroupId, ...], path: str
+    ) -> tuple[GroupId, ...]:
+        """Make one group for all points, or one for each if each is a gang."""
+        own = at(path, points, spec)
+        least, most = nodes_of(spec)
+        self._tasks += len(own) * most
+        at(path, refuse_too_many, self._tasks)
+        shared = _Shared(spec, path)
+        if most == 1:
+            group = GroupId(f"{self._job}.{name}")
+            tasks = tuple(
+                self._task(shared, group, (n, len(own)), (n, point), 0)
+                for n, point in enumerate(own)
+            )
+            return (self._add(Group(id=group, tasks=tasks, needs=needs), path),)
+        ids: list[GroupId] = []
+        for n, point in enumerate(own):
+            group = GroupId(f"{self._job}.{name}" + (f"-{n}" if len(own) > 1 else ""))
+            tasks = tuple(
+                self._task(shared, group, (rank, most), (n, point), rank)
+                for rank in range(most)
+            )
+            gang = Group(id=group, tasks=tasks, gang_min=least, needs=needs)
+            ids.append(self._add(gang, path))
+        return tuple(ids)
+
+    def _add(self, group: Group, path: str) -> GroupId:
+        if group.id in self._made:
+            raise SpecError(
+                f"two groups are called '{group.id}'",
+                path=path,
+                because="a sweep of gangs numbers its groups, and a step has that name",
+                hint="rename the step",
+            )
+        self._made[group.id] = group
+        if len(self._made) > GROUPS_MAX:
+            raise SpecError(
+                f"{len(self._made)} groups are too many",
+                path=path,
+                because=f"one job may have {GROUPS_MAX}; each gang of a sweep is one",
+                hint="submit several jobs",
+            )
+        return group.id
+
+    def _task(
+        self,
+        shared: _Shared,
+        group: GroupId,
+        place: tuple[int, int],
+        point: tuple[int, Mapping[str, Scalar]],
+        rank: int,
+    ) -> Task:
+        index, size = place
+        number, own = point
+        work = shared.work_of(number, own, rank)
+        self._argv_chars += sum(len(word) for word in work.argv)
+        if self._argv_chars > ARGV_CHARS_TOTAL_MAX:
+            raise SpecError(
+                "the commands of all tasks are too long",
+                path=shared.path,
+                because=f"together they have over {ARGV_CHARS_TOTAL_MAX} characters",
+                hint="put long values into a file of the workdir",
+            )
+        return Task(
+            id=TaskId(f"{group}.{index}"),
+            job=self._job,
+            group=group,
+            index=index,
+            size=size,
+            params={**shared.spec.params, **own},
+            work=work,
+            profiles=shared.profiles,
+            time_limit_s=shared.time_limit_s,
+            grace_s=shared.grace_s,
+        )
+
+
+@final
+class _Shared:
+    """What all tasks of one job or step have in common."""
+
+    def __init__(self, spec: JobSpec, path: str) -> None:
+        self.spec = spec
+        self.path = path
+        self.profiles = profiles_of(spec)
+        limit = spec.time_limit
+        self.time_limit_s = None if limit is None else parse_duration(limit)
+        self.grace_s = parse_duration(spec.grace)
+        self._work = Work(
+            driver=spec.driver,
+            argv=_words(spec.command),
+            setup=_words(spec.setup),
+            env={name: text_of(value) for name, value in spec.env.items()},
+            secrets=spec.secrets,
+            image=spec.image,
+            workdir=spec.workdir,
+            outputs=spec.outputs,
+            network=spec.network,
+            recipe=spec.recipe or "",
+        )
+        self._texts = {k: text_of(value) for k, value in spec.params.items()}
+        self._texts.update(spec.params_text)
+        least, most = nodes_of(spec)
+        self._elastic = least < most
+
+    def work_of(self, number: int, own: Mapping[str, Scalar], rank: int) -> Work:
+        """Return the work of one task, with its placeholders filled."""
+        texts = {**self._texts, "index": str(number)}
+        texts.update((name, text_of(value)) for name, value in own.items())
+        if not self._elastic:
+            texts["rank"] = str(rank)
+        argv = tuple(
+            self._filled(word, f"{self.path}.command[{place}]", texts)
+            for place, word in enumerate(self._work.argv)
+        )
+        size = sum(len(word) for word in argv)
+        if size > ARGV_CHARS_MAX:
+            raise SpecError(
+                "the command is too long with its params filled in",
+                path=f"{self.path}.command",
+                because=f"it has {size} characters, the most is {ARGV_CHARS_MAX}",
+                hint="put long values into a file of the workdir",
+            )
+        return msgspec.structs.replace(self._work, argv=argv)
+
+    def _filled(self, word: str, path: str, texts: Mapping[str, str]) -> str:
+        def text(found: re.Match[str]) -> str:
+            escaped, name = found.groups()
+            if escaped is not None:
+                return f"{{{escaped}}}"
+            if name not in texts:
+                raise self._unknown(name, path, texts)
+            return texts[name]
+
+        return _PLACEHOLDER.sub(text, word)
+
+    def _unknown(self, name: str, path: str, texts: Mapping[str, str]) -> SpecError:
+        because = f"the placeholders are {', '.join(sorted(texts))}"
+        if name == "rank":
+            because = "an elastic gang numbers its tasks when they start"
+        return SpecError(
+            f"nothing is known for placeholder {{{name}}}",
+            path=path,
+            because=because,
+            hint=nearest(name, texts) or f"write {{{{{name}}}}} if it is plain text",
+        )
+
+
+def _words(command: str | tuple[Scalar, ...] | None) -> tuple[str, ...]:
+    assert not isinstance(command, str)
+    return tuple(text_of(word) for word in command or ())
+
+
+def _default_name(spec: JobSpec) -> str:
+    return spec.recipe or next(iter(_words(spec.command)), "steps")[:NAME_LENGTH_MAX]

@@ -1,0 +1,75 @@
+from typing import Any
+
+from shoal.model.canonical import spec_of
+from shoal.model.derive import derive
+from shoal.model.ids import JobId, OwnerId
+from shoal.model.job import Job
+from shoal.model.resources import GIB, GpuNeed, Profile
+from shoal.model.totals import Amounts, largest_profile, totals
+
+
+def derived(document: dict[str, Any]) -> Job:
+    return derive(spec_of(document), JobId("j"), OwnerId("ann"))
+
+
+def test_an_array_needs_as_much_as_all_its_tasks() -> None:
+    found = totals(
+        derived(
+            {
+                "command": "x",
+                "array": 100,
+                "resources": {"gpu": "24GB:2", "cpu": 4, "ram": "16GB", "disk": "1GB"},
+            }
+        )
+    )
+
+    assert (found.tasks, found.groups) == (100, 1)
+    assert found.whole == Amounts(400_000, 1600 * GIB, 100 * GIB, 200_000)
+    assert found.peak == found.whole
+    assert str(found) == "100 tasks: 400 CPU · 1600 GiB RAM · 100 GiB disk · 200 GPU"
+
+
+def test_steps_that_follow_each_other_do_not_need_their_resources_at_once() -> None:
+    found = totals(
+        derived(
+            {
+                "steps": {
+                    "a": {"command": "x", "resources": {"cpu": 8}},
+                    "b": {"command": "x", "needs": ["a"], "resources": {"gpu": 0.5}},
+                    "c": {"command": "x", "resources": {"cpu": 2}},
+                }
+            }
+        )
+    )
+
+    assert found.whole == Amounts(cpu_milli=11_000, gpu_milli=500)
+    assert found.peak == Amounts(cpu_milli=10_000, gpu_milli=500)
+    assert str(found) == "3 tasks: 11 CPU · 0.5 GPU; at most 10 CPU · 0.5 GPU at once"
+
+
+def test_large_sizes_are_told_in_tib() -> None:
+    assert str(Amounts(1_000, 9_999 * GIB, 20 << 40)) == (
+        "1 CPU · 9999 GiB RAM · 20.0 TiB disk · no GPU"
+    )
+
+
+def test_the_favourite_alternative_counts() -> None:
+    found = totals(derived({"command": "x", "any_of": [{"gpu": 1}, {"gpu": 8}]}))
+
+    assert str(found) == "1 task: 1 CPU · 1 GPU"
+
+
+def test_the_largest_profile_is_the_one_with_most_gpus_then_most_memory() -> None:
+    job = derived(
+        {
+            "steps": {
+                "a": {"command": "x", "resources": {"cpu": 64, "ram": "1TB"}},
+                "b": {"command": "x", "resources": {"gpu": "2"}},
+                "c": {"command": "x", "resources": {"gpu": "2:24GB"}},
+            }
+        }
+    )
+
+    assert largest_profile(job) == Profile(
+        cpu_milli=1000, gpu=GpuNeed(count=2, count_max=2, memory_min_bytes=24 * GIB)
+    )
