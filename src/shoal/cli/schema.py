@@ -1,0 +1,17 @@
+"""`shoal schema`: the JSON Schema of job specs."""
+
+import json
+
+import click
+
+from shoal.model.schema import job_schema
+
+
+@click.command()
+def schema() -> None:
+    """Print the JSON Schema of job specs, for completion in editors.
+
+    Write it to a file with `shoal schema > shoal.schema.json`, and name that file
+    in the first line of a spec: `# yaml-language-server: $schema=shoal.schema.json`.
+    """
+    click.echo(json.dumps(job_schema(), indent=2))
