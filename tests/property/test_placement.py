@@ -4,19 +4,39 @@ from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.policy.pools import PROFILES, SHAPES, pools, table_of
+from tests.unit.policy.pools import PROFILES, SHAPES, needs, pools, table_of
 
 from shoal.model.ids import NodeId
 from shoal.model.resources import Allocation, Profile
 from shoal.policy.filters import FILTERS, mask, reason
+from shoal.policy.fragmentation import Fgd
 from shoal.policy.placement import Policy, explain, place
-from shoal.policy.rankings import Balanced, Simple, Uniform
+from shoal.policy.rankings import (
+    Balanced,
+    BestFit,
+    DotProduct,
+    Nearest,
+    Simple,
+    Uniform,
+)
 from shoal.policy.rows import Row
 from shoal.policy.shapes import Shape
 from shoal.policy.shortlist import Ranking
 from shoal.policy.workers import Taken, WorkerTable, WorkerView
 
-RANKINGS: list[Ranking] = [Simple(), Balanced()]
+TYPICAL = (
+    (needs(cpus=1, count=1, milli=250), 5),
+    (needs(count=2, models=("A100",)), 3),
+    (needs(cpus=2), 2),
+)
+RANKINGS: list[Ranking] = [
+    Simple(),
+    Balanced(),
+    Nearest(),
+    BestFit(),
+    DotProduct(),
+    Fgd(TYPICAL),
+]
 POLICIES: list[Policy] = [*RANKINGS, Uniform()]
 
 
@@ -72,6 +92,24 @@ def test_a_ranking_gives_one_worker_the_same_key_as_all_of_them(
         for index, row in fitting:
             for one, column in zip(ranking.key(need, row), columns, strict=True):
                 assert one == (column if isinstance(column, int) else column[index])
+
+
+@given(pools(), SHAPES, PROFILES)
+def test_rankings_tell_truly_what_becomes_of_a_worker_that_gets_fuller(
+    pool: list[WorkerView], shape: Shape, booked: Profile
+) -> None:
+    table = table_of(*pool)
+    need = table.need(shape)
+    for _, row in rows_of(table):
+        if row.mixed or need.gpus_min < need.gpus_max:
+            continue
+        before = [ranking.key(need, row) for ranking in RANKINGS if row.fits(need)]
+        table.take(row.node, booked)
+        after = [ranking.key(need, row) for ranking in RANKINGS if row.fits(need)]
+
+        for ranking, old, new in zip(RANKINGS, before, after, strict=False):
+            assert ranking.when_fuller != "better" or new <= old
+            assert ranking.when_fuller != "worse" or new >= old
 
 
 @given(pools(), SHAPES)

@@ -43,6 +43,7 @@ class Columns:
         # One column for each device; a worker with fewer has kind -1 in the others.
         self.gpu_free: Ints = np.zeros((ROWS_MIN, 1), np.int64)
         self.gpu_memory_free: Ints = np.zeros((ROWS_MIN, 1), np.int64)
+        self.gpu_memory_all: Ints = np.zeros((ROWS_MIN, 1), np.int64)
         self.kinds: Ints = np.full((ROWS_MIN, 1), NO_KIND, np.int64)
 
     def grow(self, rows: int, devices: int) -> None:
@@ -57,6 +58,7 @@ class Columns:
             wider = [(0, 0), (0, devices - have_devices)]
             self.gpu_free = np.pad(self.gpu_free, wider)
             self.gpu_memory_free = np.pad(self.gpu_memory_free, wider)
+            self.gpu_memory_all = np.pad(self.gpu_memory_all, wider)
             self.kinds = np.pad(self.kinds, wider, constant_values=NO_KIND)
 
     def store(self, index: int, row: Row) -> None:
@@ -69,6 +71,8 @@ class Columns:
         devices = len(row.kinds)
         self.kinds[index, :devices] = row.kinds
         self.kinds[index, devices:] = NO_KIND
+        self.gpu_free[index, devices:] = 0
+        self.gpu_memory_all[index, :devices] = row.gpu_memory_all
         self.store_amounts(index, row, range(devices))
 
     def store_amounts(self, index: int, row: Row, places: Sequence[int]) -> None:
@@ -91,22 +95,27 @@ class Columns:
     def fitting_gpus(self, need: Need) -> Bools:
         """Return a matrix: which devices have room for one share of the task."""
         return (self.gpu_free >= need.gpu_milli) & (
-            self.gpu_memory_free >= self._sizes(need)
+            self.gpu_memory_free >= self.sizes(need)
         )
 
     def gpu_memory_taken(self, need: Need) -> Ints:
         """Return how much GPU memory a task that fits would occupy, for each row."""
         if need.gpu is None:
             return np.zeros_like(self.active)
-        fits = self.fitting_gpus(need)
-        sizes = np.where(fits, self._sizes(need), 0)
-        shares = np.where(fits, self.gpu_free, NEVER)
-        # Tightest first, as a worker chooses; larger devices have larger sizes.
-        order = np.lexsort((sizes, shares), axis=1)[:, : need.gpus_max]
-        taken: Ints = np.take_along_axis(sizes, order, axis=1).sum(axis=1)
+        taken: Ints = np.where(self.picked(need), self.sizes(need), 0).sum(axis=1)
         return taken
 
-    def _sizes(self, need: Need) -> Ints:
+    def picked(self, need: Need) -> Bools:
+        """Return a matrix: which devices a task would get, the tightest ones first."""
+        fits = self.fitting_gpus(need)
+        free = np.where(fits, self.gpu_free, NEVER)
+        order = np.lexsort((self.gpu_memory_all, free), axis=1)[:, : need.gpus_max]
+        picked: Bools = np.zeros_like(fits)
+        np.put_along_axis(picked, order, values=True, axis=1)
+        return picked & fits
+
+    def sizes(self, need: Need) -> Ints:
+        """Return a matrix: how much memory a share would take of each device."""
         return np.array([*need.sizes, NEVER], np.int64)[self.kinds]
 
 

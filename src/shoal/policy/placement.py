@@ -15,6 +15,7 @@ import msgspec
 from shoal.model.ids import NodeId
 from shoal.model.resources import Profile
 from shoal.policy.explanation import Explanation, Rejected, explain
+from shoal.policy.fragmentation import LearnedFgd
 from shoal.policy.rankings import Uniform
 from shoal.policy.shapes import Need, Shape
 from shoal.policy.shortlist import Ranking
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Explanation", "Placed", "Policy", "Rejected", "explain", "place"]
 
-Policy: TypeAlias = Ranking | Uniform
+Policy: TypeAlias = Ranking | LearnedFgd | Uniform
 """Whatever can choose a worker for a task."""
 
 
@@ -60,7 +61,7 @@ def place(  # noqa: PLR0913 - each of these is a separate wish of the caller
     equally good workers the one with the smallest node id is chosen.
     """
     shape = Shape(profile, driver, rtt_max_us)
-    need, choose = _chooser(shape, table, ranking, rng)
+    need, choose = _chooser(shape, count, table, ranking, rng)
     takens: list[Taken] = []
     tally: dict[NodeId, int] = {}
     skip = set(exclude)
@@ -75,8 +76,10 @@ def place(  # noqa: PLR0913 - each of these is a separate wish of the caller
 
 
 def _chooser(
-    shape: Shape, table: WorkerTable, ranking: Policy, rng: Random
+    shape: Shape, count: int, table: WorkerTable, ranking: Policy, rng: Random
 ) -> tuple[Need, Callable[[Collection[NodeId]], int | None]]:
+    if isinstance(ranking, LearnedFgd):
+        ranking = ranking.see(shape.profile, count)
     if isinstance(ranking, Uniform):
         need = table.need(shape)
         return need, partial(ranking.choose, need, table.grid, rng)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 from shoal.model.ids import NodeId
 from shoal.policy.filters import mask
 from shoal.policy.grid import Grid
-from shoal.policy.rows import Room
+from shoal.policy.rows import Amount, Room
 from shoal.policy.shapes import Need
 from shoal.policy.shortlist import Key, WhenFuller
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 CPUS_PER_GPU: Final = 16
 """How many CPUs one GPU counts for when the size of a worker matters."""
-
 
 DRAWS_MAX: Final = 32
 """Workers that `Uniform` draws before it looks at all of them."""
@@ -59,6 +58,54 @@ class Balanced:
 
 
 @final
+class Nearest:
+    """Here if there is room, else the worker with the cheapest path to it."""
+
+    name = "nearest"
+    when_fuller: WhenFuller = "worse"
+
+    def key(self, need: Need, room: Room) -> Key:
+        """Compare the cost of the path, then as `Balanced` does."""
+        return room.path_cost_us, *BALANCED.key(need, room)
+
+
+@final
+class BestFit:
+    """Leave least behind, CPU and GPU together."""
+
+    name = "best-fit"
+    when_fuller: WhenFuller = "better"
+
+    def key(self, need: Need, room: Room) -> Key:
+        """Compare what would be left of a node of 128 CPUs and 8 GPUs, in per cent.
+
+        This is the score published with FGD, 100 (1 - cpu / 256 - gpu / 16) rounded
+        down, in integers and the other way round.
+        """
+        cpu_milli = room.cpu_milli - need.cpu_milli
+        gpu_milli = room.gpu_milli - need.gpu_milli * need.gpus_min
+        return (_divided_up(cpu_milli + 16 * gpu_milli, 2_560),)
+
+
+@final
+class DotProduct:
+    """Match tasks to workers that have little left of what the task wants most."""
+
+    name = "dot-product"
+    when_fuller: WhenFuller = "better"
+
+    def key(self, need: Need, room: Room) -> Key:
+        """Compare the product of what would be left and what is asked, in per cent.
+
+        This too is a score published with FGD, for nodes of 128 CPUs and 8 GPUs.
+        """
+        gpu_wanted_milli = need.gpu_milli * need.gpus_min
+        cpu = (room.cpu_milli - need.cpu_milli) * need.cpu_milli
+        gpu = (room.gpu_milli - gpu_wanted_milli) * gpu_wanted_milli
+        return (_divided_up(50 * (cpu + 256 * gpu), 128_000**2),)
+
+
+@final
 class Uniform:
     """Any worker that fits, each with the same chance."""
 
@@ -77,3 +124,10 @@ class Uniform:
         fitting: list[int] = order[mask(need, grid)[order]].tolist()
         left = [i for i in fitting if (row := grid.rows[i]) and row.node not in skip]
         return rng.choice(left) if left else None
+
+
+BALANCED: Final = Balanced()
+
+
+def _divided_up(amount: Amount, by: int) -> Amount:
+    return -(-amount // by)

@@ -46,15 +46,15 @@ class Room(Protocol):
 
 @final
 class Row:
-    """What is free on one worker, in Python's integers."""
+    """What is free on one worker, in Python's integers; devices by their ids."""
 
     __slots__ = (
         "active",
         "bookings",
-        "by_id",
         "capacity",
         "cpu_milli",
         "cpu_milli_all",
+        "devices",
         "disk_bytes",
         "draining",
         "drivers",
@@ -64,6 +64,7 @@ class Row:
         "gpu_milli",
         "gpu_milli_all",
         "gpus_whole",
+        "hardware",
         "ids",
         "kind",
         "kinds",
@@ -77,7 +78,7 @@ class Row:
     )
 
     def __init__(self, node: NodeId, capacity: Capacity, kinds: Kinds) -> None:
-        ids = [device.id for device in capacity.devices]
+        ids = sorted(device.id for device in capacity.devices)
         self.node = node
         self.capacity = capacity
         self.labels = frozenset(capacity.labels)
@@ -85,12 +86,12 @@ class Row:
         self.warm: tuple[str, ...] = ()
         self.ids = ids
         self.places = {id_: place for place, id_ in enumerate(ids)}
-        self.by_id = [self.places[id_] for id_ in sorted(ids)]
+        self.devices = sorted(capacity.devices, key=lambda device: device.id)
         self.set_kinds(kinds)
         self.cpu_milli_all = capacity.cpu_milli
         self.gpu_milli_all = WHOLE_GPU_MILLI * len(ids)
         self.cpu_milli = self.memory_bytes = self.disk_bytes = 0
-        self.gpu_memory_all = [device.memory_bytes for device in capacity.devices]
+        self.gpu_memory_all = [device.memory_bytes for device in self.devices]
         self.gpu_free = [0] * len(ids)
         self.gpu_memory_free = [0] * len(ids)
         self.gpu_milli = self.gpus_whole = 0
@@ -101,10 +102,11 @@ class Row:
 
     def set_kinds(self, kinds: Kinds) -> None:
         """Give each device the number of its kind."""
-        self.kinds = [kinds.number(device) for device in self.capacity.devices]
+        self.kinds = [kinds.number(device) for device in self.devices]
         # The kind of all devices when they are alike: most checks get short then.
         alike = len(frozenset(self.kinds)) == 1
         self.kind = self.kinds[0] if alike else NO_KIND
+        self.hardware = tuple(self.kinds)
         self.mixed = len(self.kinds) > 0 and not alike
 
     def set_free(self, cpu_milli: int, memory: int, disk: int, active: int) -> None:
@@ -192,11 +194,12 @@ class Row:
 
     def set_gpus(self, milli: Sequence[int], memory: Sequence[int]) -> None:
         """Take over what is free of each device; what is missing counts as busy."""
-        for place, full in enumerate(self.gpu_memory_all):
-            free = milli[place] if place < len(milli) else 0
-            room = memory[place] if place < len(memory) else 0
+        for number, device in enumerate(self.capacity.devices):
+            free = milli[number] if number < len(milli) else 0
+            room = memory[number] if number < len(memory) else 0
+            place = self.places[device.id]
             self.gpu_free[place] = _within(free, WHOLE_GPU_MILLI)
-            self.gpu_memory_free[place] = _within(room, full)
+            self.gpu_memory_free[place] = _within(room, device.memory_bytes)
         self.gpu_milli = sum(self.gpu_free)
         self.gpus_whole = sum(
             share == WHOLE_GPU_MILLI and memory == full
@@ -251,21 +254,21 @@ class Row:
         return missing <= 0
 
     def _fitting(self, need: Need) -> list[int]:
-        """Return the places of devices with room, in the order of their ids."""
+        """Return the places of devices with room."""
         free, memory, kinds = self.gpu_free, self.gpu_memory_free, self.kinds
         milli, sizes = need.gpu_milli, need.sizes
         return [
             place
-            for place in self.by_id
-            if free[place] >= milli and memory[place] >= sizes[kinds[place]]
+            for place, share in enumerate(free)
+            if share >= milli and memory[place] >= sizes[kinds[place]]
         ]
 
     def _nearly_fitting(self, need: Need, chosen: list[int]) -> list[int]:
         sizes = need.sizes
         others = [
             place
-            for place in self.by_id
-            if place not in chosen and sizes[self.kinds[place]] != NEVER
+            for place, kind in enumerate(self.kinds)
+            if place not in chosen and sizes[kind] != NEVER
         ]
         others.sort(key=lambda place: -self.gpu_free[place])
         return others[: need.gpus_min - len(chosen)]

@@ -72,12 +72,12 @@ class Need:
         # For each kind of device the memory that a share takes of it; `NEVER` for
         # those that could not serve even when idle.
         self.sizes: list[int] = []
-        self._kinds = kinds
+        self.kinds = kinds
         self.learn_kinds()
 
     def learn_kinds(self) -> None:
         """Complete `sizes` with the kinds that the table has met since."""
-        for device in self._kinds.devices[len(self.sizes) :]:
+        for device in self.kinds.devices[len(self.sizes) :]:
             if self.gpu is None or self.gpu.mismatch(device):
                 self.sizes.append(NEVER)
             else:

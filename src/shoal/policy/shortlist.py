@@ -24,8 +24,10 @@ from shoal.policy.shapes import Kinds, Need, Shape
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-SHORTLISTS_MAX: Final = 64
-"""Shortlists that a table keeps; the one unused for longest is forgotten first."""
+SHORTLISTS_MIN: Final = 8
+ROWS_KEPT_MAX: Final = 1_000_000
+"""Rows in all shortlists of a table. Those unused for longest are forgotten first, but
+the last few are kept however many workers there are."""
 
 REPAIRS_SHARE: Final = 4
 """When more than one row in so many changed, sorting all anew is quicker."""
@@ -203,7 +205,8 @@ class Shortlists:
         if found is not None:
             self._kept.move_to_end(key)
             return found
-        if len(self._kept) == SHORTLISTS_MAX:
+        rows = max(1, len(self._grid.rows))
+        while len(self._kept) >= max(SHORTLISTS_MIN, ROWS_KEPT_MAX // rows):
             self._kept.popitem(last=False)
         found = self._kept[key] = Shortlist(
             Need(shape, self._kinds), ranking, self._grid

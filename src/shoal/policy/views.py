@@ -93,14 +93,15 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
 
 def view_of(row: Row) -> WorkerView:
     """Return what a row of a table says about its worker."""
+    places = [row.places[device.id] for device in row.capacity.devices]
     return WorkerView(
         node=row.node,
         capacity=row.capacity,
         cpu_milli=row.cpu_milli,
         memory_bytes=row.memory_bytes,
         disk_bytes=row.disk_bytes,
-        gpu_milli=tuple(row.gpu_free),
-        gpu_memory=tuple(row.gpu_memory_free),
+        gpu_milli=tuple(row.gpu_free[place] for place in places),
+        gpu_memory=tuple(row.gpu_memory_free[place] for place in places),
         active=row.active,
         drivers=row.drivers,
         draining=row.draining,

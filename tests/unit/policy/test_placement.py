@@ -1,0 +1,152 @@
+"""Placing tasks on workers, and saying why not."""
+
+from random import Random
+
+import pytest
+from tests.unit.policy.pools import gpus, needs, table_of, worker
+
+from shoal.model.ids import NodeId
+from shoal.model.resources import GIB, Profile
+from shoal.policy import shortlist
+from shoal.policy.placement import explain, place
+from shoal.policy.rankings import Balanced
+from shoal.policy.shapes import Shape
+from shoal.policy.shortlist import SHORTLISTS_MIN
+
+A, B = NodeId("a"), NodeId("b")
+BALANCED = Balanced()
+
+
+def test_one_worker_takes_several_tasks_while_it_has_room() -> None:
+    table = table_of(worker("a", cpus=4))
+
+    placed = place(needs(cpus=1), 9, table, BALANCED, Random(1))
+
+    assert placed.nodes == [A, A, A, A]
+
+
+def test_giving_all_bookings_back_leaves_the_table_as_it_was() -> None:
+    table = table_of(worker("a", cpus=4), worker("b", cpus=2))
+    before = [table.view(node) for node in table.nodes()]
+
+    placed = place(needs(cpus=1), 5, table, BALANCED, Random(1))
+    for taken in placed.takens:
+        table.give(taken)
+
+    assert [table.view(node) for node in table.nodes()] == before
+
+
+def test_no_worker_gets_more_than_allowed() -> None:
+    table = table_of(worker("a"), worker("b"))
+
+    placed = place(needs(cpus=1), 5, table, BALANCED, Random(1), at_most=2)
+
+    assert placed.nodes == [A, B, A, B]
+
+
+def test_excluded_workers_are_not_chosen_and_come_back_later() -> None:
+    table = table_of(worker("a"), worker("b"))
+
+    first = place(needs(cpus=1), 1, table, BALANCED, Random(1), exclude=[A])
+    second = place(needs(cpus=1), 1, table, BALANCED, Random(1))
+
+    assert first.nodes == [B]
+    assert second.nodes == [A]
+
+
+def test_a_worker_that_is_too_far_away_is_not_chosen() -> None:
+    table = table_of(worker("a", path_cost_us=80_000))
+
+    assert not place(needs(), 1, table, BALANCED, Random(1), rtt_max_us=50_000).takens
+    assert place(needs(), 1, table, BALANCED, Random(1)).nodes == [A]
+
+
+def test_shapes_that_were_not_used_for_long_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shortlist, "ROWS_KEPT_MAX", 2 * SHORTLISTS_MIN)
+    table = table_of(worker("a"), worker("b"))
+    first = table.shortlist(Shape(), BALANCED)
+
+    for disk in range(1, SHORTLISTS_MIN):
+        table.shortlist(Shape(Profile(disk_bytes=disk)), BALANCED)
+    kept = table.shortlist(Shape(), BALANCED)
+    for disk in range(SHORTLISTS_MIN):
+        table.shortlist(Shape(Profile(disk_bytes=1_000 + disk)), BALANCED)
+
+    assert kept is first
+    assert table.shortlist(Shape(), BALANCED) is not first
+
+
+def test_an_explanation_counts_reasons_and_names_workers() -> None:
+    table = table_of(worker("a", cpus=2), worker("b", cpus=2), worker("c", cpus=8))
+
+    answer = explain(needs(cpus=4), table)
+
+    assert answer.fitting == 1
+    assert [(each.node, each.filter) for each in answer.rejected] == [
+        ("a", "cpu"),
+        ("b", "cpu"),
+    ]
+    assert answer.summary == (("cpu 2 < 4", 2),)
+    assert answer.helps == ()
+
+
+def test_too_many_gpus_for_any_node_can_be_fewer_or_spread() -> None:
+    table = table_of(*(worker(name, devices=gpus(2)) for name in "abcd"))
+
+    answer = explain(needs(count=8, gib=8), table)
+
+    assert answer.helps == (
+        "--gpus 2",
+        "nodes: 4 with gpu: 2",
+        "wait for a node with 8",
+    )
+
+
+def test_a_smaller_gpu_memory_or_any_model_may_help() -> None:
+    table = table_of(
+        worker("a", devices=gpus(1, gib=24)), worker("b", devices=gpus(1, gib=16))
+    )
+
+    assert explain(needs(count=1, gib=80), table).helps == ("--gpu-mem 24GB",)
+    assert explain(needs(count=1, models=("T4",)), table).helps == ("any gpu model",)
+
+
+def test_a_busy_worker_is_worth_waiting_for() -> None:
+    table = table_of(worker("a", cpus=4))
+    place(needs(cpus=1), 3, table, BALANCED, Random(1))
+
+    answer = explain(needs(cpus=2), table)
+
+    assert answer.helps == ("--cpus 1", "wait until 3 tasks end on one worker")
+
+
+def test_each_condition_has_its_own_way_out() -> None:
+    table = table_of(worker("a", path_cost_us=80_000))
+    labels = (("region", "eu"),)
+
+    assert explain(Profile(memory_bytes=65 * GIB), table).helps == ("--ram 64GB",)
+    assert explain(Profile(disk_bytes=200 * GIB), table).helps == ("--disk 100GB",)
+    assert explain(Profile(), table, rtt_max_us=9).helps == ("max_rtt: 80ms",)
+    assert explain(Profile(), table, driver="container").helps == (
+        "another driver than container: 1 worker",
+    )
+    assert explain(Profile(labels=labels), table).helps == (
+        "without the label region=eu: 1 worker",
+    )
+
+
+def test_an_explanation_reads_as_text() -> None:
+    table = table_of(worker("a", cpus=2), worker("b", cpus=2))
+
+    assert str(explain(needs(cpus=4), table)) == (
+        "0 of 2 workers could run it now\n     2  cpu 2 < 4\nfixes:  --cpus 2"
+    )
+
+
+def test_nothing_helps_when_there_are_no_workers() -> None:
+    answer = explain(needs(cpus=4), table_of())
+
+    assert answer.helps == ()
+    assert answer.rejected == ()

@@ -1,0 +1,148 @@
+"""Which of the workers that fit is chosen, and why."""
+
+from collections import Counter
+from random import Random
+
+import pytest
+from tests.unit.policy.pools import gpus, needs, table_of, worker
+
+from shoal.model.ids import NodeId
+from shoal.policy.fragmentation import RELEARN_AT, Fgd, LearnedFgd, typical_of
+from shoal.policy.placement import Policy, place
+from shoal.policy.rankings import (
+    Balanced,
+    BestFit,
+    DotProduct,
+    Nearest,
+    Simple,
+    Uniform,
+)
+
+
+def test_simple_takes_the_smallest_gpu_that_will_do() -> None:
+    table = table_of(
+        worker("a", devices=gpus(1, gib=80)),
+        worker("b", devices=gpus(8, gib=24)),
+        worker("c", devices=gpus(1, gib=8)),
+    )
+
+    placed = place(needs(count=1, gib=16), 1, table, Simple(), Random(1))
+
+    assert placed.nodes == ["b"]
+
+
+def test_simple_fills_the_fullest_worker() -> None:
+    table = table_of(worker("a", devices=gpus(2)), worker("b", devices=gpus(2)))
+    table.take(NodeId("b"), needs(count=1))
+
+    placed = place(needs(count=1), 3, table, Simple(), Random(1))
+
+    assert placed.nodes == ["b", "a", "a"]
+
+
+def test_balanced_spreads_tasks_by_the_size_of_the_workers() -> None:
+    table = table_of(
+        worker("a", cpus=0, devices=gpus(1)), worker("b", cpus=0, devices=gpus(3))
+    )
+
+    placed = place(needs(count=1), 4, table, Balanced(), Random(1))
+
+    assert placed.nodes == ["b", "a", "b", "b"]
+
+
+def test_balanced_keeps_tasks_without_gpus_off_the_gpus() -> None:
+    table = table_of(worker("a", devices=gpus(4)), worker("b"))
+
+    placed = place(needs(cpus=1), 1, table, Balanced(), Random(1))
+
+    assert placed.nodes == ["b"]
+
+
+def test_nearest_stays_here_while_there_is_room() -> None:
+    table = table_of(
+        worker("a", path_cost_us=300), worker("b"), worker("c", path_cost_us=40)
+    )
+
+    placed = place(needs(cpus=8), 5, table, Nearest(), Random(1))
+
+    assert placed.nodes == ["b", "b", "c", "c", "a"]
+
+
+def test_best_fit_leaves_least_behind() -> None:
+    table = table_of(worker("a", cpus=64), worker("b", cpus=32), worker("c", cpus=48))
+
+    placed = place(needs(cpus=32), 2, table, BestFit(), Random(1))
+
+    assert placed.nodes == ["b", "c"]
+
+
+def test_dot_product_avoids_workers_rich_in_what_is_asked() -> None:
+    table = table_of(
+        worker("a", cpus=64, devices=gpus(8)), worker("b", cpus=128, devices=gpus(2))
+    )
+
+    placed = place(needs(cpus=1, count=1), 1, table, DotProduct(), Random(1))
+
+    assert placed.nodes == ["b"]
+
+
+def test_fgd_keeps_whole_gpus_for_those_who_need_them() -> None:
+    table = table_of(worker("a", devices=gpus(1)), worker("b", devices=gpus(1)))
+    table.take(NodeId("b"), needs(count=1, milli=500))
+    fgd = Fgd(((needs(count=1), 1),))
+
+    placed = place(needs(count=1, milli=300), 1, table, fgd, Random(1))
+
+    assert placed.nodes == ["b"]
+
+
+def test_fgd_learns_what_is_typical_from_what_comes() -> None:
+    learned = LearnedFgd()
+
+    for _ in range(RELEARN_AT):
+        learned.see(needs(count=1), 1)
+    first = learned.see(needs(count=1), 1)
+    for _ in range(4 * RELEARN_AT):
+        learned.see(needs(count=4), 1)
+    second = learned.see(needs(count=4), 1)
+
+    assert [profile for profile, _ in first.typical] == [needs(count=1)]
+    assert [profile for profile, _ in second.typical] == [needs(count=4)]
+
+
+def test_fgd_knows_something_from_the_first_task_on() -> None:
+    fgd = LearnedFgd().see(needs(count=2), 1)
+
+    assert fgd.typical == ((needs(count=2), 1),)
+
+
+def test_rare_profiles_are_not_typical() -> None:
+    seen = {needs(cpus=1): 96, needs(cpus=2): 3, needs(cpus=3): 1}
+
+    assert typical_of(seen) == ((needs(cpus=1), 96),)
+
+
+def test_random_gives_every_worker_that_fits_the_same_chance() -> None:
+    views = [worker(f"w{n}", cpus=1 + n % 2) for n in range(8)]
+    rng = Random(1)
+
+    chosen = Counter(
+        node
+        for _ in range(800)
+        for node in place(needs(cpus=2), 1, table_of(*views), Uniform(), rng).nodes
+    )
+
+    assert sorted(chosen) == ["w1", "w3", "w5", "w7"]
+    assert all(150 < count < 250 for count in chosen.values())
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [Simple(), Balanced(), Nearest(), BestFit(), DotProduct(), Fgd(()), Uniform()],
+)
+def test_ties_go_to_the_smallest_node_id(policy: Policy) -> None:
+    table = table_of(worker("c"), worker("a"), worker("b"))
+
+    placed = place(needs(), 1, table, policy, Random(4))
+
+    assert placed.nodes == ["a"] or policy.name == "random"
