@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, final
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import Effect, Record, Send
 from shoal.core.holdings import Holding, Holdings, Shape
-from shoal.core.journal import Entry, Place, Returned
+from shoal.core.journal import Entry, Place
 from shoal.core.stragglers import stragglers
 from shoal.core.timing import (
     DRIFT_MAX,
@@ -551,4 +551,4 @@ def shape_of(job: Job, task: Task, profile: int) -> Shape:
 
 
 def _record(entries: Sequence[Entry]) -> list[Effect]:
-    return [Record(entry, durable=not isinstance(entry, Returned)) for entry in entries]
+    return [Record(entry) for entry in entries]

@@ -10,6 +10,7 @@ import msgspec
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.dispatch import shape_of
 from shoal.core.negotiation import Negotiator, Round, Wish
+from shoal.core.reserving import Reservations, slots_in
 from shoal.core.timing import ROUND_PAUSE_MAX_S, ROUND_PAUSE_S
 from shoal.model.ids import GroupId, NodeId, TaskId
 from shoal.model.resources import Ledger, Profile
@@ -33,6 +34,10 @@ SHY_S: Final = 2.0  # a worker that refused a profile is not asked for it again 
 ASK_MAX: Final = 64  # slots asked for in one message
 DISPLACE_SAMPLE: Final = 64  # workers considered for displacing others' tasks
 SERVED_MAX: Final = 256  # groups looked at in one pass
+
+
+_Kind = tuple["Shape", int]
+"""Groups that are served or not served alike: their shape, and the least of a gang."""
 
 
 class _Pause(msgspec.Struct):
@@ -70,9 +75,10 @@ class Matcher:
         self._usage = usage
         self._policy = policy
         self._rng = rng
+        self._reservations = Reservations(book, views, holdings)
         self._queue = TaskQueue()
-        self._waiting: dict[GroupId, tuple[Shape, int]] = {}  # what the queue holds
-        self._wanted: dict[Shape, int] = {}  # slots that the queue wants, by shape
+        self._waiting: dict[GroupId, tuple[_Kind, int]] = {}  # what the queue holds
+        self._wanted: dict[_Kind, int] = {}  # slots that the queue wants, by kind
         self._pauses: dict[GroupId, _Pause] = {}
         self._shy: dict[Profile, dict[NodeId, str]] = {}
         self._shy_ends: Deadlines[tuple[Profile, NodeId]] = Deadlines(heap)
@@ -87,7 +93,10 @@ class Matcher:
         if group is None or group.open == 0:
             self._pauses.pop(group_id, None)
             self._pause_ends.drop(group_id)
+            self._reservations.end(group_id)
             return
+        if group.is_gang and self._running(group):
+            self._reservations.end(group_id)
         need = self._need(group)
         if need > 0:
             self._enter(group, need)
@@ -95,8 +104,9 @@ class Matcher:
     def _enter(self, group: GroupRecord, need: int) -> None:
         job = self._book.jobs[group.job].job
         shape = shape_of(job, group.group.tasks[0], 0)
-        self._waiting[group.id] = (shape, need)
-        self._wanted[shape] = self._wanted.get(shape, 0) + need
+        kind = (shape, group.group.gang_min)
+        self._waiting[group.id] = (kind, need)
+        self._wanted[kind] = self._wanted.get(kind, 0) + need
         self._queue.put(
             QueueEntry(
                 group.id,
@@ -112,11 +122,11 @@ class Matcher:
         found = self._waiting.pop(group_id, None)
         if found is None:
             return
-        shape, need = found
+        kind, need = found
         self._queue.remove(group_id)
-        self._wanted[shape] -= need
-        if self._wanted[shape] == 0:
-            del self._wanted[shape]
+        self._wanted[kind] -= need
+        if self._wanted[kind] == 0:
+            del self._wanted[kind]
 
     def on_refused(self, worker: NodeId, wish: Wish, reason: str, now: float) -> None:
         """Leave a worker alone that refused, for a while or until it has news."""
@@ -138,6 +148,27 @@ class Matcher:
         self._pause_ends.set(round_.wish.group, pause.until)
         self.note(round_.wish.group)
 
+    def rounds_failed(self, group: GroupId) -> int:
+        """Return how often a gang has failed to get all its slots."""
+        pause = self._pauses.get(group)
+        return 0 if pause is None else pause.failed
+
+    def reserved_for(self, group: GroupId) -> GroupId | None:
+        """Return the gang for which room is kept that this group must stay off."""
+        kept = self._reservations.current
+        return None if kept is None or kept.group == group else kept.group
+
+    def over_quota(self, group: GroupRecord, job: JobRecord) -> str:
+        """Say how the owner's quota holds a group back, if it does."""
+        shape = shape_of(job.job, group.group.tasks[0], 0)
+        if self._within_quota(job, shape, 1) > 0:
+            return ""
+        used = self._holdings.used_by(shape.owner)
+        return (
+            f"quota: {shape.owner} uses {used.gpus} of {job.quota_gpus} gpus and "
+            f"{used.cpu_milli} of {job.quota_cpu_milli} milli-cpus"
+        )
+
     def refusals(self, profile: Profile) -> dict[NodeId, str]:
         """Return why workers refused this profile of late."""
         return self._shy.get(profile, {})
@@ -157,30 +188,30 @@ class Matcher:
     def match(self, now: float) -> list[Effect]:
         """Serve waiting groups in order, until none can be served.
 
-        Of groups of one shape only the first is tried once one could not be served,
+        Of groups of one kind only the first is tried once one could not be served,
         so that a pass costs little however many wait.
         """
         effects: list[Effect] = []
-        stuck: dict[Shape, None] = {}
+        stuck: dict[_Kind, None] = {}
         touched: list[GroupId] = []
         for entry in self._queue.ordered(self._usage, now):
             if len(stuck) == len(self._wanted) or len(touched) >= SERVED_MAX:
                 break
             id_ = GroupId(entry.id)
-            shape = self._waiting[id_][0]
-            if shape in stuck:
+            kind = self._waiting[id_][0]
+            if kind in stuck:
                 continue
             group = self._book.groups[id_]
             effects += self._serve(group, self._book.jobs[group.job], now)
             touched.append(id_)
             if self._need(group) > 0:
-                stuck[shape] = None
+                stuck[kind] = None
         for id_ in touched:
             self.note(id_)
         self.unmet = {}
-        for shape in stuck:
-            profile = shape.profile
-            count = self.unmet.get(profile, 0) + self._wanted.get(shape, 0)
+        for kind in stuck:
+            profile = kind[0].profile
+            count = self.unmet.get(profile, 0) + self._wanted.get(kind, 0)
             if count > 0:
                 self.unmet[profile] = count
         return effects
@@ -201,11 +232,13 @@ class Matcher:
         effects: list[Effect] = []
         for profile in range(len(group.group.tasks[0].profiles)):
             shape = shape_of(job.job, group.group.tasks[0], profile)
-            effects += self._use_idle(group, shape, now)
+            barred = self._reservations.barred(group, job.job.priority, now)
+            effects += self._use_idle(group, shape, barred, now)
             count = self._within_quota(job, shape, self._need(group))
             if count <= 0:
                 break
-            exclude = [*self._shy.get(shape.profile, ()), *self._already_at(group)]
+            shy = self._shy.get(shape.profile, ())
+            exclude = [*shy, *self._already_at(group), *barred]
             takens = self._place(shape, count, exclude).takens
             wish = self._wish(group, job, shape, profile, now)
             displaced: list[NodeId] = []
@@ -225,7 +258,9 @@ class Matcher:
         for profile in range(len(group.group.tasks[0].profiles)):
             shape = shape_of(job.job, group.group.tasks[0], profile)
             count = self._within_quota(job, shape, wanted)
-            placed = self._place(shape, count, self._shy.get(shape.profile, ()))
+            barred = self._reservations.barred(group, job.job.priority, now)
+            exclude = [*self._shy.get(shape.profile, ()), *barred]
+            placed = self._place(shape, count, exclude)
             short = least - len(placed.takens)
             displaced: list[NodeId] = []
             if job.job.preempt:
@@ -239,16 +274,23 @@ class Matcher:
             round_ = Round(wish=wish, wanted=wanted, least=least, began_at=now)
             self._negotiator.begin_round(round_, now)
             return self._ask(wish, placed.takens, now, displaced)
+        shape = shape_of(job.job, group.group.tasks[0], 0)
+        self._reservations.reserve(group, shape, least, now)
         return []
 
     # Idle leases.
 
-    def _use_idle(self, group: GroupRecord, shape: Shape, now: float) -> list[Effect]:
+    def _use_idle(
+        self, group: GroupRecord, shape: Shape, barred: Collection[NodeId], now: float
+    ) -> list[Effect]:
         effects: list[Effect] = []
         while self._need(group) > 0:
             holding = self._holdings.take_idle(shape)
             if holding is None:
                 break
+            if holding.worker in barred:
+                effects += self._holdings.release([holding])
+                continue
             task = self._task_for(group, holding.worker)
             if task is None:
                 self._holdings.make_idle(holding)
@@ -323,13 +365,7 @@ class Matcher:
         view = self._views.table.view(node)
         if view is None or view.draining or shape.driver not in view.drivers:
             return 0
-        ledger = Ledger(view.capacity)
-        for slots in range(most):
-            found = ledger.fit(shape.profile)
-            if isinstance(found, str):
-                return slots
-            ledger.take(found)
-        return most
+        return slots_in(Ledger(view.capacity), shape.profile, most)
 
     def _place(self, shape: Shape, count: int, exclude: Collection[NodeId]) -> Placed:
         return place(

@@ -27,6 +27,7 @@ from shoal.core.events import (
     Send,
     Show,
 )
+from shoal.core.explaining import TaskExplanation, explain_task
 from shoal.core.holdings import Holding, Holdings
 from shoal.core.jobs import JobBook
 from shoal.core.journal import Entry, Incarnated, Submitted
@@ -34,7 +35,7 @@ from shoal.core.matching import Matcher
 from shoal.core.negotiation import Negotiator
 from shoal.core.timing import LINGER_S, TENURE_S
 from shoal.core.views import Views
-from shoal.model.ids import GroupId, LeaseId, NodeId
+from shoal.model.ids import GroupId, LeaseId, NodeId, TaskId
 from shoal.policy.queue import Usage
 from shoal.policy.rankings import Balanced
 from shoal.protocol.messages import (
@@ -139,6 +140,16 @@ class Scheduler:
     def matcher(self) -> Matcher:
         """What waits, and who refused it."""
         return self._matcher
+
+    def explain(self, task: TaskId) -> TaskExplanation | None:
+        """Say why a task runs where it runs, or why it waits; None if unknown."""
+        return explain_task(
+            task,
+            book=self._book,
+            views=self._views,
+            matcher=self._matcher,
+            negotiator=self._negotiator,
+        )
 
     # The one door.
 

@@ -239,7 +239,7 @@ class Worker:
             return [_refuse_attempt(peer, assignment, "lease-unknown")]
         if lease.fence is not None and attempt <= lease.fence:
             self.counts["stale attempt"] += 1
-            return []
+            return _answer_stale(peer, assignment) if attempt == lease.fence else []
         lease.fence = attempt
         driver = assignment.task.work.driver
         if reason := self.rules.refusal(lease.owner, driver):
@@ -435,6 +435,13 @@ def _with_verdict(outcome: Outcome, verdict: Outcome | None) -> Outcome:
     return msgspec.structs.replace(
         verdict, exit_code=outcome.exit_code, outputs=outcome.outputs
     )
+
+
+def _answer_stale(peer: NodeId, assignment: Assignment) -> list[Effect]:
+    """Say that an attempt is over: what was said before may have been lost."""
+    outcome = Outcome("lost", reason="it was refused or has ended")
+    report = Report(attempt=assignment.attempt, lease=assignment.lease, outcome=outcome)
+    return [Send(peer, report)]
 
 
 def _refuse_attempt(peer: NodeId, assignment: Assignment, reason: str) -> Send:

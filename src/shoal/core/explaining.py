@@ -1,0 +1,92 @@
+"""Why a task is where it is: what it waits for, who said no, and what would help."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from shoal.model.ids import NodeId, TaskId
+from shoal.model.job import TaskState
+from shoal.policy.explanation import Explanation, explain
+
+if TYPE_CHECKING:
+    from shoal.core.jobs import GroupRecord, JobBook, JobRecord
+    from shoal.core.matching import Matcher
+    from shoal.core.negotiation import Negotiator, Round
+    from shoal.core.views import Views
+
+
+class TaskExplanation(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a scheduler can say of one task, in words with numbers."""
+
+    task: TaskId
+    state: TaskState
+    why: tuple[str, ...]  # the most important first
+    workers: tuple[NodeId, ...] = ()  # where it runs, if it does
+    refused: tuple[tuple[NodeId, str], ...] = ()  # workers' own words, of late
+    placement: Explanation | None = None  # what each known worker lacks, if it waits
+
+
+def explain_task(
+    task: TaskId,
+    *,
+    book: JobBook,
+    views: Views,
+    matcher: Matcher,
+    negotiator: Negotiator,
+) -> TaskExplanation | None:
+    """Say why a task runs where it runs, or why it waits; None if it is unknown."""
+    record = book.tasks.get(task)
+    if record is None:
+        return None
+    group, job = book.group_of(task), book.job_of(task)
+    why = [record.reason] if record.reason else []
+    if record.state != "waiting":
+        if record.state == "blocked":
+            why += _open_needs(book, group)
+        return TaskExplanation(
+            task=task,
+            state=record.state,
+            why=tuple(why),
+            workers=tuple(run.worker for run in record.live.values()),
+        )
+    profile = record.task.profiles[0]
+    why += _what_holds_it(group, job, matcher, negotiator)
+    return TaskExplanation(
+        task=task,
+        state=record.state,
+        why=tuple(why),
+        refused=tuple(sorted(matcher.refusals(profile).items())),
+        placement=explain(profile, views.table, driver=record.task.work.driver),
+    )
+
+
+def _open_needs(book: JobBook, group: GroupRecord) -> list[str]:
+    return [
+        f"it needs {needed}, of which {book.groups[needed].open} tasks have not ended"
+        for needed in group.group.needs
+        if book.groups[needed].open > 0
+    ]
+
+
+def _what_holds_it(
+    group: GroupRecord, job: JobRecord, matcher: Matcher, negotiator: Negotiator
+) -> list[str]:
+    why: list[str] = []
+    if round_ := negotiator.round_of(group.id):
+        why.append(_progress(round_))
+    elif pending := negotiator.pending(group.id):
+        why.append(f"{pending} slots are being negotiated for its group")
+    if failed := matcher.rounds_failed(group.id):
+        why.append(f"its gang of {group.open} could not be won whole {failed} times")
+    if over := matcher.over_quota(group, job):
+        why.append(over)
+    if ahead := matcher.reserved_for(group.id):
+        why.append(f"the room is reserved for the gang {ahead}, which waits longer")
+    return why
+
+
+def _progress(round_: Round) -> str:
+    held = len(round_.leases)
+    return f"its gang holds {held} of {round_.wanted} slots, and needs {round_.least}"
