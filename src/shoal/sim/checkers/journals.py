@@ -166,9 +166,8 @@ class Journals:
             place = truth.places.get(attempt)
             if place is None or attempt != _latest(truth.tasks[place.task]):
                 continue  # It ended, or a later attempt takes its place.
-            if not _is_being_returned(host, attempt):
-                what = f"report of {attempt} is acknowledged, but not on disk"
-                self._violations.report("I3", what)
+            what = f"report of {attempt} is acknowledged, but not on disk"
+            self._violations.report("I3", what)
 
     # Entries.
 
@@ -254,13 +253,3 @@ class Journals:
 
 def _latest(task: TaskTruth) -> Attempt | None:
     return next(reversed(task.live), None)
-
-
-def _is_being_returned(host: Host, attempt: Attempt) -> bool:
-    """Whether the end of an attempt that had no result is at least written.
-
-    It need not be safe: without it the attempt is found to be lost, and its task
-    waits again all the same.
-    """
-    written = host.disk.entries[host.disk.safe :]
-    return any(isinstance(e, Returned) and e.attempt == attempt for e in written)
