@@ -243,7 +243,8 @@ class Matcher:
             wish = self._wish(group, job, shape, profile, now)
             displaced: list[NodeId] = []
             if job.job.preempt:
-                displaced = self._displaceable(shape, count - len(takens), takens)
+                short = count - len(takens)
+                displaced = self._displaceable(shape, short, takens, barred)
             effects += self._ask(wish, takens, now, displaced)
         return effects
 
@@ -264,7 +265,7 @@ class Matcher:
             short = least - len(placed.takens)
             displaced: list[NodeId] = []
             if job.job.preempt:
-                displaced = self._displaceable(shape, short, placed.takens)
+                displaced = self._displaceable(shape, short, placed.takens, barred)
             if len(placed.takens) + len(displaced) < least or least == 0:
                 for taken in placed.takens:
                     self._views.table.give(taken)
@@ -340,7 +341,11 @@ class Matcher:
         return effects
 
     def _displaceable(
-        self, shape: Shape, count: int, booked: Sequence[Taken]
+        self,
+        shape: Shape,
+        count: int,
+        booked: Sequence[Taken],
+        barred: Collection[NodeId],
     ) -> list[NodeId]:
         """Return workers that would have more room if others' tasks gave way."""
         if count <= 0:
@@ -353,7 +358,7 @@ class Matcher:
         bookings = Counter(taken.node for taken in booked)
         found: list[NodeId] = []
         for node in nodes:
-            if node in shy or node in asked:
+            if node in shy or node in asked or node in barred:
                 continue
             most = count - len(found) + bookings[node]
             found += [node] * (self._slots_at(node, shape, most) - bookings[node])
