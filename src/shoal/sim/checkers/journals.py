@@ -53,6 +53,7 @@ class JournalTruth:
         self.tasks: dict[TaskId, TaskTruth] = {}
         self.places: dict[Attempt, Place] = {}  # all that were ever assigned
         self.together: dict[Attempt, tuple[Place, ...]] = {}  # places of one entry
+        self.strength: dict[Attempt, int] = {}  # members of its gang that go on with it
         self.cancelled: dict[JobId, None] = {}
         self.changes = 0  # rises with every step forward of a task
 
@@ -195,6 +196,12 @@ class Journals:
             truth.together[place.attempt] = entry.places
             task.live[place.attempt] = place
             task.state = "running"
+        for place in entry.places:
+            group = truth.groups[GroupId(place.task.rpartition(".")[0])]
+            truth.strength[place.attempt] = sum(
+                bool(task.live or task.exited) or task.state == "done"
+                for task in (truth.tasks[member.id] for member in group.tasks)
+            )
 
     def _on_finished(self, truth: JournalTruth, entry: Finished) -> None:
         truth.changes += 1

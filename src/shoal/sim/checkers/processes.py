@@ -189,10 +189,7 @@ class Processes:
         if open_:
             what = f"{message.attempt} of gang {group.id} starts"
             self._violations.report("GANG", f"{what}, {open_} not committed")
-        together = sum(
-            bool(task.live or task.exited) or task.state == "done"
-            for task in (truth.tasks[member.id] for member in group.tasks)
-        )
+        together = truth.strength.get(message.attempt, 0)
         if together < group.gang_min:
             what = f"gang {group.id} starts with {together} < {group.gang_min}"
             self._violations.report("GANG", what)
