@@ -1,0 +1,142 @@
+"""Documents keep what they promise: see `documents`."""
+
+import contextlib
+import io
+from pathlib import Path
+
+import pytest
+from tests.tidy import documents
+
+from shoal.cli import explained
+from shoal.errors import ShoalError
+from shoal.model.derive import derive
+from shoal.model.gpu import format_gpu, parse_gpu
+from shoal.model.ids import JobId, OwnerId
+from shoal.model.submission import Format, load_spec
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = documents.documents(ROOT)
+SPEC = ROOT / "docs" / "job-spec.md"
+TARGETS = documents.targets((ROOT / "Makefile").read_text(encoding="utf-8"))
+
+
+def every(kind: str) -> list[documents.Sample]:
+    """Return the samples of a kind in all documents."""
+    return [
+        sample
+        for path in DOCUMENTS
+        for sample in documents.samples(path.read_text(encoding="utf-8"), kind)
+    ]
+
+
+def derived(text: str, format_: Format) -> str:
+    """Derive a job; return what the command line would print if it is wrong."""
+    try:
+        derive(load_spec(text, format_), JobId("j"), OwnerId("ann"))
+    except ShoalError as error:
+        return explained(error)
+    return ""
+
+
+def rows_of_gpus() -> list[tuple[str, str]]:
+    """Return the first two columns of the table of GPU needs."""
+    text = SPEC.read_text(encoding="utf-8").partition("## The GPU grammar")[2]
+    table = [line.split("|") for line in text.splitlines() if line.startswith("| `")]
+    return [(row[1].strip(" `"), row[2].strip(" `")) for row in table if len(row) == 5]
+
+
+# The checks themselves.
+
+
+def test_a_link_to_nothing_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# The way\n", encoding="utf-8")
+
+    for wrong in ("[a](b.md)", "[a](#nowhere)", "[a](page.md#no)", '<img src="x.svg">'):
+        assert len(documents.broken_links(page, wrong)) == 1
+    for right in ("[a](page.md#the-way)", "[a](https://x.org/y)", "[a](.)"):
+        assert documents.broken_links(page, right) == []
+
+
+def test_a_command_without_a_target_is_found() -> None:
+    block = "```\n$ make swim   # as fish do\nmake test SEEDS=3 -j\n```\n"
+
+    assert documents.unknown_targets(block, ["test"]) == [
+        "no target 'swim' for `make swim`"
+    ]
+    assert documents.unknown_targets(block, ["test", "swim"]) == []
+
+
+def test_a_text_block_belongs_to_the_block_before_it() -> None:
+    page = "```python\nprint(1)\n```\n\n```text\n1\n```\n\n```python\n2\n```\n"
+
+    first, second = documents.samples(page, "python")
+
+    assert (first.block.text, first.output) == ("print(1)\n", "1\n")
+    assert (second.block.text, second.output) == ("2\n", None)
+
+
+# The documents.
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.name))
+def test_every_link_within_the_repository_leads_somewhere(path: Path) -> None:
+    assert documents.broken_links(path, path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.name))
+def test_every_make_command_has_a_target(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+
+    assert documents.unknown_targets(text, TARGETS) == []
+
+
+def test_there_are_samples_to_check() -> None:
+    assert len(every("yaml")) > 5
+    assert len(every("yaml wrong")) > 5
+    assert len(every("python")) > 1
+    assert len(rows_of_gpus()) > 5
+
+
+@pytest.mark.parametrize("sample", every("yaml"))
+def test_every_spec_shown_is_a_job(sample: documents.Sample) -> None:
+    assert derived(sample.block.text, "yaml") == ""
+
+
+@pytest.mark.parametrize("sample", every("json"))
+def test_every_json_shown_is_a_job(sample: documents.Sample) -> None:
+    assert derived(sample.block.text, "json") == ""
+
+
+@pytest.mark.parametrize("sample", every("yaml wrong"))
+def test_every_wrong_spec_shown_gets_the_answer_shown(
+    sample: documents.Sample,
+) -> None:
+    assert sample.output == derived(sample.block.text, "yaml") + "\n"
+
+
+@pytest.mark.parametrize(("written", "understood"), rows_of_gpus())
+def test_every_gpu_need_shown_is_understood_as_shown(
+    written: str, understood: str
+) -> None:
+    assert format_gpu(parse_gpu(written)) == understood
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").iterdir()))
+def test_every_example_is_a_job(path: Path) -> None:
+    format_: Format = "json" if path.suffix == ".json" else "yaml"
+
+    assert derived(path.read_text(encoding="utf-8"), format_) == ""
+
+
+@pytest.mark.parametrize("sample", every("python"))
+def test_every_program_shown_prints_what_is_shown(
+    sample: documents.Sample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    printed = io.StringIO()
+
+    with contextlib.redirect_stdout(printed):
+        exec(compile(sample.block.text, "sample", "exec"), {"__name__": "sample"})
+
+    assert printed.getvalue() == (sample.output or "")
