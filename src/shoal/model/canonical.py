@@ -75,9 +75,8 @@ def spec_of(document: Plain) -> JobSpec:
         spec = msgspec.convert(document, JobSpec)
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `")
-        raise SpecError(
-            what, path=_exact(path.rstrip("`") or "$", document, what)
-        ) from None
+        where = _exact(path.rstrip("`") or "$", document)
+        raise SpecError(what, path=where) from None
     return canonical(spec)
 
 
@@ -145,7 +144,7 @@ def _refuse_unknown_names(value: Plain, shape: inspect.Type, path: str) -> None:
             pass
 
 
-def _exact(path: str, document: Plain, what: str) -> str:
+def _exact(path: str, document: Plain) -> str:
     """Put the name that is wrong where msgspec writes `[...]` for any of several."""
     before, elided, after = path.partition("[...]")
     if not elided:
@@ -154,17 +153,14 @@ def _exact(path: str, document: Plain, what: str) -> str:
     inside = document
     for key in keys:
         inside = inside[key] if isinstance(inside, dict) and key in inside else None
-    if not isinstance(inside, dict):
-        return path
-    for name in inside:
-        alone: Plain = {name: inside[name]}
+    for name, item in inside.items() if isinstance(inside, dict) else ():
+        alone: Plain = {name: item}
         for key in reversed(keys):
             alone = {key: alone}
         try:
             msgspec.convert(alone, JobSpec)
-        except msgspec.ValidationError as error:
-            if str(error).partition(" - at `")[0] == what:
-                return _exact(f"{before}.{name}{after}", alone, what)
+        except msgspec.ValidationError:
+            return _exact(f"{before}.{name}{after}", alone)
     return path
 
 
@@ -287,7 +283,7 @@ def _sweep(sweep: Sweep, path: str) -> Sweep:
         return tuple(_params(p, f"{path}[{n}]") for n, p in enumerate(sweep))
     _params(sweep, path)
     return {
-        name: at(f"{path}.{name}", values_of, sweep[name]) for name in sorted(sweep)
+        name: at(f"{path}.{name}", values_of, values) for name, values in sweep.items()
     }
 
 

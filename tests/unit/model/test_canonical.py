@@ -68,6 +68,7 @@ def test_bringing_a_spec_to_canonical_form_twice_changes_nothing() -> None:
         ({"array": "0-9"}, {"array": 10}),
         ({"array": "0-9:4"}, {"array": "8,0,4"}),
         ({"array": "3,1"}, {"array": "1,3"}),
+        ({"array": "1-2,9"}, {"array": "9,2,1"}),
         ({"sweep": {"x": {"from": 1, "to": 3}}}, {"sweep": {"x": [1, 2, 3]}}),
         (
             {"sweep": {"x": {"from": 0.1, "to": 0.3, "step": 0.1}}},
@@ -89,6 +90,10 @@ def test_two_ways_to_write_one_job_are_equal(
     one: dict[str, Any], other: dict[str, Any]
 ) -> None:
     assert spec_of({"command": "x", **one}) == spec_of({"command": "x", **other})
+
+
+def test_indexes_that_are_not_evenly_spaced_are_listed() -> None:
+    assert spec_of({"command": "x", "array": "1-2,9"}).array == "1,2,9"
 
 
 @pytest.mark.parametrize(

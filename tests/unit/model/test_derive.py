@@ -249,6 +249,17 @@ def test_a_placeholder_is_filled_within_its_word(word: str, filled: str) -> None
     assert argvs(job) == [("run", filled)]
 
 
+def test_a_command_gets_a_param_as_it_was_typed() -> None:
+    typed = {"params": {"lr": 0.001}, "params_text": {"lr": "1e-3"}}
+    steps = {
+        "a": {"command": "a {lr}"},
+        "b": {"command": "b {lr}", "params": {"lr": 2}},
+    }
+
+    assert argvs(derived({"command": "x {lr}", **typed})) == [("x", "1e-3")]
+    assert argvs(derived({"steps": steps, **typed})) == [("a", "1e-3"), ("b", "2")]
+
+
 def test_an_unknown_placeholder_is_named_with_the_nearest_known() -> None:
     with pytest.raises(SpecError) as error:
         derived({"command": "run --lr {rl}", "params": {"lrl": 1}})

@@ -53,6 +53,24 @@ def test_large_sizes_are_told_in_tib() -> None:
     )
 
 
+def test_a_task_that_could_use_more_gpus_counts_with_the_least() -> None:
+    found = totals(derived({"command": "x", "resources": {"gpu": "2..4"}}))
+
+    assert found.whole.gpu_milli == 2_000
+
+
+def test_the_peak_is_exact_where_a_step_needs_only_some_of_those_before() -> None:
+    steps = {
+        "a": {"command": "x"},
+        "b": {"command": "x"},
+        "e": {"command": "x", "resources": {"cpu": 0}},
+        "x": {"command": "x", "needs": ["a", "b"]},
+        "y": {"command": "x", "needs": ["a", "e"]},
+    }
+
+    assert totals(derived({"steps": steps})).peak.cpu_milli == 2_000
+
+
 def test_the_favourite_alternative_counts() -> None:
     found = totals(derived({"command": "x", "any_of": [{"gpu": 1}, {"gpu": 8}]}))
 
