@@ -14,6 +14,7 @@ import msgspec
 
 from shoal.model.ids import NodeId
 from shoal.model.resources import Profile
+from shoal.policy.custom import Breach, Custom
 from shoal.policy.explanation import Explanation, Rejected, explain
 from shoal.policy.fragmentation import LearnedFgd
 from shoal.policy.rankings import Uniform
@@ -27,14 +28,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Explanation", "Placed", "Policy", "Rejected", "explain", "place"]
 
-Policy: TypeAlias = Ranking | LearnedFgd | Uniform
+Policy: TypeAlias = Ranking | LearnedFgd | Uniform | Custom
 """Whatever can choose a worker for a task."""
+
+Chosen: TypeAlias = int | Breach | str | None
+"""The index of a row; or a broken promise; or why there is none, if that is known."""
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """The workers chosen, one for each task, and what was booked there for it."""
+    """The workers chosen, one for each task, and what was booked there for it.
+
+    A policy of a user may add why it chose no more, or it broke a promise: the
+    tasks that it did not place wait, and `explain` has the reasons of each worker.
+    """
 
     takens: tuple[Taken, ...] = ()
+    reason: str = ""
+    breach: Breach | None = None
 
     @property
     def nodes(self) -> list[NodeId]:
@@ -65,23 +75,41 @@ def place(  # noqa: PLR0913 - each of these is a separate wish of the caller
     takens: list[Taken] = []
     tally: dict[NodeId, int] = {}
     skip = set(exclude)
-    while len(takens) < count and (index := choose(skip)) is not None:
-        taken = table.book(index, need)
+    chosen: Chosen = None
+    while len(takens) < count:
+        chosen = choose(skip)
+        if not isinstance(chosen, int):
+            break
+        taken = table.book(chosen, need)
         takens.append(taken)
         if at_most is not None:
             tally[taken.node] = tally.get(taken.node, 0) + 1
             if tally[taken.node] >= at_most:
                 skip.add(taken.node)
-    return Placed(tuple(takens))
+    return _placed(takens, chosen, ranking)
+
+
+def _placed(takens: list[Taken], chosen: Chosen, ranking: Policy) -> Placed:
+    match chosen:
+        case Breach():
+            because = f"policy {ranking.name} broke a promise: {chosen.how}"
+            return Placed(tuple(takens), because, chosen)
+        case str():
+            return Placed(tuple(takens), chosen)
+        case _:
+            return Placed(tuple(takens))
 
 
 def _chooser(
     shape: Shape, count: int, table: WorkerTable, ranking: Policy, rng: Random
-) -> tuple[Need, Callable[[Collection[NodeId]], int | None]]:
+) -> tuple[Need, Callable[[Collection[NodeId]], Chosen]]:
     if isinstance(ranking, LearnedFgd):
         ranking = ranking.see(shape.profile, count)
     if isinstance(ranking, Uniform):
         need = table.need(shape)
         return need, partial(ranking.choose, need, table.grid, rng)
+    if isinstance(ranking, Custom):
+        need = table.need(shape)
+        return need, partial(ranking.choose, need, table.grid)
     shortlist = table.shortlist(shape, ranking)
     return shortlist.need, shortlist.best

@@ -1,5 +1,7 @@
 """Workers and wishes for tests of policies, made by hand and drawn by hypothesis."""
 
+from pathlib import Path
+
 from hypothesis import strategies as st
 
 from shoal.model.ids import NodeId
@@ -45,6 +47,19 @@ def needs(
 ) -> Profile:
     gpu = GpuNeed(count, max(count, count_max), milli, gib * GIB, models=models)
     return Profile(cpu_milli=cpus * 1000, gpu=gpu if count else None)
+
+
+def install(folder: Path, name: str, source: str) -> None:
+    """Lay out a package whose class `Name` is the policy `name`, as installers do."""
+    package = f"{name}_package"
+    (folder / f"{package}.py").write_text(source, encoding="utf-8")
+    about = folder / f"{package}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(
+        f"Name: {package}\nVersion: 1.0\n", encoding="utf-8"
+    )
+    points = f"[shoal.policies]\n{name} = {package}:{name.title()}\n"
+    (about / "entry_points.txt").write_text(points, encoding="utf-8")
 
 
 MODELS = st.sampled_from(["A100", "T4", "H100"])

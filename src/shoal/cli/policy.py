@@ -1,0 +1,74 @@
+"""`shoal policy`: which policies there are, and whether one keeps its promises."""
+
+import json
+import sys
+from functools import partial
+from random import Random
+
+import click
+
+from shoal.cli.exit_codes import ExitCode
+from shoal.policy.conformance import MEANINGS, Verdict, check
+from shoal.policy.registry import BUILT_IN, DEFAULT, Registry
+
+SCHEMA_VERSION = 1
+SEED = 7
+
+
+@click.group()
+def policy() -> None:
+    """List the policies that place tasks, and test them."""
+
+
+@policy.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_policies(as_json: bool) -> None:
+    """List all policies: those of shoal and those of installed packages."""
+    registry = Registry()
+    rows = [
+        {
+            "name": name,
+            "origin": "shoal" if name in BUILT_IN else "installed",
+            "default": name == DEFAULT,
+            "about": _about(name),
+        }
+        for name in registry.names()
+    ]
+    if as_json:
+        click.echo(json.dumps({"version": SCHEMA_VERSION, "policies": rows}))
+        return
+    for row in rows:
+        mark = "*" if row["default"] else " "
+        click.echo(f"{mark} {row['name']:<12} {row['origin']:<10} {row['about']}")
+
+
+@policy.command("test")
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def test_policy(name: str, as_json: bool) -> None:
+    """Check that the policy NAME keeps what every policy promises."""
+    registry = Registry()
+    registry.get(name)  # One that cannot be loaded is an error, not a verdict.
+    verdicts = check(partial(registry.make, name), Random(SEED))
+    kept = all(verdict.kept for verdict in verdicts)
+    if as_json:
+        answer = {"version": SCHEMA_VERSION, "policy": name, "kept": kept}
+        rows = [{"check": v.check, "kept": v.kept, "how": v.how} for v in verdicts]
+        click.echo(json.dumps({**answer, "checks": rows}))
+    else:
+        for verdict in verdicts:
+            click.echo(_line(verdict))
+        click.echo(f"{name} keeps all promises" if kept else f"{name} breaks promises")
+    sys.exit(ExitCode.OK if kept else ExitCode.ERROR)
+
+
+def _line(verdict: Verdict) -> str:
+    mark = "ok  " if verdict.kept else "FAIL"
+    line = f"{mark}  {verdict.check:<18}  {MEANINGS[verdict.check]}"
+    return line if verdict.kept else f"{line}\n      {verdict.how}"
+
+
+def _about(name: str) -> str:
+    if name not in BUILT_IN:
+        return ""
+    return (BUILT_IN[name].__doc__ or "").partition("\n")[0]

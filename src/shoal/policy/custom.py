@@ -1,0 +1,138 @@
+"""Policies of users: any class with `assign`, found by entry point.
+
+    class Tight:
+        def assign(self, workers, task):
+            fitting = [w for w in workers.values() if w.fits(task)]
+            best = min(fitting, key=lambda w: (w.free_gpus, w.id), default=None)
+            return best and Assignment(best.id, best.pick_gpus(task))
+
+Such a policy is not trusted: whatever it answers is checked, and what it raises is
+caught. A scheduler goes on, and whoever waits is told which promise was broken.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, final
+
+import msgspec
+
+from shoal.model.ids import NodeId
+from shoal.model.resources import GpuNeed
+from shoal.policy.filters import reason
+from shoal.policy.grid import Grid
+from shoal.policy.rows import Row
+from shoal.policy.shapes import Need, Shape
+from shoal.policy.views import WorkerView, view_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+Promise: TypeAlias = Literal["total", "known", "fits"]
+"""Always answers; names workers that there are; and only where the task fits."""
+
+WORDS_MAX: Final = 200
+"""Characters kept of what a user's policy says."""
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """Run the task on this worker. The worker itself has the last word on devices."""
+
+    worker: str
+    devices: tuple[str, ...] = ()
+
+
+class AssignsTasks(Protocol):
+    """What a user's policy must be able to do."""
+
+    def assign(
+        self, workers: Mapping[str, WorkerView], task: Shape
+    ) -> Assignment | str | None:
+        """Choose a worker for `task`; None, or the reason why, if there is none.
+
+        `workers` are in the order of their ids. The same workers and tasks, one
+        after another, must lead to the same answers.
+        """
+        ...
+
+
+class Breach(msgspec.Struct, frozen=True):
+    """A promise that a policy broke, and how."""
+
+    promise: Promise
+    how: str
+
+
+@final
+class Custom:
+    """A user's policy, with its answers checked."""
+
+    def __init__(self, name: str, policy: AssignsTasks) -> None:
+        self.name = name
+        self._policy = policy
+
+    def choose(
+        self, need: Need, grid: Grid, skip: Collection[NodeId]
+    ) -> int | Breach | str | None:
+        """Return the index of the row to use, or what came of asking for one."""
+        rows: dict[str, tuple[int, Row]] = {}
+        indices: list[int] = grid.order().tolist()
+        for index in indices:
+            row = grid.rows[index]
+            if row is not None and row.node not in skip:
+                rows[row.node] = (index, row)
+        views = {node: view_of(row) for node, (_, row) in rows.items()}
+        answer = self.answer(views, need.shape)
+        return rows[answer.worker][0] if isinstance(answer, Assignment) else answer
+
+    def answer(
+        self, workers: Mapping[str, WorkerView], task: Shape
+    ) -> Assignment | Breach | str | None:
+        """Ask the policy and check what it says."""
+        try:
+            answer: object = self._policy.assign(MappingProxyType(workers), task)
+        except Exception as error:  # noqa: BLE001 - a user's code may raise anything.
+            words = f"it raised {type(error).__name__}: {error}"
+            return Breach("total", words[:WORDS_MAX])
+        match answer:
+            case None:
+                return None
+            case str():
+                return answer[:WORDS_MAX]
+            case Assignment():
+                return _breach(answer, workers, task) or answer
+            case _:
+                what = type(answer).__name__
+                return Breach("total", f"it answered with {what}, not an Assignment")
+
+
+def _breach(
+    answer: Assignment, workers: Mapping[str, WorkerView], task: Shape
+) -> Breach | None:
+    worker = workers.get(answer.worker)
+    if worker is None:
+        return Breach("known", f"there is no worker '{str(answer.worker)[:WORDS_MAX]}'")
+    if why := reason(task, worker):
+        return Breach("fits", f"{worker.id}: {why}")
+    gpu = task.profile.gpu
+    if gpu is None or not answer.devices:
+        return None
+    count = len(answer.devices)
+    if not gpu.count <= count <= gpu.count_max:
+        asked = f"{gpu.count} to {gpu.count_max} devices were asked for"
+        return Breach("fits", f"{worker.id}: {asked}, {count} given")
+    free = _devices_with_room(worker, gpu)
+    for device in answer.devices:
+        if device not in free or answer.devices.count(device) > 1:
+            return Breach("fits", f"{worker.id}: device {device} has no room")
+    return None
+
+
+def _devices_with_room(worker: WorkerView, gpu: GpuNeed) -> list[str]:
+    return [
+        device.id
+        for place, device in enumerate(worker.capacity.devices)
+        if gpu.mismatch(device) is None
+        and gpu.milli <= worker.gpu_milli[place]
+        and gpu.share_of(device).memory_bytes <= worker.gpu_memory[place]
+    ]

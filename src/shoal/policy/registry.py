@@ -1,0 +1,113 @@
+"""All policies by name: those of shoal, and those of users, found by entry point."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Final, TypeGuard, final
+
+from shoal.errors import PolicyError
+from shoal.policy.custom import AssignsTasks, Custom
+from shoal.policy.fragmentation import LearnedFgd
+from shoal.policy.placement import Policy
+from shoal.policy.rankings import (
+    Balanced,
+    BestFit,
+    DotProduct,
+    Nearest,
+    Simple,
+    Uniform,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+ENTRY_POINTS: Final = "shoal.policies"
+DEFAULT: Final = "balanced"
+
+BUILT_IN: Final[Mapping[str, Callable[[], Policy]]] = {
+    "balanced": Balanced,
+    "best-fit": BestFit,
+    "dot-product": DotProduct,
+    "fgd": LearnedFgd,
+    "nearest": Nearest,
+    "random": Uniform,
+    "simple": Simple,
+}
+
+
+def installed() -> dict[str, Callable[[], object]]:
+    """Return how to load each policy that an installed package offers."""
+    found = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
+    return {point.name: partial(_load, point) for point in found}
+
+
+@final
+class Registry:
+    """Policies by name, one of each, made when first asked for.
+
+    Keep one registry as long as the scheduler: policies learn, and tables remember
+    what they worked out for each. Names of shoal's own cannot be taken over.
+    """
+
+    def __init__(
+        self, custom: Mapping[str, Callable[[], object]] | None = None
+    ) -> None:
+        self._custom = installed() if custom is None else custom
+        self._made: dict[str, Policy] = {}
+
+    def names(self) -> list[str]:
+        """Return the names of all policies, sorted."""
+        return sorted({**BUILT_IN, **self._custom})
+
+    def get(self, name: str) -> Policy:
+        """Return the policy of this name; empty means the default.
+
+        Raises `PolicyError` if there is none, or if it cannot be loaded.
+        """
+        name = name or DEFAULT
+        if name not in self._made:
+            self._made[name] = self.make(name)
+        return self._made[name]
+
+    def make(self, name: str) -> Policy:
+        """Return a policy of this name that has seen nothing yet."""
+        if name in BUILT_IN:
+            return BUILT_IN[name]()
+        if name not in self._custom:
+            raise self._unknown(name)
+        try:
+            made = self._custom[name]()
+        except Exception as error:
+            raise PolicyError(
+                f"policy '{name}' cannot be loaded",
+                because=f"{type(error).__name__}: {error}",
+                hint="import it in a Python shell to see where it fails",
+            ) from error
+        if not _assigns_tasks(made):
+            raise PolicyError(
+                f"policy '{name}' is no policy",
+                because=f"{type(made).__name__} has no method assign(workers, task)",
+                hint="`shoal policy test` checks all that a policy must do",
+            )
+        return Custom(name, made)
+
+    def _unknown(self, name: str) -> PolicyError:
+        near = get_close_matches(name, self.names(), n=1)
+        return PolicyError(
+            f"no policy '{name}'",
+            because=f"there are {', '.join(self.names())}",
+            hint=f"did you mean {near[0]}?"
+            if near
+            else "`shoal policy list` tells more",
+        )
+
+
+def _assigns_tasks(made: object) -> TypeGuard[AssignsTasks]:
+    return callable(getattr(made, "assign", None))
+
+
+def _load(point: EntryPoint) -> object:
+    made: object = point.load()()
+    return made
