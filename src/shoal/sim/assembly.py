@@ -10,7 +10,7 @@ from shoal.core.peer import Peer
 from shoal.core.roster import Roster
 from shoal.core.scheduler import Scheduler
 from shoal.core.worker import Worker
-from shoal.model.ids import NodeId
+from shoal.model.ids import LeaseId, NodeId
 from shoal.protocol.messages import Load
 from shoal.sim import trust
 from shoal.sim.host import Host, Life
@@ -81,6 +81,17 @@ class PeerOpinions:
             load=worker.load,
             unacknowledged=worker.unacknowledged,
         )
+
+    def committed(self, host: Host) -> list[LeaseId]:
+        """Return the leases that the worker of a node, if any, keeps for others."""
+        machine = host.machine
+        if not isinstance(machine, Peer) or machine.worker is None:
+            return []
+        return [
+            lease.id
+            for lease in machine.worker.leases
+            if lease.state == "committed" and lease.peer != host.id
+        ]
 
     def views(self, host: Host) -> dict[NodeId, Load]:
         """Return what the scheduler of a node, if any, believes of workers."""

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from shoal.model.ids import NodeId
+from shoal.model.ids import LeaseId, NodeId
 from shoal.protocol.messages import Load
 from shoal.sim.host import Host
 
@@ -21,6 +21,10 @@ class WorkerOpinion(msgspec.Struct, frozen=True, kw_only=True):
 
 class Opinions(Protocol):
     """Reads the machines of one world."""
+
+    def committed(self, host: Host) -> list[LeaseId]:
+        """Return the leases that the worker of a node, if any, keeps for others."""
+        ...
 
     def worker(self, host: Host) -> WorkerOpinion | None:
         """Return what the worker of a node says, if it has that role."""

@@ -139,7 +139,8 @@ class Trial:
         self.script = script = draw_script(seed)
         agenda = Agenda()
         jobs = {errand.job.id: errand.job for errand in script.workload.errands}
-        self.suite = Suite(agenda, jobs)
+        self._opinions = PeerOpinions()
+        self.suite = Suite(agenda, jobs, self._opinions)
         self.world = World(
             seed,
             agenda,
@@ -151,7 +152,6 @@ class Trial:
         self.clients = self.suite.clients = Clients(agenda, self._submit)
         self.suite.hosts = self.world.hosts
         self.traceback = ""  # of what a machine raised, if one did
-        self._opinions = PeerOpinions()
 
     def run(self) -> Outcome:
         """Run the world through its faults, heal it, and run it to its end."""

@@ -10,7 +10,7 @@ from typing import Final, final
 
 import msgspec
 
-from shoal.core.events import Answer
+from shoal.core.events import Answer, Effect, MessageReceived
 from shoal.core.journal import (
     Assigned,
     Cancelled,
@@ -24,7 +24,7 @@ from shoal.core.journal import (
 )
 from shoal.model.ids import Attempt, GroupId, JobId, NodeId, TaskId
 from shoal.model.job import Group, Job, TaskState
-from shoal.protocol.messages import Acknowledgement, Assignment
+from shoal.protocol.messages import Acknowledgement, Assignment, Report
 from shoal.sim.checkers.violations import Violations
 from shoal.sim.clients import Request
 from shoal.sim.driver import Process
@@ -38,6 +38,7 @@ class TaskTruth(msgspec.Struct, kw_only=True):
 
     state: TaskState = "waiting"
     live: dict[Attempt, Place] = msgspec.field(default_factory=dict[Attempt, Place])
+    failures: int = 0
     exited: Attempt | None = None  # of a gang's member that waits for the others
     done_by: Attempt | None = None
 
@@ -77,6 +78,7 @@ class Journals:
         self._bound: dict[Attempt, TaskId] = {}  # each attempt is of one task for ever
         self._exits: dict[Attempt, list[tuple[NodeId, int]]] = {}  # of real processes
         self._struck: dict[TaskId, int] = {}
+        self._preempted: dict[Attempt, None] = {}  # as their workers report
 
     def truth(self, node: NodeId) -> JournalTruth:
         """Return what is safe on the disk of a node."""
@@ -116,10 +118,7 @@ class Journals:
             case Exited():
                 self._on_exited(truth, entry)
             case Returned():
-                truth.changes += 1
-                task = truth.tasks[entry.task]
-                task.live.pop(entry.attempt, None)
-                task.exited = None
+                self._on_returned(truth, entry)
             case Finished():
                 self._on_finished(truth, entry)
             case Cancelled():
@@ -170,6 +169,15 @@ class Journals:
             what = f"report of {attempt} is acknowledged, but not on disk"
             self._violations.report("I3", what)
 
+    def reported(
+        self, host: Host, event: MessageReceived, effects: list[Effect]
+    ) -> None:
+        """Note that a worker had to preempt an attempt."""
+        report = event.message
+        assert isinstance(report, Report)
+        if report.outcome.kind == "preempted":
+            self._preempted[report.attempt] = None
+
     # Entries.
 
     def _on_submitted(self, truth: JournalTruth, job: Job) -> None:
@@ -203,6 +211,16 @@ class Journals:
                 for task in (truth.tasks[member.id] for member in group.tasks)
             )
 
+    def _on_returned(self, truth: JournalTruth, entry: Returned) -> None:
+        truth.changes += 1
+        task = truth.tasks[entry.task]
+        if entry.failures > task.failures and entry.attempt in self._preempted:
+            what = f"preemption of {entry.attempt} is counted as a failure"
+            self._violations.report("PREEMPTION", what)
+        task.failures = entry.failures
+        task.live.pop(entry.attempt, None)
+        task.exited = None
+
     def _on_finished(self, truth: JournalTruth, entry: Finished) -> None:
         truth.changes += 1
         task = truth.tasks[entry.task]
@@ -219,6 +237,8 @@ class Journals:
             self._violations.report("I4", what)
         elif entry.state == "done":
             self._check_real(truth, entry.attempt)
+        elif entry.state == "failed" and entry.attempt in self._preempted:
+            self._check_only_once(truth, entry)
         task.state = entry.state
         task.done_by = entry.attempt if entry.state == "done" else None
         task.live.clear()
@@ -240,6 +260,13 @@ class Journals:
         if place is None or (place.worker, 0) not in exits:
             what = f"{attempt} is taken for a success, it exited {exits}"
             self._violations.report("I3", what)
+
+    def _check_only_once(self, truth: JournalTruth, entry: Finished) -> None:
+        """Check that only what may not run again fails by being preempted."""
+        job = truth.jobs[JobId(entry.task.partition(".")[0])]
+        if not job.at_most_once:
+            what = f"{entry.task} failed because it was preempted"
+            self._violations.report("PREEMPTION", what)
 
     def _check_spared(self, truth: JournalTruth, entry: Finished) -> None:
         """Check that an elastic gang was complete without a task that never ran."""

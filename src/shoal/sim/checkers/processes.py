@@ -23,6 +23,7 @@ from shoal.sim.checkers.journals import Journals
 from shoal.sim.checkers.violations import Violations
 from shoal.sim.driver import Process
 from shoal.sim.host import Host
+from shoal.sim.opinions import Opinions
 
 SLACK_S: Final = 5.0
 """A slow node may be this late in ending what has expired."""
@@ -98,16 +99,24 @@ class Processes:
                 what = f"memory of {share.device} of {host.id} is used twice"
                 self._violations.report("I5", what)
 
-    def sweep(self, hosts: list[Host]) -> None:
-        """Check that nothing runs on a lease that is long over."""
+    def sweep(self, hosts: list[Host], opinions: Opinions) -> None:
+        """Check that no lease is kept, and nothing runs on one, when it is over."""
         for host in hosts:
-            if not host.up or not host.driver.processes:
+            if not host.up:
                 continue
             now = host.clock()
             for process in host.driver.processes.values():
-                self._check_lease(host, process, now)
+                self._check_process(host, process, now)
+            for id_ in opinions.committed(host):
+                self._check_lease(host, id_, now)
 
-    def _check_lease(self, host: Host, process: Process, now: float) -> None:
+    def _check_lease(self, host: Host, id_: LeaseId, now: float) -> None:
+        late_s = now - self.leases[id_].expires_at
+        if late_s > SLACK_S:
+            what = f"{host.id} keeps {id_} for {late_s:.1f} s after its end"
+            self._violations.report("I6", what)
+
+    def _check_process(self, host: Host, process: Process, now: float) -> None:
         start = process.start
         if start.attempt.scheduler == host.id:
             return  # What the roles of one node say to each other is not seen.

@@ -17,6 +17,7 @@ from shoal.protocol.messages import (
     Offer,
     Preemption,
     Renew,
+    Report,
 )
 from shoal.sim.agenda import Agenda
 from shoal.sim.checkers.journals import Journals
@@ -26,6 +27,7 @@ from shoal.sim.checkers.violations import Violations
 from shoal.sim.clients import Clients
 from shoal.sim.driver import Process
 from shoal.sim.host import Host, SentHook, Watch
+from shoal.sim.opinions import Opinions
 
 SWEEP_S: Final = 1.0
 POISON_DOWN_S: Final = 2.0
@@ -36,7 +38,9 @@ POISON_DOWN_S: Final = 2.0
 class Suite(Watch):
     """Hands on what happens to the checkers that care."""
 
-    def __init__(self, agenda: Agenda, jobs: dict[JobId, Job]) -> None:
+    def __init__(
+        self, agenda: Agenda, jobs: dict[JobId, Job], opinions: Opinions
+    ) -> None:
         super().__init__()
         self.violations = Violations(agenda)
         self.journals = Journals(self.violations)
@@ -45,6 +49,7 @@ class Suite(Watch):
         self.clients: Clients | None = None
         self.hosts: dict[NodeId, Host] = {}
         self._agenda = agenda
+        self._opinions = opinions
         self.sent.update(
             {
                 Offer: _if_honest(self.processes.offered),
@@ -55,7 +60,11 @@ class Suite(Watch):
             }
         )
         self.told.update(
-            {Commit: self.processes.extended, Renew: self.processes.extended}
+            {
+                Commit: self.processes.extended,
+                Renew: self.processes.extended,
+                Report: self.journals.reported,
+            }
         )
         agenda.after(SWEEP_S, self._sweep)
 
@@ -96,7 +105,7 @@ class Suite(Watch):
         self.processes.assigned(host, peer, message)
 
     def _sweep(self) -> None:
-        self.processes.sweep(list(self.hosts.values()))
+        self.processes.sweep(list(self.hosts.values()), self._opinions)
         self._agenda.after(SWEEP_S, self._sweep)
 
 
