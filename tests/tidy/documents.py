@@ -102,3 +102,15 @@ def documents(root: Path, skipped: Iterable[str] = (".venv", ".git")) -> list[Pa
         for path in root.rglob("*.md")
         if not set(path.relative_to(root).parts) & {*skipped, ".pytest_cache"}
     )
+
+
+def transcripts(document: str) -> list[tuple[str, str]]:
+    """Return each command that a `console` block shows after `$ `, and its output."""
+    return [
+        (command, output)
+        for block in blocks(document)
+        if block.kind == "console"
+        for command, output in re.findall(
+            r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE
+        )
+    ]

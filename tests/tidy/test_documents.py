@@ -2,12 +2,13 @@
 
 import contextlib
 import io
+import shlex
 from pathlib import Path
 
 import pytest
 from tests.tidy import documents
 
-from shoal.cli import explained
+from shoal.cli import explained, main
 from shoal.errors import ShoalError
 from shoal.model.derive import derive
 from shoal.model.gpu import format_gpu, parse_gpu
@@ -26,6 +27,16 @@ def every(kind: str) -> list[documents.Sample]:
         sample
         for path in DOCUMENTS
         for sample in documents.samples(path.read_text(encoding="utf-8"), kind)
+    ]
+
+
+def every_command_of_shoal() -> list[tuple[str, str]]:
+    """Return the commands of shoal in transcripts, and their outputs."""
+    return [
+        (command, output)
+        for path in DOCUMENTS
+        for command, output in documents.transcripts(path.read_text(encoding="utf-8"))
+        if command.startswith("shoal ")
     ]
 
 
@@ -76,6 +87,16 @@ def test_a_text_block_belongs_to_the_block_before_it() -> None:
     assert (second.block.text, second.output) == ("2\n", None)
 
 
+def test_a_transcript_is_commands_each_with_its_output() -> None:
+    page = "```console\n$ swim\nsplash\n\n$ eat --all\n$ rest\nzzz\n```\n"
+
+    assert documents.transcripts(page) == [
+        ("swim", "splash\n\n"),
+        ("eat --all", ""),
+        ("rest", "zzz\n"),
+    ]
+
+
 # The documents.
 
 
@@ -95,6 +116,7 @@ def test_there_are_samples_to_check() -> None:
     assert len(every("yaml")) > 5
     assert len(every("yaml wrong")) > 5
     assert len(every("python")) > 1
+    assert len(every_command_of_shoal()) > 0
     assert len(rows_of_gpus()) > 5
 
 
@@ -127,6 +149,16 @@ def test_every_example_is_a_job(path: Path) -> None:
     format_: Format = "json" if path.suffix == ".json" else "yaml"
 
     assert derived(path.read_text(encoding="utf-8"), format_) == ""
+
+
+@pytest.mark.parametrize(("command", "output"), every_command_of_shoal())
+def test_every_command_shown_prints_what_is_shown(
+    command: str, output: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with contextlib.suppress(SystemExit):
+        main(shlex.split(command)[1:])
+
+    assert capsys.readouterr().out.strip() == output.strip()
 
 
 @pytest.mark.parametrize("sample", every("python"))
