@@ -210,6 +210,13 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         grant=GRANT,
         warm="sha256:feed",
     ),
+    "demand.2": Demand(
+        request=REQUEST,
+        profile=PROFILE,
+        count=2,
+        rank=Rank(10, 12.5, ANN, REQUEST),
+        wait_for_s=5.0,
+    ),
     "offer": Offer(
         request=REQUEST, leases=LEASES, valid_for_s=6.0, displaces=1, warm=True
     ),

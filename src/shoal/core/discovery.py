@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 WANTS_MAX: Final = 16  # profiles in one announcement
 LOOKUPS_MAX: Final = 4  # look-ups at one time
+RECENT_S: Final = 30.0  # demand that was met so long is new when it comes again
 SAMPLE_MAX: Final = 64  # providers asked per look-up
 
 
@@ -40,6 +41,7 @@ class Discovery:
         self._grant = grant
         self._rng = rng
         self._wants: dict[Profile, int] = {}
+        self._recent: dict[Profile, float] = {}  # when each was last unmet
         self._seq = 0
         self._lookups: dict[int, Profile] = {}
         self._lookup_seq = 0
@@ -52,17 +54,19 @@ class Discovery:
         return self._wants
 
     def want(self, unmet: dict[Profile, int], now: float) -> None:
-        """Say what demand is unmet now. News begins anew; nothing ends it."""
-        news = any(profile not in self._wants for profile in unmet)
+        """Say what demand is unmet now. What is new is announced at once.
+
+        Demand that ceased for a moment, while slots for it were being negotiated,
+        is not new: its back-off goes on where it was.
+        """
+        for profile in [p for p, at in self._recent.items() if now - at > RECENT_S]:
+            del self._recent[profile]
+        news = any(profile not in self._recent for profile in unmet)
+        self._recent.update(dict.fromkeys(unmet, now))
         self._wants = unmet
-        if not unmet:
-            self._due.drop("announce")
-            self._due.drop("lookup")
-            self._tried.clear()
-            return
         if news:
             self._seq = 0
-        if news or "announce" not in self._due:
+        if news or (unmet and "announce" not in self._due):
             self._due.set("announce", now)
             self._due.set("lookup", now)
 
@@ -70,6 +74,8 @@ class Discovery:
         """Return what is to be announced and looked up now."""
         effects: list[Effect] = []
         for chore in self._due.pop_due(now):
+            if not self._wants:
+                continue  # Silent until there is demand again.
             effects += self._announce(epoch, now) if chore == "announce" else []
             effects += self._look_up(now) if chore == "lookup" else []
         return effects
@@ -105,12 +111,13 @@ class Discovery:
         self._due.set("lookup", now + LOOKUP_AGAIN_S * self._rng.uniform(0.9, 1.1))
         effects: list[Effect] = []
         self._lookups.clear()  # One that was not answered by now never will be.
+        for profile in [p for p in self._tried if p not in self._recent]:
+            del self._tried[profile]
         for profile in list(self._wants)[:LOOKUPS_MAX]:
             keys = lookup_keys(profile)
             if not keys:
                 continue
-            tried = self._tried.get(profile, 0)
-            self._tried[profile] = tried + 1
+            tried = self._tried[profile] = self._tried.get(profile, -1) + 1
             self._lookup_seq += 1
             self._lookups[self._lookup_seq] = profile
             key = keys[tried % len(keys)]

@@ -14,6 +14,7 @@ from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import Effect, Send
 from shoal.core.leases import Lease, LeaseBook, ids_of
 from shoal.core.timing import HOLD_S, LEASE_MAX_S
+from shoal.core.waitlist import Waitlist
 from shoal.model.ids import Attempt, LeaseId, NodeId, RequestId
 from shoal.protocol.messages import (
     Commit,
@@ -46,6 +47,7 @@ class Lessor:
     def __init__(self, book: LeaseBook, stop: Stop, heap: DeadlineHeap) -> None:
         self._book = book
         self._stop = stop
+        self._waitlist = Waitlist()
         self._due: Deadlines[LeaseId] = Deadlines(heap)
 
     def due(self, now: float) -> list[Effect]:
@@ -69,6 +71,10 @@ class Lessor:
         priority = admission.clamp(demand.rank.priority)
         rank = Rank(priority, demand.rank.age_s, peer, demand.request)
         held, effects, reason = self._hold(peer, demand, rank, admission, now)
+        if len(held) < demand.count:
+            self._waitlist.refused(rank, demand.profile, demand.wait_for_s, now)
+        else:
+            self._waitlist.met(rank)
         if held:
             offer = self._offer(demand.request, held, HOLD_S)
             return [*effects, Send(peer, offer)]
@@ -86,6 +92,10 @@ class Lessor:
         withdrawn: list[Effect] = []
         reason = "0 tasks asked for"
         while len(held) < min(demand.count, SLOTS_PER_DEMAND_MAX):
+            ahead = self._waitlist.ahead(rank, demand.profile, self._book.ledger, now)
+            if ahead is not None:
+                reason = f"kept for priority {ahead.priority}, age {ahead.age_s:.1f} s"
+                break
             lease = self._hold_one(peer, demand, rank, admission, now, preempt=False)
             if isinstance(lease, str):
                 worse = self._book.worse_offers(demand.profile, rank)

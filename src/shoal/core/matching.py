@@ -11,7 +11,13 @@ from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.dispatch import shape_of
 from shoal.core.negotiation import Negotiator, Round, Wish
 from shoal.core.reserving import Reservations, slots_in
-from shoal.core.timing import ROUND_PAUSE_MAX_S, ROUND_PAUSE_S
+from shoal.core.timing import (
+    GANG_WAIT_S,
+    ROUND_PAUSE_MAX_S,
+    ROUND_PAUSE_S,
+    WAIT_ASK_S,
+    WAIT_S,
+)
 from shoal.model.ids import GroupId, NodeId, TaskId
 from shoal.model.resources import Ledger, Profile
 from shoal.policy.placement import Placed, Policy, place
@@ -33,6 +39,8 @@ if TYPE_CHECKING:
 SHY_S: Final = 2.0  # a worker that refused a profile is not asked for it again so soon
 ASK_MAX: Final = 64  # slots asked for in one message
 DISPLACE_SAMPLE: Final = 64  # workers considered for displacing others' tasks
+WAIT_ASK_MAX: Final = 8  # full workers asked at one time
+WAIT_ASKED_MAX: Final = 1_024
 SERVED_MAX: Final = 256  # groups looked at in one pass
 
 
@@ -81,6 +89,7 @@ class Matcher:
         self._wanted: dict[_Kind, int] = {}  # slots that the queue wants, by kind
         self._pauses: dict[GroupId, _Pause] = {}
         self._shy: dict[Profile, dict[NodeId, str]] = {}
+        self._wait_asked: dict[Shape, float] = {}  # when full workers were asked last
         self._shy_ends: Deadlines[tuple[Profile, NodeId]] = Deadlines(heap)
         self._pause_ends: Deadlines[GroupId] = Deadlines(heap)
 
@@ -241,12 +250,29 @@ class Matcher:
             exclude = [*shy, *self._already_at(group), *barred]
             takens = self._place(shape, count, exclude).takens
             wish = self._wish(group, job, shape, profile, now)
+            short = count - len(takens)
             displaced: list[NodeId] = []
             if job.job.preempt:
-                short = count - len(takens)
                 displaced = self._displaceable(shape, short, takens, barred)
             effects += self._ask(wish, takens, now, displaced)
+            if not displaced and self._wait_ask_is_due(group, shape, short, now):
+                some = min(short, WAIT_ASK_MAX)
+                full = self._displaceable(shape, some, takens, barred)
+                wish = self._wish(group, job, shape, profile, now, wait_for_s=WAIT_S)
+                effects += self._ask(wish, (), now, full)
         return effects
+
+    def _wait_ask_is_due(
+        self, group: GroupRecord, shape: Shape, short: int, now: float
+    ) -> bool:
+        """Whether to ask full workers, so that they know of us and who is first."""
+        last = self._wait_asked.get(shape, group.waiting_since)
+        if short <= 0 or now - last < WAIT_ASK_S:
+            return False
+        if len(self._wait_asked) >= WAIT_ASKED_MAX:
+            self._wait_asked.clear()
+        self._wait_asked[shape] = now
+        return True
 
     def _serve_gang(
         self, group: GroupRecord, job: JobRecord, now: float
@@ -275,9 +301,23 @@ class Matcher:
             round_ = Round(wish=wish, wanted=wanted, least=least, began_at=now)
             self._negotiator.begin_round(round_, now)
             return self._ask(wish, placed.takens, now, displaced)
+        return self._wait_for_room(group, job, least, now)
+
+    def _wait_for_room(
+        self, group: GroupRecord, job: JobRecord, least: int, now: float
+    ) -> list[Effect]:
+        """Ask for a gang's slots where it could run, though our views show no room.
+
+        What is free is held; where nothing is, the worker remembers that we wait.
+        """
         shape = shape_of(job.job, group.group.tasks[0], 0)
-        self._reservations.reserve(group, shape, least, now)
-        return []
+        room = self._reservations.reserve(group, shape, least, now)
+        if not room:
+            return []
+        wish = self._wish(group, job, shape, 0, now, wait_for_s=GANG_WAIT_S)
+        round_ = Round(wish=wish, wanted=least, least=least, began_at=now)
+        self._negotiator.begin_round(round_, now)
+        return self._ask(wish, (), now, room)
 
     # Idle leases.
 
@@ -390,11 +430,19 @@ class Matcher:
         shape: Shape,
         profile: int,
         now: float,
+        *,
+        wait_for_s: float = 0.0,
     ) -> Wish:
         request = self._negotiator.next_request(self._book.generation)
         age_s = max(0.0, now - group.waiting_since)
         rank = Rank(job.job.priority, age_s, self._node, request)
-        return Wish(group=group.id, shape=shape, profile=profile, rank=rank)
+        return Wish(
+            group=group.id,
+            shape=shape,
+            profile=profile,
+            rank=rank,
+            wait_for_s=wait_for_s,
+        )
 
     def _renamed(self, wish: Wish) -> Wish:
         """Return the same wish under a request id of its own."""

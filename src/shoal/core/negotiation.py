@@ -52,6 +52,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     profile: int
     rank: Rank
     grant: Grant | None = None
+    wait_for_s: float = 0.0  # if there is no room, be remembered this long
 
 
 class Ask(msgspec.Struct, kw_only=True):
@@ -76,6 +77,7 @@ class Ask(msgspec.Struct, kw_only=True):
             preemptible=shape.preemptible,
             owner=shape.owner,
             grant=self.wish.grant,
+            wait_for_s=self.wish.wait_for_s,
         )
 
 

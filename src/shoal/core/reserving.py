@@ -44,21 +44,27 @@ class Reservations:
         self._views = views
         self._holdings = holdings
 
-    def reserve(self, group: GroupRecord, shape: Shape, least: int, now: float) -> None:
-        """Keep room for a gang that could not start, unless another is before it."""
+    def reserve(
+        self, group: GroupRecord, shape: Shape, least: int, now: float
+    ) -> list[NodeId]:
+        """Keep room for a gang that could not start, unless another is before it.
+
+        Return the workers kept, each as often as it has slots for the gang.
+        """
         if self.current is not None and self.current.group != group.id:
-            return
-        workers = self._enough_workers(shape, least)
-        if not workers:
-            self.current = None
-            return
-        self.current = Reservation(
-            group.id,
-            shape.priority,
-            group.waiting_since,
-            frozenset(workers),
-            self._free_at(workers, now),
-        )
+            return []
+        slots = self._enough_slots(shape, least)
+        workers = list(dict.fromkeys(slots))
+        self.current = None
+        if workers:
+            self.current = Reservation(
+                group.id,
+                shape.priority,
+                group.waiting_since,
+                frozenset(workers),
+                self._free_at(workers, now),
+            )
+        return slots
 
     def end(self, group: GroupId) -> None:
         """Keep no more room for a gang: it started, or it is gone."""
@@ -83,21 +89,14 @@ class Reservations:
             return False
         return now + limit_s + group.group.tasks[0].grace_s <= kept.starts_at
 
-    def _enough_workers(self, shape: Shape, least: int) -> list[NodeId]:
-        """Return workers that could hold the gang if they were idle, none if none."""
+    def _enough_slots(self, shape: Shape, least: int) -> list[NodeId]:
+        """Return slots for the whole gang on workers as if idle, or none at all."""
         nodes = self._views.table.nodes()[:WORKERS_CONSIDERED_MAX]
         slots = {node: self._slots(node, shape, least) for node in nodes}
-        best = sorted(nodes, key=lambda node: (-slots[node], node))
         chosen: list[NodeId] = []
-        found = 0
-        for node in best:
-            if slots[node] == 0:
-                break
-            chosen.append(node)
-            found += slots[node]
-            if found >= least:
-                return chosen
-        return []
+        for node in sorted(nodes, key=lambda node: (-slots[node], node)):
+            chosen += [node] * min(slots[node], least - len(chosen))
+        return chosen if len(chosen) == least else []
 
     def _slots(self, node: NodeId, shape: Shape, most: int) -> int:
         view = self._views.table.view(node)

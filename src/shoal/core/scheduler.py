@@ -254,7 +254,8 @@ class Scheduler:
     ) -> list[Effect]:
         match message:
             case Renewed():
-                return self._dispatcher.on_renewed(peer, message, now)
+                effects = self._negotiator.on_gone(peer, message.gone, now)
+                return effects + self._dispatcher.on_renewed(peer, message, now)
             case InventoryChanged() | LoadDigest():
                 return self._on_load(peer, message, now)
             case Offer():

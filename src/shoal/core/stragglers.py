@@ -16,7 +16,11 @@ SLOWER_S: Final = 2.0  # and so much longer, at least
 
 
 def stragglers(book: JobBook, group: GroupRecord, now: float) -> list[TaskId]:
-    """Return the tasks to run a second time: nothing else of their group waits."""
+    """Return the tasks to run a second time: nothing else of their group waits.
+
+    One that was on a worker when that was lost may be the cause: it never runs twice
+    at a time.
+    """
     done = len(group.done_s)
     if group.waiting or done < max(DONE_MIN, DONE_SHARE_MIN * len(group.group.tasks)):
         return []
@@ -25,6 +29,7 @@ def stragglers(book: JobBook, group: GroupRecord, now: float) -> list[TaskId]:
     return [
         task.id
         for task in group.group.tasks
-        if len(runs := book.tasks[task.id].live) == 1
+        if book.tasks[task.id].crashes == 0
+        and len(runs := book.tasks[task.id].live) == 1
         and all(run.started and now - run.since > late_s for run in runs.values())
     ]

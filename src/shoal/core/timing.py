@@ -22,6 +22,11 @@ TENURE_S: Final = 60.0  # after this a lease takes no further task, if others wa
 DRIFT_MAX: Final = 0.01  # two clocks differ by at most this in rate
 KILL_S: Final = 5.0  # from the end of the grace until nothing is left of a task
 
+WAIT_ASK_S: Final = 4.0  # a waiting group asks full workers this often, to be known
+WAIT_S: Final = 6.0  # and wants to be remembered until it asks again
+GANG_WAIT_S: Final = 12.0  # a gang likewise, through the longest pause of its rounds
+WAIT_MAX_S: Final = 15.0  # no worker remembers longer
+
 RESEND_S: Final = 0.7  # an unanswered message is repeated
 RESEND_MAX_S: Final = 10.0  # with back-off up to this
 REPORT_KEEP_S: Final = 3_600.0  # a worker keeps a report nobody acknowledges

@@ -200,6 +200,7 @@ class Demand(Message, frozen=True, tag="demand"):
     owner: OwnerId = OwnerId("")
     grant: Grant | None = None
     warm: Name = ""  # content hash that would better be cached already
+    wait_for_s: Seconds = 0.0  # if there is no room, let no worse rank overtake it
 
 
 class Offer(Message, frozen=True, tag="offer"):

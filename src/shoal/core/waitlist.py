@@ -1,0 +1,96 @@
+"""Whose demand a worker could not meet, so that a worse one does not overtake it.
+
+Schedulers do not know of each other's queues, so without this a stream of small
+demands would take every slot as it comes free, and a gang that needs many at once
+would never start. A scheduler whose demand has waited asks full workers as well, and
+they remember the best such demand for a short time; a worse-ranked one that would
+take what it lacks is refused until the better one is met or no longer asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from shoal.core.timing import WAIT_MAX_S
+
+if TYPE_CHECKING:
+    from shoal.model.ids import NodeId
+    from shoal.model.resources import Ledger, Profile
+    from shoal.protocol.messages import Rank
+
+WAITERS_MAX: Final = 64
+
+
+class _Waiter(msgspec.Struct):
+    rank: Rank
+    profile: Profile
+    until: float
+
+
+@final
+class Waitlist:
+    """The best unmet demand of each scheduler, for as long as it keeps asking."""
+
+    def __init__(self) -> None:
+        self._waiters: dict[NodeId, _Waiter] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def refused(
+        self, rank: Rank, profile: Profile, wait_for_s: float, now: float
+    ) -> None:
+        """Remember a demand for which there was no room, as long as it asks for."""
+        if wait_for_s <= 0:
+            return
+        known = self._waiters.get(rank.node)
+        if known is not None and known.until > now and known.rank > rank:
+            return
+        if known is None and len(self._waiters) >= WAITERS_MAX:
+            self._drop_the_worst()
+        self._waiters[rank.node] = _Waiter(
+            rank, profile, now + min(wait_for_s, WAIT_MAX_S)
+        )
+
+    def met(self, rank: Rank) -> None:
+        """Forget what a scheduler waited for, if this is as good."""
+        known = self._waiters.get(rank.node)
+        if known is not None and known.rank <= rank:
+            del self._waiters[rank.node]
+
+    def ahead(
+        self, rank: Rank, profile: Profile, ledger: Ledger, now: float
+    ) -> Rank | None:
+        """Return a better rank that waits for what this demand would take."""
+        for node in [n for n, w in self._waiters.items() if w.until <= now]:
+            del self._waiters[node]
+        for waiter in self._waiters.values():
+            if waiter.rank > rank and _hurts(ledger, profile, waiter.profile):
+                return waiter.rank
+        return None
+
+    def _drop_the_worst(self) -> None:
+        worst = min(self._waiters, key=lambda node: self._waiters[node].rank)
+        del self._waiters[worst]
+
+
+def _hurts(ledger: Ledger, taker: Profile, waiter: Profile) -> bool:
+    """Whether room for `taker` is taken from what `waiter` needs.
+
+    It is if the waiter would fit and then no longer does, or if the taker uses
+    anything of which the waiter has too little already.
+    """
+    taken = ledger.fit(taker)
+    if isinstance(taken, str):
+        return False
+    if not isinstance(ledger.fit(waiter), str):
+        after = ledger.copy()
+        after.take(taken)
+        return isinstance(after.fit(waiter), str)
+    cpu_short = waiter.cpu_milli > ledger.cpu_milli and taker.cpu_milli > 0
+    memory_short = waiter.memory_bytes > ledger.memory_bytes and taker.memory_bytes > 0
+    disk_short = waiter.disk_bytes > ledger.disk_bytes and taker.disk_bytes > 0
+    gpus_short = waiter.gpu is not None and taker.gpu is not None
+    return cpu_short or memory_short or disk_short or gpus_short
