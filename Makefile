@@ -53,7 +53,7 @@ sim-soak: setup ## Simulate many seeds with faults; SEEDS=3000 unless told other
 	@$(BIN)/python -m shoal.sim.soak --seeds $(SEEDS)
 
 sim-bugs: setup ## Plant known bugs one by one; the simulator must find each.
-	@$(BIN)/python -m shoal.sim.bugs
+	@$(BIN)/python tests/sim/planted.py
 
 bench: setup ## Run every benchmark; results are JSON lines on stdout.
 	@set -e; for file in $(sort $(wildcard benchmarks/*.py)); do \
