@@ -20,9 +20,14 @@ class DeadlineHeap:
         self._heap: list[tuple[float, int, Deadlines[Any], Any]] = []
         self._seq = 0
         self.live = 0
+        self.overdue = 0  # keys that are due and not taken out yet
+        self._sorted_at = 0.0
 
     def next(self) -> float | None:
-        """Return the earliest deadline."""
+        """Return the earliest deadline; what was not taken out is due still."""
+        return self._sorted_at if self.overdue else self._next()
+
+    def _next(self) -> float | None:
         heap = self._heap
         while heap:
             entry = heap[0]
@@ -46,7 +51,8 @@ class DeadlineHeap:
 
     def sort_out(self, now: float) -> None:
         """Hand every part the keys of its own whose time has come."""
-        while (at := self.next()) is not None and at <= now:
+        self._sorted_at = now
+        while (at := self._next()) is not None and at <= now:
             entry = heapq.heappop(self._heap)
             entry[2].ready(entry[3])
 
@@ -69,7 +75,7 @@ class Deadlines(Generic[K]):
 
     def set(self, key: K, at: float) -> None:
         """Wait for `at` under `key`, instead of any other time."""
-        self._ready.pop(key, None)
+        self._take_out(key)
         if key not in self._live:
             self._heap.live += 1
         self._live[key] = self._heap.push(at, self, key)
@@ -77,12 +83,12 @@ class Deadlines(Generic[K]):
     def set_earlier(self, key: K, at: float) -> None:
         """Wait for `at` under `key`, unless something earlier is waited for."""
         live = self._live.get(key)
-        if live is None or at < live[0]:
+        if key not in self._ready and (live is None or at < live[0]):
             self.set(key, at)
 
     def drop(self, key: K) -> None:
         """Wait no longer under `key`."""
-        self._ready.pop(key, None)
+        self._take_out(key)
         if self._live.pop(key, None) is not None:
             self._heap.live -= 1
 
@@ -97,6 +103,7 @@ class Deadlines(Generic[K]):
             return []
         due = list(self._ready)
         self._ready.clear()
+        self._heap.overdue -= len(due)
         return due
 
     def holds(self, entry: tuple[float, int, Deadlines[Any], Any]) -> bool:
@@ -107,3 +114,9 @@ class Deadlines(Generic[K]):
         """Keep a key that is due until it is taken out."""
         self.drop(key)
         self._ready[key] = None
+        self._heap.overdue += 1
+
+    def _take_out(self, key: K) -> None:
+        if key in self._ready:
+            del self._ready[key]
+            self._heap.overdue -= 1

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, final
 
 from shoal.core.deadlines import DeadlineHeap, Deadlines
-from shoal.core.events import Effect, Send
+from shoal.core.events import Effect, Send, StopTask
 from shoal.core.leases import Lease, LeaseBook, ids_of
 from shoal.core.timing import HOLD_S, LEASE_MAX_S
 from shoal.core.waitlist import Waitlist
@@ -71,10 +71,7 @@ class Lessor:
         priority = admission.clamp(demand.rank.priority)
         rank = Rank(priority, demand.rank.age_s, peer, demand.request)
         held, effects, reason = self._hold(peer, demand, rank, admission, now)
-        if len(held) < demand.count:
-            self._waitlist.refused(rank, demand.profile, demand.wait_for_s, now)
-        else:
-            self._waitlist.met(rank)
+        self._waitlist.remember(rank, demand.profile, demand.wait_for_s, now)
         if held:
             offer = self._offer(demand.request, held, HOLD_S)
             return [*effects, Send(peer, offer)]
@@ -190,6 +187,7 @@ class Lessor:
         return effects
 
     def _commit(self, lease: Lease, now: float) -> list[Effect]:
+        self._waitlist.met(lease.rank)
         lease.state = "displacing" if lease.victims else "committed"
         effects: list[Effect] = []
         for victim_id in lease.victims:
@@ -240,9 +238,10 @@ class Lessor:
     def _preempt(
         self, lease: Lease, grace_s: float | None, reason: str, now: float
     ) -> list[Effect]:
-        notice = Preemption(lease=lease.id, grace_s=grace_s or 0.0, reason=reason)
-        verdict = Outcome("preempted", reason=reason)
-        return [Send(lease.peer, notice), *self.end(lease, verdict, now, grace_s)]
+        ending = self.end(lease, Outcome("preempted", reason=reason), now, grace_s)
+        told_s = sum(e.grace_s for e in ending if isinstance(e, StopTask))
+        notice = Preemption(lease=lease.id, grace_s=told_s, reason=reason)
+        return [Send(lease.peer, notice), *ending]
 
     def end(
         self, lease: Lease, verdict: Outcome, now: float, grace_s: float | None = None

@@ -162,7 +162,7 @@ class Peer:
     ) -> list[Effect]:
         match message:
             case Revocation():
-                return self._on_revocation(message)
+                return self._on_revocation(message, now)
             case Hello():
                 admission = self._roster.meet(peer, message.grant, now)
                 if isinstance(admission, str):
@@ -183,13 +183,16 @@ class Peer:
         self._roster.meet(peer, announcement.grant, now)
         return self._to_role(peer, announcement, now)
 
-    def _on_revocation(self, revocation: Revocation) -> list[Effect]:
+    def _on_revocation(self, revocation: Revocation, now: float) -> list[Effect]:
+        """Cut off who is revoked, and end all that it has here."""
         if not self._roster.revoke(revocation):
             return []
-        return [
-            Publish(revocation),
-            Disconnect(revocation.node, f"revoked up to serial {revocation.serial}"),
-        ]
+        node, reason = revocation.node, f"revoked up to serial {revocation.serial}"
+        effects: list[Effect] = [Publish(revocation)]
+        if self._roster.get(node, now) is None:
+            left = MessageReceived(node, Goodbye(reason=reason))
+            effects += self._to_roles(left, now)
+        return [*effects, Disconnect(node, reason)]
 
     def _to_role(self, peer: NodeId, message: AnyMessage, now: float) -> list[Effect]:
         """Hand a message to the role it is for, if its sender may send it."""

@@ -68,7 +68,7 @@ class Reports:
                 self._forget(attempt)
                 continue
             pending.tries += 1
-            wait_s = min(RESEND_MAX_S, RESEND_S * 2**pending.tries)
+            wait_s = min(RESEND_MAX_S, RESEND_S * 2 ** min(pending.tries, 8))
             self._deadlines.set(attempt, now + wait_s)
             again.append(pending.report)
         return again

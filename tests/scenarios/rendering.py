@@ -1,0 +1,221 @@
+"""Effects of machines as short lines that stay the same as long as the meaning does."""
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from shoal.core import events, journal
+from shoal.model.job import Job
+from shoal.model.resources import GIB, Allocation, Profile
+from shoal.protocol import messages as m
+
+
+def effect_line(effect: events.Effect) -> str | None:
+    """Write one effect; None for gossip that no story is about."""
+    match effect:
+        case events.Send():
+            return f"to {effect.peer}: {message(effect.message)}"
+        case events.Publish():
+            return f"publish: {message(effect.message)}"
+        case events.Spread() | events.Provide():
+            return None
+        case events.Disconnect():
+            return f"disconnect {effect.peer}: {effect.reason}"
+        case events.LookUp():
+            return f"look up {effect.lookup}: {effect.key}"
+        case events.Record():
+            how = "record" if effect.durable else "record loosely"
+            return f"{how}: {entry(effect.entry)}"
+        case events.Answer():
+            refused = f" refused: {effect.refused}" if effect.refused else " accepted"
+            return f"answer {effect.token}: {effect.job}{refused}"
+        case events.StartTask():
+            where = f"{effect.lease} on {allocation(effect.allocation)}"
+            gang = f" gang {words(effect.gang)}" if effect.gang else ""
+            return f"start {effect.attempt} {effect.task.id} {where}{gang}"
+        case events.StopTask():
+            return f"stop {effect.attempt} within {seconds(effect.grace_s)}"
+        case events.Show():
+            return f"show {effect.task.id}: {message(effect.message)}"
+        case _:
+            assert_never(effect)
+
+
+def message(message: m.AnyMessage) -> str:
+    """Write a message: its name, then what matters in it."""
+    if isinstance(message, m.ToScheduler):
+        return _to_scheduler(message)
+    if isinstance(message, m.ToWorker):
+        return _to_worker(message)
+    match message:
+        case m.PeersWanted():
+            return f"peers-wanted {message.request} {message.count}"
+        case m.PeersKnown():
+            known = words(
+                f"{p.node}@{','.join(p.addresses)}" if p.addresses else p.node
+                for p in message.peers
+            )
+            return f"peers-known {message.request} {known} of {message.size_estimate}"
+        case m.ReservationWanted():
+            return f"reservation-wanted {message.request}"
+        case m.Reservation():
+            length = seconds(message.valid_for_s)
+            return f"reservation {message.request} for {length}"
+        case m.Revocation():
+            return f"revocation of {message.node} up to {message.serial}"
+        case m.Hello():
+            return "hello"
+        case m.Goodbye():
+            return f"goodbye {message.reason}".rstrip()
+        case _:
+            assert_never(message)
+
+
+def _to_scheduler(message: m.ToScheduler) -> str:
+    match message:
+        case m.Offer():
+            displaces = f" displaces {message.displaces}" if message.displaces else ""
+            length = seconds(message.valid_for_s)
+            return f"offer {message.request} {words(message.leases)} for {length}" + (
+                displaces
+            )
+        case m.Refusal():
+            what = [message.request, str(message.attempt or ""), *message.leases]
+            return f"refusal {words(what)}: {message.reason}"
+        case m.Committed():
+            return f"committed {message.request} {words(message.leases)}"
+        case m.Withdrawal():
+            return f"withdrawal {words(message.leases)}: {message.reason}"
+        case m.Renewed():
+            alive = [_occupied(one) for one in message.leases]
+            gone = ["gone", *message.gone] if message.gone else []
+            return words(["renewed", *alive, *gone])
+        case m.Preemption():
+            grace = seconds(message.grace_s)
+            return f"preemption {message.lease} within {grace}: {message.reason}"
+        case m.Started():
+            where = f"{message.lease} on {allocation(message.allocation)}"
+            return f"started {message.attempt} {where}"
+        case m.Report():
+            return f"report {message.attempt} {message.lease} " + (
+                outcome(message.outcome)
+            )
+        case m.Inventory():
+            return f"inventory {message.epoch}.{message.seq} {load(message.load)}"
+        case m.InventoryChanged():
+            return f"load {message.epoch}.{message.seq} {load(message.load)}"
+        case m.LoadDigest():
+            return f"digest {message.epoch}.{message.seq} {load(message.load)}"
+        case m.Progress():
+            return f"progress {message.attempt} #{message.seq} {message.fraction}"
+        case m.Output():
+            text = message.data.decode(errors="replace")
+            return f"output {message.attempt} {message.stream}+{message.offset} {text}"
+        case _:
+            assert_never(message)
+
+
+def _to_worker(message: m.ToWorker) -> str:
+    match message:
+        case m.Announcement():
+            wants = words(f"{w.count}x({profile(w.profile)})" for w in message.wants)
+            return f"announcement {message.epoch}.{message.seq} wants {wants}"
+        case m.Inquiry():
+            return f"inquiry {message.request}"
+        case m.Demand():
+            preempt = " preempt" if message.preempt else ""
+            what = f"{message.count}x({profile(message.profile)})"
+            rank = f"priority {message.rank.priority}"
+            return f"demand {message.request} {what} {rank}{preempt}"
+        case m.Commit():
+            length = seconds(message.lease_s)
+            return f"commit {message.request} {words(message.leases)} for {length}"
+        case m.Release():
+            return f"release {words(message.leases)}"
+        case m.Renew():
+            return f"renew {words(message.leases)} for {seconds(message.lease_s)}"
+        case m.Assignment():
+            gang = f" gang {words(message.gang)}" if message.gang else ""
+            return f"assignment {message.attempt} {message.task.id} {message.lease}" + (
+                gang
+            )
+        case m.Cancel():
+            grace = seconds(message.grace_s)
+            return f"cancel {message.attempt} {message.lease} within {grace}"
+        case m.Acknowledgement():
+            return f"acknowledgement {words(message.attempts)}"
+        case _:
+            assert_never(message)
+
+
+def entry(entry: journal.Entry) -> str:
+    """Write what a scheduler writes into its journal."""
+    match entry:
+        case journal.Incarnated():
+            return f"incarnated {entry.generation}"
+        case journal.Submitted():
+            job: Job = entry.job
+            return f"submitted {job.id} of {job.owner} priority {job.priority}"
+        case journal.Assigned():
+            places = words(f"{p.attempt}={p.task}@{p.lease}" for p in entry.places)
+            return f"assigned {places}"
+        case journal.Returned():
+            counts = f"failures {entry.failures} crashes {entry.crashes}"
+            return f"returned {entry.attempt} {entry.task} {counts}: {entry.reason}"
+        case journal.Finished():
+            by = f" by {entry.attempt}" if entry.attempt else ""
+            why = f": {entry.reason}" if entry.reason else ""
+            return f"finished {entry.task} {entry.state}{by}{why}"
+        case journal.Cancelled():
+            return f"cancelled {entry.job}"
+        case _:
+            return type(entry).__name__.lower() + f" {_fields(entry)}"
+
+
+def _fields(entry: object) -> str:
+    names = [name for name in ("task", "attempt") if hasattr(entry, name)]
+    return words(getattr(entry, name) for name in names)
+
+
+def outcome(outcome: m.Outcome) -> str:
+    """Write how an attempt ended."""
+    code = "" if outcome.exit_code is None else f" {outcome.exit_code}"
+    why = f": {outcome.reason}" if outcome.reason else ""
+    return f"{outcome.kind}{code}{why}"
+
+
+def profile(profile: Profile) -> str:
+    """Write what one task needs."""
+    parts = [f"cpu {profile.cpu_milli / 1000:g}"] if profile.cpu_milli else []
+    if profile.memory_bytes:
+        parts.append(f"memory {profile.memory_bytes / GIB:g}")
+    if profile.gpu:
+        parts.append(f"gpu {profile.gpu.count}")
+    return " ".join(parts) or "nothing"
+
+
+def allocation(allocation: Allocation) -> str:
+    """Write what a lease occupies."""
+    devices = [share.device for share in allocation.shares]
+    return words([f"cpu {allocation.cpu_milli / 1000:g}", *devices])
+
+
+def load(load: m.Load) -> str:
+    """Write what is free."""
+    gpus = [f"gpu {sum(load.gpu_milli) / 1000:g}"] if load.gpu_milli else []
+    draining = ["draining"] if load.draining else []
+    active = [f"active {load.active}"] if load.active else []
+    return words([f"cpu {load.cpu_milli / 1000:g}", *gpus, *active, *draining])
+
+
+def seconds(span_s: float) -> str:
+    """Write a duration, to the millisecond."""
+    return f"{round(span_s, 3):g} s"
+
+
+def words(parts: Iterable[object]) -> str:
+    """Join what is not empty."""
+    return " ".join(text for part in parts if (text := str(part)))
+
+
+def _occupied(one: m.Occupied) -> str:
+    return f"{one.lease}@{one.attempt}" if one.attempt else one.lease
