@@ -70,7 +70,6 @@ class Dispatcher:
         self._holdings = holdings
         self._usage = usage
         self._sequence = 0
-        self._gangs: dict[Attempt, tuple[NodeId, ...]] = {}
         self._tries: dict[Attempt, int] = {}
         self._stopping: dict[Attempt, Holding] = {}
         self._watched: dict[GroupId, None] = {}  # groups that may have stragglers
@@ -96,10 +95,8 @@ class Dispatcher:
                 Place(task, attempt, holding.worker, holding.lease, holding.profile)
             )
         group = self._book.group_of(pairs[0][0])
-        gang = tuple(p.worker for p in places) if group.is_gang else ()
         effects += _record(self._book.assign(tuple(places), now))
         for place in places:
-            self._gangs[place.attempt] = gang
             effects += self._send_assignment(place.attempt, now)
         if self._book.jobs[group.job].job.speculate:
             self._watched[group.id] = None
@@ -127,6 +124,9 @@ class Dispatcher:
 
     def _adopt(self, run: Run, now: float) -> list[Effect]:
         """Go on with an attempt of an earlier life, if its worker still has it."""
+        if self._holdings.get(run.lease) is not None:
+            # Its worker gave the lease up and out again, which no honest one does.
+            return self._lose_run(run, "its lease went to another task", now)
         task = self._book.tasks[run.task].task
         job = self._book.jobs[task.job].job
         holding = Holding(
@@ -157,7 +157,7 @@ class Dispatcher:
             lease=run.lease,
             attempt=attempt,
             task=self._book.tasks[run.task].task,
-            gang=self._gangs.get(attempt, ()),
+            gang=run.gang,
         )
         return [Send(run.worker, assignment)]
 
@@ -165,6 +165,8 @@ class Dispatcher:
         record = self._book.tasks[task]
         if task in self._book.group_of(task).seconds:
             return []
+        for run in record.live.values():
+            self._forget(run)
         return self._let_go(record.live.values())
 
     # What workers say.
@@ -176,7 +178,9 @@ class Dispatcher:
             return None
         run.started = True
         self._resends.drop(attempt)
-        self._found(run)
+        if self._holdings.at(peer, run.lease) is not None:
+            # Without its lease it is over: this was said before, and came late.
+            self._found(run)
         return self._book.tasks[run.task].task
 
     def on_report(self, peer: NodeId, report: Report, now: float) -> list[Effect]:
@@ -188,9 +192,11 @@ class Dispatcher:
             record = self._book.tasks[run.task]
             job = self._book.jobs[record.task.job].job
             self._charge(job, run, now)
-            verdict = judge(job, record, run, report.outcome)
+            ran_s = now - run.since
+            verdict = judge(job, record, run, report.outcome, ran_s=ran_s)
             effects += self._execute(verdict, run, now, report)
-        holding = self._holdings.at(peer, report.lease)
+        lease = report.lease if run is None else run.lease
+        holding = self._holdings.at(peer, lease)
         if holding is not None and holding.attempt == report.attempt:
             self._free(holding, gone=report.outcome.kind in LEASE_LOST)
         return [*effects, Send(peer, acknowledgement)]
@@ -207,7 +213,8 @@ class Dispatcher:
         if refusal.reason == "lease-unknown":
             if job.at_most_once or run.started or self._tries[run.attempt] > 1:
                 why = "the worker no longer knows of it"
-                verdict = judge_lost(job, record, run, why, over=True)
+                ran_s = now - run.since
+                verdict = judge_lost(job, record, run, why, over=True, ran_s=ran_s)
             else:
                 verdict = Verdict("again", "the lease was gone before it started")
             if holding is not None:
@@ -255,6 +262,7 @@ class Dispatcher:
         """Stop attempts that are live no longer; their leases are used again."""
         effects: list[Effect] = []
         for run in runs:
+            self._forget(run)
             holding = self._holdings.at(run.worker, run.lease)
             if holding is None or holding.attempt != run.attempt:
                 continue
@@ -315,9 +323,10 @@ class Dispatcher:
         """End an attempt that stayed lost until it was surely over."""
         record = self._book.tasks[run.task]
         job = self._book.jobs[record.task.job].job
-        verdict = judge_lost(job, record, run, "its worker stayed away", over=True)
+        why, ran_s = "its worker stayed away", now - run.since
+        verdict = judge_lost(job, record, run, why, over=True, ran_s=ran_s)
         if run.crash_counted:
-            verdict = Verdict("again", "its worker stayed away", "crash")
+            verdict = Verdict("again", why, "crash")
         effects = self._let_go([run])
         return effects + self._execute(verdict, run, now)
 
@@ -460,7 +469,6 @@ class Dispatcher:
         self._resends.drop(run.attempt)
         self._give_ups.drop(run.attempt)
         self._tries.pop(run.attempt, None)
-        self._gangs.pop(run.attempt, None)
 
     def _charge(self, job: Job, run: Run, now: float) -> None:
         profile = self._book.tasks[run.task].task.profiles[run.profile]

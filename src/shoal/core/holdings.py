@@ -46,17 +46,17 @@ class Holding(msgspec.Struct, kw_only=True):
 
 
 class Used(msgspec.Struct):
-    """What the leases of one owner add up to."""
+    """What one owner has leased, or asked for, adds up to this."""
 
     leases: int = 0
     cpu_milli: int = 0
     gpus: int = 0
 
-    def add(self, profile: Profile, sign: int) -> None:
-        """Count one lease in or out."""
-        self.leases += sign
-        self.cpu_milli += sign * profile.cpu_milli
-        self.gpus += sign * (profile.gpu.count if profile.gpu else 0)
+    def add(self, profile: Profile, count: int) -> None:
+        """Count leases in; out, if there are less than none."""
+        self.leases += count
+        self.cpu_milli += count * profile.cpu_milli
+        self.gpus += count * (profile.gpu.count if profile.gpu else 0)
 
 
 class _Tie(msgspec.Struct):
@@ -100,15 +100,21 @@ class Holdings:
         return list(self._ties)
 
     def used_by(self, owner: OwnerId) -> Used:
-        """Return what an owner's leases add up to."""
+        """Return what an owner's leases add up to, with those asked for."""
         return self._used.get(owner) or Used()
+
+    def reserve(self, shape: Shape, count: int) -> None:
+        """Count slots for their owner, who has them or may get them; out, if < 0."""
+        used = self._used.setdefault(shape.owner, Used())
+        used.add(shape.profile, count)
+        if used.leases == 0:
+            del self._used[shape.owner]
 
     def add(self, holding: Holding, now: float) -> None:
         """Begin to keep a lease."""
         assert holding.lease not in self._all
         self._all[holding.lease] = holding
-        used = self._used.setdefault(holding.shape.owner, Used())
-        used.add(holding.shape.profile, +1)
+        self.reserve(holding.shape, +1)
         tie = self._ties.get(holding.worker)
         if tie is None:
             tie = self._ties[holding.worker] = _Tie(now)
@@ -120,10 +126,7 @@ class Holdings:
         if self._all.pop(holding.lease, None) is None:
             return
         self._leave_idle(holding)
-        used = self._used[holding.shape.owner]
-        used.add(holding.shape.profile, -1)
-        if used.leases == 0:
-            del self._used[holding.shape.owner]
+        self.reserve(holding.shape, -1)
         if holding.taken is not None:
             self._table.give(holding.taken)
         tie = self._ties[holding.worker]
@@ -200,7 +203,7 @@ class Holdings:
             leases = tuple(
                 lease
                 for lease in self._ties[worker].leases
-                if self._all[lease].state == "committed"
+                if self._all[lease].state != "offered"
             )
             if leases:
                 effects.append(Send(worker, Renew(leases=leases, lease_s=LEASE_S)))

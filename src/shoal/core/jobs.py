@@ -43,6 +43,7 @@ class Run(msgspec.Struct, kw_only=True):
     worker: NodeId
     lease: LeaseId
     profile: int = 0
+    gang: tuple[NodeId, ...] = ()  # where each rank runs, if it is one of a gang
     since: float = 0.0
     started: bool = False
     lost: bool = False
@@ -80,6 +81,7 @@ class GroupRecord(msgspec.Struct, kw_only=True):
     needs_open: int = 0  # groups it needs that have not ended
     open: int = 0  # tasks that have not ended
     waiting_since: float = 0.0
+    served_at: float = float("-inf")  # when a task of it was last started
     waiting: dict[TaskId, None] = msgspec.field(default_factory=dict[TaskId, None])
     seconds: dict[TaskId, None] = msgspec.field(default_factory=dict[TaskId, None])
     exited: dict[TaskId, Exited] = msgspec.field(default_factory=dict[TaskId, Exited])
@@ -193,11 +195,13 @@ class JobBook:
                 worker=place.worker,
                 lease=place.lease,
                 profile=place.profile,
+                gang=tuple(p.worker for p in places) if group.is_gang else (),
                 since=now,
             )
             record.live[place.attempt] = run
             self.runs[place.attempt] = run
             self.stop_waiting(place.task)
+            group.served_at = now
         return [*entries, Assigned(places)]
 
     def drop_run(self, run: Run) -> None:
@@ -275,8 +279,8 @@ class JobBook:
         entries: list[Entry] = [Finished(task, state, attempt, outcome, reason)]
         group = self.group_of(task)
         run = record.live.get(attempt) if attempt is not None else None
-        if run is not None and state == "done":
-            group.done_s.append(now - run.since)
+        if run is not None and state == "done" and now > run.since:
+            group.done_s.append(now - run.since)  # In a replay nothing takes time.
         for live in list(record.live.values()):
             self.drop_run(live)
         record.state = state

@@ -124,6 +124,7 @@ class Matcher:
                 group.waiting_since,
                 shape.profile,
                 need,
+                group.served_at,
             )
         )
 
@@ -242,7 +243,7 @@ class Matcher:
         for profile in range(len(group.group.tasks[0].profiles)):
             shape = shape_of(job.job, group.group.tasks[0], profile)
             barred = self._reservations.barred(group, job.job.priority, now)
-            effects += self._use_idle(group, shape, barred, now)
+            effects += self._use_idle(group, profile, shape, barred, now)
             count = self._within_quota(job, shape, self._need(group))
             if count <= 0:
                 break
@@ -266,7 +267,8 @@ class Matcher:
         self, group: GroupRecord, shape: Shape, short: int, now: float
     ) -> bool:
         """Whether to ask full workers, so that they know of us and who is first."""
-        last = self._wait_asked.get(shape, group.waiting_since)
+        since = max(group.waiting_since, group.served_at)
+        last = max(since, self._wait_asked.get(shape, since))
         if short <= 0 or now - last < WAIT_ASK_S:
             return False
         if len(self._wait_asked) >= WAIT_ASKED_MAX:
@@ -322,7 +324,12 @@ class Matcher:
     # Idle leases.
 
     def _use_idle(
-        self, group: GroupRecord, shape: Shape, barred: Collection[NodeId], now: float
+        self,
+        group: GroupRecord,
+        profile: int,
+        shape: Shape,
+        barred: Collection[NodeId],
+        now: float,
     ) -> list[Effect]:
         effects: list[Effect] = []
         while self._need(group) > 0:
@@ -336,6 +343,8 @@ class Matcher:
             if task is None:
                 self._holdings.make_idle(holding)
                 break
+            # It may have been won for another group.
+            holding.group, holding.profile = group.id, profile
             effects += self._dispatcher.assign([(task, holding)], now)
         return effects
 
@@ -434,7 +443,7 @@ class Matcher:
         wait_for_s: float = 0.0,
     ) -> Wish:
         request = self._negotiator.next_request(self._book.generation)
-        age_s = max(0.0, now - group.waiting_since)
+        age_s = max(0.0, now - max(group.waiting_since, group.served_at))
         rank = Rank(job.job.priority, age_s, self._node, request)
         return Wish(
             group=group.id,
@@ -480,7 +489,7 @@ class Matcher:
         if job.quota_cpu_milli is not None and profile.cpu_milli > 0:
             left = job.quota_cpu_milli - used.cpu_milli
             count = min(count, left // profile.cpu_milli)
-        if job.quota_gpus is not None and profile.gpu is not None:
+        if job.quota_gpus is not None and profile.gpu and profile.gpu.count > 0:
             left = job.quota_gpus - used.gpus
             count = min(count, left // profile.gpu.count)
         return max(0, count)

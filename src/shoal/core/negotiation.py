@@ -188,7 +188,8 @@ class Negotiator:
         key = (wish.rank.request, worker)
         assert key not in self._asks
         self._asks[key] = ask
-        self._pending[wish.group] += len(takens)
+        self._holdings.reserve(wish.shape, len(takens))
+        self._count(wish.group, len(takens))
         if round_ := self._rounds.get(wish.rank.request):
             round_.asked += len(takens)
         self._deadlines.set(("ask", *key), now + RESEND_S)
@@ -298,7 +299,7 @@ class Negotiator:
         for key in [k for k, ask in self._asks.items() if ask.wish.group == group]:
             # The offer may still come; it is turned down then.
             self._deadlines.drop(("ask", *key))
-            self._give_up_ask(self._asks.pop(key), "no longer needed")
+            self._drop_ask(self._asks.pop(key))
         if round_ := self.round_of(group):
             return self._fail(round_, report=False)
         return []
@@ -367,7 +368,7 @@ class Negotiator:
         round_.phase = "committing"
         for key in [key for key in self._asks if key[0] == round_.request]:
             self._deadlines.drop(("ask", *key))
-            self._give_up_ask(self._asks.pop(key), "enough others offered")
+            self._drop_ask(self._asks.pop(key))
         self._deadlines.set(("round", round_.request, self._node), now + ROUND_S)
         by_worker: dict[NodeId, list[Holding]] = {}
         for lease in round_.leases:
@@ -391,12 +392,12 @@ class Negotiator:
         self._end_round(round_)
         for key in [key for key in self._asks if key[0] == round_.request]:
             self._deadlines.drop(("ask", *key))
-            self._give_up_ask(self._asks.pop(key), "the round failed")
+            self._drop_ask(self._asks.pop(key))
         holdings = [h for v in round_.leases if (h := self._holdings.get(v))]
         for holding in holdings:
             self._forget_commit(holding)
             if holding.state != "committed":
-                self._pending[round_.wish.group] -= 1
+                self._count(round_.wish.group, -1)
         if report:
             self.failed.append(round_)
         return self._holdings.release(holdings)
@@ -419,6 +420,7 @@ class Negotiator:
             taken=ask.takens.pop(),
             gang=ask.wish.rank.request in self._rounds,
         )
+        self._holdings.reserve(holding.shape, -1)
         self._holdings.add(holding, now)
         return holding
 
@@ -456,7 +458,7 @@ class Negotiator:
     def _secure(self, holding: Holding, now: float) -> None:
         holding.state = "committed"
         holding.since = now
-        self._pending[holding.group] -= 1
+        self._count(holding.group, -1)
         if holding.request not in self._rounds:
             self.secured.append(holding)
 
@@ -468,7 +470,7 @@ class Negotiator:
 
     def _lose(self, holding: Holding) -> None:
         if holding.state != "committed":
-            self._pending[holding.group] -= 1
+            self._count(holding.group, -1)
         self.missed.append(holding.group)
         self._holdings.drop(holding)
         self._forget_commit(holding)
@@ -496,13 +498,25 @@ class Negotiator:
         return [Send(peer, Release(leases=unwanted))] if unwanted else []
 
     def _give_up_ask(self, ask: Ask, reason: str) -> None:
+        """Take it that a worker will not offer what it was asked for."""
+        if round_ := self._rounds.get(ask.wish.rank.request):
+            round_.refused[ask.worker] = reason
+        self._drop_ask(ask)
+        self.refused.append((ask.worker, ask.wish, reason))
+
+    def _drop_ask(self, ask: Ask) -> None:
         """Give back the bookings of slots that were asked for and not offered."""
         for taken in ask.takens:
             if taken is not None:
                 self._table.give(taken)
-        self._pending[ask.wish.group] -= len(ask.takens)
+        self._holdings.reserve(ask.wish.shape, -len(ask.takens))
+        self._count(ask.wish.group, -len(ask.takens))
         if round_ := self._rounds.get(ask.wish.rank.request):
             round_.asked -= len(ask.takens)
-            round_.refused[ask.worker] = reason
         ask.takens.clear()
-        self.refused.append((ask.worker, ask.wish, reason))
+
+    def _count(self, group: GroupId, slots: int) -> None:
+        """Count slots that are being won for a group; only what is not 0 is kept."""
+        self._pending[group] += slots
+        if self._pending[group] == 0:
+            del self._pending[group]

@@ -28,8 +28,10 @@ class Verdict(msgspec.Struct, frozen=True):
     counts: Literal["nothing", "failure", "crash"] = "nothing"
 
 
-def judge(job: Job, record: TaskRecord, run: Run, outcome: Outcome) -> Verdict:
-    """Say what follows from a report."""
+def judge(
+    job: Job, record: TaskRecord, run: Run, outcome: Outcome, *, ran_s: float = 0.0
+) -> Verdict:
+    """Say what follows from a report of an attempt that ran so long."""
     match outcome.kind:
         case "exited":
             return _judge_exit(job, record, outcome.exit_code)
@@ -44,7 +46,8 @@ def judge(job: Job, record: TaskRecord, run: Run, outcome: Outcome) -> Verdict:
                 )
             return Verdict("again", f"preempted: {outcome.reason}")
         case "cancelled" | "lost":
-            return judge_lost(job, record, run, outcome.reason, over=True)
+            why = outcome.reason
+            return judge_lost(job, record, run, why, over=True, ran_s=ran_s)
 
 
 def judge_lost(
