@@ -27,7 +27,8 @@ class Agenda:
     def at(self, when: float, call: Call, *args: Any) -> None:  # noqa: ANN401
         """Call at `when`, or at once if that has passed."""
         self._seq += 1
-        heapq.heappush(self._heap, (max(when, self.now), self._seq, call, args))
+        when = max(when, self.now)
+        heapq.heappush(self._heap, (when, self._seq, call, args))
 
     def after(self, delay_s: float, call: Call, *args: Any) -> None:  # noqa: ANN401
         """Call in `delay_s` seconds."""

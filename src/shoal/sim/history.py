@@ -13,6 +13,7 @@ BATCH: Final = 256
 """So many events are encoded at once."""
 
 Moment = tuple[float, int, Event, list[Effect]]
+"""When, which node, what it was told, and what it made of it."""
 
 
 @final
@@ -20,16 +21,20 @@ class History:
     """Takes in every event with its effects, in order; forgets them once hashed."""
 
     def __init__(self) -> None:
-        self.events = 0
+        self._hashed = 0  # events
         self._batch: list[Moment] = []
         self._hash = hashlib.blake2b(digest_size=16)
         self._encoder = msgspec.msgpack.Encoder()
         self._buffer = bytearray()
 
-    def add(self, now: float, node: int, event: Event, effects: list[Effect]) -> None:
+    @property
+    def events(self) -> int:
+        """How many were taken in."""
+        return self._hashed + len(self._batch)
+
+    def add(self, moment: Moment) -> None:
         """Take in what one node was told, and what it made of it."""
-        self.events += 1
-        self._batch.append((now, node, event, effects))
+        self._batch.append(moment)
         if len(self._batch) >= BATCH:
             self._flush()
 
@@ -41,4 +46,5 @@ class History:
     def _flush(self) -> None:
         self._encoder.encode_into(self._batch, self._buffer)
         self._hash.update(self._buffer)
+        self._hashed += len(self._batch)
         self._batch.clear()

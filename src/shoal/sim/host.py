@@ -160,8 +160,10 @@ class Host:
         self._scene = scene
         self._agenda = scene.agenda
         self._offset_s = 0.0
+        self._rate = spec.clock_rate
         self._due: float | None = None  # what the machine last asked for
         self._armed_at = float("inf")  # the wake-up on the agenda, in virtual time
+        self._remember = scene.history.add
         self._sent = scene.watch.sent
         self._told = scene.watch.told
         self._suspects = scene.watch.suspects
@@ -226,7 +228,7 @@ class Host:
 
     def clock(self) -> float:
         """Read this node's monotonic clock."""
-        local = (self._agenda.now + self._offset_s) * self.spec.clock_rate
+        local = (self._agenda.now + self._offset_s) * self._rate
         self.now_local = max(self.now_local, local)
         return self.now_local
 
@@ -235,11 +237,14 @@ class Host:
         machine = self.machine
         if machine is None:
             return
-        effects = machine.handle(event, self.clock())
-        scene = self._scene
-        scene.history.add(self._agenda.now, self.index, event, effects)
-        if scene.tap is not None:
-            scene.tap(self, event, effects)
+        agenda = self._agenda
+        now = (agenda.now + self._offset_s) * self._rate
+        self.now_local = max(self.now_local, now)
+        effects = machine.handle(event, self.now_local)
+        self._remember((agenda.now, self.index, event, effects))
+        tap = self._scene.tap
+        if tap is not None:
+            tap(self, event, effects)
         if type(event) is MessageReceived:
             hook = self._told.get(type(event.message))
             if hook is not None:
@@ -264,8 +269,8 @@ class Host:
                 self._agenda.at(at, self._wake, self.life, at)
 
     def _when(self, local: float) -> float:
-        at = local / self.spec.clock_rate - self._offset_s + self.lag_s
-        return max(at, self._agenda.now)
+        at = local / self._rate - self._offset_s + self.lag_s
+        return max(self._agenda.now, at)
 
     def _wake(self, life: int, at: float) -> None:
         if life != self.life or at != self._armed_at or not self.up:

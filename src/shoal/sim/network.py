@@ -162,7 +162,8 @@ class Network:
                     self._agenda.after(delay_s, _hear, port, port.life, event)
 
     def _carry(self, src: Port, dst: Port, link: Link, event: Event) -> None:
-        at = max(self._agenda.now + self._delay_s(src, dst), link.ready_at)
+        at = self._agenda.now + self._delay_s(src, dst)
+        at = max(at, link.ready_at)
         if self.ordered:
             key = (src.index, dst.index)
             at = self._last[key] = max(at, self._last.get(key, 0.0))
@@ -173,7 +174,11 @@ class Network:
         base = self._latency.get(key)
         if base is None:
             base = self._draw_latency(src, dst)
-        jitter = self.jitter_s * _tail(self._rng.random())
+        # A delay of about one mean, sometimes twenty. No logarithm: those of two C
+        # libraries may differ in the last bit, and the same seed must give the same
+        # history everywhere.
+        chance = self._rng.random()
+        jitter = self.jitter_s * chance / (1.05 - chance)
         return base + jitter + dst.lag_s + src.lag_s
 
     def _draw_latency(self, src: Port, dst: Port) -> float:
@@ -335,12 +340,3 @@ def _lose(port: Port, peer: NodeId, link: Link) -> None:
         del port.links[peer]
         if port.up:
             port.feed(PeerLost(peer))
-
-
-def _tail(chance: float) -> float:
-    """Turn a chance in [0, 1) into a delay of about one on average, sometimes twenty.
-
-    No logarithm: those of two C libraries may differ in the last bit, and the same
-    seed must give the same history everywhere.
-    """
-    return chance / (1.05 - chance)

@@ -183,7 +183,8 @@ class Trial:
             self.clients.go(errand)
         plan.schedule(world)
         world.run(plan.heal_s)
-        self.suite.strangers.sweep(list(world.hosts.values()))
+        if self.script.forger is not None:
+            self.suite.strangers.sweep(list(world.hosts.values()))
         for host in world.hosts.values():
             if isinstance(host.machine, Forger):
                 host.machine.tame()

@@ -72,6 +72,8 @@ def _children(path: str, value: Any) -> list[tuple[str, Any]]:  # noqa: ANN401
     if issubclass(kind, list | tuple | deque):
         return [(f"{path}[]", child) for child in value]
     if issubclass(kind, msgspec.Struct):
+        if value.__struct_config__.frozen:
+            return []  # A value: the codec bounds those that come from peers.
         names = value.__struct_fields__
         return [(f"{path}.{name}", getattr(value, name)) for name in names]
     if kind.__module__.startswith("shoal."):
