@@ -33,6 +33,7 @@ from shoal.protocol.messages import (
 
 if TYPE_CHECKING:
     from shoal.core.membership import Admission
+    from shoal.model.resources import Profile
 
 SLOTS_PER_DEMAND_MAX: Final = 256
 
@@ -89,16 +90,14 @@ class Lessor:
         withdrawn: list[Effect] = []
         reason = "0 tasks asked for"
         while len(held) < min(demand.count, SLOTS_PER_DEMAND_MAX):
-            ahead = self._waitlist.ahead(rank, demand.profile, self._book.ledger, now)
-            if ahead is not None:
-                reason = f"kept for priority {ahead.priority}, age {ahead.age_s:.1f} s"
+            if reason := self._kept_for(demand.profile, rank, now):
                 break
             lease = self._hold_one(peer, demand, rank, admission, now, preempt=False)
             if isinstance(lease, str):
                 worse = self._book.worse_offers(demand.profile, rank)
                 if worse:
-                    better = f"priority {rank.priority}, age {rank.age_s:.1f} s"
-                    withdrawn += self._withdraw(worse, f"{better} goes first", now)
+                    why = f"{_described(rank)} goes first"
+                    withdrawn += self._withdraw(worse, why, now)
                     continue
                 if demand.preempt:
                     lease = self._hold_one(
@@ -111,6 +110,23 @@ class Lessor:
             self._due.set(lease.id, lease.expires_at)
             held.append(lease)
         return held, withdrawn, reason
+
+    def _kept_for(self, profile: Profile, rank: Rank, now: float) -> str:
+        """Say for whom the room for such a task is kept, if it is."""
+        found = self._book.ledger.fit(profile)
+        if isinstance(found, str):
+            return ""
+        ahead = self._waitlist.ahead(rank, found, self._book.ledger, now)
+        return "" if ahead is None else f"kept for {_described(ahead)}"
+
+    def yield_idle(self, lease: Lease, now: float) -> list[Effect]:
+        """End a lease without a task if a better-ranked demand waits for its room."""
+        room = self._book.ledger.copy()
+        room.give(lease.allocation)
+        ahead = self._waitlist.ahead(lease.rank, lease.allocation, room, now)
+        if ahead is None or not lease.idle:
+            return []
+        return self._preempt(lease, None, f"{_described(ahead)} waits", now)
 
     def _hold_one(
         self,
@@ -239,7 +255,7 @@ class Lessor:
         self, lease: Lease, grace_s: float | None, reason: str, now: float
     ) -> list[Effect]:
         ending = self.end(lease, Outcome("preempted", reason=reason), now, grace_s)
-        told_s = sum(e.grace_s for e in ending if isinstance(e, StopTask))
+        told_s = sum((e.grace_s for e in ending if isinstance(e, StopTask)), start=0.0)
         notice = Preemption(lease=lease.id, grace_s=told_s, reason=reason)
         return [Send(lease.peer, notice), *ending]
 
@@ -269,6 +285,10 @@ class Lessor:
         lease.lease_s = min(lease_s, LEASE_MAX_S)
         lease.expires_at = now + lease.lease_s
         self._due.set(lease.id, lease.expires_at)
+
+
+def _described(rank: Rank) -> str:
+    return f"priority {rank.priority}, age {rank.age_s:.1f} s"
 
 
 def refuse(
