@@ -156,7 +156,7 @@ class Grid:
         self.rows[index] = row
         self.columns.grow(len(self.rows), len(row.kinds))
         self.columns.store(index, row)
-        self._note(index, index, ~index)
+        self._note(index, None)
 
     def remove(self, index: int) -> None:
         """Take a row out; its index will be used again."""
@@ -164,23 +164,19 @@ class Grid:
         self.columns.clear(index)
         self._unused.append(index)
         self._order = None
-        self._note(index, index, ~index)
+        self._note(index, None)
 
     def gained(self, index: int, row: Row, places: Sequence[int]) -> None:
         """Write down that `row` has more room, and its devices at `places`."""
         self.columns.store_amounts(index, row, places)
-        if row.mixed:
-            self._note(index, index, ~index)
-        else:
-            self._note(index, index)
+        self.log.append(index)
+        self._note(index, row)
 
     def lost(self, index: int, row: Row, places: Sequence[int]) -> None:
         """Write down that `row` has less room, and its devices at `places`."""
         self.columns.store_amounts(index, row, places)
-        if row.mixed:
-            self._note(index, index, ~index)
-        else:
-            self._note(index, ~index)
+        self.log.append(~index)
+        self._note(index, row)
 
     def order(self) -> Ints:
         """Return the indices of all rows in use, by the ids of their nodes."""
@@ -189,9 +185,11 @@ class Grid:
             self._order = np.array([index for _, index in sorted(names)], np.int64)
         return self._order
 
-    def _note(self, index: int, *codes: int) -> None:
+    def _note(self, index: int, row: Row | None) -> None:
+        """Complete the log: with devices of many kinds, more room may be less."""
         log = self.log
-        log.extend(codes)
+        if row is None or row.mixed:
+            log += (index, ~index)
         self.changed[index] = self.log_start + len(log)
         if len(log) > LOG_MIN + 4 * len(self.rows):
             dropped = len(log) // 2

@@ -31,6 +31,8 @@ HALF_LIFE_S: Final = 86_400.0
 OWNERS_MAX: Final = 10_000
 """Owners whose use is remembered; those who used least are forgotten first."""
 
+NEVER: Final = float("-inf")
+
 Lane: TypeAlias = tuple[OwnerId, int]
 """Entries of one owner and priority: among these only age decides."""
 
@@ -46,8 +48,8 @@ class Pool(msgspec.Struct, frozen=True):
 class QueueEntry(msgspec.Struct, frozen=True):
     """So many tasks of one shape that wait for workers together.
 
-    A group that has just started some of its tasks is entered again with a new
-    `waiting_since`: it was served, so it does not age.
+    A group that starts some of its tasks keeps its place among those of its owner,
+    but with a new `served_at`: it does not age while it is served.
     """
 
     id: str
@@ -56,6 +58,7 @@ class QueueEntry(msgspec.Struct, frozen=True):
     waiting_since: float
     profile: Profile = Profile()
     count: int = 1
+    served_at: float = NEVER
 
 
 @final
@@ -118,7 +121,8 @@ def overtaken_within_s(priority: int) -> float:
 
 def aged(entry: QueueEntry, now: float) -> int:
     """Return the priority of an entry with the points that it gained by waiting."""
-    return entry.priority + int(max(0.0, now - entry.waiting_since) // AGEING_S)
+    since = max(entry.waiting_since, entry.served_at)
+    return entry.priority + int(max(0.0, now - since) // AGEING_S)
 
 
 def order(entries: Iterable[QueueEntry], usage: Usage, now: float) -> list[QueueEntry]:

@@ -119,7 +119,8 @@ class Row:
     def fits(self, need: Need) -> bool:
         """Tell whether a task fits now: the same answer as all filters together."""
         if (
-            need.cpu_milli > self.cpu_milli
+            need.gpus_whole_min > self.gpus_whole
+            or need.cpu_milli > self.cpu_milli
             or need.memory_bytes > self.memory_bytes
             or need.disk_bytes > self.disk_bytes
             or self.draining
@@ -169,27 +170,35 @@ class Row:
 
         Return what is occupied now, and the places of the devices concerned.
         """
-        places = self.pick(need) if need.gpu is not None else []
-        if len(places) < need.gpus_min:
-            places += self._nearly_fitting(need, places)
+        places: list[int] = []
         shares: tuple[DeviceShare, ...] = ()
-        if places:
-            shares = tuple([self._share(place, need) for place in places])
+        if need.gpu is not None:
+            places = self.pick(need)
+            if len(places) < need.gpus_min:
+                places += self._nearly_fitting(need, places)
+            shares = self._occupy(places, need)
         cpu, memory, disk = need.cpu_milli, need.memory_bytes, need.disk_bytes
         if cpu > self.cpu_milli or memory > self.memory_bytes or disk > self.disk_bytes:
             cpu = min(cpu, self.cpu_milli)
             memory = min(memory, self.memory_bytes)
             disk = min(disk, self.disk_bytes)
-        allocation = Allocation(cpu, memory, disk, shares)
-        self._add(allocation, places, -1)
+        self.cpu_milli -= cpu
+        self.memory_bytes -= memory
+        self.disk_bytes -= disk
         self.active += 1
-        return allocation, places
+        return Allocation(cpu, memory, disk, shares), places
 
     def free(self, allocation: Allocation) -> list[int]:
         """Undo a booking; return the places of the devices concerned."""
-        places = [self.places[share.device] for share in allocation.shares]
-        self._add(allocation, places, +1)
+        self.cpu_milli += allocation.cpu_milli
+        self.memory_bytes += allocation.memory_bytes
+        self.disk_bytes += allocation.disk_bytes
         self.active -= 1
+        places: list[int] = []
+        for share in allocation.shares:
+            place = self.places[share.device]
+            self._change(place, share.milli, share.memory_bytes)
+            places.append(place)
         return places
 
     def set_gpus(self, milli: Sequence[int], memory: Sequence[int]) -> None:
@@ -208,28 +217,27 @@ class Row:
             )
         )
 
-    def _add(self, allocation: Allocation, places: list[int], sign: int) -> None:
-        self.cpu_milli += sign * allocation.cpu_milli
-        self.memory_bytes += sign * allocation.memory_bytes
-        self.disk_bytes += sign * allocation.disk_bytes
-        if not places:
-            return
-        free, memory, full = self.gpu_free, self.gpu_memory_free, self.gpu_memory_all
-        whole = self.gpus_whole
-        for place, share in zip(places, allocation.shares, strict=True):
-            whole -= free[place] == WHOLE_GPU_MILLI and memory[place] == full[place]
-            free[place] += sign * share.milli
-            memory[place] += sign * share.memory_bytes
-            self.gpu_milli += sign * share.milli
-            whole += free[place] == WHOLE_GPU_MILLI and memory[place] == full[place]
-        self.gpus_whole = whole
+    def _occupy(self, places: list[int], need: Need) -> tuple[DeviceShare, ...]:
+        sizes, kinds, ids = need.sizes, self.kinds, self.ids
+        shares: list[DeviceShare] = []
+        for place in places:
+            milli, size = need.gpu_milli, sizes[kinds[place]]
+            free, memory = self.gpu_free[place], self.gpu_memory_free[place]
+            if milli > free or size > memory:
+                milli, size = min(milli, free), min(size, memory)
+            self._change(place, -milli, -size)
+            shares.append(DeviceShare(ids[place], milli, size))
+        return tuple(shares)
 
-    def _share(self, place: int, need: Need) -> DeviceShare:
-        milli, size = need.gpu_milli, need.sizes[self.kinds[place]]
-        free, memory = self.gpu_free[place], self.gpu_memory_free[place]
-        if milli > free or size > memory:
-            milli, size = min(milli, free), min(size, memory)
-        return DeviceShare(self.ids[place], milli, size)
+    def _change(self, place: int, milli: int, memory_bytes: int) -> None:
+        """Add to what is free of one device."""
+        free, memory = self.gpu_free, self.gpu_memory_free
+        full = self.gpu_memory_all[place]
+        self.gpus_whole -= free[place] == WHOLE_GPU_MILLI and memory[place] == full
+        free[place] += milli
+        memory[place] += memory_bytes
+        self.gpu_milli += milli
+        self.gpus_whole += free[place] == WHOLE_GPU_MILLI and memory[place] == full
 
     def _suits(self, need: Need) -> bool:
         most_us = need.rtt_max_us

@@ -69,6 +69,8 @@ class Need:
         self.gpus_max = gpu.count_max if gpu else 0
         self.gpu_milli = gpu.milli if gpu else 0
         self.whole = self.gpu_milli == WHOLE_GPU_MILLI
+        # Devices that must be wholly free: most workers that do not fit fail here.
+        self.gpus_whole_min = self.gpus_min if self.whole else 0
         # For each kind of device the memory that a share takes of it; `NEVER` for
         # those that could not serve even when idle.
         self.sizes: list[int] = []

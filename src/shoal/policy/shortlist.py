@@ -108,7 +108,8 @@ class Shortlist:
     def _repair(self) -> None:
         """Score the rows anew that may be better than they were."""
         grid = self._grid
-        behind = grid.now - self._seen
+        now = grid.now
+        behind = now - self._seen
         if behind == 0:
             return
         rows = len(grid.rows)
@@ -117,8 +118,8 @@ class Shortlist:
             self._sort()
             return
         self.need.learn_kinds()
-        self._score(self._maybe_better(grid.log[self._seen - grid.log_start :]))
-        self._seen = grid.now
+        self._score(self._maybe_better(grid.log[-behind:]))
+        self._seen = now
 
     def _maybe_better(self, codes: list[int]) -> Iterable[int]:
         """Choose the rows that must be scored now: the others can wait.

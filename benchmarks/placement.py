@@ -1,0 +1,122 @@
+"""Count placement decisions a second as the shoal grows.
+
+One decision ends a task, which gives its booking back, and places and books another,
+of one of seven shapes, while about 70 % of the GPUs are in use.
+
+Run: python benchmarks/placement.py >> benchmarks/results.jsonl
+Compare ratios of lines from one run: machines differ, and other work disturbs.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import statistics
+import sys
+import time
+from random import Random
+
+from shoal.model.ids import NodeId
+from shoal.model.resources import GIB, Capacity, Device, GpuNeed, Profile
+from shoal.policy.placement import Policy, place
+from shoal.policy.registry import BUILT_IN
+from shoal.policy.workers import Taken, WorkerTable, WorkerView
+
+WORKERS = (1_000, 10_000, 100_000)
+DECISIONS = 4_000
+REPEATS = 5
+SEED = 1
+FULL = 0.7
+GPUS = (("A100", 80, 8), ("RTX3090", 24, 4), ("H100", 80, 8), ("T4", 16, 2), ("", 0, 0))
+SHAPES = (
+    Profile(1_000, GIB),
+    Profile(4_000, 8 * GIB),
+    Profile(2_000, 4 * GIB, gpu=GpuNeed(milli=250)),
+    Profile(2_000, 4 * GIB, gpu=GpuNeed()),
+    Profile(4_000, 8 * GIB, gpu=GpuNeed(2, 2)),
+    Profile(8_000, 16 * GIB, gpu=GpuNeed(4, 4)),
+    Profile(2_000, 4 * GIB, gpu=GpuNeed(milli=500, models=("A100",))),
+)
+
+
+def pool(workers: int) -> WorkerTable:
+    """Return a table of so many idle workers of five kinds."""
+    table = WorkerTable()
+    for number in range(workers):
+        model, gib, count = GPUS[number % len(GPUS)]
+        devices = [Device(str(d), "nvidia", model, gib * GIB) for d in range(count)]
+        cpus = (32, 64, 128)[number % 3]
+        size = Capacity(cpus * 1_000, 256 * GIB, 1_000 * GIB, tuple(devices))
+        path_cost_us = 50 * (number % 40)
+        node = NodeId(f"n{number:06d}")
+        table.put(WorkerView.idle(node, size, path_cost_us=path_cost_us))
+    return table
+
+
+def filled(table: WorkerTable, policy: Policy, rng: Random) -> list[Taken]:
+    """Place tasks until enough of the GPUs are in use."""
+    held: list[Taken] = []
+    columns = table.grid.columns
+    while columns.gpu_milli.sum() > (1 - FULL) * columns.gpu_milli_all.sum():
+        for shape in rng.choices(SHAPES, k=len(table) // 10):
+            held += place(shape, 1, table, policy, rng).takens
+    return held
+
+
+def decide(
+    table: WorkerTable, held: list[Taken], policy: Policy, rng: Random
+) -> list[float]:
+    """Make decisions; return how long each took, in microseconds."""
+    spent_us: list[float] = []
+    for shape in rng.choices(SHAPES, k=DECISIONS):
+        which = rng.randrange(len(held))
+        held[which], held[-1] = held[-1], held[which]
+        ended = held.pop()
+        start = time.perf_counter_ns()
+        table.give(ended)
+        placed = place(shape, 1, table, policy, rng)
+        spent_us.append((time.perf_counter_ns() - start) / 1e3)
+        held += placed.takens
+    return spent_us
+
+
+def measure(name: str, workers: int) -> float:
+    """Print one line about one policy; return the median time of a decision."""
+    rng, policy = Random(SEED), BUILT_IN[name]()
+    table = pool(workers)
+    held = filled(table, policy, rng)
+    gc.collect()
+    gc.freeze()  # As a node does when it has started: its table stays.
+    decide(table, held, policy, rng)
+    runs = [decide(table, held, policy, rng) for _ in range(REPEATS)]
+    gc.unfreeze()
+    spent_us = [each for run in runs for each in run]
+    median_us = statistics.median(spent_us)
+    line = {
+        "benchmark": "placement",
+        "policy": name,
+        "workers": workers,
+        "decisions_per_s": round(1e6 * len(spent_us) / sum(spent_us)),
+        "best_run_per_s": round(max(1e6 * len(run) / sum(run) for run in runs)),
+        "median_us": round(median_us, 2),
+        "p90_us": round(statistics.quantiles(spent_us, n=10)[-1], 2),
+    }
+    print(json.dumps(line), flush=True)
+    return median_us
+
+
+def main() -> None:
+    """Measure the policies named on the command line, or all of them."""
+    for name in sys.argv[1:] or sorted(BUILT_IN):
+        medians = [measure(name, workers) for workers in WORKERS]
+        growth = {
+            "benchmark": "placement",
+            "policy": name,
+            "growth_1k_to_10k": round(medians[1] / medians[0], 2),
+            "growth_10k_to_100k": round(medians[2] / medians[1], 2),
+        }
+        print(json.dumps(growth), flush=True)
+
+
+if __name__ == "__main__":
+    main()
