@@ -210,13 +210,12 @@ class Dispatcher:
         job = self._book.jobs[record.task.job].job
         holding = self._holdings.at(peer, run.lease)
         effects: list[Effect] = []
-        if refusal.reason == "lease-unknown":
-            if job.at_most_once or run.started or self._tries[run.attempt] > 1:
+        if refusal.reason in ("lease-unknown", "lease-ended"):
+            verdict = Verdict("again", "the lease ended before it started")
+            if refusal.reason == "lease-unknown":
                 why = "the worker no longer knows of it"
                 ran_s = now - run.since
                 verdict = judge_lost(job, record, run, why, over=True, ran_s=ran_s)
-            else:
-                verdict = Verdict("again", "the lease was gone before it started")
             if holding is not None:
                 self._holdings.drop(holding)
         else:

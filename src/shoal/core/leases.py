@@ -77,6 +77,10 @@ class LeaseBook:
         lease = self._leases.get(id_)
         return lease if lease is not None and lease.peer == peer else None
 
+    def is_of_this_life(self, id_: LeaseId) -> bool:
+        """Whether a lease, open or closed, was given since the worker started."""
+        return id_.startswith(f"{self._prefix}/")
+
     def of_request(self, peer: NodeId, request: RequestId) -> list[Lease]:
         """Return the leases that this request brought about and that are left."""
         ids = self._by_request.get((peer, request), ())

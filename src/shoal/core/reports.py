@@ -29,6 +29,7 @@ class Reports:
     """What has ended and is not acknowledged yet; the oldest go when it is full."""
 
     def __init__(self, heap: DeadlineHeap) -> None:
+        self.complete = True  # nothing was ever forgotten without acknowledgement
         self._pending: dict[Attempt, _Pending] = {}
         self._deadlines: Deadlines[Attempt] = Deadlines(heap)
 
@@ -43,7 +44,7 @@ class Reports:
     def add(self, report: Report, now: float) -> None:
         """Keep `report` and repeat it until it is acknowledged."""
         if len(self._pending) >= REPORTS_MAX:
-            self._forget(next(iter(self._pending)))
+            self._give_up(next(iter(self._pending)))
         self._pending[report.attempt] = _Pending(report, now)
         self._deadlines.set(report.attempt, now + RESEND_S)
 
@@ -65,13 +66,17 @@ class Reports:
         for attempt in self._deadlines.pop_due(now):
             pending = self._pending[attempt]
             if now - pending.since > REPORT_KEEP_S:
-                self._forget(attempt)
+                self._give_up(attempt)
                 continue
             pending.tries += 1
             wait_s = min(RESEND_MAX_S, RESEND_S * 2 ** min(pending.tries, 8))
             self._deadlines.set(attempt, now + wait_s)
             again.append(pending.report)
         return again
+
+    def _give_up(self, attempt: Attempt) -> None:
+        self.complete = False
+        self._forget(attempt)
 
     def _forget(self, attempt: Attempt) -> None:
         self._pending.pop(attempt, None)

@@ -17,7 +17,7 @@ from shoal.core.timing import WAIT_MAX_S
 
 if TYPE_CHECKING:
     from shoal.model.ids import NodeId
-    from shoal.model.resources import Ledger, Profile
+    from shoal.model.resources import Allocation, Ledger, Profile
     from shoal.protocol.messages import Rank
 
 WAITERS_MAX: Final = 64
@@ -39,10 +39,13 @@ class Waitlist:
     def __len__(self) -> int:
         return len(self._waiters)
 
-    def refused(
+    def remember(
         self, rank: Rank, profile: Profile, wait_for_s: float, now: float
     ) -> None:
-        """Remember a demand for which there was no room, as long as it asks for."""
+        """Remember a demand as long as it asks for: an offer alone does not meet it.
+
+        A gang lets go of its offers when they are not enough, and tries again.
+        """
         if wait_for_s <= 0:
             return
         known = self._waiters.get(rank.node)
@@ -55,19 +58,19 @@ class Waitlist:
         )
 
     def met(self, rank: Rank) -> None:
-        """Forget what a scheduler waited for, if this is as good."""
+        """Forget what a scheduler waited for: a lease of this rank is committed."""
         known = self._waiters.get(rank.node)
         if known is not None and known.rank <= rank:
             del self._waiters[rank.node]
 
     def ahead(
-        self, rank: Rank, profile: Profile, ledger: Ledger, now: float
+        self, rank: Rank, taken: Allocation, room: Ledger, now: float
     ) -> Rank | None:
-        """Return a better rank that waits for what this demand would take."""
+        """Return a better rank that waits for what would be taken from the room."""
         for node in [n for n, w in self._waiters.items() if w.until <= now]:
             del self._waiters[node]
         for waiter in self._waiters.values():
-            if waiter.rank > rank and _hurts(ledger, profile, waiter.profile):
+            if waiter.rank > rank and _hurts(room, taken, waiter.profile):
                 return waiter.rank
         return None
 
@@ -76,21 +79,19 @@ class Waitlist:
         del self._waiters[worst]
 
 
-def _hurts(ledger: Ledger, taker: Profile, waiter: Profile) -> bool:
-    """Whether room for `taker` is taken from what `waiter` needs.
+def _hurts(room: Ledger, taken: Allocation, waiter: Profile) -> bool:
+    """Whether `taken` comes out of what the waiter needs.
 
-    It is if the waiter would fit and then no longer does, or if the taker uses
-    anything of which the waiter has too little already.
+    It does if the waiter would fit and then no longer does, or if anything is taken
+    of which there is too little for it already.
     """
-    taken = ledger.fit(taker)
-    if isinstance(taken, str):
-        return False
-    if not isinstance(ledger.fit(waiter), str):
-        after = ledger.copy()
+    if not isinstance(room.fit(waiter), str):
+        after = room.copy()
         after.take(taken)
         return isinstance(after.fit(waiter), str)
-    cpu_short = waiter.cpu_milli > ledger.cpu_milli and taker.cpu_milli > 0
-    memory_short = waiter.memory_bytes > ledger.memory_bytes and taker.memory_bytes > 0
-    disk_short = waiter.disk_bytes > ledger.disk_bytes and taker.disk_bytes > 0
-    gpus_short = waiter.gpu is not None and taker.gpu is not None
-    return cpu_short or memory_short or disk_short or gpus_short
+    return (
+        (waiter.cpu_milli > room.cpu_milli and taken.cpu_milli > 0)
+        or (waiter.memory_bytes > room.memory_bytes and taken.memory_bytes > 0)
+        or (waiter.disk_bytes > room.disk_bytes and taken.disk_bytes > 0)
+        or (waiter.gpu is not None and bool(taken.shares))
+    )

@@ -236,7 +236,7 @@ class Worker:
             return [self._started(peer, attempt, run.lease)]
         lease = self._book.of(peer, assignment.lease)
         if lease is None:
-            return [_refuse_attempt(peer, assignment, "lease-unknown")]
+            return [_refuse_attempt(peer, assignment, self._gone(assignment.lease))]
         if lease.fence is not None and attempt <= lease.fence:
             self.counts["stale attempt"] += 1
             return _answer_stale(peer, assignment) if attempt == lease.fence else []
@@ -247,6 +247,15 @@ class Worker:
         if not lease.idle:
             return [_refuse_attempt(peer, assignment, f"the lease is {lease.state}")]
         return self._start(peer, lease, assignment, now)
+
+    def _gone(self, lease: LeaseId) -> str:
+        """Say whether a lease that is not there was of this life of the worker.
+
+        If so, whatever ran on it has a report that is kept until acknowledged: what
+        has none never started.
+        """
+        known = self._reports.complete and self._book.is_of_this_life(lease)
+        return "lease-ended" if known else "lease-unknown"
 
     def _start(
         self, peer: NodeId, lease: Lease, assignment: Assignment, now: float
@@ -279,8 +288,8 @@ class Worker:
             return self._stop(attempt, Outcome("cancelled"), cancel.grace_s)
         lease = self._book.of(peer, cancel.lease)
         if lease is None:
-            # It runs no more, and whether it ever did is not known here.
-            outcome = Outcome("lost", reason="lease-unknown")
+            # It runs no more, and whether it ever did may not be known here.
+            outcome = Outcome("lost", reason=self._gone(cancel.lease))
         else:
             lease.fence = max(attempt, lease.fence or attempt)
             outcome = Outcome("not-started", reason="cancelled before it started")
@@ -324,8 +333,8 @@ class Worker:
         self._reports.add(report, now)
         effects: list[Effect] = [Send(attempt.scheduler, report)]
         if lease.state == "ending":
-            effects += self._lessor.close(lease, now)
-        return effects
+            return effects + self._lessor.close(lease, now)
+        return effects + self._lessor.yield_idle(lease, now)
 
     def _on_task_progressed(self, event: TaskProgressed) -> list[Effect]:
         run = self._runs.get(event.attempt)
