@@ -1,0 +1,429 @@
+"""A checker that cannot fail checks nothing: each is shown a broken promise."""
+
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+import pytest
+from tests.sim.stubs import Stage
+
+from shoal.core.events import (
+    Answer,
+    Disconnect,
+    Effect,
+    MessageReceived,
+    PeerConnected,
+    Send,
+    StartTask,
+)
+from shoal.core.gate import Gate
+from shoal.core.journal import (
+    Assigned,
+    Cancelled,
+    Entry,
+    Finished,
+    Incarnated,
+    Place,
+    Returned,
+    Submitted,
+)
+from shoal.model.ids import Attempt, JobId, LeaseId, NodeId, OwnerId, RequestId
+from shoal.model.job import Job, TaskState
+from shoal.model.resources import Allocation, Capacity, Device, DeviceShare, Profile
+from shoal.protocol.messages import (
+    Acknowledgement,
+    AnyMessage,
+    Assignment,
+    Commit,
+    Committed,
+    Load,
+    Offer,
+    Outcome,
+    Refusal,
+    Renew,
+    Report,
+)
+from shoal.sim.checkers.ending import Ending
+from shoal.sim.checkers.strangers import CONTAINER_MAX
+from shoal.sim.checkers.suite import Suite
+from shoal.sim.clients import Clients
+from shoal.sim.driver import Behaviour, Process
+from shoal.sim.host import Host
+from shoal.sim.opinions import WorkerOpinion
+from shoal.sim.workload import Errand, make_group
+
+S, W = NodeId("s"), NodeId("w")
+CAPACITY = Capacity(
+    cpu_milli=1_000, memory_bytes=100, devices=(Device("gpu0", memory_bytes=8),)
+)
+GROUP = make_group("j", "g", 3, Profile(cpu_milli=500))
+JOB = Job(id=JobId("j"), owner=OwnerId("ann"), groups=(GROUP,))
+FIRST, SECOND = Attempt(S, 1, 1), Attempt(S, 1, 2)
+DONE = Outcome("exited", exit_code=0)
+IDLE = WorkerOpinion(idle=True, load=Load(), unacknowledged=0)
+
+
+class Beliefs:
+    """What the machines of a bench say; tests change it at will."""
+
+    def __init__(self) -> None:
+        self.workers: dict[NodeId, WorkerOpinion] = {}
+        self.leases: list[LeaseId] = []
+        self.seen: dict[NodeId, Load] = {}
+
+    def worker(self, host: Host) -> WorkerOpinion | None:
+        return self.workers.get(host.id)
+
+    def committed(self, host: Host) -> list[LeaseId]:
+        return self.leases if host.id == W else []
+
+    def views(self, host: Host) -> dict[NodeId, Load]:
+        return self.seen if host.id == S else {}
+
+
+class Bench:
+    """A scheduler and a worker without machines, and all checkers."""
+
+    def __init__(self, job: Job = JOB) -> None:
+        self.beliefs = Beliefs()
+        self.stage = Stage()
+        self.agenda = self.stage.agenda
+        self.job = job
+        self.suite = Suite(self.agenda, {job.id: job}, self.beliefs)
+        self.stage.add("s", roles=("scheduler",))
+        self.stage.add("w", capacity=CAPACITY)
+        self.suite.hosts = self.stage.world.hosts
+        self.clients = self.suite.clients = Clients(self.agenda, lambda *_: True)
+        self.scheduler = self.stage.world.hosts[S]
+        self.worker = self.stage.world.hosts[W]
+        self.pid = 0
+
+    @property
+    def broken(self) -> list[str]:
+        return [violation.id for violation in self.suite.violations.found]
+
+    def safe(self, *entries: Entry) -> None:
+        self.suite.safe(self.scheduler, entries)
+
+    def submitted(self) -> None:
+        self.safe(Incarnated(1), Submitted(self.job, 0.0))
+
+    def assigned(self, attempt: Attempt = FIRST, number: int = 0) -> None:
+        task = GROUP.tasks[number].id
+        self.safe(Assigned((Place(task, attempt, W, LeaseId("w/1/1")),)))
+
+    def finished(self, state: TaskState, attempt: Attempt | None = FIRST) -> None:
+        self.safe(Finished(GROUP.tasks[0].id, state, attempt, DONE))
+
+    def send(self, host: Host, peer: NodeId, message: AnyMessage) -> None:
+        self.suite.sent[type(message)](host, peer, message)
+
+    def tell(self, host: Host, peer: NodeId, message: AnyMessage) -> None:
+        event = MessageReceived(peer, message)
+        self.suite.told[type(message)](host, event, [])
+
+    def start(
+        self,
+        attempt: Attempt = FIRST,
+        *,
+        number: int = 0,
+        lease: str = "w/1/1",
+        allocation: Allocation | None = None,
+    ) -> Process:
+        self.pid += 1
+        order = StartTask(
+            attempt, LeaseId(lease), GROUP.tasks[number], allocation or Allocation()
+        )
+        process = Process(self.pid, order, Behaviour(), self.agenda.now)
+        self.worker.driver.processes[process.pid] = process
+        self.suite.started(self.worker, process)
+        return process
+
+    def offered(self, lease: str = "w/1/1", peer: NodeId = S) -> None:
+        offer = Offer(request=RequestId("r"), leases=(LeaseId(lease),), valid_for_s=6.0)
+        self.send(self.worker, peer, offer)
+
+    def ending(self) -> Ending:
+        return Ending(
+            self.stage.world,
+            self.clients,
+            self.suite.journals,
+            self.suite.violations,
+            self.beliefs,
+        )
+
+
+def accepted(bench: Bench) -> None:
+    bench.clients.go(Errand(job=JOB, scheduler=S, at_s=0.0))
+    bench.agenda.run(0.1)
+    bench.suite.answered(bench.scheduler, Answer(1, JOB.id))
+
+
+def acknowledged_but_not_on_disk(bench: Bench) -> None:
+    accepted(bench)
+
+
+def submitted_twice(bench: Bench) -> None:
+    bench.submitted()
+    bench.safe(Submitted(JOB, 0.0))
+
+
+def finished_twice(bench: Bench) -> None:
+    bench.submitted()
+    bench.assigned()
+    bench.finished("failed")
+    bench.finished("failed")
+
+
+def done_without_a_process(bench: Bench) -> None:
+    bench.submitted()
+    bench.assigned()
+    bench.finished("done")
+
+
+def report_acknowledged_but_not_on_disk(bench: Bench) -> None:
+    bench.submitted()
+    bench.assigned()
+    bench.send(bench.scheduler, W, Acknowledgement(attempts=(FIRST,)))
+
+
+def generation_used_before_it_is_safe(bench: Bench) -> None:
+    bench.safe(Submitted(JOB, 0.0))
+    bench.assigned()
+    assignment = Assignment(lease=LeaseId("w/1/1"), attempt=FIRST, task=GROUP.tasks[0])
+    bench.send(bench.scheduler, W, assignment)
+
+
+def generation_used_twice(bench: Bench) -> None:
+    bench.safe(Incarnated(1), Incarnated(1))
+
+
+def ended_by_a_fenced_attempt(bench: Bench) -> None:
+    bench.submitted()
+    bench.assigned()
+    bench.safe(Returned(GROUP.tasks[0].id, FIRST, 0, 0))
+    bench.finished("failed")
+
+
+def one_attempt_runs_twice(bench: Bench) -> None:
+    bench.offered()
+    bench.start()
+    bench.start()
+
+
+def device_used_twice(bench: Bench) -> None:
+    bench.offered()
+    whole = Allocation(shares=(DeviceShare("gpu0", 1_000, 8),))
+    bench.start(FIRST, allocation=whole)
+    bench.start(SECOND, number=1, allocation=whole)
+
+
+def more_cpu_than_there_is(bench: Bench) -> None:
+    bench.offered()
+    bench.start(allocation=Allocation(cpu_milli=1_001))
+
+
+def lease_kept_beyond_its_end(bench: Bench) -> None:
+    bench.offered()
+    bench.beliefs.leases = [LeaseId("w/1/1")]
+    bench.agenda.run(30.0)
+
+
+def renewed_by_somebody_else(bench: Bench) -> None:
+    bench.offered()
+    bench.beliefs.leases = [LeaseId("w/1/1")]
+    renewal = Renew(leases=(LeaseId("w/1/1"),), lease_s=60.0)
+    bench.tell(bench.worker, NodeId("thief"), renewal)
+    bench.agenda.run(30.0)
+
+
+def process_outlives_its_lease(bench: Bench) -> None:
+    bench.offered()
+    bench.start()
+    bench.agenda.run(60.0)
+
+
+def six_workers_taken_down(bench: Bench) -> None:
+    bench.offered()
+    process = bench.start()
+    for _ in range(6):
+        bench.suite.journals.poisoned(bench.worker, process)
+
+
+def container_without_bound(bench: Bench) -> None:
+    gate = Gate(W, rng=Random(0))
+    for number in range(CONTAINER_MAX + 1):
+        gate.handle(PeerConnected(NodeId(f"n{number}"), None), 0.0)
+    bench.worker.machine = gate
+    bench.suite.strangers.sweep([bench.worker])
+
+
+def stranger_obeyed(bench: Bench) -> None:
+    bench.suite.suspect(NodeId("thief"))
+    effects: list[Effect] = [Send(S, Committed(request=RequestId("r"), leases=()))]
+    event = MessageReceived(NodeId("thief"), Renew(leases=(), lease_s=1.0))
+    bench.suite.suspects[NodeId("thief")](bench.worker, event, effects)
+
+
+def lease_offered_to_two(bench: Bench) -> None:
+    bench.offered()
+    bench.offered(peer=NodeId("thief"))
+
+
+def process_on_a_foreign_lease(bench: Bench) -> None:
+    bench.offered(peer=NodeId("other"))
+    bench.start()
+
+
+def preemption_counted(bench: Bench) -> None:
+    bench.submitted()
+    bench.assigned()
+    report = Report(attempt=FIRST, lease=LeaseId("w/1/1"), outcome=Outcome("preempted"))
+    bench.tell(bench.scheduler, W, report)
+    bench.safe(Returned(GROUP.tasks[0].id, FIRST, 1, 0))
+
+
+def job_never_ends(bench: Bench) -> None:
+    accepted(bench)
+    bench.suite.violations.found.clear()
+    bench.agenda.stopped = False
+    bench.submitted()
+    bench.ending().run(0.0)
+
+
+def room_is_never_given_back(bench: Bench) -> None:
+    bench.beliefs.workers[W] = msgspec.structs.replace(IDLE, idle=False)
+    bench.ending().run(0.0)
+
+
+def report_is_never_told(bench: Bench) -> None:
+    bench.beliefs.workers[W] = msgspec.structs.replace(IDLE, unacknowledged=1)
+    bench.ending().run(0.0)
+
+
+def view_stays_wrong(bench: Bench) -> None:
+    bench.beliefs.workers[W] = IDLE
+    bench.beliefs.seen[W] = Load(cpu_milli=7)
+    bench.ending().run(0.0)
+
+
+def cancelled_job_runs_on(bench: Bench) -> None:
+    accepted(bench)
+    bench.suite.violations.found.clear()
+    bench.agenda.stopped = False
+    bench.submitted()
+    bench.offered()
+    bench.send(
+        bench.worker, S, Committed(request=RequestId("r"), leases=(LeaseId("w/1/1"),))
+    )
+    commit = Commit(request=RequestId("r"), leases=(LeaseId("w/1/1"),), lease_s=120.0)
+    bench.tell(bench.worker, S, commit)
+    bench.start()
+    bench.clients.orders[JOB.id].cancelled_at = 0.0
+    bench.ending().run(0.0)
+
+
+@pytest.mark.parametrize(
+    ("story", "promise"),
+    [
+        (acknowledged_but_not_on_disk, "I1"),
+        (submitted_twice, "I1"),
+        (job_never_ends, "L1"),
+        (finished_twice, "I3"),
+        (done_without_a_process, "I3"),
+        (report_acknowledged_but_not_on_disk, "I3"),
+        (report_is_never_told, "I3"),
+        (generation_used_before_it_is_safe, "I4"),
+        (generation_used_twice, "I4"),
+        (ended_by_a_fenced_attempt, "I4"),
+        (one_attempt_runs_twice, "I4"),
+        (device_used_twice, "I5"),
+        (more_cpu_than_there_is, "I5"),
+        (lease_kept_beyond_its_end, "I6"),
+        (renewed_by_somebody_else, "I6"),
+        (process_outlives_its_lease, "I6"),
+        (room_is_never_given_back, "I7"),
+        (six_workers_taken_down, "I8"),
+        (container_without_bound, "I9"),
+        (stranger_obeyed, "I10"),
+        (lease_offered_to_two, "I10"),
+        (process_on_a_foreign_lease, "I10"),
+        (view_stays_wrong, "I12"),
+        (cancelled_job_runs_on, "L3"),
+        (preemption_counted, "PREEMPTION"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_a_broken_promise_is_noticed(
+    story: Callable[[Bench], None], promise: str
+) -> None:
+    bench = Bench()
+
+    story(bench)
+
+    assert bench.broken[:1] == [promise]
+    assert bench.agenda.stopped
+
+
+def test_a_task_that_may_run_only_once_is_not_found_running_twice() -> None:
+    once = msgspec.structs.replace(JOB, at_most_once=True)
+    bench = Bench(once)
+    bench.offered()
+
+    bench.start(FIRST)
+    assert bench.broken == []
+    bench.start(SECOND)
+
+    assert bench.broken == ["I6"]
+
+
+def test_a_gang_is_not_found_starting_in_part() -> None:
+    gang = msgspec.structs.replace(GROUP, gang_min=2)
+    bench = Bench(msgspec.structs.replace(JOB, groups=(gang,)))
+    bench.submitted()
+    bench.offered()
+    committed = Committed(request=RequestId("r"), leases=(LeaseId("w/1/1"),))
+    bench.send(bench.worker, S, committed)
+    bench.assigned()
+
+    message = Assignment(lease=LeaseId("w/1/1"), attempt=FIRST, task=gang.tasks[0])
+    bench.send(bench.scheduler, W, message)
+
+    assert bench.broken == ["GANG"]
+
+
+def test_an_honest_story_breaks_no_promise() -> None:
+    bench = Bench()
+    bench.submitted()
+    accepted(bench)
+    bench.offered()
+    committed = Committed(request=RequestId("r"), leases=(LeaseId("w/1/1"),))
+    bench.send(bench.worker, S, committed)
+    bench.assigned()
+    message = Assignment(lease=LeaseId("w/1/1"), attempt=FIRST, task=GROUP.tasks[0])
+    bench.send(bench.scheduler, W, message)
+    process = bench.start()
+    process.exit_code = 0
+    del bench.worker.driver.processes[process.pid]
+    bench.suite.reaped(bench.worker, process)
+    bench.finished("done")
+    bench.send(bench.scheduler, W, Acknowledgement(attempts=(FIRST,)))
+    bench.safe(Cancelled(JOB.id))
+    bench.beliefs.workers[W] = IDLE
+    bench.beliefs.seen[W] = IDLE.load
+
+    bench.ending().run(bench.agenda.now)
+
+    assert bench.broken == []
+
+
+def test_a_stranger_may_be_refused_and_cut_off() -> None:
+    bench = Bench()
+    thief = NodeId("thief")
+    bench.suite.suspect(thief)
+    event = MessageReceived(thief, Renew(leases=(), lease_s=1.0))
+
+    effects: list[Effect] = [Send(thief, Refusal()), Disconnect(thief, "no grant")]
+    bench.suite.suspects[thief](bench.worker, event, effects)
+
+    assert bench.broken == []
