@@ -71,7 +71,7 @@ def test_a_gang_starts_though_another_scheduler_has_a_stream_of_small_tasks(
     world.run(5.0)
     world.submit(BOB, JobSubmitted(2, gang))
 
-    world.run(160.0)
+    world.run(60.0)
 
     assert _state(world, BOB, "gang") == "done"
     assert _state(world, ANN, "stream") == "active"
@@ -104,6 +104,6 @@ def test_a_single_task_gets_its_turn_though_another_scheduler_keeps_all_workers_
     world.run(5.0)
     world.submit(BOB, JobSubmitted(2, single))
 
-    world.run(100.0)
+    world.run(30.0)
 
     assert _state(world, BOB, "single") == "done"

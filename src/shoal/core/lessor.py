@@ -72,7 +72,7 @@ class Lessor:
         priority = admission.clamp(demand.rank.priority)
         rank = Rank(priority, demand.rank.age_s, peer, demand.request)
         held, effects, reason = self._hold(peer, demand, rank, admission, now)
-        self._waitlist.remember(rank, demand.profile, demand.wait_for_s, now)
+        self._waitlist.remember(rank, demand, now)
         if held:
             offer = self._offer(demand.request, held, HOLD_S)
             return [*effects, Send(peer, offer)]

@@ -10,7 +10,7 @@ import msgspec
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.dispatch import shape_of
 from shoal.core.negotiation import Negotiator, Round, Wish
-from shoal.core.reserving import Reservations, slots_in
+from shoal.core.reserving import Reservations
 from shoal.core.timing import (
     GANG_WAIT_S,
     ROUND_PAUSE_MAX_S,
@@ -419,7 +419,7 @@ class Matcher:
         view = self._views.table.view(node)
         if view is None or view.draining or shape.driver not in view.drivers:
             return 0
-        return slots_in(Ledger(view.capacity), shape.profile, most)
+        return Ledger(view.capacity).use_up(shape.profile, most)
 
     def _place(self, shape: Shape, count: int, exclude: Collection[NodeId]) -> Placed:
         return place(

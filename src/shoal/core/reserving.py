@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from shoal.model.ids import GroupId, NodeId
-from shoal.model.resources import Ledger, Profile
+from shoal.model.resources import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -102,7 +102,7 @@ class Reservations:
         view = self._views.table.view(node)
         if view is None or view.draining or shape.driver not in view.drivers:
             return 0
-        return slots_in(Ledger(view.capacity), shape.profile, most)
+        return Ledger(view.capacity).use_up(shape.profile, most)
 
     def _free_at(self, workers: list[NodeId], now: float) -> float | None:
         """Return when all our tasks on these workers have ended, if that is known."""
@@ -117,13 +117,3 @@ class Reservations:
                     return None
                 latest = max(latest, run.since + task.time_limit_s)
         return latest
-
-
-def slots_in(ledger: Ledger, profile: Profile, most: int) -> int:
-    """Return how many tasks of a profile fit at once, up to `most`; uses them up."""
-    for slots in range(most):
-        found = ledger.fit(profile)
-        if isinstance(found, str):
-            return slots
-        ledger.take(found)
-    return most

@@ -18,7 +18,7 @@ from shoal.core.timing import WAIT_MAX_S
 if TYPE_CHECKING:
     from shoal.model.ids import NodeId
     from shoal.model.resources import Allocation, Ledger, Profile
-    from shoal.protocol.messages import Rank
+    from shoal.protocol.messages import Demand, Rank
 
 WAITERS_MAX: Final = 64
 
@@ -26,6 +26,7 @@ WAITERS_MAX: Final = 64
 class _Waiter(msgspec.Struct):
     rank: Rank
     profile: Profile
+    count: int
     until: float
 
 
@@ -39,23 +40,20 @@ class Waitlist:
     def __len__(self) -> int:
         return len(self._waiters)
 
-    def remember(
-        self, rank: Rank, profile: Profile, wait_for_s: float, now: float
-    ) -> None:
+    def remember(self, rank: Rank, demand: Demand, now: float) -> None:
         """Remember a demand as long as it asks for: an offer alone does not meet it.
 
         A gang lets go of its offers when they are not enough, and tries again.
         """
-        if wait_for_s <= 0:
+        if demand.wait_for_s <= 0:
             return
         known = self._waiters.get(rank.node)
         if known is not None and known.until > now and known.rank > rank:
             return
         if known is None and len(self._waiters) >= WAITERS_MAX:
             self._drop_the_worst()
-        self._waiters[rank.node] = _Waiter(
-            rank, profile, now + min(wait_for_s, WAIT_MAX_S)
-        )
+        until = now + min(demand.wait_for_s, WAIT_MAX_S)
+        self._waiters[rank.node] = _Waiter(rank, demand.profile, demand.count, until)
 
     def met(self, rank: Rank) -> None:
         """Forget what a scheduler waited for: a lease of this rank is committed."""
@@ -70,7 +68,7 @@ class Waitlist:
         for node in [n for n, w in self._waiters.items() if w.until <= now]:
             del self._waiters[node]
         for waiter in self._waiters.values():
-            if waiter.rank > rank and _hurts(room, taken, waiter.profile):
+            if waiter.rank > rank and _hurts(room, taken, waiter):
                 return waiter.rank
         return None
 
@@ -79,19 +77,21 @@ class Waitlist:
         del self._waiters[worst]
 
 
-def _hurts(room: Ledger, taken: Allocation, waiter: Profile) -> bool:
+def _hurts(room: Ledger, taken: Allocation, waiter: _Waiter) -> bool:
     """Whether `taken` comes out of what the waiter needs.
 
-    It does if the waiter would fit and then no longer does, or if anything is taken
-    of which there is too little for it already.
+    It does if fewer of its tasks fit then, or if anything is taken of which there is
+    too little for all of them already.
     """
-    if not isinstance(room.fit(waiter), str):
-        after = room.copy()
-        after.take(taken)
-        return isinstance(after.fit(waiter), str)
-    return (
-        (waiter.cpu_milli > room.cpu_milli and taken.cpu_milli > 0)
-        or (waiter.memory_bytes > room.memory_bytes and taken.memory_bytes > 0)
-        or (waiter.disk_bytes > room.disk_bytes and taken.disk_bytes > 0)
-        or (waiter.gpu is not None and bool(taken.shares))
+    left, after = room.copy(), room.copy()
+    after.take(taken)
+    fit = left.use_up(waiter.profile, waiter.count)
+    if after.use_up(waiter.profile, waiter.count) < fit:
+        return True
+    need = waiter.profile
+    return fit < waiter.count and (
+        (need.cpu_milli > left.cpu_milli and taken.cpu_milli > 0)
+        or (need.memory_bytes > left.memory_bytes and taken.memory_bytes > 0)
+        or (need.disk_bytes > left.disk_bytes and taken.disk_bytes > 0)
+        or (need.gpu is not None and bool(taken.shares))
     )

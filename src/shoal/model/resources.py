@@ -225,6 +225,15 @@ class Ledger:
         """Free `allocation` again."""
         self._add(allocation, +1)
 
+    def use_up(self, profile: Profile, most: int) -> int:
+        """Take room for tasks of a profile until none fits; return for how many."""
+        for count in range(most):
+            found = self.fit(profile)
+            if isinstance(found, str):
+                return count
+            self.take(found)
+        return most
+
     def _lacking(self, profile: Profile) -> str | None:
         if profile.cpu_milli > self.cpu_milli:
             return f"cpu {self.cpu_milli / 1000:g} < {profile.cpu_milli / 1000:g}"
