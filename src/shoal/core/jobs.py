@@ -20,6 +20,7 @@ from shoal.core.journal import (
     Incarnated,
     Place,
     Returned,
+    Revoked,
     Submitted,
 )
 from shoal.model.ids import Attempt, GroupId, JobId, LeaseId, NodeId, TaskId
@@ -331,6 +332,8 @@ class JobBook:
             case Cancelled():
                 if entry.job in self.jobs:
                     self.cancel(entry.job, entry.reason, now)
+            case Revoked():
+                pass  # The peer's, whose journal this is, too.
 
     def _replay_assigned(self, entry: Assigned, now: float) -> None:
         known = [p for p in entry.places if p.task in self.tasks]

@@ -1,4 +1,4 @@
-"""What a scheduler must remember through a crash. Replaying it gives the state back.
+"""What a node must remember through a crash. Replaying it gives the state back.
 
 Points in time are of the wall clock here: they outlive the process that wrote them.
 """
@@ -9,7 +9,7 @@ import msgspec
 
 from shoal.model.ids import Attempt, JobId, LeaseId, NodeId, TaskId
 from shoal.model.job import Job, TaskState
-from shoal.protocol.messages import Outcome
+from shoal.protocol.messages import Outcome, Revocation
 
 
 class Incarnated(msgspec.Struct, frozen=True, tag="incarnated"):
@@ -81,4 +81,19 @@ class Cancelled(msgspec.Struct, frozen=True, tag="cancelled"):
     reason: str = ""
 
 
-Entry = Incarnated | Submitted | Assigned | Exited | Returned | Finished | Cancelled
+class Revoked(msgspec.Struct, frozen=True, tag="revoked"):
+    """Grants are void from now on, in every later life too."""
+
+    revocation: Revocation
+
+
+Entry = (
+    Incarnated
+    | Submitted
+    | Assigned
+    | Exited
+    | Returned
+    | Finished
+    | Cancelled
+    | Revoked
+)

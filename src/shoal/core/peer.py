@@ -15,8 +15,10 @@ from shoal.core.events import (
     MessageReceived,
     PeerConnected,
     Publish,
+    Record,
     Send,
 )
+from shoal.core.journal import Entry, Revoked
 from shoal.model.ids import RequestId
 from shoal.protocol.messages import (
     Announcement,
@@ -32,6 +34,8 @@ from shoal.protocol.messages import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from shoal.core.gate import Gate
     from shoal.core.roster import Roster
     from shoal.core.scheduler import Scheduler
@@ -41,6 +45,9 @@ if TYPE_CHECKING:
 
 STEPS_MAX: Final = 100_000
 """Messages a node says to itself while handling one event; more is an endless loop."""
+
+REVOCATIONS_TOLD_MAX: Final = 64
+"""Revocations that a peer is told when it connects."""
 
 RoleName = Literal["worker", "scheduler", "gate"]
 
@@ -82,7 +89,9 @@ class Peer:
         worker: Worker | None = None,
         scheduler: Scheduler | None = None,
         gate: Gate | None = None,
+        journal: Iterable[Entry] = (),
     ) -> None:
+        """Join the roles of one node; `journal` is what its earlier lives wrote."""
         self.node = node
         self.worker = worker
         self.scheduler = scheduler
@@ -96,6 +105,9 @@ class Peer:
             "gate": gate,
         }
         self._roles = {name: m for name, m in machines.items() if m is not None}
+        for entry in journal:
+            if isinstance(entry, Revoked):
+                roster.revoke(entry.revocation)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take in one fact; return what to do about it, in order. Raising is a bug."""
@@ -155,7 +167,10 @@ class Peer:
         admission = self._roster.meet(event.peer, event.grant, now)
         if isinstance(admission, str):
             return self._turn_away(event.peer, admission)
-        return self._to_roles(event, now)
+        # It may have been away, or new, when these were published.
+        void = self._roster.revocations[:REVOCATIONS_TOLD_MAX]
+        effects: list[Effect] = [Send(event.peer, revocation) for revocation in void]
+        return effects + self._to_roles(event, now)
 
     def _on_message(
         self, peer: NodeId, message: AnyMessage, now: float
@@ -188,7 +203,7 @@ class Peer:
         if not self._roster.revoke(revocation):
             return []
         node, reason = revocation.node, f"revoked up to serial {revocation.serial}"
-        effects: list[Effect] = [Publish(revocation)]
+        effects: list[Effect] = [Record(Revoked(revocation)), Publish(revocation)]
         if self._roster.get(node, now) is None:
             left = MessageReceived(node, Goodbye(reason=reason))
             effects += self._to_roles(left, now)

@@ -43,9 +43,19 @@ class Roster:
         admission = self.verify(peer, grant, now)
         return None if isinstance(admission, str) else admission
 
+    @property
+    def revocations(self) -> tuple[Revocation, ...]:
+        """All revocations that stand."""
+        return self._members.revocations
+
     def revoke(self, revocation: Revocation) -> bool:
         """Take in a revocation; return whether it is valid and news."""
         return self._members.revoke(revocation)
+
+    @property
+    def revocations(self) -> tuple[Revocation, ...]:
+        """All that stand, for those who may not have heard of them."""
+        return self._members.revocations
 
     def wall_s(self, now: float) -> float:
         """Return what the wall clock reads at `now`."""

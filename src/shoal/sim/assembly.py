@@ -27,6 +27,7 @@ def assemble_peer(life: Life) -> Peer:
         worker=_worker(life, roster),
         scheduler=_scheduler(life, roster),
         gate=_gate(life),
+        journal=life.journal,
     )
 
 
