@@ -43,11 +43,6 @@ class Roster:
         admission = self.verify(peer, grant, now)
         return None if isinstance(admission, str) else admission
 
-    @property
-    def revocations(self) -> tuple[Revocation, ...]:
-        """All revocations that stand."""
-        return self._members.revocations
-
     def revoke(self, revocation: Revocation) -> bool:
         """Take in a revocation; return whether it is valid and news."""
         return self._members.revoke(revocation)

@@ -20,6 +20,7 @@ from shoal.core.journal import (
     Incarnated,
     Place,
     Returned,
+    Revoked,
     Submitted,
 )
 from shoal.model.ids import Attempt, GroupId, JobId, NodeId, TaskId
@@ -123,6 +124,8 @@ class Journals:
                 self._on_finished(truth, entry)
             case Cancelled():
                 self._on_cancelled(truth, entry.job)
+            case Revoked():
+                pass  # No task is affected.
 
     def answered(self, host: Host, answer: Answer, request: Request) -> None:
         """Hold an answer against what is safe now."""
