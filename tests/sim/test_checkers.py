@@ -56,7 +56,7 @@ S, W = NodeId("s"), NodeId("w")
 CAPACITY = Capacity(
     cpu_milli=1_000, memory_bytes=100, devices=(Device("gpu0", memory_bytes=8),)
 )
-GROUP = make_group("j", "g", 3, Profile(cpu_milli=500))
+GROUP = make_group("j", "g", 3, (Profile(cpu_milli=500),))
 JOB = Job(id=JobId("j"), owner=OwnerId("ann"), groups=(GROUP,))
 FIRST, SECOND = Attempt(S, 1, 1), Attempt(S, 1, 2)
 DONE = Outcome("exited", exit_code=0)

@@ -57,17 +57,22 @@ from shoal.protocol.messages import (
 from shoal.sim.network import Overheard
 from shoal.sim.trust import ROOT, SHOAL, grant, sign_grant
 
-Kind = Literal["no-grant", "self-signed", "expired", "stolen", "member"]
+Kind = Literal["no-grant", "self-signed", "expired", "stolen", "revoked", "member"]
 KINDS: Final[tuple[Kind, ...]] = (
     "no-grant",
     "self-signed",
     "expired",
     "stolen",
+    "revoked",
+    "member",
     "member",
 )
 FORGER: Final = NodeId("forger")
+SILENT_S: Final = 5.0  # before its first strike
 PAUSE_S: Final = (0.05, 0.6)
 VOLLEY: Final = 4  # messages at a time
+FLOOD: Final = 100  # and so many now and then
+FLOOD_SHARE: Final = 0.01
 OVERHEARD_MAX: Final = 200
 
 
@@ -80,7 +85,7 @@ def forged_grant(kind: Kind, victim: Grant | None) -> Grant | None:
             return victim
         case "expired":
             return grant(FORGER, ("scheduler", "worker"), OwnerId("eve"), valid_for_s=0)
-        case "member":
+        case "member" | "revoked":
             return grant(FORGER, ("scheduler",), OwnerId("eve"), top_priority=0)
         case "self-signed":
             unsigned = Grant(
@@ -117,13 +122,14 @@ class Forger:
         """Strike now and then, whatever happens."""
         match event:
             case Booted():
-                self._next = now + 1.0
+                self._next = now + SILENT_S
             case MessageReceived(message=Report(attempt=attempt)):
                 return [Send(event.peer, Acknowledgement(attempts=(attempt,)))]
             case DeadlineReached() if self._next is not None:
                 self._next = now + self._rng.uniform(*PAUSE_S)
                 if self._overheard:
-                    return [self._strike() for _ in range(VOLLEY)]
+                    flood = self._rng.random() < FLOOD_SHARE
+                    return [self._strike() for _ in range(FLOOD if flood else VOLLEY)]
             case _:
                 pass
         return []

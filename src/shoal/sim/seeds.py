@@ -9,7 +9,7 @@ from typing import Final, final
 
 import msgspec
 
-from shoal.core.events import CancelRequested, JobSubmitted
+from shoal.core.events import CancelRequested, JobSubmitted, MessageReceived
 from shoal.model.ids import NodeId
 from shoal.model.resources import Capacity
 from shoal.protocol import codec
@@ -40,10 +40,12 @@ from shoal.sim.workload import (
 )
 from shoal.sim.world import World
 
-SPAN_S: Final = (20.0, 70.0)  # how long faults last
+SPAN_S: Final = (20.0, 90.0)  # how long faults last
 ENCODED_SHARE: Final = 0.1  # of worlds really encode every message
 FORGER_SHARE: Final = 0.3  # of worlds have a hostile node
 POISON_SHARE: Final = 0.1
+QUOTA_CPU_MILLI: Final = 4_000  # of some schedulers; no job needs more at a time
+REVOKED_AT_S: Final = 1.0
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +68,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     """All that the seed decides before the world begins."""
 
     nodes: tuple[NodeSpec, ...]
+    joins_s: dict[NodeId, float]  # when some workers join; the others are there
     workload: Workload
     plan: Plan
     forger: Kind | None
@@ -92,6 +95,11 @@ def draw_script(seed: int) -> Script:
     poison = rng.random() < POISON_SHARE
     return Script(
         nodes=tuple(nodes),
+        joins_s={
+            node: rng.uniform(1.0, span_s)
+            for node in only_workers
+            if node != leaving and rng.random() < 0.1
+        },
         workload=draw_workload(rng, schedulers, staying, span_s, poison),
         plan=draw_plan(rng, cast, span_s),
         forger=rng.choice(KINDS) if rng.random() < FORGER_SHARE else None,
@@ -123,7 +131,12 @@ def _draw_node(rng: Random, id_: NodeId, roles: tuple[Role, ...]) -> NodeSpec:
         id=id_,
         roles=roles,
         owner=owner,
-        grant=trust.grant(id_, roles, owner),
+        grant=trust.grant(
+            id_,
+            roles,
+            owner,
+            quota_cpu_milli=QUOTA_CPU_MILLI if rng.random() < 0.1 else None,
+        ),
         capacity=draw_capacity(rng) if "worker" in roles else None,
         clock_rate=1.0 + rng.uniform(-DRIFT, DRIFT),
         wall_skew_s=rng.uniform(-1.0, 1.0),
@@ -178,7 +191,10 @@ class Trial:
         if self.script.forger is not None:
             self._add_forger(self.script.forger)
         for spec in self.script.nodes:
-            world.add(spec)
+            joins_s = self.script.joins_s.get(spec.id)
+            world.add(spec, up=joins_s is None)
+            if joins_s is not None:
+                world.agenda.at(joins_s, world.restart, spec.id)
         for errand in self.script.workload.errands:
             self.clients.go(errand)
         plan.schedule(world)
@@ -200,8 +216,16 @@ class Trial:
         self.world.network.overheard = deque(maxlen=OVERHEARD_MAX)
         self.world.directory.strangers.append(FORGER)
         if kind != "member":
-            self.suite.suspect(FORGER)
+            self.suite.suspect(FORGER, revoked=kind == "revoked")
         self.world.add(NodeSpec(id=FORGER, roles=(), grant=shown))
+        if kind == "revoked":
+            self.world.agenda.at(REVOKED_AT_S, self._revoke)
+
+    def _revoke(self) -> None:
+        """Let the root tell one node that the forger's grant is void."""
+        first = self.script.nodes[0].id
+        message = trust.revocation(FORGER, serial=1)
+        self.world.feed(first, MessageReceived(trust.ROOT, message))
 
     def _assemble(self, life: Life) -> Machine:
         if life.spec.id != FORGER:

@@ -33,6 +33,7 @@ def grant(
     owner: OwnerId,
     *,
     top_priority: int = 100,
+    quota_cpu_milli: int | None = None,
     valid_for_s: float = DAY_S,
     serial: int = 1,
 ) -> Grant:
@@ -44,6 +45,7 @@ def grant(
             roles=roles,
             owner=owner,
             top_priority=top_priority,
+            quota_cpu_milli=quota_cpu_milli,
             serial=serial,
             expires_wall_s=WALL_AT_START_S + valid_for_s,
             signer=ROOT,

@@ -12,7 +12,7 @@ from shoal.model.job import Group, Job, Retry, Task
 from shoal.model.resources import GIB, Capacity, Device, GpuNeed, Profile
 from shoal.sim.driver import Behaviour, Plans
 
-JOBS: Final = (3, 9)
+JOBS: Final = (3, 14)
 MODELS: Final = (("RTX3060", 12), ("RTX3090", 24), ("A100", 80))
 OWNERS: Final = (OwnerId("ann"), OwnerId("bob"), OwnerId("cem"))
 SLOWEST_S: Final = 20.0
@@ -131,13 +131,20 @@ def _draw_groups(
 def _group(
     rng: Random, job: str, name: str, size: int, capacities: list[Capacity]
 ) -> Group:
-    return make_group(job, name, size, _draw_profile(rng, capacities), _draw_limit(rng))
+    profiles = [_draw_profile(rng, capacities)]
+    if rng.random() < 0.2:
+        profiles.append(_draw_profile(rng, capacities))
+    return make_group(job, name, size, tuple(profiles), _draw_limit(rng))
 
 
 def make_group(
-    job: str, name: str, size: int, profile: Profile, limit_s: float | None = None
+    job: str,
+    name: str,
+    size: int,
+    profiles: tuple[Profile, ...],
+    limit_s: float | None = None,
 ) -> Group:
-    """Return independent tasks of one profile."""
+    """Return independent tasks that are all alike."""
     id_ = GroupId(f"{job}.{name}")
     return Group(
         id=id_,
@@ -148,7 +155,7 @@ def make_group(
                 group=id_,
                 index=index,
                 size=size,
-                profiles=(profile,),
+                profiles=profiles,
                 time_limit_s=limit_s,
                 grace_s=2.0,
             )
@@ -161,7 +168,7 @@ def _gang(rng: Random, job: str, capacities: list[Capacity], *, elastic: bool) -
     profile = Profile(cpu_milli=500, memory_bytes=GIB // 4)
     slots = sum(room_for(profile, capacity) for capacity in capacities)
     size = min(rng.randint(2, 5), slots)
-    group = make_group(job, "gang", size, profile, _draw_limit(rng))
+    group = make_group(job, "gang", size, (profile,), _draw_limit(rng))
     least = rng.randint(1, size) if elastic else size
     return msgspec.structs.replace(group, gang_min=least)
 

@@ -74,12 +74,13 @@ class World:
         """Let everything happen that is due by then."""
         self.agenda.run(until_s)
 
-    def add(self, spec: NodeSpec) -> Host:
-        """Let a node join and boot it."""
+    def add(self, spec: NodeSpec, *, up: bool = True) -> Host:
+        """Let a node join; one that is not up yet joins by its first `restart`."""
         host = Host(self.scene, spec, len(self.hosts), self.stream(f"node/{spec.id}"))
         self.hosts[spec.id] = host
         self.network.attach(host)
-        host.boot()
+        if up:
+            host.boot()
         return host
 
     def crash(

@@ -8,12 +8,14 @@ from typing import Any, Final, final
 import msgspec
 
 from shoal.core.events import Disconnect, Effect, MessageReceived, Send
+from shoal.core.journal import Entry, Revoked
+from shoal.model.ids import NodeId
 from shoal.protocol.messages import Refusal
 from shoal.sim.checkers.violations import Violations
 from shoal.sim.host import Host
 
 CONTAINERS: Final = (dict, list, tuple, set, frozenset, deque)
-CONTAINER_MAX: Final = 600
+CONTAINER_MAX: Final = 1_200
 """More than any honest world of ours needs in one container of a machine."""
 
 
@@ -23,6 +25,26 @@ class Strangers:
 
     def __init__(self, violations: Violations) -> None:
         self._violations = violations
+        self._told: dict[tuple[NodeId, int], None] = {}  # lives that know better
+        self._wrote: dict[NodeId, None] = {}  # nodes that have it on disk
+
+    def revoked(
+        self, host: Host, event: MessageReceived, effects: list[Effect]
+    ) -> None:
+        """Note that a node has heard of the revocation, until it crashes."""
+        self._told[host.id, host.life] = None
+
+    def safe(self, host: Host, entry: Entry) -> None:
+        """Note that a node knows of the revocation for good."""
+        if isinstance(entry, Revoked):
+            self._wrote[host.id] = None
+
+    def told_by_revoked(
+        self, host: Host, event: MessageReceived, effects: list[Effect]
+    ) -> None:
+        """Check what a node does for somebody of whom it knows that it is revoked."""
+        if host.id in self._wrote or (host.id, host.life) in self._told:
+            self.told(host, event, effects)
 
     def told(self, host: Host, event: MessageReceived, effects: list[Effect]) -> None:
         """Check what another node does when a stranger said something."""

@@ -18,6 +18,7 @@ from shoal.protocol.messages import (
     Preemption,
     Renew,
     Report,
+    Revocation,
 )
 from shoal.sim.agenda import Agenda
 from shoal.sim.checkers.journals import Journals
@@ -64,13 +65,18 @@ class Suite(Watch):
                 Commit: self.processes.extended,
                 Renew: self.processes.extended,
                 Report: self.journals.reported,
+                Revocation: self.strangers.revoked,
             }
         )
         agenda.after(SWEEP_S, self._sweep)
 
-    def suspect(self, node: NodeId) -> None:
-        """Check from now on that what this node says changes nothing."""
-        self.suspects[node] = self.strangers.told
+    def suspect(self, node: NodeId, *, revoked: bool = False) -> None:
+        """Check from now on that what this node says changes nothing.
+
+        If it is only `revoked`, those who have not heard of that may believe it.
+        """
+        strangers = self.strangers
+        self.suspects[node] = strangers.told_by_revoked if revoked else strangers.told
 
     def started(self, host: Host, process: Process) -> None:
         """Check a process that runs now."""
@@ -92,6 +98,7 @@ class Suite(Watch):
         """Read what is safe on disk now."""
         for entry in entries:
             self.journals.safe(host, entry)
+            self.strangers.safe(host, entry)
 
     def answered(self, host: Host, answer: Answer) -> None:
         """Check what a client was told."""
