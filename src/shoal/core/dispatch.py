@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from shoal.core.jobs import GroupRecord, JobBook, Run
     from shoal.model.job import Job, Task
+    from shoal.model.resources import Allocation
     from shoal.policy.queue import Usage
 
 LEASE_LOST: Final = frozenset({"preempted", "lost"})
@@ -171,12 +172,16 @@ class Dispatcher:
 
     # What workers say.
 
-    def on_started(self, peer: NodeId, attempt: Attempt) -> Task | None:
+    def on_started(
+        self, peer: NodeId, attempt: Attempt, allocation: Allocation | None = None
+    ) -> Task | None:
         """Note that an attempt runs; return its task if it is live."""
         run = self._book.runs.get(attempt)
         if run is None or run.worker != peer:
             return None
         run.started = True
+        if allocation is not None:
+            run.allocation = allocation
         self._resends.drop(attempt)
         if self._holdings.at(peer, run.lease) is not None:
             # Without its lease it is over: this was said before, and came late.
@@ -554,6 +559,8 @@ def shape_of(job: Job, task: Task, profile: int) -> Shape:
         priority=job.priority,
         preemptible=job.preemptible,
         preempt=job.preempt,
+        rtt_max_us=None if job.max_rtt_s is None else round(job.max_rtt_s * 1e6),
+        policy=job.policy,
     )
 
 

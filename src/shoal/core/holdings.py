@@ -27,6 +27,8 @@ class Shape(msgspec.Struct, frozen=True):
     priority: int
     preemptible: bool
     preempt: bool = False
+    rtt_max_us: int | None = None
+    policy: str = ""
 
 
 class Holding(msgspec.Struct, kw_only=True):

@@ -25,6 +25,7 @@ from shoal.core.journal import (
 )
 from shoal.model.ids import Attempt, GroupId, JobId, LeaseId, NodeId, TaskId
 from shoal.model.job import ENDS, Group, Job, JobState, Task, TaskState
+from shoal.model.resources import Allocation
 from shoal.protocol.messages import Outcome
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Run(msgspec.Struct, kw_only=True):
     gang: tuple[NodeId, ...] = ()  # where each rank runs, if it is one of a gang
     since: float = 0.0
     started: bool = False
+    allocation: Allocation = Allocation()  # known once it has started
     lost: bool = False
     crash_counted: bool = False
 

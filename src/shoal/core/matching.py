@@ -20,7 +20,7 @@ from shoal.core.timing import (
 )
 from shoal.model.ids import GroupId, NodeId, TaskId
 from shoal.model.resources import Ledger, Profile
-from shoal.policy.placement import Placed, Policy, place
+from shoal.policy.placement import Placed, place
 from shoal.policy.queue import QueueEntry, TaskQueue
 from shoal.protocol.messages import Rank
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from shoal.core.events import Effect
     from shoal.core.holdings import Holdings, Shape
     from shoal.core.jobs import GroupRecord, JobBook, JobRecord
+    from shoal.core.policies import Policies
     from shoal.core.views import Views
     from shoal.policy.queue import Usage
     from shoal.policy.workers import Taken
@@ -69,7 +70,7 @@ class Matcher:
         negotiator: Negotiator,
         dispatcher: Dispatcher,
         usage: Usage,
-        policy: Policy,
+        policies: Policies,
         rng: Random,
         heap: DeadlineHeap,
     ) -> None:
@@ -81,7 +82,7 @@ class Matcher:
         self._negotiator = negotiator
         self._dispatcher = dispatcher
         self._usage = usage
-        self._policy = policy
+        self._policies = policies
         self._rng = rng
         self._reservations = Reservations(book, views, holdings)
         self._queue = TaskQueue()
@@ -426,9 +427,10 @@ class Matcher:
             shape.profile,
             count,
             self._views.table,
-            self._policy,
+            self._policies.get(shape.policy),
             self._rng,
             driver=shape.driver,
+            rtt_max_us=shape.rtt_max_us,
             exclude=exclude,
         )
 

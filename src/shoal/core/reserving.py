@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from shoal.model.ids import GroupId, NodeId
-from shoal.model.resources import Ledger
+from shoal.model.resources import Allocation, Ledger, total
+from shoal.policy.backfill import Plan, Running, Wish
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from shoal.core.holdings import Holdings, Shape
     from shoal.core.jobs import GroupRecord, JobBook
     from shoal.core.views import Views
+    from shoal.policy.views import WorkerView
 
 WORKERS_CONSIDERED_MAX: Final = 256
 
@@ -53,16 +55,16 @@ class Reservations:
         """
         if self.current is not None and self.current.group != group.id:
             return []
-        slots = self._enough_slots(shape, least)
-        workers = list(dict.fromkeys(slots))
+        candidates = self._candidates(shape, least)
+        slots, starts_at = self._promised(group, shape, least, candidates, now)
         self.current = None
-        if workers:
+        if slots:
             self.current = Reservation(
                 group.id,
                 shape.priority,
                 group.waiting_since,
-                frozenset(workers),
-                self._free_at(workers, now),
+                frozenset(slots),
+                starts_at,
             )
         return slots
 
@@ -89,14 +91,19 @@ class Reservations:
             return False
         return now + limit_s + group.group.tasks[0].grace_s <= kept.starts_at
 
-    def _enough_slots(self, shape: Shape, least: int) -> list[NodeId]:
-        """Return slots for the whole gang on workers as if idle, or none at all."""
+    def _candidates(self, shape: Shape, least: int) -> list[NodeId]:
+        """Return workers, each as often as it could hold a task if it were idle.
+
+        About twice as many as are needed, the largest first; none if too few.
+        """
         nodes = self._views.table.nodes()[:WORKERS_CONSIDERED_MAX]
         slots = {node: self._slots(node, shape, least) for node in nodes}
         chosen: list[NodeId] = []
         for node in sorted(nodes, key=lambda node: (-slots[node], node)):
-            chosen += [node] * min(slots[node], least - len(chosen))
-        return chosen if len(chosen) == least else []
+            if len(chosen) >= 2 * least:
+                break
+            chosen += [node] * slots[node]
+        return chosen if len(chosen) >= least else []
 
     def _slots(self, node: NodeId, shape: Shape, most: int) -> int:
         view = self._views.table.view(node)
@@ -104,16 +111,48 @@ class Reservations:
             return 0
         return Ledger(view.capacity).use_up(shape.profile, most)
 
-    def _free_at(self, workers: list[NodeId], now: float) -> float | None:
-        """Return when all our tasks on these workers have ended, if that is known."""
-        latest = now
-        for worker in workers:
-            for holding in self._holdings.all_at(worker):
-                run = self._book.runs.get(holding.attempt) if holding.attempt else None
-                if run is None:
-                    continue
-                task = self._book.tasks[run.task].task
-                if task.time_limit_s is None:
-                    return None
-                latest = max(latest, run.since + task.time_limit_s)
-        return latest
+    def _promised(
+        self,
+        group: GroupRecord,
+        shape: Shape,
+        least: int,
+        candidates: list[NodeId],
+        now: float,
+    ) -> tuple[list[NodeId], float | None]:
+        """Return where the gang can start first, and when, as far as we know.
+
+        What others run there, and our tasks without a time limit, may never end; if
+        it would have to wait for those, it waits where it could be held if idle.
+        """
+        workers = list(dict.fromkeys(candidates))
+        views = [v for n in workers if (v := self._views.table.view(n)) is not None]
+        plan = Plan(
+            {view.node: view.capacity for view in views},
+            [running for view in views for running in self._running(view, now)],
+        )
+        limit_s = group.group.tasks[0].time_limit_s
+        promise = plan.promise(Wish(shape.profile, least, limit_s))
+        if promise is None:
+            return candidates[:least], None
+        return [node for node, _ in promise.places], now + promise.starts_in_s
+
+    def _running(self, view: WorkerView, now: float) -> list[Running]:
+        """Return what occupies a worker: our tasks with their ends, and the rest.
+
+        What a worker says of our tasks counts only as far as it agrees with what it
+        says of itself.
+        """
+        ours: list[Running] = []
+        known = Allocation()
+        for holding in self._holdings.all_at(view.node):
+            run = self._book.runs.get(holding.attempt) if holding.attempt else None
+            if run is None or not run.started:
+                continue
+            with_it = total((known, run.allocation))
+            if with_it.beyond(view.used) != Allocation():
+                continue
+            known = with_it
+            limit_s = self._book.tasks[run.task].task.time_limit_s
+            ends_in_s = None if limit_s is None else max(0.0, run.since + limit_s - now)
+            ours.append(Running(view.node, run.allocation, ends_in_s))
+        return [*ours, Running(view.node, view.used.beyond(known))]

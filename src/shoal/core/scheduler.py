@@ -33,11 +33,12 @@ from shoal.core.jobs import JobBook
 from shoal.core.journal import Entry, Incarnated, Submitted
 from shoal.core.matching import Matcher
 from shoal.core.negotiation import Negotiator
+from shoal.core.policies import Policies
 from shoal.core.timing import LINGER_S, TENURE_S
+from shoal.core.vetting import flaw
 from shoal.core.views import Views
 from shoal.model.ids import GroupId, LeaseId, NodeId, TaskId
 from shoal.policy.queue import Usage
-from shoal.policy.rankings import Balanced
 from shoal.protocol.messages import (
     Committed,
     Goodbye,
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from shoal.core.membership import Admission
     from shoal.core.roster import Roster
     from shoal.model.job import Job
-    from shoal.policy.placement import Policy
     from shoal.protocol.messages import AnyMessage, Grant
 
 
@@ -81,7 +81,7 @@ class Scheduler:
         *,
         journal: Iterable[Entry] = (),
         grant: Grant | None = None,
-        policy: Policy | None = None,
+        policies: Policies | None = None,
         rng: Random,
         now: float = 0.0,
     ) -> None:
@@ -89,6 +89,7 @@ class Scheduler:
         self.node = node
         self.counts: Counter[str] = Counter()
         self._roster = roster
+        self._policies = policies or Policies()
         self._heap = DeadlineHeap()
         self._views = Views(node, self._heap)
         self._book = JobBook()
@@ -109,7 +110,7 @@ class Scheduler:
             negotiator=self._negotiator,
             dispatcher=self._dispatcher,
             usage=self._usage,
-            policy=policy or Balanced(),
+            policies=self._policies,
             rng=rng,
             heap=self._heap,
         )
@@ -193,6 +194,8 @@ class Scheduler:
         admission = self._submitter(event, now)
         if isinstance(admission, str):
             return [Answer(event.token, job.id, refused=admission)]
+        if reason := flaw(job) or self._policies.refusal(job.policy):
+            return [Answer(event.token, job.id, refused=reason)]
         entry = Submitted(
             _clamped(job, admission),
             self._roster.wall_s(now),
@@ -263,7 +266,7 @@ class Scheduler:
             case Committed():
                 return self._negotiator.on_committed(peer, message, now)
             case Started():
-                self._dispatcher.on_started(peer, message.attempt)
+                self._dispatcher.on_started(peer, message.attempt, message.allocation)
                 return []
             case Report():
                 return self._dispatcher.on_report(peer, message, now)

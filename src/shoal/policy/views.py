@@ -5,7 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from shoal.model.ids import NodeId
-from shoal.model.resources import WHOLE_GPU_MILLI, Allocation, Capacity, Ledger, Profile
+from shoal.model.resources import (
+    WHOLE_GPU_MILLI,
+    Allocation,
+    Capacity,
+    DeviceShare,
+    Ledger,
+    Profile,
+)
 from shoal.policy.rows import Row
 from shoal.policy.shapes import Shape
 
@@ -69,6 +76,25 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
             ledger.milli[device.id] = self.gpu_milli[place]
             ledger.gpu_memory[device.id] = self.gpu_memory[place]
         return ledger
+
+    @property
+    def used(self) -> Allocation:
+        """What is not free here, whoever uses it."""
+        return Allocation(
+            self.capacity.cpu_milli - self.cpu_milli,
+            self.capacity.memory_bytes - self.memory_bytes,
+            self.capacity.disk_bytes - self.disk_bytes,
+            tuple(
+                DeviceShare(
+                    device.id,
+                    WHOLE_GPU_MILLI - self.gpu_milli[place],
+                    device.memory_bytes - self.gpu_memory[place],
+                )
+                for place, device in enumerate(self.capacity.devices)
+                if self.gpu_milli[place] < WHOLE_GPU_MILLI
+                or self.gpu_memory[place] < device.memory_bytes
+            ),
+        )
 
     def fits(self, task: Shape | Profile) -> bool:
         """Tell whether a task has room here, now."""
