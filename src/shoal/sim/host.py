@@ -288,8 +288,8 @@ class Host:
 
     def _estimate_size(self, life: int) -> None:
         if self.up and life == self.life:
-            nodes = sum(1 for _ in self._scene.network.ports())
-            self.feed(SizeEstimated(max(1, int(nodes * self.rng.uniform(0.7, 1.4)))))
+            nodes = len(self._scene.network) * self.rng.uniform(0.7, 1.4)
+            self.feed(SizeEstimated(max(1, int(nodes))))
 
     # Effects out.
 

@@ -92,6 +92,7 @@ class Network:
         self._agenda = agenda
         self._rng = rng
         self._ports: dict[NodeId, Port] = {}
+        self._order: list[Port] = []
         self._links: dict[tuple[int, int], Link] = {}
         self._latency: dict[tuple[int, int], float] = {}
         self._blocked: dict[tuple[int, int], int] = {}  # directed; how many cuts
@@ -100,12 +101,13 @@ class Network:
     # Who is there.
 
     def attach(self, port: Port) -> None:
-        """Let a node send and be sent to."""
+        """Let a node send and be sent to. Its index is how many came before it."""
+        assert port.index == len(self._order)
         self._ports[port.id] = port
+        self._order.append(port)
 
-    def ports(self) -> Iterable[Port]:
-        """Go through all nodes, in the order in which they were attached."""
-        return self._ports.values()
+    def __len__(self) -> int:
+        return len(self._order)
 
     # Messages.
 
@@ -137,7 +139,7 @@ class Network:
         event = MessageReceived(src.id, message)
         reached = self._reachable(src) if self._blocked else None
         chance = self._rng.random
-        for port in self._ports.values():
+        for port in self._order:
             if port is src or not port.up:
                 continue
             if reached is not None and port.index not in reached:
@@ -150,16 +152,15 @@ class Network:
 
     def spread(self, src: Port, message: AnyMessage) -> None:
         """Tell a few neighbours, which are the same for as long as the world lasts."""
-        ports = list(self._ports.values())
-        count = len(ports)
-        at = ports.index(src)
+        count = len(self._order)
+        event = MessageReceived(src.id, message)
         for step in range(1, min(NEIGHBOURS, count - 1) + 1):
-            port = ports[(at + step * step) % count]
-            if port is not src and port.up and not self.blocked(src, port):
-                event = MessageReceived(src.id, message)
-                if self._rng.random() >= self.loss:
-                    delay_s = self._delay_s(src, port)
-                    self._agenda.after(delay_s, _hear, port, port.life, event)
+            port = self._order[(src.index + step * step) % count]
+            if port is src or not port.up or self.blocked(src, port):
+                continue
+            if self._rng.random() >= self.loss:
+                delay_s = self._delay_s(src, port)
+                self._agenda.after(delay_s, _hear, port, port.life, event)
 
     def _carry(self, src: Port, dst: Port, link: Link, event: Event) -> None:
         at = self._agenda.now + self._delay_s(src, dst)
@@ -305,12 +306,11 @@ class Network:
             _lose(port, link.other(port).id, link)
 
     def _reachable(self, src: Port) -> dict[int, None]:
-        ports = list(self._ports.values())
         reached = {src.index: None}
         frontier = [src]
         while frontier:
             at = frontier.pop()
-            for port in ports:
+            for port in self._order:
                 if port.up and port.index not in reached and not self.blocked(at, port):
                     reached[port.index] = None
                     frontier.append(port)

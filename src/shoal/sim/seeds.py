@@ -147,9 +147,12 @@ def _draw_node(rng: Random, id_: NodeId, roles: tuple[Role, ...]) -> NodeSpec:
 class Trial:
     """The world of one seed, with its clients and checkers."""
 
-    def __init__(self, seed: int, tap: Tap | None = None) -> None:
+    def __init__(
+        self, seed: int, script: Script | None = None, tap: Tap | None = None
+    ) -> None:
+        """Prepare the world of `script`, or of the one that the seed gives."""
         self.seed = seed
-        self.script = script = draw_script(seed)
+        self.script = script = script or draw_script(seed)
         agenda = Agenda()
         jobs = {errand.job.id: errand.job for errand in script.workload.errands}
         self._opinions = PeerOpinions()
