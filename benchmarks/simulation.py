@@ -1,4 +1,4 @@
-"""How many events does the simulator handle in a second?
+"""Say how many events the simulator handles in a second.
 
 An event is one call of a machine's `handle`, faults, checkers and history included.
 CPU seconds are given next to seconds, because other work on the machine disturbs.
