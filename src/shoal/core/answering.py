@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from random import Random
 
 SPARE: Final = 4.0  # answers wanted per task: some have gone elsewhere by then
+BUSY_FROM_SEQ: Final = 2  # workers without room answer only if repeats go on
 GROWTH: Final = 4.0  # per repeat: the first estimate may have been far too large
 
 
@@ -24,5 +25,5 @@ def answer_probability(wanted: int, nodes: int, seq: int) -> float:
 
 
 def answers(wanted: int, nodes: int, seq: int, rng: Random) -> bool:
-    """Decide by chance whether this worker answers."""
-    return rng.random() < answer_probability(wanted, nodes, seq)
+    """Decide by chance whether this worker answers; not if it can serve nothing."""
+    return wanted > 0 and rng.random() < answer_probability(wanted, nodes, seq)

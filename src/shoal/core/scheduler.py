@@ -428,6 +428,8 @@ def _clamped(job: Job, admission: Admission) -> Job:
 
 
 def _drained(items: list[T]) -> list[T]:
+    if not items:
+        return []
     taken = items[:]
     items.clear()
     return taken

@@ -26,6 +26,7 @@ FAR_US: Final = 1_000_000  # the cost of a path that was never measured
 class _Seen(msgspec.Struct):
     epoch: int
     seq: int
+    load: Load
 
 
 @final
@@ -66,20 +67,22 @@ class Views:
                 **msgspec.structs.asdict(load),
             )
         )
-        self._note(peer, inventory.epoch, inventory.seq, now)
+        self._note(peer, inventory, now)
         return True
 
     def on_load(
         self, peer: NodeId, message: InventoryChanged | LoadDigest, now: float
     ) -> bool | None:
-        """Take over a load; None: its inventory is not known here."""
+        """Take over a load, if it is news; None: its inventory is not known here."""
         seen = self._seen.get(peer)
         if seen is None or message.epoch > seen.epoch:
             return None
         if (message.epoch, message.seq) <= (seen.epoch, seen.seq):
             return False
+        self._note(peer, message, now)
+        if message.load == seen.load and not self.table.is_booked(peer):
+            return False  # A sign of life.
         self._set_load(peer, message.load)
-        self._note(peer, message.epoch, message.seq, now)
         return True
 
     def on_path_measured(self, peer: NodeId, rtt_s: float) -> None:
@@ -106,6 +109,8 @@ class Views:
     def _set_load(self, peer: NodeId, load: Load) -> None:
         self.table.set_load(peer, **msgspec.structs.asdict(load))
 
-    def _note(self, peer: NodeId, epoch: int, seq: int, now: float) -> None:
-        self._seen[peer] = _Seen(epoch, seq)
+    def _note(
+        self, peer: NodeId, said: Inventory | InventoryChanged | LoadDigest, now: float
+    ) -> None:
+        self._seen[peer] = _Seen(said.epoch, said.seq, said.load)
         self._expiry.set(peer, now + VIEW_TTL_S)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 
 import msgspec
 
-from shoal.core.answering import answers
+from shoal.core.answering import BUSY_FROM_SEQ, answers
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import (
     Booted,
@@ -38,6 +38,7 @@ from shoal.core.timing import (
 )
 from shoal.model.capability import capability_keys
 from shoal.model.ids import Attempt, LeaseId, NodeId
+from shoal.model.resources import Ledger
 from shoal.protocol.messages import (
     Acknowledgement,
     Announcement,
@@ -100,6 +101,7 @@ class Worker:
         self._rng = rng
         self._heap = DeadlineHeap()
         self._book = LeaseBook(node, epoch, capacity)
+        self._idle = Ledger(capacity)  # never drawn on: what could be served at all
         self._lessor = Lessor(self._book, self._stop, self._heap)
         self._runs: dict[Attempt, _Run] = {}
         self._reports = Reports(self._heap)
@@ -300,14 +302,13 @@ class Worker:
         scheduler = announcement.scheduler
         if self._closed or scheduler in self._telling:
             return []  # Either no room, or it hears of our room anyway.
-        wanted = sum(
-            want.count
-            for want in announcement.wants
-            if not isinstance(self._book.ledger.fit(want.profile), str)
-        )
+        seq = announcement.seq
+        wanted = _servable(announcement, self._book.ledger)
         if wanted == 0:
-            return []
-        if not answers(wanted, self._nodes_estimate, announcement.seq, self._rng):
+            # We are full, but may be waited for, if nobody with room has answered.
+            seq -= BUSY_FROM_SEQ
+            wanted = _servable(announcement, self._idle) if seq >= 0 else 0
+        if not answers(wanted, self._nodes_estimate, seq, self._rng):
             return []
         return self._telling.show(scheduler, self.load)
 
@@ -432,6 +433,15 @@ class Worker:
         if self._owner_active:
             return "the owner is using the machine"
         return self.rules.refusal(admission.owner, demand.driver)
+
+
+def _servable(announcement: Announcement, ledger: Ledger) -> int:
+    """Return how many of the wanted tasks are of a profile that fits."""
+    return sum(
+        want.count
+        for want in announcement.wants
+        if not isinstance(ledger.fit(want.profile), str)
+    )
 
 
 def _with_verdict(outcome: Outcome, verdict: Outcome | None) -> Outcome:
