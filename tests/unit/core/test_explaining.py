@@ -1,0 +1,90 @@
+"""A scheduler can say why a task is where it is."""
+
+from random import Random
+
+import msgspec
+from tests.unit.core.builders import job
+
+from shoal.core.events import Booted, JobSubmitted, MessageReceived
+from shoal.core.roster import Roster
+from shoal.core.scheduler import Scheduler
+from shoal.model.ids import NodeId, TaskId
+from shoal.model.job import Job
+from shoal.model.resources import Capacity, GpuNeed, Profile
+from shoal.protocol.messages import Demand, Inventory, Load, Refusal
+from shoal.sim import trust
+
+S, W = NodeId("s"), NodeId("w")
+replace = msgspec.structs.replace
+
+
+def _scheduler() -> Scheduler:
+    roster = Roster(trust.members(), trust.WALL_AT_START_S)
+    grant = trust.grant(S, ("scheduler",), "ann")
+    roster.meet(S, grant, 0.0)
+    scheduler = Scheduler(S, roster, grant=grant, rng=Random(1))
+    scheduler.handle(Booted(), 0.0)
+    inventory = Inventory(
+        epoch=1,
+        seq=1,
+        capacity=Capacity(cpu_milli=4_000),
+        load=Load(cpu_milli=4_000),
+        drivers=("process",),
+    )
+    scheduler.handle(MessageReceived(W, inventory), 0.0)
+    return scheduler
+
+
+def _needing(profile: Profile, made: Job) -> Job:
+    groups = tuple(
+        replace(
+            group,
+            tasks=tuple(replace(task, profiles=(profile,)) for task in group.tasks),
+        )
+        for group in made.groups
+    )
+    return replace(made, groups=groups)
+
+
+def test_an_unknown_task_has_no_explanation() -> None:
+    assert _scheduler().explain(TaskId("j.g.0")) is None
+
+
+def test_a_waiting_task_names_what_each_worker_lacks_in_numbers() -> None:
+    scheduler = _scheduler()
+    made = _needing(Profile(cpu_milli=1_000, gpu=GpuNeed()), job())
+    scheduler.handle(JobSubmitted(1, made), 0.0)
+
+    found = scheduler.explain(TaskId("j.g.0"))
+
+    assert found is not None
+    assert found.state == "waiting"
+    assert found.placement is not None
+    assert found.placement.fitting == 0
+    [rejected] = found.placement.rejected
+    assert (rejected.node, rejected.reason) == (W, "0 gpus < 1")
+
+
+def test_a_blocked_task_names_the_group_it_needs() -> None:
+    scheduler = _scheduler()
+    made = job(groups={"a": (2, ()), "b": (1, ("a",))})
+    scheduler.handle(JobSubmitted(1, made), 0.0)
+
+    found = scheduler.explain(TaskId("j.b.0"))
+
+    assert found is not None
+    assert found.why == ("it needs j.a, of which 2 tasks have not ended",)
+
+
+def test_a_refusal_is_kept_in_the_words_of_the_worker() -> None:
+    scheduler = _scheduler()
+    made = _needing(Profile(cpu_milli=1_000), job())
+    effects = scheduler.handle(JobSubmitted(1, made), 0.0)
+    [demand] = [m for e in effects if isinstance(m := getattr(e, "message", 0), Demand)]
+    no = Refusal(request=demand.request, reason="the owner is using the machine")
+    scheduler.handle(MessageReceived(W, no), 0.1)
+
+    found = scheduler.explain(TaskId("j.g.0"))
+
+    assert found is not None
+    assert found.refused == ((W, "the owner is using the machine"),)
