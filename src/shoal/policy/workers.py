@@ -85,6 +85,10 @@ class WorkerTable:
         index = self._index.get(node)
         return None if index is None else view_of(self.row(index))
 
+    def is_booked(self, node: NodeId) -> bool:
+        """Whether something was booked on a known worker since its last report."""
+        return bool(self.row(self._index[node]).bookings)
+
     def set_load(
         self,
         node: NodeId,
