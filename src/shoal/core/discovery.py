@@ -61,6 +61,7 @@ class Discovery:
         """
         for profile in [p for p, at in self._recent.items() if now - at > RECENT_S]:
             del self._recent[profile]
+            self._tried.pop(profile, None)
         news = any(profile not in self._recent for profile in unmet)
         self._recent.update(dict.fromkeys(unmet, now))
         self._wants = unmet

@@ -232,9 +232,11 @@ class Matcher:
         if round_.phase != "collecting" or round_.missing <= 0:
             return []
         wish = round_.wish
+        job = self._book.jobs[self._book.groups[wish.group].job]
+        count = self._within_quota(job, wish.shape, round_.missing)
         exclude = [*round_.refused, *self._shy.get(wish.shape.profile, ())]
         asked = self._negotiator.asked_workers(wish.rank.request)
-        placed = self._place(wish.shape, round_.missing, [*exclude, *asked])
+        placed = self._place(wish.shape, count, [*exclude, *asked])
         return self._ask(wish, placed.takens, now)
 
     def _serve(self, group: GroupRecord, job: JobRecord, now: float) -> list[Effect]:
@@ -288,6 +290,8 @@ class Matcher:
         for profile in range(len(group.group.tasks[0].profiles)):
             shape = shape_of(job.job, group.group.tasks[0], profile)
             count = self._within_quota(job, shape, wanted)
+            if count < least:
+                continue
             barred = self._reservations.barred(group, job.job.priority, now)
             exclude = [*self._shy.get(shape.profile, ()), *barred]
             placed = self._place(shape, count, exclude)
@@ -314,6 +318,9 @@ class Matcher:
         What is free is held; where nothing is, the worker remembers that we wait.
         """
         shape = shape_of(job.job, group.group.tasks[0], 0)
+        if self._within_quota(job, shape, least) < least:
+            self._reservations.end(group.id)
+            return []
         room = self._reservations.reserve(group, shape, least, now)
         if not room:
             return []

@@ -341,11 +341,10 @@ class Negotiator:
             return []
         if len(round_.leases) >= round_.least:
             return self._commit_round(round_, now)
-        if now - round_.began_at >= ROUND_S:
+        ends_at = round_.began_at + ROUND_S
+        if now >= ends_at:
             return self._fail(round_)
-        self._deadlines.set(
-            ("round", round_.request, self._node), round_.began_at + ROUND_S
-        )
+        self._deadlines.set(("round", round_.request, self._node), ends_at)
         return []
 
     # Rounds.
