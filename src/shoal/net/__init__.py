@@ -1,0 +1,1 @@
+"""Reaching peers: links, gossip and the DHT. Nothing here decides anything."""

@@ -1,0 +1,98 @@
+"""What a node's host needs of the network, and what the network tells the host.
+
+The parts of a network (direct links, libp2p, memory for tests) obey these protocols.
+All calls are made on the host's event loop, and none of them blocks: what does not
+fit into a bounded queue is dropped and counted, because peers repeat what matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from shoal.model.ids import NodeId
+from shoal.protocol.messages import AnyMessage, Grant, PeerAddress
+
+
+class Listener(Protocol):
+    """Takes in what happens on the network, in order for each peer."""
+
+    def connected(self, peer: NodeId, grant: Grant | None) -> None:
+        """A link is up; the handshake proved the peer's id and showed its grant."""
+        ...
+
+    def lost(self, peer: NodeId) -> None:
+        """The link to a peer broke or fell silent."""
+        ...
+
+    def received(self, peer: NodeId, messages: Sequence[AnyMessage]) -> None:
+        """Messages came in one frame over a link."""
+        ...
+
+    def heard(self, origin: NodeId, message: AnyMessage) -> None:
+        """A message came by gossip, signed by its origin."""
+        ...
+
+    def looked_up(self, lookup: int, providers: Sequence[PeerAddress]) -> None:
+        """A look-up ended, with whatever it found."""
+        ...
+
+    def measured(self, peer: NodeId, rtt_s: float) -> None:
+        """A round trip over a link took this long."""
+        ...
+
+    def estimated(self, nodes: int) -> None:
+        """The shoal has about this many nodes."""
+        ...
+
+
+class Links(Protocol):
+    """Carries messages between two nodes, over one ordered link per pair."""
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where this node can be dialled, as multiaddrs."""
+        ...
+
+    def know(self, peer: NodeId, addresses: Sequence[str]) -> None:
+        """Remember where a peer may be dialled."""
+        ...
+
+    def send(self, peer: NodeId, message: AnyMessage) -> None:
+        """Queue a message; all that is queued in one turn goes in one frame.
+
+        Opens a link if there is none and an address is known.
+        """
+        ...
+
+    def disconnect(self, peer: NodeId, reason: str) -> None:
+        """Cut the link to a peer, and refuse it for a while."""
+        ...
+
+    async def close(self) -> None:
+        """Flush what is queued, briefly, and end all links."""
+        ...
+
+
+class Finder(Protocol):
+    """Finds peers and tells everybody something: gossip, DHT, the LAN."""
+
+    def publish(self, message: AnyMessage) -> None:
+        """Gossip to the whole shoal."""
+        ...
+
+    def spread(self, message: AnyMessage) -> None:
+        """Tell the neighbours, who do not pass it on."""
+        ...
+
+    def look_up(self, lookup: int, key: str, limit: int) -> None:
+        """Ask the DHT who provides a key; answered by `looked_up`."""
+        ...
+
+    def provide(self, keys: Sequence[str]) -> None:
+        """Tell the DHT that this node provides exactly these keys."""
+        ...
+
+    async def close(self) -> None:
+        """Leave the network in good order."""
+        ...
