@@ -18,31 +18,31 @@ class Listener(Protocol):
     """Takes in what happens on the network, in order for each peer."""
 
     def connected(self, peer: NodeId, grant: Grant | None) -> None:
-        """A link is up; the handshake proved the peer's id and showed its grant."""
+        """Note that a link is up: the handshake proved the id and showed the grant."""
         ...
 
     def lost(self, peer: NodeId) -> None:
-        """The link to a peer broke or fell silent."""
+        """Note that the link to a peer broke or fell silent."""
         ...
 
     def received(self, peer: NodeId, messages: Sequence[AnyMessage]) -> None:
-        """Messages came in one frame over a link."""
+        """Take messages that came in one frame over a link."""
         ...
 
     def heard(self, origin: NodeId, message: AnyMessage) -> None:
-        """A message came by gossip, signed by its origin."""
+        """Take a message that came by gossip, signed by its origin."""
         ...
 
     def looked_up(self, lookup: int, providers: Sequence[PeerAddress]) -> None:
-        """A look-up ended, with whatever it found."""
+        """Note that a look-up ended, with whatever it found."""
         ...
 
     def measured(self, peer: NodeId, rtt_s: float) -> None:
-        """A round trip over a link took this long."""
+        """Note how long a round trip over a link took."""
         ...
 
     def estimated(self, nodes: int) -> None:
-        """The shoal has about this many nodes."""
+        """Note that the shoal has about this many nodes."""
         ...
 
 
@@ -51,7 +51,7 @@ class Links(Protocol):
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where this node can be dialled, as multiaddrs."""
+        """Say where this node can be dialled, as multiaddrs."""
         ...
 
     def know(self, peer: NodeId, addresses: Sequence[str]) -> None:
