@@ -114,3 +114,9 @@ def transcripts(document: str) -> list[tuple[str, str]]:
             r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE
         )
     ]
+
+
+def unnamed_modules(names: Iterable[str], text: str) -> list[str]:
+    """Find modules that documents do not name: as `stem`, or by a path to `stem.py`."""
+    named = set(re.findall(r"`(?:[\w/<>]*/)?(\w+)(?:\.py)?`", text))
+    return [f"no document names '{name}'" for name in names if name not in named]

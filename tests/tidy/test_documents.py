@@ -97,6 +97,13 @@ def test_a_transcript_is_commands_each_with_its_output() -> None:
     ]
 
 
+def test_a_module_that_no_document_names_is_found() -> None:
+    text = "`queue`, `core/gate.py` and peer"
+
+    assert documents.unnamed_modules(["queue", "gate"], text) == []
+    assert documents.unnamed_modules(["peer"], text) == ["no document names 'peer'"]
+
+
 # The documents.
 
 
@@ -118,6 +125,30 @@ def test_there_are_samples_to_check() -> None:
     assert len(every("python")) > 1
     assert len(every_command_of_shoal()) > 0
     assert len(rows_of_gpus()) > 5
+
+
+@pytest.mark.parametrize("room", ["model", "protocol", "policy", "core", "sim"])
+def test_the_architecture_names_every_module_of_the_inside_and_the_simulator(
+    room: str,
+) -> None:
+    pages = [ROOT / "docs" / name for name in ("architecture.md", "simulation.md")]
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    modules = sorted((ROOT / "src" / "shoal" / room).rglob("*.py"))
+    names = [path.stem for path in modules if path.stem != "__init__"]
+
+    assert documents.unnamed_modules(names, text) == []
+
+
+def test_the_index_of_documents_lists_every_decision() -> None:
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    decisions = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    titles = {p: p.read_text(encoding="utf-8").partition("\n")[0] for p in decisions}
+
+    assert [
+        line
+        for path, title in titles.items()
+        if (line := f"- [{title[2:]}](decisions/{path.name})") not in index
+    ] == []
 
 
 @pytest.mark.parametrize("sample", every("yaml"))
