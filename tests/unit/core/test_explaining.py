@@ -8,7 +8,7 @@ from tests.unit.core.builders import job
 from shoal.core.events import Booted, JobSubmitted, MessageReceived
 from shoal.core.roster import Roster
 from shoal.core.scheduler import Scheduler
-from shoal.model.ids import NodeId, TaskId
+from shoal.model.ids import NodeId, OwnerId, TaskId
 from shoal.model.job import Job
 from shoal.model.resources import Capacity, GpuNeed, Profile
 from shoal.protocol.messages import Demand, Inventory, Load, Refusal
@@ -20,7 +20,7 @@ replace = msgspec.structs.replace
 
 def _scheduler() -> Scheduler:
     roster = Roster(trust.members(), trust.WALL_AT_START_S)
-    grant = trust.grant(S, ("scheduler",), "ann")
+    grant = trust.grant(S, ("scheduler",), OwnerId("ann"))
     roster.meet(S, grant, 0.0)
     scheduler = Scheduler(S, roster, grant=grant, rng=Random(1))
     scheduler.handle(Booted(), 0.0)
