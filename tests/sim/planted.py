@@ -108,7 +108,7 @@ def device_freed_before_the_kill(
 ) -> list[Effect]:
     """Give the room back when the stop begins, not when it is done."""
     effects = _end(self, lease, verdict, now, grace_s)
-    if lease.running is not None:
+    if lease.running is not None and not self._book.earmarked(lease):
         self._book.ledger.give(lease.taken)
         lease.taken = Allocation()
     return effects
