@@ -71,7 +71,6 @@ class Columns:
         devices = len(row.kinds)
         self.kinds[index, :devices] = row.kinds
         self.kinds[index, devices:] = NO_KIND
-        self.gpu_free[index, devices:] = 0
         self.gpu_memory_all[index, :devices] = row.gpu_memory_all
         self.store_amounts(index, row, range(devices))
 

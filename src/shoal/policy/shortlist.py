@@ -43,7 +43,7 @@ class Ranking(Protocol):
 
     `when_fuller` tells what becomes of a worker's key when a task is booked there:
     worse, at any rate not smaller; better, at any rate not larger; or unclear. For a
-    worker with devices of several kinds, or an elastic need, it may be wrong.
+    worker with devices of several kinds it may be wrong.
     """
 
     name: str
@@ -66,8 +66,6 @@ class Shortlist:
         self.need = need
         self._ranking = ranking
         self._grid = grid
-        elastic = need.gpus_min < need.gpus_max
-        self._when_fuller = "unclear" if elastic else ranking.when_fuller
         self._sort()
 
     def best(self, skip: Collection[NodeId] = ()) -> int | None:
@@ -128,7 +126,7 @@ class Shortlist:
         that did not fit does not fit now that it lost room.
         """
         scored = self._scored
-        match self._when_fuller:
+        match self._ranking.when_fuller:
             case "worse":
                 return dict.fromkeys([code for code in codes if code >= 0])
             case "better":

@@ -64,17 +64,22 @@ def install(folder: Path, name: str, source: str) -> None:
 
 MODELS = st.sampled_from(["A100", "T4", "H100"])
 LABELS = st.sampled_from([(), (("region", "eu"),), (("region", "us"), ("zone", "1"))])
-DEVICES = st.lists(
-    st.builds(
-        Device,
-        id=st.sampled_from(["0", "1", "2", "3", "10"]),
-        vendor=st.sampled_from(["nvidia", "amd"]),
-        model=MODELS,
-        memory_bytes=st.sampled_from([0, 8, 24, 80]).map(lambda gib: gib * GIB),
-    ),
+MEMORIES = st.sampled_from([0, 8, 24, 80]).map(lambda gib: gib * GIB)
+VENDORS = st.sampled_from(["nvidia", "amd"])
+IDS = st.sampled_from(["0", "1", "2", "3", "10"])
+ALIKE = st.builds(
+    lambda ids, *kind: tuple(Device(id_, *kind) for id_ in ids),
+    st.lists(IDS, max_size=5, unique=True),
+    VENDORS,
+    MODELS,
+    MEMORIES,
+)
+MIXED = st.lists(
+    st.builds(Device, IDS, VENDORS, MODELS, MEMORIES),
     max_size=5,
     unique_by=lambda device: device.id,
 ).map(tuple)
+DEVICES = ALIKE | MIXED
 CAPACITIES = st.builds(
     Capacity,
     cpu_milli=st.integers(0, 16).map(lambda cpus: cpus * 500),
@@ -84,18 +89,10 @@ CAPACITIES = st.builds(
     labels=LABELS,
 )
 GPU_NEEDS = st.builds(
-    lambda count, more, milli, low, high, models, vendor: GpuNeed(
-        count,
-        count + more,
-        milli if count == 1 and more == 0 else 1000,
-        low,
-        high,
-        models,
-        vendor,
-    ),
+    lambda count, more, *others: GpuNeed(count, count + more, *others),
     st.integers(0, 3),
     st.integers(0, 2),
-    st.sampled_from([100, 250, 500, 700, 1000]),
+    st.sampled_from([111, 250, 500, 700, 1000, 1000, 1000]),
     st.sampled_from([0, 4 * GIB, 8 * GIB, 24 * GIB]),
     st.sampled_from([None, 24 * GIB]),
     st.sampled_from([(), ("A100",), ("T4", "H100")]),
@@ -113,7 +110,7 @@ SHAPES = st.builds(
     Shape,
     PROFILES,
     st.sampled_from(["process", "process", "container"]),
-    st.sampled_from([None, None, 50_000]),
+    st.sampled_from([None, None, 300]),
 )
 
 

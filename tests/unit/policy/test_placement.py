@@ -2,6 +2,7 @@
 
 from random import Random
 
+import msgspec
 import pytest
 from tests.unit.policy.pools import gpus, needs, table_of, worker
 
@@ -66,16 +67,14 @@ def test_shapes_that_were_not_used_for_long_are_forgotten(
 ) -> None:
     monkeypatch.setattr(shortlist, "ROWS_KEPT_MAX", 2 * SHORTLISTS_MIN)
     table = table_of(worker("a"), worker("b"))
-    first = table.shortlist(Shape(), BALANCED)
+    shapes = [Shape(Profile(disk_bytes=disk)) for disk in range(SHORTLISTS_MIN)]
+    made = [table.shortlist(shape, BALANCED) for shape in shapes]
 
-    for disk in range(1, SHORTLISTS_MIN):
-        table.shortlist(Shape(Profile(disk_bytes=disk)), BALANCED)
-    kept = table.shortlist(Shape(), BALANCED)
-    for disk in range(SHORTLISTS_MIN):
-        table.shortlist(Shape(Profile(disk_bytes=1_000 + disk)), BALANCED)
+    table.shortlist(shapes[0], BALANCED)
+    table.shortlist(Shape(Profile(disk_bytes=1_000)), BALANCED)
 
-    assert kept is first
-    assert table.shortlist(Shape(), BALANCED) is not first
+    assert table.shortlist(shapes[0], BALANCED) is made[0]
+    assert table.shortlist(shapes[1], BALANCED) is not made[1]
 
 
 def test_an_explanation_counts_reasons_and_names_workers() -> None:
@@ -120,6 +119,19 @@ def test_a_busy_worker_is_worth_waiting_for() -> None:
     answer = explain(needs(cpus=2), table)
 
     assert answer.helps == ("--cpus 1", "wait until 3 tasks end on one worker")
+
+
+def test_a_worker_that_left_is_no_help() -> None:
+    table = table_of(worker("a", cpus=4), worker("b", cpus=2))
+    table.remove(A)
+
+    assert explain(needs(cpus=8), table).helps == ("--cpus 2",)
+
+
+def test_a_draining_worker_is_not_worth_waiting_for() -> None:
+    leaving = msgspec.structs.replace(worker("a", cpus=4), draining=True)
+
+    assert explain(needs(cpus=2), table_of(leaving)).helps == ()
 
 
 def test_each_condition_has_its_own_way_out() -> None:

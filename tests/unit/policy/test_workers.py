@@ -28,9 +28,11 @@ def test_nodes_are_sorted() -> None:
 
 def test_a_removed_worker_is_gone_and_its_row_is_used_again() -> None:
     table = table_of(worker("a"), worker("b"))
+    assert table.nodes() == ["a", "b"]
 
     table.remove(A)
     table.remove(A)
+    assert table.nodes() == ["b"]
     table.put(worker("c"))
 
     assert table.nodes() == ["b", "c"]
