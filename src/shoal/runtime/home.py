@@ -1,0 +1,92 @@
+"""Where a node keeps its files. `SHOAL_HOME` moves all of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import final
+
+from shoal.errors import UsageError
+
+PRIVATE = 0o700
+
+
+@final
+class Home:
+    """One folder for one node: key, journal, sockets, output and cache."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def default(cls) -> Home:
+        """Return the home that the environment names, or the user's own."""
+        named = os.environ.get("SHOAL_HOME")
+        if named:
+            return cls(Path(named).expanduser().absolute())
+        data = os.environ.get("XDG_DATA_HOME")
+        base = Path(data) if data else Path.home() / ".local" / "share"
+        return cls(base / "shoal")
+
+    @property
+    def key(self) -> Path:
+        """The node's private key."""
+        return self.path / "node.key"
+
+    @property
+    def root_key(self) -> Path:
+        """The shoal's root key, on the node that made the shoal."""
+        return self.path / "root.key"
+
+    @property
+    def membership(self) -> Path:
+        """The shoal that this node belongs to, and its grant."""
+        return self.path / "membership.json"
+
+    @property
+    def journal(self) -> Path:
+        """The durable state."""
+        return self.path / "journal.db"
+
+    @property
+    def socket(self) -> Path:
+        """Where the node's API listens."""
+        return self.path / "node.sock"
+
+    @property
+    def node_info(self) -> Path:
+        """What a running node says of itself: pid, addresses, ports."""
+        return self.path / "node.json"
+
+    @property
+    def log(self) -> Path:
+        """What a node in the background writes."""
+        return self.path / "node.log"
+
+    @property
+    def tasks(self) -> Path:
+        """Work directories and output of tasks that run here."""
+        return self.path / "tasks"
+
+    @property
+    def outputs(self) -> Path:
+        """Output of the tasks of jobs that were submitted here."""
+        return self.path / "outputs"
+
+    @property
+    def cache(self) -> Path:
+        """Content-addressed blobs."""
+        return self.path / "cache"
+
+    def prepare(self) -> None:
+        """Create what is not there; nobody else may look inside."""
+        for folder in (self.path, self.tasks, self.outputs, self.cache):
+            try:
+                folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+            except OSError as error:
+                raise UsageError(
+                    f"cannot create {folder}",
+                    because=str(error),
+                    hint="set SHOAL_HOME to a folder that you can write to",
+                ) from error
+        self.path.chmod(PRIVATE)

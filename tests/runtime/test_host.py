@@ -1,0 +1,181 @@
+"""A host obeys its machine: in order, behind the barrier, and on time."""
+
+import asyncio
+from collections.abc import Callable
+
+from tests.runtime.virtual_time import run
+
+from shoal.core.events import (
+    DeadlineReached,
+    Effect,
+    Event,
+    OwnerActive,
+    Provide,
+    Record,
+    SizeEstimated,
+)
+from shoal.core.journal import Entry, Incarnated
+from shoal.runtime.host import EVENTS_PER_TURN_MAX, Host
+
+DURABLE = Record(Incarnated(1))
+LOOSE = Record(Incarnated(2), durable=False)
+
+
+class Scripted:
+    """A machine that answers as it is told, and remembers what it heard."""
+
+    def __init__(self, answer: Callable[[Event], list[Effect]]) -> None:
+        self.heard: list[tuple[float, Event]] = []
+        self.deadline: float | None = None
+        self._answer = answer
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """Answer by the script; a deadline that was reached is gone."""
+        self.heard.append((now, event))
+        if isinstance(event, DeadlineReached):
+            self.deadline = None
+        return self._answer(event)
+
+    def next_deadline(self) -> float | None:
+        """Return the deadline that the test has set."""
+        return self.deadline
+
+
+class Paper:
+    """A journal that is synced when the test says so."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+
+    def append(self, entry: Entry, *, durable: bool) -> int:
+        """Keep the entry."""
+        assert isinstance(durable, bool)
+        self.entries.append(entry)
+        return len(self.entries)
+
+
+def _said(n: int) -> Effect:
+    return Provide((str(n),))
+
+
+async def _turns(count: int = 4) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def _host(machine: Scripted, done: list[Effect]) -> tuple[Host, Paper]:
+    paper = Paper()
+
+    def fail(error: BaseException) -> None:
+        raise error
+
+    return Host(machine, paper, done.append, on_failure=fail), paper
+
+
+def test_facts_are_told_in_order_and_effects_performed_in_order() -> None:
+    async def story() -> None:
+        done: list[Effect] = []
+        machine = Scripted(
+            lambda e: [_said(e.nodes)] if isinstance(e, SizeEstimated) else []
+        )
+        host, _ = _host(machine, done)
+        for n in range(5):
+            host.feed(SizeEstimated(n))
+        await _turns()
+        assert done == [_said(n) for n in range(5)]
+
+    run(story())
+
+
+def test_nothing_passes_a_durable_record_before_it_is_on_disk() -> None:
+    async def story() -> None:
+        done: list[Effect] = []
+        answers = [[_said(0), DURABLE, _said(1)], [_said(2)], [DURABLE, _said(3)]]
+        machine = Scripted(lambda _: answers.pop(0))
+        host, paper = _host(machine, done)
+        for _ in range(3):
+            host.feed(OwnerActive(True))
+        await _turns()
+        assert done == [_said(0)]
+        host.synced(1)
+        assert done == [_said(0), _said(1), _said(2)]
+        host.synced(2)
+        assert done[-1] == _said(3)
+        assert len(paper.entries) == 2
+
+    run(story())
+
+
+def test_a_record_that_need_not_be_durable_holds_nothing_up() -> None:
+    async def story() -> None:
+        done: list[Effect] = []
+        host, _ = _host(Scripted(lambda _: [LOOSE, _said(1)]), done)
+        host.feed(OwnerActive(True))
+        await _turns()
+        assert done == [_said(1)]
+
+    run(story())
+
+
+def test_a_deadline_is_told_when_it_comes_and_not_before() -> None:
+    async def story() -> None:
+        machine = Scripted(lambda _: [])
+        host, _ = _host(machine, [])
+        machine.deadline = 5.0
+        host.feed(OwnerActive(True))
+        await asyncio.sleep(4.9)
+        assert len(machine.heard) == 1
+        await asyncio.sleep(0.2)
+        assert machine.heard[1] == (5.0, DeadlineReached())
+
+    run(story())
+
+
+def test_a_deadline_that_moves_is_told_once_at_its_new_time() -> None:
+    async def story() -> None:
+        machine = Scripted(lambda _: [])
+        host, _ = _host(machine, [])
+        machine.deadline = 5.0
+        host.feed(OwnerActive(True))
+        await asyncio.sleep(1.0)
+        machine.deadline = 8.0
+        host.feed(OwnerActive(False))
+        await asyncio.sleep(20.0)
+        assert [now for now, e in machine.heard if isinstance(e, DeadlineReached)] == [
+            8.0
+        ]
+
+    run(story())
+
+
+def test_a_flood_of_facts_does_not_keep_the_loop_from_its_other_work() -> None:
+    async def story() -> None:
+        machine = Scripted(lambda _: [])
+        host, _ = _host(machine, [])
+        for n in range(3 * EVENTS_PER_TURN_MAX):
+            host.feed(SizeEstimated(n))
+        await asyncio.sleep(0)
+        assert len(machine.heard) == EVENTS_PER_TURN_MAX
+        await _turns(10)
+        assert len(machine.heard) == 3 * EVENTS_PER_TURN_MAX
+
+    run(story())
+
+
+def test_a_machine_that_raises_ends_the_host() -> None:
+    async def story() -> None:
+        failures: list[BaseException] = []
+        machine = Scripted(lambda _: 1 / 0)  # type: ignore[arg-type, return-value]
+        host = Host(machine, Paper(), _ignore, on_failure=failures.append)
+        host.feed(OwnerActive(True))
+        await _turns()
+        host.feed(OwnerActive(True))
+        await _turns()
+        assert [type(error) for error in failures] == [ZeroDivisionError]
+        assert len(machine.heard) == 1
+
+    run(story())
+
+
+def _ignore(_: Effect) -> None:
+    pass
