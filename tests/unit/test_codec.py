@@ -11,6 +11,8 @@ from shoal.protocol.codec import (
     decode_gossip,
     encode,
     encode_gossip,
+    encode_one,
+    frames_of,
 )
 from shoal.protocol.limits import FRAME_BYTES_MAX, MESSAGES_MAX
 from shoal.protocol.messages import (
@@ -24,6 +26,7 @@ from shoal.protocol.messages import (
     Message,
     Progress,
     Release,
+    Renew,
 )
 
 pack = msgspec.msgpack.encode
@@ -212,3 +215,17 @@ def test_two_nodes_without_a_common_version_say_both_ranges(
     assert refusal.because == (
         f"we speak 1 to 2, the peer speaks {theirs[0]} to {theirs[1]}"
     )
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 1_024, 1_025, 3_000])
+def test_messages_encoded_one_by_one_make_the_same_frames(count: int) -> None:
+    messages = [Renew(leases=(), lease_s=float(n)) for n in range(count)]
+
+    packed = frames_of([encode_one(message) for message in messages])
+
+    assert packed == encode(messages)
+    assert [m for frame in packed for m in decode(frame)] == messages
+
+
+def test_no_messages_are_packed_into_no_frame() -> None:
+    assert frames_of([]) == []

@@ -41,6 +41,7 @@ from shoal.protocol.messages import (
     Inquiry,
     Inventory,
     InventoryChanged,
+    Join,
     Load,
     LoadDigest,
     Occupied,
@@ -63,6 +64,7 @@ from shoal.protocol.messages import (
     Revocation,
     Started,
     Want,
+    Welcome,
     Withdrawal,
 )
 
@@ -267,6 +269,10 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
     "reservation-wanted": ReservationWanted(request=REQUEST, addresses=ADDRESSES),
     "reservation": Reservation(
         request=REQUEST, valid_for_s=3_600.0, bytes_max=1 << 30, circuits_max=16
+    ),
+    "join": Join(request=REQUEST, secret=b"\x03" * 16, name="old-crow"),
+    "welcome": Welcome(
+        request=REQUEST, grant=GRANT, peers=(PeerAddress(BOB, ADDRESSES),)
     ),
     "goodbye": Goodbye(reason="the owner shut down"),
 }

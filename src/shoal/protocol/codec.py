@@ -36,6 +36,7 @@ from shoal.protocol.messages import (
     Load,
     LoadDigest,
     Revocation,
+    Welcome,
 )
 
 if TYPE_CHECKING:
@@ -84,7 +85,33 @@ def encode(messages: Sequence[AnyMessage]) -> list[bytes]:
         frame = _ENCODER.encode(messages)
         if len(frame) <= BATCH_BYTES_MAX:
             return [frame]
-    return _split(messages)
+    return frames_of([encode_one(message) for message in messages])
+
+
+def encode_one(message: AnyMessage) -> bytes:
+    """Return the bytes of a message within a frame, to be packed with others later.
+
+    Raises `ProtocolError` if they are too many for any frame.
+    """
+    part = _ENCODER.encode(message)
+    _check_size(part, FRAME_BYTES_MAX - _ARRAY_HEADER_BYTES)
+    return part
+
+
+def frames_of(parts: Sequence[bytes]) -> list[bytes]:
+    """Return the frames that carry these messages, as `encode` would."""
+    frames: list[bytes] = []
+    batch: list[bytes] = []
+    size = _ARRAY_HEADER_BYTES
+    for part in parts:
+        if batch and (size + len(part) > BATCH_BYTES_MAX or len(batch) == MESSAGES_MAX):
+            frames.append(_array(batch))
+            batch, size = [], _ARRAY_HEADER_BYTES
+        batch.append(part)
+        size += len(part)
+    if batch:
+        frames.append(_array(batch))
+    return frames
 
 
 def decode(frame: bytes) -> tuple[AnyMessage, ...]:
@@ -225,6 +252,7 @@ _CHECKS: Final[dict[type, Callable[[Any], str | None]]] = {
     Hello: lambda message: _too_deep(message.grant),
     Announcement: lambda message: _too_deep(message.grant),
     Demand: lambda message: _too_deep(message.grant),
+    Welcome: lambda message: _too_deep(message.grant),
     Revocation: lambda message: _too_deep(message.delegation),
     Inventory: _misstated,
     InventoryChanged: lambda message: _uneven(message.load),
@@ -232,20 +260,12 @@ _CHECKS: Final[dict[type, Callable[[Any], str | None]]] = {
 }
 
 
-def _split(messages: Sequence[AnyMessage]) -> list[bytes]:
-    frames: list[bytes] = []
-    batch: list[msgspec.Raw] = []
-    size = _ARRAY_HEADER_BYTES
-    for message in messages:
-        part = _ENCODER.encode(message)
-        _check_size(part, FRAME_BYTES_MAX - _ARRAY_HEADER_BYTES)
-        if batch and (size + len(part) > BATCH_BYTES_MAX or len(batch) == MESSAGES_MAX):
-            frames.append(_ENCODER.encode(batch))
-            batch, size = [], _ARRAY_HEADER_BYTES
-        batch.append(msgspec.Raw(part))
-        size += len(part)
-    frames.append(_ENCODER.encode(batch))
-    return frames
+def _array(parts: Sequence[bytes]) -> bytes:
+    """Return the msgpack array of what is encoded already."""
+    count = len(parts)
+    if count < 16:
+        return b"".join((bytes((0x90 | count,)), *parts))
+    return b"".join((b"\xdc", count.to_bytes(2, "big"), *parts))
 
 
 def _check_size(data: bytes, bytes_max: int) -> None:

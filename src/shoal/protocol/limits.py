@@ -30,6 +30,7 @@ DELEGATIONS_MAX: Final = 3
 
 VERSION_MAX: Final = 65_535
 SIGNATURE_BYTES_MAX: Final = 128
+SECRET_BYTES_MAX: Final = 64
 WALL_MAX_S: Final = 1e11
 ROLES_MAX: Final = 8
 LEASES_MAX: Final = 4_096
@@ -55,6 +56,7 @@ WallSeconds = Annotated[float, Meta(ge=0, le=WALL_MAX_S)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 ExitCode = Annotated[int, Meta(ge=-EXIT_CODE_MAX, le=EXIT_CODE_MAX)]
 Signature = Annotated[bytes, Meta(max_length=SIGNATURE_BYTES_MAX)]
+Secret = Annotated[bytes, Meta(max_length=SECRET_BYTES_MAX)]
 Piece = Annotated[bytes, Meta(max_length=OUTPUT_BYTES_MAX)]
 Leases = Annotated[tuple[LeaseId, ...], Meta(max_length=LEASES_MAX)]
 Gang = Annotated[tuple[NodeId, ...], Meta(max_length=GANG_MAX)]

@@ -42,6 +42,7 @@ from shoal.protocol.limits import (
     Leases,
     Piece,
     Priority,
+    Secret,
     Signature,
     Version,
     WallSeconds,
@@ -403,6 +404,22 @@ class Reservation(Message, frozen=True, tag="reservation"):
     circuits_max: Count
 
 
+class Join(Message, frozen=True, tag="join"):
+    """Let me in: somebody invited me with this secret. The link proved who I am."""
+
+    request: RequestId
+    secret: Secret
+    name: Name = ""
+
+
+class Welcome(Message, frozen=True, tag="welcome"):
+    """The receiver is a member by this grant, and these members can be dialled."""
+
+    request: RequestId
+    grant: Grant
+    peers: Annotated[tuple[PeerAddress, ...], Meta(max_length=PEERS_MAX)] = ()
+
+
 class Goodbye(Message, frozen=True, tag="goodbye"):
     """The sender leaves in good order: all its leases are over."""
 
@@ -436,5 +453,5 @@ ToScheduler = (
     | Report
 )
 ToGate = PeersWanted | ReservationWanted
-ToAny = Hello | Revocation | Goodbye | PeersKnown | Reservation
+ToAny = Hello | Revocation | Join | Welcome | Goodbye | PeersKnown | Reservation
 AnyMessage = ToWorker | ToScheduler | ToGate | ToAny
