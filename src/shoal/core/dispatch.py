@@ -25,7 +25,7 @@ from shoal.core.timing import (
     STRAGGLER_CHECK_S,
 )
 from shoal.core.verdicts import Verdict, judge, judge_lost
-from shoal.model.ids import Attempt, GroupId, JobId, NodeId, RequestId, TaskId
+from shoal.model.ids import Attempt, GroupId, JobId, LeaseId, NodeId, RequestId, TaskId
 from shoal.protocol.messages import (
     Acknowledgement,
     Assignment,
@@ -110,15 +110,15 @@ class Dispatcher:
 
         It may have died while it put a gang back or ended it; that is done now.
         """
-        entries: list[Entry] = []
+        effects: list[Effect] = []
         for group in list(self._book.groups.values()):
             if group.open == 0 or not group.is_gang:
                 continue
             if self._gang_broken(group):
-                entries += self._break_gang(group, "the scheduler restarted")[0]
+                entries, _ = self._break_gang(group, "the scheduler restarted")
+                effects += _record(entries)
             else:
-                entries += self._settle_gang(group, now)
-        effects = _record(entries)
+                effects += self._settle_gang(group, now)
         for run in list(self._book.runs.values()):
             effects += self._adopt(run, now)
         return effects
@@ -232,22 +232,31 @@ class Dispatcher:
     def on_renewed(self, peer: NodeId, renewed: Renewed, now: float) -> list[Effect]:
         """Compare what the worker says it has of ours with what we think."""
         self._holdings.heard(peer, now)
-        stray = tuple(
-            occupied.lease
-            for occupied in renewed.leases
-            if self._holdings.at(peer, occupied.lease) is None
-        )
-        for occupied in renewed.leases:
-            if occupied.attempt is not None:
-                self.on_started(peer, occupied.attempt)
         effects: list[Effect] = []
+        stray: list[LeaseId] = []
+        for occupied in renewed.leases:
+            holding = self._holdings.at(peer, occupied.lease)
+            if holding is None:
+                stray.append(occupied.lease)
+            elif occupied.attempt is not None:
+                self.on_started(peer, occupied.attempt)
+            else:
+                effects += self._on_found_empty(holding, now)
         for lease in renewed.gone:
             holding = self._holdings.at(peer, lease)
             if holding is not None and holding.state == "committed":
                 effects += self._lose(holding, "the worker gave the lease up", now)
         if stray:
-            effects.append(Send(peer, Release(leases=stray)))
+            effects.append(Send(peer, Release(leases=tuple(stray))))
         return effects
+
+    def _on_found_empty(self, holding: Holding, now: float) -> list[Effect]:
+        """Send a lost attempt again if its worker is back and never started it."""
+        run = self._run_on(holding)
+        if run is None or not run.lost or run.started:
+            return []
+        self._found(run)
+        return self._send_assignment(run.attempt, now)
 
     def on_worker_lost(self, worker: NodeId, reason: str, now: float) -> list[Effect]:
         """Give up what has not started at a worker, and doubt what has."""
@@ -364,7 +373,7 @@ class Dispatcher:
             return self._finish("failed", why, run, now, report)
         if verdict.do == "done" and group.is_gang and report is not None:
             entries = self._book.exit(run, report.outcome)
-            return _record(entries + self._settle_gang(group, now))
+            return _record(entries) + self._settle_gang(group, now)
         return self._finish(verdict.do, verdict.reason, run, now, report)
 
     def _finish(
@@ -405,7 +414,7 @@ class Dispatcher:
         if not group.is_gang:
             return _record(entries)
         if not self._gang_broken(group):
-            return _record(entries + self._settle_gang(group, now))
+            return _record(entries) + self._settle_gang(group, now)
         more, others = self._break_gang(group, f"{run.task} ended: {verdict.reason}")
         return _record(entries + more) + self.stop_all(others, now)
 
@@ -435,9 +444,11 @@ class Dispatcher:
         left = len(live) + len(group.exited)
         return 0 < left < min(group.group.gang_min, group.open)
 
-    def _settle_gang(self, group: GroupRecord, now: float) -> list[Entry]:
+    def _settle_gang(self, group: GroupRecord, now: float) -> list[Effect]:
         """End a gang of which nothing runs and enough has succeeded."""
-        if any(not run.lost for run in self._book.live_in(group)):
+        lost = self._book.live_in(group)
+        once = self._book.jobs[group.job].job.at_most_once
+        if any(once or not run.lost for run in lost):
             return []
         if len(group.exited) < min(group.group.gang_min, group.open):
             return []
@@ -446,7 +457,9 @@ class Dispatcher:
         for member in group.group.tasks:
             entries += self._book.finish(member.id, "done", now, reason=why)
         self._note_unblocked(group)
-        return entries
+        for run in lost:
+            self._forget(run)
+        return _record(entries) + self._let_go(lost)
 
     def _finish_exited(self, group: GroupRecord, now: float) -> list[Entry]:
         entries: list[Entry] = []

@@ -136,10 +136,12 @@ class LeaseBook:
     def worse_offers(self, profile: Profile, rank: Rank) -> list[Lease]:
         """Return offers of worse rank that, withdrawn, make room; empty if none do.
 
-        The worst go first and those that would not help are spared.
+        The worst go first and those that would not help are spared. Offers to the
+        same scheduler give way only to a higher priority: it knows itself what it
+        wants first.
         """
         worse = sorted(
-            (v for v in self._leases.values() if v.state == "held" and v.rank < rank),
+            (v for v in self._leases.values() if _yields(v, rank)),
             key=lambda lease: (lease.rank, lease.id),
         )
         room = self.ledger.copy()
@@ -217,6 +219,14 @@ class LeaseBook:
         self._by_request[key].remove(lease.id)
         if not self._by_request[key]:
             del self._by_request[key]
+
+
+def _yields(lease: Lease, rank: Rank) -> bool:
+    if lease.state != "held":
+        return False
+    if lease.peer == rank.node:
+        return lease.rank.priority < rank.priority
+    return lease.rank < rank
 
 
 def _without_the_unneeded(

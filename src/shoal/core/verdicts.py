@@ -87,7 +87,8 @@ def _judge_failure(job: Job, record: TaskRecord, rule: str, reason: str) -> Verd
         return Verdict("failed", reason)
     if record.failures >= job.retry.max:
         tries = record.failures + 1
-        return Verdict("failed", f"{reason}, {tries} times", "failure")
+        reason = reason if tries == 1 else f"{reason}, {tries} times"
+        return Verdict("failed", reason, "failure")
     return Verdict("again", reason, "failure")
 
 
