@@ -119,9 +119,7 @@ def acknowledged_before_fsync(self: Disk, effects: list[Effect]) -> None:
     for effect in effects:
         if type(effect) is Record:
             self._write(effect)
-        elif self._needed > self.safe and not isinstance(effect, Answer):
-            self._waiting.append((self._needed, effect))
-        else:
+        elif isinstance(effect, Answer) or not self._barrier.holds(effect):
             self._perform(effect)
 
 

@@ -8,11 +8,11 @@ share the next one, as in a real group commit.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final, final
 
+from shoal.core.barrier import Barrier
 from shoal.core.events import Effect, Record
 from shoal.core.journal import Entry
 from shoal.sim.agenda import Agenda
@@ -38,8 +38,7 @@ class Disk:
         self._rng = rng
         self._perform = perform
         self._on_safe = safe
-        self._needed = 0  # so many entries are safe before the next effect leaves
-        self._waiting: deque[tuple[int, Effect]] = deque()
+        self._barrier = Barrier()
         self._syncing = False
         self._life = 0  # rises with every crash: syncs of an earlier life are void
 
@@ -48,9 +47,7 @@ class Disk:
         for effect in effects:
             if type(effect) is Record:
                 self._write(effect)
-            elif self._needed > self.safe:
-                self._waiting.append((self._needed, effect))
-            else:
+            elif not self._barrier.holds(effect):
                 self._perform(effect)
 
     def crash(self) -> None:
@@ -63,14 +60,19 @@ class Disk:
         del self.entries[kept:]
         self._life += 1
         self._syncing = False
-        self._waiting.clear()
+        self._barrier = Barrier(kept)
         self._declare_safe(kept)
-        self._needed = kept
+
+    def compact(self, entries: list[Entry]) -> None:
+        """Replace the journal of a node that is down by one that says the same."""
+        self.entries = entries
+        self.safe = len(entries)
+        self._barrier = Barrier(self.safe)
 
     def _write(self, record: Record) -> None:
         self.entries.append(record.entry)
         if record.durable:
-            self._needed = len(self.entries)
+            self._barrier.rise(len(self.entries))
             if not self._syncing:
                 self._sync()
 
@@ -84,12 +86,11 @@ class Disk:
             return
         self._syncing = False
         self._declare_safe(count)
-        waiting = self._waiting
-        while waiting and waiting[0][0] <= self.safe:
-            self._perform(waiting.popleft()[1])
+        for effect in self._barrier.synced(count):
+            self._perform(effect)
             if life != self._life:
                 return  # Performing it brought the node down.
-        if self._needed > self.safe and not self._syncing:
+        if self._barrier.up and not self._syncing:
             self._sync()
 
     def _declare_safe(self, count: int) -> None:
