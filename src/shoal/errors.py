@@ -4,7 +4,8 @@
     ├── UsageError      the user asked for something that makes no sense here
     │   └── SpecError   a job spec is wrong; `path` says where in it
     ├── ProtocolError   bytes from a peer are no message of ours; `kind` says how
-    └── PolicyError     a policy is unknown, broken, or broke a promise
+    ├── PolicyError     a policy is unknown, broken, or broke a promise
+    └── StoreError      the journal cannot be read or written; `kind` says how
 
 A message names things and gives numbers. What a peer does wrong never raises inside
 a machine: the codec raises `ProtocolError`, and the host refuses and counts it. What
@@ -14,6 +15,7 @@ we do wrong is a bug, and no exception of this module: it is an `assert` that fa
 from typing import Literal, final
 
 ProtocolFault = Literal["oversized", "malformed", "unknown-tag", "version"]
+StoreFault = Literal["in-use", "damaged", "newer", "foreign", "disk", "bug"]
 
 
 class ShoalError(Exception):
@@ -72,3 +74,23 @@ class ProtocolError(ShoalError):
 @final
 class PolicyError(ShoalError):
     """A policy is unknown, cannot be loaded, or broke a promise of its interface."""
+
+
+@final
+class StoreError(ShoalError):
+    """The journal cannot be read or written. It is never skipped, and never retried.
+
+    `kind` is "in-use" by another process, "damaged", of a "newer" shoal or "foreign"
+    to all of them, refused by the "disk", or a "bug" of ours.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        kind: StoreFault = "disk",
+        because: str = "",
+        hint: str = "",
+    ) -> None:
+        super().__init__(what, because=because, hint=hint)
+        self.kind: StoreFault = kind

@@ -2,7 +2,14 @@ import pickle
 
 import pytest
 
-from shoal.errors import PolicyError, ProtocolError, ShoalError, SpecError, UsageError
+from shoal.errors import (
+    PolicyError,
+    ProtocolError,
+    ShoalError,
+    SpecError,
+    StoreError,
+    UsageError,
+)
 
 
 def test_an_error_reads_as_what_failed_and_why() -> None:
@@ -27,6 +34,7 @@ def test_an_error_in_a_spec_reads_with_its_place() -> None:
         ShoalError("it failed", because="of this", hint="do that"),
         SpecError("it is wrong", path="$.nodes", because="of this"),
         ProtocolError("frame of 9 MiB", kind="oversized", because="8 MiB at most"),
+        StoreError("row 7 is altered", kind="damaged", hint="take the backup"),
     ],
 )
 def test_an_error_survives_the_way_between_processes(error: ShoalError) -> None:

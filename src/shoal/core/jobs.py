@@ -21,7 +21,9 @@ from shoal.core.journal import (
     Place,
     Returned,
     Revoked,
+    RunKept,
     Submitted,
+    TaskKept,
 )
 from shoal.model.ids import Attempt, GroupId, JobId, LeaseId, NodeId, TaskId
 from shoal.model.job import ENDS, Group, Job, JobState, Task, TaskState
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ENDED_JOBS_MAX: Final = 1_000
-"""Ended jobs kept in memory; the oldest go first. The journal has them all."""
+"""Ended jobs that are kept; the oldest go first, also when a journal is compacted."""
 
 _WORST: Final[tuple[JobState, ...]] = ("failed", "unknown", "cancelled", "done")
 
@@ -106,6 +108,7 @@ class JobRecord(msgspec.Struct, kw_only=True):
 
     job: Job
     submitted_at: float
+    wall_s: float = 0.0  # when it was submitted, by the clock that outlives us
     quota_gpus: int | None = None
     quota_cpu_milli: int | None = None
     open: int = 0
@@ -127,6 +130,11 @@ class JobBook:
         self._dependents: dict[GroupId, list[GroupId]] = {}
 
     # Reading.
+
+    @property
+    def ended(self) -> list[JobId]:
+        """The jobs that have ended and are kept, in the order of their ends."""
+        return list(self._ended)
 
     def job_of(self, task: TaskId) -> JobRecord:
         """Return the job of a known task."""
@@ -153,6 +161,7 @@ class JobBook:
         self.jobs[job.id] = JobRecord(
             job=job,
             submitted_at=now - age_s,
+            wall_s=entry.wall_s,
             quota_gpus=entry.quota_gpus,
             quota_cpu_milli=entry.quota_cpu_milli,
             open=len(job.groups),
@@ -189,23 +198,28 @@ class JobBook:
                 for run in list(record.live.values()):
                     crashed = run.crash_counted
                     entries += self.put_back(run, "superseded", crashed=crashed)
-            record.state = "running"
-            record.attempts += 1
-            record.reason = ""
-            run = Run(
-                task=place.task,
-                attempt=place.attempt,
-                worker=place.worker,
-                lease=place.lease,
-                profile=place.profile,
-                gang=tuple(p.worker for p in places) if group.is_gang else (),
-                since=now,
-            )
-            record.live[place.attempt] = run
-            self.runs[place.attempt] = run
-            self.stop_waiting(place.task)
-            group.served_at = now
+            gang = tuple(p.worker for p in places) if group.is_gang else ()
+            self._start(place, gang, now)
         return [*entries, Assigned(places)]
+
+    def _start(self, place: Place, gang: tuple[NodeId, ...], now: float) -> None:
+        record = self.tasks[place.task]
+        record.state = "running"
+        record.attempts += 1
+        record.reason = ""
+        run = Run(
+            task=place.task,
+            attempt=place.attempt,
+            worker=place.worker,
+            lease=place.lease,
+            profile=place.profile,
+            gang=gang,
+            since=now,
+        )
+        record.live[place.attempt] = run
+        self.runs[place.attempt] = run
+        self.stop_waiting(place.task)
+        self.group_of(place.task).served_at = now
 
     def drop_run(self, run: Run) -> None:
         """Fence an attempt: whatever it still says changes nothing."""
@@ -336,6 +350,10 @@ class JobBook:
                     self.cancel(entry.job, entry.reason, now)
             case Revoked():
                 pass  # The peer's, whose journal this is, too.
+            case RunKept():
+                self._start(entry.place, entry.gang, now)
+            case TaskKept():
+                self._replay_kept(entry, now)
 
     def _replay_assigned(self, entry: Assigned, now: float) -> None:
         known = [p for p in entry.places if p.task in self.tasks]
@@ -356,6 +374,28 @@ class JobBook:
             self.run_anew(entry.task, entry.reason)
         record.failures = entry.failures
         record.crashes = entry.crashes
+
+    def _replay_kept(self, entry: TaskKept, now: float) -> None:
+        record, group = self.tasks[entry.task], self.group_of(entry.task)
+        if entry.end is not None:
+            self.finish(entry.task, entry.end, now)
+        elif entry.exited is not None:
+            assert entry.outcome is not None
+            record.state = "running"
+            self.stop_waiting(entry.task)
+            exited = Exited(entry.task, entry.exited, entry.outcome)
+            group.exited[entry.task] = exited
+        elif not record.live:
+            self.stop_waiting(entry.task)  # It waits behind those that never ran.
+            self.wait_again(entry.task)
+        if entry.exited is None:
+            record.outcome = entry.outcome
+        record.failures = entry.failures
+        record.crashes = entry.crashes
+        record.attempts = entry.attempts
+        record.reason = entry.reason
+        if entry.attempts:
+            group.served_at = now
 
     # What follows from an end.
 

@@ -1,12 +1,16 @@
 """What a node must remember through a crash. Replaying it gives the state back.
 
 Points in time are of the wall clock here: they outlive the process that wrote them.
+Tags are the format of files: never rename or reuse one; a new field has a default.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
+from shoal.errors import StoreError
 from shoal.model.ids import Attempt, JobId, LeaseId, NodeId, TaskId
 from shoal.model.job import Job, TaskState
 from shoal.protocol.messages import Outcome, Revocation
@@ -87,6 +91,32 @@ class Revoked(msgspec.Struct, frozen=True, tag="revoked"):
     revocation: Revocation
 
 
+class RunKept(msgspec.Struct, frozen=True, tag="run-kept"):
+    """This attempt was live when the journal was compacted."""
+
+    place: Place
+    gang: tuple[NodeId, ...] = ()  # where each rank runs, if it is one of a gang
+
+
+class TaskKept(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="task-kept"
+):
+    """What had become of this task when the journal was compacted.
+
+    It stands for all entries about the task before that; its live attempts have
+    entries of their own, which come first.
+    """
+
+    task: TaskId
+    end: TaskState | None = None  # None: it had not ended
+    failures: int = 0
+    crashes: int = 0
+    attempts: int = 0
+    reason: str = ""
+    outcome: Outcome | None = None
+    exited: Attempt | None = None  # succeeded, while its gang went on
+
+
 Entry = (
     Incarnated
     | Submitted
@@ -96,4 +126,27 @@ Entry = (
     | Finished
     | Cancelled
     | Revoked
+    | RunKept
+    | TaskKept
 )
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final[msgspec.msgpack.Decoder[Entry]] = msgspec.msgpack.Decoder(Entry)
+
+
+def encode(entry: Entry) -> tuple[str, bytes]:
+    """Return the kind of an entry, which is its tag, and its bytes."""
+    return str(entry.__struct_config__.tag), _ENCODER.encode(entry)
+
+
+def decode(payload: bytes) -> Entry:
+    """Return the entry that was encoded; a `StoreError` says why there is none."""
+    try:
+        return _DECODER.decode(payload)
+    except msgspec.MsgspecError as error:
+        raise StoreError(
+            f"an entry of the journal, {len(payload)} bytes, cannot be understood",
+            kind="newer",
+            because=str(error),
+            hint="a newer shoal wrote it: start that one",
+        ) from error

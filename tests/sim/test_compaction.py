@@ -1,0 +1,48 @@
+"""A node whose journal was compacted lives on exactly as with the whole of it."""
+
+import msgspec
+import pytest
+
+from shoal.core.compaction import compacted
+from shoal.core.jobs import JobBook
+from shoal.core.journal import Entry, Revoked
+from shoal.sim.host import Assemble, Life, Machine
+from shoal.sim.seeds import Trial, run_seed
+
+SEEDS = 60
+CHUNK = 20
+
+
+class Compacting:
+    """Builds machines from a compacted journal, and counts what that saved."""
+
+    def __init__(self, assemble: Assemble) -> None:
+        self.saved = 0
+        self._assemble = assemble
+
+    def __call__(self, life: Life) -> Machine:
+        short = shortened(life)
+        self.saved += max(0, len(life.journal) - len(short))
+        return self._assemble(msgspec.structs.replace(life, journal=short))
+
+
+def shortened(life: Life) -> list[Entry]:
+    book = JobBook()
+    for entry in life.journal:
+        book.replay(entry, life.now, life.wall_at_zero_s + life.now)
+    void = [e.revocation for e in life.journal if isinstance(e, Revoked)]
+    return compacted(book, void)
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_compacting_at_every_boot_changes_no_history(first: int) -> None:
+    saved = 0
+    for seed in range(first, first + CHUNK):
+        trial = Trial(seed)
+        compacting = Compacting(trial.world.scene.assemble)
+        trial.world.scene.assemble = compacting
+
+        assert trial.run().digest == run_seed(seed).digest, f"seed {seed}"
+        saved += compacting.saved
+
+    assert saved > 0
