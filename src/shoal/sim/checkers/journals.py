@@ -21,7 +21,9 @@ from shoal.core.journal import (
     Place,
     Returned,
     Revoked,
+    RunKept,
     Submitted,
+    TaskKept,
 )
 from shoal.model.ids import Attempt, GroupId, JobId, NodeId, TaskId
 from shoal.model.job import Group, Job, TaskState
@@ -126,6 +128,8 @@ class Journals:
                 self._on_cancelled(truth, entry.job)
             case Revoked():
                 pass  # No task is affected.
+            case RunKept() | TaskKept():
+                pass  # Nothing new, and no simulated disk is ever compacted.
 
     def answered(self, host: Host, answer: Answer, request: Request) -> None:
         """Hold an answer against what is safe now."""
