@@ -45,8 +45,8 @@ WAIT_ASKED_MAX: Final = 1_024
 SERVED_MAX: Final = 256  # groups looked at in one pass
 
 
-_Kind = tuple["Shape", int]
-"""Groups that are served or not served alike: their shape, and the least of a gang."""
+_Kind = tuple["Shape", tuple[Profile, ...], int]
+"""Groups that are served or not alike: shape, alternatives, and the least of a gang."""
 
 
 class _Pause(msgspec.Struct):
@@ -75,6 +75,8 @@ class Matcher:
         heap: DeadlineHeap,
     ) -> None:
         self.unmet: dict[Profile, int] = {}
+        self.cut_short = False  # whether the last pass left something untried
+        self._tried: dict[_Kind, None] = {}  # what it tried in vain, if so
         self._node = node
         self._book = book
         self._views = views
@@ -114,7 +116,7 @@ class Matcher:
     def _enter(self, group: GroupRecord, need: int) -> None:
         job = self._book.jobs[group.job].job
         shape = shape_of(job, group.group.tasks[0], 0)
-        kind = (shape, group.group.gang_min)
+        kind = (shape, group.group.tasks[0].profiles, group.group.gang_min)
         self._waiting[group.id] = (kind, need)
         self._wanted[kind] = self._wanted.get(kind, 0) + need
         self._queue.put(
@@ -200,13 +202,19 @@ class Matcher:
         """Serve waiting groups in order, until none can be served.
 
         Of groups of one kind only the first is tried once one could not be served,
-        so that a pass costs little however many wait.
+        so that a pass costs little however many wait. A pass that was cut short
+        leaves the kinds it has tried to the pass after the next: those behind them
+        have their turn.
         """
         effects: list[Effect] = []
-        stuck: dict[_Kind, None] = {}
+        stuck = {kind: None for kind in self._tried if kind in self._wanted}
         touched: list[GroupId] = []
+        self.cut_short = False
         for entry in self._queue.ordered(self._usage, now):
-            if len(stuck) == len(self._wanted) or len(touched) >= SERVED_MAX:
+            if len(stuck) == len(self._wanted):
+                break
+            if len(touched) >= SERVED_MAX:
+                self.cut_short = True
                 break
             id_ = GroupId(entry.id)
             kind = self._waiting[id_][0]
@@ -219,6 +227,7 @@ class Matcher:
                 stuck[kind] = None
         for id_ in touched:
             self.note(id_)
+        self._tried = stuck if self.cut_short else {}
         self.unmet = {}
         for kind in stuck:
             profile = kind[0].profile

@@ -393,7 +393,7 @@ class Scheduler:
             effects += self._matcher.refill(round_, now)
         effects += self._matcher.match(now)
         self._dispatcher.changed.clear()
-        self._match_wanted = False
+        self._match_wanted = self._matcher.cut_short
         self._discovery.want(self._matcher.unmet, now)
         return effects
 
