@@ -187,7 +187,8 @@ def _waiting(shape: Shape, table: WorkerTable) -> Iterator[str]:
         if row is not None and row.fits_idle(need):
             fewest = row.active if fewest is None else min(fewest, row.active)
     if fewest is not None:
-        yield f"wait until {fewest} tasks end on one worker" if fewest else "wait"
+        tasks = "one task ends" if fewest == 1 else f"{fewest} tasks end"
+        yield f"wait until {tasks} on one worker" if fewest else "wait"
     elif shape.profile.gpu is not None and shape.profile.gpu.count > 1:
         yield f"wait for a node with {shape.profile.gpu.count}"
 

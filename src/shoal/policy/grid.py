@@ -22,6 +22,8 @@ Bools: TypeAlias = NDArray[np.bool_]
 
 ROWS_MIN: Final = 64
 LOG_MIN: Final = 1_024
+"""The log is longer than this and than twice the rows, once it was cut: whoever is
+further behind than that had better look at all rows."""
 
 
 @final

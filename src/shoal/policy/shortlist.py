@@ -112,7 +112,7 @@ class Shortlist:
             return
         rows = len(grid.rows)
         too_many = behind > max(REPAIRS_MIN, rows // REPAIRS_SHARE)
-        if self._seen < grid.log_start or too_many or len(self._heap) > 2 * rows:
+        if too_many or len(self._heap) > 2 * rows:
             self._sort()
             return
         self.need.learn_kinds()

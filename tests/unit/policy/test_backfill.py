@@ -86,3 +86,14 @@ def test_a_device_that_is_promised_in_turns_is_not_free_in_between() -> None:
     assert starts == [0.0, 10.0, 20.0]
     assert plan.room(A, 0.0, 30.0).milli == {"0": 0}
     assert plan.room(A, 30.0, 40.0).milli == {"0": 1000}
+
+
+def test_gpu_memory_is_promised_as_well() -> None:
+    plan = Plan({A: capacity(4, gpus(1, gib=80))}, [])
+    large = needs(count=1, milli=100, gib=60)
+    plan.promise(Wish(large, time_limit_s=10.0))
+
+    promise = plan.promise(Wish(large, time_limit_s=10.0))
+
+    assert promise is not None
+    assert promise.starts_in_s == 10.0

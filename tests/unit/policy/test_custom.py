@@ -180,6 +180,16 @@ def test_a_broken_promise_is_a_reason_and_books_nothing(
     assert placed.reason == f"policy bad broke a promise: {words}"
 
 
+def test_more_devices_than_asked_for_are_too_many() -> None:
+    table = table_of(worker("a", devices=gpus(4)))
+    policy = Custom("greedy", NamesTooManyDevices())
+
+    placed = place(needs(count=1), 1, table, policy, Random(1))
+
+    assert placed.breach is not None
+    assert placed.breach.how == "a: 1 to 1 devices were asked for, 4 given"
+
+
 def test_a_policy_that_raises_does_not_stop_the_scheduler() -> None:
     placed = place(needs(), 1, table_of(), Custom("bad", Raises()), Random(1))
 

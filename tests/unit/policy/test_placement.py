@@ -91,6 +91,19 @@ def test_an_explanation_counts_reasons_and_names_workers() -> None:
     assert answer.helps == ()
 
 
+def test_workers_of_one_kind_are_told_apart_by_what_is_free_there() -> None:
+    table = table_of(*(worker(name, devices=gpus(4)) for name in "ab"))
+    table.take(A, needs(count=2))
+    table.take(B, needs(count=3))
+
+    answer = explain(needs(count=3), table)
+
+    assert [each.reason for each in answer.rejected] == [
+        "2 free gpus < 3",
+        "1 free gpus < 3",
+    ]
+
+
 def test_too_many_gpus_for_any_node_can_be_fewer_or_spread() -> None:
     table = table_of(*(worker(name, devices=gpus(2)) for name in "abcd"))
 
@@ -113,12 +126,14 @@ def test_a_smaller_gpu_memory_or_any_model_may_help() -> None:
 
 
 def test_a_busy_worker_is_worth_waiting_for() -> None:
-    table = table_of(worker("a", cpus=4))
-    place(needs(cpus=1), 3, table, BALANCED, Random(1))
+    table = table_of(worker("a", cpus=4), worker("b", cpus=4))
+    table.take(A, needs(cpus=3))
+    for _ in range(4):
+        table.take(B, needs(cpus=1))
 
     answer = explain(needs(cpus=2), table)
 
-    assert answer.helps == ("--cpus 1", "wait until 3 tasks end on one worker")
+    assert answer.helps == ("--cpus 1", "wait until one task ends on one worker")
 
 
 def test_a_worker_that_left_is_no_help() -> None:

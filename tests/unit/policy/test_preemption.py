@@ -91,6 +91,8 @@ def test_nobody_is_displaced_for_more_gpus_than_the_least() -> None:
     victim = Victim(id=LeaseId("a"), allocation=found, priority=0)
 
     assert choose_victims(needs(count=1, count_max=2), ledger, [victim], 9) == ()
+    ledger.give(found)
+    assert choose_victims(needs(count=1, count_max=2), ledger, [], 9, count=2) == ()
 
 
 LEASES = st.lists(
