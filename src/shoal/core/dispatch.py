@@ -513,7 +513,9 @@ class Dispatcher:
             return []
         ran_s = now - run.since
         verdict = judge_lost(job, record, run, reason, over=False, ran_s=ran_s)
-        if verdict.do != "again" or self._gang_broken(group):
+        if verdict.do != "again":
+            return []  # A report may be on its way: nothing fails before it is over.
+        if self._gang_broken(group):
             return self._let_go([run]) + self._execute(verdict, run, now)
         if verdict.counts == "crash":
             run.crash_counted = True
