@@ -163,6 +163,12 @@ def acknowledged_but_not_on_disk(bench: Bench) -> None:
     accepted(bench)
 
 
+def submit_refused(bench: Bench) -> None:
+    bench.clients.go(Errand(job=JOB, scheduler=S, at_s=0.0))
+    bench.agenda.run(0.1)
+    bench.suite.answered(bench.scheduler, Answer(1, JOB.id, refused="no"))
+
+
 def submitted_twice(bench: Bench) -> None:
     bench.submitted()
     bench.safe(Submitted(JOB, 0.0))
@@ -328,6 +334,7 @@ def cancelled_job_runs_on(bench: Bench) -> None:
     [
         (acknowledged_but_not_on_disk, "I1"),
         (submitted_twice, "I1"),
+        (submit_refused, "I2"),
         (job_never_ends, "L1"),
         (finished_twice, "I3"),
         (done_without_a_process, "I3"),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import final
 
+from shoal.core.compaction import compacted
 from shoal.core.gate import Gate
+from shoal.core.jobs import JobBook
+from shoal.core.journal import Entry, Revoked
 from shoal.core.peer import Peer
 from shoal.core.roster import Roster
 from shoal.core.scheduler import Scheduler
 from shoal.core.worker import Worker
 from shoal.model.ids import LeaseId, NodeId
-from shoal.protocol.messages import Load
+from shoal.protocol.messages import Load, Revocation
 from shoal.sim import trust
 from shoal.sim.host import Host, Life
 from shoal.sim.opinions import WorkerOpinion
@@ -29,6 +33,17 @@ def assemble_peer(life: Life) -> Peer:
         gate=_gate(life),
         journal=life.journal,
     )
+
+
+def compact_journal(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the shortest journal that says the same."""
+    book = JobBook()
+    revocations: list[Revocation] = []
+    for entry in entries:
+        book.replay(entry, 0.0, trust.WALL_AT_START_S)
+        if isinstance(entry, Revoked):
+            revocations.append(entry.revocation)
+    return compacted(book, revocations) if entries else []
 
 
 def _worker(life: Life, roster: Roster) -> Worker | None:

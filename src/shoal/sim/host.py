@@ -48,6 +48,9 @@ from shoal.sim.trust import WALL_AT_START_S
 UPTIME_MAX_S: Final = 1e6
 """Monotonic clocks begin anywhere up to this: no two nodes agree on a point in time."""
 
+COMPACTED_SHARE: Final = 0.3
+"""Of boots find their journal compacted; a live node does that now and then."""
+
 SIZE_KNOWN_S: Final = 1.0
 """The density of the DHT is known so long after the start."""
 
@@ -89,6 +92,7 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Assemble = Callable[[Life], Machine]
+Compact = Callable[[Sequence[Entry]], list[Entry]]
 SentHook = Callable[["Host", NodeId, object], None]
 ToldHook = Callable[["Host", MessageReceived, list[Effect]], None]
 Tap = Callable[["Host", Event, list[Effect]], None]
@@ -135,6 +139,7 @@ class Scene(msgspec.Struct, kw_only=True):
     starts: Starts
     assemble: Assemble
     watch: Watch
+    compact: Compact | None = None
     tap: Tap | None = None
 
 
@@ -188,6 +193,9 @@ class Host:
         self.driver.kill_all()
         self.driver = self._new_driver(self._scene)
         self.up = True
+        compact = self._scene.compact
+        if compact is not None and self.rng.random() < COMPACTED_SHARE:
+            self.disk.compact(compact(self.disk.entries))
         self._due = None
         self._armed_at = float("inf")
         self._offset_s = self.rng.uniform(0.0, UPTIME_MAX_S) - self._agenda.now

@@ -16,7 +16,7 @@ from shoal.protocol import codec
 from shoal.protocol.messages import AnyMessage, Role
 from shoal.sim import trust
 from shoal.sim.agenda import Agenda
-from shoal.sim.assembly import PeerOpinions, assemble_peer
+from shoal.sim.assembly import PeerOpinions, assemble_peer, compact_journal
 from shoal.sim.checkers.ending import Ending
 from shoal.sim.checkers.suite import Suite
 from shoal.sim.checkers.violations import Violation
@@ -165,6 +165,7 @@ class Trial:
             transform=through_bytes if script.encoded else None,
             tap=tap,
         )
+        self.world.scene.compact = compact_journal
         self.clients = self.suite.clients = Clients(agenda, self._submit)
         self.suite.hosts = self.world.hosts
         self.traceback = ""  # of what a machine raised, if one did

@@ -133,12 +133,14 @@ class Journals:
 
     def answered(self, host: Host, answer: Answer, request: Request) -> None:
         """Hold an answer against what is safe now."""
-        if answer.refused:
-            return
         truth = self.truth(host.id)
         kind, order = request
         job = order.errand.job.id
-        if job not in truth.jobs:
+        if answer.refused:
+            # Every client of ours may submit, and cancels only what was accepted.
+            what = f"{host.id} refuses to {kind} {job}: {answer.refused}"
+            self._violations.report("I2" if kind == "submit" else "L3", what)
+        elif job not in truth.jobs:
             what = f"{host.id} acknowledged {kind} of {job}, which is not on disk"
             self._violations.report("I1", what)
         elif kind == "cancel" and job not in truth.cancelled and not truth.ended(job):
