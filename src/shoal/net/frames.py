@@ -1,0 +1,98 @@
+"""Frames on a stream of bytes: a header, then what the header says.
+
+The header has four bytes: what kind of frame it is, and how many bytes follow. Those
+of kind `MESSAGES` are frames of the codec; the others are how the two ends of a link
+keep it. A stream carries frames in order, whatever carries the stream.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, unique
+from typing import Final, NamedTuple, final
+
+from shoal.errors import ProtocolError
+from shoal.protocol.limits import FRAME_BYTES_MAX
+
+HEADER_BYTES: Final = 4
+CONTROL_BYTES_MAX: Final = 1_024
+REASON_LENGTH_MAX: Final = 250
+
+
+@unique
+class Kind(IntEnum):
+    """What a frame is for. Numbers are wire format: never change or reuse one."""
+
+    MESSAGES = 0
+    PING = 1  # answer with a pong of the same bytes
+    PONG = 2
+    SELECT = 3  # of the links between us, this is the one
+    CLOSE = 4  # nothing follows; the bytes say why, in words
+
+
+class Frame(NamedTuple):
+    """One frame, without its header."""
+
+    kind: Kind
+    payload: bytes
+
+
+def framed(kind: Kind, payload: bytes = b"") -> bytes:
+    """Return the bytes of a frame."""
+    assert len(payload) <= FRAME_BYTES_MAX
+    return bytes((kind,)) + len(payload).to_bytes(3, "big") + payload
+
+
+def closing(reason: str) -> bytes:
+    """Return the bytes of a frame that says why nothing follows."""
+    return framed(Kind.CLOSE, reason.encode("utf-8", "replace")[:REASON_LENGTH_MAX])
+
+
+def reason_of(payload: bytes) -> str:
+    """Return what a peer wrote into its last frame, fit for a log."""
+    text = payload[:REASON_LENGTH_MAX].decode("utf-8", "replace")
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+@final
+class FrameReader:
+    """Cuts a stream into frames, and keeps one unfinished frame at most."""
+
+    def __init__(self, bytes_max: int = FRAME_BYTES_MAX) -> None:
+        """Refuse frames of messages with more than `bytes_max`, which may change."""
+        self.bytes_max = bytes_max
+        # Begins with a header; no longer than that and the frame it announces.
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Return the frames that are whole now; raise `ProtocolError` if one is bad."""
+        if self._rest:
+            self._rest += data
+            if len(self._rest) < self._needed(self._rest, 0):
+                return []
+            data = bytes(self._rest)
+            self._rest.clear()
+        frames: list[Frame] = []
+        start = 0
+        while start + (needed := self._needed(data, start)) <= len(data):
+            payload = data[start + HEADER_BYTES : start + needed]
+            frames.append(Frame(Kind(data[start]), payload))
+            start += needed
+        self._rest += data[start:]
+        return frames
+
+    def _needed(self, data: bytes | bytearray, start: int) -> int:
+        """Return how many bytes the frame that starts here has, as far as is known."""
+        if len(data) - start < HEADER_BYTES:
+            return HEADER_BYTES
+        kind = data[start]
+        length = int.from_bytes(data[start + 1 : start + HEADER_BYTES], "big")
+        if kind > Kind.CLOSE:
+            raise ProtocolError(f"a frame of unknown kind {kind}", kind="malformed")
+        limit = CONTROL_BYTES_MAX if kind else self.bytes_max
+        if length > limit:
+            raise ProtocolError(
+                f"a frame of {length} bytes",
+                kind="oversized",
+                because=f"{limit} bytes are the most",
+            )
+        return HEADER_BYTES + length
