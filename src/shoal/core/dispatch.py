@@ -24,7 +24,7 @@ from shoal.core.timing import (
     RETRY_MAX_S,
     STRAGGLER_CHECK_S,
 )
-from shoal.core.verdicts import Verdict, judge, judge_lost
+from shoal.core.verdicts import Verdict, judge, judge_lost, judge_not_started
 from shoal.model.ids import Attempt, GroupId, JobId, LeaseId, NodeId, RequestId, TaskId
 from shoal.protocol.messages import (
     Acknowledgement,
@@ -198,7 +198,10 @@ class Dispatcher:
             job = self._book.jobs[record.task.job].job
             self._charge(job, run, now)
             ran_s = now - run.since
-            verdict = judge(job, record, run, report.outcome, ran_s=ran_s)
+            failures = self._book.failures_of(run.task)
+            verdict = judge(
+                job, record, run, report.outcome, failures=failures, ran_s=ran_s
+            )
             effects += self._execute(verdict, run, now, report)
         lease = report.lease if run is None else run.lease
         holding = self._holdings.at(peer, lease)
@@ -224,7 +227,8 @@ class Dispatcher:
             if holding is not None:
                 self._holdings.drop(holding)
         else:
-            verdict = Verdict("again", refusal.reason, "failure")
+            failures = self._book.failures_of(run.task)
+            verdict = judge_not_started(failures, refusal.reason)
             if holding is not None:
                 effects += self._holdings.release([holding])
         return effects + self._execute(verdict, run, now)

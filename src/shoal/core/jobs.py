@@ -33,6 +33,9 @@ from shoal.protocol.messages import Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+TASKS_KEPT_MAX: Final = 200_000
+"""Tasks in memory beyond which ended jobs are forgotten sooner."""
+
 ENDED_JOBS_MAX: Final = 1_000
 """Ended jobs that are kept; the oldest go first, also when a journal is compacted."""
 
@@ -144,6 +147,13 @@ class JobBook:
         """Return the group of a known task."""
         return self.groups[self.tasks[task].task.group]
 
+    def failures_of(self, task: TaskId) -> int:
+        """Return the failures that count for a task's retries: a gang's are one's."""
+        group = self.group_of(task)
+        if not group.is_gang:
+            return self.tasks[task].failures
+        return sum(record.failures for record in self._tasks(group))
+
     def live_in(self, group: GroupRecord) -> list[Run]:
         """Return the live runs of a group, in the order of its tasks."""
         return [
@@ -198,9 +208,16 @@ class JobBook:
                 for run in list(record.live.values()):
                     crashed = run.crash_counted
                     entries += self.put_back(run, "superseded", crashed=crashed)
-            gang = tuple(p.worker for p in places) if group.is_gang else ()
+            gang = self._gang_with(places) if group.is_gang else ()
             self._start(place, gang, now)
         return [*entries, Assigned(places)]
+
+    def _gang_with(self, places: tuple[Place, ...]) -> tuple[NodeId, ...]:
+        """Return where a gang runs, by the order of its tasks, with these."""
+        group = self.group_of(places[0].task)
+        at = {run.task: run.worker for run in self.live_in(group)}
+        at.update({place.task: place.worker for place in places})
+        return tuple(at[task.id] for task in group.group.tasks if task.id in at)
 
     def _start(self, place: Place, gang: tuple[NodeId, ...], now: float) -> None:
         record = self.tasks[place.task]
@@ -429,8 +446,10 @@ class JobBook:
         states = {self.tasks[task.id].state for task in job.job.tasks()}
         job.state = next(state for state in _WORST if state in states)
         self._ended[job.job.id] = None
-        while len(self._ended) > ENDED_JOBS_MAX:
-            oldest = next(iter(self._ended))
+        while len(self._ended) > ENDED_JOBS_MAX or len(self.tasks) > TASKS_KEPT_MAX:
+            oldest = next(iter(self._ended), None)
+            if oldest is None:
+                break
             del self._ended[oldest]
             self._forget(oldest)
 

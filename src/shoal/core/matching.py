@@ -161,6 +161,11 @@ class Matcher:
         self._pause_ends.set(round_.wish.group, pause.until)
         self.note(round_.wish.group)
 
+    @property
+    def kinds(self) -> int:
+        """How many kinds of groups wait: a pass tries each of them once."""
+        return len(self._wanted)
+
     def rounds_failed(self, group: GroupId) -> int:
         """Return how often a gang has failed to get all its slots."""
         pause = self._pauses.get(group)

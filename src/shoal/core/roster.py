@@ -37,11 +37,15 @@ class Roster:
 
     def get(self, peer: NodeId, now: float) -> Admission | None:
         """Return what `peer` may do now by the grant it showed earlier."""
+        admission = self.recall(peer, now)
+        return None if isinstance(admission, str) else admission
+
+    def recall(self, peer: NodeId, now: float) -> Admission | str:
+        """Return what `peer` may do now by the grant it showed, or why nothing."""
         grant = self._shown.get(peer)
         if grant is None:
-            return None
-        admission = self.verify(peer, grant, now)
-        return None if isinstance(admission, str) else admission
+            return "no grant was shown"
+        return self.verify(peer, grant, now)
 
     def revoke(self, revocation: Revocation) -> bool:
         """Take in a revocation; return whether it is valid and news."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
 import msgspec
 
@@ -69,6 +69,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+KINDS_AT_ONCE: Final = 32  # kinds of groups that may wait before passes are spaced
+REST_PER_KIND_S: Final = 1e-4  # between two passes, for each kind beyond those
+
 
 @final
 class Scheduler:
@@ -116,6 +119,8 @@ class Scheduler:
         )
         self._lingering: Deadlines[LeaseId] = Deadlines(self._heap)
         self._match_wanted = False
+        self._rests_until = float("-inf")
+        self._chores: Deadlines[str] = Deadlines(self._heap)
         for entry in journal:
             self._book.replay(entry, now, roster.wall_s(now))
         self._book.generation += 1
@@ -210,7 +215,7 @@ class Scheduler:
     def _submitter(self, event: JobSubmitted, now: float) -> Admission | str:
         if event.grant is not None:
             return self._roster.verify(event.grant.node, event.grant, now)
-        return self._roster.get(self.node, now) or "this node has no valid grant"
+        return self._roster.recall(self.node, now)
 
     def _on_cancel_requested(self, event: CancelRequested, now: float) -> list[Effect]:
         job = self._book.jobs.get(event.job)
@@ -347,6 +352,8 @@ class Scheduler:
         if self._matcher.due(now):
             self._match_wanted = True
         effects += self._discovery.due(self._book.generation, now)
+        if self._chores.pop_due(now):
+            self._match_wanted = True
         return effects + self._release_idle(now)
 
     def _release_idle(self, now: float) -> list[Effect]:
@@ -384,8 +391,17 @@ class Scheduler:
             self._match_wanted = True
         self._dispatcher.changed.clear()
         if self._match_wanted:
-            effects += self._match(now)
+            effects += self._match_or_rest(now)
         return effects
+
+    def _match_or_rest(self, now: float) -> list[Effect]:
+        """Match now; but if many kinds wait, each tried in a pass, not every time."""
+        if now < self._rests_until:
+            self._chores.set_earlier("match", self._rests_until)
+            return []
+        kinds = self._matcher.kinds
+        self._rests_until = now + REST_PER_KIND_S * max(0, kinds - KINDS_AT_ONCE)
+        return self._match(now)
 
     def _match(self, now: float) -> list[Effect]:
         effects: list[Effect] = []

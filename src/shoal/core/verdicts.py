@@ -29,16 +29,26 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def judge(
-    job: Job, record: TaskRecord, run: Run, outcome: Outcome, *, ran_s: float = 0.0
+    job: Job,
+    record: TaskRecord,
+    run: Run,
+    outcome: Outcome,
+    *,
+    failures: int | None = None,
+    ran_s: float = 0.0,
 ) -> Verdict:
-    """Say what follows from a report of an attempt that ran so long."""
+    """Say what follows from a report of an attempt that ran so long.
+
+    `failures` are those that count for its retries, if not the task's alone.
+    """
+    failed = record.failures if failures is None else failures
     match outcome.kind:
         case "exited":
-            return _judge_exit(job, record, outcome.exit_code)
+            return _judge_exit(job, failed, outcome.exit_code)
         case "timed-out":
-            return _judge_failure(job, record, "timed-out", outcome.reason)
+            return _judge_failure(job, failed, "timed-out", outcome.reason)
         case "not-started":
-            return _judge_not_started(record, outcome.reason)
+            return judge_not_started(failed, outcome.reason)
         case "preempted":
             if job.at_most_once:
                 return Verdict(
@@ -76,24 +86,24 @@ def judge_lost(
     return Verdict("again", reason, "crash")
 
 
-def _judge_exit(job: Job, record: TaskRecord, code: int | None) -> Verdict:
-    if code == 0:
-        return Verdict("done")
-    return _judge_failure(job, record, f"exit:{code}", f"exit code {code}")
-
-
-def _judge_failure(job: Job, record: TaskRecord, rule: str, reason: str) -> Verdict:
-    if rule not in job.retry.on and "failed" not in job.retry.on:
-        return Verdict("failed", reason)
-    if record.failures >= job.retry.max:
-        tries = record.failures + 1
-        reason = reason if tries == 1 else f"{reason}, {tries} times"
-        return Verdict("failed", reason, "failure")
+def judge_not_started(failures: int, reason: str) -> Verdict:
+    """Say what follows when a worker did not start an attempt, and never will."""
+    tries = failures + 1
+    if tries >= FAILED_STARTS_MAX:
+        return Verdict("failed", f"not started {tries} times: {reason}", "failure")
     return Verdict("again", reason, "failure")
 
 
-def _judge_not_started(record: TaskRecord, reason: str) -> Verdict:
-    if record.failures + 1 >= FAILED_STARTS_MAX:
-        tries = record.failures + 1
-        return Verdict("failed", f"not started {tries} times: {reason}", "failure")
+def _judge_exit(job: Job, failures: int, code: int | None) -> Verdict:
+    if code == 0:
+        return Verdict("done")
+    return _judge_failure(job, failures, f"exit:{code}", f"exit code {code}")
+
+
+def _judge_failure(job: Job, failures: int, rule: str, reason: str) -> Verdict:
+    if rule not in job.retry.on and "failed" not in job.retry.on:
+        return Verdict("failed", reason)
+    if failures >= job.retry.max:
+        reason = f"{reason}, {failures + 1} times" if failures else reason
+        return Verdict("failed", reason, "failure")
     return Verdict("again", reason, "failure")

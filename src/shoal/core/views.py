@@ -87,8 +87,10 @@ class Views:
 
     def on_path_measured(self, peer: NodeId, rtt_s: float) -> None:
         """Remember how far away a worker is."""
+        if len(self._costs) >= VIEWS_MAX and peer not in self._costs:
+            del self._costs[next(iter(self._costs))]
+        self._costs[peer] = max(1, round(rtt_s * 1e6))
         if peer in self._seen:
-            self._costs[peer] = max(1, round(rtt_s * 1e6))
             self.table.set_path_cost(peer, self._costs[peer])
 
     def forget(self, node: NodeId) -> None:

@@ -423,7 +423,7 @@ class Worker:
         """
         if demand.grant is not None:
             return self._roster.verify(peer, demand.grant, now)
-        return self._roster.get(peer, now) or "no grant was shown"
+        return self._roster.recall(peer, now)
 
     def _unwilling(self, demand: Demand, admission: Admission) -> str | None:
         if not self._booted:

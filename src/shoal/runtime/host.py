@@ -12,6 +12,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol, final
 
+from shoal.core.barrier import Barrier
 from shoal.core.events import DeadlineReached, Effect, Event, Record
 
 if TYPE_CHECKING:
@@ -68,9 +69,7 @@ class Host:
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._inbox: deque[Event] = deque()
-        self._held: deque[tuple[int, Effect]] = deque()  # behind this record
-        self._needed = 0  # the last durable record
-        self._safe = 0  # the last record on disk
+        self._barrier = Barrier()
         self._turn: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -85,9 +84,8 @@ class Host:
 
     def synced(self, number: int) -> None:
         """Perform what waited for records up to `number`: they are on disk."""
-        self._safe = max(self._safe, number)
-        while self._held and self._held[0][0] <= self._safe:
-            self._perform(self._held.popleft()[1])
+        for effect in self._barrier.synced(number):
+            self._perform(effect)
 
     def close(self) -> None:
         """Handle nothing more."""
@@ -125,10 +123,9 @@ class Host:
         for effect in self._machine.handle(event, self._loop.time()):
             if type(effect) is Record:
                 number = self._journal.append(effect.entry, durable=effect.durable)
-                self._needed = number if effect.durable else self._needed
-            elif self._needed > self._safe:
-                self._held.append((self._needed, effect))
-            else:
+                if effect.durable:
+                    self._barrier.rise(number)
+            elif not self._barrier.holds(effect):
                 self._perform(effect)
 
     def _arm(self, due: float | None) -> None:
