@@ -449,13 +449,13 @@ class Dispatcher:
         return 0 < left < min(group.group.gang_min, group.open)
 
     def _settle_gang(self, group: GroupRecord, now: float) -> list[Effect]:
-        """End a gang of which nothing runs and enough has succeeded."""
+        """End a gang of which nothing runs any more, or let it start over."""
         lost = self._book.live_in(group)
         once = self._book.jobs[group.job].job.at_most_once
         if any(once or not run.lost for run in lost):
             return []
         if len(group.exited) < min(group.group.gang_min, group.open):
-            return []
+            return self._start_over(group, now) if group.exited and not lost else []
         entries = self._finish_exited(group, now)
         why = "not needed: the gang finished without it"
         for member in group.group.tasks:
@@ -464,6 +464,18 @@ class Dispatcher:
         for run in lost:
             self._forget(run)
         return _record(entries) + self._let_go(lost)
+
+    def _start_over(self, group: GroupRecord, now: float) -> list[Effect]:
+        """Run a gang anew of which too little has succeeded, if it may run again."""
+        if not self._book.jobs[group.job].job.at_most_once:
+            entries, _ = self._break_gang(group, "the rest of its gang did not finish")
+            return _record(entries)
+        entries = self._finish_exited(group, now)
+        for member in group.group.tasks:
+            why = "the rest of its gang has finished, and runs only once"
+            entries += self._book.finish(member.id, "failed", now, reason=why)
+        self._note_unblocked(group)
+        return _record(entries)
 
     def _finish_exited(self, group: GroupRecord, now: float) -> list[Entry]:
         entries: list[Entry] = []
