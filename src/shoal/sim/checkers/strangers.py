@@ -10,7 +10,7 @@ import msgspec
 from shoal.core.events import Disconnect, Effect, MessageReceived, Send
 from shoal.core.journal import Entry, Revoked
 from shoal.model.ids import NodeId
-from shoal.protocol.messages import Refusal
+from shoal.protocol.messages import Refusal, Revocation
 from shoal.sim.checkers.violations import Violations
 from shoal.sim.host import Host
 
@@ -48,8 +48,8 @@ class Strangers:
 
     def told(self, host: Host, event: MessageReceived, effects: list[Effect]) -> None:
         """Check what another node does when a stranger said something."""
-        if host.id == event.peer:
-            return
+        if host.id == event.peer or isinstance(event.message, Revocation):
+            return  # A revocation is signed: it counts, whoever passes it on.
         for effect in effects:
             match effect:
                 case Disconnect():
