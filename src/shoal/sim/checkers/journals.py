@@ -62,10 +62,21 @@ class JournalTruth:
         self.changes = 0  # rises with every step forward of a task
 
     def ended(self, job: JobId) -> bool:
-        """Whether every task of a job has its one end."""
-        return all(
-            self.tasks[task.id].state in ENDED for task in self.jobs[job].tasks()
-        )
+        """Whether every task of a job has its one end, written or implied.
+
+        A group that did not succeed ends those that need it, and reading the journal
+        again tells as much, though a crash may have lost the entries that say so.
+        """
+        hopeless: dict[GroupId, None] = {}
+        for group in self.jobs[job].groups:
+            states = [self.tasks[task.id].state for task in group.tasks]
+            if any(needed in hopeless for needed in group.needs):
+                hopeless[group.id] = None
+            elif any(state not in ENDED for state in states):
+                return False
+            elif any(state != "done" for state in states):
+                hopeless[group.id] = None
+        return True
 
 
 ENDED: Final = ("done", "failed", "cancelled", "unknown")
