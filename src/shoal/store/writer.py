@@ -1,0 +1,162 @@
+"""What is written into a journal, one transaction at a time. Knows nothing of threads.
+
+Compaction is spread over many transactions, each with a share of its rows, so that
+entries which come meanwhile do not wait for all of it. Nothing of it counts until
+the one row of `base` changes; what is in the way before or after is swept later.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, final
+
+from shoal.store.rows import Base, Chain, Row
+
+SHARE_ROWS: Final = 1_000
+SHARE_BYTES: Final = 1 << 20
+"""So much of a compaction goes into one transaction: a few milliseconds' worth."""
+
+WAL_BYTES: Final = 8 << 20
+"""About so much is written before it moves from the log into the file itself."""
+
+COMMIT_BYTES: Final = 12_288
+"""What a transaction adds to the log besides its payload, about."""
+
+Content = tuple[str, bytes]
+"""The kind and the payload of a row that has no number yet."""
+
+
+class Compact(NamedTuple):
+    """Replace all rows before this by these; they may be computed while written."""
+
+    rows: Iterable[Content]
+
+
+Write = Row | Compact
+
+
+@final
+class Writer:
+    """Appends to the two tables of one open file."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, base: Base, chain: Chain
+    ) -> None:
+        self.commits = 0
+        self.compactions = 0
+        self._connection = connection
+        self._base = base
+        self._chain = chain
+        self._compaction: Iterator[None] | None = None
+        self._logged = 0  # bytes, about, since the log was last empty
+
+    @property
+    def busy(self) -> bool:
+        """Whether a compaction has shares left to write."""
+        return self._compaction is not None
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        """Write all of this, and a share of a compaction; return when it is on disk."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        rows: list[Row] = []
+        for write in writes:
+            if isinstance(write, Row):
+                rows.append(write)
+            else:
+                self._append(rows)
+                rows = []
+                chain = Chain(self._chain.seq, self._chain.head)
+                self._compaction = self._compact(chain, write.rows)
+        self._append(rows)
+        self._compact_some()
+        self._connection.execute("COMMIT")
+        self.commits += 1
+        self._logged += COMMIT_BYTES
+
+    def tidy(self) -> None:
+        """Move what is on disk from the log into the file, if it is much."""
+        if self._logged >= WAL_BYTES:
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            self._logged = 0
+
+    def _compact_some(self) -> None:
+        if self._compaction is None:
+            return
+        for _ in self._compaction:
+            return
+        self._compaction = None
+        self.compactions += 1
+
+    def _append(self, rows: Sequence[Row]) -> None:
+        if not rows:
+            return
+        self._connection.executemany(
+            "INSERT INTO entries VALUES (?, ?, ?, ?)", map(self._sealed, rows)
+        )
+        tail = (self._chain.seq, self._chain.head)
+        self._connection.execute("UPDATE tail SET seq = ?, checksum = ?", tail)
+
+    def _sealed(self, row: Row) -> tuple[int, str, bytes, bytes]:
+        self._logged += len(row.payload)
+        return row.seq, row.kind, self._chain.add(row), row.payload
+
+    def _compact(self, at: Chain, contents: Iterable[Content]) -> Iterator[None]:
+        """Replace all rows up to a place; each step is a share of the work."""
+        old = self._base
+        base = Base(at.seq, at.head, old.last + 1, old.last)
+        snapshot = Chain(base.last, base.seal)
+        for share in shares(contents):
+            rows = [_numbered(snapshot, content) for content in share]
+            self._connection.executemany(
+                "INSERT INTO snapshot VALUES (?, ?, ?, ?)", rows
+            )
+            self._logged += sum(len(payload) for *_, payload in rows)
+            yield
+        base = base._replace(last=snapshot.seq).signed(snapshot.head)
+        self._connection.execute(
+            "UPDATE base SET seq = ?, checksum = ?, first = ?, last = ?, digest = ?",
+            base,
+        )
+        self._base = base
+        yield
+        for upto in steps(old.seq, base.seq):
+            self._connection.execute("DELETE FROM entries WHERE seq <= ?", (upto,))
+            yield
+        for upto in steps(old.first - 1, old.last):
+            self._connection.execute("DELETE FROM snapshot WHERE seq <= ?", (upto,))
+            yield
+
+
+def sweep(connection: sqlite3.Connection, base: Base) -> None:
+    """Remove what a compaction left that a crash cut short."""
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("DELETE FROM entries WHERE seq <= ?", (base.seq,))
+    connection.execute(
+        "DELETE FROM snapshot WHERE seq < ? OR seq > ?", (base.first, base.last)
+    )
+    connection.execute("COMMIT")
+
+
+def shares(contents: Iterable[Content]) -> Iterator[list[Content]]:
+    """Cut rows into lists that are small in number and in bytes."""
+    share: list[Content] = []
+    size = 0
+    for content in contents:
+        share.append(content)
+        size += len(content[1])
+        if len(share) == SHARE_ROWS or size >= SHARE_BYTES:
+            yield share
+            share, size = [], 0
+    if share:
+        yield share
+
+
+def steps(after: int, last: int) -> Iterator[int]:
+    """Go from `after` to `last` in steps of a share; the last is `last` itself."""
+    yield from (min(n + SHARE_ROWS, last) for n in range(after, last, SHARE_ROWS))
+
+
+def _numbered(chain: Chain, content: Content) -> tuple[int, str, bytes, bytes]:
+    row = Row(chain.seq + 1, *content)
+    return row.seq, row.kind, chain.add(row), row.payload
