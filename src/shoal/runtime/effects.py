@@ -1,0 +1,93 @@
+"""Performs what a machine asks for, on the real network, disks and processes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, final
+
+from shoal.core import events
+from shoal.protocol.messages import Announcement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from shoal.core.events import Effect
+    from shoal.model.ids import NodeId
+    from shoal.net.base import Finder, Links
+    from shoal.protocol.messages import AnyMessage, Grant, PeerAddress
+    from shoal.runtime.clients import Clients
+    from shoal.runtime.outputs import Outputs
+    from shoal.runtime.tasks import Tasks
+
+
+@final
+class Performer:
+    """Knows for every effect who performs it."""
+
+    def __init__(
+        self,
+        *,
+        links: Links,
+        finder: Finder,
+        tasks: Tasks,
+        outputs: Outputs,
+        clients: Clients,
+    ) -> None:
+        self._links = links
+        self._by_type: dict[type, Callable[[Any], None]] = {
+            events.Send: lambda e: links.send(e.peer, e.message),
+            events.Publish: lambda e: finder.publish(e.message),
+            events.Spread: lambda e: finder.spread(e.message),
+            events.Disconnect: lambda e: links.disconnect(e.peer, e.reason),
+            events.LookUp: lambda e: finder.look_up(e.lookup, e.key, e.limit),
+            events.Provide: lambda e: finder.provide(e.keys),
+            events.Answer: clients.answer,
+            events.StartTask: tasks.start,
+            events.StopTask: tasks.stop,
+            events.Show: lambda e: outputs.show(e.task, e.message),
+        }
+
+    def perform(self, effect: Effect) -> None:
+        """Perform one effect; never blocks."""
+        self._by_type[type(effect)](effect)
+
+
+@final
+class Ears:
+    """Turns what happens on the network into facts for the machine."""
+
+    def __init__(self, feed: Callable[[events.Event], None], links: Links) -> None:
+        self._feed = feed
+        self._links = links
+
+    def connected(self, peer: NodeId, grant: Grant | None) -> None:
+        """Note that a link is up."""
+        self._feed(events.PeerConnected(peer, grant))
+
+    def lost(self, peer: NodeId) -> None:
+        """Note that a link is down."""
+        self._feed(events.PeerLost(peer))
+
+    def received(self, peer: NodeId, messages: Sequence[AnyMessage]) -> None:
+        """Take messages of one frame."""
+        for message in messages:
+            self._feed(events.MessageReceived(peer, message))
+
+    def heard(self, origin: NodeId, message: AnyMessage) -> None:
+        """Take a message by gossip; an announcement says where to dial."""
+        if isinstance(message, Announcement) and message.scheduler == origin:
+            self._links.know(origin, message.addresses)
+        self._feed(events.MessageReceived(origin, message))
+
+    def looked_up(self, lookup: int, providers: Sequence[PeerAddress]) -> None:
+        """Take the result of a look-up, and where those peers may be dialled."""
+        for provider in providers:
+            self._links.know(provider.node, provider.addresses)
+        self._feed(events.LookedUp(lookup, tuple(providers)))
+
+    def measured(self, peer: NodeId, rtt_s: float) -> None:
+        """Note how far away a peer is."""
+        self._feed(events.PathMeasured(peer, rtt_s))
+
+    def estimated(self, nodes: int) -> None:
+        """Note how large the shoal is."""
+        self._feed(events.SizeEstimated(nodes))

@@ -1,0 +1,113 @@
+"""The shoal that a node belongs to: made alone, or joined by invitation."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from shoal.core.membership import Members, grant_payload
+from shoal.errors import UsageError
+from shoal.model.ids import NodeId, OwnerId
+from shoal.model.job import PRIORITY_MAX
+from shoal.net.identity import Identity, verify
+from shoal.protocol.messages import Grant, Role
+
+if TYPE_CHECKING:
+    from shoal.runtime.home import Home
+
+YEAR_S: Final = 365 * 86_400.0
+FOUNDER: Final[tuple[Role, ...]] = ("scheduler", "worker", "gate", "admin")
+
+
+class Membership(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node must know to prove that it belongs, and to check that others do."""
+
+    shoal: str
+    root: NodeId
+    grant: Grant
+    gates: tuple[str, ...] = ()  # multiaddrs of nodes that let others in
+
+    def members(self) -> Members:
+        """Return who belongs, as far as grants tell."""
+        return Members(self.shoal, self.root, verify)
+
+
+def load(home: Home) -> Membership | None:
+    """Return the membership of this home; None if it belongs to no shoal yet."""
+    path = home.membership
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        return msgspec.json.decode(data, type=Membership)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"{path} cannot be read",
+            because=str(error),
+            hint="restore it from a copy, or move it away and join again",
+        ) from error
+
+
+def save(home: Home, membership: Membership) -> None:
+    """Write the membership, whole or not at all."""
+    text = msgspec.json.format(msgspec.json.encode(membership), indent=2)
+    write_private(home.membership, text)
+
+
+def found(home: Home, identity: Identity, shoal: str) -> Membership:
+    """Make a shoal of one: a root key, and a grant for this node with every role."""
+    root = Identity.load_or_create(home.root_key)
+    now_wall_s = time.time()
+    grant = issue(
+        root,
+        Grant(
+            node=identity.node,
+            shoal=shoal,
+            roles=FOUNDER,
+            owner=OwnerId(identity.node),
+            top_priority=PRIORITY_MAX,
+            serial=int(now_wall_s),
+            expires_wall_s=now_wall_s + 10 * YEAR_S,
+        ),
+    )
+    membership = Membership(shoal=shoal, root=root.node, grant=grant)
+    save(home, membership)
+    return membership
+
+
+def issue(signer: Identity, grant: Grant) -> Grant:
+    """Sign a grant."""
+    unsigned = msgspec.structs.replace(grant, signer=signer.node, signature=b"")
+    signature = signer.sign(grant_payload(unsigned))
+    return msgspec.structs.replace(unsigned, signature=signature)
+
+
+def next_epoch(home: Home) -> int:
+    """Return a number larger than in any earlier life of this node.
+
+    The clock alone would not do: it may have been set back since.
+    """
+    path = home.path / "epoch"
+    try:
+        last = int(path.read_text(encoding="ascii"))
+    except (FileNotFoundError, ValueError):
+        last = 0
+    epoch = max(last + 1, int(time.time()))
+    write_private(path, str(epoch).encode())
+    return epoch
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Replace a file at once, so that a crash leaves the old or the new one."""
+    draft = path.with_suffix(path.suffix + ".draft")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

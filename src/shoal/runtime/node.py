@@ -1,0 +1,193 @@
+"""A live node: everything a machine needs around it, started and ended in order."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from random import Random, SystemRandom
+from typing import TYPE_CHECKING, final
+
+import msgspec
+
+from shoal.core.events import Booted, DrainRequested, Event
+from shoal.core.gate import Gate
+from shoal.core.peer import Peer
+from shoal.core.policies import Policies
+from shoal.core.roster import Roster
+from shoal.core.rules import Rules
+from shoal.core.scheduler import Scheduler
+from shoal.core.worker import Worker
+from shoal.model.resources import Capacity
+from shoal.policy.registry import Registry
+from shoal.protocol.messages import Role
+from shoal.runtime.clients import Clients
+from shoal.runtime.effects import Ears, Performer
+from shoal.runtime.host import Host
+from shoal.runtime.journalling import NodeJournal
+from shoal.runtime.membership import next_epoch
+from shoal.runtime.news import News
+from shoal.runtime.outputs import Outputs
+from shoal.runtime.tasks import Tasks
+from shoal.store.journal import Journal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shoal.core.journal import Entry
+    from shoal.drivers import Driver
+    from shoal.errors import StoreError
+    from shoal.model.ids import NodeId
+    from shoal.net.base import Finder, Links, Listener
+    from shoal.net.identity import Identity
+    from shoal.runtime.home import Home
+    from shoal.runtime.membership import Membership
+
+
+class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node is to be, besides who it is."""
+
+    roles: tuple[Role, ...] = ("scheduler", "worker", "gate")
+    capacity: Capacity = Capacity()
+    rules: Rules = Rules()
+    policy: str = ""
+
+
+@final
+class Node:
+    """One running node. Make it with `start`, and wait for `ended`."""
+
+    def __init__(
+        self,
+        home: Home,
+        identity: Identity,
+        membership: Membership,
+        settings: NodeSettings,
+        drivers: Mapping[str, Driver],
+    ) -> None:
+        """Prepare; nothing happens before `start`."""
+        self.home = home
+        self.identity = identity
+        self.membership = membership
+        self.settings = settings
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.news = News()
+        self.outputs = Outputs(home.outputs)
+        self.clients = Clients(self.feed)
+        self.tasks = Tasks(drivers, self.feed, self._address_of)
+        self._drivers = drivers
+        self._journal = Journal.open(home.journal)
+        self._records = NodeJournal(self._journal)
+        self._rng = Random(SystemRandom().getrandbits(64))
+        self._links: Links | None = None
+        self._finder: Finder | None = None
+        self._host: Host | None = None
+        self.peer = self._assemble(self._records.entries())
+
+    @property
+    def id(self) -> NodeId:
+        """The node's id."""
+        return self.identity.node
+
+    def listener(self) -> Listener:
+        """Return whom the network tells what happens; `links` must know it first."""
+        assert self._links is not None
+        return Ears(self.feed, self._links)
+
+    async def start(self, links: Links, finder: Finder) -> None:
+        """Run the machine on this network; it hears of no earlier life's processes."""
+        self._links, self._finder = links, finder
+        for driver in self._drivers.values():
+            await driver.open()
+        performer = Performer(
+            links=links,
+            finder=finder,
+            tasks=self.tasks,
+            outputs=self.outputs,
+            clients=self.clients,
+        )
+        host = Host(self.peer, self._records, performer.perform, on_failure=self._fail)
+        self._host = host
+        loop = asyncio.get_running_loop()
+        self._journal.start(
+            loop.call_soon_threadsafe, on_synced=self._synced, on_failed=self._fail
+        )
+        self.feed(Booted())
+
+    def feed(self, event: Event) -> None:
+        """Tell the machine a fact."""
+        if self._host is not None:
+            self._host.feed(event)
+
+    def drain(self, grace_s: float) -> None:
+        """Take no new work; what runs has this long to end."""
+        self.feed(DrainRequested(grace_s))
+
+    async def close(self) -> None:
+        """End in good order: tasks first, then links, then the journal."""
+        await self.tasks.close()
+        if self._host is not None:
+            self._host.close()
+        for driver in self._drivers.values():
+            await driver.close()
+        if self._finder is not None:
+            await self._finder.close()
+        if self._links is not None:
+            await self._links.close()
+        self.outputs.close()
+        await asyncio.to_thread(self._journal.close)
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def _assemble(self, entries: list[Entry]) -> Peer:
+        settings, grant = self.settings, self.membership.grant
+        now = asyncio.get_running_loop().time()
+        self._roster = roster = Roster(self.membership.members(), time.time() - now)
+        worker = scheduler = gate = None
+        if "worker" in settings.roles:
+            worker = Worker(
+                self.id,
+                settings.capacity,
+                roster,
+                rules=settings.rules,
+                epoch=next_epoch(self.home),
+                rng=self._rng,
+            )
+        if "scheduler" in settings.roles:
+            roster.meet(self.id, grant, now)
+            scheduler = Scheduler(
+                self.id,
+                roster,
+                journal=entries,
+                grant=grant,
+                policies=Policies(Registry(), settings.policy),
+                rng=self._rng,
+                now=now,
+            )
+        if "gate" in settings.roles:
+            gate = Gate(self.id, rng=self._rng)
+        return Peer(
+            self.id,
+            roster,
+            grant=grant,
+            worker=worker,
+            scheduler=scheduler,
+            gate=gate,
+            journal=entries,
+        )
+
+    def _synced(self, number: int) -> None:
+        assert self._host is not None
+        self._host.synced(number)
+        self.news.tell()  # Not before: nobody is told of what a crash could undo.
+        if self._records.has_grown and self.peer.scheduler is not None:
+            book = self.peer.scheduler.book
+            self._records.compact(book, self._roster.revocations)
+
+    def _fail(self, error: BaseException | StoreError) -> None:
+        """End the node: it must not go on acknowledging what it cannot keep."""
+        if not self.ended.done():
+            self.ended.set_exception(error)
+
+    def _address_of(self, node: NodeId) -> str:
+        del node
+        return "127.0.0.1"

@@ -1,0 +1,109 @@
+"""What the tasks of our jobs wrote and told, kept for whoever asks.
+
+Output is a file for each attempt and stream. Pieces carry their offsets, so one that
+comes twice is written twice to the same place; one that never came leaves a hole,
+which the worker can still fill from what it kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, final
+
+from shoal.protocol.messages import Output, Progress
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shoal.model.ids import Attempt, TaskId
+    from shoal.model.job import Task
+    from shoal.protocol.messages import AnyMessage
+
+OPEN_FILES_MAX: Final = 128
+OUTPUT_FILE_BYTES_MAX: Final = 1 << 30
+FIGURES_MAX: Final = 10_000
+
+
+@final
+class Outputs:
+    """Output on disk, the latest figures in memory, and those who follow either."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._open: OrderedDict[Path, int] = OrderedDict()
+        self._figures: OrderedDict[TaskId, Progress] = OrderedDict()
+        self._followers: dict[asyncio.Event, TaskId] = {}
+
+    def show(self, task: Task, message: AnyMessage) -> None:
+        """Take in what a live attempt wrote or told."""
+        match message:
+            case Output():
+                self._write(task.id, message)
+            case Progress():
+                self._note(task.id, message)
+            case _:
+                return
+        for event, followed in self._followers.items():
+            if followed == task.id:
+                event.set()
+
+    def path(self, task: TaskId, attempt: Attempt, stream: str) -> Path:
+        """Return where the output of an attempt is, or would be."""
+        name = f"{attempt.generation}.{attempt.sequence}.{stream}"
+        return self._root / _file_name(task) / name
+
+    def figures(self, task: TaskId) -> Progress | None:
+        """Return what a task last told of itself."""
+        return self._figures.get(task)
+
+    def follow(self, task: TaskId) -> asyncio.Event:
+        """Return an event that is set whenever there is news of a task."""
+        event = asyncio.Event()
+        self._followers[event] = task
+        return event
+
+    def unfollow(self, event: asyncio.Event) -> None:
+        """Tell a follower no more."""
+        self._followers.pop(event, None)
+
+    def close(self) -> None:
+        """Close all files."""
+        for descriptor in self._open.values():
+            os.close(descriptor)
+        self._open.clear()
+
+    def _note(self, task: TaskId, progress: Progress) -> None:
+        known = self._figures.get(task)
+        if known is not None and _order(progress) <= _order(known):
+            return
+        self._figures[task] = progress
+        if len(self._figures) > FIGURES_MAX:
+            self._figures.popitem(last=False)
+
+    def _write(self, task: TaskId, output: Output) -> None:
+        if output.offset + len(output.data) > OUTPUT_FILE_BYTES_MAX:
+            return
+        path = self.path(task, output.attempt, output.stream)
+        os.pwrite(self._descriptor(path), output.data, output.offset)
+
+    def _descriptor(self, path: Path) -> int:
+        found = self._open.get(path)
+        if found is None:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            self._open[path] = found
+            if len(self._open) > OPEN_FILES_MAX:
+                os.close(self._open.popitem(last=False)[1])
+        self._open.move_to_end(path)
+        return found
+
+
+def _order(progress: Progress) -> tuple[Attempt, int]:
+    return progress.attempt, progress.seq
+
+
+def _file_name(task: TaskId) -> str:
+    """Return a name that is safe in a path, whatever the id holds."""
+    return "".join(c if c.isalnum() or c in "._-" else f"%{ord(c):x}" for c in task)
