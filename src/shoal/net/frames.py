@@ -8,10 +8,13 @@ keep it. A stream carries frames in order, whatever carries the stream.
 from __future__ import annotations
 
 from enum import IntEnum, unique
-from typing import Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from shoal.errors import ProtocolError
 from shoal.protocol.limits import FRAME_BYTES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 HEADER_BYTES: Final = 4
 CONTROL_BYTES_MAX: Final = 1_024
@@ -63,22 +66,24 @@ class FrameReader:
         # Begins with a header; no longer than that and the frame it announces.
         self._rest = bytearray()
 
-    def feed(self, data: bytes) -> list[Frame]:
-        """Return the frames that are whole now; raise `ProtocolError` if one is bad."""
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Yield the frames that are whole now; raise `ProtocolError` if one is bad.
+
+        Take all of them before feeding more. A change of `bytes_max` in between
+        holds for the frames that follow.
+        """
         if self._rest:
             self._rest += data
             if len(self._rest) < self._needed(self._rest, 0):
-                return []
+                return
             data = bytes(self._rest)
             self._rest.clear()
-        frames: list[Frame] = []
         start = 0
         while start + (needed := self._needed(data, start)) <= len(data):
             payload = data[start + HEADER_BYTES : start + needed]
-            frames.append(Frame(Kind(data[start]), payload))
+            yield Frame(Kind(data[start]), payload)
             start += needed
         self._rest += data[start:]
-        return frames
 
     def _needed(self, data: bytes | bytearray, start: int) -> int:
         """Return how many bytes the frame that starts here has, as far as is known."""

@@ -10,12 +10,15 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from shoal.errors import UsageError
 from shoal.model.ids import NodeId
 from shoal.net.identity import public_key
 from shoal.protocol.limits import ADDRESS_LENGTH_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 HostKind = Literal["ip4", "ip6", "dns", "dns4", "dns6"]
 PORT_MAX: Final = 65_535
@@ -80,6 +83,28 @@ def of_socket(address: tuple[str, int], node: NodeId | None = None) -> Multiaddr
     host = host.partition("%")[0]  # The zone of a link-local address is ours alone.
     version = ipaddress.ip_address(host).version
     return Multiaddr("ip4" if version == 4 else "ip6", host, port, node)
+
+
+def reachable(sockets: Iterable[socket.socket], node: NodeId) -> list[str]:
+    """Return the addresses of open sockets that others may dial, as far as we know."""
+    found: list[str] = []
+    for sock in sockets:
+        host, port = sock.getsockname()[:2]
+        if ipaddress.ip_address(host).is_unspecified:
+            host = _own_address(sock.family)
+        found.append(str(of_socket((host, port), node)))
+    return found
+
+
+def _own_address(family: int) -> str:
+    """Return the address that others see; no packet is sent to find it out."""
+    is_ip4 = family == socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect(("192.0.2.1" if is_ip4 else "2001:db8::1", 9))
+        except OSError:
+            return "127.0.0.1" if is_ip4 else "::1"
+        return str(sock.getsockname()[0])
 
 
 def _kind(text: str, kind: str) -> HostKind:

@@ -32,7 +32,7 @@ def test_frames_arrive_whole_however_the_stream_is_cut(
 @given(st.binary(max_size=200))
 def test_any_bytes_are_frames_or_a_protocol_error(data: bytes) -> None:
     try:
-        frames = FrameReader(64).feed(data)
+        frames = list(FrameReader(64).feed(data))
     except ProtocolError:
         return
     assert sum(len(frame.payload) + 4 for frame in frames) <= len(data)
@@ -42,17 +42,17 @@ def test_a_large_frame_is_refused_by_its_header_alone() -> None:
     header = framed(Kind.MESSAGES, bytes(65))[:4]
 
     with pytest.raises(ProtocolError, match="65 bytes: 64 bytes are the most"):
-        FrameReader(64).feed(header)
+        list(FrameReader(64).feed(header))
 
 
 def test_a_control_frame_is_small_whatever_messages_may_be() -> None:
     with pytest.raises(ProtocolError, match="1024 bytes are the most"):
-        FrameReader(FRAME_BYTES_MAX).feed(framed(Kind.PING, bytes(1_025)))
+        list(FrameReader(FRAME_BYTES_MAX).feed(framed(Kind.PING, bytes(1_025))))
 
 
 def test_a_kind_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ProtocolError, match="unknown kind 5"):
-        FrameReader().feed(b"\x05\x00\x00\x00")
+        list(FrameReader().feed(b"\x05\x00\x00\x00"))
 
 
 def test_a_header_has_the_kind_and_the_length() -> None:
@@ -66,3 +66,13 @@ def test_the_reason_of_a_peer_is_made_fit_for_a_log() -> None:
     assert reason_of(frame.payload).startswith("grant expired??[31mxxx")
     assert len(reason_of(frame.payload)) == 250
     assert reason_of(b"\xff\xfe") == "��"
+
+
+def test_a_limit_that_rises_holds_for_the_next_frame() -> None:
+    reader = FrameReader(8)
+    frames = reader.feed(framed(Kind.MESSAGES, b"hello") + framed(Kind(0), bytes(99)))
+
+    assert next(frames).payload == b"hello"
+    reader.bytes_max = 100
+
+    assert next(frames).payload == bytes(99)

@@ -1,0 +1,103 @@
+"""Who may stand at the door: limits on connections of whom we do not know yet.
+
+A handshake costs us a few milliseconds and some tens of kilobytes, and the other
+side almost nothing. So an address may begin only so many a second; and of those that
+have not proved to be members there are only so many at a time. When they are too
+many, the one that stands there longest is sent away: who is honest is through in
+milliseconds, and who floods us pushes out its own kind.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final, Generic, TypeVar, final
+
+WAITING_MAX: Final = 128
+WAITING_PER_ADDRESS_MAX: Final = 64
+ARRIVALS_PER_S: Final = 32.0
+ARRIVALS_BURST: Final = 128.0
+ADDRESSES_MAX: Final = 4_096
+_IP6_PREFIX: Final = 64
+
+Caller = TypeVar("Caller")
+
+
+@final
+class _Allowance:
+    """How many an address may begin now; grows with time up to the burst."""
+
+    __slots__ = ("left", "since")
+
+    def __init__(self, now: float) -> None:
+        self.left = ARRIVALS_BURST
+        self.since = now
+
+    def spend(self, now: float) -> bool:
+        grown = self.left + (now - self.since) * ARRIVALS_PER_S
+        self.left, self.since = min(ARRIVALS_BURST, grown), now
+        if self.left < 1:
+            return False
+        self.left -= 1
+        return True
+
+
+@final
+class Doors(Generic[Caller]):
+    """Keeps those who wait, by address, and decides whom to send away."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Caller, str] = {}  # In the order of arrival.
+        self._allowances: dict[str, _Allowance] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def arrive(self, caller: Caller, address: str, now: float) -> list[Caller]:
+        """Let somebody stand at the door; return whom to send away for it.
+
+        That may be the caller itself.
+        """
+        origin = origin_of(address)
+        if not self._allowance(origin, now).spend(now):
+            return [caller]
+        self._waiting[caller] = origin
+        crowd = [one for one, place in self._waiting.items() if place == origin]
+        if len(crowd) > WAITING_PER_ADDRESS_MAX:
+            return [self._send_away(crowd[0])]
+        if len(self._waiting) > WAITING_MAX:
+            return [self._send_away(self._first_of_largest_crowd())]
+        return []
+
+    def leave(self, caller: Caller) -> None:
+        """Forget somebody who is in by now, or gone."""
+        self._waiting.pop(caller, None)
+
+    def _send_away(self, caller: Caller) -> Caller:
+        del self._waiting[caller]
+        return caller
+
+    def _first_of_largest_crowd(self) -> Caller:
+        sizes: dict[str, int] = {}
+        for origin in self._waiting.values():
+            sizes[origin] = sizes.get(origin, 0) + 1
+        return max(self._waiting, key=lambda one: sizes[self._waiting[one]])
+
+    def _allowance(self, origin: str, now: float) -> _Allowance:
+        allowance = self._allowances.pop(origin, None) or _Allowance(now)
+        if len(self._allowances) >= ADDRESSES_MAX:
+            del self._allowances[next(iter(self._allowances))]
+        self._allowances[origin] = allowance
+        return allowance
+
+
+def origin_of(address: str) -> str:
+    """Return whom an address belongs to: one host, or one network of IPv6."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return "unknown"
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, _IP6_PREFIX), strict=False))

@@ -1,0 +1,134 @@
+"""What waits to be sent to one peer: bounded, in order, and with a rule for overflow.
+
+Figures and output of tasks are soft: any may be lost, and the next says more. They
+get half of the room at most, and when there is no room for anything else, the newest
+of them go first. All the rest is dropped only when the box is full of its like.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final, Literal, final
+
+from shoal.protocol.messages import AnyMessage, Output, Progress
+
+OUTBOX_BYTES_MAX: Final = 8 << 20
+OUTBOX_MESSAGES_MAX: Final = 16_384
+ALL_OUTBOXES_BYTES_MAX: Final = 128 << 20
+"""What waits for all peers together."""
+
+SOFT_SHARE: Final = 2
+"""Soft messages get one part of so many."""
+
+Drop = Literal["dropped soft", "dropped full", "dropped undelivered"]
+
+
+class Budget:
+    """What all outboxes of a node hold together, and what they dropped."""
+
+    def __init__(self, bytes_max: int = ALL_OUTBOXES_BYTES_MAX) -> None:
+        self.bytes_max = bytes_max
+        self.bytes = 0
+        self.drops: Counter[Drop] = Counter()
+
+
+@final
+class _Entry:
+    __slots__ = ("part",)
+
+    def __init__(self, part: bytes) -> None:
+        self.part = part  # Empty once it was taken, or dropped in favour of another.
+
+
+@final
+class Outbox:
+    """Messages for one peer, encoded, in the order in which they were put."""
+
+    def __init__(
+        self,
+        budget: Budget,
+        bytes_max: int = OUTBOX_BYTES_MAX,
+        messages_max: int = OUTBOX_MESSAGES_MAX,
+    ) -> None:
+        self._budget = budget
+        self._bytes_max = bytes_max
+        self._messages_max = messages_max
+        self._entries: list[_Entry] = []
+        self._soft: list[_Entry] = []  # Those of the above that may be dropped.
+        self._soft_bytes = 0
+        self._count = 0
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, message: AnyMessage, part: bytes) -> bool:
+        """Queue a message; return False if it was dropped, which is counted."""
+        soft = isinstance(message, Progress | Output)
+        if soft and not self._fits_soft(part):
+            self._budget.drops["dropped soft"] += 1
+            return False
+        while not self._fits(part) and self._soft:
+            self._drop_newest_soft()
+        if not self._fits(part):
+            self._budget.drops["dropped full"] += 1
+            return False
+        entry = _Entry(part)
+        self._entries.append(entry)
+        if soft:
+            self._soft.append(entry)
+            self._soft_bytes += len(part)
+        self._add(1, len(part))
+        return True
+
+    def take(self, bytes_max: int) -> list[bytes]:
+        """Remove the oldest messages, one at least and no more than so many bytes."""
+        size, taken = 0, 0
+        for entry in self._entries:
+            if size and size + len(entry.part) > bytes_max:
+                break
+            size += len(entry.part)
+            taken += 1
+        parts: list[bytes] = []
+        for entry in self._entries[:taken]:
+            if entry.part:
+                parts.append(entry.part)
+                entry.part = b""
+        del self._entries[:taken]
+        self._add(-len(parts), -size)
+        if self._soft:
+            self._soft = [entry for entry in self._soft if entry.part]
+            self._soft_bytes = sum(len(entry.part) for entry in self._soft)
+        return parts
+
+    def clear(self) -> None:
+        """Drop all, which is counted."""
+        self._budget.drops["dropped undelivered"] += self._count
+        self.take(self.bytes + 1)
+
+    def _fits(self, part: bytes) -> bool:
+        return (
+            self._count < self._messages_max
+            and self.bytes + len(part) <= self._bytes_max
+            and self._budget.bytes + len(part) <= self._budget.bytes_max
+        )
+
+    def _fits_soft(self, part: bytes) -> bool:
+        return (
+            self._fits(part)
+            and len(self._soft) < self._messages_max // SOFT_SHARE
+            and self._soft_bytes + len(part) <= self._bytes_max // SOFT_SHARE
+        )
+
+    def _drop_newest_soft(self) -> None:
+        entry = self._soft.pop()
+        size = len(entry.part)
+        entry.part = b""
+        self._soft_bytes -= size
+        self._add(-1, -size)
+        self._budget.drops["dropped soft"] += 1
+
+    def _add(self, count: int, size: int) -> None:
+        self._count += count
+        self.bytes += size
+        self._budget.bytes += size
