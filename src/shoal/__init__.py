@@ -5,3 +5,18 @@ nothing else, so that every command starts at once.
 """
 
 __version__ = "0.1.0"
+
+TYPE_CHECKING = False  # Importing `typing` for this would cost more than all the rest.
+if TYPE_CHECKING:
+    from shoal.reporting import log as log
+
+_LAZY = {"log": "shoal.reporting"}
+
+
+def __getattr__(name: str) -> object:
+    """Load what `shoal` offers when it is first asked for."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'shoal' has no attribute '{name}'")
+    from importlib import import_module  # noqa: PLC0415 - Only here it is needed.
+
+    return getattr(import_module(_LAZY[name]), name)

@@ -1,0 +1,253 @@
+"""What this machine has: CPUs, memory, disk and GPUs, detected or declared.
+
+A limit of a cgroup counts as the size of the machine. GPUs come from NVML; a machine
+without a driver has none, which is normal. All of this blocks for some milliseconds,
+and seconds with some drivers: call it in a thread.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import psutil
+
+from shoal.drivers.gpu_names import short_model
+from shoal.errors import UsageError
+from shoal.model.bounds import AMOUNT_MAX, DEVICES_MAX, NAME_LENGTH_MAX
+from shoal.model.resources import GIB, Capacity, Device
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+MIB: Final = 1 << 20
+ADVERTISED_GIB: Final = (
+    *(1, 2, 3, 4, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 64, 72, 80, 94, 96),
+    *(128, 141, 144, 180, 192, 256, 288, 384, 512),
+)
+MISSING_SHARE_MAX: Final = 0.1
+"""How much less than advertised a driver shows: it keeps some, and so does ECC."""
+
+NVIDIA_SHARED: Final = (
+    "/dev/nvidiactl",
+    "/dev/nvidia-uvm",
+    "/dev/nvidia-uvm-tools",
+    "/dev/nvidia-modeset",
+)
+
+
+class Found(msgspec.Struct, frozen=True):
+    """GPUs, and the device files that a task needs to use each."""
+
+    devices: tuple[Device, ...] = ()
+    files: dict[str, tuple[str, ...]] = {}
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """The limits of the cgroups that this process is in; None is no limit."""
+
+    cpu_milli: int | None = None
+    memory_bytes: int | None = None
+
+
+def capacity(
+    folder: Path,
+    gpus: Sequence[Device] = (),
+    labels: tuple[tuple[str, str], ...] = (),
+) -> Capacity:
+    """Measure what this machine can lend; work directories are below `folder`."""
+    limits = cgroup_limits()
+    memory_bytes = psutil.virtual_memory().total
+    cpu_milli = 1_000 * len(os.sched_getaffinity(0))
+    return Capacity(
+        cpu_milli=min(cpu_milli, limits.cpu_milli or cpu_milli),
+        memory_bytes=min(memory_bytes, limits.memory_bytes or memory_bytes),
+        disk_bytes=psutil.disk_usage(str(folder)).free,
+        devices=tuple(gpus),
+        labels=tuple(sorted(labels)),
+    )
+
+
+# GPUs.
+
+
+def detect_gpus() -> Found:
+    """Return the NVIDIA GPUs that the driver shows, by index; none without a driver."""
+    # It has no types, and its constants and functions are the interface of the driver.
+    nvml: Any = importlib.import_module("pynvml")
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return Found()
+    try:
+        count = min(nvml.nvmlDeviceGetCount(), DEVICES_MAX)
+        found = [_read_gpu(nvml, index) for index in range(count)]
+    except nvml.NVMLError:
+        return Found()
+    finally:
+        nvml.nvmlShutdown()
+    files = {device.id: (minor, *NVIDIA_SHARED) for device, minor in found}
+    return Found(tuple(device for device, _ in found), files)
+
+
+def _read_gpu(nvml: Any, index: int) -> tuple[Device, str]:  # noqa: ANN401 - As above.
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    name = nvml.nvmlDeviceGetName(handle)
+    text = name.decode(errors="replace") if isinstance(name, bytes) else str(name)
+    total = int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
+    minor = int(nvml.nvmlDeviceGetMinorNumber(handle))
+    device = Device(str(index), "nvidia", short_model(text), advertised_bytes(total))
+    return device, f"/dev/nvidia{minor}"
+
+
+def advertised_bytes(memory_bytes: int) -> int:
+    """Return the size that is printed on a GPU whose driver shows this much.
+
+    An RTX 4090 shows 23.99 GiB and a T4 14.75 GiB; who asks for 24GB or 16GB means
+    these cards.
+    """
+    for gib in ADVERTISED_GIB:
+        size = gib * GIB
+        if memory_bytes <= size:
+            near = memory_bytes >= (1 - MISSING_SHARE_MAX) * size
+            return size if near else memory_bytes
+    return memory_bytes
+
+
+def declared_gpus(gpus: str, models: str = "", memories: str = "") -> Found:
+    """Return GPUs as told by `--gpus 0,1 --models A,B --memories MB,MB`.
+
+    Models and memories may be left out; given, there is one for each GPU.
+    """
+    ids = _items(gpus)
+    if len(set(ids)) < len(ids):
+        raise UsageError(
+            f"--gpus {gpus} names a GPU twice",
+            because="each GPU can be lent once",
+            hint="list each id once",
+        )
+    names = _as_many("--models", _items(models), ids) or [""] * len(ids)
+    sizes = _as_many("--memories", _items(memories), ids) or ["0"] * len(ids)
+    if len(ids) > DEVICES_MAX:
+        raise UsageError(
+            f"{len(ids)} GPUs are too many",
+            because=f"one worker lends at most {DEVICES_MAX}",
+            hint="start a second worker for the others",
+        )
+    devices = [
+        Device(_name(id_), "nvidia", _name(model.upper()), _mebibytes(size))
+        for id_, model, size in zip(ids, names, sizes, strict=True)
+    ]
+    files = {
+        device.id: (f"/dev/nvidia{device.id}", *NVIDIA_SHARED)
+        for device in devices
+        if device.id.isdecimal()
+    }
+    return Found(tuple(devices), files)
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",")] if text.strip() else []
+
+
+def _as_many(option: str, items: list[str], ids: list[str]) -> list[str]:
+    if items and len(items) != len(ids):
+        raise UsageError(
+            f"{option} has {len(items)} entries and --gpus has {len(ids)}",
+            because="there must be one for each GPU, in the same order",
+            hint=f"write {option} with {len(ids)} entries, separated by commas",
+        )
+    return items
+
+
+def _name(text: str) -> str:
+    if not text or len(text) > NAME_LENGTH_MAX:
+        raise UsageError(
+            f"'{text[:16]}' cannot name a GPU or a model",
+            because=f"a name has 1 to {NAME_LENGTH_MAX} characters",
+            hint="write it like --gpus 0,1 --models RTX3090,RTX3090",
+        )
+    return text
+
+
+def _mebibytes(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) * MIB > AMOUNT_MAX:
+        raise UsageError(
+            f"--memories has '{text}'",
+            because="the memory of a GPU is a whole number of MB",
+            hint="write it like --memories 24576,24576",
+        )
+    return int(text) * MIB
+
+
+# Cgroups.
+
+
+def cgroup_limits(cgroup: str | None = None, mountinfo: str | None = None) -> Limits:
+    """Return the tightest limits on this process, of cgroup v2 and v1."""
+    if cgroup is None:
+        cgroup = Path("/proc/self/cgroup").read_text(encoding="utf-8")
+    if mountinfo is None:
+        mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+    cpus: list[int] = []
+    memories: list[int] = []
+    for kinds, folder in _groups(cgroup, mountinfo):
+        if kinds & {"", "memory"}:
+            names = ("memory.max", "memory.limit_in_bytes")
+            memories += [limit for name in names if (limit := _number(folder / name))]
+        if kinds & {"", "cpu"} and (share := _cpu_milli(folder)):
+            cpus.append(share)
+    return Limits(min(cpus, default=None), min(memories, default=None))
+
+
+def _groups(cgroup: str, mountinfo: str) -> Iterator[tuple[set[str], Path]]:
+    """Go through the groups of this process and all above: their limits hold too.
+
+    A group of v2 has the kind ""; one of v1 has those of its controllers.
+    """
+    mounts = list(_mounts(mountinfo))
+    for line in cgroup.splitlines():
+        _, kinds, path = line.split(":", 2)
+        own = set(kinds.split(","))
+        for of_mount, root, mount in mounts:
+            if own == {""} if of_mount is None else own <= of_mount and own != {""}:
+                inside = Path(
+                    path.removeprefix(root if root != "/" else "").lstrip("/")
+                )
+                for each in (inside, *inside.parents):
+                    yield own, mount / each
+
+
+def _mounts(mountinfo: str) -> Iterator[tuple[set[str] | None, str, Path]]:
+    """Go through the mounted hierarchies; None in place of controllers is v2."""
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.partition(" ")
+        root, mount = before.split()[3:5]
+        if kind == "cgroup2":
+            yield None, root, Path(mount)
+        elif kind == "cgroup":
+            yield set(options.split()[-1].split(",")), root, Path(mount)
+
+
+def _cpu_milli(folder: Path) -> int | None:
+    try:
+        quota, period = (folder / "cpu.max").read_text(encoding="ascii").split()
+        return None if quota == "max" else int(quota) * 1_000 // int(period)
+    except (OSError, ValueError):
+        pass
+    quota_us = _number(folder / "cpu.cfs_quota_us")
+    period_us = _number(folder / "cpu.cfs_period_us")
+    return quota_us * 1_000 // period_us if quota_us and period_us else None
+
+
+def _number(path: Path) -> int | None:
+    """Return a positive number from a file; v1 writes no limit as a huge one."""
+    try:
+        number = int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+    return number if 0 < number <= AMOUNT_MAX else None

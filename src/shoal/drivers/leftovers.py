@@ -1,0 +1,154 @@
+"""Find and kill processes of an earlier life of this worker, before it says `Booted`.
+
+A warden kills its task as soon as its node dies, so there are leftovers only if both
+were killed, or if the node is back sooner. They are known by three signs: a marker
+file for each warden (pid, start time, boot), all that is below a living warden, and a
+variable in the environment of every process that a worker starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import select
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from shoal.drivers.warden import descendants
+from shoal.errors import ShoalError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+VARIABLE: Final = "SHOAL_WORKER"
+ATTEMPT_VARIABLE: Final = "SHOAL_ATTEMPT"
+CLEAR_TIMEOUT_S: Final = 20.0
+PASS_WAIT_S: Final = 0.5
+START_TIME_FIELD: Final = 19  # of /proc/PID/stat, after the name
+
+
+class Process(msgspec.Struct, frozen=True, order=True):
+    """A process that cannot be taken for a later one with the same pid."""
+
+    pid: int
+    started: int  # in clock ticks after boot
+
+
+def worker_mark(folder: Path) -> str:
+    """Return what marks all processes of the worker that keeps its tasks here."""
+    return hashlib.blake2b(str(folder.absolute()).encode(), digest_size=12).hexdigest()
+
+
+def boot_id() -> str:
+    """Return what tells this boot of the machine from all others."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def started_at(pid: int) -> int | None:
+    """Return when a process started, or None if it is gone or only a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else int(fields[START_TIME_FIELD])
+
+
+def write_marker(path: Path, pid: int) -> None:
+    """Remember a process that we have just started."""
+    session = pid  # Each of them leads a session of its own.
+    text = f"{pid} {started_at(pid) or 0} {session} {boot_id()}\n"
+    path.write_text(text, encoding="ascii")
+
+
+def read_marker(path: Path) -> Process | None:
+    """Return the process that a marker means, if it is still the same one."""
+    try:
+        pid, started, _session, boot = path.read_text(encoding="ascii").split()
+        process = Process(int(pid), int(started))
+    except (OSError, ValueError):
+        return None
+    alive = boot == boot_id() and started_at(process.pid) == process.started
+    return process if alive else None
+
+
+def with_variable(name: str, value: str) -> list[Process]:
+    """Return all processes that have this in their environment, except our own."""
+    wanted = f"{name}={value}".encode()
+    found: list[Process] = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit() or int(folder.name) == os.getpid():
+            continue
+        try:
+            variables = (folder / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if wanted in variables and (started := started_at(int(folder.name))):
+            found.append(Process(int(folder.name), started))
+    return found
+
+
+def clear(folder: Path, *, timeout_s: float = CLEAR_TIMEOUT_S) -> int:
+    """Kill all that is left of earlier lives; return how many processes it were.
+
+    Blocks: call it in a thread. When it returns none is alive. One that cannot be
+    killed raises, because the worker must not lend devices that are still in use.
+    """
+    markers = sorted(folder.glob("warden-*"))
+    marked = [found for path in markers if (found := read_marker(path))]
+    mark = worker_mark(folder)
+    killed = kill_until_gone(marked, VARIABLE, mark, timeout_s=timeout_s)
+    for path in markers:
+        path.unlink(missing_ok=True)
+    return killed
+
+
+def kill_until_gone(
+    known: Iterable[Process], name: str, value: str, *, timeout_s: float
+) -> int:
+    """Kill `known`, all that is below them, and all with this in their environment."""
+    deadline = time.monotonic() + timeout_s
+    killed: set[Process] = set()
+    known = list(known)
+    while True:
+        roots = [p for p in known if started_at(p.pid) == p.started]
+        roots += with_variable(name, value)
+        found = sorted({*roots, *_below(roots)})
+        if not found:
+            return len(killed)
+        if time.monotonic() > deadline:
+            pids = ", ".join(str(process.pid) for process in found)
+            raise ShoalError(
+                f"processes of an earlier life do not end: {pids}",
+                because=f"they were killed, and waited for {timeout_s:g} s",
+                hint="they may hang in a broken device or disk; see `ps -o stat,wchan`",
+            )
+        killed.update(found)
+        kill(found, PASS_WAIT_S)
+
+
+def kill(processes: Iterable[Process], wait_s: float) -> None:
+    """Kill processes, never others that got their pids; wait a little for the ends."""
+    fds: list[int] = []
+    for process in processes:
+        with contextlib.suppress(OSError):
+            fds.append(os.pidfd_open(process.pid))
+            if started_at(process.pid) == process.started:
+                signal.pidfd_send_signal(fds[-1], signal.SIGKILL)
+    deadline = time.monotonic() + wait_s
+    for fd in fds:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        poll.poll(max(0.0, deadline - time.monotonic()) * 1_000)
+        os.close(fd)
+
+
+def _below(roots: Iterable[Process]) -> list[Process]:
+    pids = {pid for root in roots for pid in descendants(root.pid)}
+    times = {pid: started_at(pid) for pid in sorted(pids)}
+    return [Process(pid, started) for pid, started in times.items() if started]

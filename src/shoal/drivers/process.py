@@ -1,0 +1,345 @@
+"""The driver of processes: an argv, never a shell, with a warden over each attempt.
+
+The sandbox is on wherever bubblewrap works; `not_isolated` says what remains open.
+Memory has no rlimit: RLIMIT_AS would count the address space that CUDA only reserves,
+and RLIMIT_DATA is per process and counts stacks that nobody touches. A cgroup
+limits it where one is delegated; otherwise the warden looks twice a second and kills
+what is over its limit, with the numbers as the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from shoal.drivers import environment, leftovers
+from shoal.drivers import sandbox as boxes
+from shoal.drivers.cgroup import Cgroups, own_group
+from shoal.drivers.cpus import Cpus, as_list
+from shoal.drivers.task_socket import PATH_BYTES_MAX
+from shoal.drivers.warden import WORK, Start
+from shoal.drivers.wardens import End, Warden, Wardens
+from shoal.drivers.workdirs import Workdirs, hand_over
+from shoal.errors import UsageError
+from shoal.model.bounds import TEXT_LENGTH_MAX
+from shoal.protocol.messages import Outcome
+
+if TYPE_CHECKING:
+    from shoal.drivers import Order, Watcher
+    from shoal.model.ids import Attempt
+
+SOCKET_NAME_BYTES: Final = 16
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How tasks run on this worker.
+
+    `cpus` are those that it lends; none means all that this process may use.
+    `readable` are folders that sandboxed tasks may read beyond those of the system,
+    such as an installation of Python. `device_files` are the device files by id.
+    """
+
+    sandbox: bool = True
+    cpus: tuple[int, ...] = ()
+    path: str = environment.PATH_DEFAULT
+    readable: tuple[str, ...] = ()
+    device_files: dict[str, tuple[str, ...]] = {}
+    processes_max: int = boxes.PROCESSES_MAX
+    warm: int = 1  # wardens that are started ahead
+
+
+class _Running(msgspec.Struct):
+    """An attempt between its order and its end."""
+
+    stop_grace_s: float | None = None  # once it was told to stop
+    warden: Warden | None = None
+
+
+@final
+class ProcessDriver:
+    """Runs tasks as processes of this machine."""
+
+    name = "process"
+
+    def __init__(self, root: Path, settings: Settings | None = None) -> None:
+        """Keep everything below `root`, which no other worker uses."""
+        self.root = root.absolute()
+        self.settings = settings or Settings()
+        self.leftovers = 0  # processes of earlier lives that `open` had to kill
+        self.mark = leftovers.worker_mark(self.root)
+        self._workdirs = Workdirs(self.root)
+        self._cpus = Cpus(self.settings.cpus or sorted(os.sched_getaffinity(0)))
+        self._running: dict[Attempt, _Running] = {}
+        self._sandbox: boxes.Sandbox | None = None
+        self._cgroups: Cgroups | None = None
+        self._placed: dict[int, int] = {}  # pid of the warden in the group of a slot
+        self._said: tuple[str, ...] = ()
+        self._wardens: Wardens | None = None
+        self._sockets: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def not_isolated(self) -> tuple[str, ...]:
+        """What a task here can reach or use up that it should not, in sentences."""
+        return self._said
+
+    @property
+    def sandboxed(self) -> bool:
+        """Whether tasks run in a sandbox."""
+        return self._sandbox is not None
+
+    async def open(self) -> None:
+        """Kill what is left of earlier lives, find out what works here, warm up."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.leftovers = await asyncio.to_thread(leftovers.clear, self.root)
+        found: boxes.Sandbox | str = "the sandbox is switched off"
+        if self.settings.sandbox:
+            most = self.settings.processes_max
+            found = await asyncio.to_thread(boxes.find, self.root, processes_max=most)
+        self._sandbox = None if isinstance(found, str) else found
+        group = own_group()
+        cgroups = group if isinstance(group, str) else Cgroups.open(group)
+        self._cgroups = None if isinstance(cgroups, str) else cgroups
+        self._said = _statement(found, cgroups)
+        self._wardens = Wardens(self.root, self._socket_folder(), self.mark)
+        await self._wardens.warm(self.settings.warm)
+
+    def prepare(self, attempt: Attempt) -> Path:
+        """Make the empty work directory of an attempt, for the host to fill."""
+        return self._workdirs.make(attempt)
+
+    async def run(self, order: Order, watcher: Watcher) -> Outcome:
+        """Run an attempt to its end; see `Driver.run`."""
+        assert self._wardens is not None, "open the driver first"
+        assert order.attempt not in self._running, "an attempt runs once"
+        if reason := unfit(order):
+            return Outcome("not-started", reason=reason)
+        running = self._running[order.attempt] = _Running()
+        cpus = self._cpus.take(order.allocation.cpu_milli)
+        try:
+            running.warden = await self._wardens.get()
+            try:
+                end = await self._run(order, running, cpus, watcher)
+            finally:
+                await self._give_back(order, running.warden)
+        except (OSError, UsageError) as error:
+            return Outcome("not-started", reason=cut(f"the worker cannot: {error}"))
+        finally:
+            self._cpus.give(cpus, order.allocation.cpu_milli)
+            del self._running[order.attempt]
+        return outcome_of(end, stopped=running.stop_grace_s is not None)
+
+    def stop(self, attempt: Attempt, grace_s: float) -> None:
+        """Send SIGTERM now and SIGKILL after the grace; a repeat may shorten it."""
+        running = self._running.get(attempt)
+        if running is None:
+            return
+        before = running.stop_grace_s
+        running.stop_grace_s = grace_s if before is None else min(before, grace_s)
+        if running.warden is not None:
+            running.warden.stop(grace_s)
+
+    async def discard(self, *attempts: Attempt) -> None:
+        """Remove the work directories and the kept output of ended attempts."""
+        assert not any(attempt in self._running for attempt in attempts)
+        await asyncio.to_thread(self._workdirs.remove, attempts)
+
+    async def close(self) -> None:
+        """End the wardens; all runs have ended or were cancelled before."""
+        if self._wardens is not None:
+            await self._wardens.close()
+            self._wardens = None
+        if self._sockets is not None:
+            self._sockets.cleanup()
+
+    # One run.
+
+    async def _run(
+        self,
+        order: Order,
+        running: _Running,
+        cpus: tuple[int, ...],
+        watcher: Watcher,
+    ) -> End:
+        used = running.warden
+        assert used is not None
+        folder = self._workdirs.folder(order.attempt)
+        directory = order.directory or folder / WORK
+        if running.stop_grace_s is not None:
+            return End("not-started", reason="stopped before it started")
+        if self._sandbox is not None and (reason := self._missing(order, directory)):
+            return End("not-started", reason=reason)
+        uid = None if self._sandbox is None else self._sandbox.uid_of(used.slot)
+        if order.directory is not None and uid is not None:
+            await asyncio.to_thread(hand_over, directory, uid)
+        killed_before = self._limit(used, order)
+        start = self._start(order, used, folder, directory, cpus)
+        used.reports.begin(watcher.progressed)
+        try:
+            end = await used.run(start, watcher.wrote)
+        finally:
+            used.reports.end()
+        if self._cgroups and self._cgroups.out_of_memory(used.slot) > killed_before:
+            limit = order.allocation.memory_bytes >> 20
+            reason = f"killed: it used more memory than its limit of {limit} MiB"
+            end = msgspec.structs.replace(end, reason=reason)
+        return end
+
+    async def _give_back(self, order: Order, used: Warden) -> None:
+        """Return a warden; if it was killed, kill first what it watched over."""
+        assert self._wardens is not None
+        if used.lost:
+            await asyncio.to_thread(
+                leftovers.kill_until_gone,
+                [],
+                leftovers.ATTEMPT_VARIABLE,
+                str(order.attempt),
+                timeout_s=leftovers.CLEAR_TIMEOUT_S,
+            )
+        await self._wardens.put(used)
+
+    def _start(
+        self,
+        order: Order,
+        used: Warden,
+        folder: Path,
+        directory: Path,
+        cpus: tuple[int, ...],
+    ) -> Start:
+        box = self._sandbox
+        work = order.task.work
+        env = environment.variables(
+            order,
+            mark=self.mark,
+            home=str(directory) if box is None else boxes.WORK,
+            socket=str(used.reports.path) if box is None else boxes.SOCKET,
+            path=self.settings.path,
+            renumbered=box is not None,
+        )
+        start = Start(
+            folder=str(folder),
+            owner=-1,
+            directory=str(directory),
+            cpus=as_list(cpus),
+            memory_bytes=0 if self._cgroups else order.allocation.memory_bytes,
+            boxed=box is not None,
+            env=[f"{name}={value}" for name, value in env.items()],
+            setup=work.setup,
+            argv=work.argv,
+        )
+        return start if box is None else self._boxed(box, start, order, used)
+
+    def _boxed(
+        self, box: boxes.Sandbox, start: Start, order: Order, used: Warden
+    ) -> Start:
+        uid = box.uid_of(used.slot)
+        if uid is not None:
+            os.chown(used.reports.path, uid, uid)
+        shares = order.allocation.shares
+        files = [self.settings.device_files.get(share.device, ()) for share in shares]
+        memory_bytes = order.allocation.memory_bytes
+        inside = boxes.Box(
+            directory=start.directory,
+            socket=str(used.reports.path),
+            devices=tuple(dict.fromkeys(path for paths in files for path in paths)),
+            readable=self.settings.readable,
+            network=order.task.work.network,
+            scratch_bytes=memory_bytes or boxes.SCRATCH_BYTES_DEFAULT,
+            slot=used.slot,
+        )
+        return start._replace(
+            owner=-1 if uid is None else uid,
+            directory="/",
+            setup=box.argv(inside, start.setup) if start.setup else (),
+            argv=box.argv(inside, start.argv),
+        )
+
+    def _missing(self, order: Order, directory: Path) -> str | None:
+        work = order.task.work
+        path = work.env.get("PATH", self.settings.path)
+        readable = self.settings.readable
+        programs = [argv[0] for argv in (work.setup, work.argv) if argv]
+        if work.setup:
+            programs = programs[:1]  # It may make the other.
+        for name in programs:
+            if why := boxes.program_missing(name, path, directory, readable):
+                return why
+        return None
+
+    def _limit(self, used: Warden, order: Order) -> int:
+        """Set the limits of a cgroup; return how often memory has run out in it."""
+        if self._cgroups is None:
+            return 0
+        if self._placed.get(used.slot) != used.pid:
+            self._cgroups.place(used.slot, used.pid)
+            self._placed[used.slot] = used.pid
+        self._cgroups.limit(used.slot, order.allocation.memory_bytes)
+        return self._cgroups.out_of_memory(used.slot)
+
+    def _socket_folder(self) -> Path:
+        """Return where sockets are: below the root, unless that path is too long."""
+        folder = self.root / "sockets"
+        if len(os.fsencode(folder)) + SOCKET_NAME_BYTES <= PATH_BYTES_MAX:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            return folder
+        self._sockets = tempfile.TemporaryDirectory(prefix="shoal-")
+        return Path(self._sockets.name)
+
+
+def unfit(order: Order) -> str | None:
+    """Say why an order cannot be carried out on any machine."""
+    work = order.task.work
+    if not work.argv:
+        return "there is no program to run"
+    texts = (*work.argv, *work.setup, *work.env, *work.env.values())
+    if any("\0" in text for text in texts):
+        return "an argument or a variable contains a NUL byte"
+    if any("=" in name or not name for name in work.env):
+        return "the name of a variable is empty or contains '='"
+    if lacking := [name for name in work.secrets if name not in order.secrets]:
+        return f"the worker was not given secret '{lacking[0]}'"
+    if order.addresses and order.task.index >= len(order.addresses):
+        return f"rank {order.task.index} of a gang of {len(order.addresses)}"
+    return None
+
+
+def outcome_of(end: End, *, stopped: bool) -> Outcome:
+    """Return the end in the words of the protocol."""
+    reason = cut(end.reason)
+    match end.kind:
+        case "not-started":
+            return Outcome("not-started", reason=reason)
+        case "exited":
+            return Outcome(
+                "cancelled" if stopped else "exited", exit_code=end.code, reason=reason
+            )
+        case _:
+            return Outcome("lost", reason=reason)
+
+
+def cut(text: str) -> str:
+    """Make a text fit for a message; a file name may be no UTF-8."""
+    return text[:TEXT_LENGTH_MAX].encode("utf-8", "replace").decode("utf-8")
+
+
+def _statement(found: boxes.Sandbox | str, cgroups: Cgroups | str) -> tuple[str, ...]:
+    """Say what tasks can reach or use up that they should not."""
+    said = ["the size of a work directory has no limit"]
+    if isinstance(found, str):
+        said += [
+            f"no sandbox: {found}",
+            "a task can read the files and the key of the node's user",
+            "a task can signal the processes of the node's user",
+            "a task can use the network",
+        ]
+    else:
+        said += found.not_isolated
+    if isinstance(cgroups, str):
+        said.append(f"memory is looked at twice a second, not limited: {cgroups}")
+        if isinstance(found, str):
+            said.append("the number of processes of a task has no limit: no cgroup")
+    return tuple(said)

@@ -1,0 +1,233 @@
+"""Run tasks in a bubblewrap sandbox: they see their work directory and devices only.
+
+Inside are system folders (read-only), the work directory (`/work`), devices of the
+task, `/tmp` and `/dev/shm` of its own, and the socket by which it tells figures. It
+has its own processes, its own network (none, unless the job asks for one), no home, no
+capability and no way to get one. It dies with its warden.
+
+A node that runs as root gives each slot a uid of its own. The work directory may lie
+where that uid cannot go, so an outer bubblewrap first mounts it where it can.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+WORK: Final = "/work"
+SOCKET: Final = "/run/shoal.sock"
+OUTER: Final = "/mnt"
+TASK_UID_FIRST: Final = 1_900_000_000
+"""Above what users, services and containers get; one uid for each slot."""
+
+INNER_UID: Final = "1000"
+PROCESSES_MAX: Final = 4_096
+SCRATCH_BYTES_DEFAULT: Final = 4 << 30
+PROBE_TIMEOUT_S: Final = 10.0
+SYSTEM: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+SETTINGS: Final = (
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/OpenCL",
+    "/etc/pki/tls/certs",
+    "/etc/ssl/certs",
+)
+NETWORK_SETTINGS: Final = ("/etc/hosts", "/etc/nsswitch.conf", "/etc/resolv.conf")
+MACHINE: Final = ("/sys/devices/system/cpu", "/sys/devices/system/node")
+GPU_MACHINE: Final = ("/sys/bus/pci", "/sys/class/drm", "/sys/devices", "/sys/module")
+
+
+class Box(msgspec.Struct, frozen=True, kw_only=True):
+    """What one task gets to see. `readable` are folders beyond those of the system."""
+
+    directory: str
+    socket: str = ""
+    devices: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()
+    network: bool = False
+    scratch_bytes: int = SCRATCH_BYTES_DEFAULT
+    slot: int = 0
+
+
+class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
+    """A way to run bubblewrap that was tried and works here."""
+
+    bwrap: str
+    prlimit: str = ""  # empty: the number of processes is not limited
+    setpriv: str = ""  # empty: tasks keep the uid of the node
+    closed: bool = True  # no namespaces of users inside
+    processes_max: int = PROCESSES_MAX
+
+    @property
+    def not_isolated(self) -> tuple[str, ...]:
+        """What a task can still do."""
+        said = ["a task shares the kernel and the GPU driver with the machine"]
+        if os.geteuid() == 0 and not self.setpriv:
+            said += [
+                "tasks are root in their namespaces, since no other uid works here",
+                "the number of processes of a task has no limit",
+            ]
+        elif not self.prlimit:
+            said.append("the number of processes of a task has no limit: no prlimit")
+        if not self.closed:
+            said.append("a task may make namespaces of its own: bubblewrap is old")
+        return tuple(said)
+
+    def uid_of(self, slot: int) -> int | None:
+        """Return whose the work directory and the socket must be, if not ours."""
+        return TASK_UID_FIRST + slot if self.setpriv else None
+
+    def argv(self, box: Box, argv: Sequence[str]) -> list[str]:
+        """Return the command that runs `argv` inside."""
+        program = list(argv)
+        if self.prlimit:
+            program = [self.prlimit, f"--nproc={self.processes_max}", "--", *program]
+        if not self.setpriv:
+            return [*self._inner(box), "--", *program]
+        moved = msgspec.structs.replace(
+            box,
+            directory=f"{OUTER}/work",
+            socket=f"{OUTER}/task.sock" if box.socket else "",
+        )
+        return [*self._outer(box), *self._inner(moved), "--", *program]
+
+    def _outer(self, box: Box) -> list[str]:
+        uid = str(self.uid_of(box.slot))
+        binds = ["--dir", f"{OUTER}/work", "--bind", box.directory, f"{OUTER}/work"]
+        if box.socket:
+            binds += ["--bind", box.socket, f"{OUTER}/task.sock"]
+        return [
+            *(self.bwrap, "--die-with-parent", "--dev-bind", "/", "/"),
+            *("--tmpfs", OUTER, *binds, "--chdir", "/", "--"),
+            *(self.setpriv, "--reuid", uid, "--regid", uid, "--clear-groups"),
+            *("--inh-caps=-all", "--bounding-set=-all", "--"),
+        ]
+
+    def _inner(self, box: Box) -> list[str]:
+        size = str(max(1 << 20, box.scratch_bytes))
+        return [
+            *(self.bwrap, "--unshare-all", "--unshare-user", "--die-with-parent"),
+            *("--new-session", "--cap-drop", "ALL", "--hostname", "shoal"),
+            *("--uid", INNER_UID, "--gid", INNER_UID),
+            *(["--disable-userns"] if self.closed else []),
+            *(["--share-net"] if box.network else []),
+            *_system(),
+            *_read_only(SETTINGS + (NETWORK_SETTINGS if box.network else ())),
+            *("--proc", "/proc", "--dev", "/dev"),
+            *_devices(box.devices),
+            *("--perms", "1777", "--size", size, "--tmpfs", "/dev/shm"),  # noqa: S108
+            *("--perms", "1777", "--size", size, "--tmpfs", "/tmp"),  # noqa: S108
+            *_read_only(box.readable),
+            *("--bind", box.directory, WORK, "--chdir", WORK),
+            *(["--bind", box.socket, SOCKET] if box.socket else []),
+            *("--remount-ro", "/dev", "--remount-ro", "/"),
+        ]
+
+
+def _system() -> list[str]:
+    args = ["--ro-bind", "/usr", "/usr"]
+    for name in SYSTEM:
+        path = Path(name)
+        if path.is_symlink():
+            args += ["--symlink", str(path.readlink()), name]
+        elif path.exists():
+            args += ["--ro-bind", name, name]
+    return args
+
+
+def _read_only(paths: Sequence[str]) -> list[str]:
+    return [text for path in paths for text in ("--ro-bind-try", path, path)]
+
+
+def _devices(devices: Sequence[str]) -> list[str]:
+    machine = MACHINE + (GPU_MACHINE if devices else ())
+    binds = [text for path in devices for text in ("--dev-bind-try", path, path)]
+    return [*_read_only(machine), *binds]
+
+
+def program_missing(
+    name: str, path: str, directory: Path, readable: Sequence[str] = ()
+) -> str | None:
+    """Say why a program would not be found inside, before anything is started."""
+    inside = (
+        [name] if "/" in name else [f"{folder}/{name}" for folder in path.split(":")]
+    )
+    for each in inside:
+        found = _outside(each, directory, readable)
+        if found is not None and found.exists():
+            if found.is_file() and os.access(found, os.X_OK):
+                return None
+            if "/" in name:
+                return f"not executable: '{name}'"
+    return f"no such program in the sandbox: '{name}'"
+
+
+def _outside(inside: str, directory: Path, readable: Sequence[str]) -> Path | None:
+    """Return where a file of the sandbox lies outside, if it is there at all."""
+    path = Path(os.path.normpath(f"{WORK}/{inside}" if inside[:1] != "/" else inside))
+    if path.is_relative_to(WORK):
+        return directory / path.relative_to(WORK)
+    shown = ("/usr", *SYSTEM, *readable)
+    return path if any(path.is_relative_to(folder) for folder in shown) else None
+
+
+def find(folder: Path, *, processes_max: int = PROCESSES_MAX) -> Sandbox | str:
+    """Return the best sandbox that works here, or why none does.
+
+    Tries for real, with a work directory below `folder`. Blocks for some milliseconds,
+    or seconds if something is wrong: call it in a thread.
+    """
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        return "bubblewrap is not installed"
+    why = ""
+    for sandbox in _candidates(bwrap, processes_max):
+        why = _try(sandbox, folder)
+        if not why:
+            return sandbox
+    return f"bubblewrap does not work here: {why}"
+
+
+def _candidates(bwrap: str, processes_max: int) -> list[Sandbox]:
+    best = Sandbox(
+        bwrap=bwrap,
+        prlimit=shutil.which("prlimit") or "",
+        setpriv=(shutil.which("setpriv") or "") if os.geteuid() == 0 else "",
+        processes_max=processes_max,
+    )
+    same_uid = msgspec.structs.replace(best, setpriv="")
+    plain = [best, same_uid] if best.setpriv else [best]
+    return plain + [msgspec.structs.replace(each, closed=False) for each in plain]
+
+
+def _try(sandbox: Sandbox, folder: Path) -> str:
+    with tempfile.TemporaryDirectory(dir=folder, prefix="probe-") as directory:
+        uid = sandbox.uid_of(0)
+        if uid is not None:
+            os.chown(directory, uid, uid)
+        command = sandbox.argv(Box(directory=directory), ["touch", f"{WORK}/probe"])
+        try:
+            done = subprocess.run(
+                command,
+                check=False,
+                capture_output=True,
+                timeout=PROBE_TIMEOUT_S,
+                env={"PATH": "/usr/bin:/bin"},
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        said = done.stderr.decode(errors="replace").strip()
+        return "" if done.returncode == 0 else said or f"exit code {done.returncode}"

@@ -1,0 +1,597 @@
+"""A small process that runs one attempt at a time and leaves nothing of it behind.
+
+The node starts it as `python -I -S warden.py FD`, so it may import nothing but the
+standard library; the node itself imports only the names of the frames from here. It
+is the subreaper of whatever a task starts: a process that forks twice and makes its
+own session is still below the warden, and below no other. When the first process of
+a task ends, when the node says so, or when the node dies (the socket closes), all
+that is below is killed and reaped. The end is told after that, and after all output.
+
+Frames on the socket are a length (4 bytes, little-endian, of what follows), a kind (1
+byte) and a body. Texts in a body are joined by NUL, which no argument can contain.
+Output is read only when the last piece has gone out, so a node that does not listen
+slows the task down, and neither process gathers anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+HEADER_BYTES: Final = 5
+START: Final = b"S"
+STOP: Final = b"T"
+STDOUT: Final = b"O"
+STDERR: Final = b"E"
+END: Final = b"X"
+
+WORK: Final = "work"
+"""The work directory in the folder of an attempt; output is kept beside it."""
+
+PIECE_BYTES_MAX: Final = 32_768
+"""What is read of a pipe at a time, and sent in one frame."""
+
+FILE_BYTES_MAX: Final = 64 << 20
+"""Of a longer output the last part is kept: between this much and twice as much."""
+
+OPEN_FILES_MAX: Final = 65_536
+MEMORY_CHECK_S: Final = 0.5
+FREEZE_PASSES_MAX: Final = 50
+KILL_PAUSE_S: Final = 0.02
+TASK_OOM_SCORE: Final = "500"  # If memory runs out, the kernel kills tasks first.
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+PR_SET_CHILD_SUBREAPER: Final = 36
+
+
+class Start(NamedTuple):
+    """What the node orders. Programs without a slash are looked for in PATH."""
+
+    folder: str  # is made, with the work directory in it, if not there
+    owner: int  # of the work directory; -1 for us
+    directory: str  # where the programs begin
+    cpus: str  # such as "0,3"; empty for all
+    memory_bytes: int  # watched and enforced here; 0 for no limit
+    boxed: bool  # in a pid namespace of its own, which gets the notice to stop
+    env: Sequence[str]
+    setup: Sequence[str]
+    argv: Sequence[str]
+
+
+def frame(kind: bytes, body: bytes) -> bytes:
+    """Return a frame as it goes over the socket."""
+    return len(body).to_bytes(4, "little") + kind + body
+
+
+def pack_start(start: Start) -> bytes:
+    """Return the frame of an order; a NUL inside one of its texts is a bug."""
+    head = [
+        *(start.folder, str(start.owner), start.directory, start.cpus),
+        *(str(start.memory_bytes), "1" if start.boxed else ""),
+        *(str(len(start.env)), str(len(start.setup))),
+    ]
+    texts = [*head, *start.env, *start.setup, *start.argv]
+    return frame(START, os.fsencode("\0".join(texts)))
+
+
+def unpack_start(body: bytes) -> Start:
+    """Return the order in the body of a frame."""
+    texts = os.fsdecode(body).split("\0")
+    folder, owner, directory, cpus, memory, boxed, env_count, setup_count = texts[:8]
+    env_end = 8 + int(env_count)
+    setup_end = env_end + int(setup_count)
+    programs = (texts[8:env_end], texts[env_end:setup_end], texts[setup_end:])
+    return Start(
+        folder, int(owner), directory, cpus, int(memory), bool(boxed), *programs
+    )
+
+
+class NotStartedError(Exception):
+    """The program could not be started; the text says why."""
+
+
+@final
+class Kept:
+    """One output of a task in a file, cut at the front when it grows too long."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._fd = -1
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        """Append, unless the disk is full or broken: the stream goes on anyway."""
+        if not self._path:
+            return
+        try:
+            if self._fd < 0:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+                self._fd = os.open(self._path, flags | os.O_NOFOLLOW, 0o600)
+            self._size += os.write(self._fd, data)
+            if self._size >= FILE_BYTES_MAX:
+                os.replace(self._path, self._path + ".1")  # noqa: PTH105
+                self.close()
+        except OSError:
+            self.close()
+            self._path = ""
+
+    def close(self) -> None:
+        """Close the file; a later write begins a new one."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._size = -1, 0
+
+
+# What is below a process.
+
+
+def _read(path: str) -> str:
+    """Return a small file of /proc, or nothing if its process is gone."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
+    except OSError:
+        return []
+    texts = [_read(f"/proc/{pid}/task/{thread}/children") for thread in threads]
+    return [int(child) for text in texts for child in text.split()]
+
+
+def descendants(pid: int) -> list[int]:
+    """Return all processes below `pid`, parents before children."""
+    found = _children(pid)
+    for each in found:  # grows while we walk
+        found += _children(each)
+    return found
+
+
+def _signal(pids: Sequence[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def kill_all_below() -> None:
+    """Kill and reap all descendants of this process, however fast they fork.
+
+    They are stopped first, until no new one appears, so that none forks while others
+    are killed. A process that the kernel does not let die is waited for: until then
+    its devices are not free.
+    """
+    if not _reap():
+        return
+    me, seen = os.getpid(), 0
+    for _ in range(FREEZE_PASSES_MAX):
+        below = descendants(me)
+        _signal(below, signal.SIGSTOP)
+        if len(below) <= seen:
+            break
+        seen = len(below)
+    while _reap():
+        _signal(descendants(me), signal.SIGKILL)
+        signal.sigtimedwait([signal.SIGCHLD], KILL_PAUSE_S)
+
+
+def _reap() -> bool:
+    """Reap whoever is dead; return whether any child is left."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def give_notice(main: int, *, boxed: bool) -> None:
+    """Send SIGTERM to the group of `main`, or to all groups inside its namespace.
+
+    The sandbox program itself stands outside and would take all down without grace.
+    """
+    if not boxed:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(main, signal.SIGTERM)
+        return
+    depth = len(_numbers("self"))
+    for pid in descendants(main):
+        numbers = _numbers(pid)
+        if len(numbers) > depth and numbers[-1] != "1":
+            _signal([pid], signal.SIGTERM)
+
+
+def _numbers(pid: int | str) -> list[str]:
+    """Return the pids of a process in each namespace that it is in, ours first."""
+    return _read(f"/proc/{pid}/status").partition("NSpid:")[2].split("\n")[0].split()
+
+
+def memory_used(limit_bytes: int) -> int:
+    """Return what all below this process use; exact only if it is near the limit."""
+    pids = descendants(os.getpid())
+    statms = [_read(f"/proc/{pid}/statm").split() for pid in pids]
+    resident = sum(int(fields[1]) for fields in statms if fields) * PAGE_BYTES
+    if resident <= limit_bytes:
+        return resident
+    # Pages that processes share were counted for each of them: look closely.
+    rollups = [_read(f"/proc/{pid}/smaps_rollup") for pid in pids]
+    shares = [text.partition("\nPss:")[2].split() for text in rollups]
+    return sum(int(fields[0]) for fields in shares if fields) * 1024
+
+
+# Starting a program.
+
+
+def find_program(name: str, env: Sequence[str]) -> str:
+    """Return the path of a program, looked for in the task's own PATH."""
+    if "/" in name:
+        return name
+    paths = [text[5:] for text in env if text.startswith("PATH=")]
+    for folder in (paths[-1] if paths else "/usr/bin:/bin").split(":"):
+        path = f"{folder}/{name}"
+        if os.path.isfile(path) and os.access(path, os.X_OK):  # noqa: PTH113
+            return path
+    raise NotStartedError(f"no such program in PATH: '{name}'")
+
+
+def why_not_started(path: str, error: OSError) -> str:
+    """Say why a program did not start, in words for its user."""
+    match error.errno:
+        case errno.ENOENT if os.path.exists(path):  # noqa: PTH110
+            return f"the interpreter that '{path}' names does not exist"
+        case errno.ENOENT | errno.ENOTDIR:
+            return f"no such program: '{path}'"
+        case errno.EACCES | errno.EPERM:
+            return f"not executable: '{path}'"
+        case errno.ENOEXEC:
+            return f"not a program of this machine, and without a #! line: '{path}'"
+        case errno.E2BIG:
+            return "its arguments and environment are too long together"
+        case errno.ENOMEM | errno.EAGAIN:
+            return f"no memory, or no more processes, to start '{path}'"
+        case _:
+            return f"cannot start '{path}': {error.strerror}"
+
+
+def _spawn(argv: Sequence[str], env: Sequence[str], files: tuple[int, int, int]) -> int:
+    path = find_program(argv[0], env)
+    pairs = (text.partition("=") for text in env)
+    try:
+        return os.posix_spawn(
+            path,
+            list(argv),
+            {name: value for name, _, value in pairs},
+            file_actions=[(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(files)],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=(signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM),
+        )
+    except OSError as error:
+        raise NotStartedError(why_not_started(path, error)) from error
+
+
+def _prepare(start: Start) -> None:
+    """Become what the task shall inherit: this process has no other work."""
+    try:
+        _make_folders(start)
+        os.chdir(start.directory)
+    except OSError as error:
+        reason = f"no work directory: {error.strerror}"
+        raise NotStartedError(reason) from error
+    cpus = [int(cpu) for cpu in start.cpus.split(",") if cpu] or _ALL_CPUS
+    try:
+        if cpus != sorted(os.sched_getaffinity(0)):  # Setting costs far more.
+            os.sched_setaffinity(0, cpus)
+    except OSError as error:
+        reason = f"cpus {start.cpus} cannot be used: {error.strerror}"
+        raise NotStartedError(reason) from error
+
+
+def _make_folders(start: Start) -> None:
+    """Make what the node has not made: its loop must not wait for a slow disk."""
+    work = f"{start.folder}/{WORK}"
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(start.folder, 0o700)  # noqa: PTH102
+    try:
+        os.mkdir(work, 0o700)  # noqa: PTH102
+    except FileExistsError:
+        return
+    if start.owner >= 0:
+        os.chown(work, start.owner, start.owner)
+
+
+_ALL_CPUS: Final = sorted(os.sched_getaffinity(0))
+
+
+@final
+class Run:
+    """One attempt, from the order until its first process has ended."""
+
+    def __init__(self, start: Start, null: int) -> None:
+        self.start = start
+        self.pid = 0
+        self.pidfd = -1
+        self.kill_at: float | None = None
+        self.over_memory = 0  # what it used when it was killed for it
+        self.late = False  # whether it was killed after its grace
+        self.setting_up = bool(start.setup)
+        self._null = null
+        self.pipes: dict[int, tuple[bytes, Kept]] = {}
+        self._ends: list[int] = []
+
+    def open(self) -> None:
+        """Start its first program; both programs write to the same pipes."""
+        _prepare(self.start)
+        for kind, name in ((STDOUT, "stdout"), (STDERR, "stderr")):
+            ours, theirs = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(ours, False)
+            self.pipes[ours] = (kind, Kept(f"{self.start.folder}/{name}"))
+            self._ends.append(theirs)
+        self._launch(self.start.setup if self.setting_up else self.start.argv)
+
+    def go_on(self) -> None:
+        """Start the program itself: its setup is done."""
+        self.setting_up = False
+        self._launch(self.start.argv)
+
+    def _launch(self, argv: Sequence[str]) -> None:
+        out, err = self._ends
+        self.pid = _spawn(argv, self.start.env, (self._null, out, err))
+        self.pidfd = os.pidfd_open(self.pid)
+        with contextlib.suppress(OSError):
+            fd = os.open(f"/proc/{self.pid}/oom_score_adj", os.O_WRONLY)
+            os.write(fd, TASK_OOM_SCORE.encode())
+            os.close(fd)
+        if not self.setting_up:
+            self._close_ends()
+
+    def reap(self) -> int:
+        """Reap the process that has ended; return its code as shells write it."""
+        os.close(self.pidfd)
+        self.pidfd = -1
+        status = os.waitpid(self.pid, 0)[1]
+        code = os.waitstatus_to_exitcode(status)
+        return code if code >= 0 else 128 - code
+
+    def _close_ends(self) -> None:
+        for fd in self._ends:
+            os.close(fd)
+        self._ends = []
+
+    def close(self) -> None:
+        """Close all files."""
+        self._close_ends()
+        for fd, (_, kept) in self.pipes.items():
+            os.close(fd)
+            kept.close()
+        self.pipes = {}
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+
+
+@final
+class Warden:
+    """Listens to the node and to one task, in a single loop without threads."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+        self._poll = select.poll()
+        self._null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        self._inbox = bytearray()
+        self._unsent = b""
+        self._run: Run | None = None
+        self._handlers: dict[int, Callable[[int], None]] = {}
+        line.setblocking(False)
+        self._watch(line.fileno(), self._on_line)
+
+    def serve(self) -> NoReturn:
+        """Serve until the node is gone."""
+        while True:
+            for fd, event in self._poll.poll(self._timeout_ms()):
+                if event & select.POLLOUT:
+                    self._flush()
+                if event & ~select.POLLOUT and fd in self._handlers:
+                    self._handlers[fd](fd)
+            self._look_at_clock()
+
+    # The loop.
+
+    def _watch(self, fd: int, handler: Callable[[int], None]) -> None:
+        self._handlers[fd] = handler
+        self._poll.register(fd, select.POLLIN)
+
+    def _unwatch(self, fd: int) -> None:
+        if self._handlers.pop(fd, None) is not None:
+            self._poll.unregister(fd)
+
+    def _timeout_ms(self) -> float | None:
+        run = self._run
+        if run is None:
+            return None
+        waits = [MEMORY_CHECK_S] if run.start.memory_bytes else []
+        if run.kill_at is not None:
+            waits.append(max(0.0, run.kill_at - time.monotonic()))
+        return min(waits) * 1_000 + 1 if waits else None
+
+    def _look_at_clock(self) -> None:
+        run = self._run
+        if run is None:
+            return
+        if run.kill_at is not None and run.kill_at <= time.monotonic():
+            run.kill_at = None
+            run.late = True
+            os.kill(run.pid, signal.SIGKILL)
+        limit = run.start.memory_bytes
+        if limit and not run.over_memory and (used := memory_used(limit)) > limit:
+            run.over_memory = used
+            os.kill(run.pid, signal.SIGKILL)
+
+    # The node.
+
+    def _on_line(self, _fd: int) -> None:
+        data = self._line.recv(1 << 16)
+        if not data:
+            raise SystemExit
+        self._inbox += data
+        while len(self._inbox) >= HEADER_BYTES:
+            end = HEADER_BYTES + int.from_bytes(self._inbox[:4], "little")
+            if len(self._inbox) < end:
+                return
+            kind, body = bytes(self._inbox[4:5]), bytes(self._inbox[HEADER_BYTES:end])
+            del self._inbox[:end]
+            if kind == START:
+                self._on_start(unpack_start(body))
+            elif self._run is not None:
+                self._on_stop(self._run, float(body))
+
+    def _on_start(self, start: Start) -> None:
+        assert self._run is None, "one attempt at a time"
+        run = self._run = Run(start, self._null)
+        try:
+            run.open()
+        except NotStartedError as error:
+            self._end("not-started", 0, str(error))
+            return
+        for fd in run.pipes:
+            self._watch(fd, self._on_pipe)
+        self._watch(run.pidfd, self._on_exit)
+
+    def _on_stop(self, run: Run, grace_s: float) -> None:
+        if run.late:
+            return
+        kill_at = time.monotonic() + grace_s
+        first = run.kill_at is None
+        run.kill_at = kill_at if run.kill_at is None else min(run.kill_at, kill_at)
+        if first and grace_s > 0:
+            give_notice(run.pid, boxed=run.start.boxed)
+
+    def _send(self, kind: bytes, body: bytes) -> None:
+        assert not self._unsent, "one frame at a time"
+        self._unsent = frame(kind, body)
+        self._flush()
+
+    def _flush(self) -> None:
+        try:
+            sent = self._line.send(self._unsent)
+        except BlockingIOError:
+            sent = 0
+        self._unsent = self._unsent[sent:]
+        wants = select.POLLIN | (select.POLLOUT if self._unsent else 0)
+        self._poll.modify(self._line.fileno(), wants)
+        self._listen_to_pipes(listen=not self._unsent)
+
+    # The task.
+
+    def _listen_to_pipes(self, *, listen: bool) -> None:
+        for fd in self._run.pipes if self._run else ():
+            if fd in self._handlers:
+                self._poll.modify(fd, select.POLLIN if listen else 0)
+
+    def _on_pipe(self, fd: int) -> None:
+        if not self._unsent:  # a hang-up is told even if we did not ask
+            self._pass_on(fd)
+
+    def _pass_on(self, fd: int) -> bool:
+        """Pass on a piece of output; return whether there may be more."""
+        assert self._run is not None
+        kind, kept = self._run.pipes[fd]
+        try:
+            data = os.read(fd, PIECE_BYTES_MAX)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._unwatch(fd)
+            return False
+        kept.write(data)
+        self._send(kind, data)
+        return True
+
+    def _on_exit(self, fd: int) -> None:
+        run = self._run
+        assert run is not None
+        self._unwatch(fd)
+        code = run.reap()
+        stopped = run.kill_at is not None or run.late or run.over_memory
+        if run.setting_up and code == 0 and not stopped:
+            try:
+                run.go_on()
+            except NotStartedError as error:
+                self._end("not-started", 0, str(error))
+            else:
+                self._watch(run.pidfd, self._on_exit)
+            return
+        self._end("exited", code, _reason(run, code))
+
+    def _end(self, kind: str, code: int, reason: str) -> None:
+        """Kill what is left, pass on what it wrote, and only then tell the end."""
+        run = self._run
+        assert run is not None
+        kill_all_below()
+        # Nothing of it lives, so waiting for the node now keeps nobody else waiting.
+        self._line.setblocking(True)
+        while self._unsent:
+            self._flush()
+        for fd in list(run.pipes):
+            while self._pass_on(fd):
+                pass
+            self._unwatch(fd)
+        run.close()
+        self._run = None
+        os.chdir("/")
+        self._send(END, os.fsencode(f"{kind}\0{code}\0{reason}"))
+        self._line.setblocking(False)
+
+
+def _reason(run: Run, code: int) -> str:
+    if run.over_memory:
+        used, limit = run.over_memory >> 20, run.start.memory_bytes >> 20
+        return f"killed: it used {used} MiB of memory, its limit is {limit} MiB"
+    if run.late:
+        return "killed: it did not end within its grace"
+    what = "its setup" if run.setting_up else "it"
+    if code > 128 and code - 128 in signal.valid_signals():
+        return f"{what} was ended by {signal.Signals(code - 128).name}"
+    return f"its setup exited with {code}" if run.setting_up else ""
+
+
+def _on_signal(_number: int, _frame: object) -> NoReturn:
+    raise SystemExit
+
+
+def main(fd: int) -> None:
+    """Serve the node at the other end of the socket `fd`."""
+    line = socket.socket(fileno=fd)
+    libc = ctypes.CDLL(None)
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise SystemExit("cannot become a subreaper")
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+    signal.signal(signal.SIGTERM, _on_signal)
+    signal.signal(signal.SIGINT, _on_signal)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    most = OPEN_FILES_MAX if hard < 0 else min(hard, OPEN_FILES_MAX)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    try:
+        Warden(line).serve()
+    except (ConnectionError, BrokenPipeError):
+        pass  # The node is gone.
+    finally:
+        kill_all_below()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,308 @@
+"""The node's side of its wardens: start them, keep idle ones, give them orders.
+
+A warden (`warden.py`) runs one attempt at a time. It costs about 4 MB and 15 ms to
+start, so it is used again for the next attempt. The node reads one socket for each
+and holds no pipe, no pidfd and no timer for a task; what a task writes waits in the
+warden until the watcher has taken the piece before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, final
+
+import msgspec
+
+from shoal.drivers import Stream, leftovers, warden
+from shoal.drivers.task_socket import TaskSocket
+
+WARDENS_MAX: Final = 1_024
+IDLE_MAX: Final = 32
+PENDING_BYTES_MAX: Final = 4 * warden.PIECE_BYTES_MAX
+"""Output of one task that waits in the node before its warden is no longer heard."""
+
+READ_BYTES: Final = 1 << 16
+KILL_WAIT_S: Final = 10.0
+_LOST: Final = b"?"
+_STREAMS: Final[dict[bytes, Stream]] = {
+    warden.STDOUT: "stdout",
+    warden.STDERR: "stderr",
+}
+
+Take = Callable[[Stream, int, bytes], Awaitable[None]]
+
+
+class End(msgspec.Struct, frozen=True):
+    """How a run ended, as its warden says; nothing of it is left."""
+
+    kind: str  # "exited", "not-started" or "lost"
+    code: int = 0
+    reason: str = ""
+
+
+@final
+class Warden(asyncio.BufferedProtocol):
+    """One warden and its socket. `reports` is the socket of its tasks."""
+
+    def __init__(self, slot: int, reports: TaskSocket, marker: Path) -> None:
+        self.slot = slot
+        self.reports = reports
+        self.pid = 0
+        self.lost = False
+        self._marker = marker
+        self._pidfd = -1
+        self._transport: asyncio.Transport | None = None
+        self._space = memoryview(bytearray(READ_BYTES))
+        self._unparsed = bytearray()
+        self._frames: deque[tuple[bytes, bytes]] = deque()
+        self._pending_bytes = 0
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def start(self, mark: str) -> None:
+        """Start the process, in a session of its own, with nothing of our environment.
+
+        Its environment carries `mark`, so that a later life of the node finds it.
+        """
+        ours, theirs = socket.socketpair()
+        try:
+            self.pid = _spawn(theirs.fileno(), mark)
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self._pidfd = os.pidfd_open(self.pid)
+        leftovers.write_marker(self._marker, self.pid)
+        ours.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.create_unix_connection(lambda: self, sock=ours)
+
+    # What the loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the way to write."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Lend the space to read into."""
+        return self._space
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take in what has come, frame by frame."""
+        unparsed = self._unparsed
+        unparsed += self._space[:nbytes]
+        head = warden.HEADER_BYTES
+        while len(unparsed) >= head:
+            end = head + int.from_bytes(unparsed[:4], "little")
+            if len(unparsed) < end:
+                break
+            self._add(bytes(unparsed[4:head]), bytes(unparsed[head:end]))
+            del unparsed[:end]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Know that the warden is gone."""
+        self.lost = True
+        self._add(_LOST, b"")
+
+    def _add(self, kind: bytes, body: bytes) -> None:
+        self._frames.append((kind, body))
+        self._pending_bytes += len(body)
+        if self._pending_bytes > PENDING_BYTES_MAX and not self.lost:
+            assert self._transport is not None
+            self._transport.pause_reading()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # Orders.
+
+    async def run(self, start: warden.Start, take: Take) -> End:
+        """Run one attempt; return when nothing of it is left, and never before."""
+        self._write(warden.pack_start(start))
+        try:
+            return await self._pass_on(take)
+        except BaseException:
+            self.stop(0.0)
+            await self._wait_for_end()
+            raise
+
+    def stop(self, grace_s: float) -> None:
+        """Pass a notice to stop on."""
+        self._write(warden.frame(warden.STOP, str(max(0.0, grace_s)).encode()))
+
+    def _write(self, data: bytes) -> None:
+        assert self._transport is not None
+        if not self.lost:
+            self._transport.write(data)
+
+    async def _pass_on(self, take: Take) -> End:
+        offsets = {warden.STDOUT: 0, warden.STDERR: 0}
+        while True:
+            kind, body = await self._next()
+            if kind == warden.END:
+                return _parse_end(body)
+            if kind == _LOST:
+                return End("lost", reason="its warden was killed")
+            await take(_STREAMS[kind], offsets[kind], body)
+            offsets[kind] += len(body)
+
+    async def _next(self) -> tuple[bytes, bytes]:
+        while not self._frames:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        kind, body = self._frames.popleft()
+        self._pending_bytes -= len(body)
+        if not self._frames and not self.lost:
+            assert self._transport is not None
+            self._transport.resume_reading()
+        return kind, body
+
+    async def _wait_for_end(self) -> None:
+        """Wait for the end, whoever cancels the wait: the device is not free before."""
+        while True:
+            try:
+                kind, _ = await self._next()
+            except asyncio.CancelledError:
+                continue
+            if kind in (warden.END, _LOST):
+                return
+
+    # The end of the warden itself.
+
+    async def close(self) -> None:
+        """Let it kill what it runs and go; kill it if it does not."""
+        if self._transport is not None:
+            self._transport.close()
+        if self._pidfd >= 0:
+            if not await _readable(self._pidfd, KILL_WAIT_S):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+                await _readable(self._pidfd, KILL_WAIT_S)
+            _reap(self.pid)
+            os.close(self._pidfd)
+            self._pidfd = -1
+        self._marker.unlink(missing_ok=True)
+        self.reports.close()
+
+
+def _spawn(fd: int, mark: str) -> int:
+    """Start a warden at the other end of `fd`, which becomes its file 3."""
+    return os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-I", "-S", warden.__file__, "3"],
+        {leftovers.VARIABLE: mark},
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, fd, 3),
+        ],
+        setsid=True,
+        setsigdef=(signal.SIGPIPE, signal.SIGINT, signal.SIGTERM),
+    )
+
+
+def _reap(pid: int) -> None:
+    """Reap a process that has ended."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+def _parse_end(body: bytes) -> End:
+    kind, code, reason = os.fsdecode(body).split("\0", 2)
+    return End(kind, int(code), reason)
+
+
+async def _readable(fd: int, timeout_s: float) -> bool:
+    """Wait until `fd` can be read, which for a pidfd means that its process ended."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(fd, ready.set)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await ready.wait()
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(fd)
+    return True
+
+
+@final
+class Wardens:
+    """All wardens of a driver: idle ones wait, busy ones are out with a run."""
+
+    def __init__(self, folder: Path, sockets: Path, mark: str) -> None:
+        """Keep markers in `folder` and the sockets of tasks in `sockets`."""
+        self.lost = 0  # wardens that were killed under us
+        self._folder = folder
+        self._sockets = sockets
+        self._mark = mark
+        self._idle: list[Warden] = []
+        self._busy: dict[int, Warden] = {}
+        self._slots: list[int] = []  # free again
+        self._slots_used = 0
+        self._room = asyncio.Semaphore(WARDENS_MAX)
+
+    async def get(self) -> Warden:
+        """Return an idle warden, or start one; give it back with `put`."""
+        await self._room.acquire()
+        try:
+            found = await self._take_idle() or await self._start()
+        except BaseException:
+            self._room.release()
+            raise
+        self._busy[found.slot] = found
+        return found
+
+    async def put(self, used: Warden) -> None:
+        """Take a warden back; one that is lost or too many ends."""
+        del self._busy[used.slot]
+        self._room.release()
+        if used.lost or len(self._idle) >= IDLE_MAX:
+            self.lost += used.lost
+            await self._retire(used)
+        else:
+            self._idle.append(used)
+
+    async def warm(self, count: int) -> None:
+        """Start wardens ahead, so that the first tasks do not wait for them."""
+        while len(self._idle) < min(count, IDLE_MAX):
+            self._idle.append(await self._start())
+
+    async def close(self) -> None:
+        """End all that are idle; whoever has a busy one gives it back first."""
+        assert not self._busy, "runs end before their driver"
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(self._retire(each) for each in idle))
+
+    async def _take_idle(self) -> Warden | None:
+        while self._idle:
+            found = self._idle.pop()
+            if not found.lost:
+                return found
+            self.lost += 1
+            await self._retire(found)
+        return None
+
+    async def _start(self) -> Warden:
+        slot = self._slots.pop() if self._slots else self._slots_used
+        self._slots_used = max(self._slots_used, slot + 1)
+        reports = TaskSocket(self._sockets / f"{slot}.sock")
+        new = Warden(slot, reports, self._folder / f"warden-{slot}")
+        try:
+            reports.open()
+            await new.start(self._mark)
+        except BaseException:
+            await self._retire(new)
+            raise
+        return new
+
+    async def _retire(self, old: Warden) -> None:
+        await old.close()
+        self._slots.append(old.slot)
