@@ -152,10 +152,16 @@ def renewal_by_a_stranger_accepted(
 
 
 def preempted_task_counted_as_failed(
-    job: Job, record: TaskRecord, run: Run, outcome: Outcome, *, ran_s: float = 0.0
+    job: Job,
+    record: TaskRecord,
+    run: Run,
+    outcome: Outcome,
+    *,
+    failures: int | None = None,
+    ran_s: float = 0.0,
 ) -> Verdict:
     """Take a preemption for an exit that is worth another try."""
-    verdict = judge(job, record, run, outcome, ran_s=ran_s)
+    verdict = judge(job, record, run, outcome, failures=failures, ran_s=ran_s)
     if outcome.kind == "preempted" and verdict.do == "again":
         return msgspec.structs.replace(verdict, counts="failure")
     return verdict
