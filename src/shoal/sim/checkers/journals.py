@@ -109,6 +109,12 @@ class Journals:
             exits = self._exits.setdefault(process.start.attempt, [])
             exits.append((host.id, process.exit_code))
 
+    def crashed(self, host: Host) -> None:
+        """Forget what a scheduler was told and may have lost with its memory."""
+        told = [one for one in self._preempted if one.scheduler == host.id]
+        for attempt in told:
+            del self._preempted[attempt]
+
     def poisoned(self, host: Host, process: Process) -> None:
         """Count the workers that a task took down."""
         task = process.start.task.id

@@ -87,6 +87,10 @@ class Suite(Watch):
         self.journals.reaped(host, process)
         self.processes.reaped(host, process)
 
+    def crashed(self, host: Host) -> None:
+        """Note that a node lost its memory."""
+        self.journals.crashed(host)
+
     def poisoned(self, host: Host, process: Process) -> None:
         """Let a task take its worker down."""
         self.journals.poisoned(host, process)
