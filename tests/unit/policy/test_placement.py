@@ -55,6 +55,16 @@ def test_excluded_workers_are_not_chosen_and_come_back_later() -> None:
     assert second.nodes == [A]
 
 
+def test_shares_of_two_devices_need_room_on_both() -> None:
+    table = table_of(worker("a", devices=gpus(2)))
+    table.take(A, needs(count=1, milli=700))
+    halves = needs(count=2, milli=500)
+
+    assert place(halves, 1, table, BALANCED, Random(1)).nodes == []
+    assert not table.row(0).fits(table.need(Shape(halves)))
+    assert place(needs(count=2, milli=300), 1, table, BALANCED, Random(1)).nodes == [A]
+
+
 def test_a_worker_that_is_too_far_away_is_not_chosen() -> None:
     table = table_of(worker("a", path_cost_us=80_000))
 
@@ -141,6 +151,9 @@ def test_a_worker_that_left_is_no_help() -> None:
     table.remove(A)
 
     assert explain(needs(cpus=8), table).helps == ("--cpus 2",)
+    assert explain(needs(), table, driver="container").helps == (
+        "another driver than container: 1 worker",
+    )
 
 
 def test_a_draining_worker_is_not_worth_waiting_for() -> None:

@@ -17,6 +17,7 @@ from shoal.policy.rankings import (
     Simple,
     Uniform,
 )
+from shoal.policy.shapes import Shape
 
 
 def test_simple_takes_the_smallest_gpu_that_will_do() -> None:
@@ -76,6 +77,15 @@ def test_best_fit_leaves_least_behind() -> None:
     assert placed.nodes == ["b", "c"]
 
 
+def test_best_fit_scores_as_published() -> None:
+    table = table_of(worker("a", cpus=16))
+    need = table.need(Shape(needs()))
+
+    [left] = BestFit().key(need, table.row(0))
+
+    assert 100 - left == int(100 * (1 - 0.5 * 16_000 / 128_000)) == 93
+
+
 def test_dot_product_avoids_workers_rich_in_what_is_asked() -> None:
     table = table_of(
         worker("a", cpus=64, devices=gpus(8)), worker("b", cpus=128, devices=gpus(2))
@@ -94,6 +104,19 @@ def test_fgd_keeps_whole_gpus_for_those_who_need_them() -> None:
     placed = place(needs(count=1, milli=300), 1, table, fgd, Random(1))
 
     assert placed.nodes == ["b"]
+
+
+def test_fgd_can_turn_to_another_table() -> None:
+    fgd = Fgd(((needs(count=1, models=("A100",)), 1),))
+    wanted = table_of(worker("a", devices=gpus(2, model="A100")))
+    unwanted = table_of(worker("a", devices=gpus(2, model="T4")))
+
+    keys = [
+        fgd.key(table.need(Shape(needs(count=1))), table.row(0))
+        for table in (wanted, unwanted)
+    ]
+
+    assert keys[1] < keys[0]
 
 
 def test_fgd_learns_what_is_typical_from_what_comes() -> None:
