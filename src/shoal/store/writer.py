@@ -20,7 +20,7 @@ SHARE_BYTES: Final = 1 << 20
 WAL_BYTES: Final = 8 << 20
 """About so much is written before it moves from the log into the file itself."""
 
-COMMIT_BYTES: Final = 12_288
+COMMIT_BYTES: Final = 8_192
 """What a transaction adds to the log besides its payload, about."""
 
 Content = tuple[str, bytes]

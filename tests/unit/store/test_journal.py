@@ -11,6 +11,7 @@ from tests.unit.store.hosting import Host, fill, hosted, payloads
 
 from shoal.errors import StoreError
 from shoal.store.journal import BACKLOG_MAX, Journal
+from shoal.store.writer import WAL_BYTES
 
 
 def test_an_empty_journal_has_no_rows(path: Path) -> None:
@@ -133,6 +134,16 @@ def test_closing_twice_is_closing_once(path: Path) -> None:
     journal.close()
 
 
+def test_the_log_does_not_grow_with_all_that_was_ever_written(path: Path) -> None:
+    with hosted(path) as host:
+        for _ in range(10):
+            host.journal.append("job", bytes(4 << 20))
+            host.sync()
+        log = path.with_name(f"{path.name}-wal").stat().st_size
+
+        assert log < WAL_BYTES + 2 * (4 << 20)
+
+
 # Disks that refuse.
 
 
@@ -151,6 +162,7 @@ def test_a_full_disk_is_told_once_and_nothing_counts_after_it(path: Path) -> Non
     assert [error.kind for error in host.failed] == ["disk"]
     assert "make room" in raised.value.hint
     assert 0 < host.journal.synced < 100
+    assert host.journal._queue == []
     assert len(payloads(path)) == host.journal.synced
 
 
@@ -254,4 +266,6 @@ def test_a_compaction_that_was_cut_short_has_not_happened(path: Path) -> None:
     host.journal.close()
 
     assert payloads(path) == [b"x", b"y"]
-    assert payloads(path) == [b"x", b"y"]
+    with hosted(path) as again:
+        again.compact(b"a")
+    assert payloads(path) == [b"a"]
