@@ -40,12 +40,9 @@ def _job(name: str, spec: str) -> Job:
     return derive(load_spec(spec, "yaml"), JobId(name), OwnerId("me"))
 
 
-async def _end(node: Node, job: str, within_s: float = 20.0) -> str:
-    assert node.peer.scheduler is not None
-    record = node.peer.scheduler.book.jobs[JobId(job)]
+async def _end(node: Node, job: str, within_s: float = 20.0) -> str | None:
     async with asyncio.timeout(within_s):
-        await node.news.until(lambda: record.state != "active")
-    return record.state
+        return await node.end_of(JobId(job))
 
 
 def _output(node: Node, task: str) -> str:

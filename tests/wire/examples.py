@@ -198,6 +198,13 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         drivers=("process", "torchrun"),
         warm=("sha256:feed",),
     ),
+    "inventory.2": Inventory(
+        epoch=4,
+        seq=9,
+        capacity=CAPACITY,
+        load=LOAD,
+        addresses=("/ip4/10.0.0.20/tcp/4001",),
+    ),
     "inventory-changed": InventoryChanged(epoch=4, seq=10, load=LOAD),
     "load-digest": LoadDigest(node=BOB, epoch=4, seq=11, load=LOAD),
     "demand": Demand(
@@ -251,6 +258,13 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
             group=GroupId("job2.all"),
             work=Work(recipe="diloco"),
         ),
+    ),
+    "assignment.3": Assignment(
+        lease=LEASES[0],
+        attempt=ATTEMPT,
+        task=TASK,
+        gang=(BOB, ANN),
+        places=("/ip4/10.0.0.20/tcp/4001", "/ip4/10.0.0.21/tcp/4001"),
     ),
     "cancel": Cancel(lease=LEASES[0], attempt=ATTEMPT, grace_s=10.0),
     "started": Started(attempt=ATTEMPT, lease=LEASES[0], allocation=ALLOCATION),

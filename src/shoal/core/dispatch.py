@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, final
 
+from shoal.core import gangs
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import Effect, Record, Send
 from shoal.core.holdings import Holding, Holdings, Shape
@@ -37,7 +38,7 @@ from shoal.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from shoal.core.jobs import GroupRecord, JobBook, Run
     from shoal.model.job import Job, Task
@@ -63,13 +64,16 @@ class Dispatcher:
         holdings: Holdings,
         usage: Usage,
         heap: DeadlineHeap,
+        where: Callable[[NodeId], str],
     ) -> None:
+        """Use `where` to tell the members of a gang how to reach each other."""
         self.changed: dict[GroupId, None] = {}
         self.freed: list[Holding] = []
         self._node = node
         self._book = book
         self._holdings = holdings
         self._usage = usage
+        self._where = where
         self._sequence = 0
         self._tries: dict[Attempt, int] = {}
         self._stopping: dict[Attempt, Holding] = {}
@@ -114,7 +118,7 @@ class Dispatcher:
         for group in list(self._book.groups.values()):
             if group.open == 0 or not group.is_gang:
                 continue
-            if self._gang_broken(group):
+            if gangs.is_broken(self._book, group):
                 entries, _ = self._break_gang(group, "the scheduler restarted")
                 effects += _record(entries)
             else:
@@ -159,8 +163,14 @@ class Dispatcher:
             attempt=attempt,
             task=self._book.tasks[run.task].task,
             gang=run.gang,
+            places=self._places_of(run.gang),
         )
         return [Send(run.worker, assignment)]
+
+    def _places_of(self, gang: tuple[NodeId, ...]) -> tuple[str, ...]:
+        """Return where a gang is, by rank; nothing unless all of it is known."""
+        places = tuple(self._where(node) for node in gang)
+        return places if all(places) else ()
 
     def _release_superseded(self, task: TaskId) -> list[Effect]:
         record = self._book.tasks[task]
@@ -370,7 +380,9 @@ class Dispatcher:
         self._forget(run)
         job = self._book.jobs[group.job].job
         if verdict.do == "again":
-            if not (job.at_most_once and self._gang_broken(group, without=run)):
+            if not (
+                job.at_most_once and gangs.is_broken(self._book, group, without=run)
+            ):
                 return self._try_again(verdict, run, group, now)
             # The others have started, and must not start a second time.
             why = f"{verdict.reason}; the gang runs only once"
@@ -398,10 +410,8 @@ class Dispatcher:
         )
         if group.is_gang:
             siblings += self._book.live_in(group)
-            entries += self._finish_exited(group, now)
             why = f"{run.task} {state}: {reason}"
-            for member in group.group.tasks:
-                entries += self._book.finish(member.id, "cancelled", now, reason=why)
+            entries += gangs.finish(self._book, group, "cancelled", why, now)
         self._note_unblocked(group)
         return _record(entries) + self.stop_all(siblings, now)
 
@@ -417,7 +427,7 @@ class Dispatcher:
             self._back_off(run.task, now)
         if not group.is_gang:
             return _record(entries)
-        if not self._gang_broken(group):
+        if not gangs.is_broken(self._book, group):
             return _record(entries) + self._settle_gang(group, now)
         more, others = self._break_gang(group, f"{run.task} ended: {verdict.reason}")
         return _record(entries + more) + self.stop_all(others, now)
@@ -426,27 +436,11 @@ class Dispatcher:
         self, group: GroupRecord, why: str
     ) -> tuple[list[Entry], list[Run]]:
         """Put back all of a gang; return also the attempts that are to be stopped."""
-        entries: list[Entry] = []
         others = self._book.live_in(group)
         for other in others:
             self._forget(other)
-            entries += self._book.put_back(other, why)
-        for task in list(group.exited):
-            entries += self._book.run_anew(task, why)
         self.changed[group.id] = None
-        return entries, others
-
-    def _gang_broken(self, group: GroupRecord, without: Run | None = None) -> bool:
-        """Whether too few of a gang are left for it to go on or to be complete."""
-        if not group.is_gang:
-            return False
-        live = [
-            run
-            for run in self._book.live_in(group)
-            if not run.lost and run is not without
-        ]
-        left = len(live) + len(group.exited)
-        return 0 < left < min(group.group.gang_min, group.open)
+        return gangs.put_back(self._book, group, why), others
 
     def _settle_gang(self, group: GroupRecord, now: float) -> list[Effect]:
         """End a gang of which nothing runs any more, or let it start over."""
@@ -454,12 +448,10 @@ class Dispatcher:
         once = self._book.jobs[group.job].job.at_most_once
         if any(once or not run.lost for run in lost):
             return []
-        if len(group.exited) < min(group.group.gang_min, group.open):
+        if not gangs.is_complete(group):
             return self._start_over(group, now) if group.exited and not lost else []
-        entries = self._finish_exited(group, now)
         why = "not needed: the gang finished without it"
-        for member in group.group.tasks:
-            entries += self._book.finish(member.id, "done", now, reason=why)
+        entries = gangs.finish(self._book, group, "done", why, now)
         self._note_unblocked(group)
         for run in lost:
             self._forget(run)
@@ -470,20 +462,10 @@ class Dispatcher:
         if not self._book.jobs[group.job].job.at_most_once:
             entries, _ = self._break_gang(group, "the rest of its gang did not finish")
             return _record(entries)
-        entries = self._finish_exited(group, now)
-        for member in group.group.tasks:
-            why = "the rest of its gang has finished, and runs only once"
-            entries += self._book.finish(member.id, "failed", now, reason=why)
+        why = "the rest of its gang has finished, and runs only once"
+        entries = gangs.finish(self._book, group, "failed", why, now)
         self._note_unblocked(group)
         return _record(entries)
-
-    def _finish_exited(self, group: GroupRecord, now: float) -> list[Entry]:
-        entries: list[Entry] = []
-        for task, exited in list(group.exited.items()):
-            entries += self._book.finish(
-                task, "done", now, attempt=exited.attempt, outcome=exited.outcome
-            )
-        return entries
 
     def _note_unblocked(self, group: GroupRecord) -> None:
         if group.open == 0:
@@ -531,7 +513,7 @@ class Dispatcher:
         verdict = judge_lost(job, record, run, reason, over=False, ran_s=ran_s)
         if verdict.do != "again":
             return []  # A report may be on its way: nothing fails before it is over.
-        if self._gang_broken(group):
+        if gangs.is_broken(self._book, group):
             return self._let_go([run]) + self._execute(verdict, run, now)
         if verdict.counts == "crash":
             run.crash_counted = True

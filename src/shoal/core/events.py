@@ -55,6 +55,12 @@ class SizeEstimated(msgspec.Struct, frozen=True):
     nodes: int
 
 
+class AddressesChanged(msgspec.Struct, frozen=True):
+    """From now on this node can be dialled there."""
+
+    addresses: tuple[str, ...]
+
+
 class TaskEnded(msgspec.Struct, frozen=True):
     """A started attempt is over; no process of it is left, its devices are free."""
 
@@ -131,6 +137,7 @@ Event = (
     | MessageReceived
     | DeadlineReached
     | SizeEstimated
+    | AddressesChanged
     | TaskEnded
     | TaskProgressed
     | TaskWrote
@@ -208,6 +215,7 @@ class StartTask(msgspec.Struct, frozen=True):
     task: Task
     allocation: Allocation
     gang: tuple[NodeId, ...] = ()
+    places: tuple[str, ...] = ()  # where each of the gang can be reached
 
 
 class StopTask(msgspec.Struct, frozen=True):

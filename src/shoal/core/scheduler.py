@@ -11,6 +11,7 @@ from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.discovery import Discovery
 from shoal.core.dispatch import Dispatcher
 from shoal.core.events import (
+    AddressesChanged,
     Answer,
     Booted,
     CancelRequested,
@@ -102,7 +103,12 @@ class Scheduler:
             node, self._holdings, self._views.table, self._heap
         )
         self._dispatcher = Dispatcher(
-            node, self._book, self._holdings, self._usage, self._heap
+            node,
+            self._book,
+            self._holdings,
+            self._usage,
+            self._heap,
+            self._views.address,
         )
         self._discovery = Discovery(node, grant, rng, self._heap)
         self._matcher = Matcher(
@@ -179,6 +185,9 @@ class Scheduler:
                 effects = self._discovery.on_looked_up(event, self._views, request)
             case PathMeasured():
                 self._views.on_path_measured(event.peer, event.rtt_s)
+                effects = []
+            case AddressesChanged():
+                self._discovery.addresses = event.addresses
                 effects = []
             case Booted():
                 effects = self._on_booted(now)

@@ -31,6 +31,7 @@ class Telling:
         drivers: tuple[str, ...],
         heap: DeadlineHeap,
     ) -> None:
+        self.addresses: tuple[str, ...] = ()  # where this worker can be dialled
         self._node = node
         self._epoch = epoch
         self._capacity = capacity
@@ -56,6 +57,7 @@ class Telling:
             capacity=self._capacity,
             load=load,
             drivers=self._drivers,
+            addresses=self.addresses,
         )
         return [Send(peer, inventory)]
 

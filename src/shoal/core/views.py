@@ -38,10 +38,15 @@ class Views:
         self._node = node
         self._seen: dict[NodeId, _Seen] = {}
         self._costs: dict[NodeId, int] = {}
+        self._addresses: dict[NodeId, str] = {}  # the first that each has named
         self._expiry: Deadlines[NodeId] = Deadlines(heap)
 
     def __contains__(self, node: object) -> bool:
         return node in self._seen
+
+    def address(self, node: NodeId) -> str:
+        """Return where a worker can be dialled; empty if it did not say."""
+        return self._addresses.get(node, "")
 
     def epoch(self, node: NodeId) -> int | None:
         """Return the life in which a worker was last seen."""
@@ -68,6 +73,7 @@ class Views:
             )
         )
         self._note(peer, inventory, now)
+        self._addresses[peer] = inventory.addresses[0] if inventory.addresses else ""
         return True
 
     def on_load(
@@ -98,6 +104,7 @@ class Views:
         if self._seen.pop(node, None) is not None:
             self.table.remove(node)
             self._costs.pop(node, None)
+            self._addresses.pop(node, None)
             self._expiry.drop(node)
 
     def expire(self, now: float) -> None:

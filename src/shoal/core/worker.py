@@ -10,6 +10,7 @@ import msgspec
 from shoal.core.answering import BUSY_FROM_SEQ, answers
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import (
+    AddressesChanged,
     Booted,
     DeadlineReached,
     DrainRequested,
@@ -171,6 +172,9 @@ class Worker:
                 effects = self._on_owner_active(event.active, now)
             case DrainRequested():
                 effects = self._on_drain_requested(event.grace_s, now)
+            case AddressesChanged():
+                self._telling.addresses = event.addresses
+                effects = []
             case SizeEstimated():
                 self._nodes_estimate = max(1, event.nodes)
                 effects = []
@@ -269,7 +273,14 @@ class Worker:
         if task.time_limit_s is not None:
             self._runs_due.set(attempt, now + task.time_limit_s)
         return [
-            StartTask(attempt, lease.id, task, lease.allocation, assignment.gang),
+            StartTask(
+                attempt,
+                lease.id,
+                task,
+                lease.allocation,
+                assignment.gang,
+                assignment.places,
+            ),
             self._started(peer, attempt, lease.id),
         ]
 

@@ -59,6 +59,10 @@ Signature = Annotated[bytes, Meta(max_length=SIGNATURE_BYTES_MAX)]
 Secret = Annotated[bytes, Meta(max_length=SECRET_BYTES_MAX)]
 Piece = Annotated[bytes, Meta(max_length=OUTPUT_BYTES_MAX)]
 Leases = Annotated[tuple[LeaseId, ...], Meta(max_length=LEASES_MAX)]
+Places = Annotated[
+    tuple[Annotated[str, Meta(max_length=ADDRESS_LENGTH_MAX)], ...],
+    Meta(max_length=GANG_MAX),
+]
 Gang = Annotated[tuple[NodeId, ...], Meta(max_length=GANG_MAX)]
 Drivers = Annotated[tuple[Name, ...], Meta(max_length=DRIVERS_MAX)]
 Hashes = Annotated[tuple[Name, ...], Meta(max_length=WARM_MAX)]

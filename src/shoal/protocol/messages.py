@@ -41,6 +41,7 @@ from shoal.protocol.limits import (
     Hashes,
     Leases,
     Piece,
+    Places,
     Priority,
     Secret,
     Signature,
@@ -153,6 +154,7 @@ class Inventory(Message, frozen=True, tag="inventory"):
     load: Load
     drivers: Drivers = ()
     warm: Hashes = ()  # content hashes that are cached there
+    addresses: Addresses = ()  # where it can be dialled
 
 
 class InventoryChanged(Message, frozen=True, tag="inventory-changed"):
@@ -290,13 +292,15 @@ class Preemption(Message, frozen=True, tag="preemption"):
 class Assignment(Message, frozen=True, tag="assignment"):
     """Run this on that lease. Several may come for one lease, one after another.
 
-    `gang` names the node of every rank, when there is more than one.
+    `gang` names the node of every rank, when there is more than one, and `places`
+    where each of them can be reached, if that is known of all.
     """
 
     lease: LeaseId
     attempt: Attempt
     task: Task
     gang: Gang = ()
+    places: Places = ()
 
 
 class Cancel(Message, frozen=True, tag="cancel"):

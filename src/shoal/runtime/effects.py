@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from shoal.runtime.outputs import Outputs
     from shoal.runtime.tasks import Tasks
 
+    Know = Callable[[NodeId, Sequence[str]], None]
+
 
 @final
 class Performer:
@@ -32,7 +34,6 @@ class Performer:
         outputs: Outputs,
         clients: Clients,
     ) -> None:
-        self._links = links
         self._by_type: dict[type, Callable[[Any], None]] = {
             events.Send: lambda e: links.send(e.peer, e.message),
             events.Publish: lambda e: finder.publish(e.message),
@@ -55,9 +56,10 @@ class Performer:
 class Ears:
     """Turns what happens on the network into facts for the machine."""
 
-    def __init__(self, feed: Callable[[events.Event], None], links: Links) -> None:
+    def __init__(self, feed: Callable[[events.Event], None], know: Know) -> None:
+        """Tell facts by `feed`, and by `know` where peers may be dialled."""
         self._feed = feed
-        self._links = links
+        self._know = know
 
     def connected(self, peer: NodeId, grant: Grant | None) -> None:
         """Note that a link is up."""
@@ -75,13 +77,13 @@ class Ears:
     def heard(self, origin: NodeId, message: AnyMessage) -> None:
         """Take a message by gossip; an announcement says where to dial."""
         if isinstance(message, Announcement) and message.scheduler == origin:
-            self._links.know(origin, message.addresses)
+            self._know(origin, message.addresses)
         self._feed(events.MessageReceived(origin, message))
 
     def looked_up(self, lookup: int, providers: Sequence[PeerAddress]) -> None:
         """Take the result of a look-up, and where those peers may be dialled."""
         for provider in providers:
-            self._links.know(provider.node, provider.addresses)
+            self._know(provider.node, provider.addresses)
         self._feed(events.LookedUp(lookup, tuple(providers)))
 
     def measured(self, peer: NodeId, rtt_s: float) -> None:

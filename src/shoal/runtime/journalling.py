@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Final, final
 
 from shoal.core.compaction import compacted
-from shoal.core.journal import Entry, decode, encode
+from shoal.core.journal import Cancelled, Entry, Finished, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from shoal.core.jobs import JobBook
+    from shoal.core.jobs import JobBook, JobRecord
+    from shoal.model.ids import JobId, TaskId
     from shoal.protocol.messages import Revocation
     from shoal.store.journal import Journal
 
@@ -24,6 +26,8 @@ class NodeJournal:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
+        self._ends: deque[tuple[int, TaskId | JobId]] = deque()  # not on disk yet
+        self._unsafe: Counter[TaskId | JobId] = Counter()
 
     def entries(self) -> list[Entry]:
         """Return what earlier lives wrote; only before the journal is started."""
@@ -32,7 +36,29 @@ class NodeJournal:
     def append(self, entry: Entry, *, durable: bool) -> int:
         """Write an entry soon; return its number."""
         kind, payload = encode(entry)
-        return self._journal.append(kind, payload, durable=durable)
+        number = self._journal.append(kind, payload, durable=durable)
+        if isinstance(entry, Finished | Cancelled):
+            of = entry.task if isinstance(entry, Finished) else entry.job
+            self._ends.append((number, of))
+            self._unsafe[of] += 1
+        return number
+
+    def synced(self, number: int) -> None:
+        """Take note that entries up to `number` are on disk."""
+        while self._ends and self._ends[0][0] <= number:
+            of = self._ends.popleft()[1]
+            self._unsafe[of] -= 1
+            if not self._unsafe[of]:
+                del self._unsafe[of]
+
+    def is_safe(self, record: JobRecord) -> bool:
+        """Whether the ends of a job and its tasks, if any, are all on disk."""
+        if not self._unsafe:
+            return True
+        job = record.job
+        return job.id not in self._unsafe and all(
+            task.id not in self._unsafe for task in job.tasks()
+        )
 
     @property
     def has_grown(self) -> bool:

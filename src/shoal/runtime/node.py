@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, final
 
 import msgspec
 
-from shoal.core.events import Booted, DrainRequested, Event
+from shoal.core.events import AddressesChanged, Booted, DrainRequested, Event
 from shoal.core.gate import Gate
 from shoal.core.peer import Peer
 from shoal.core.policies import Policies
@@ -31,14 +31,16 @@ from shoal.runtime.tasks import Tasks
 from shoal.store.journal import Journal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from shoal.core.journal import Entry
     from shoal.drivers import Driver
     from shoal.errors import StoreError
-    from shoal.model.ids import NodeId
+    from shoal.model.ids import JobId, NodeId
+    from shoal.model.job import JobState
     from shoal.net.base import Finder, Links, Listener
     from shoal.net.identity import Identity
+    from shoal.protocol.messages import Grant
     from shoal.runtime.home import Home
     from shoal.runtime.membership import Membership
 
@@ -71,9 +73,10 @@ class Node:
         self.settings = settings
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.news = News()
+        self.listener: Listener = Ears(self.feed, self._know)
         self.outputs = Outputs(home.outputs)
         self.clients = Clients(self.feed)
-        self.tasks = Tasks(drivers, self.feed, self._address_of)
+        self.tasks = Tasks(drivers, self.feed)
         self._drivers = drivers
         self._journal = Journal.open(home.journal)
         self._records = NodeJournal(self._journal)
@@ -88,10 +91,11 @@ class Node:
         """The node's id."""
         return self.identity.node
 
-    def listener(self) -> Listener:
-        """Return whom the network tells what happens; `links` must know it first."""
-        assert self._links is not None
-        return Ears(self.feed, self._links)
+    def admit(self, peer: NodeId, grant: Grant | None) -> str | None:
+        """Say why a peer that shows this grant is no member; None if it is one."""
+        now = asyncio.get_running_loop().time()
+        admission = self._roster.verify(peer, grant, now)
+        return admission if isinstance(admission, str) else None
 
     async def start(self, links: Links, finder: Finder) -> None:
         """Run the machine on this network; it hears of no earlier life's processes."""
@@ -111,7 +115,24 @@ class Node:
         self._journal.start(
             loop.call_soon_threadsafe, on_synced=self._synced, on_failed=self._fail
         )
+        self.feed(AddressesChanged(links.addresses))
         self.feed(Booted())
+
+    def state_of(self, job: JobId) -> JobState | None:
+        """Return what a client may know of a job; None if there is no such job.
+
+        An end that is not on disk yet could be undone by a crash: nobody hears of it.
+        """
+        scheduler = self.peer.scheduler
+        record = scheduler.book.jobs.get(job) if scheduler is not None else None
+        if record is None or record.state == "active":
+            return None if record is None else "active"
+        return record.state if self._records.is_safe(record) else "active"
+
+    async def end_of(self, job: JobId) -> JobState | None:
+        """Wait until a job has ended for good; None if there is no such job."""
+        await self.news.until(lambda: self.state_of(job) != "active")
+        return self.state_of(job)
 
     def feed(self, event: Event) -> None:
         """Tell the machine a fact."""
@@ -178,6 +199,7 @@ class Node:
     def _synced(self, number: int) -> None:
         assert self._host is not None
         self._host.synced(number)
+        self._records.synced(number)
         self.news.tell()  # Not before: nobody is told of what a crash could undo.
         if self._records.has_grown and self.peer.scheduler is not None:
             book = self.peer.scheduler.book
@@ -188,6 +210,6 @@ class Node:
         if not self.ended.done():
             self.ended.set_exception(error)
 
-    def _address_of(self, node: NodeId) -> str:
-        del node
-        return "127.0.0.1"
+    def _know(self, peer: NodeId, addresses: Sequence[str]) -> None:
+        if self._links is not None and peer != self.id:
+            self._links.know(peer, addresses)

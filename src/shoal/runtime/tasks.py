@@ -14,6 +14,8 @@ from shoal.core.events import (
     TaskWrote,
 )
 from shoal.drivers import Order
+from shoal.errors import UsageError
+from shoal.net import multiaddr
 from shoal.protocol.limits import OUTPUT_BYTES_MAX
 from shoal.protocol.messages import Outcome
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from shoal.drivers import Driver, Stream
-    from shoal.model.ids import Attempt, NodeId
+    from shoal.model.ids import Attempt
 
 OUTPUT_RATE_BYTES_S: Final = 4 << 20
 """What a task may send of its output on average; beyond it, it is slowed down."""
@@ -35,12 +37,9 @@ class Tasks:
         self,
         drivers: Mapping[str, Driver],
         feed: Callable[[Event], None],
-        address_of: Callable[[NodeId], str],
     ) -> None:
-        """Use `address_of` to tell a gang where its members are."""
         self._drivers = drivers
         self._feed = feed
-        self._address_of = address_of
         self._running: dict[Attempt, tuple[Driver, asyncio.Task[None]]] = {}
 
     def __len__(self) -> int:
@@ -73,7 +72,7 @@ class Tasks:
             attempt=effect.attempt,
             task=effect.task,
             allocation=effect.allocation,
-            addresses=tuple(self._address_of(node) for node in effect.gang),
+            addresses=tuple(_host(place) for place in effect.places),
         )
         watcher = _Watcher(effect.attempt, self._feed)
         try:
@@ -84,6 +83,14 @@ class Tasks:
         finally:
             self._running.pop(effect.attempt, None)
         self._feed(TaskEnded(effect.attempt, outcome))
+
+
+def _host(place: str) -> str:
+    """Return the host of an address that a peer has named; empty if it is nonsense."""
+    try:
+        return multiaddr.parse(place).host
+    except UsageError:
+        return ""
 
 
 @final
