@@ -36,6 +36,9 @@ RELEARN_AT: Final = 4_096
 At first it is looked at sooner: at 1, 2, 4 and so on.
 """
 
+ALIKE_WITHIN: Final = 0.05
+"""Shares of profiles that differ by less than this are the same for all purposes."""
+
 MEMO_MAX: Final = 65_536
 """States of workers whose fragmentation is remembered."""
 
@@ -53,9 +56,12 @@ class Fgd:
     def __init__(self, typical: Typical) -> None:
         self.typical = typical
         self._steps = _steps(sum(seen for _, seen in typical))
-        self._kinds: Kinds | None = None  # of the table that the rest is about
+        self._kinds = Kinds()  # of the table that the rest is about
+        self._kinds_known = 0
         self._needs: list[tuple[Need, int]] = []
-        self._memo: dict[Hashable, int] = {}
+        # For states of workers: their fragmentation, and its growth by shape.
+        self._fragmentation: dict[Hashable, int] = {}
+        self._growth: dict[Hashable, int] = {}
 
     def key(self, need: Need, room: Room) -> Key:
         """Compare by how much the fragmentation would grow, in a hundred steps.
@@ -64,31 +70,38 @@ class Fgd:
         rounded down, growth in thousandths of a GPU. They matter: what grows about
         the same goes to the first worker, which keeps the others empty.
         """
-        if need.kinds is not self._kinds:
-            self._kinds = need.kinds
-            self._needs = [
-                (Need(Shape(profile), need.kinds), seen)
-                for profile, seen in self.typical
-            ]
-            self._memo.clear()
-        for typical, _ in self._needs:
-            typical.learn_kinds()
+        if need.kinds is not self._kinds or len(need.kinds) != self._kinds_known:
+            self._turn_to(need.kinds)
         if isinstance(room, Row):
             return (bisect_left(self._steps, self._growth_of_row(need, room)),)
         assert isinstance(room, Columns)
         return (np.searchsorted(self._steps, self._growth_of_columns(need, room)),)
 
+    def _turn_to(self, kinds: Kinds) -> None:
+        self._kinds, self._kinds_known = kinds, len(kinds)
+        self._needs = [
+            (Need(Shape(profile), kinds), seen) for profile, seen in self.typical
+        ]
+        self._fragmentation.clear()
+        self._growth.clear()
+
     def _growth_of_row(self, need: Need, row: Row) -> int:
         free, memory = row.gpu_free, row.gpu_memory_free
-        before = self._of_state(row, row.cpu_milli, row.memory_bytes, free, memory)
+        cpu_milli, memory_bytes = row.cpu_milli, row.memory_bytes
+        state = (need, cpu_milli, memory_bytes, row.hardware, *free, *memory)
+        known = self._growth.get(state)
+        if known is not None:
+            return known
+        before = self._of_state(row, cpu_milli, memory_bytes, free, memory)
         if need.gpu is not None:
             free, memory = list(free), list(memory)
             for place in row.pick(need):
                 free[place] -= need.gpu_milli
                 memory[place] -= need.sizes[row.kinds[place]]
-        cpu_milli = row.cpu_milli - need.cpu_milli
-        memory_bytes = row.memory_bytes - need.memory_bytes
-        return self._of_state(row, cpu_milli, memory_bytes, free, memory) - before
+        cpu_milli -= need.cpu_milli
+        memory_bytes -= need.memory_bytes
+        growth = self._of_state(row, cpu_milli, memory_bytes, free, memory) - before
+        return _remember(self._growth, state, growth)
 
     def _of_state(
         self,
@@ -100,16 +113,15 @@ class Fgd:
     ) -> int:
         """Return the fragmentation of a worker if this much were free there."""
         state = (cpu_milli, memory_bytes, row.hardware, *free, *memory)
-        known = self._memo.get(state)
-        if known is None:
-            if len(self._memo) >= MEMO_MAX:
-                self._memo.clear()
-            alike = Counter(zip(free, memory, row.kinds, strict=True))
-            known = self._memo[state] = sum(
-                seen * _unusable(typical, cpu_milli, memory_bytes, alike)
-                for typical, seen in self._needs
-            )
-        return known
+        known = self._fragmentation.get(state)
+        if known is not None:
+            return known
+        alike = Counter(zip(free, memory, row.kinds, strict=True))
+        parts = [
+            seen * _unusable(typical, cpu_milli, memory_bytes, alike)
+            for typical, seen in self._needs
+        ]
+        return _remember(self._fragmentation, state, sum(parts))
 
     def _growth_of_columns(self, need: Need, columns: Columns) -> Column:
         free, memory = columns.gpu_free, columns.gpu_memory_free
@@ -160,7 +172,9 @@ class LearnedFgd:
         before, self._sightings = self._sightings, self._sightings + count
         self._seen[profile] += count
         if before.bit_length() < self._sightings.bit_length():
-            self._fgd = Fgd(typical_of(self._seen))
+            typical = typical_of(self._seen)
+            if not _alike(typical, self._fgd.typical):
+                self._fgd = Fgd(typical)
         if self._sightings >= RELEARN_AT:
             self._sightings = RELEARN_AT // 2
             self._seen = Counter({p: n // 2 for p, n in self._seen.items() if n > 1})
@@ -181,6 +195,18 @@ def typical_of(seen: Mapping[Profile, int]) -> Typical:
     return tuple(typical)
 
 
+def _alike(one: Typical, other: Typical) -> bool:
+    """Tell whether it is not worth it to score all workers anew."""
+    ones, others = dict(one), dict(other)
+    if ones.keys() != others.keys():
+        return False
+    all_ones, all_others = sum(ones.values()), sum(others.values())
+    return all(
+        abs(ones[profile] / all_ones - others[profile] / all_others) < ALIKE_WITHIN
+        for profile in ones
+    )
+
+
 def _steps(sightings: int) -> list[int]:
     """Return the largest growth for each score from 99 down to 1.
 
@@ -189,6 +215,13 @@ def _steps(sightings: int) -> list[int]:
     """
     thousands = 1_000 * max(1, sightings)
     return [floor(thousands * log((100 - n) / n)) for n in range(99, 0, -1)]
+
+
+def _remember(memo: dict[Hashable, int], state: Hashable, value: int) -> int:
+    if len(memo) >= MEMO_MAX:
+        memo.clear()
+    memo[state] = value
+    return value
 
 
 def _unusable(

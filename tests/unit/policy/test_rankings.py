@@ -139,6 +139,24 @@ def test_fgd_knows_something_from_the_first_task_on() -> None:
     assert fgd.typical == ((needs(count=2), 1),)
 
 
+def test_what_is_typical_changes_only_when_it_matters() -> None:
+    learned = LearnedFgd()
+    profiles = [needs(cpus=1), needs(cpus=2)]
+    for turn in range(RELEARN_AT):
+        learned.see(profiles[turn % 2], 1)
+
+    first = learned.see(profiles[0], 1)
+    for turn in range(2 * RELEARN_AT):
+        learned.see(profiles[turn % 2], 1)
+    second = learned.see(profiles[0], 1)
+    for _ in range(2 * RELEARN_AT):
+        learned.see(profiles[0], 1)
+    third = learned.see(profiles[0], 1)
+
+    assert second is first
+    assert third is not first
+
+
 def test_rare_profiles_are_not_typical() -> None:
     seen = {needs(cpus=1): 96, needs(cpus=2): 3, needs(cpus=3): 1}
 
