@@ -13,7 +13,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-config $(LOCK_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint check format demo sim-soak sim-bugs bench lock clean
+.PHONY: help setup test lint check format demo sim-soak sim-bugs bench stubs lock clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
@@ -58,6 +58,10 @@ sim-bugs: setup ## Plant known bugs one by one; the simulator must find each.
 bench: setup ## Run every benchmark; results are JSON lines on stdout.
 	@set -e; for file in $(sort $(wildcard benchmarks/*.py)); do \
 		$(BIN)/python $$file; done
+
+stubs: setup ## Compile src/shoal/api/shoal.proto; a test compares what is committed.
+	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src \
+		src/shoal/api/shoal.proto
 
 lock: setup ## Write requirements/*.lock anew; LOCK_FLAGS=--upgrade takes new versions.
 	$(COMPILE) pyproject.toml -o requirements/runtime.lock

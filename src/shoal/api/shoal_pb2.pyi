@@ -1,0 +1,406 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    STATE_UNSPECIFIED: _ClassVar[State]
+    STATE_BLOCKED: _ClassVar[State]
+    STATE_WAITING: _ClassVar[State]
+    STATE_RUNNING: _ClassVar[State]
+    STATE_DONE: _ClassVar[State]
+    STATE_FAILED: _ClassVar[State]
+    STATE_CANCELLED: _ClassVar[State]
+    STATE_UNKNOWN: _ClassVar[State]
+
+class Stream(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    STREAM_UNSPECIFIED: _ClassVar[Stream]
+    STREAM_STDOUT: _ClassVar[Stream]
+    STREAM_STDERR: _ClassVar[Stream]
+STATE_UNSPECIFIED: State
+STATE_BLOCKED: State
+STATE_WAITING: State
+STATE_RUNNING: State
+STATE_DONE: State
+STATE_FAILED: State
+STATE_CANCELLED: State
+STATE_UNKNOWN: State
+STREAM_UNSPECIFIED: Stream
+STREAM_STDOUT: Stream
+STREAM_STDERR: Stream
+
+class Error(_message.Message):
+    __slots__ = ("what", "because", "hint", "kind")
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    BECAUSE_FIELD_NUMBER: _ClassVar[int]
+    HINT_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    what: str
+    because: str
+    hint: str
+    kind: str
+    def __init__(self, what: _Optional[str] = ..., because: _Optional[str] = ..., hint: _Optional[str] = ..., kind: _Optional[str] = ...) -> None: ...
+
+class SubmitRequest(_message.Message):
+    __slots__ = ("job_id", "yaml", "json")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    YAML_FIELD_NUMBER: _ClassVar[int]
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    yaml: str
+    json: str
+    def __init__(self, job_id: _Optional[str] = ..., yaml: _Optional[str] = ..., json: _Optional[str] = ...) -> None: ...
+
+class SubmitReply(_message.Message):
+    __slots__ = ("job", "needs")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    NEEDS_FIELD_NUMBER: _ClassVar[int]
+    job: Job
+    needs: str
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., needs: _Optional[str] = ...) -> None: ...
+
+class GetRequest(_message.Message):
+    __slots__ = ("job", "tasks_max")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    TASKS_MAX_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    tasks_max: int
+    def __init__(self, job: _Optional[str] = ..., tasks_max: _Optional[int] = ...) -> None: ...
+
+class ListRequest(_message.Message):
+    __slots__ = ("active_only", "jobs_max")
+    ACTIVE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    JOBS_MAX_FIELD_NUMBER: _ClassVar[int]
+    active_only: bool
+    jobs_max: int
+    def __init__(self, active_only: _Optional[bool] = ..., jobs_max: _Optional[int] = ...) -> None: ...
+
+class ListReply(_message.Message):
+    __slots__ = ("jobs", "total")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[Job]
+    total: int
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., total: _Optional[int] = ...) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    def __init__(self, job: _Optional[str] = ...) -> None: ...
+
+class Job(_message.Message):
+    __slots__ = ("id", "name", "owner", "state", "reason", "priority", "submitted_s", "counts", "nodes", "exit_code", "tasks", "fraction")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_S_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    FRACTION_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    name: str
+    owner: str
+    state: State
+    reason: str
+    priority: int
+    submitted_s: float
+    counts: Counts
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeName]
+    exit_code: int
+    tasks: _containers.RepeatedCompositeFieldContainer[Task]
+    fraction: float
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., owner: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., priority: _Optional[int] = ..., submitted_s: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., exit_code: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., fraction: _Optional[float] = ...) -> None: ...
+
+class Counts(_message.Message):
+    __slots__ = ("blocked", "waiting", "running", "done", "failed", "cancelled", "unknown")
+    BLOCKED_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    blocked: int
+    waiting: int
+    running: int
+    done: int
+    failed: int
+    cancelled: int
+    unknown: int
+    def __init__(self, blocked: _Optional[int] = ..., waiting: _Optional[int] = ..., running: _Optional[int] = ..., done: _Optional[int] = ..., failed: _Optional[int] = ..., cancelled: _Optional[int] = ..., unknown: _Optional[int] = ...) -> None: ...
+
+class NodeName(_message.Message):
+    __slots__ = ("id", "petname")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PETNAME_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    petname: str
+    def __init__(self, id: _Optional[str] = ..., petname: _Optional[str] = ...) -> None: ...
+
+class Task(_message.Message):
+    __slots__ = ("id", "state", "reason", "attempts", "exit_code", "nodes", "argv", "needs", "fraction", "metrics")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    ARGV_FIELD_NUMBER: _ClassVar[int]
+    NEEDS_FIELD_NUMBER: _ClassVar[int]
+    FRACTION_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    state: State
+    reason: str
+    attempts: int
+    exit_code: int
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeName]
+    argv: _containers.RepeatedScalarFieldContainer[str]
+    needs: str
+    fraction: float
+    metrics: _containers.ScalarMap[str, float]
+    def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., attempts: _Optional[int] = ..., exit_code: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., argv: _Optional[_Iterable[str]] = ..., needs: _Optional[str] = ..., fraction: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ...) -> None: ...
+
+class LogsRequest(_message.Message):
+    __slots__ = ("job", "task", "follow", "stream", "all_attempts")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    ALL_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    task: str
+    follow: bool
+    stream: Stream
+    all_attempts: bool
+    def __init__(self, job: _Optional[str] = ..., task: _Optional[str] = ..., follow: _Optional[bool] = ..., stream: _Optional[_Union[Stream, str]] = ..., all_attempts: _Optional[bool] = ...) -> None: ...
+
+class LogPiece(_message.Message):
+    __slots__ = ("task", "stream", "attempt", "offset", "data")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    task: str
+    stream: Stream
+    attempt: int
+    offset: int
+    data: bytes
+    def __init__(self, task: _Optional[str] = ..., stream: _Optional[_Union[Stream, str]] = ..., attempt: _Optional[int] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class CancelRequest(_message.Message):
+    __slots__ = ("job", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    reason: str
+    def __init__(self, job: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class CancelReply(_message.Message):
+    __slots__ = ("job", "had_ended")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    HAD_ENDED_FIELD_NUMBER: _ClassVar[int]
+    job: Job
+    had_ended: bool
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., had_ended: _Optional[bool] = ...) -> None: ...
+
+class ExplainRequest(_message.Message):
+    __slots__ = ("job", "task")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    task: str
+    def __init__(self, job: _Optional[str] = ..., task: _Optional[str] = ...) -> None: ...
+
+class ExplainReply(_message.Message):
+    __slots__ = ("job_id", "tasks", "more")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskExplanation]
+    more: int
+    def __init__(self, job_id: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskExplanation, _Mapping]]] = ..., more: _Optional[int] = ...) -> None: ...
+
+class TaskExplanation(_message.Message):
+    __slots__ = ("task", "state", "why", "nodes", "refused", "rejected", "fitting", "helps", "needs")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_FIELD_NUMBER: _ClassVar[int]
+    FITTING_FIELD_NUMBER: _ClassVar[int]
+    HELPS_FIELD_NUMBER: _ClassVar[int]
+    NEEDS_FIELD_NUMBER: _ClassVar[int]
+    task: str
+    state: State
+    why: _containers.RepeatedScalarFieldContainer[str]
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeName]
+    refused: _containers.RepeatedCompositeFieldContainer[Verdict]
+    rejected: _containers.RepeatedCompositeFieldContainer[Verdict]
+    fitting: int
+    helps: _containers.RepeatedScalarFieldContainer[str]
+    needs: str
+    def __init__(self, task: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., why: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ..., rejected: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ..., fitting: _Optional[int] = ..., helps: _Optional[_Iterable[str]] = ..., needs: _Optional[str] = ...) -> None: ...
+
+class Verdict(_message.Message):
+    __slots__ = ("node", "reason")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    node: NodeName
+    reason: str
+    def __init__(self, node: _Optional[_Union[NodeName, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class NodesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class NodesReply(_message.Message):
+    __slots__ = ("nodes",)
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    nodes: _containers.RepeatedCompositeFieldContainer[Node]
+    def __init__(self, nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ...) -> None: ...
+
+class Node(_message.Message):
+    __slots__ = ("name", "self", "total", "free", "devices", "active", "draining", "drivers", "labels", "rtt_us", "worker")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SELF_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    FREE_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    DRIVERS_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    RTT_US_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    name: NodeName
+    self: bool
+    total: Amounts
+    free: Amounts
+    devices: _containers.RepeatedCompositeFieldContainer[Device]
+    active: int
+    draining: bool
+    drivers: _containers.RepeatedScalarFieldContainer[str]
+    labels: _containers.ScalarMap[str, str]
+    rtt_us: int
+    worker: bool
+    def __init__(self_, name: _Optional[_Union[NodeName, _Mapping]] = ..., self: _Optional[bool] = ..., total: _Optional[_Union[Amounts, _Mapping]] = ..., free: _Optional[_Union[Amounts, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., active: _Optional[int] = ..., draining: _Optional[bool] = ..., drivers: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., rtt_us: _Optional[int] = ..., worker: _Optional[bool] = ...) -> None: ...
+
+class Amounts(_message.Message):
+    __slots__ = ("cpu_milli", "memory_bytes", "disk_bytes", "gpu_milli")
+    CPU_MILLI_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GPU_MILLI_FIELD_NUMBER: _ClassVar[int]
+    cpu_milli: int
+    memory_bytes: int
+    disk_bytes: int
+    gpu_milli: int
+    def __init__(self, cpu_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., gpu_milli: _Optional[int] = ...) -> None: ...
+
+class Device(_message.Message):
+    __slots__ = ("id", "vendor", "model", "memory_bytes", "free_milli")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    VENDOR_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FREE_MILLI_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    vendor: str
+    model: str
+    memory_bytes: int
+    free_milli: int
+    def __init__(self, id: _Optional[str] = ..., vendor: _Optional[str] = ..., model: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., free_milli: _Optional[int] = ...) -> None: ...
+
+class InfoRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class NodeInfo(_message.Message):
+    __slots__ = ("name", "version", "pid", "shoal", "roles", "addresses", "api_address", "home", "up_s", "policy", "node", "not_isolated", "sandboxed", "jobs", "active_jobs")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    SHOAL_FIELD_NUMBER: _ClassVar[int]
+    ROLES_FIELD_NUMBER: _ClassVar[int]
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    API_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    HOME_FIELD_NUMBER: _ClassVar[int]
+    UP_S_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    NOT_ISOLATED_FIELD_NUMBER: _ClassVar[int]
+    SANDBOXED_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_JOBS_FIELD_NUMBER: _ClassVar[int]
+    name: NodeName
+    version: str
+    pid: int
+    shoal: str
+    roles: _containers.RepeatedScalarFieldContainer[str]
+    addresses: _containers.RepeatedScalarFieldContainer[str]
+    api_address: str
+    home: str
+    up_s: float
+    policy: str
+    node: Node
+    not_isolated: _containers.RepeatedScalarFieldContainer[str]
+    sandboxed: bool
+    jobs: int
+    active_jobs: int
+    def __init__(self, name: _Optional[_Union[NodeName, _Mapping]] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., shoal: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., addresses: _Optional[_Iterable[str]] = ..., api_address: _Optional[str] = ..., home: _Optional[str] = ..., up_s: _Optional[float] = ..., policy: _Optional[str] = ..., node: _Optional[_Union[Node, _Mapping]] = ..., not_isolated: _Optional[_Iterable[str]] = ..., sandboxed: _Optional[bool] = ..., jobs: _Optional[int] = ..., active_jobs: _Optional[int] = ...) -> None: ...
+
+class DrainRequest(_message.Message):
+    __slots__ = ("grace_s",)
+    GRACE_S_FIELD_NUMBER: _ClassVar[int]
+    grace_s: float
+    def __init__(self, grace_s: _Optional[float] = ...) -> None: ...
+
+class DrainReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ShutdownRequest(_message.Message):
+    __slots__ = ("grace_s",)
+    GRACE_S_FIELD_NUMBER: _ClassVar[int]
+    grace_s: float
+    def __init__(self, grace_s: _Optional[float] = ...) -> None: ...
+
+class ShutdownReply(_message.Message):
+    __slots__ = ("tasks", "active_jobs", "pid")
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_JOBS_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    tasks: int
+    active_jobs: int
+    pid: int
+    def __init__(self, tasks: _Optional[int] = ..., active_jobs: _Optional[int] = ..., pid: _Optional[int] = ...) -> None: ...
