@@ -89,8 +89,10 @@ def detect_gpus() -> Found:
         return Found()
     finally:
         nvml.nvmlShutdown()
-    files = {device.id: (minor, *NVIDIA_SHARED) for device, minor in found}
-    return Found(tuple(device for device, _ in found), files)
+    return Found(
+        tuple(device for device, _ in found),
+        {device.id: (minor, *NVIDIA_SHARED) for device, minor in found},
+    )
 
 
 def _read_gpu(nvml: Any, index: int) -> tuple[Device, str]:  # noqa: ANN401 - As above.
@@ -141,12 +143,10 @@ def declared_gpus(gpus: str, models: str = "", memories: str = "") -> Found:
         Device(_name(id_), "nvidia", _name(model.upper()), _mebibytes(size))
         for id_, model, size in zip(ids, names, sizes, strict=True)
     ]
-    files = {
-        device.id: (f"/dev/nvidia{device.id}", *NVIDIA_SHARED)
-        for device in devices
-        if device.id.isdecimal()
-    }
-    return Found(tuple(devices), files)
+    numbered = [device.id for device in devices if device.id.isdecimal()]
+    return Found(
+        tuple(devices), {id_: (f"/dev/nvidia{id_}", *NVIDIA_SHARED) for id_ in numbered}
+    )
 
 
 def _items(text: str) -> list[str]:

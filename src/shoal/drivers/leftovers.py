@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from shoal.drivers.warden import descendants
+from shoal.drivers.process_tree import descendants
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """A small process that runs one attempt at a time and leaves nothing of it behind.
 
-The node starts it as `python -I -S warden.py FD`, so it may import nothing but the
-standard library; the node itself imports only the names of the frames from here. It
+The node starts it with `BOOT`, without its own packages, so it may import nothing but
+the standard library and `process_tree`. It
 is the subreaper of whatever a task starts: a process that forks twice and makes its
 own session is still below the warden, and below no other. When the first process of
 a task ends, when the node says so, or when the node dies (the socket closes), all
@@ -23,12 +23,26 @@ import resource
 import select
 import signal
 import socket
-import sys
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, final
 
+from shoal.drivers.process_tree import give_notice, kill_all_below, memory_used
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+BOOT: Final = """
+import sys
+for name in ("shoal", "shoal.drivers"):
+    sys.modules[name] = type(sys)(name)
+sys.modules["shoal.drivers"].__path__ = [sys.argv[2]]
+from shoal.drivers.warden import main
+main(int(sys.argv[1]))
+"""
+"""Starts a warden: arguments are its socket and the folder of this file.
+
+The packages above are empty there, because the real ones import what a warden lacks.
+"""
 
 HEADER_BYTES: Final = 5
 START: Final = b"S"
@@ -47,11 +61,9 @@ FILE_BYTES_MAX: Final = 64 << 20
 """Of a longer output the last part is kept: between this much and twice as much."""
 
 OPEN_FILES_MAX: Final = 65_536
+FILES_END: Final = 1 << 20
 MEMORY_CHECK_S: Final = 0.5
-FREEZE_PASSES_MAX: Final = 50
-KILL_PAUSE_S: Final = 0.02
 TASK_OOM_SCORE: Final = "500"  # If memory runs out, the kernel kills tasks first.
-PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 PR_SET_CHILD_SUBREAPER: Final = 36
 
 
@@ -131,106 +143,6 @@ class Kept:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._size = -1, 0
-
-
-# What is below a process.
-
-
-def _read(path: str) -> str:
-    """Return a small file of /proc, or nothing if its process is gone."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-            return file.read()
-    except OSError:
-        return ""
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
-    except OSError:
-        return []
-    texts = [_read(f"/proc/{pid}/task/{thread}/children") for thread in threads]
-    return [int(child) for text in texts for child in text.split()]
-
-
-def descendants(pid: int) -> list[int]:
-    """Return all processes below `pid`, parents before children."""
-    found = _children(pid)
-    for each in found:  # grows while we walk
-        found += _children(each)
-    return found
-
-
-def _signal(pids: Sequence[int], number: int) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
-
-
-def kill_all_below() -> None:
-    """Kill and reap all descendants of this process, however fast they fork.
-
-    They are stopped first, until no new one appears, so that none forks while others
-    are killed. A process that the kernel does not let die is waited for: until then
-    its devices are not free.
-    """
-    if not _reap():
-        return
-    me, seen = os.getpid(), 0
-    for _ in range(FREEZE_PASSES_MAX):
-        below = descendants(me)
-        _signal(below, signal.SIGSTOP)
-        if len(below) <= seen:
-            break
-        seen = len(below)
-    while _reap():
-        _signal(descendants(me), signal.SIGKILL)
-        signal.sigtimedwait([signal.SIGCHLD], KILL_PAUSE_S)
-
-
-def _reap() -> bool:
-    """Reap whoever is dead; return whether any child is left."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return False
-    return True
-
-
-def give_notice(main: int, *, boxed: bool) -> None:
-    """Send SIGTERM to the group of `main`, or to all groups inside its namespace.
-
-    The sandbox program itself stands outside and would take all down without grace.
-    """
-    if not boxed:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(main, signal.SIGTERM)
-        return
-    depth = len(_numbers("self"))
-    for pid in descendants(main):
-        numbers = _numbers(pid)
-        if len(numbers) > depth and numbers[-1] != "1":
-            _signal([pid], signal.SIGTERM)
-
-
-def _numbers(pid: int | str) -> list[str]:
-    """Return the pids of a process in each namespace that it is in, ours first."""
-    return _read(f"/proc/{pid}/status").partition("NSpid:")[2].split("\n")[0].split()
-
-
-def memory_used(limit_bytes: int) -> int:
-    """Return what all below this process use; exact only if it is near the limit."""
-    pids = descendants(os.getpid())
-    statms = [_read(f"/proc/{pid}/statm").split() for pid in pids]
-    resident = sum(int(fields[1]) for fields in statms if fields) * PAGE_BYTES
-    if resident <= limit_bytes:
-        return resident
-    # Pages that processes share were counted for each of them: look closely.
-    rollups = [_read(f"/proc/{pid}/smaps_rollup") for pid in pids]
-    shares = [text.partition("\nPss:")[2].split() for text in rollups]
-    return sum(int(fields[0]) for fields in shares if fields) * 1024
 
 
 # Starting a program.
@@ -574,6 +486,8 @@ def _on_signal(_number: int, _frame: object) -> NoReturn:
 
 def main(fd: int) -> None:
     """Serve the node at the other end of the socket `fd`."""
+    os.set_inheritable(fd, False)  # A task must not talk in our name.
+    os.closerange(fd + 1, FILES_END)
     line = socket.socket(fileno=fd)
     libc = ctypes.CDLL(None)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
@@ -591,7 +505,3 @@ def main(fd: int) -> None:
         pass  # The node is gone.
     finally:
         kill_all_below()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

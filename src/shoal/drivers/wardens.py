@@ -1,6 +1,6 @@
 """The node's side of its wardens: start them, keep idle ones, give them orders.
 
-A warden (`warden.py`) runs one attempt at a time. It costs about 4 MB and 15 ms to
+A warden (`warden.py`) runs one attempt at a time. It costs about 5 MB and 20 ms to
 start, so it is used again for the next attempt. The node reads one socket for each
 and holds no pipe, no pidfd and no timer for a task; what a task writes waits in the
 warden until the watcher has taken the piece before.
@@ -31,6 +31,7 @@ PENDING_BYTES_MAX: Final = 4 * warden.PIECE_BYTES_MAX
 
 READ_BYTES: Final = 1 << 16
 KILL_WAIT_S: Final = 10.0
+HERE: Final = Path(__file__).parent
 _LOST: Final = b"?"
 _STREAMS: Final[dict[bytes, Stream]] = {
     warden.STDOUT: "stdout",
@@ -196,7 +197,7 @@ def _spawn(fd: int, mark: str) -> int:
     """Start a warden at the other end of `fd`, which becomes its file 3."""
     return os.posix_spawn(
         sys.executable,
-        [sys.executable, "-I", "-S", warden.__file__, "3"],
+        [*(sys.executable, "-I", "-S", "-c", warden.BOOT), "3", str(HERE)],
         {leftovers.VARIABLE: mark},
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),

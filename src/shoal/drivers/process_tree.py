@@ -1,0 +1,115 @@
+"""What is below a process: find it, count its memory, give it notice, kill it.
+
+Wardens use this, so it may import nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FREEZE_PASSES_MAX: Final = 50
+KILL_PAUSE_S: Final = 0.02
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+def _read(path: str) -> str:
+    """Return a small file of /proc, or nothing if its process is gone."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
+    except OSError:
+        return []
+    texts = [_read(f"/proc/{pid}/task/{thread}/children") for thread in threads]
+    return [int(child) for text in texts for child in text.split()]
+
+
+def descendants(pid: int) -> list[int]:
+    """Return all processes below `pid`, parents before children."""
+    found = _children(pid)
+    for each in found:  # grows while we walk
+        found += _children(each)
+    return found
+
+
+def _signal(pids: Sequence[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def kill_all_below() -> None:
+    """Kill and reap all descendants of this process, however fast they fork.
+
+    They are stopped first, until no new one appears, so that none forks while others
+    are killed. A process that the kernel does not let die is waited for: until then
+    its devices are not free.
+    """
+    if not _reap():
+        return
+    me, seen = os.getpid(), 0
+    for _ in range(FREEZE_PASSES_MAX):
+        below = descendants(me)
+        _signal(below, signal.SIGSTOP)
+        if len(below) <= seen:
+            break
+        seen = len(below)
+    while _reap():
+        _signal(descendants(me), signal.SIGKILL)
+        signal.sigtimedwait([signal.SIGCHLD], KILL_PAUSE_S)
+
+
+def _reap() -> bool:
+    """Reap whoever is dead; return whether any child is left."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def give_notice(main: int, *, boxed: bool) -> None:
+    """Send SIGTERM to the group of `main`, or to all groups inside its namespace.
+
+    The sandbox program itself stands outside and would take all down without grace.
+    """
+    if not boxed:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(main, signal.SIGTERM)
+        return
+    depth = len(_numbers("self"))
+    for pid in descendants(main):
+        numbers = _numbers(pid)
+        if len(numbers) > depth and numbers[-1] != "1":
+            _signal([pid], signal.SIGTERM)
+
+
+def _numbers(pid: int | str) -> list[str]:
+    """Return the pids of a process in each namespace that it is in, ours first."""
+    return _read(f"/proc/{pid}/status").partition("NSpid:")[2].split("\n")[0].split()
+
+
+def memory_used(limit_bytes: int) -> int:
+    """Return what all below this process use; exact only if it is near the limit."""
+    pids = descendants(os.getpid())
+    statms = [_read(f"/proc/{pid}/statm").split() for pid in pids]
+    resident = sum(int(fields[1]) for fields in statms if fields) * PAGE_BYTES
+    if resident <= limit_bytes:
+        return resident
+    # Pages that processes share were counted for each of them: look closely.
+    rollups = [_read(f"/proc/{pid}/smaps_rollup") for pid in pids]
+    shares = [text.partition("\nPss:")[2].split() for text in rollups]
+    return sum(int(fields[0]) for fields in shares if fields) * 1024

@@ -1,0 +1,109 @@
+"""Orders for drivers, and a watcher that remembers what it was told."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from shoal.drivers import Order, Stream
+from shoal.drivers.process import ProcessDriver, Settings
+from shoal.model.ids import Attempt, GroupId, JobId, NodeId, TaskId
+from shoal.model.job import Task, Work
+from shoal.model.resources import Allocation
+from shoal.protocol.messages import Outcome
+
+T = TypeVar("T")
+_NUMBERS = itertools.count(1)
+
+
+class Watched:
+    """Remembers output by stream, and figures."""
+
+    def __init__(self) -> None:
+        self.pieces: list[tuple[Stream, int, bytes]] = []
+        self.figures: list[tuple[float | None, dict[str, float]]] = []
+        self.spoke = asyncio.Event()
+
+    async def wrote(self, stream: Stream, offset: int, data: bytes) -> None:
+        self.pieces.append((stream, offset, data))
+        self.spoke.set()
+
+    def progressed(self, fraction: float | None, metrics: dict[str, float]) -> None:
+        self.figures.append((fraction, metrics))
+
+    def text(self, stream: Stream = "stdout") -> str:
+        return b"".join(data for s, _, data in self.pieces if s == stream).decode()
+
+
+def order(
+    *argv: str,
+    allocation: Allocation | None = None,
+    directory: Path | None = None,
+    addresses: tuple[str, ...] = (),
+    secrets: dict[str, str] | None = None,
+    index: int = 0,
+    params: dict[str, Any] | None = None,
+    **work: Any,  # noqa: ANN401 - Whatever `Work` has.
+) -> Order:
+    """Return an order to run `argv`; keywords go into its `Work`."""
+    return Order(
+        attempt=Attempt(NodeId("otter"), 1, next(_NUMBERS)),
+        task=Task(
+            id=TaskId("j.main.0"),
+            job=JobId("j"),
+            group=GroupId("j.main"),
+            index=index,
+            params=params or {},
+            work=Work(argv=argv, **work),
+        ),
+        allocation=allocation or Allocation(),
+        directory=directory,
+        addresses=addresses,
+        secrets=secrets or {},
+    )
+
+
+def shell(script: str, **work: Any) -> Order:  # noqa: ANN401
+    """Return an order to run a shell script."""
+    return order("/bin/sh", "-c", script, **work)
+
+
+@asynccontextmanager
+async def opened(
+    root: Path, settings: Settings | None = None
+) -> AsyncIterator[ProcessDriver]:
+    """Open a driver, without a sandbox unless told otherwise, and close it."""
+    driver = ProcessDriver(root, settings or Settings(sandbox=False))
+    await driver.open()
+    try:
+        yield driver
+    finally:
+        await driver.close()
+
+
+def with_driver(
+    root: Path,
+    act: Callable[[ProcessDriver], Awaitable[T]],
+    settings: Settings | None = None,
+) -> T:
+    """Do something with an open driver, on a loop of its own."""
+
+    async def main() -> T:
+        async with asyncio.timeout(30), opened(root, settings) as driver:
+            return await act(driver)
+
+    return asyncio.run(main())
+
+
+def run(
+    root: Path, one: Order, settings: Settings | None = None
+) -> tuple[Outcome, Watched]:
+    """Run one order; return how it ended and what it said."""
+
+    async def act(driver: ProcessDriver) -> tuple[Outcome, Watched]:
+        watched = Watched()
+        return await driver.run(one, watched), watched
+
+    return with_driver(root, act, settings)
