@@ -49,6 +49,11 @@ class DeadlineHeap:
             self._heap = kept
         return entry
 
+    def may_be_due(self, now: float) -> bool:
+        """Whether there is anything to sort out: no, once that is done for `now`."""
+        heap = self._heap
+        return bool(heap) and heap[0][0] <= now
+
     def sort_out(self, now: float) -> None:
         """Hand every part the keys of its own whose time has come."""
         self._sorted_at = now
@@ -98,7 +103,8 @@ class Deadlines(Generic[K]):
 
     def pop_due(self, now: float) -> list[K]:
         """Take out the keys whose time has come, the earliest first."""
-        self._heap.sort_out(now)
+        if self._heap.may_be_due(now):
+            self._heap.sort_out(now)
         if not self._ready:
             return []
         due = list(self._ready)

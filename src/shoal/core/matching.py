@@ -211,6 +211,9 @@ class Matcher:
         leaves the kinds it has tried to the pass after the next: those behind them
         have their turn.
         """
+        if not self._wanted:
+            self.unmet = {}
+            return []
         effects: list[Effect] = []
         stuck = {kind: None for kind in self._tried if kind in self._wanted}
         touched: list[GroupId] = []

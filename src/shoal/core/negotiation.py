@@ -140,6 +140,13 @@ class Negotiator:
 
     # Reading.
 
+    @property
+    def has_news(self) -> bool:
+        """Whether the scheduler has anything to empty."""
+        return bool(
+            self.secured or self.refused or self.missed or self.whole or self.failed
+        )
+
     def pending(self, group: GroupId) -> int:
         """Return how many slots are being won for a group."""
         return self._pending[group]

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from shoal.core.scheduler import Scheduler
     from shoal.core.worker import Worker
     from shoal.model.ids import NodeId
-    from shoal.protocol.messages import AnyMessage, Grant
+    from shoal.protocol.messages import Grant
 
 STEPS_MAX: Final = 100_000
 """Messages a node says to itself while handling one event; more is an endless loop."""
@@ -56,6 +56,9 @@ _RECEIVER: Final[dict[type, RoleName]] = {
     **dict.fromkeys(get_args(ToScheduler), "scheduler"),
     **dict.fromkeys(get_args(ToGate), "gate"),
 }
+
+_PLAIN: Final = frozenset(_RECEIVER) - {Announcement}
+"""Messages that need nothing but to be handed on: an announcement shows a grant."""
 
 _SENDER: Final[dict[RoleName, Role | None]] = {
     "worker": "scheduler",  # only schedulers may tell a worker anything
@@ -105,13 +108,25 @@ class Peer:
             "gate": gate,
         }
         self._roles = {name: m for name, m in machines.items() if m is not None}
+        self._machines = tuple(self._roles.values())
         for entry in journal:
             if isinstance(entry, Revoked):
                 roster.revoke(entry.revocation)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take in one fact; return what to do about it, in order. Raising is a bug."""
-        todo = deque(self._on_event(event, now))
+        if type(event) is MessageReceived and type(event.message) in _PLAIN:
+            effects = self._to_role(event, now)  # By far the most frequent.
+        else:
+            effects = self._on_event(event, now)
+        for effect in effects:
+            if type(effect) is Send and effect.peer == self.node:
+                return self._talk_to_self(effects, now)
+        return effects
+
+    def _talk_to_self(self, said: list[Effect], now: float) -> list[Effect]:
+        """Hand on what the roles say to each other, each where it was said."""
+        todo = deque(said)
         effects: list[Effect] = []
         steps = 0
         while todo:
@@ -119,24 +134,25 @@ class Peer:
             if type(effect) is Send and effect.peer == self.node:
                 steps += 1
                 assert steps < STEPS_MAX, "a node talks to itself without end"
-                todo.extendleft(reversed(self._to_role(self.node, effect.message, now)))
+                received = MessageReceived(self.node, effect.message)
+                todo.extendleft(reversed(self._to_role(received, now)))
             else:
                 effects.append(effect)
         return effects
 
     def next_deadline(self) -> float | None:
         """When to deliver `DeadlineReached`, if ever."""
-        due = [
-            at
-            for machine in self._roles.values()
-            if (at := machine.next_deadline()) is not None
-        ]
-        return min(due, default=None)
+        first: float | None = None
+        for machine in self._machines:
+            at = machine.next_deadline()
+            if at is not None and (first is None or at < first):
+                first = at
+        return first
 
     def _on_event(self, event: Event, now: float) -> list[Effect]:
         match event:
             case MessageReceived():
-                return self._on_message(event.peer, event.message, now)
+                return self._on_message(event, now)
             case DeadlineReached():
                 return self._on_deadline(now)
             case PeerConnected():
@@ -172,31 +188,25 @@ class Peer:
         effects: list[Effect] = [Send(event.peer, revocation) for revocation in void]
         return effects + self._to_roles(event, now)
 
-    def _on_message(
-        self, peer: NodeId, message: AnyMessage, now: float
-    ) -> list[Effect]:
+    def _on_message(self, event: MessageReceived, now: float) -> list[Effect]:
+        message = event.message
         match message:
             case Revocation():
                 return self._on_revocation(message, now)
             case Hello():
-                admission = self._roster.meet(peer, message.grant, now)
+                admission = self._roster.meet(event.peer, message.grant, now)
                 if isinstance(admission, str):
-                    return self._turn_away(peer, admission)
+                    return self._turn_away(event.peer, admission)
                 return []
             case Announcement():
-                return self._on_announcement(peer, message, now)
+                # Gossip comes from peers without a link: the grant is in the message.
+                if message.scheduler != event.peer:
+                    self.counts["announcement of another node"] += 1
+                    return []
+                self._roster.meet(event.peer, message.grant, now)
+                return self._to_role(event, now)
             case _:
-                return self._to_role(peer, message, now)
-
-    def _on_announcement(
-        self, peer: NodeId, announcement: Announcement, now: float
-    ) -> list[Effect]:
-        """Gossip comes from peers without a link: the grant is in the message."""
-        if announcement.scheduler != peer:
-            self.counts["announcement of another node"] += 1
-            return []
-        self._roster.meet(peer, announcement.grant, now)
-        return self._to_role(peer, announcement, now)
+                return self._to_role(event, now)
 
     def _on_revocation(self, revocation: Revocation, now: float) -> list[Effect]:
         """Cut off who is revoked, and end all that it has here."""
@@ -209,27 +219,28 @@ class Peer:
             effects += self._to_roles(left, now)
         return [*effects, Disconnect(node, reason)]
 
-    def _to_role(self, peer: NodeId, message: AnyMessage, now: float) -> list[Effect]:
+    def _to_role(self, event: MessageReceived, now: float) -> list[Effect]:
         """Hand a message to the role it is for, if its sender may send it."""
-        admission = self._roster.get(peer, now)
+        message = event.message
+        admission = self._roster.get(event.peer, now)
         if admission is None:
             if isinstance(message, LoadDigest):
                 self.counts["digest of an unknown node"] += 1
                 return []  # Gossip without a link: nothing to cut, and no harm done.
-            return self._turn_away(peer, "not a member")
-        received = MessageReceived(peer, message)
-        if isinstance(message, Goodbye):
-            return self._to_roles(received, now)
+            return self._turn_away(event.peer, "not a member")
         receiver = _RECEIVER.get(type(message))
-        machine = self._roles.get(receiver) if receiver else None
-        if receiver is None or machine is None:
+        if receiver is None:
+            # A goodbye is for all; nothing else comes here that has no receiver.
+            return self._to_roles(event, now) if type(message) is Goodbye else []
+        machine = self._roles.get(receiver)
+        if machine is None:
             self.counts["for a role we do not have"] += 1
             return []
         needed = _SENDER[receiver]
         if needed is not None and needed not in admission.roles:
             self.counts[f"from a node that is no {needed}"] += 1
             return []
-        return machine.handle(received, now)
+        return machine.handle(event, now)
 
     def _to_roles(self, event: Event, now: float) -> list[Effect]:
         only = _ONLY_FOR.get(type(event))

@@ -21,14 +21,19 @@ class Roster:
         self._members = members
         self._wall_at_zero_s = wall_at_zero_s
         self._shown: dict[NodeId, Grant] = {}
+        # What was verified, and until when it holds; any news voids all of it.
+        self._valid: dict[NodeId, tuple[Admission, float]] = {}
 
     def meet(self, peer: NodeId, grant: Grant | None, now: float) -> Admission | str:
         """Remember what `peer` showed, if it holds; else say why it does not."""
         admission = self.verify(peer, grant, now)
         if not isinstance(admission, str) and grant is not None:
             if peer not in self._shown and len(self._shown) >= MET_MAX:
-                del self._shown[next(iter(self._shown))]
+                oldest = next(iter(self._shown))
+                del self._shown[oldest]
+                self._valid.pop(oldest, None)
             self._shown[peer] = grant
+            self._valid.pop(peer, None)
         return admission
 
     def verify(self, peer: NodeId, grant: Grant | None, now: float) -> Admission | str:
@@ -37,8 +42,14 @@ class Roster:
 
     def get(self, peer: NodeId, now: float) -> Admission | None:
         """Return what `peer` may do now by the grant it showed earlier."""
+        valid = self._valid.get(peer)
+        if valid is not None and now < valid[1]:
+            return valid[0]
         admission = self.recall(peer, now)
-        return None if isinstance(admission, str) else admission
+        if isinstance(admission, str):
+            return None
+        self._valid[peer] = (admission, now + admission.valid_for_s)
+        return admission
 
     def recall(self, peer: NodeId, now: float) -> Admission | str:
         """Return what `peer` may do now by the grant it showed, or why nothing."""
@@ -49,6 +60,7 @@ class Roster:
 
     def revoke(self, revocation: Revocation) -> bool:
         """Take in a revocation; return whether it is valid and news."""
+        self._valid.clear()
         return self._members.revoke(revocation)
 
     @property

@@ -375,6 +375,22 @@ class Scheduler:
 
     def _follow_up(self, now: float) -> list[Effect]:
         """Use what the parts have left: won slots, freed ones, changed needs."""
+        effects = self._use_winnings(now) if self._negotiator.has_news else []
+        for holding in _drained(self._dispatcher.freed):
+            if now - holding.since > TENURE_S:
+                effects += self._holdings.release([holding])
+            else:
+                self._offer_idle(holding, now)
+        for group in self._dispatcher.changed:
+            self._matcher.note(group)
+            self._match_wanted = True
+        self._dispatcher.changed.clear()
+        if self._match_wanted:
+            effects += self._match_or_rest(now)
+        return effects
+
+    def _use_winnings(self, now: float) -> list[Effect]:
+        """Take what became of the negotiations."""
         effects: list[Effect] = []
         for round_ in _drained(self._negotiator.whole):
             effects += self._start_gang(round_.wish.group, list(round_.leases), now)
@@ -390,17 +406,6 @@ class Scheduler:
         for round_ in _drained(self._negotiator.failed):
             self._matcher.on_round_failed(round_, now)
             self._match_wanted = True
-        for holding in _drained(self._dispatcher.freed):
-            if now - holding.since > TENURE_S:
-                effects += self._holdings.release([holding])
-            else:
-                self._offer_idle(holding, now)
-        for group in self._dispatcher.changed:
-            self._matcher.note(group)
-            self._match_wanted = True
-        self._dispatcher.changed.clear()
-        if self._match_wanted:
-            effects += self._match_or_rest(now)
         return effects
 
     def _match_or_rest(self, now: float) -> list[Effect]:
