@@ -28,6 +28,7 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop] | None] = {
     "asyncio": None,
     "uvloop": uvloop.new_event_loop,
 }
+OPEN: list[DirectLinks] = []
 Desk = Callable[[NodeId, Join], Awaitable[Welcome | Refusal]]
 
 
@@ -111,6 +112,7 @@ async def node(
         desk=desk,
         settings=settings,
     )
+    OPEN.append(links)
     await links.listen("127.0.0.1")
     return Node(who, links, log)
 
@@ -118,7 +120,7 @@ async def node(
 async def eventually(condition: Callable[[], object], timeout_s: float = 5.0) -> None:
     """Wait until something is true; fail if that takes too long."""
     async with asyncio.timeout(timeout_s):
-        while not condition():
+        while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
@@ -127,9 +129,18 @@ def run(work: Coroutine[Any, Any, T], loop: str = "uvloop") -> T:
     problems: list[dict[str, Any]] = []
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         runner.get_loop().set_exception_handler(lambda _, what: problems.append(what))
-        result = runner.run(work)
+        result = runner.run(_closing(work))
     assert problems == []
     return result
+
+
+async def _closing(work: Coroutine[Any, Any, T]) -> T:
+    """Close all nodes even if a test fails, or the loop waits for them for ever."""
+    OPEN.clear()
+    try:
+        return await work
+    finally:
+        await asyncio.gather(*(links.close() for links in OPEN))
 
 
 async def closed(*nodes: Node) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING, Final, final
@@ -22,7 +23,7 @@ from shoal.net.connection import Connection
 from shoal.net.dialling import Dialler, Endpoint
 from shoal.net.doors import Doors
 from shoal.net.frames import Frame, Kind, framed, reason_of
-from shoal.net.outbox import Budget, Outbox
+from shoal.net.outbox import Budget, Drop, Outbox
 from shoal.net.pairs import Link, Notes, Pair
 from shoal.net.pulse import LATE_S, TICK_S
 from shoal.net.settings import LinkSettings
@@ -86,6 +87,7 @@ class DirectLinks:
         self._desk = desk
         self._settings = settings or LinkSettings()
         self._loop = asyncio.get_running_loop()
+        self._clock = time.monotonic  # That of uvloop knows milliseconds only.
         self._decoder = codec.Decoder()
         self._budget = Budget()
         self._doors: Doors[Connection] = Doors()
@@ -109,8 +111,8 @@ class DirectLinks:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
         self.renew(grant)
-        self._tick_at = self._loop.time() + TICK_S
-        self._ticker = self._loop.call_at(self._tick_at, self._tick)
+        self._tick_at = self._clock() + TICK_S
+        self._ticker = self._loop.call_later(TICK_S, self._tick)
 
     # What the host calls.
 
@@ -123,6 +125,11 @@ class DirectLinks:
     def connected(self) -> tuple[NodeId, ...]:
         """Say to whom there is a link now."""
         return tuple(self._up)
+
+    @property
+    def drops(self) -> Counter[Drop]:
+        """Say how many messages found no room, or nobody to go to in time."""
+        return self._budget.drops
 
     def renew(self, grant: Grant) -> None:
         """Show this grant from now on. Links that are up stay as they are."""
@@ -180,7 +187,7 @@ class DirectLinks:
 
     def disconnect(self, peer: NodeId, reason: str) -> None:
         """Cut the link to a peer, and refuse it for a while."""
-        self._refused.put(peer, self._loop.time() + self._settings.refuse_s)
+        self._refused.put(peer, self._clock() + self._settings.refuse_s)
         for connection, link in list(self._links.items()):
             if link.node == peer:
                 connection.close(reason, "disconnected")
@@ -214,7 +221,7 @@ class DirectLinks:
 
     def arrived(self, connection: Connection) -> None:
         """Let a connection stand at the door, with a deadline."""
-        now = self._loop.time()
+        now = self._clock()
         self._open.add(connection)
         self._deadlines[connection] = now + self._settings.handshake_s
         if self._closing or len(self._up) >= self._settings.links_max:
@@ -237,7 +244,7 @@ class DirectLinks:
         elif reason := self._admit(node, grant):
             connection.close(self._told(reason, grant), "not admitted")
         else:
-            self._links[connection] = Link(connection, shown, self._loop.time())
+            self._links[connection] = Link(connection, shown, self._clock())
             connection.send(*_frames(codec.encode([self._hello])))
 
     def took(self, connection: Connection, frame: Frame) -> None:
@@ -369,7 +376,7 @@ class DirectLinks:
     # What happens while it is up.
 
     def _on_frame(self, link: Link, frame: Frame) -> None:
-        now = self._loop.time()
+        now = self._clock()
         link.pulse.hear(now)
         match frame.kind:
             case Kind.MESSAGES:
@@ -410,7 +417,7 @@ class DirectLinks:
             known.rival = None
         if known.link is link:
             known.link = None
-            known.since = self._loop.time()
+            known.since = self._clock()
             del self._up[link.node]
             if not self._closing:
                 self._listener.lost(link.node)
@@ -422,17 +429,17 @@ class DirectLinks:
 
     def _ask(self, link: Link) -> None:
         if link.connection.writable:
-            question = link.pulse.ask(self._loop.time())
+            question = link.pulse.ask(self._clock())
             link.connection.send(framed(Kind.PING, question))
 
     def _tick(self) -> None:
         """Look after all that waits: links, handshakes, messages nobody takes."""
-        now = self._loop.time()
+        now = self._clock()
         late_s = now - self._tick_at
         if late_s < LATE_S:
             late_s = 0.0
         self._tick_at = now + TICK_S
-        self._ticker = self._loop.call_at(self._tick_at, self._tick)
+        self._ticker = self._loop.call_later(TICK_S, self._tick)
         for connection, at in list(self._deadlines.items()):
             self._deadlines[connection] = at + late_s
             if now >= at + late_s:
@@ -516,8 +523,9 @@ class DirectLinks:
         known = self._peers.get(node)
         if known is None or known.link is not None:
             return
-        self.counts["dial failed"] += 1
-        self._troubles.put(node, why or "the link broke at once")
+        if why:
+            self.counts["dial failed"] += 1
+            self._troubles.put(node, why)
         self._try_later(known)
         self._forget_if_idle(known)
 
@@ -535,7 +543,7 @@ class DirectLinks:
     def _peer(self, node: NodeId) -> Pair:
         known = self._peers.get(node)
         if known is None:
-            known = Pair(node, Outbox(self._budget), self._loop.time())
+            known = Pair(node, Outbox(self._budget), self._clock())
             self._peers[node] = known
         return known
 
@@ -546,7 +554,7 @@ class DirectLinks:
 
     def _is_refused(self, peer: NodeId) -> bool:
         until = self._refused.get(peer)
-        return until is not None and self._loop.time() < until
+        return until is not None and self._clock() < until
 
     def _told(self, reason: str, grant: Grant | None) -> str:
         """Return what a stranger may hear: no more than it said itself."""
@@ -567,9 +575,9 @@ class DirectLinks:
         return task
 
     async def _until(self, condition: Callable[[], bool], timeout_s: float) -> None:
-        deadline = self._loop.time() + timeout_s
+        deadline = self._clock() + timeout_s
         # Polled, because it is asked once in a life, about many things.
-        while not condition() and self._loop.time() < deadline:  # noqa: ASYNC110
+        while not condition() and self._clock() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(POLL_S)
 
 

@@ -1,0 +1,260 @@
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.integration.direct_nodes import (
+    LOOPS,
+    closed,
+    eventually,
+    node,
+    numbered,
+    numbers,
+    output,
+    run,
+)
+
+from shoal.model.ids import NodeId
+from shoal.net.settings import LinkSettings
+
+pytestmark = pytest.mark.integration
+ROOT = Path(__file__).parents[2]
+
+
+@contextlib.asynccontextmanager
+async def child(number: int) -> AsyncIterator[tuple[int, NodeId, list[str]]]:
+    """Start a node in a process of its own; yield its pid, id and addresses."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.integration.direct_child", str(number)),
+        stdout=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+    )
+    assert process.stdout is not None
+    try:
+        said = json.loads(await asyncio.wait_for(process.stdout.readline(), 20))
+        yield process.pid, NodeId(said["node"]), said["at"]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_peer_that_is_killed_is_missed_at_once(loop: str) -> None:
+    async def main() -> None:
+        ann = await node(1)
+        async with child(2) as (pid, bob, addresses):
+            ann.links.know(bob, addresses)
+            ann.links.send(bob, numbered(1))
+            await eventually(lambda: bob in ann.links.connected)
+
+            os.kill(pid, signal.SIGKILL)
+            await eventually(lambda: ann.log.count("lost", bob), timeout_s=1.0)
+
+        await ann.links.close()
+
+    run(main(), loop)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_peer_that_stops_is_missed_within_three_to_six_seconds(loop: str) -> None:
+    async def main() -> None:
+        clock = asyncio.get_running_loop().time
+        ann = await node(1)
+        async with child(2) as (pid, bob, addresses):
+            ann.links.know(bob, addresses)
+            ann.links.send(bob, numbered(1))
+            await eventually(lambda: ann.log.rtts)
+
+            os.kill(pid, signal.SIGSTOP)
+            stopped_at = clock()
+            await eventually(lambda: ann.log.count("lost", bob), timeout_s=8.0)
+            lost_after_s = clock() - stopped_at
+            os.kill(pid, signal.SIGCONT)
+            ann.links.send(bob, numbered(2))
+            await eventually(lambda: ann.log.count("connected", bob) == 2)
+
+        assert 3.0 <= lost_after_s <= 6.0
+        assert ann.links.counts["silent"] == 1
+        await ann.links.close()
+
+    run(main(), loop)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("seed", range(5))
+def test_two_who_dial_at_once_get_one_link(loop: str, seed: int) -> None:
+    async def main() -> None:
+        ann, bob = await node(10 + seed), await node(20 + seed)
+        ann.know(bob)
+        bob.know(ann)
+
+        ann.say(bob, numbered(1))
+        bob.say(ann, numbered(2))
+        await eventually(lambda: ann.heard(bob) and bob.heard(ann))
+        await eventually(lambda: len(ann.links._open) == len(bob.links._open) == 1)
+
+        assert ann.log.events == [("connected", bob.id)]
+        assert bob.log.events == [("connected", ann.id)]
+        await closed(ann, bob)
+
+    run(main(), loop)
+
+
+def test_twenty_nodes_link_all_to_all_and_lose_nothing() -> None:
+    async def main() -> None:
+        nodes = [await node(number) for number in range(1, 21)]
+        for one in nodes:
+            for other in nodes:
+                if one is not other:
+                    one.know(other)
+
+        for turn in range(20):
+            for one in nodes:
+                for other in nodes:
+                    if one is not other:
+                        one.say(other, numbered(turn))
+            await asyncio.sleep(0.01)
+        pairs = [(one, other) for one in nodes for other in nodes if one is not other]
+        await eventually(
+            lambda: all(len(one.heard(other)) == 20 for one, other in pairs), 20.0
+        )
+
+        for one, other in pairs:
+            assert numbers(one.heard(other)) == list(range(20))
+            assert one.log.count("connected", other.id) == 1
+        await closed(*nodes)
+
+    run(main())
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 2), (2, 1)])
+def test_a_node_that_restarts_replaces_its_old_link_at_once(
+    first: int, second: int
+) -> None:
+    async def main() -> None:
+        ann, bob = await node(first), await node(second, generation=1)
+        bob.know(ann)
+        bob.say(ann, numbered(1))
+        await eventually(lambda: ann.heard(bob))
+
+        again = await node(second, generation=2)
+        again.know(ann)
+        again.say(ann, numbered(2))
+        await eventually(lambda: len(ann.heard(bob)) == 2, timeout_s=2.0)
+
+        told = [event for event, _ in ann.log.events]
+        assert told == ["connected", "lost", "connected"]
+        await closed(ann, bob, again)
+
+    run(main())
+
+
+def test_what_waits_for_a_peer_arrives_when_it_comes() -> None:
+    async def main() -> None:
+        ann, bob = await node(1), await node(2)
+        ann.know(bob)
+        addresses = bob.links.addresses
+        await bob.links.close()
+
+        ann.say(bob, numbered(1))
+        await eventually(lambda: ann.links.counts["dial failed"])
+        again = await node(2)
+        ann.say(again, numbered(2))
+        ann.links.know(again.id, again.links.addresses)
+        await eventually(lambda: len(again.heard(ann)) == 2)
+
+        assert addresses != again.links.addresses
+        assert numbers(again.heard(ann)) == [1, 2]
+        await closed(ann, again)
+
+    run(main())
+
+
+def test_what_waits_too_long_is_given_up_and_counted() -> None:
+    async def main() -> None:
+        ann = await node(1, settings=LinkSettings(give_up_s=0.5))
+        bob = await node(2)
+        ann.know(bob)
+        await bob.links.close()
+
+        ann.say(bob, numbered(1))
+        await eventually(lambda: ann.links.drops["dropped undelivered"] == 1)
+
+        assert ann.links._peers == {}
+        await ann.links.close()
+
+    run(main())
+
+
+def test_a_peer_that_nobody_knows_cannot_be_reached() -> None:
+    async def main() -> None:
+        ann = await node(1)
+
+        ann.links.send(NodeId("12D3KooWNobody"), numbered(1))
+
+        assert ann.links.counts["dropped unreachable"] == 1
+        await ann.links.close()
+
+    run(main())
+
+
+def test_output_is_dropped_first_when_a_peer_does_not_keep_up() -> None:
+    async def main() -> None:
+        ann = await node(1)
+        async with child(2) as (pid, bob, addresses):
+            ann.links.know(bob, addresses)
+            ann.links.send(bob, numbered(0))
+            await eventually(lambda: bob in ann.links.connected)
+
+            os.kill(pid, signal.SIGSTOP)
+            for number in range(600):
+                ann.links.send(bob, output(ann.id, number))
+                ann.links.send(bob, numbered(number))
+                await asyncio.sleep(0)
+            os.kill(pid, signal.SIGCONT)
+
+        assert ann.links.drops["dropped soft"] > 100
+        assert ann.links.drops["dropped full"] == 0
+        await ann.links.close()
+
+    run(main())
+
+
+def test_closing_delivers_what_was_sent() -> None:
+    async def main() -> None:
+        ann, bob = await node(1), await node(2)
+        ann.know(bob)
+        ann.say(bob, numbered(0))
+        await eventually(lambda: bob.heard(ann))
+
+        for number in range(1, 5_000):
+            ann.say(bob, numbered(number))
+        await ann.links.close()
+        await eventually(lambda: bob.log.count("lost", ann.id))
+
+        assert numbers(bob.heard(ann)) == list(range(5_000))
+        assert bob.links.trouble(ann.id) == "it said: leaving"
+        await bob.links.close()
+
+    run(main())
+
+
+def test_an_idle_link_stays_up_and_is_measured() -> None:
+    async def main() -> None:
+        ann, bob = await node(1), await node(2)
+        ann.know(bob)
+        ann.say(bob, numbered(0))
+
+        await eventually(lambda: len(ann.log.rtts) + len(bob.log.rtts) >= 5, 10.0)
+
+        assert ann.log.events == [("connected", bob.id)]
+        assert all(0 < rtt_s < 1 for rtt_s in ann.log.rtts + bob.log.rtts)
+        await closed(ann, bob)
+
+    run(main())
