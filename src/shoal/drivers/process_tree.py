@@ -53,22 +53,36 @@ def _signal(pids: Sequence[int], number: int) -> None:
 def kill_all_below() -> None:
     """Kill and reap all descendants of this process, however fast they fork.
 
-    They are stopped first, until no new one appears, so that none forks while others
-    are killed. A process that the kernel does not let die is waited for: until then
-    its devices are not free.
+    A process that the kernel does not let die is waited for: until then its devices
+    are not free.
     """
     if not _reap():
         return
-    me, seen = os.getpid(), 0
-    for _ in range(FREEZE_PASSES_MAX):
-        below = descendants(me)
-        _signal(below, signal.SIGSTOP)
-        if len(below) <= seen:
-            break
-        seen = len(below)
+    me = os.getpid()
+    _freeze(me)
     while _reap():
         _signal(descendants(me), signal.SIGKILL)
         signal.sigtimedwait([signal.SIGCHLD], KILL_PAUSE_S)
+
+
+def _freeze(root: int) -> None:
+    """Stop all below `root` until no new one appears, so that none forks any more.
+
+    Each is stopped before its children are listed: that list is then complete.
+    """
+    stopped: set[int] = set()
+    for _ in range(FREEZE_PASSES_MAX):
+        before = len(stopped)
+        walked = [root]
+        for pid in walked:  # grows while we walk
+            children = _children(pid)
+            _signal(
+                [child for child in children if child not in stopped], signal.SIGSTOP
+            )
+            stopped.update(children)
+            walked += children
+        if len(stopped) == before:
+            return
 
 
 def _reap() -> bool:

@@ -63,6 +63,7 @@ FILE_BYTES_MAX: Final = 64 << 20
 OPEN_FILES_MAX: Final = 65_536
 FILES_END: Final = 1 << 20
 MEMORY_CHECK_S: Final = 0.5
+TASK_NICE: Final = 5  # The node must be heard on a busy machine, and so must its owner.
 TASK_OOM_SCORE: Final = "500"  # If memory runs out, the kernel kills tasks first.
 PR_SET_CHILD_SUBREAPER: Final = 36
 
@@ -265,6 +266,7 @@ class Run:
         self.pid = _spawn(argv, self.start.env, (self._null, out, err))
         self.pidfd = os.pidfd_open(self.pid)
         with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, self.pid, TASK_NICE)
             fd = os.open(f"/proc/{self.pid}/oom_score_adj", os.O_WRONLY)
             os.write(fd, TASK_OOM_SCORE.encode())
             os.close(fd)

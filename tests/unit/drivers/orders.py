@@ -42,12 +42,15 @@ def order(
     allocation: Allocation | None = None,
     directory: Path | None = None,
     addresses: tuple[str, ...] = (),
-    secrets: dict[str, str] | None = None,
+    given: dict[str, str] | None = None,
     index: int = 0,
     params: dict[str, Any] | None = None,
     **work: Any,  # noqa: ANN401 - Whatever `Work` has.
 ) -> Order:
-    """Return an order to run `argv`; keywords go into its `Work`."""
+    """Return an order to run `argv`; keywords go into its `Work`.
+
+    `given` are the values of its secrets.
+    """
     return Order(
         attempt=Attempt(NodeId("otter"), 1, next(_NUMBERS)),
         task=Task(
@@ -61,7 +64,7 @@ def order(
         allocation=allocation or Allocation(),
         directory=directory,
         addresses=addresses,
-        secrets=secrets or {},
+        secrets=given or {},
     )
 
 
