@@ -158,11 +158,10 @@ def test_the_task_of_a_worker_that_vanishes_runs_elsewhere(tmp_path: Path) -> No
     async def story() -> None:
         plaza, root = Plaza(), Identity.generate()
         boss = await _join(plaza, root, tmp_path / "boss", ("scheduler",))
-        workers = {
-            node.id: node
-            for n in range(2)
-            if (node := await _join(plaza, root, tmp_path / f"w{n}", ("worker",)))
-        }
+        nodes = [
+            await _join(plaza, root, tmp_path / f"w{n}", ("worker",)) for n in range(2)
+        ]
+        workers = {node.id: node for node in nodes}
         await boss.clients.submit(_job("j1", "command: [sleep, '2']"))
         assert boss.peer.scheduler is not None
         record = boss.peer.scheduler.book.tasks[TaskId("j1.main.0")]

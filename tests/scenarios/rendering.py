@@ -64,6 +64,10 @@ def message(message: m.AnyMessage) -> str:
             return f"revocation of {message.node} up to {message.serial}"
         case m.Hello():
             return "hello"
+        case m.Join():
+            return f"join {message.request} {message.name}".rstrip()
+        case m.Welcome():
+            return f"welcome {message.request} for {message.grant.node}"
         case m.Goodbye():
             return f"goodbye {message.reason}".rstrip()
         case _:

@@ -68,4 +68,4 @@ class NodeJournal:
 
     def compact(self, book: JobBook, revocations: Iterable[Revocation]) -> None:
         """Replace everything written so far by what a restart needs."""
-        self._journal.compact([encode(e) for e in compacted(book, revocations)])
+        self._journal.compact(map(encode, compacted(book, revocations)))
