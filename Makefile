@@ -13,10 +13,10 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-config $(LOCK_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint check format demo sim-soak sim-bugs bench stubs lock clean
+.PHONY: help setup test lint check format demo integration sim-soak sim-bugs sim-showcase bench stubs lock clean
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: $(STAMP) ## Make .venv with the locked dependencies and shoal itself.
 
@@ -32,6 +32,9 @@ $(STAMP): pyproject.toml requirements/runtime.lock requirements/dev.lock
 
 test: setup ## Run the tests; PYTEST_FLAGS adds options, such as "-k worker".
 	@$(BIN)/pytest -n 2 $(PYTEST_FLAGS)
+
+integration: setup ## Run the tests with real processes, sockets and disks.
+	@$(BIN)/pytest -m integration $(PYTEST_FLAGS)
 
 lint: setup ## Check format, style, layers and types.
 	$(BIN)/ruff format --check .
@@ -54,6 +57,9 @@ sim-soak: setup ## Simulate many seeds with faults; SEEDS=3000 unless told other
 
 sim-bugs: setup ## Plant known bugs one by one; the simulator must find each.
 	@$(BIN)/python tests/sim/planted.py
+
+sim-showcase: setup ## Eight schedulers that compete for gangs; ten thousand listeners.
+	@$(BIN)/python -m shoal.sim.showcase
 
 bench: setup ## Run every benchmark; results are JSON lines on stdout.
 	@set -e; for file in $(sort $(wildcard benchmarks/*.py)); do \
