@@ -117,7 +117,7 @@ class Connection(asyncio.Protocol):
         if transport is not None and not transport.is_closing():
             # Not closed at once: unread bytes would make that a reset, which can
             # overtake our last words.
-            if transport.can_write_eof():
+            with contextlib.suppress(RuntimeError, OSError):
                 transport.write_eof()
             loop = asyncio.get_running_loop()
             self._linger = loop.call_later(LINGER_S, transport.abort)
@@ -206,9 +206,12 @@ class Connection(asyncio.Protocol):
         return ready and not self.over
 
     def _flush(self) -> None:
-        if data := self._pipe.outgoing():
-            assert self._transport is not None
-            self._transport.write(data)
+        data = self._pipe.outgoing()
+        assert self._transport is not None
+        if data and not self._transport.is_closing():
+            # A transport of uvloop that broke in this turn has not told us yet.
+            with contextlib.suppress(RuntimeError):
+                self._transport.write(data)
 
     def _break(self, reason: str, kind: str) -> None:
         self.over = True
