@@ -1,0 +1,150 @@
+import time
+
+import pytest
+from tests.integration.direct_nodes import Node, eventually, node, numbered, run
+from tests.unit.net.shoals import Gatekeeper, granted, identity
+
+from shoal.errors import ShoalError
+from shoal.model.ids import NodeId, OwnerId
+from shoal.net.invitations import Book, Invitation, Terms, encode, key_print, new_secret
+from shoal.net.joining import invitation_of, join
+from shoal.protocol.messages import Join, PeerAddress, Refusal, Welcome
+
+pytestmark = pytest.mark.integration
+NEWCOMER = identity(50)
+TERMS = Terms(roles=("worker",), owner=OwnerId("bob"))
+
+
+class Reception:
+    """Answers newcomers as a host does: by the book, with the key of an admin."""
+
+    def __init__(self) -> None:
+        self.book = Book()
+        self.peers: tuple[PeerAddress, ...] = ()
+        self.names: list[str] = []
+
+    async def __call__(self, peer: NodeId, join: Join) -> Welcome | Refusal:
+        self.names.append(join.name)
+        terms = self.book.redeem(join.secret, peer, time.monotonic())
+        if isinstance(terms, str):
+            return Refusal(request=join.request, reason=terms)
+        grant = granted(peer, roles=terms.roles, owner=terms.owner)
+        return Welcome(request=join.request, grant=grant, peers=self.peers)
+
+
+def invited(host: Node, reception: Reception, uses: int = 1) -> Invitation:
+    secret = new_secret()
+    reception.book.add(secret, TERMS, uses=uses, ttl_s=60.0, now=time.monotonic())
+    invitation = Invitation(
+        shoal="reef",
+        key_print=key_print(host.id),
+        secret=secret,
+        expires_wall_s=int(time.time()) + 60,
+        addresses=host.links.addresses,
+    )
+    return invitation_of(encode(invitation))
+
+
+def test_who_was_invited_becomes_a_member_and_can_talk() -> None:
+    async def main() -> None:
+        reception = Reception()
+        ann = await node(1, desk=reception)
+        invitation = invited(ann, reception)
+
+        joined = await join(NEWCOMER, invitation, name="old-crow")
+        crow = await node(50, grant=joined.welcome.grant)
+        crow.know(ann)
+        crow.say(ann, numbered(1))
+        await eventually(lambda: ann.heard(crow))
+
+        assert joined.inviter == ann.id
+        assert reception.names == ["old-crow"]
+        assert Gatekeeper()(NEWCOMER.node, joined.welcome.grant) is None
+        assert ann.links.counts["joined"] == 1
+
+    run(main())
+
+
+def test_an_invitation_that_is_used_up_lets_nobody_in() -> None:
+    async def main() -> None:
+        reception = Reception()
+        ann = await node(1, desk=reception)
+        invitation = invited(ann, reception)
+        await join(NEWCOMER, invitation)
+
+        with pytest.raises(ShoalError) as refusal:
+            await join(identity(51), invitation)
+
+        assert "the invitation is used up: 1 of 1" in refusal.value.because
+        assert (await join(NEWCOMER, invitation)).welcome.grant.node == NEWCOMER.node
+
+    run(main())
+
+
+def test_the_secret_is_never_told_to_another_node() -> None:
+    async def main() -> None:
+        honest, impostor = Reception(), Reception()
+        ann, eve = await node(1, desk=honest), await node(3, desk=impostor)
+        told = invited(ann, honest)
+        wrong = Invitation(
+            told.shoal,
+            told.key_print,
+            told.secret,
+            told.expires_wall_s,
+            eve.links.addresses,
+        )
+
+        with pytest.raises(ShoalError, match="not whom I was told to meet"):
+            await join(NEWCOMER, wrong)
+
+        assert impostor.names == []
+
+    run(main())
+
+
+def test_a_node_without_a_desk_takes_nobody_in() -> None:
+    async def main() -> None:
+        ann = await node(1)
+
+        with pytest.raises(ShoalError, match="no grant: join with an invitation"):
+            await join(NEWCOMER, invited(ann, Reception()))
+
+        assert ann.log.events == []
+
+    run(main())
+
+
+def test_one_address_that_answers_is_enough() -> None:
+    async def main() -> None:
+        reception = Reception()
+        ann, gone = await node(1, desk=reception), await node(9)
+        told = invited(ann, reception)
+        await gone.links.close()
+        several = Invitation(
+            told.shoal,
+            told.key_print,
+            told.secret,
+            told.expires_wall_s,
+            (*gone.links.addresses, *told.addresses),
+        )
+
+        joined = await join(NEWCOMER, several)
+
+        assert joined.inviter == ann.id
+
+    run(main())
+
+
+def test_joining_fails_with_a_reason_when_nobody_answers() -> None:
+    async def main() -> None:
+        reception = Reception()
+        ann = await node(1, desk=reception)
+        invitation = invited(ann, reception)
+        await ann.links.close()
+
+        with pytest.raises(ShoalError, match="could not join 'reef'") as refusal:
+            await join(NEWCOMER, invitation)
+
+        assert refusal.value.hint
+
+    run(main())
