@@ -131,7 +131,8 @@ def declared_gpus(gpus: str, models: str = "", memories: str = "") -> Found:
             because="each GPU can be lent once",
             hint="list each id once",
         )
-    names = _as_many("--models", _items(models), ids) or [""] * len(ids)
+    named = [_name(model.upper()) for model in _items(models)]
+    names = _as_many("--models", named, ids) or [""] * len(ids)
     sizes = _as_many("--memories", _items(memories), ids) or ["0"] * len(ids)
     if len(ids) > DEVICES_MAX:
         raise UsageError(
@@ -140,7 +141,7 @@ def declared_gpus(gpus: str, models: str = "", memories: str = "") -> Found:
             hint="start a second worker for the others",
         )
     devices = [
-        Device(_name(id_), "nvidia", _name(model.upper()), _mebibytes(size))
+        Device(_name(id_), "nvidia", model, _mebibytes(size))
         for id_, model, size in zip(ids, names, sizes, strict=True)
     ]
     numbered = [device.id for device in devices if device.id.isdecimal()]

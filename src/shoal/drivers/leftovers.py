@@ -29,6 +29,10 @@ VARIABLE: Final = "SHOAL_WORKER"
 ATTEMPT_VARIABLE: Final = "SHOAL_ATTEMPT"
 CLEAR_TIMEOUT_S: Final = 20.0
 PASS_WAIT_S: Final = 0.5
+QUIET_PASSES: Final = 2
+QUIET_PAUSE_S: Final = 0.01
+"""While a program replaces itself its environment cannot be read: look again."""
+
 START_TIME_FIELD: Final = 19  # of /proc/PID/stat, after the name
 
 
@@ -115,12 +119,15 @@ def kill_until_gone(
     deadline = time.monotonic() + timeout_s
     killed: set[Process] = set()
     known = list(known)
-    while True:
+    quiet = 0
+    while quiet < QUIET_PASSES:
         roots = [p for p in known if started_at(p.pid) == p.started]
         roots += with_variable(name, value)
         found = sorted({*roots, *_below(roots)})
+        quiet = 0 if found else quiet + 1
         if not found:
-            return len(killed)
+            time.sleep(QUIET_PAUSE_S)
+            continue
         if time.monotonic() > deadline:
             pids = ", ".join(str(process.pid) for process in found)
             raise ShoalError(
@@ -130,6 +137,7 @@ def kill_until_gone(
             )
         killed.update(found)
         kill(found, PASS_WAIT_S)
+    return len(killed)
 
 
 def kill(processes: Iterable[Process], wait_s: float) -> None:

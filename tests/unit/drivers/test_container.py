@@ -1,0 +1,83 @@
+"""The command line of a container engine; running one is in tests/integration."""
+
+from itertools import pairwise
+from pathlib import Path
+
+from tests.unit.drivers.orders import order
+
+from shoal.drivers import Order
+from shoal.drivers.container import Engine, Kind, container_argv, env_lines
+from shoal.model.resources import GIB, Allocation, DeviceShare
+
+
+def argv(one: Order, kind: Kind = "docker") -> list[str]:
+    return container_argv(
+        Engine(kind, f"/usr/bin/{kind}"),
+        one,
+        directory=Path("/tasks/a/work"),
+        env_file=Path("/tasks/a/env"),
+        mark="m",
+    )
+
+
+def test_a_container_runs_the_words_of_the_command_in_its_image() -> None:
+    found = argv(order("python", "-c", "print(1)", image="pytorch/pytorch"))
+
+    assert found[:2] == ["/usr/bin/docker", "run"]
+    assert found[-4:] == ["pytorch/pytorch", "python", "-c", "print(1)"]
+
+
+def test_a_container_has_limits_and_no_capability() -> None:
+    allocation = Allocation(cpu_milli=2_500, memory_bytes=GIB)
+
+    pairs = list(pairwise(argv(order("true", image="i", allocation=allocation))))
+
+    assert ("--cpus", "2.5") in pairs
+    assert ("--memory", str(GIB)) in pairs
+    assert ("--memory-swap", str(GIB)) in pairs
+    assert ("--pids-limit", "4096") in pairs
+    assert ("--cap-drop", "ALL") in pairs
+    assert ("--security-opt", "no-new-privileges") in pairs
+
+
+def test_a_container_has_no_network_unless_it_asks() -> None:
+    assert ("--network", "none") in pairwise(argv(order("true", image="i")))
+    asked = order("true", image="i", network=True)
+    assert ("--network", "bridge") in pairwise(argv(asked))
+
+
+def test_a_container_gets_exactly_its_devices() -> None:
+    shares = (DeviceShare("1", 1_000, 0), DeviceShare("3", 1_000, 0))
+    one = order("true", image="i", allocation=Allocation(shares=shares))
+
+    assert ("--gpus", '"device=1,3"') in pairwise(argv(one))
+    by_podman = list(pairwise(argv(one, "podman")))
+    assert ("--device", "nvidia.com/gpu=1") in by_podman
+    assert ("--device", "nvidia.com/gpu=3") in by_podman
+    assert "--gpus" not in argv(order("true", image="i"))
+
+
+def test_a_container_can_be_found_again_by_its_labels() -> None:
+    one = order("true", image="i")
+
+    labels = [after for before, after in pairwise(argv(one)) if before == "--label"]
+
+    assert labels == ["shoal.worker=m", f"shoal.attempt={one.attempt}"]
+
+
+def test_variables_go_through_a_file_and_the_path_is_that_of_the_image() -> None:
+    one = order("true", image="i", env={"A": "1\n2"}, secrets=("K",), given={"K": "s"})
+
+    lines = env_lines(one, "m").splitlines()
+
+    assert "A=1 2" in lines
+    assert "K=s" in lines
+    assert "HOME=/work" in lines
+    assert not any(line.startswith(("PATH=", "SHOAL_SOCKET=")) for line in lines)
+    assert "K=s" not in argv(one)
+
+
+def test_a_path_that_the_job_sets_is_kept() -> None:
+    one = order("true", image="i", env={"PATH": "/opt/bin"})
+
+    assert "PATH=/opt/bin" in env_lines(one, "m").splitlines()

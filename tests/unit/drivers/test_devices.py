@@ -1,0 +1,158 @@
+"""What a machine has, detected or declared."""
+
+from pathlib import Path
+
+import pytest
+
+from shoal.drivers.devices import (
+    Limits,
+    advertised_bytes,
+    capacity,
+    cgroup_limits,
+    declared_gpus,
+    detect_gpus,
+)
+from shoal.errors import UsageError
+from shoal.model.bounds import DEVICES_MAX
+from shoal.model.resources import GIB
+
+MIB = 1 << 20
+
+
+def test_declared_gpus_are_those_of_the_lists() -> None:
+    found = declared_gpus("0,1", "RTX3090, a100", "24576,81920")
+
+    first, second = found.devices
+    assert (first.id, first.model, first.memory_bytes) == ("0", "RTX3090", 24 * GIB)
+    assert (second.id, second.model, second.memory_bytes) == ("1", "A100", 80 * GIB)
+    assert found.files["1"][:2] == ("/dev/nvidia1", "/dev/nvidiactl")
+
+
+def test_declared_gpus_need_neither_models_nor_memories() -> None:
+    [device] = declared_gpus("fake").devices
+
+    assert (device.id, device.model, device.memory_bytes) == ("fake", "", 0)
+    assert declared_gpus("").devices == ()
+
+
+@pytest.mark.parametrize(
+    ("gpus", "models", "memories", "what"),
+    [
+        ("0,1", "A100", "", "--models has 1 entries and --gpus has 2"),
+        ("0,1", "", "1,2,3", "--memories has 3 entries and --gpus has 2"),
+        ("", "A100", "", "--models has 1 entries and --gpus has 0"),
+        ("0,0", "", "", "--gpus 0,0 names a GPU twice"),
+        ("0", "A100", "24GB", "--memories has '24GB'"),
+        ("0", "A100", "-1", "--memories has '-1'"),
+        ("0", "A100", "9" * 30, f"--memories has '{'9' * 30}'"),
+        ("0,,1", "", "", "'' cannot name a GPU or a model"),
+        (",".join(map(str, range(DEVICES_MAX + 1))), "", "", "65 GPUs are too many"),
+    ],
+)
+def test_lists_that_do_not_fit_are_wrong_usage(
+    gpus: str, models: str, memories: str, what: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        declared_gpus(gpus, models, memories)
+
+    assert caught.value.what == what
+    assert caught.value.because
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("shown_mib", "printed_gib"),
+    [
+        (24_564, 24),  # RTX 4090
+        (24_576, 24),  # RTX 3090
+        (15_109, 16),  # T4
+        (16_160, 16),  # V100
+        (22_731, 24),  # A10G
+        (23_034, 24),  # L4
+        (40_536, 40),  # A100
+        (46_068, 48),  # A40
+        (49_140, 48),  # A6000
+        (81_559, 80),  # H100
+        (95_830, 94),  # H100 NVL
+        (143_771, 141),  # H200
+        (11_019, 11),  # RTX 2080 Ti
+    ],
+)
+def test_a_gpu_has_the_memory_that_is_printed_on_it(
+    shown_mib: int, printed_gib: int
+) -> None:
+    assert advertised_bytes(shown_mib * MIB) == printed_gib * GIB
+
+
+@pytest.mark.parametrize("shown", [0, 500 * MIB, 27 * GIB, 5_000 * GIB])
+def test_a_size_that_nobody_sells_stays_as_it_is(shown: int) -> None:
+    assert advertised_bytes(shown) == shown
+
+
+def test_a_machine_lends_what_it_has(tmp_path: Path) -> None:
+    gpus = declared_gpus("0", "A100", "81920").devices
+
+    found = capacity(tmp_path, gpus, (("b", "2"), ("a", "1")))
+
+    assert found.cpu_milli >= 1_000
+    assert found.memory_bytes > 100 * MIB
+    assert found.disk_bytes > 0
+    assert found.devices == gpus
+    assert found.labels == (("a", "1"), ("b", "2"))
+
+
+def test_a_machine_without_a_driver_has_no_gpus() -> None:
+    if Path("/proc/driver/nvidia").exists():
+        pytest.skip("this machine has a driver")
+
+    assert detect_gpus().devices == ()
+
+
+# Limits of cgroups, in folders that look like theirs.
+
+
+def mount(kind: str, at: Path, root: str = "/", options: str = "rw") -> str:
+    return f"30 23 0:26 {root} {at} rw,relatime - {kind} cgroup {options}\n"
+
+
+def put(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("_", ".", 1)).write_text(text, encoding="ascii")
+
+
+def test_the_tightest_limit_of_a_group_and_those_above_counts(tmp_path: Path) -> None:
+    put(tmp_path / "a" / "b", memory_max="max\n", cpu_max="150000 100000\n")
+    put(tmp_path / "a", memory_max=f"{4 * GIB}\n", cpu_max="max 100000\n")
+    put(tmp_path, memory_max=f"{8 * GIB}\n")
+
+    found = cgroup_limits("0::/a/b\n", mount("cgroup2", tmp_path))
+
+    assert found == Limits(cpu_milli=1_500, memory_bytes=4 * GIB)
+
+
+def test_a_container_sees_its_own_group_as_the_root(tmp_path: Path) -> None:
+    put(tmp_path, memory_max=f"{GIB}\n")
+
+    inside = mount("cgroup2", tmp_path, root="/docker/abc")
+
+    assert cgroup_limits("0::/docker/abc\n", inside).memory_bytes == GIB
+
+
+def test_limits_of_the_first_version_count_too(tmp_path: Path) -> None:
+    memory, cpu = tmp_path / "memory", tmp_path / "cpu"
+    put(memory / "job", memory_limit_in_bytes=f"{2 * GIB}\n")
+    put(memory, memory_limit_in_bytes="9223372036854771712\n")
+    put(cpu, cpu_cfs_quota_us="50000\n", cpu_cfs_period_us="100000\n")
+    mounts = mount("cgroup", memory, options="rw,memory")
+    mounts += mount("cgroup", cpu, options="rw,cpu,cpuacct")
+
+    found = cgroup_limits("4:memory:/job\n1:cpu,cpuacct:/\n", mounts)
+
+    assert found == Limits(cpu_milli=500, memory_bytes=2 * GIB)
+
+
+def test_without_cgroups_there_is_no_limit(tmp_path: Path) -> None:
+    assert cgroup_limits("", "") == Limits()
+    assert cgroup_limits("0::/\n", mount("cgroup2", tmp_path)) == Limits()
+    assert cgroup_limits("1:name=systemd:/\n", mount("cgroup", tmp_path)) == Limits()

@@ -1,0 +1,94 @@
+"""The parts of the process driver that need no process."""
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.unit.drivers.orders import order
+
+from shoal.drivers import Order
+from shoal.drivers.process import cut, outcome_of, unfit
+from shoal.drivers.wardens import End
+from shoal.drivers.workdirs import Workdirs, hand_over
+from shoal.model.bounds import TEXT_LENGTH_MAX
+
+
+@pytest.mark.parametrize(
+    ("one", "reason"),
+    [
+        (order(), "there is no program to run"),
+        (order("a\0b"), "an argument or a variable contains a NUL byte"),
+        (order("a", env={"A": "\0"}), "an argument or a variable contains a NUL byte"),
+        (
+            order("a", env={"A=B": ""}),
+            "the name of a variable is empty or contains '='",
+        ),
+        (order("a", env={"": ""}), "the name of a variable is empty or contains '='"),
+        (order("a", secrets=("K",)), "the worker was not given secret 'K'"),
+        (order("a", index=2, addresses=("x", "y")), "rank 2 of a gang of 2"),
+        (order("a"), None),
+    ],
+)
+def test_an_order_that_no_machine_can_carry_out_is_refused(
+    one: Order, reason: str | None
+) -> None:
+    assert unfit(one) == reason
+
+
+def test_ends_become_outcomes() -> None:
+    exited = outcome_of(End("exited", 3, "r"), stopped=False)
+    stopped = outcome_of(End("exited", 143), stopped=True)
+    failed = outcome_of(End("not-started", 0, "no such program"), stopped=True)
+    lost = outcome_of(End("lost", 0, "its warden was killed"), stopped=False)
+
+    assert (exited.kind, exited.exit_code, exited.reason) == ("exited", 3, "r")
+    assert (stopped.kind, stopped.exit_code) == ("cancelled", 143)
+    assert (failed.kind, failed.exit_code) == ("not-started", None)
+    assert lost.kind == "lost"
+
+
+def test_a_reason_fits_a_message() -> None:
+    assert len(cut("x" * 20_000)) == TEXT_LENGTH_MAX
+    assert cut(os.fsdecode(b"\xff")) == "?"
+
+
+def test_attempts_have_folders_of_their_own(tmp_path: Path) -> None:
+    workdirs = Workdirs(tmp_path)
+    first, second = order("a").attempt, order("a").attempt
+
+    work = workdirs.make(first)
+
+    assert work == workdirs.make(first)
+    assert workdirs.folder(first) != workdirs.folder(second)
+    assert work.stat().st_mode & 0o777 == 0o700
+    assert len(str(workdirs.folder(first).name)) == 24
+
+
+def test_removing_an_attempt_follows_no_link(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "data").write_text("mine", encoding="ascii")
+    workdirs = Workdirs(tmp_path / "root")
+    workdirs.root.mkdir()
+    attempt = order("a").attempt
+    (workdirs.make(attempt) / "link").symlink_to(outside)
+
+    workdirs.remove([attempt])
+
+    assert (outside / "data").exists()
+    assert not workdirs.folder(attempt).exists()
+
+
+def test_handing_over_follows_no_link(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    given, outside = tmp_path / "given", tmp_path / "outside"
+    (given / "sub").mkdir(parents=True)
+    outside.write_text("mine", encoding="ascii")
+    (given / "sub" / "link").symlink_to(outside)
+
+    hand_over(given, 12_345)
+
+    assert (given / "sub").stat().st_uid == 12_345
+    assert (given / "sub" / "link").lstat().st_uid == 12_345
+    assert outside.stat().st_uid == 0

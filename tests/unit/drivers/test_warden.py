@@ -1,0 +1,101 @@
+"""The frames and the small parts of a warden; what it does is in tests/integration."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.drivers import warden
+from shoal.drivers.warden import (
+    HEADER_BYTES,
+    Kept,
+    NotStartedError,
+    Start,
+    find_program,
+    pack_start,
+    unpack_start,
+    why_not_started,
+)
+
+TEXTS = st.text(
+    st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20
+)
+LISTS = st.lists(TEXTS, max_size=5)
+STARTS = st.builds(
+    Start,
+    folder=TEXTS,
+    owner=st.integers(-1, 2**31),
+    directory=TEXTS,
+    cpus=TEXTS,
+    memory_bytes=st.integers(0, 2**53),
+    boxed=st.booleans(),
+    env=LISTS,
+    setup=LISTS,
+    argv=st.lists(TEXTS, min_size=1, max_size=5),
+)
+
+
+@given(STARTS)
+def test_an_order_arrives_as_it_was_sent(start: Start) -> None:
+    sent = pack_start(start)
+
+    assert int.from_bytes(sent[:4], "little") == len(sent) - HEADER_BYTES
+    assert unpack_start(sent[HEADER_BYTES:]) == start
+
+
+def test_a_program_is_looked_for_in_the_path_of_the_task(tmp_path: Path) -> None:
+    program = tmp_path / "tool"
+    program.write_text("", encoding="ascii")
+    program.chmod(0o755)
+    (tmp_path / "data").write_text("", encoding="ascii")
+
+    assert find_program("tool", [f"PATH=/nowhere:{tmp_path}"]) == str(program)
+    assert find_program("./tool", []) == "./tool"
+    for name in ("data", "nope"):
+        with pytest.raises(NotStartedError, match=f"no such program in PATH: '{name}'"):
+            find_program(name, [f"PATH={tmp_path}"])
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (errno.ENOENT, "no such program: '/x/y'"),
+        (errno.EACCES, "not executable: '/x/y'"),
+        (errno.ENOMEM, "no memory, or no more processes, to start '/x/y'"),
+        (errno.EAGAIN, "no memory, or no more processes, to start '/x/y'"),
+        (errno.ENOEXEC, "not a program of this machine, and without a #! line: '/x/y'"),
+        (errno.E2BIG, "its arguments and environment are too long together"),
+        (errno.EIO, "cannot start '/x/y': Input/output error"),
+    ],
+)
+def test_a_start_that_fails_has_a_reason(number: int, reason: str) -> None:
+    assert why_not_started("/x/y", OSError(number, os.strerror(number))) == reason
+
+
+def test_of_a_long_output_the_front_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warden, "FILE_BYTES_MAX", 10)
+    kept = Kept(str(tmp_path / "out"))
+
+    for data in (b"01234567", b"89", b"abcdefghij", b"xyz"):
+        kept.write(data)
+    kept.close()
+
+    assert (tmp_path / "out").read_bytes() == b"xyz"
+    assert (tmp_path / "out.1").read_bytes() == b"abcdefghij"
+
+
+def test_output_that_cannot_be_kept_is_given_up_once(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("mine", encoding="ascii")
+    (tmp_path / "out").symlink_to(target)
+    kept = Kept(str(tmp_path / "out"))
+
+    kept.write(b"data")
+    kept.write(b"more")
+
+    assert target.read_text(encoding="ascii") == "mine"
