@@ -118,6 +118,7 @@ class Dispatcher:
         for group in list(self._book.groups.values()):
             if group.open == 0 or not group.is_gang:
                 continue
+            effects += _record(gangs.finish_begun(self._book, group, now))
             if gangs.is_broken(self._book, group):
                 entries, _ = self._break_gang(group, "the scheduler restarted")
                 effects += _record(entries)

@@ -24,6 +24,22 @@ def is_complete(group: GroupRecord) -> bool:
     return len(group.exited) >= min(group.group.gang_min, group.open)
 
 
+def finish_begun(book: JobBook, group: GroupRecord, now: float) -> list[Entry]:
+    """Bring the end of a gang to its end, of which a crash kept only a part.
+
+    The members of a gang end together, so if one has ended, all have.
+    """
+    ends = [r for task in group.group.tasks if (r := book.tasks[task.id]).ended]
+    bad = next((record for record in ends if record.state != "done"), None)
+    if bad is not None:
+        why = f"{bad.task.id} {bad.state}: {bad.reason}"
+        return finish(book, group, "cancelled", why, now)
+    if ends:
+        why = "not needed: the gang finished without it"
+        return finish(book, group, "done", why, now)
+    return []
+
+
 def put_back(book: JobBook, group: GroupRecord, why: str) -> list[Entry]:
     """Let all of a gang wait again, also those that have succeeded."""
     entries: list[Entry] = []
