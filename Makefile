@@ -10,7 +10,7 @@ PYTEST_FLAGS ?=
 
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--fork-strategy fewest --generate-hashes --no-header --no-emit-index-url \
-	--no-config $(LOCK_FLAGS)
+	--no-config --extra p2p --overrides requirements/overrides.txt $(LOCK_FLAGS)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test lint check format demo integration sim-soak sim-bugs sim-showcase bench stubs lock clean
@@ -20,12 +20,13 @@ help: ## List the targets.
 
 setup: $(STAMP) ## Make .venv with the locked dependencies and shoal itself.
 
-# An interrupted setup leaves no stamp, so the next run starts over.
+# An interrupted setup leaves no stamp, so the next run starts over. The lock names
+# all there is, so pip looks for no more; it would refuse requirements/overrides.txt.
 $(STAMP): pyproject.toml requirements/runtime.lock requirements/dev.lock
 	@rm -f $(STAMP)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--require-hashes -r requirements/dev.lock
+		--no-deps --require-hashes -r requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--no-deps --no-build-isolation -e .
 	@touch $(STAMP)
