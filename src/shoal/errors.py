@@ -5,7 +5,11 @@
     │   └── SpecError   a job spec is wrong; `path` says where in it
     ├── ProtocolError   bytes from a peer are no message of ours; `kind` says how
     ├── PolicyError     a policy is unknown, broken, or broke a promise
-    └── StoreError      the journal cannot be read or written; `kind` says how
+    ├── StoreError      the journal cannot be read or written; `kind` says how
+    └── ApiError        a node did not do what a client asked
+        ├── NotFoundError     it knows no such job, task or node
+        ├── NotAllowedError   the client may not ask this
+        └── UnreachableError  there is no node, or it does not answer
 
 A message names things and gives numbers. What a peer does wrong never raises inside
 a machine: the codec raises `ProtocolError`, and the host refuses and counts it. What
@@ -94,3 +98,22 @@ class StoreError(ShoalError):
     ) -> None:
         super().__init__(what, because=because, hint=hint)
         self.kind: StoreFault = kind
+
+
+class ApiError(ShoalError):
+    """A node did not do what a client asked."""
+
+
+@final
+class NotFoundError(ApiError):
+    """The node knows no such thing; exit code 102."""
+
+
+@final
+class NotAllowedError(ApiError):
+    """Whoever asked may not; exit code 106."""
+
+
+@final
+class UnreachableError(ApiError):
+    """No node runs, or it does not answer, so nobody knows; exit code 105."""

@@ -12,11 +12,53 @@ import click
 
 from shoal import __version__
 from shoal.cli.exit_codes import ExitCode
-from shoal.errors import ShoalError, UsageError
+from shoal.errors import (
+    NotAllowedError,
+    NotFoundError,
+    ShoalError,
+    UnreachableError,
+    UsageError,
+)
 
-COMMANDS = {
+COMMANDS: dict[str, str] = {
+    "cancel": "shoal.cli.cancel:cancel",
+    "doctor": "shoal.cli.doctor:doctor",
+    "down": "shoal.cli.down:down",
+    "explain": "shoal.cli.explain:explain",
+    "logs": "shoal.cli.logs:logs",
+    "nodes": "shoal.cli.nodes:nodes",
     "policy": "shoal.cli.policy:policy",
+    "ps": "shoal.cli.ps:ps",
+    "run": "shoal.cli.run:run",
     "schema": "shoal.cli.schema:schema",
+    "show": "shoal.cli.show:show",
+    "submit": "shoal.cli.submit:submit",
+    "up": "shoal.cli.up:up",
+    "wait": "shoal.cli.wait:wait",
+}
+
+
+HELP = {
+    "Jobs": {
+        "run": "Submit a job, show its output, exit with its code.",
+        "submit": "Submit a job and print its id.",
+        "ps": "List jobs.",
+        "show": "Show one job and its tasks.",
+        "logs": "Print what a job wrote.",
+        "wait": "Wait for jobs to end.",
+        "cancel": "Cancel jobs.",
+        "explain": "Say why a job waits, or runs where it runs.",
+    },
+    "Nodes": {
+        "up": "Run a node here.",
+        "down": "End the node that runs here.",
+        "nodes": "List this node and the workers it knows.",
+        "doctor": "Check this machine, and say what to mend.",
+    },
+    "Other": {
+        "policy": "List the policies that place tasks, and test them.",
+        "schema": "Print the JSON Schema of job specs.",
+    },
 }
 
 
@@ -26,6 +68,14 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, in the order of the alphabet."""
         return sorted(COMMANDS)
+
+    def format_commands(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        """List the commands by what they are for, without importing them."""
+        for title, commands in HELP.items():
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return the command of this name, if there is one."""
@@ -53,11 +103,25 @@ def explained(error: ShoalError) -> str:
     return "\n".join(lines)
 
 
+def exit_code_of(error: ShoalError) -> ExitCode:
+    """Return what a script learns of an error."""
+    match error:
+        case UsageError():
+            return ExitCode.USAGE
+        case NotFoundError():
+            return ExitCode.NOT_FOUND
+        case NotAllowedError():
+            return ExitCode.NOT_ALLOWED
+        case UnreachableError():
+            return ExitCode.UNREACHABLE
+        case _:
+            return ExitCode.ERROR
+
+
 def main(args: Sequence[str] | None = None) -> None:
     """Run one command line, by default that of this process, and exit."""
     try:
         shoal.main(args=args, prog_name="shoal")
     except ShoalError as error:
         click.echo(explained(error), err=True)
-        wrong_use = isinstance(error, UsageError)
-        sys.exit(ExitCode.USAGE if wrong_use else ExitCode.ERROR)
+        sys.exit(exit_code_of(error))

@@ -21,7 +21,11 @@ class News:
         self._event.set()
         self._event = asyncio.Event()
 
+    async def wait(self) -> None:
+        """Wait for the next news."""
+        await self._event.wait()
+
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition is met; it is looked at after every news."""
         while not condition():
-            await self._event.wait()
+            await self.wait()

@@ -34,7 +34,7 @@ class Outputs:
         self._root = root
         self._open: OrderedDict[Path, int] = OrderedDict()
         self._figures: OrderedDict[TaskId, Progress] = OrderedDict()
-        self._followers: dict[asyncio.Event, TaskId] = {}
+        self._followers: dict[asyncio.Event, frozenset[TaskId]] = {}
 
     def show(self, task: Task, message: AnyMessage) -> None:
         """Take in what a live attempt wrote or told."""
@@ -46,7 +46,7 @@ class Outputs:
             case _:
                 return
         for event, followed in self._followers.items():
-            if followed == task.id:
+            if task.id in followed:
                 event.set()
 
     def path(self, task: TaskId, attempt: Attempt, stream: str) -> Path:
@@ -54,14 +54,27 @@ class Outputs:
         name = f"{attempt.generation}.{attempt.sequence}.{stream}"
         return self._root / _file_name(task) / name
 
+    def attempts(self, task: TaskId) -> list[tuple[int, int, str]]:
+        """Return generation, sequence and stream of what is kept, the oldest first.
+
+        Reads the disk.
+        """
+        folder = self._root / _file_name(task)
+        try:
+            names = [path.name.split(".") for path in folder.iterdir()]
+        except FileNotFoundError:
+            return []
+        found = [(int(parts[0]), int(parts[1]), parts[2]) for parts in names]
+        return sorted(found)
+
     def figures(self, task: TaskId) -> Progress | None:
         """Return what a task last told of itself."""
         return self._figures.get(task)
 
-    def follow(self, task: TaskId) -> asyncio.Event:
-        """Return an event that is set whenever there is news of a task."""
+    def follow(self, *tasks: TaskId) -> asyncio.Event:
+        """Return an event that is set whenever there is news of one of these tasks."""
         event = asyncio.Event()
-        self._followers[event] = task
+        self._followers[event] = frozenset(tasks)
         return event
 
     def unfollow(self, event: asyncio.Event) -> None:

@@ -1,0 +1,140 @@
+"""A client of a node, for commands: it waits for each answer.
+
+It imports neither the node nor anything else that takes long.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final, Self, TypeVar, final
+
+import grpc
+
+from shoal.api import shoal_pb2 as pb
+from shoal.api import whereabouts
+from shoal.api.failures import unpacked
+from shoal.runtime.home import Home
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from google.protobuf.message import Message
+
+TIMEOUT_S: Final = 20.0
+"""How long a node may take for an answer that it could give at once."""
+
+MESSAGE_BYTES_MAX: Final = 64 << 20
+
+M = TypeVar("M", bound="Message")
+
+_OPTIONS: Final = (
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+)
+
+
+@final
+class Client:
+    """One connection to one node. Methods raise `ShoalError` as the node said it."""
+
+    def __init__(self, target: str, *, name: str, token: str = "") -> None:
+        """Call the node at `target`, in gRPC's words; `name` is for messages."""
+        self._name = name
+        self._channel = grpc.insecure_channel(target, options=_OPTIONS)
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._channel.close()
+
+    def submit(self, request: pb.SubmitRequest) -> pb.SubmitReply:
+        """Hand a job in."""
+        return self._ask("Submit", request, pb.SubmitReply)
+
+    def get(self, job: str, tasks_max: int = 0) -> pb.Job:
+        """Return a job and its tasks."""
+        request = pb.GetRequest(job=job, tasks_max=tasks_max)
+        return self._ask("Get", request, pb.Job)
+
+    def jobs(self, *, active_only: bool = False, jobs_max: int = 0) -> pb.ListReply:
+        """Return jobs, the latest last."""
+        request = pb.ListRequest(active_only=active_only, jobs_max=jobs_max)
+        return self._ask("List", request, pb.ListReply)
+
+    def watch(self, job: str, timeout_s: float | None = None) -> Iterator[pb.Job]:
+        """Return a job whenever it changes, until it has ended."""
+        return self._follow("Watch", pb.WatchRequest(job=job), pb.Job, timeout_s)
+
+    def logs(self, request: pb.LogsRequest) -> Iterator[pb.LogPiece]:
+        """Return what tasks wrote."""
+        return self._follow("Logs", request, pb.LogPiece, None)
+
+    def cancel(self, job: str, reason: str = "") -> pb.CancelReply:
+        """End a job."""
+        request = pb.CancelRequest(job=job, reason=reason)
+        return self._ask("Cancel", request, pb.CancelReply)
+
+    def explain(self, job: str, task: str = "") -> pb.ExplainReply:
+        """Say why tasks are where they are."""
+        request = pb.ExplainRequest(job=job, task=task)
+        return self._ask("Explain", request, pb.ExplainReply)
+
+    def nodes(self) -> pb.NodesReply:
+        """Return all known nodes."""
+        return self._ask("Nodes", pb.NodesRequest(), pb.NodesReply)
+
+    def info(self) -> pb.NodeInfo:
+        """Return what the node is."""
+        return self._ask("Info", pb.InfoRequest(), pb.NodeInfo)
+
+    def shutdown(self, grace_s: float) -> pb.ShutdownReply:
+        """End the node."""
+        request = pb.ShutdownRequest(grace_s=grace_s)
+        return self._ask("Shutdown", request, pb.ShutdownReply)
+
+    def _ask(self, method: str, request: Message, type_: type[M]) -> M:
+        call = self._channel.unary_unary(
+            f"/shoal.v1.Shoal/{method}",
+            request_serializer=_serialized,
+            response_deserializer=type_.FromString,
+        )
+        try:
+            return call(request, timeout=TIMEOUT_S, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise unpacked(error, self._name) from None
+
+    def _follow(
+        self, method: str, request: Message, type_: type[M], timeout_s: float | None
+    ) -> Iterator[M]:
+        call = self._channel.unary_stream(
+            f"/shoal.v1.Shoal/{method}",
+            request_serializer=_serialized,
+            response_deserializer=type_.FromString,
+        )
+        try:
+            yield from call(request, timeout=timeout_s, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise unpacked(error, self._name) from None
+
+
+def connect(node: str | None = None, home: Home | None = None) -> Client:
+    """Return a client of the node at an address, or of the one that runs here."""
+    home = home or Home.default()
+    if node:
+        token = os.environ.get("SHOAL_TOKEN") or whereabouts.read_token(home)
+        return Client(node, name=node, token=token)
+    found = whereabouts.required(home)
+    return Client(f"unix:{found.socket}", name=found.petname)
+
+
+def _serialized(message: Message) -> bytes:
+    return message.SerializeToString()

@@ -1,0 +1,127 @@
+"""Runs a whole node in this process until it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+from shoal.api import whereabouts
+from shoal.api.server import ApiServer
+from shoal.api.service import Service
+from shoal.api.shoal_pb2 import InfoRequest
+from shoal.api.whereabouts import Whereabouts
+from shoal.net.petname import petname
+from shoal.runtime.membership import write_private
+from shoal.runtime.serve import compose, make_network
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shoal.api.shoal_pb2 import NodeInfo
+    from shoal.net.base import Links
+    from shoal.runtime.home import Home
+    from shoal.runtime.node import Node
+    from shoal.runtime.serve import Options
+
+    Ready = Callable[[NodeInfo, bool], None]
+    """Is told what the node is, and whether the usual port was taken."""
+
+TASKS_END_S: Final = 10.0
+"""How long tasks have to end, after the grace, when the node does."""
+
+LOOK_S: Final = 0.05
+
+
+async def run_node(
+    home: Home, options: Options, port: int | None, ready: Ready
+) -> None:
+    """Run a node until a signal or a client ends it; raise if it fails by itself."""
+    with tempfile.TemporaryDirectory(prefix="shoal-") as scratch:
+        await _run(home, options, port, ready, Path(scratch))
+
+
+async def _run(
+    home: Home, options: Options, port: int | None, ready: Ready, scratch: Path
+) -> None:
+    node, driver = await compose(home, options, scratch)
+    try:
+        stop = Stop()
+        links, finder = await make_network(node, options)
+        await node.start(links, finder)
+        service = Service(node, driver, stop=stop.ask)
+        server = ApiServer(home, service, _token(home))
+        await server.start(port)
+        service.api_address = server.address
+        service.addresses = lambda: links.addresses
+        try:
+            _write_down(home, node, server, links)
+            ready(await service.on_info(InfoRequest()), server.port_was_taken)
+            await _until_end(node, stop)
+        finally:
+            home.node_info.unlink(missing_ok=True)
+            await server.stop()
+    finally:
+        await node.close()
+
+
+@final
+class Stop:
+    """A wish to end, by a signal or a client; the second one waits for nothing."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.hurry = asyncio.Event()
+        self.grace_s = 0.0
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.ask)
+
+    def ask(self, grace_s: float = 0.0) -> None:
+        """End soon, or, if that was asked before, at once."""
+        if self.asked.is_set():
+            self.hurry.set()
+        self.grace_s = max(0.0, grace_s)
+        self.asked.set()
+
+
+async def _until_end(node: Node, stop: Stop) -> None:
+    asked = asyncio.ensure_future(stop.asked.wait())
+    try:
+        ends: list[asyncio.Future[Any]] = [asked, node.ended]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        asked.cancel()
+    if node.ended.done():
+        node.ended.result()  # Raises what ended it.
+        return
+    node.drain(stop.grace_s)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(stop.grace_s + TASKS_END_S):
+            while len(node.tasks) and not stop.hurry.is_set():  # noqa: ASYNC110
+                await asyncio.sleep(LOOK_S)  # Nobody tells when the last one is gone.
+
+
+def _write_down(home: Home, node: Node, server: ApiServer, links: Links) -> None:
+    found = Whereabouts(
+        pid=os.getpid(),
+        node=node.id,
+        petname=petname(node.id),
+        shoal=node.membership.shoal,
+        socket=str(server.socket),
+        api=server.address,
+        addresses=links.addresses,
+    )
+    write_private(home.node_info, whereabouts.encoded(found))
+
+
+def _token(home: Home) -> str:
+    token = whereabouts.read_token(home)
+    if not token:
+        token = whereabouts.new_token()
+        write_private(whereabouts.token_file(home), token.encode() + b"\n")
+    return token

@@ -1,0 +1,88 @@
+"""Errors on their way from a node to a client: what failed, why, and what next."""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+import grpc
+
+from shoal.api import shoal_pb2 as pb
+from shoal.errors import (
+    NotAllowedError,
+    NotFoundError,
+    ShoalError,
+    UnreachableError,
+    UsageError,
+)
+
+DETAILS: Final = "shoal-error-bin"
+"""The trailing metadata that hold an `Error`."""
+
+_CODES: Final[dict[str, grpc.StatusCode]] = {
+    "usage": grpc.StatusCode.INVALID_ARGUMENT,
+    "not-found": grpc.StatusCode.NOT_FOUND,
+    "not-allowed": grpc.StatusCode.PERMISSION_DENIED,
+    "refused": grpc.StatusCode.FAILED_PRECONDITION,
+    "error": grpc.StatusCode.INTERNAL,
+}
+_SILENT: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+def kind_of(error: ShoalError) -> str:
+    """Return what a program may go by."""
+    match error:
+        case UsageError():
+            return "usage"
+        case NotFoundError():
+            return "not-found"
+        case NotAllowedError():
+            return "not-allowed"
+        case _:
+            return "refused"
+
+
+def packed(
+    error: ShoalError, kind: str = ""
+) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
+    """Return the code, the text and the trailing metadata that tell of an error."""
+    kind = kind or kind_of(error)
+    message = pb.Error(
+        what=error.what, because=error.because, hint=error.hint, kind=kind
+    )
+    return _CODES[kind], str(error), ((DETAILS, message.SerializeToString()),)
+
+
+def unpacked(error: grpc.RpcError, node: str) -> ShoalError:
+    """Return the error that a node told of, or why it told nothing."""
+    call = cast("grpc.Call", error)  # What a channel raises is both.
+    code, details = call.code(), call.details()
+    for key, value in call.trailing_metadata() or ():
+        if key == DETAILS and isinstance(value, bytes):
+            return _error_of(pb.Error.FromString(value))
+    if code in _SILENT:
+        return UnreachableError(
+            f"the node {node} does not answer",
+            because=details or code.name,
+            hint="`shoal doctor` looks for the cause",
+        )
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return ShoalError(
+            f"the node {node} does not know this command",
+            because="it runs an older shoal",
+            hint="restart it: shoal down; shoal up",
+        )
+    return ShoalError(
+        f"the node {node} failed",
+        because=details or code.name,
+        hint="its log may say more; `shoal doctor` says where that is",
+    )
+
+
+def _error_of(told: pb.Error) -> ShoalError:
+    kinds = {
+        "usage": UsageError,
+        "not-found": NotFoundError,
+        "not-allowed": NotAllowedError,
+    }
+    type_ = kinds.get(told.kind, ShoalError)
+    return type_(told.what, because=told.because, hint=told.hint)

@@ -1,0 +1,287 @@
+"""What a node answers to each call of its API.
+
+Calls read the machine's state on the event loop, where nothing else changes it
+meanwhile. What takes long (specs of many tasks, files) is done in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+import shoal
+from shoal.api import shoal_pb2 as pb
+from shoal.api import views
+from shoal.api.log_reader import LogReader
+from shoal.errors import NotFoundError, ShoalError, UsageError
+from shoal.model.derive import derive
+from shoal.model.ids import JobId
+from shoal.model.submission import load_spec
+from shoal.model.totals import totals
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from shoal.core.jobs import JobBook, JobRecord, TaskRecord
+    from shoal.core.scheduler import Scheduler
+    from shoal.drivers.process import ProcessDriver
+    from shoal.model.job import Job
+    from shoal.runtime.node import Node
+
+JOB_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+CANDIDATES_NAMED_MAX: Final = 5
+GROUPS_EXPLAINED_MAX: Final = 20
+WATCH_PAUSE_S: Final = 0.05
+"""Between two looks at a job that changes all the time."""
+
+MANY_TASKS: Final = 16
+
+
+@final
+class Service:
+    """One method for each call; `ShoalError` becomes the error of the call."""
+
+    def __init__(
+        self,
+        node: Node,
+        driver: ProcessDriver,
+        *,
+        stop: Callable[[float], None],
+    ) -> None:
+        """Answer for `node`; `stop` ends it, after so many seconds of grace."""
+        self._node = node
+        self._driver = driver
+        self._stop = stop
+        self._began = asyncio.get_running_loop().time()
+        self.api_address = ""
+        self.addresses: Callable[[], tuple[str, ...]] = tuple
+
+    # Jobs.
+
+    async def on_submit(self, request: pb.SubmitRequest) -> pb.SubmitReply:
+        """Take a job in."""
+        if JOB_ID.fullmatch(request.job_id) is None:
+            raise UsageError(
+                f"'{request.job_id[:80]}' cannot be the id of a job",
+                because="an id is 1 to 64 letters, digits, dashes and underscores",
+                hint="draw one at random, such as 7k2f9q",
+            )
+        job = await asyncio.to_thread(self._derived, request)
+        known = self._book.jobs.get(job.id)
+        if known is not None and not _same(known.job, job):
+            raise ShoalError(
+                f"there is a job {job.id} already",
+                because="it was submitted with another spec",
+                hint="draw another id",
+            )
+        answer = await self._node.clients.submit(job)
+        if answer.refused:
+            raise ShoalError(
+                f"the job was not accepted: {answer.refused}",
+                hint="`shoal show last` shows the last job that was",
+            )
+        view = views.job_view(self._node, self._book.jobs[job.id])
+        return pb.SubmitReply(job=view, needs=str(totals(job)))
+
+    async def on_get(self, request: pb.GetRequest) -> pb.Job:
+        """Return one job."""
+        most = request.tasks_max or views.TASKS_SHOWN_MAX
+        return views.job_view(self._node, self._find(request.job), most)
+
+    async def on_list(self, request: pb.ListRequest) -> pb.ListReply:
+        """Return the latest jobs."""
+        records = list(self._book.jobs.values())
+        if request.active_only:
+            active = (r for r in records if self._node.state_of(r.job.id) == "active")
+            records = list(active)
+        records.sort(key=lambda record: record.wall_s)
+        shown = records[-request.jobs_max :] if request.jobs_max > 0 else records
+        jobs = [views.job_view(self._node, record) for record in shown]
+        return pb.ListReply(jobs=jobs, total=len(records))
+
+    async def on_watch(self, request: pb.WatchRequest) -> AsyncIterator[pb.Job]:
+        """Return a job whenever it changes, until it has ended."""
+        record = self._find(request.job)
+        last: pb.Job | None = None
+        while True:
+            view = views.job_view(self._node, record)
+            if view != last:
+                yield view
+                last = view
+            if self._node.state_of(record.job.id) != "active":
+                return
+            await self._node.news.wait()
+            await asyncio.sleep(WATCH_PAUSE_S)
+
+    async def on_logs(self, request: pb.LogsRequest) -> AsyncIterator[pb.LogPiece]:
+        """Return what tasks wrote, and go on until the end if asked."""
+        record = self._find(request.job)
+        tasks = [task.task.id for task in self._tasks(record, request.task)]
+        node = self._node
+        reader = LogReader(
+            node.outputs,
+            tasks,
+            stream=request.stream,
+            all_attempts=request.all_attempts,
+        )
+        news = node.outputs.follow(*tasks)
+        end = asyncio.ensure_future(node.end_of(record.job.id))
+        end.add_done_callback(lambda _: news.set())
+        try:
+            while True:
+                news.clear()
+                is_last = end.done() or not request.follow
+                while pieces := await asyncio.to_thread(reader.read):
+                    for piece in pieces:
+                        yield piece
+                if is_last:
+                    return
+                await news.wait()
+                if len(tasks) > MANY_TASKS:
+                    await asyncio.sleep(WATCH_PAUSE_S)
+        finally:
+            node.outputs.unfollow(news)
+            end.cancel()
+
+    async def on_cancel(self, request: pb.CancelRequest) -> pb.CancelReply:
+        """End a job."""
+        record = self._find(request.job)
+        had_ended = self._node.state_of(record.job.id) != "active"
+        answer = await self._node.clients.cancel(record.job.id, request.reason)
+        if answer.refused:
+            raise NotFoundError(answer.refused)
+        view = views.job_view(self._node, record)
+        return pb.CancelReply(job=view, had_ended=had_ended)
+
+    async def on_explain(self, request: pb.ExplainRequest) -> pb.ExplainReply:
+        """Say why tasks are where they are."""
+        record = self._find(request.job)
+        if request.task:
+            tasks = self._tasks(record, request.task)
+        else:
+            tasks = views.lagging(self._book, record)
+        found = [
+            views.explanation_view(said, task.task)
+            for task in tasks[:GROUPS_EXPLAINED_MAX]
+            if (said := self._scheduler.explain(task.task.id)) is not None
+        ]
+        more = max(0, len(tasks) - GROUPS_EXPLAINED_MAX)
+        return pb.ExplainReply(job_id=record.job.id, tasks=found, more=more)
+
+    # The node.
+
+    async def on_nodes(self, request: pb.NodesRequest) -> pb.NodesReply:
+        """Return all known nodes."""
+        del request
+        return pb.NodesReply(nodes=views.nodes_view(self._node))
+
+    async def on_info(self, request: pb.InfoRequest) -> pb.NodeInfo:
+        """Return what this node is."""
+        del request
+        node, jobs = self._node, self._book.jobs
+        return pb.NodeInfo(
+            name=views.name_of(node.id),
+            version=shoal.__version__,
+            pid=os.getpid(),
+            shoal=node.membership.shoal,
+            roles=node.settings.roles,
+            addresses=self.addresses(),
+            api_address=self.api_address,
+            home=str(node.home.path),
+            up_s=asyncio.get_running_loop().time() - self._began,
+            policy=node.settings.policy,
+            node=views.self_view(node),
+            not_isolated=self._driver.not_isolated,
+            sandboxed=self._driver.sandboxed,
+            jobs=len(jobs),
+            active_jobs=self._active(),
+        )
+
+    async def on_drain(self, request: pb.DrainRequest) -> pb.DrainReply:
+        """Take no new work."""
+        self._node.drain(request.grace_s)
+        return pb.DrainReply()
+
+    async def on_shutdown(self, request: pb.ShutdownRequest) -> pb.ShutdownReply:
+        """End this node soon."""
+        self._stop(request.grace_s)
+        return pb.ShutdownReply(
+            tasks=len(self._node.tasks), active_jobs=self._active(), pid=os.getpid()
+        )
+
+    # Finding things.
+
+    @property
+    def _scheduler(self) -> Scheduler:
+        assert self._node.peer.scheduler is not None
+        return self._node.peer.scheduler
+
+    @property
+    def _book(self) -> JobBook:
+        return self._scheduler.book
+
+    def _active(self) -> int:
+        states = (self._node.state_of(job) for job in self._book.jobs)
+        return sum(state == "active" for state in states)
+
+    def _derived(self, request: pb.SubmitRequest) -> Job:
+        is_json = request.WhichOneof("spec") == "json"
+        text = request.json if is_json else request.yaml
+        spec = load_spec(text, "json" if is_json else "yaml")
+        owner = self._node.membership.grant.owner
+        return derive(spec, JobId(request.job_id), owner)
+
+    def _find(self, selector: str) -> JobRecord:
+        jobs = self._book.jobs
+        if selector == "last" and jobs:
+            return max(jobs.values(), key=lambda record: record.wall_s)
+        if (exact := jobs.get(JobId(selector))) is not None:
+            return exact
+        found = [job for job in jobs if selector and job.startswith(selector)]
+        if len(found) == 1:
+            return jobs[found[0]]
+        if not found:
+            raise _no_job(selector, len(jobs))
+        named = ", ".join(found[:CANDIDATES_NAMED_MAX])
+        raise UsageError(
+            f"'{selector}' could be {len(found)} jobs",
+            because=f"the ids of {named} begin so",
+            hint="type one letter more",
+        )
+
+    def _tasks(self, record: JobRecord, selector: str) -> list[TaskRecord]:
+        tasks = [self._book.tasks[task.id] for task in record.job.tasks()]
+        if not selector:
+            return tasks
+        full = f"{record.job.id}.{selector}"
+        for place, task in enumerate(tasks):
+            if selector in (task.task.id, str(place)) or task.task.id == full:
+                return [task]
+        raise NotFoundError(
+            f"no task '{selector}' in job {record.job.id}",
+            because=f"it has {len(tasks)} tasks, 0 to {len(tasks) - 1}",
+            hint=f"`shoal show {record.job.id}` lists them",
+        )
+
+
+def _no_job(selector: str, known: int) -> NotFoundError:
+    if not known:
+        return NotFoundError(
+            f"no job '{selector}'" if selector != "last" else "there is no last job",
+            because="nothing was ever submitted here",
+            hint="`shoal run -- COMMAND` submits something",
+        )
+    return NotFoundError(
+        f"no job '{selector}'",
+        because=f"none of the {known} jobs here has an id that begins so",
+        hint="`shoal ps --all` lists them",
+    )
+
+
+def _same(known: Job, job: Job) -> bool:
+    """Whether two jobs are one: priorities may have been cut to what is allowed."""
+    return msgspec.structs.replace(known, priority=job.priority) == job

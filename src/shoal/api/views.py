@@ -1,0 +1,243 @@
+"""What clients see of a node's jobs and workers: its state as messages of the API."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from shoal.api import shoal_pb2 as pb
+from shoal.model.resources import Capacity
+from shoal.model.totals import amounts_of
+from shoal.net.petname import petname
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from shoal.core.explaining import TaskExplanation
+    from shoal.core.jobs import JobBook, JobRecord, TaskRecord
+    from shoal.model.ids import NodeId
+    from shoal.model.job import Task
+    from shoal.policy.workers import WorkerView
+    from shoal.runtime.node import Node
+
+TASKS_SHOWN_MAX: Final = 1_000
+NODES_OF_A_JOB_MAX: Final = 64
+REJECTIONS_SHOWN_MAX: Final = 1_000
+
+STATES: Final[dict[str, pb.State]] = {
+    "blocked": pb.STATE_BLOCKED,
+    "waiting": pb.STATE_WAITING,
+    "running": pb.STATE_RUNNING,
+    "done": pb.STATE_DONE,
+    "failed": pb.STATE_FAILED,
+    "cancelled": pb.STATE_CANCELLED,
+    "unknown": pb.STATE_UNKNOWN,
+}
+
+
+def name_of(node: NodeId) -> pb.NodeName:
+    """Return how a node is called."""
+    return pb.NodeName(id=node, petname=petname(node))
+
+
+def job_view(node: Node, record: JobRecord, tasks_max: int = 0) -> pb.Job:
+    """Return a job as a client may know it, with some of its tasks."""
+    scheduler = node.peer.scheduler
+    assert scheduler is not None
+    job, book = record.job, scheduler.book
+    records = [book.tasks[task.id] for task in job.tasks()]
+    counts = Counter[str](task.state for task in records)
+    state = node.state_of(job.id) or "active"
+    view = pb.Job(
+        id=job.id,
+        name=job.name,
+        owner=job.owner,
+        state=STATES[_liveliest(counts) if state == "active" else state],
+        reason=_reason(record, records, state),
+        priority=job.priority,
+        submitted_s=record.wall_s,
+        counts=pb.Counts(**counts),
+        nodes=map(name_of, _nodes(records)),
+        tasks=[task_view(node, task) for task in records[:tasks_max]],
+    )
+    if (code := _exit_code(records, state)) is not None:
+        view.exit_code = code
+    told = node.outputs.figures(records[0].task.id) if len(records) == 1 else None
+    if told is not None and told.fraction is not None:
+        view.fraction = told.fraction
+    return view
+
+
+def task_view(node: Node, record: TaskRecord) -> pb.Task:
+    """Return a task as a client may know it."""
+    task = record.task
+    view = pb.Task(
+        id=task.id,
+        state=STATES[record.state],
+        reason=_task_reason(record),
+        attempts=record.attempts,
+        nodes=map(name_of, _nodes([record])),
+        argv=task.work.argv,
+        needs=needs_of(task),
+    )
+    if record.outcome is not None and record.outcome.exit_code is not None:
+        view.exit_code = record.outcome.exit_code
+    if told := node.outputs.figures(task.id):
+        view.metrics.update(told.metrics)
+        if told.fraction is not None:
+            view.fraction = told.fraction
+    return view
+
+
+def needs_of(task: Task) -> str:
+    """Say what a task needs, for people."""
+    return " or ".join(str(amounts_of(profile)) for profile in task.profiles)
+
+
+def explanation_view(found: TaskExplanation, task: Task) -> pb.TaskExplanation:
+    """Return why a task is where it is."""
+    placement = found.placement
+    rejected = placement.rejected[:REJECTIONS_SHOWN_MAX] if placement else ()
+    return pb.TaskExplanation(
+        task=found.task,
+        state=STATES[found.state],
+        why=found.why,
+        nodes=map(name_of, found.workers),
+        refused=[pb.Verdict(node=name_of(n), reason=why) for n, why in found.refused],
+        rejected=[pb.Verdict(node=name_of(r.node), reason=r.reason) for r in rejected],
+        fitting=placement.fitting if placement else 0,
+        helps=placement.helps if placement else (),
+        needs=needs_of(task),
+    )
+
+
+def lagging(book: JobBook, record: JobRecord) -> list[TaskRecord]:
+    """Return one task of each group of a job, the one that lags most."""
+    order = ("waiting", "blocked", "running", "unknown", "failed", "cancelled", "done")
+    return [
+        min(
+            (book.tasks[task.id] for task in group.tasks),
+            key=lambda task: order.index(task.state),
+        )
+        for group in record.job.groups
+    ]
+
+
+def nodes_view(node: Node) -> list[pb.Node]:
+    """Return this node and all workers that it knows."""
+    scheduler = node.peer.scheduler
+    views: dict[NodeId, WorkerView] = {}
+    if scheduler is not None:
+        table = scheduler.views.table
+        found = [table.view(each) for each in table.nodes()]
+        views = {view.node: view for view in found if view is not None}
+    others = [_node_view(node, view) for id_, view in views.items() if id_ != node.id]
+    return [self_view(node), *others]
+
+
+def self_view(node: Node) -> pb.Node:
+    """Return this node, by what its own worker knows."""
+    worker = node.peer.worker
+    if worker is None:
+        return pb.Node(name=name_of(node.id), self=True)
+    ledger = worker.leases.ledger
+    capacity = ledger.capacity
+    return pb.Node(
+        name=name_of(node.id),
+        self=True,
+        worker=True,
+        total=_amounts(capacity),
+        free=pb.Amounts(
+            cpu_milli=ledger.cpu_milli,
+            memory_bytes=ledger.memory_bytes,
+            disk_bytes=ledger.disk_bytes,
+            gpu_milli=sum(ledger.milli.values()),
+        ),
+        devices=_devices(capacity, [ledger.milli[d.id] for d in capacity.devices]),
+        active=len(node.tasks),
+        draining=worker.load.draining,
+        drivers=node.settings.rules.drivers,
+        labels=dict(capacity.labels),
+    )
+
+
+def _node_view(node: Node, view: WorkerView) -> pb.Node:
+    return pb.Node(
+        name=name_of(view.node),
+        self=view.node == node.id,
+        worker=True,
+        total=_amounts(view.capacity),
+        free=pb.Amounts(
+            cpu_milli=view.cpu_milli,
+            memory_bytes=view.memory_bytes,
+            disk_bytes=view.disk_bytes,
+            gpu_milli=sum(view.gpu_milli),
+        ),
+        devices=_devices(view.capacity, view.gpu_milli),
+        active=view.active,
+        draining=view.draining,
+        drivers=view.drivers,
+        labels=dict(view.capacity.labels),
+        rtt_us=view.path_cost_us,
+    )
+
+
+def _amounts(capacity: Capacity) -> pb.Amounts:
+    return pb.Amounts(
+        cpu_milli=capacity.cpu_milli,
+        memory_bytes=capacity.memory_bytes,
+        disk_bytes=capacity.disk_bytes,
+        gpu_milli=1_000 * len(capacity.devices),
+    )
+
+
+def _devices(capacity: Capacity, free: Iterable[int]) -> list[pb.Device]:
+    return [
+        pb.Device(
+            id=device.id,
+            vendor=device.vendor,
+            model=device.model,
+            memory_bytes=device.memory_bytes,
+            free_milli=milli,
+        )
+        for device, milli in zip(capacity.devices, free, strict=True)
+    ]
+
+
+def _liveliest(counts: Counter[str]) -> str:
+    for state in ("running", "waiting", "blocked"):
+        if counts[state]:
+            return state
+    return "running"  # All have ended, but that is not on disk yet.
+
+
+def _nodes(records: Iterable[TaskRecord]) -> list[NodeId]:
+    runs = (run.worker for task in records for run in task.live.values())
+    return list(dict.fromkeys(runs))[:NODES_OF_A_JOB_MAX]
+
+
+def _task_reason(record: TaskRecord) -> str:
+    if record.outcome is not None and record.outcome.reason:
+        return record.outcome.reason
+    return record.reason
+
+
+def _reason(record: JobRecord, records: list[TaskRecord], state: str) -> str:
+    if record.reason or state == "done":
+        return record.reason
+    telling = [task for task in records if _task_reason(task)]
+    if not telling:
+        return ""
+    worst = next((task for task in telling if task.state == state), telling[0])
+    place = "" if len(records) == 1 else f"{worst.task.id}: "
+    return place + _task_reason(worst)
+
+
+def _exit_code(records: list[TaskRecord], state: str) -> int | None:
+    if state == "done":
+        return 0
+    if state != "failed":
+        return None
+    outcomes = [task.outcome for task in records if task.state == "failed"]
+    codes = (outcome.exit_code for outcome in outcomes if outcome is not None)
+    return next((code for code in codes if code), None)

@@ -1,0 +1,146 @@
+"""Where a running node can be reached: `node.json` in its home, and its token.
+
+A client reads these, so this imports nothing slow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from shoal.errors import NotAllowedError, UnreachableError, UsageError
+from shoal.runtime.home import Home
+
+VERSION: Final = 1
+SOCKET_PATH_BYTES_MAX: Final = 100
+"""The kernel takes 107; gRPC wants some for itself."""
+
+TOKEN_BYTES: Final = 24
+
+
+class Whereabouts(NamedTuple):
+    """What a node writes down of itself while it runs."""
+
+    pid: int
+    node: str
+    petname: str
+    shoal: str
+    socket: str
+    api: str  # host:port
+    addresses: tuple[str, ...] = ()
+    version: int = VERSION
+
+
+def socket_path(home: Home) -> Path:
+    """Return where the socket of a node is: in its home, unless that is too deep."""
+    path = home.socket
+    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
+        return path
+    name = sha256(os.fsencode(home.path)).hexdigest()[:16]
+    base = os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/shoal-{os.getuid()}"  # noqa: S108
+    return Path(base) / f"{name}.sock"
+
+
+def read(home: Home) -> Whereabouts | None:
+    """Return what the node of this home wrote; None if there is nothing."""
+    try:
+        fields: dict[str, Any] = json.loads(home.node_info.read_bytes())
+        fields["addresses"] = tuple(fields["addresses"])
+        known = {name: fields[name] for name in Whereabouts._fields}
+        return Whereabouts(**known)
+    except FileNotFoundError:
+        return None
+    except PermissionError as error:
+        raise NotAllowedError(
+            f"cannot read {home.node_info}",
+            because=error.strerror or str(error),
+            hint="run this as the user of the node, or set SHOAL_HOME",
+        ) from None
+    except OSError as error:
+        raise UsageError(
+            f"{home.path} cannot be the home of a node",
+            because=error.strerror or str(error),
+            hint="set SHOAL_HOME to a folder that you can write to",
+        ) from None
+    except (ValueError, KeyError, TypeError):
+        return None  # Half written by another shoal: as good as nothing.
+
+
+def encoded(found: Whereabouts) -> bytes:
+    """Return the text of `node.json`."""
+    return json.dumps(found._asdict(), indent=2).encode() + b"\n"
+
+
+def answers(path: str) -> bool:
+    """Whether somebody listens on this socket; a dead node leaves its file behind."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(2.0)
+        try:
+            probe.connect(path)
+        except OSError:
+            return False
+    return True
+
+
+def running(home: Home) -> Whereabouts | None:
+    """Return where the node of this home is; None unless one really runs."""
+    found = read(home)
+    return found if found is not None and answers(found.socket) else None
+
+
+def required(home: Home) -> Whereabouts:
+    """Return where the node of this home is, or say why there is none."""
+    found = read(home)
+    if found is None:
+        raise UnreachableError(
+            "no node is running",
+            because=f"there is no node.json in {home.path}",
+            hint="`shoal up` starts one; `shoal run` does so by itself",
+        )
+    if answers(found.socket):
+        return found
+    if is_alive(found.pid):
+        raise UnreachableError(
+            f"the node {found.petname} does not answer",
+            because=f"process {found.pid} runs, but nobody listens on its socket",
+            hint="`shoal doctor` looks for the cause; `shoal down` ends it",
+        )
+    raise UnreachableError(
+        "no node is running",
+        because=f"{found.petname} (process {found.pid}) died without a word",
+        hint=f"`shoal up` starts it again; the end of {home.log} may say why",
+    )
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process, which may be another one by now."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def token_file(home: Home) -> Path:
+    """Return where the token for calls over the network is."""
+    return home.path / "api.token"
+
+
+def read_token(home: Home) -> str:
+    """Return the token that a client shows; empty if there is none."""
+    try:
+        return token_file(home).read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def new_token() -> str:
+    """Draw a token that nobody can guess."""
+    return secrets.token_urlsafe(TOKEN_BYTES)

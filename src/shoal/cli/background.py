@@ -1,0 +1,91 @@
+"""Starts a node in the background, and waits until it is ready or has failed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from shoal.api import whereabouts
+from shoal.api.shoal_pb2 import NodeInfo
+from shoal.errors import ShoalError
+from shoal.runtime.home import Home
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+UP: Final = (sys.executable, "-m", "shoal.cli", "up")
+READY_BYTES_MAX: Final = 1 << 20
+
+
+class Started(NamedTuple):
+    """A node that is ready."""
+
+    info: NodeInfo
+    port_was_taken: bool
+
+
+def start(home: Home, args: Sequence[str] = ()) -> Started | None:
+    """Run `shoal up` with these arguments in a session of its own.
+
+    None if somebody else has just started a node in this home. The node tells through
+    a pipe that it is ready, or why it is not.
+    """
+    home.prepare()
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as pipe:
+        with home.log.open("ab") as log:
+            home.log.chmod(0o600)
+            subprocess.Popen(
+                [*UP, *args, "--ready-fd", str(writing)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(writing,),
+                start_new_session=True,
+                cwd=home.path,
+                env={**os.environ, "SHOAL_HOME": str(home.path)},
+            )
+        os.close(writing)
+        told = pipe.read(READY_BYTES_MAX)
+    return _result(home, told)
+
+
+def report_ready(descriptor: int, info: NodeInfo, *, port_was_taken: bool) -> None:
+    """Tell whoever started this node that it is ready."""
+    fields = {"info": info.SerializeToString().hex(), "taken": port_was_taken}
+    _tell(descriptor, fields)
+
+
+def report_failure(descriptor: int, error: ShoalError) -> None:
+    """Tell whoever started this node why it does not run."""
+    fields = {"what": error.what, "because": error.because, "hint": error.hint}
+    _tell(descriptor, fields)
+
+
+def _tell(descriptor: int, fields: dict[str, Any]) -> None:
+    with os.fdopen(descriptor, "wb") as pipe:
+        pipe.write(json.dumps(fields).encode())
+
+
+def _result(home: Home, told: bytes) -> Started | None:
+    if told:
+        fields: dict[str, Any] = json.loads(told)
+        if "info" in fields:
+            info = NodeInfo.FromString(bytes.fromhex(fields["info"]))
+            return Started(info, fields["taken"])
+        if whereabouts.running(home) is not None:
+            return None
+        raise ShoalError(fields["what"], because=fields["because"], hint=fields["hint"])
+    raise ShoalError(
+        "the node ended before it was ready",
+        because=_last_line(home),
+        hint=f"{home.log} has the whole story",
+    )
+
+
+def _last_line(home: Home) -> str:
+    lines = home.log.read_text(encoding="utf-8", errors="replace").split("\n")
+    return next((line for line in reversed(lines) if line.strip()), "it said nothing")

@@ -1,0 +1,36 @@
+"""`shoal cancel`: end jobs."""
+
+from __future__ import annotations
+
+import click
+
+from shoal.api import client as api
+from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
+from shoal.cli.printing import echo_json, job_fields, state_of
+from shoal.cli.selecting import expanded
+
+
+@click.command()
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@click.option("--reason", default="", help="Is kept with the job.")
+@node_option
+@json_option
+@quiet_option
+def cancel(
+    jobs: tuple[str, ...], reason: str, node: str | None, as_json: bool, quiet: bool
+) -> None:
+    """Cancel JOBs: ids, last, or all that have not ended."""
+    with api.connect(node) as client:
+        replies = [client.cancel(job, reason) for job in expanded(client, jobs)]
+    if as_json:
+        echo_json({"jobs": [job_fields(reply.job) for reply in replies]})
+        return
+    for reply in replies:
+        job = reply.job
+        if reply.had_ended:
+            talk(f"job {job.id} had ended: {state_of(job.state)}", quiet=quiet)
+        else:
+            talk(f"job {job.id} is cancelled", quiet=quiet)
+    if not replies:
+        talk("no jobs wait or run", quiet=quiet)
+    suggest("shoal ps", quiet=quiet)

@@ -1,0 +1,145 @@
+"""`shoal doctor`: look for what could be wrong here, and say how to mend it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import click
+
+from shoal.api import client as api
+from shoal.api import whereabouts
+from shoal.cli.exit_codes import ExitCode
+from shoal.cli.options import json_option
+from shoal.cli.printing import echo_json
+from shoal.errors import ShoalError
+from shoal.runtime.home import Home
+
+DISK_FREE_MIN: Final = 1 << 30
+PORT: Final = 50_051
+EARLIEST_S: Final = 1_735_689_600.0
+"""1 January 2025: a clock that reads less was never set."""
+
+
+class Finding(NamedTuple):
+    """What was found out about one thing; `fix` says what to do if it is not well."""
+
+    what: str
+    state: str  # "ok", "note" or "bad"
+    said: str
+    fix: str = ""
+
+
+@click.command()
+@json_option
+def doctor(as_json: bool) -> None:
+    """Check this machine, one line for each thing, with the fix if it needs one."""
+    home = Home.default()
+    findings = [
+        _home(home),
+        *_node(home),
+        _port(home),
+        _clock(),
+        _sandbox(home),
+        _gpus(),
+        _disk(home),
+    ]
+    is_well = all(finding.state != "bad" for finding in findings)
+    if as_json:
+        rows = [finding._asdict() for finding in findings]
+        echo_json({"well": is_well, "findings": rows})
+    else:
+        for finding in findings:
+            click.echo(f"{finding.state:<5} {finding.what:<8} {finding.said}")
+            if finding.fix and finding.state != "ok":
+                click.echo(f"               fix: {finding.fix}")
+    sys.exit(ExitCode.OK if is_well else ExitCode.ERROR)
+
+
+def _home(home: Home) -> Finding:
+    path = home.path
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    if not (path.is_dir() and os.access(path, os.W_OK)):
+        fix = "set SHOAL_HOME to a folder that you can write to"
+        return Finding("home", "bad", f"{path} cannot be written to", fix)
+    there = "" if home.path.exists() else " (made by the first shoal up)"
+    return Finding("home", "ok", f"{home.path}{there}")
+
+
+def _node(home: Home) -> list[Finding]:
+    try:
+        with api.connect(home=home) as client:
+            info = client.info()
+    except ShoalError as error:
+        said = f"{error.what}: {error.because}" if error.because else error.what
+        state = "bad" if home.node_info.exists() else "note"
+        return [Finding("node", state, said, error.hint)]
+    said = f"{info.name.petname} runs as process {info.pid}, version {info.version}"
+    findings = [Finding("node", "ok", said), Finding("log", "ok", str(home.log))]
+    return findings if home.log.exists() else findings[:1]
+
+
+def _port(home: Home) -> Finding:
+    found = whereabouts.read(home) if home.path.is_dir() else None
+    if found is not None and whereabouts.answers(found.socket):
+        return Finding("port", "ok", f"clients reach the node at {found.api}")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", PORT))
+        except OSError as error:
+            said = f"{PORT} cannot be used: {error.strerror}"
+            fix = "nothing: shoal up takes another; --port names one"
+            return Finding("port", "note", said, fix)
+    return Finding("port", "ok", f"{PORT} is free")
+
+
+def _clock() -> Finding:
+    if time.time() < EARLIEST_S:
+        said = f"the clock reads {time.ctime()}"
+        fix = "set it, or start a time service: grants have dates"
+        return Finding("clock", "bad", said, fix)
+    zone = time.strftime("%Y-%m-%d %H:%M:%S %Z")
+    return Finding("clock", "ok", zone)
+
+
+def _sandbox(home: Home) -> Finding:
+    from shoal.drivers import sandbox  # noqa: PLC0415 - Slow to import.
+
+    folder = home.tasks if home.tasks.is_dir() else Path("/tmp")  # noqa: S108
+    found = sandbox.find(folder)
+    if isinstance(found, str):
+        fix = "install bubblewrap (apt install bubblewrap), then shoal down; shoal up"
+        return Finding("sandbox", "bad", f"tasks are not confined: {found}", fix)
+    return Finding("sandbox", "ok", f"bubblewrap works ({found.bwrap})")
+
+
+def _gpus() -> Finding:
+    from shoal.drivers.devices import detect_gpus  # noqa: PLC0415 - Slow to import.
+
+    found = detect_gpus().devices
+    if found:
+        named = ", ".join(f"{device.model} ({device.id})" for device in found)
+        return Finding("gpu", "ok", named)
+    if Path("/proc/driver/nvidia").exists() or shutil.which("nvidia-smi"):
+        fix = "nvidia-smi should say why; a reboot loads a driver that was updated"
+        return Finding("gpu", "bad", "there is a driver, but it shows no GPU", fix)
+    fix = "install the driver of NVIDIA, if there is a GPU; --gpus declares others"
+    return Finding("gpu", "note", "none", fix)
+
+
+def _disk(home: Home) -> Finding:
+    path = home.path
+    while not path.exists():
+        path = path.parent
+    free = shutil.disk_usage(path).free
+    said = f"{free / (1 << 30):.3g} GiB free at {path}"
+    if free < DISK_FREE_MIN:
+        return Finding("disk", "bad", said, "make room, or set SHOAL_HOME elsewhere")
+    return Finding("disk", "ok", said)

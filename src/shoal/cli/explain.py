@@ -1,0 +1,76 @@
+"""`shoal explain`: why a job runs where it runs, or why it waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shoal.api import client as api
+from shoal.cli.options import json_option, node_option, suggest
+from shoal.cli.printing import echo_json, name_fields, places, state_of
+
+if TYPE_CHECKING:
+    from shoal.api.shoal_pb2 import TaskExplanation, Verdict
+
+REJECTIONS_SHOWN_MAX = 20
+
+
+@click.command()
+@click.argument("job", default="last")
+@click.option("--task", default="", help="Only this task: its number or its name.")
+@node_option
+@json_option
+def explain(job: str, task: str, node: str | None, as_json: bool) -> None:
+    """Say why a JOB runs where it runs, or why it waits."""
+    with api.connect(node) as client:
+        reply = client.explain(job, task)
+    if as_json:
+        tasks = [_fields(each) for each in reply.tasks]
+        echo_json({"job": reply.job_id, "tasks": tasks, "more": reply.more})
+        return
+    for each in reply.tasks:
+        _print(each)
+    if reply.more:
+        click.echo(f"and {reply.more} other groups: --task NAME explains one")
+    suggest(f"shoal show {reply.job_id}", "shoal nodes")
+
+
+def _print(task: TaskExplanation) -> None:
+    state = state_of(task.state)
+    where = f" on {places(task.nodes)}" if task.nodes else ""
+    click.echo(f"{task.task} is {state}{where}")
+    click.echo(f"  asks   {task.needs}")
+    for why in task.why:
+        click.echo(f"  why    {why}")
+    if state != "waiting":
+        return
+    for verdict in task.refused:
+        click.echo(f"  said   {verdict.node.petname}: {verdict.reason}")
+    for verdict in task.rejected[:REJECTIONS_SHOWN_MAX]:
+        click.echo(f"  short  {verdict.node.petname}: {verdict.reason}")
+    more = len(task.rejected) - REJECTIONS_SHOWN_MAX
+    if more > 0:
+        click.echo(f"         and {more} other nodes")
+    total = task.fitting + len(task.rejected)
+    click.echo(f"  nodes  {task.fitting} of {total} could run it now")
+    if task.helps:
+        click.echo("  helps  " + "   |   ".join(task.helps))
+
+
+def _fields(task: TaskExplanation) -> dict[str, Any]:
+    return {
+        "task": task.task,
+        "state": state_of(task.state),
+        "needs": task.needs,
+        "why": list(task.why),
+        "nodes": [name_fields(node) for node in task.nodes],
+        "refused": [_verdict(verdict) for verdict in task.refused],
+        "rejected": [_verdict(verdict) for verdict in task.rejected],
+        "fitting": task.fitting,
+        "helps": list(task.helps),
+    }
+
+
+def _verdict(verdict: Verdict) -> dict[str, str]:
+    return {**name_fields(verdict.node), "reason": verdict.reason}

@@ -1,0 +1,73 @@
+"""`shoal logs`: what the tasks of a job wrote."""
+
+from __future__ import annotations
+
+import base64
+
+import click
+
+from shoal.api import client as api
+from shoal.api import shoal_pb2 as pb
+from shoal.cli.following import follow
+from shoal.cli.options import json_option, node_option
+from shoal.cli.printing import echo_json
+
+_STREAMS = {
+    "both": pb.STREAM_UNSPECIFIED,
+    "stdout": pb.STREAM_STDOUT,
+    "stderr": pb.STREAM_STDERR,
+}
+
+
+@click.command()
+@click.argument("job", default="last")
+@click.option("-f", "--follow", "following", is_flag=True, help="Go on until the end.")
+@click.option("--task", default="", help="Only this task: its number or its name.")
+@click.option(
+    "--stream", type=click.Choice(list(_STREAMS)), default="both", help="Only one."
+)
+@click.option("--all-attempts", is_flag=True, help="Also what earlier tries wrote.")
+@node_option
+@json_option
+def logs(
+    job: str,
+    following: bool,
+    task: str,
+    stream: str,
+    all_attempts: bool,
+    node: str | None,
+    as_json: bool,
+) -> None:
+    """Print what a JOB wrote; without one, the last.
+
+    What went to stderr goes to stderr. With several tasks, each line names its own.
+    """
+    with api.connect(node) as client:
+        found = client.get(job, tasks_max=2)
+        request = pb.LogsRequest(
+            job=found.id,
+            task=task,
+            follow=following,
+            stream=_STREAMS[stream],
+            all_attempts=all_attempts,
+        )
+        pieces = client.logs(request)
+        if not as_json:
+            follow(pieces, prefixed=len(found.tasks) > 1 and not task)
+            return
+        for piece in pieces:
+            echo_json(_fields(piece))
+
+
+def _fields(piece: pb.LogPiece) -> dict[str, object]:
+    text = piece.data.decode(errors="replace")
+    fields: dict[str, object] = {
+        "task": piece.task,
+        "stream": pb.Stream.Name(piece.stream).removeprefix("STREAM_").lower(),
+        "attempt": piece.attempt,
+        "offset": piece.offset,
+        "text": text,
+    }
+    if text.encode() != piece.data:
+        fields["base64"] = base64.b64encode(piece.data).decode()
+    return fields

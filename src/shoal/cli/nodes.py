@@ -1,0 +1,55 @@
+"""`shoal nodes`: this node and the workers that it knows."""
+
+from __future__ import annotations
+
+import click
+
+from shoal.api import client as api
+from shoal.api.shoal_pb2 import Node
+from shoal.cli.options import json_option, node_option, quiet_option
+from shoal.cli.printing import (
+    echo_json,
+    echo_table,
+    gib,
+    gpus_text,
+    node_fields,
+    short_id,
+)
+
+
+@click.command()
+@node_option
+@json_option
+@quiet_option
+def nodes(node: str | None, as_json: bool, quiet: bool) -> None:
+    """List this node, and the workers that it knows of now."""
+    with api.connect(node) as client:
+        found = client.nodes().nodes
+    if as_json:
+        echo_json({"nodes": [node_fields(each) for each in found]})
+        return
+    if quiet:
+        for each in found:
+            click.echo(each.name.id)
+        return
+    echo_table(
+        ("NODE", "ID", "PATH", "CPU", "MEMORY", "GPU", "TASKS", "STATE"),
+        [_row(each) for each in found],
+    )
+
+
+def _row(node: Node) -> tuple[str, ...]:
+    path = "self" if node.self else f"{node.rtt_us / 1000:.1f} ms"
+    state = "draining" if node.draining else "up"
+    ident = (node.name.petname, short_id(node.name.id), path)
+    if not node.worker:
+        return (*ident, "-", "-", "-", "-", "lends nothing")
+    free, total = node.free, node.total
+    return (
+        *ident,
+        f"{free.cpu_milli / 1000:g}/{total.cpu_milli / 1000:g}",
+        f"{free.memory_bytes / (1 << 30):.3g}/{gib(total.memory_bytes)}",
+        gpus_text(node.devices),
+        str(node.active),
+        state,
+    )

@@ -1,0 +1,237 @@
+"""How jobs and nodes look in a terminal, and in JSON.
+
+JSON has a `version`, which rises when a field changes its meaning or goes; new fields
+may come at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from shoal.api import shoal_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+VERSION: Final = 1
+GIB: Final = 1 << 30
+
+_COLOURS: Final = {
+    "running": "cyan",
+    "done": "green",
+    "failed": "red",
+    "unknown": "red",
+    "cancelled": "yellow",
+}
+_ENDS: Final = frozenset({"done", "failed", "cancelled", "unknown"})
+
+
+def echo_json(fields: dict[str, Any]) -> None:
+    """Print one JSON document on one line."""
+    click.echo(json.dumps({"version": VERSION, **fields}))
+
+
+def echo_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows under headings, in columns; the last may be as long as it likes."""
+    lines = [tuple(headings), *(tuple(row) for row in rows)]
+    widths = [max(len(line[n]) for line in lines) for n in range(len(headings))]
+    for number, line in enumerate(lines):
+        cells = [
+            _coloured(cell, cell.ljust(width)) if number else cell.ljust(width)
+            for cell, width in zip(line, widths, strict=True)
+        ]
+        click.echo("  ".join(cells).rstrip())
+
+
+def _coloured(word: str, text: str) -> str:
+    colour = _COLOURS.get(word)
+    if colour is None or os.environ.get("NO_COLOR"):
+        return text
+    return click.style(text, fg=colour)  # Stripped where there is no terminal.
+
+
+# Jobs.
+
+
+def state_of(state: int) -> str:
+    """Return the word for a state."""
+    return pb.State.Name(state).removeprefix("STATE_").lower()
+
+
+def has_ended(job: pb.Job) -> bool:
+    """Whether nothing can change any more."""
+    return state_of(job.state) in _ENDS
+
+
+def job_fields(job: pb.Job) -> dict[str, Any]:
+    """Return a job for JSON."""
+    counts = {field.name: getattr(job.counts, field.name) for field in _COUNTS}
+    fields: dict[str, Any] = {
+        "id": job.id,
+        "name": job.name,
+        "owner": job.owner,
+        "state": state_of(job.state),
+        "reason": job.reason,
+        "priority": job.priority,
+        "submitted_s": job.submitted_s,
+        "tasks": counts,
+        "nodes": [name_fields(node) for node in job.nodes],
+        "exit_code": job.exit_code if job.HasField("exit_code") else None,
+        "fraction": job.fraction if job.HasField("fraction") else None,
+    }
+    return fields
+
+
+_COUNTS: Final = pb.Counts.DESCRIPTOR.fields
+
+
+def task_fields(task: pb.Task) -> dict[str, Any]:
+    """Return a task for JSON."""
+    return {
+        "id": task.id,
+        "state": state_of(task.state),
+        "reason": task.reason,
+        "attempts": task.attempts,
+        "exit_code": task.exit_code if task.HasField("exit_code") else None,
+        "nodes": [name_fields(node) for node in task.nodes],
+        "argv": list(task.argv),
+        "needs": task.needs,
+        "fraction": task.fraction if task.HasField("fraction") else None,
+        "metrics": dict(task.metrics),
+    }
+
+
+def name_fields(name: pb.NodeName) -> dict[str, str]:
+    """Return the names of a node for JSON."""
+    return {"id": name.id, "petname": name.petname}
+
+
+def tasks_text(counts: pb.Counts) -> str:
+    """Say how many tasks of how many are done."""
+    total = sum(getattr(counts, field.name) for field in _COUNTS)
+    return "1 task" if total == 1 else f"{counts.done}/{total}"
+
+
+def places(nodes: Sequence[pb.NodeName]) -> str:
+    """Say where something runs, briefly."""
+    if len(nodes) > 2:
+        return f"{nodes[0].petname} +{len(nodes) - 1}"
+    return ", ".join(node.petname for node in nodes)
+
+
+def why(job: pb.Job) -> str:
+    """Say in one line what became of a job."""
+    if job.reason:
+        return job.reason
+    if job.HasField("exit_code") and job.exit_code:
+        return f"exit code {job.exit_code}"
+    if job.HasField("fraction") and not has_ended(job):
+        return f"{job.fraction:.0%}"
+    return ""
+
+
+# Nodes.
+
+
+def node_fields(node: pb.Node) -> dict[str, Any]:
+    """Return a node for JSON."""
+    return {
+        **name_fields(node.name),
+        "self": node.self,
+        "worker": node.worker,
+        "total": _amount_fields(node.total),
+        "free": _amount_fields(node.free),
+        "devices": [
+            {
+                "id": device.id,
+                "vendor": device.vendor,
+                "model": device.model,
+                "memory_bytes": device.memory_bytes,
+                "free_milli": device.free_milli,
+            }
+            for device in node.devices
+        ],
+        "active": node.active,
+        "draining": node.draining,
+        "drivers": list(node.drivers),
+        "labels": dict(node.labels),
+        "rtt_us": node.rtt_us,
+    }
+
+
+def _amount_fields(amounts: pb.Amounts) -> dict[str, int]:
+    return {f.name: getattr(amounts, f.name) for f in pb.Amounts.DESCRIPTOR.fields}
+
+
+def has_text(node: pb.Node) -> str:
+    """Say what a node lends, in a few words."""
+    if not node.worker:
+        return "lends nothing"
+    total = node.total
+    cpu, memory = f"{total.cpu_milli / 1000:g} CPU", gib(total.memory_bytes)
+    return f"{cpu} · {memory} · {gpus_text(node.devices)}"
+
+
+def gpus_text(devices: Sequence[pb.Device]) -> str:
+    """Name GPUs by model, memory and number, as a job would ask for them."""
+    kinds: dict[str, int] = {}
+    for device in devices:
+        parts = [device.model or "GPU"]
+        if device.memory_bytes:
+            parts.append(f"{device.memory_bytes / GIB:.4g}GB")
+        kind = ":".join(parts)
+        kinds[kind] = kinds.get(kind, 0) + 1
+    named = [f"{kind}:{count}" for kind, count in kinds.items()]
+    return ", ".join(named) or "no GPU"
+
+
+def gib(amount_bytes: int) -> str:
+    """Write an amount of memory."""
+    return f"{amount_bytes / GIB:.3g} GiB"
+
+
+def info_lines(info: pb.NodeInfo, *, port_was_taken: bool = False) -> list[str]:
+    """Return what a node is, in the lines that a user sees when it starts."""
+    name = info.name
+    taken = "  (port 50051 is taken by another program)" if port_was_taken else ""
+    alone = "private, this machine only"
+    return [
+        f"  node  {name.petname}   {short_id(name.id)}   {has_text(info.node)}",
+        f'  api   {info.api_address}   net "{info.shoal}" ({alone}){taken}',
+    ]
+
+
+def short_id(node: str) -> str:
+    """Shorten the id of a node to what tells it from others at a glance."""
+    return f"{node[:12]}…{node[-4:]}"
+
+
+# Time.
+
+
+def age(since_s: float) -> str:
+    """Say how long ago something was."""
+    return span(max(0.0, time.time() - since_s))
+
+
+def span(duration_s: float) -> str:
+    """Write a duration in its two largest units."""
+    if duration_s < 1:
+        return f"{duration_s:.2f} s"
+    if duration_s < 10:
+        return f"{duration_s:.1f} s"
+    seconds = round(duration_s)
+    for size, unit, smaller, small_unit in (
+        (86_400, "d", 3_600, "h"),
+        (3_600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if seconds >= size:
+            whole, rest = divmod(seconds, size)
+            return f"{whole} {unit} {rest // smaller} {small_unit}"
+    return f"{seconds} s"

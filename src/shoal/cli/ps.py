@@ -1,0 +1,66 @@
+"""`shoal ps`: the jobs of this node."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from shoal.api import client as api
+from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
+from shoal.cli.printing import (
+    age,
+    echo_json,
+    echo_table,
+    job_fields,
+    places,
+    state_of,
+    tasks_text,
+    why,
+)
+
+LATEST: Final = 20
+
+
+@click.command()
+@click.option("-a", "--all", "all_jobs", is_flag=True, help="List all, not the last.")
+@click.option("--active", is_flag=True, help="Leave out those that have ended.")
+@node_option
+@json_option
+@quiet_option
+def ps(
+    all_jobs: bool, active: bool, node: str | None, as_json: bool, quiet: bool
+) -> None:
+    """List jobs, the latest last."""
+    most = 0 if all_jobs or as_json else LATEST
+    with api.connect(node) as client:
+        reply = client.jobs(active_only=active, jobs_max=most)
+    if as_json:
+        jobs = [job_fields(job) for job in reply.jobs]
+        echo_json({"jobs": jobs, "total": reply.total})
+        return
+    if quiet:
+        for job in reply.jobs:
+            click.echo(job.id)
+        return
+    if not reply.jobs:
+        talk("no jobs" if not active else "no jobs wait or run")
+        suggest("shoal run -- COMMAND")
+        return
+    echo_table(
+        ("JOB", "NAME", "STATE", "TASKS", "NODE", "AGE", "WHY"),
+        [
+            (
+                job.id,
+                job.name[:24],
+                state_of(job.state),
+                tasks_text(job.counts),
+                places(job.nodes),
+                age(job.submitted_s),
+                why(job)[:72],
+            )
+            for job in reply.jobs
+        ],
+    )
+    if reply.total > len(reply.jobs):
+        talk(f"{reply.total - len(reply.jobs)} older jobs: shoal ps --all")

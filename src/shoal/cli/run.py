@@ -1,0 +1,117 @@
+"""`shoal run`: submit a job, show what it writes, and end as it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from shoal.api import client as api
+from shoal.api import whereabouts
+from shoal.api.shoal_pb2 import LogsRequest
+from shoal.cli.ends import code_of, end_text, waits_text
+from shoal.cli.following import follow
+from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
+from shoal.cli.printing import echo_json, has_ended, job_fields, places, span
+from shoal.cli.spec_flags import JobCommand, job_options, spec_of
+from shoal.cli.submit import hand_in
+from shoal.errors import ShoalError
+from shoal.runtime.home import Home
+
+if TYPE_CHECKING:
+    from shoal.api.shoal_pb2 import Job
+
+PATIENCE_S: Final = 2.0
+"""After this a user is told why a job waits."""
+
+
+@click.command(cls=JobCommand)
+@job_options
+@node_option
+@json_option
+@quiet_option
+def run(
+    words: tuple[str, ...],
+    config: str | None,
+    node: str | None,
+    as_json: bool,
+    quiet: bool,
+    **flags: Any,  # noqa: ANN401 - As many as a job has.
+) -> None:
+    """Run a job: submit it, show its output, and exit with its code.
+
+    Starts a node in the background if none is running. Ctrl-C cancels the job.
+    """
+    spec = spec_of(words, config, flags)
+    home = Home.default()
+    if not node and whereabouts.running(home) is None:
+        _start_node(home, quiet=quiet or as_json)
+    with api.connect(node, home) as client:
+        began = time.monotonic()
+        job = hand_in(client, spec).job
+        try:
+            end = _follow(client, job, began, quiet=quiet or as_json)
+        except KeyboardInterrupt:
+            talk(f"\ncancelling job {job.id}", quiet=quiet)
+            client.cancel(job.id, "Ctrl-C in shoal run")
+            end = client.get(job.id)
+        if as_json:
+            echo_json({"job": job_fields(end)})
+    talk(end_text(end, time.monotonic() - began), quiet=quiet or as_json)
+    suggest("shoal ps", f"shoal show {end.id}", quiet=quiet or as_json)
+    sys.exit(code_of(end))
+
+
+def _start_node(home: Home, *, quiet: bool) -> None:
+    from shoal.cli import background  # noqa: PLC0415 - Not needed the second time.
+    from shoal.cli.printing import info_lines  # noqa: PLC0415
+
+    started = background.start(home)
+    if started is None:
+        return
+    text = "no node running: started one in the background (shoal down to stop)"
+    talk(text, quiet=quiet)
+    for line in info_lines(started.info, port_was_taken=started.port_was_taken):
+        talk(line, quiet=quiet)
+
+
+def _follow(client: api.Client, job: Job, began: float, *, quiet: bool) -> Job:
+    """Show output in this thread while another says where the job runs."""
+    teller = threading.Thread(
+        target=_tell_placing, args=(client, job.id, began), daemon=True
+    )
+    if not quiet:
+        teller.start()
+    request = LogsRequest(job=job.id, follow=True)
+    follow(client.logs(request), prefixed=_has_many_tasks(job))
+    return client.get(job.id, tasks_max=1)
+
+
+def _tell_placing(client: api.Client, job: str, began: float) -> None:
+    timer = threading.Timer(PATIENCE_S, _tell_waiting, args=(client, job))
+    timer.daemon = True
+    timer.start()
+    with contextlib.suppress(ShoalError):  # The main thread meets it as well.
+        for view in client.watch(job):
+            if view.nodes:
+                timer.cancel()
+                where, took = places(view.nodes), span(time.monotonic() - began)
+                talk(f"job {job} placed on {where} in {took}")
+                return
+            if has_ended(view):
+                break
+    timer.cancel()
+
+
+def _tell_waiting(client: api.Client, job: str) -> None:
+    with contextlib.suppress(ShoalError):
+        talk(waits_text(client.explain(job)))
+
+
+def _has_many_tasks(job: Job) -> bool:
+    counts = job.counts
+    return counts.waiting + counts.blocked + counts.running > 1

@@ -1,0 +1,65 @@
+"""`shoal show`: all about one job."""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+
+from shoal.api import client as api
+from shoal.cli.options import json_option, node_option, suggest
+from shoal.cli.printing import (
+    age,
+    echo_json,
+    echo_table,
+    has_ended,
+    job_fields,
+    places,
+    state_of,
+    task_fields,
+    why,
+)
+
+
+@click.command()
+@click.argument("job", default="last")
+@click.option("--tasks", "tasks_max", default=100, help="List at most so many tasks.")
+@node_option
+@json_option
+def show(job: str, tasks_max: int, node: str | None, as_json: bool) -> None:
+    """Show a JOB and its tasks; without one, the last."""
+    with api.connect(node) as client:
+        found = client.get(job, tasks_max)
+    if as_json:
+        tasks = [task_fields(task) for task in found.tasks]
+        echo_json({"job": job_fields(found), "tasks": tasks})
+        return
+    rows = {
+        "job": f"{found.id}  {found.name}",
+        "state": state_of(found.state),
+        "why": why(found),
+        "submitted": f"{age(found.submitted_s)} ago",
+        "priority": str(found.priority) if found.priority else "",
+        "command": shlex.join(found.tasks[0].argv) if found.tasks else "",
+        "needs": found.tasks[0].needs if found.tasks else "",
+    }
+    for name, text in rows.items():
+        if text:
+            click.echo(f"{name:<10} {text}")
+    if len(found.tasks) > 1 or found.tasks[0].attempts > 1:
+        click.echo()
+        echo_table(
+            ("TASK", "STATE", "TRIES", "NODE", "WHY"),
+            [
+                (
+                    task.id.partition(".")[2],
+                    state_of(task.state),
+                    str(task.attempts),
+                    places(task.nodes),
+                    task.reason[:72],
+                )
+                for task in found.tasks
+            ],
+        )
+    more = "shoal ps" if has_ended(found) else f"shoal explain {found.id}"
+    suggest(f"shoal logs {found.id}", more)

@@ -1,0 +1,56 @@
+"""`shoal submit`: hand a job in and return."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shoal.api import client as api
+from shoal.api.shoal_pb2 import SubmitRequest
+from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
+from shoal.cli.printing import echo_json, job_fields
+from shoal.cli.spec_flags import JobCommand, job_options, new_job_id, spec_of
+
+if TYPE_CHECKING:
+    from shoal.api.shoal_pb2 import SubmitReply
+
+
+@click.command(cls=JobCommand)
+@job_options
+@node_option
+@json_option
+@quiet_option
+def submit(
+    words: tuple[str, ...],
+    config: str | None,
+    node: str | None,
+    as_json: bool,
+    quiet: bool,
+    **flags: Any,  # noqa: ANN401 - As many as a job has.
+) -> None:
+    """Submit a job and print its id.
+
+    A job is a FILE in YAML or JSON, flags, a command after --, or a file with flags
+    that change it.
+    """
+    spec = spec_of(words, config, flags)
+    with api.connect(node) as client:
+        reply = hand_in(client, spec)
+    job = reply.job
+    if as_json:
+        echo_json({"job": job_fields(job), "needs": reply.needs})
+        return
+    click.echo(job.id)
+    talk(f"job {job.id} ({job.name}) submitted · {reply.needs}", quiet=quiet)
+    suggest(
+        f"shoal logs -f {job.id}",
+        f"shoal explain {job.id}",
+        f"shoal wait {job.id}",
+        quiet=quiet,
+    )
+
+
+def hand_in(client: api.Client, spec: str) -> SubmitReply:
+    """Submit a spec under an id of its own; a repeat would not make a second job."""
+    return client.submit(SubmitRequest(job_id=new_job_id(), json=spec))

@@ -1,0 +1,161 @@
+"""`shoal up`: run a node here."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shoal.api import whereabouts
+from shoal.cli import background
+from shoal.cli.options import json_option, quiet_option, suggest, talk
+from shoal.cli.printing import echo_json, info_lines, node_fields
+from shoal.errors import ShoalError, UsageError
+from shoal.runtime.home import Home
+
+if TYPE_CHECKING:
+    from shoal.api.shoal_pb2 import NodeInfo
+    from shoal.runtime.serve import Options
+
+
+@click.command()
+@click.option("--background", "detach", is_flag=True, help="Return when it is ready.")
+@click.option("--no-worker", is_flag=True, help="Lend nothing of this machine.")
+@click.option(
+    "--listen",
+    default="127.0.0.1:0",
+    metavar="HOST:PORT",
+    help="Where other nodes reach this one; port 0 is any that is free.",
+)
+@click.option("--port", type=int, help="Where clients reach it; 50051 if it is free.")
+@click.option("--policy", default="", help="How workers are ranked.")
+@click.option("--gpus", help="Declare GPUs by id, such as 0,1; else they are detected.")
+@click.option("--models", default="", help="The model of each declared GPU.")
+@click.option("--memories", default="", help="The MB of each declared GPU.")
+@click.option("--sandbox/--no-sandbox", default=True, help="Confine tasks.")
+@click.option("--ready-fd", type=int, hidden=True)
+@json_option
+@quiet_option
+def up(detach: bool, ready_fd: int | None, **given: Any) -> None:  # noqa: ANN401
+    """Run a node: it lends this machine, and takes jobs.
+
+    The first time, it makes a private shoal that consists of this machine only. Ctrl-C
+    or `shoal down` ends it; jobs that have not ended go on the next time.
+    """
+    home = Home.default()
+    as_json, quiet = bool(given.pop("as_json")), bool(given.pop("quiet"))
+    _refuse_second(home, detach=detach)
+    if detach:
+        _start_detached(home, given, as_json=as_json, quiet=quiet)
+        return
+    try:
+        options, port = _options(given), given["port"]
+
+        def ready(info: NodeInfo, port_was_taken: bool) -> None:
+            _say_ready(info, port_was_taken, as_json=as_json, quiet=quiet)
+            if ready_fd is not None:
+                taken = port_was_taken
+                background.report_ready(ready_fd, info, port_was_taken=taken)
+            else:
+                suggest("shoal run -- COMMAND", "shoal ps", "Ctrl-C ends", quiet=quiet)
+
+        _serve(home, options, port, ready)
+    except ShoalError as error:
+        if ready_fd is not None:
+            background.report_failure(ready_fd, error)
+        raise
+    talk("the node has ended", quiet=quiet)
+
+
+def _serve(home: Home, options: Options, port: int | None, ready: Any) -> None:  # noqa: ANN401
+    from shoal.api.daemon import run_node  # noqa: PLC0415 - Slow to import.
+
+    asyncio.run(run_node(home, options, port, ready))
+
+
+def _options(given: dict[str, Any]) -> Options:
+    from shoal.runtime.serve import Options  # noqa: PLC0415 - Slow to import.
+
+    host, _, port = str(given["listen"]).rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise UsageError(
+            f"'{given['listen']}' is not a host and a port",
+            hint="write it like --listen 0.0.0.0:4001",
+        )
+    declares = given["gpus"] is not None
+    if not declares and (given["models"] or given["memories"]):
+        raise UsageError(
+            "--models and --memories without --gpus",
+            because="they describe the GPUs that --gpus lists",
+            hint="write it like --gpus 0,1 --models RTX3090,RTX3090",
+        )
+    return Options(
+        worker=not given["no_worker"],
+        policy=given["policy"],
+        listen=host.strip("[]"),
+        listen_port=int(port),
+        gpus=given["gpus"],
+        models=given["models"],
+        memories=given["memories"],
+        sandbox=given["sandbox"],
+    )
+
+
+def _refuse_second(home: Home, *, detach: bool) -> None:
+    found = whereabouts.running(home)
+    if found is None:
+        return
+    if not detach:
+        raise ShoalError(
+            f"the node {found.petname} is running already",
+            because=f"process {found.pid} has the home {home.path}",
+            hint="`shoal down` ends it; another SHOAL_HOME is another node",
+        )
+    talk(f"the node {found.petname} is running already (process {found.pid})")
+    sys.exit(0)
+
+
+def _start_detached(
+    home: Home, given: dict[str, Any], *, as_json: bool, quiet: bool
+) -> None:
+    started = background.start(home, _arguments(given))
+    if started is None:
+        talk("a node has just been started by somebody else", quiet=quiet)
+        return
+    _say_ready(started.info, started.port_was_taken, as_json=as_json, quiet=quiet)
+    suggest("shoal run -- COMMAND", "shoal ps", "shoal down", quiet=quiet)
+
+
+def _arguments(given: dict[str, Any]) -> list[str]:
+    """Return the same options, for the process in the background."""
+    args: list[str] = ["--listen", given["listen"]]
+    args += ["--no-worker"] if given["no_worker"] else []
+    args += [] if given["sandbox"] else ["--no-sandbox"]
+    for name in ("port", "policy", "gpus", "models", "memories"):
+        if given[name] not in (None, ""):
+            args += [f"--{name}", str(given[name])]
+    return args
+
+
+def _say_ready(
+    info: NodeInfo, port_was_taken: bool, *, as_json: bool, quiet: bool
+) -> None:
+    if as_json:
+        fields = {
+            "pid": info.pid,
+            "shoal": info.shoal,
+            "api": info.api_address,
+            "addresses": list(info.addresses),
+            "home": info.home,
+            "sandboxed": info.sandboxed,
+            "node": node_fields(info.node),
+        }
+        echo_json(fields)
+        return
+    for line in info_lines(info, port_was_taken=port_was_taken):
+        talk(line, quiet=quiet)
+    if info.node.worker and not info.sandboxed:
+        why = next((s for s in info.not_isolated if s.startswith("no sandbox")), "")
+        talk(f"  note  tasks are not confined: {why}", quiet=quiet)

@@ -1,0 +1,67 @@
+"""`shoal wait`: wait for jobs to end, and end as they did."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from shoal.api import client as api
+from shoal.cli.ends import code_of, end_text
+from shoal.cli.exit_codes import ExitCode
+from shoal.cli.options import json_option, node_option, quiet_option, talk
+from shoal.cli.printing import echo_json, has_ended, job_fields
+from shoal.cli.selecting import expanded
+from shoal.errors import UnreachableError
+
+if TYPE_CHECKING:
+    from shoal.api.shoal_pb2 import Job
+
+
+@click.command()
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@click.option("--timeout", help="Give up after this long, with exit code 101: 90s, 2h.")
+@node_option
+@json_option
+@quiet_option
+def wait(
+    jobs: tuple[str, ...],
+    timeout: str | None,
+    node: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Wait for JOBs to end; exit with the code of the first that is not 0."""
+    until = None if timeout is None else time.monotonic() + _seconds(timeout)
+    with api.connect(node) as client:
+        ends = [_end(client, job, until) for job in expanded(client, jobs)]
+    for job in ends:
+        unfinished = f"job {job.id} has not ended: it goes on"
+        talk(end_text(job) if has_ended(job) else unfinished, quiet=quiet or as_json)
+    if as_json:
+        echo_json({"jobs": [job_fields(job) for job in ends]})
+    codes = [code_of(job) for job in ends]
+    sys.exit(next((code for code in codes if code), ExitCode.OK))
+
+
+def _end(client: api.Client, job: str, until: float | None) -> Job:
+    """Return a job when it has ended, or as it is when the time is up."""
+    view = client.get(job, tasks_max=1)
+    left_s = None if until is None else until - time.monotonic()
+    if has_ended(view) or (left_s is not None and left_s <= 0):
+        return view
+    try:
+        for latest in client.watch(view.id, left_s):
+            view = latest
+    except UnreachableError:
+        if until is None or time.monotonic() < until - 0.1:
+            raise
+    return view
+
+
+def _seconds(timeout: str) -> float:
+    from shoal.model.units import parse_duration  # noqa: PLC0415 - Slow to import.
+
+    return parse_duration(timeout)
