@@ -12,8 +12,7 @@ import pytest
 from tests.unit.drivers.orders import order, run
 
 from shoal.drivers import leftovers
-from shoal.drivers.leftovers import Process, with_variable
-from shoal.drivers.process import ProcessDriver
+from shoal.drivers.leftovers import Process
 from shoal.drivers.process_tree import descendants
 
 pytestmark = pytest.mark.integration
@@ -49,12 +48,8 @@ def eventually(holds: Callable[[], bool], within_s: float = 10.0) -> bool:
     return False
 
 
-def mark_of(root: Path) -> str:
-    return ProcessDriver(root).mark
-
-
-def marked(root: Path) -> list[Process]:
-    return with_variable("SHOAL_WORKER", mark_of(root))
+def left(root: Path) -> list[Process]:
+    return leftovers.marked(leftovers.worker_mark(root))
 
 
 @pytest.fixture
@@ -69,7 +64,7 @@ def node(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     assert started.stdout is not None
     assert all(started.stdout.readline().strip().isdigit() for _ in range(2))
     # Two wardens, and three processes of each task.
-    assert eventually(lambda: len(marked(tmp_path)) == 8)
+    assert eventually(lambda: len(left(tmp_path)) == 8)
     yield started
     started.kill()
     started.wait()
@@ -82,7 +77,7 @@ def test_tasks_die_with_a_node_that_was_killed(
 ) -> None:
     node.kill()
 
-    assert eventually(lambda: marked(tmp_path) == [], within_s=5)
+    assert eventually(lambda: left(tmp_path) == [], within_s=5)
 
 
 def test_tasks_whose_wardens_were_killed_too_are_found_and_killed(
@@ -92,12 +87,12 @@ def test_tasks_whose_wardens_were_killed_too_are_found_and_killed(
     for pid in (*pids, node.pid):
         os.kill(pid, signal.SIGKILL)
     node.wait()
-    assert eventually(lambda: len(marked(tmp_path)) == 6)
+    assert eventually(lambda: len(left(tmp_path)) == 6)
 
     killed = leftovers.clear(tmp_path)
 
     assert killed == 6
-    assert marked(tmp_path) == []
+    assert left(tmp_path) == []
 
 
 def test_a_warden_that_hangs_is_killed_with_all_below_it(
@@ -112,7 +107,7 @@ def test_a_warden_that_hangs_is_killed_with_all_below_it(
     killed = leftovers.clear(tmp_path)
 
     assert killed == 8
-    assert marked(tmp_path) == []
+    assert left(tmp_path) == []
     assert not any(marker.exists() for marker in markers)
 
 
@@ -127,7 +122,7 @@ def test_a_driver_clears_what_is_left_before_it_is_open(
     outcome, _ = run(tmp_path, order("/bin/true"))
 
     assert outcome.exit_code == 0
-    assert marked(tmp_path) == []
+    assert left(tmp_path) == []
 
 
 def test_what_is_below_a_warden_is_found_without_its_environment(
@@ -170,7 +165,7 @@ def test_a_process_that_only_got_the_pid_of_an_old_one_lives(tmp_path: Path) -> 
 def test_another_worker_of_the_same_machine_is_left_alone(tmp_path: Path) -> None:
     mine, other = tmp_path / "mine", tmp_path / "other"
     child = subprocess.Popen(
-        ["/bin/sleep", "1000"], env={"SHOAL_WORKER": mark_of(other)}
+        ["/bin/sleep", "1000"], env={"SHOAL_WORKER": leftovers.worker_mark(other)}
     )
 
     assert leftovers.clear(mine) == 0

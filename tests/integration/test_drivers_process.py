@@ -11,7 +11,7 @@ import pytest
 from tests.unit.drivers.orders import Watched, order, run, shell, with_driver
 
 from shoal.drivers import Stream
-from shoal.drivers.leftovers import with_variable
+from shoal.drivers.leftovers import marked, worker_mark
 from shoal.drivers.process import ProcessDriver, Settings
 from shoal.drivers.process_tree import descendants
 from shoal.drivers.warden import FILE_BYTES_MAX, PIECE_BYTES_MAX
@@ -256,7 +256,7 @@ def test_a_task_is_stopped_though_nobody_reads_what_it_writes(tmp_path: Path) ->
         await watched.spoke.wait()
         driver.stop(one.attempt, 0.0)
         await asyncio.sleep(0.2)
-        assert not with_variable("SHOAL_ATTEMPT", str(one.attempt))
+        assert not marked(driver.mark, str(one.attempt))
         watched.let.set()
         return (await running).kind
 
@@ -340,7 +340,7 @@ def test_cancelling_a_run_leaves_no_process(tmp_path: Path) -> None:
 
     attempt = with_driver(tmp_path, act)
 
-    assert with_variable("SHOAL_ATTEMPT", attempt) == []
+    assert marked(worker_mark(tmp_path), attempt) == []
 
 
 def test_a_watcher_that_fails_leaves_no_process(tmp_path: Path) -> None:
@@ -352,7 +352,7 @@ def test_a_watcher_that_fails_leaves_no_process(tmp_path: Path) -> None:
         one = shell("echo go; sleep 1000")
         with pytest.raises(ValueError, match="broken"):
             await driver.run(one, Broken())
-        assert with_variable("SHOAL_ATTEMPT", str(one.attempt)) == []
+        assert marked(driver.mark, str(one.attempt)) == []
         return (await driver.run(order("/bin/true"), Watched())).kind
 
     assert with_driver(tmp_path, act) == "exited"
@@ -409,7 +409,7 @@ echo go; for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do f & done; wait
 
     attempt = with_driver(tmp_path, act)
 
-    assert with_variable("SHOAL_ATTEMPT", attempt) == []
+    assert marked(worker_mark(tmp_path), attempt) == []
 
 
 def test_a_task_whose_warden_is_killed_is_lost_and_dead(tmp_path: Path) -> None:
@@ -419,7 +419,7 @@ def test_a_task_whose_warden_is_killed_is_lost_and_dead(tmp_path: Path) -> None:
         await watched.spoke.wait()
         os.kill(int(watched.text()), signal.SIGKILL)
         outcome = await running
-        assert with_variable("SHOAL_ATTEMPT", str(one.attempt)) == []
+        assert marked(driver.mark, str(one.attempt)) == []
         after = await driver.run(order("/bin/true"), Watched())
         return outcome.kind, outcome.reason, after.kind
 

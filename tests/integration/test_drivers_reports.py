@@ -101,6 +101,27 @@ async def talk(
     return opened, watched
 
 
+def test_what_was_told_just_before_the_end_counts_and_never_later(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "s"
+    later = Watched()
+
+    async def act(opened: TaskSocket, watched: Watched) -> None:
+        # The loop has no turn between this and the end, as if the task died at once.
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(str(path))
+            line.sendall(b'{"progress": 0.9}\n')
+        opened.end()
+        opened.begin(later.progressed)
+        await asyncio.sleep(2 * task_socket.MOMENT_S)
+
+    _, watched = asyncio.run(talk(path, act))
+
+    assert watched.figures == [(0.9, {})]
+    assert later.figures == []
+
+
 def test_nonsense_is_answered_and_counted_and_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "s"
     nonsense = [

@@ -21,7 +21,7 @@ import pytest
 from tests.unit.drivers.orders import Watched, order, run, shell, with_driver
 
 from shoal.drivers import sandbox
-from shoal.drivers.leftovers import with_variable
+from shoal.drivers.leftovers import marked, worker_mark
 from shoal.drivers.process import ProcessDriver, Settings
 from shoal.model.ids import Attempt
 from shoal.model.resources import Allocation
@@ -418,7 +418,7 @@ except OSError:
 
     assert outcome.exit_code == 0
     assert 0 < int(watched.text()) < 64
-    assert with_variable("SHOAL_WORKER", ProcessDriver(node.root).mark) == []
+    assert marked(worker_mark(node.root)) == []
 
 
 def test_tmp_is_its_own_and_has_a_size(node: Node) -> None:
@@ -541,7 +541,7 @@ def test_a_daemon_inside_ends_with_its_task(node: Node) -> None:
 
     assert outcome.exit_code == 0
     assert watched.text() == "go\n"
-    assert with_variable("SHOAL_WORKER", ProcessDriver(node.root).mark) == []
+    assert marked(worker_mark(node.root)) == []
 
 
 def test_a_sandbox_dies_with_its_warden(node: Node) -> None:
@@ -558,7 +558,7 @@ def test_a_sandbox_dies_with_its_warden(node: Node) -> None:
         return outcome.kind
 
     assert with_driver(node.root, act, BOXED) == "lost"
-    assert with_variable("SHOAL_WORKER", ProcessDriver(node.root).mark) == []
+    assert marked(worker_mark(node.root)) == []
 
 
 def test_an_exit_code_and_a_signal_come_through(node: Node) -> None:
@@ -570,8 +570,8 @@ def test_an_exit_code_and_a_signal_come_through(node: Node) -> None:
     assert codes == [7, 128 + signal.SIGSEGV]
 
 
-def command_lines(attempt: Attempt) -> bytes:
-    found = with_variable("SHOAL_ATTEMPT", str(attempt))
+def command_lines(mark: str, attempt: Attempt) -> bytes:
+    found = marked(mark, str(attempt))
     return b"".join(Path(f"/proc/{p.pid}/cmdline").read_bytes() for p in found)
 
 
@@ -582,7 +582,7 @@ def test_secrets_are_not_in_any_command_line(node: Node) -> None:
         one = shell(script, given={"TOKEN": "s3cr3t"}, secrets=("TOKEN",))
         running = asyncio.create_task(driver.run(one, watched))
         await watched.spoke.wait()
-        lines = command_lines(one.attempt)
+        lines = command_lines(driver.mark, one.attempt)
         driver.stop(one.attempt, 0.0)
         await running
         assert watched.text() == "s3cr3t\n"

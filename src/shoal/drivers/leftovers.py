@@ -23,7 +23,7 @@ from shoal.drivers.process_tree import descendants
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 VARIABLE: Final = "SHOAL_WORKER"
 ATTEMPT_VARIABLE: Final = "SHOAL_ATTEMPT"
@@ -81,9 +81,11 @@ def read_marker(path: Path) -> Process | None:
     return process if alive else None
 
 
-def with_variable(name: str, value: str) -> list[Process]:
-    """Return all processes that have this in their environment, except our own."""
-    wanted = f"{name}={value}".encode()
+def marked(mark: str, attempt: str = "") -> list[Process]:
+    """Return all processes of a worker, or of one attempt on it, but never our own."""
+    wanted = {f"{VARIABLE}={mark}".encode()}
+    if attempt:
+        wanted.add(f"{ATTEMPT_VARIABLE}={attempt}".encode())
     found: list[Process] = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit() or int(folder.name) == os.getpid():
@@ -92,7 +94,7 @@ def with_variable(name: str, value: str) -> list[Process]:
             variables = (folder / "environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        if wanted in variables and (started := started_at(int(folder.name))):
+        if wanted <= set(variables) and (started := started_at(int(folder.name))):
             found.append(Process(int(folder.name), started))
     return found
 
@@ -104,25 +106,28 @@ def clear(folder: Path, *, timeout_s: float = CLEAR_TIMEOUT_S) -> int:
     killed raises, because the worker must not lend devices that are still in use.
     """
     markers = sorted(folder.glob("warden-*"))
-    marked = [found for path in markers if (found := read_marker(path))]
+    known = [found for path in markers if (found := read_marker(path))]
     mark = worker_mark(folder)
-    killed = kill_until_gone(marked, VARIABLE, mark, timeout_s=timeout_s)
+    killed = kill_until_gone(mark, known=known, timeout_s=timeout_s)
     for path in markers:
         path.unlink(missing_ok=True)
     return killed
 
 
 def kill_until_gone(
-    known: Iterable[Process], name: str, value: str, *, timeout_s: float
+    mark: str,
+    attempt: str = "",
+    *,
+    known: Sequence[Process] = (),
+    timeout_s: float = CLEAR_TIMEOUT_S,
 ) -> int:
-    """Kill `known`, all that is below them, and all with this in their environment."""
+    """Kill `known`, all that is `marked`, and all below; return how many it were."""
     deadline = time.monotonic() + timeout_s
     killed: set[Process] = set()
-    known = list(known)
     quiet = 0
     while quiet < QUIET_PASSES:
         roots = [p for p in known if started_at(p.pid) == p.started]
-        roots += with_variable(name, value)
+        roots += marked(mark, attempt)
         found = sorted({*roots, *_below(roots)})
         quiet = 0 if found else quiet + 1
         if not found:

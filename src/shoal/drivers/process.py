@@ -194,11 +194,7 @@ class ProcessDriver:
         assert self._wardens is not None
         if used.lost:
             await asyncio.to_thread(
-                leftovers.kill_until_gone,
-                [],
-                leftovers.ATTEMPT_VARIABLE,
-                str(order.attempt),
-                timeout_s=leftovers.CLEAR_TIMEOUT_S,
+                leftovers.kill_until_gone, self.mark, str(order.attempt)
             )
         await self._wardens.put(used)
 

@@ -31,6 +31,7 @@ def test_everything_but_the_work_directory_and_the_socket_is_read_only() -> None
     assert writable == ["/d", "/s"]
     assert ("--ro-bind-try", "/data") in pairwise(argv)
     assert ("--remount-ro", "/") in pairwise(argv)
+    assert {"--new-session", "--die-with-parent", "--disable-userns"} <= set(argv)
 
 
 def test_a_task_gets_the_files_of_its_devices() -> None:
