@@ -248,6 +248,34 @@ def test_a_task_that_floods_is_slowed_and_nobody_gathers_it(tmp_path: Path) -> N
     assert held < 2_000_000
 
 
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2]
+    return sum(map(int, fields.split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_warden_sleeps_while_nobody_reads_though_a_stream_has_closed(
+    tmp_path: Path,
+) -> None:
+    script = "echo $PPID; exec 1>&-; cat /dev/zero >&2"
+
+    async def act(driver: ProcessDriver) -> float:
+        watched = Slow()
+        one = shell(script)
+        running = asyncio.create_task(driver.run(one, watched))
+        await watched.spoke.wait()
+        await asyncio.sleep(0.2)
+        pid = int(watched.text())
+        before = cpu_s(pid)
+        await asyncio.sleep(0.5)
+        spent = cpu_s(pid) - before
+        driver.stop(one.attempt, 0.0)
+        watched.let.set()
+        await running
+        return spent
+
+    assert with_driver(tmp_path, act) < 0.1
+
+
 def test_a_task_is_stopped_though_nobody_reads_what_it_writes(tmp_path: Path) -> None:
     async def act(driver: ProcessDriver) -> str:
         watched = Slow()

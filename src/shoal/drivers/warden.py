@@ -307,6 +307,7 @@ class Warden:
         self._null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         self._inbox = bytearray()
         self._unsent = b""
+        self._listening = True  # to the pipes
         self._run: Run | None = None
         self._handlers: dict[int, Callable[[int], None]] = {}
         line.setblocking(False)
@@ -329,7 +330,8 @@ class Warden:
         self._poll.register(fd, select.POLLIN)
 
     def _unwatch(self, fd: int) -> None:
-        if self._handlers.pop(fd, None) is not None:
+        self._handlers.pop(fd, None)
+        with contextlib.suppress(KeyError):
             self._poll.unregister(fd)
 
     def _timeout_ms(self) -> float | None:
@@ -406,17 +408,24 @@ class Warden:
         self._unsent = self._unsent[sent:]
         wants = select.POLLIN | (select.POLLOUT if self._unsent else 0)
         self._poll.modify(self._line.fileno(), wants)
-        self._listen_to_pipes(listen=not self._unsent)
+        if self._listening == bool(self._unsent):
+            self._listen_to_pipes(listen=not self._unsent)
 
     # The task.
 
     def _listen_to_pipes(self, *, listen: bool) -> None:
+        """Take the pipes off the list while a piece waits: a hang-up is always told."""
+        self._listening = listen
         for fd in self._run.pipes if self._run else ():
-            if fd in self._handlers:
-                self._poll.modify(fd, select.POLLIN if listen else 0)
+            if fd not in self._handlers:
+                continue
+            if listen:
+                self._poll.register(fd, select.POLLIN)
+            else:
+                self._poll.unregister(fd)
 
     def _on_pipe(self, fd: int) -> None:
-        if not self._unsent:  # a hang-up is told even if we did not ask
+        if not self._unsent:  # Both pipes may be ready in one turn of the loop.
             self._pass_on(fd)
 
     def _pass_on(self, fd: int) -> bool:
