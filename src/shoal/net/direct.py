@@ -131,6 +131,11 @@ class DirectLinks:
         """Say how many messages found no room, or nobody to go to in time."""
         return self._budget.drops
 
+    @property
+    def queued_bytes(self) -> int:
+        """Say how much waits, for all peers together: who produces may slow down."""
+        return self._budget.bytes
+
     def renew(self, grant: Grant) -> None:
         """Show this grant from now on. Links that are up stay as they are."""
         self._grant = grant

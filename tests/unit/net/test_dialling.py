@@ -190,9 +190,7 @@ def test_a_peer_is_dialled_again_and_again_with_growing_pauses() -> None:
         count = len(tries)
         await asyncio.sleep(60.0)
 
-        pauses = [
-            later - sooner for sooner, later in zip(tries, tries[1:], strict=False)
-        ]
+        pauses = [later - sooner for sooner, later in pairwise(tries)]
         assert 6 <= len(tries) == count <= 14
         assert pauses[0] < 0.6
         assert max(pauses) <= BACK_OFF_MAX_S
