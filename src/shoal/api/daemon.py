@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import signal
 import tempfile
 from pathlib import Path
@@ -35,6 +36,7 @@ TASKS_END_S: Final = 10.0
 """How long tasks have to end, after the grace, when the node does."""
 
 LOOK_S: Final = 0.05
+TOKEN_BYTES: Final = 24
 
 
 async def run_node(
@@ -122,6 +124,6 @@ def _write_down(home: Home, node: Node, server: ApiServer, links: Links) -> None
 def _token(home: Home) -> str:
     token = whereabouts.read_token(home)
     if not token:
-        token = whereabouts.new_token()
+        token = secrets.token_urlsafe(TOKEN_BYTES)
         write_private(whereabouts.token_file(home), token.encode() + b"\n")
     return token

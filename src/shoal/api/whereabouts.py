@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import socket
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -19,8 +17,6 @@ from shoal.runtime.home import Home
 VERSION: Final = 1
 SOCKET_PATH_BYTES_MAX: Final = 100
 """The kernel takes 107; gRPC wants some for itself."""
-
-TOKEN_BYTES: Final = 24
 
 
 class Whereabouts(NamedTuple):
@@ -41,6 +37,8 @@ def socket_path(home: Home) -> Path:
     path = home.socket
     if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
         return path
+    from hashlib import sha256  # noqa: PLC0415 - Hardly ever needed, and slow.
+
     name = sha256(os.fsencode(home.path)).hexdigest()[:16]
     base = os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/shoal-{os.getuid()}"  # noqa: S108
     return Path(base) / f"{name}.sock"
@@ -104,7 +102,7 @@ def required(home: Home) -> Whereabouts:
         )
     if answers(found.socket):
         return found
-    if is_alive(found.pid):
+    if is_node(found.pid):
         raise UnreachableError(
             f"the node {found.petname} does not answer",
             because=f"process {found.pid} runs, but nobody listens on its socket",
@@ -117,15 +115,15 @@ def required(home: Home) -> Whereabouts:
     )
 
 
-def is_alive(pid: int) -> bool:
-    """Whether there is such a process, which may be another one by now."""
+def is_node(pid: int) -> bool:
+    """Whether this process is a node that lives: its number may be another's by now."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
         return False
-    except PermissionError:
-        return True
-    return True
+    is_zombie = state.rpartition(")")[2].split()[:1] == ["Z"]
+    return b"shoal" in command and not is_zombie
 
 
 def token_file(home: Home) -> Path:
@@ -139,8 +137,3 @@ def read_token(home: Home) -> str:
         return token_file(home).read_text(encoding="ascii").strip()
     except OSError:
         return ""
-
-
-def new_token() -> str:
-    """Draw a token that nobody can guess."""
-    return secrets.token_urlsafe(TOKEN_BYTES)

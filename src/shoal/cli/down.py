@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from pathlib import Path
 from typing import Final
 
 import click
@@ -36,7 +35,7 @@ def down(grace: str, as_json: bool, quiet: bool) -> None:
     grace_s = parse_duration(grace)
     home = Home.default()
     found = whereabouts.read(home)
-    if found is None or not whereabouts.is_alive(found.pid):
+    if found is None or not whereabouts.is_node(found.pid):
         talk("no node is running", quiet=quiet)
         if as_json:
             echo_json({"ended": False})
@@ -62,15 +61,14 @@ def _ask_to_end(found: whereabouts.Whereabouts, grace_s: float) -> tuple[int, in
             reply = client.shutdown(grace_s)
             return reply.tasks, reply.active_jobs
     except UnreachableError:
-        if not _is_shoal(found.pid):
-            return 0, 0
-        os.kill(found.pid, signal.SIGTERM)
+        if whereabouts.is_node(found.pid):
+            os.kill(found.pid, signal.SIGTERM)
         return 0, 0
 
 
 def _wait_for_end(home: Home, found: whereabouts.Whereabouts, timeout_s: float) -> None:
     until = time.monotonic() + timeout_s
-    while whereabouts.is_alive(found.pid) and _is_shoal(found.pid):
+    while whereabouts.is_node(found.pid):
         if time.monotonic() > until:
             raise ShoalError(
                 f"{found.petname} (process {found.pid}) does not end",
@@ -78,14 +76,3 @@ def _wait_for_end(home: Home, found: whereabouts.Whereabouts, timeout_s: float) 
                 hint=f"kill -9 {found.pid} ends it; {home.log} may say why",
             )
         time.sleep(LOOK_S)
-
-
-def _is_shoal(pid: int) -> bool:
-    """Whether this process is a node: its number may be another's by now."""
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return False
-    is_zombie = state.rpartition(")")[2].split()[:1] == ["Z"]
-    return b"shoal" in command and not is_zombie

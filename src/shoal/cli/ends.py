@@ -27,7 +27,9 @@ def code_of(job: Job) -> int:
 
 def shell_code(code: int) -> int:
     """Return an exit code as a shell shows it: a signal is 128 and its number."""
-    return code if 0 <= code <= 255 else (128 - code) & 255
+    if 0 <= code <= 255:
+        return code
+    return (128 - code) & 255 if code < 0 else 255
 
 
 def end_text(job: Job, took_s: float | None = None) -> str:

@@ -42,17 +42,17 @@ def echo_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     widths = [max(len(line[n]) for line in lines) for n in range(len(headings))]
     for number, line in enumerate(lines):
         cells = [
-            _coloured(cell, cell.ljust(width)) if number else cell.ljust(width)
+            (_coloured(cell) if number else cell) + " " * (width - len(cell))
             for cell, width in zip(line, widths, strict=True)
         ]
         click.echo("  ".join(cells).rstrip())
 
 
-def _coloured(word: str, text: str) -> str:
+def _coloured(word: str) -> str:
     colour = _COLOURS.get(word)
     if colour is None or os.environ.get("NO_COLOR"):
-        return text
-    return click.style(text, fg=colour)  # Stripped where there is no terminal.
+        return word
+    return click.style(word, fg=colour)  # Stripped where there is no terminal.
 
 
 # Jobs.

@@ -1,0 +1,112 @@
+"""The command `shoal` as a user types it, in a home of its own."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+TIMEOUT_S = 40
+
+
+class Done(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+class CliHome:
+    """One home, and commands in it; `close` ends whatever node is left."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.env = {
+            "HOME": os.environ["HOME"],
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "SHOAL_HOME": str(path),
+        }
+
+    def __call__(self, *args: str, typed: str = "") -> Done:
+        """Run a command to its end."""
+        done = subprocess.run(
+            ["shoal", *args],
+            input=typed,
+            capture_output=True,
+            text=True,
+            env=self.env,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def ok(self, *args: str) -> str:
+        """Run a command that succeeds; return its output."""
+        done = self(*args)
+        assert done.code == 0, done
+        return done.out
+
+    def json(self, *args: str) -> dict[str, Any]:
+        """Run a command with `--json`; return what it printed."""
+        document: dict[str, Any] = json.loads(self.ok(*args, "--json"))
+        assert document["version"] == 1
+        return document
+
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        """Start a command and return at once."""
+        return subprocess.Popen(
+            ["shoal", *args],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.env,
+        )
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What the running node wrote down."""
+        found: dict[str, Any] = json.loads((self.path / "node.json").read_text())
+        return found
+
+    def kill(self) -> None:
+        """End the node as a power cut would."""
+        pid = self.info["pid"]
+        os.kill(pid, signal.SIGKILL)
+        self.wait_for_end(pid)
+
+    def wait_for_end(self, pid: int) -> None:
+        """Wait until a process that is not our child has gone."""
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return
+        ready, _, _ = select.select([descriptor], [], [], TIMEOUT_S)
+        os.close(descriptor)
+        assert ready, f"process {pid} did not end"
+
+    def close(self) -> None:
+        """End the node, if one runs."""
+        if (self.path / "node.json").exists():
+            self("down", "-q")
+
+
+@contextmanager
+def homes(folder: Path) -> Iterator[Callable[[str], CliHome]]:
+    """Give out homes by name, and end their nodes at the end."""
+    made: list[CliHome] = []
+
+    def home(name: str) -> CliHome:
+        made.append(CliHome(folder / name))
+        return made[-1]
+
+    try:
+        yield home
+    finally:
+        for each in made:
+            each.close()

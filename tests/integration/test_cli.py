@@ -1,0 +1,198 @@
+"""The first five minutes with `shoal`, with real processes and nothing mocked."""
+
+import json
+import re
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.cli_home import CliHome, homes
+
+pytestmark = pytest.mark.integration
+
+ID = re.compile(r"[0-9a-z]{6}")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHome]:
+    """One node for all tests that do not end it."""
+    with homes(tmp_path_factory.mktemp("cli")) as make:
+        home = make("one")
+        home.ok("up", "--background")
+        yield home
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[Callable[[str], CliHome]]:
+    with homes(tmp_path) as make:
+        yield make
+
+
+def test_the_first_command_starts_a_node_and_prints_what_the_job_wrote(
+    fresh: Callable[[str], CliHome],
+) -> None:
+    shoal = fresh("new")
+
+    first = shoal("run", "--", "python", "-c", 'print("hello")')
+
+    assert first.code == 0
+    assert first.out == "hello\n"
+    assert first.err.startswith("no node running: started one in the background")
+    assert re.search(r"node  [a-z]+-[a-z]+-\d\d   12D3KooW", first.err)
+    assert re.search(r"job \w{6} placed on [a-z]+-[a-z]+-\d\d in ", first.err)
+    assert re.search(r"job \w{6} finished in [\d.]+ s \(exit 0\)", first.err)
+    assert first.err.splitlines()[-1].startswith("next: shoal ps")
+    assert "done" in shoal.ok("ps")
+    petname = shoal.info["petname"]
+    assert shoal("down").err.startswith(f"{petname} has ended")
+
+
+def test_run_exits_with_the_code_of_the_job_and_keeps_streams_apart(
+    home: CliHome,
+) -> None:
+    done = home("run", "-q", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
+
+    assert done == (7, "out\n", "err\n")
+
+
+def test_a_signal_that_ends_a_job_is_told_as_a_shell_tells_it(home: CliHome) -> None:
+    assert home("run", "-q", "--", "sh", "-c", "kill -9 $$").code == 137
+
+
+def test_submit_prints_the_id_alone_on_stdout(home: CliHome) -> None:
+    done = home("submit", "--", "true")
+
+    assert ID.fullmatch(done.out.strip())
+    assert "next: shoal logs -f" in done.err
+    assert home("wait", done.out.strip()).code == 0
+
+
+def test_logs_follow_a_job_to_its_end(home: CliHome) -> None:
+    script = "for n in 1 2 3; do echo $n; sleep 0.3; done"
+    job = home.ok("submit", "-q", "--", "sh", "-c", script).strip()
+
+    assert home.ok("logs", "-f", job) == "1\n2\n3\n"
+    assert home.ok("logs", job) == "1\n2\n3\n"
+
+
+def test_lines_of_several_tasks_say_whose_they_are(home: CliHome) -> None:
+    done = home("run", "-q", "--array", "3", "--", "sh", "-c", "echo I am {index}")
+
+    assert done.code == 0
+    assert sorted(done.out.splitlines()) == [
+        "main.0 | I am 0",
+        "main.1 | I am 1",
+        "main.2 | I am 2",
+    ]
+
+
+def test_a_job_is_cancelled_and_stays_so(home: CliHome) -> None:
+    job = home.ok("submit", "-q", "--", "sleep", "100").strip()
+
+    assert home("wait", job, "--timeout", "300ms").code == 101
+    assert "is cancelled" in home("cancel", job, "--reason", "wrong lr").err
+    assert home("wait", job).code == 103
+    assert home.json("show", job)["job"]["reason"] == "wrong lr"
+    assert "had ended" in home("cancel", job).err
+
+
+def test_interrupting_run_cancels_the_job(home: CliHome) -> None:
+    script = "echo up; sleep 100"
+    running = home.start("run", "--", "sh", "-c", script)
+    assert running.stdout is not None
+    assert running.stdout.readline() == "up\n"
+
+    running.send_signal(2)
+    _, err = running.communicate(timeout=30)
+
+    assert running.returncode == 103
+    assert "cancelling job" in err
+
+
+def test_a_job_that_fits_nowhere_is_explained(home: CliHome) -> None:
+    job = home.ok("submit", "-q", "--gpus", "8", "--", "true").strip()
+
+    text = home.ok("explain", job)
+    [task] = home.json("explain", job)["tasks"]
+
+    assert "0 gpus < 8" in text
+    assert task["state"] == "waiting"
+    assert task["fitting"] == 0
+    assert task["rejected"][0]["reason"] == "0 gpus < 8"
+    home.ok("cancel", job)
+
+
+def test_ids_may_be_shortened_and_last_is_the_last(home: CliHome) -> None:
+    job = home.ok("submit", "-q", "--name", "short", "--", "true").strip()
+
+    assert home.json("show", job[:5])["job"]["name"] == "short"
+    assert home.json("show", "last")["job"]["id"] == job
+    assert home.json("show")["job"]["id"] == job
+
+
+def test_the_json_of_ps_has_these_fields(home: CliHome) -> None:
+    home.ok("run", "-q", "--name", "fields", "--priority", "3", "--", "true")
+
+    job = home.json("ps")["jobs"][-1]
+
+    assert job["name"] == "fields"
+    assert job["state"] == "done"
+    assert job["exit_code"] == 0
+    assert job["priority"] == 3
+    assert job["tasks"]["done"] == 1
+    assert sorted(job) == [
+        *("exit_code", "fraction", "id", "name", "nodes", "owner", "priority"),
+        *("reason", "state", "submitted_s", "tasks"),
+    ]
+
+
+def test_nodes_shows_what_this_one_lends(home: CliHome) -> None:
+    [node] = home.json("nodes")["nodes"]
+
+    assert node["self"]
+    assert node["total"]["cpu_milli"] >= 1000
+    assert node["petname"] == home.info["petname"]
+    assert node["petname"] in home.ok("nodes")
+
+
+def test_nothing_is_coloured_without_a_terminal(home: CliHome) -> None:
+    assert "\033" not in home.ok("ps")
+
+
+def test_files_of_a_node_are_for_its_user_only(home: CliHome) -> None:
+    names = ("node.sock", "node.json", "api.token", "node.key", "node.log")
+    paths = [home.path / name for name in names if (home.path / name).exists()]
+
+    assert len(paths) >= 4
+    for path in [home.path, *paths]:
+        assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
+
+
+def test_doctor_finds_a_running_node(home: CliHome) -> None:
+    document = json.loads(home("doctor", "--json").out)
+    findings = {finding["what"]: finding for finding in document["findings"]}
+
+    assert findings["node"]["state"] == "ok"
+    assert findings["port"]["state"] == "ok"
+    assert {"home", "clock", "sandbox", "gpu", "disk"} <= findings.keys()
+    for finding in findings.values():
+        assert finding["state"] == "ok" or finding["fix"]
+
+
+def test_a_spec_in_a_file_is_changed_by_flags(home: CliHome, tmp_path: Path) -> None:
+    spec = tmp_path / "job.yaml"
+    spec.write_text("name: sum\ncommand: [echo, '{a}', '{b}']\nparams: {a: 1, b: 2}\n")
+
+    assert home.ok("run", "-q", str(spec), "-p", "b=5") == "1 5\n"
+
+
+def test_a_task_of_the_first_scheduler_is_taken(home: CliHome, tmp_path: Path) -> None:
+    config = tmp_path / "task.json"
+    config.write_text('{"name": "R", "required_gpus": 2, "min_gpu_memory": 8192}')
+
+    job = home.ok("submit", "-q", "--config", str(config)).strip()
+
+    assert home.json("show", job)["job"]["name"] == "R"
+    assert home.json("show", job)["job"]["state"] == "waiting"
+    home.ok("cancel", job)

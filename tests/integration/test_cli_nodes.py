@@ -1,0 +1,215 @@
+"""Nodes by the command line: their starts, ends and accidents."""
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from tests.integration.cli_home import CliHome, homes
+
+from shoal.api.client import Client
+from shoal.api.shoal_pb2 import SubmitRequest
+from shoal.errors import NotAllowedError, ShoalError
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[[str], CliHome]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    with homes(tmp_path) as make:
+        yield make
+
+
+def test_two_nodes_on_one_machine_do_not_disturb_each_other(make: Make) -> None:
+    one, two = make("one"), make("two")
+    one.ok("up", "--background")
+    two.ok("up", "--background")
+
+    one.ok("run", "-q", "--name", "mine", "--", "true")
+
+    assert one.info["api"] != two.info["api"]
+    assert one.info["petname"] != two.info["petname"]
+    assert [job["name"] for job in one.json("ps")["jobs"]] == ["mine"]
+    assert two.json("ps")["jobs"] == []
+    one.ok("down")
+    assert two.ok("run", "-q", "--", "echo", "alive") == "alive\n"
+
+
+def test_a_usual_port_that_is_taken_is_replaced_and_that_is_said(make: Make) -> None:
+    nodes = [make("one"), make("two")]
+
+    said = [node("up", "--background").err for node in nodes]
+
+    ports = [node.info["api"].rpartition(":")[2] for node in nodes]
+    assert len({*ports}) == 2
+    for port, text in zip(ports, said, strict=True):
+        # Another test may have had the usual port meanwhile.
+        assert ("port 50051 is taken" in text) == (port != "50051")
+        assert f"127.0.0.1:{port}" in text
+
+
+def test_a_port_that_was_asked_for_and_is_taken_is_an_error(make: Make) -> None:
+    shoal = make("one")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+
+        done = shoal("up", "--background", "--port", str(port))
+
+    assert done.code == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in done.err
+    assert not (shoal.path / "node.json").exists()
+
+
+def test_a_killed_node_comes_back_with_its_jobs(make: Make) -> None:
+    shoal = make("one")
+    shoal.ok("up", "--background")
+    finished = shoal.ok("submit", "-q", "--", "sh", "-c", "exit 3").strip()
+    shoal("wait", finished)
+    waiting = shoal.ok("submit", "-q", "--gpus", "4", "--", "true").strip()
+
+    shoal.kill()
+    dead = shoal("ps")
+    again = shoal("up", "--background")
+
+    assert dead.code == 105
+    assert "died without a word" in dead.err
+    assert again.code == 0
+    jobs = {job["id"]: job for job in shoal.json("ps")["jobs"]}
+    assert jobs[finished]["state"] == "failed"
+    assert jobs[finished]["exit_code"] == 3
+    assert jobs[waiting]["state"] == "waiting"
+    assert shoal("wait", finished).code == 3
+
+
+def test_a_job_that_ran_when_its_node_was_killed_runs_again(make: Make) -> None:
+    shoal = make("one")
+    shoal.ok("up", "--background")
+    script = "echo begun; sleep 3; echo done"
+    running = shoal.start("run", "--", "sh", "-c", script)
+    assert running.stdout is not None
+    assert running.stdout.readline() == "begun\n"
+
+    shoal.kill()
+    _, err = running.communicate(timeout=30)
+    shoal.ok("up", "--background")
+
+    assert running.returncode == 105, err
+    assert shoal("wait", "last").code == 0
+    assert shoal.ok("logs", "last") == "begun\ndone\n"
+
+
+def test_up_twice_says_who_runs_already(make: Make) -> None:
+    shoal = make("one")
+    shoal.ok("up", "--background")
+
+    second = shoal("up")
+
+    assert second.code == 1
+    assert f"the node {shoal.info['petname']} is running already" in second.err
+    assert shoal("up", "--background").code == 0
+
+
+def test_down_ends_tasks_and_takes_its_files_along(make: Make) -> None:
+    shoal = make("one")
+    shoal.ok("up", "--background")
+    pid = shoal.info["pid"]
+    shoal.ok("submit", "-q", "--", "sleep", "100")
+
+    ended = shoal("down")
+
+    assert ended.code == 0
+    assert "1 job has not finished" in ended.err
+    assert not (shoal.path / "node.json").exists()
+    assert not (shoal.path / "node.sock").exists()
+    shoal.wait_for_end(pid)
+    assert shoal("down").code == 0
+
+
+def test_a_node_in_the_foreground_ends_on_a_signal(make: Make) -> None:
+    shoal = make("one")
+    node = shoal.start("up", "--json")
+    assert node.stdout is not None
+    document = json.loads(node.stdout.readline())
+
+    node.terminate()
+    _, err = node.communicate(timeout=30)
+
+    assert document["pid"] == node.pid
+    assert node.returncode == 0, err
+    assert not (shoal.path / "node.json").exists()
+
+
+def test_declared_gpus_are_lent(make: Make) -> None:
+    shoal = make("one")
+    flags = ("--gpus", "0,1", "--models", "RTX3090,RTX3090")
+    shoal.ok("up", "--background", *flags, "--memories", "24576,24576")
+
+    [node] = shoal.json("nodes")["nodes"]
+
+    assert [device["model"] for device in node["devices"]] == ["RTX3090"] * 2
+    assert "RTX3090:24GB:2" in shoal.ok("nodes")
+    ask = ("--gpus", "2", "--memory", "8192")
+    told = shoal.ok("run", "-q", *ask, "--", "sh", "-c", "echo $GPUS_PER_NODE")
+    assert told == "2\n"
+
+
+def test_a_node_that_lends_nothing_still_takes_jobs(make: Make) -> None:
+    shoal = make("one")
+    shoal.ok("up", "--background", "--no-worker")
+
+    job = shoal.ok("submit", "-q", "--", "true").strip()
+
+    assert shoal.json("show", job)["job"]["state"] == "waiting"
+    assert "lends nothing" in shoal.ok("nodes")
+
+
+def test_a_home_may_lie_deep(make: Make) -> None:
+    shoal = make("/".join(["a-rather-long-name"] * 8))
+
+    assert shoal.ok("run", "-q", "--", "echo", "deep") == "deep\n"
+
+
+def test_calls_over_the_network_need_the_token(make: Make) -> None:
+    shoal = make("one")
+    shoal.ok("up", "--background")
+    address = shoal.info["api"]
+    shoal.ok("ps", "--node", address)
+    stranger = make("two")
+
+    refused = stranger("ps", "--node", address)
+
+    assert refused.code == 106
+    assert "does not know this client" in refused.err
+    with Client(address, name="it") as client, pytest.raises(NotAllowedError):
+        client.info()
+
+
+def test_a_repeated_submission_makes_one_job(make: Make) -> None:
+    shoal = make("one")
+    shoal.ok("up", "--background")
+    spec = '{"command": ["true"]}'
+
+    with Client(f"unix:{shoal.info['socket']}", name="it") as client:
+        for _ in range(3):
+            client.submit(SubmitRequest(job_id="same", json=spec))
+        other = SubmitRequest(job_id="same", json='{"command": ["false"]}')
+        with pytest.raises(ShoalError, match="there is a job same already"):
+            client.submit(other)
+
+    assert len(shoal.json("ps")["jobs"]) == 1
+
+
+def test_an_unknown_method_is_refused_in_words(make: Make) -> None:
+    shoal = make("one")
+    shoal.ok("up", "--background")
+
+    with grpc.insecure_channel(f"unix:{shoal.info['socket']}") as channel:
+        call = channel.unary_unary("/shoal.v1.Shoal/Swim", bytes, bytes)
+        with pytest.raises(grpc.RpcError, match="Method not found"):
+            call(b"", timeout=5)

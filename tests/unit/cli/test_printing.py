@@ -1,0 +1,68 @@
+import pytest
+
+from shoal.api import shoal_pb2 as pb
+from shoal.cli.ends import code_of, shell_code
+from shoal.cli.printing import echo_table, gpus_text, places, span, tasks_text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.042, "0.04 s"),
+        (3.14, "3.1 s"),
+        (59.0, "59 s"),
+        (61.0, "1 min 1 s"),
+        (3_661.0, "1 h 1 min"),
+        (90_000.0, "1 d 1 h"),
+    ],
+)
+def test_a_duration_is_told_in_its_two_largest_units(seconds: float, text: str) -> None:
+    assert span(seconds) == text
+
+
+def test_gpus_are_named_as_a_job_would_ask_for_them() -> None:
+    card = pb.Device(model="RTX3090", memory_bytes=24 << 30)
+
+    assert gpus_text([card, card, pb.Device(model="A100")]) == "RTX3090:24GB:2, A100:1"
+    assert gpus_text([]) == "no GPU"
+
+
+def test_many_places_are_shortened() -> None:
+    names = [pb.NodeName(petname=name) for name in ("a", "b", "c")]
+
+    assert places(names[:2]) == "a, b"
+    assert places(names) == "a +2"
+
+
+def test_tasks_are_counted_when_there_are_several() -> None:
+    assert tasks_text(pb.Counts(done=1)) == "1 task"
+    assert tasks_text(pb.Counts(done=1, running=2)) == "1/3"
+
+
+def test_columns_are_as_wide_as_their_widest_cell(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    echo_table(("JOB", "STATE"), [("longer", "done"), ("x", "")])
+
+    assert capsys.readouterr().out == "JOB     STATE\nlonger  done\nx\n"
+
+
+@pytest.mark.parametrize(
+    ("job", "code"),
+    [
+        (pb.Job(state=pb.STATE_DONE, exit_code=0), 0),
+        (pb.Job(state=pb.STATE_FAILED, exit_code=7), 7),
+        (pb.Job(state=pb.STATE_FAILED, exit_code=-9), 137),
+        (pb.Job(state=pb.STATE_FAILED), 100),
+        (pb.Job(state=pb.STATE_UNKNOWN), 100),
+        (pb.Job(state=pb.STATE_RUNNING), 101),
+        (pb.Job(state=pb.STATE_CANCELLED), 103),
+    ],
+)
+def test_the_end_of_a_job_is_an_exit_code(job: pb.Job, code: int) -> None:
+    assert code_of(job) == code
+
+
+def test_a_code_beyond_a_byte_is_never_taken_for_success() -> None:
+    assert shell_code(256) != 0
+    assert shell_code(-15) == 143

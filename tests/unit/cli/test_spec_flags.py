@@ -1,0 +1,81 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from shoal.cli.spec_flags import JobCommand, job_options, new_job_id, spec_of
+from shoal.errors import UsageError
+
+
+def parsed(*args: str) -> dict[str, Any]:
+    """Return the spec that a command line describes."""
+    found: list[str] = []
+
+    @click.command(cls=JobCommand)
+    @job_options
+    def command(words: tuple[str, ...], config: str | None, **flags: Any) -> None:  # noqa: ANN401
+        found.append(spec_of(words, config, flags))
+
+    command.main(list(args), standalone_mode=False)
+    spec: dict[str, Any] = json.loads(found[0])
+    return spec
+
+
+def test_what_follows_two_dashes_is_the_command_as_it_stands() -> None:
+    spec = parsed("--name", "x", "--", "python", "-c", "print(1)", "--name", "--")
+
+    assert spec["name"] == "x"
+    assert spec["command"] == ["python", "-c", "print(1)", "--name", "--"]
+
+
+def test_a_number_for_an_array_is_how_many() -> None:
+    counted = parsed("--array", "3", "--", "true")
+    listed = parsed("--array", "0-2", "--", "true")
+
+    assert counted["array"] == listed["array"]
+
+
+def test_flags_change_what_a_file_says(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("name: a\ncommand: [echo, '{x}']\nparams: {x: 1}\n")
+
+    spec = parsed(str(file), "--name", "b", "-p", "x=2")
+
+    assert spec["name"] == "b"
+    assert spec["params"] == {"x": 2}
+    assert spec["command"] == ["echo", "{x}"]
+
+
+def test_memory_with_a_unit_is_refused_with_both_meanings() -> None:
+    with pytest.raises(UsageError) as error:
+        parsed("--memory", "16GB", "--", "true")
+
+    assert error.value.hint == (
+        "--gpu-mem 16GB for GPU memory, --ram 16GB for main memory"
+    )
+
+
+def test_a_command_without_dashes_is_told_how_to_write_it() -> None:
+    with pytest.raises(UsageError) as error:
+        parsed("python", "train.py")
+
+    assert error.value.hint.endswith("shoal run -- python train.py")
+
+
+def test_a_file_and_a_config_are_one_too_many() -> None:
+    with pytest.raises(UsageError, match="both"):
+        parsed("a.yaml", "--config", "b.json")
+
+
+def test_nothing_at_all_is_nothing_to_run() -> None:
+    with pytest.raises(UsageError, match="nothing to run"):
+        parsed()
+
+
+def test_ids_are_short_and_differ() -> None:
+    ids = {new_job_id() for _ in range(1_000)}
+
+    assert len(ids) > 990
+    assert all(len(id_) == 6 for id_ in ids)
