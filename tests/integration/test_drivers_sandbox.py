@@ -55,7 +55,7 @@ class Node:
         self.root = home / "tasks"
         self.key = home / "node.key"
         self.key.write_text(KEY, encoding="ascii")
-        self.other = self.root / "other-attempt" / "work"
+        self.other = self.root / "other.work"
         self.other.mkdir(parents=True)
         (self.other / "data").write_text(KEY, encoding="ascii")
         self.api = socket.socket(socket.AF_UNIX)

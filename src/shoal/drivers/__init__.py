@@ -66,6 +66,10 @@ class Driver(Protocol):
         """Make the empty work directory of an attempt, for the host to fill."""
         ...
 
+    def kept(self, attempt: Attempt, stream: Stream) -> Path:
+        """Return the file with the end of what an attempt wrote, if it wrote."""
+        ...
+
     async def run(self, order: Order, watcher: Watcher) -> Outcome:
         """Run an attempt to its end, and tell `watcher` on the way.
 

@@ -21,7 +21,7 @@ from shoal.model.job import Work
 from shoal.protocol.messages import Outcome
 
 if TYPE_CHECKING:
-    from shoal.drivers import Order, Watcher
+    from shoal.drivers import Order, Stream, Watcher
     from shoal.model.ids import Attempt
 
 Kind = Literal["docker", "podman"]
@@ -162,12 +162,16 @@ class ContainerDriver:
         """Make the empty work directory of an attempt, for the host to fill."""
         return self._processes.prepare(attempt)
 
+    def kept(self, attempt: Attempt, stream: Stream) -> Path:
+        """Return the file with the end of what an attempt wrote, if it wrote."""
+        return self._processes.kept(attempt, stream)
+
     async def run(self, order: Order, watcher: Watcher) -> Outcome:
         """Run an attempt to its end; see `Driver.run`."""
         if not order.task.work.image:
             return Outcome("not-started", reason="the job names no image")
         directory = order.directory or self.prepare(order.attempt)
-        env_file = directory.parent / "env"
+        env_file = self._processes.kept(order.attempt, "stdout").with_suffix(".env")
         lines = env_lines(order, self._processes.mark)
         await asyncio.to_thread(env_file.write_text, lines, encoding="utf-8")
         argv = container_argv(

@@ -22,7 +22,7 @@ from shoal.drivers import sandbox as boxes
 from shoal.drivers.cgroup import Cgroups, own_group
 from shoal.drivers.cpus import Cpus, as_list
 from shoal.drivers.task_socket import PATH_BYTES_MAX
-from shoal.drivers.warden import WORK, Start
+from shoal.drivers.warden import Start
 from shoal.drivers.wardens import End, Warden, Wardens
 from shoal.drivers.workdirs import Workdirs, hand_over
 from shoal.errors import UsageError
@@ -30,7 +30,7 @@ from shoal.model.bounds import TEXT_LENGTH_MAX
 from shoal.protocol.messages import Outcome
 
 if TYPE_CHECKING:
-    from shoal.drivers import Order, Watcher
+    from shoal.drivers import Order, Stream, Watcher
     from shoal.model.ids import Attempt
 
 SOCKET_NAME_BYTES: Final = 16
@@ -112,6 +112,10 @@ class ProcessDriver:
         """Make the empty work directory of an attempt, for the host to fill."""
         return self._workdirs.make(attempt)
 
+    def kept(self, attempt: Attempt, stream: Stream) -> Path:
+        """Return the file with the end of what an attempt wrote, if it wrote."""
+        return self._workdirs.kept(attempt, stream)
+
     async def run(self, order: Order, watcher: Watcher) -> Outcome:
         """Run an attempt to its end; see `Driver.run`."""
         assert self._wardens is not None, "open the driver first"
@@ -167,8 +171,7 @@ class ProcessDriver:
     ) -> End:
         used = running.warden
         assert used is not None
-        folder = self._workdirs.folder(order.attempt)
-        directory = order.directory or folder / WORK
+        directory = order.directory or self._workdirs.work(order.attempt)
         if running.stop_grace_s is not None:
             return End("not-started", reason="stopped before it started")
         if self._sandbox is not None and (reason := self._missing(order, directory)):
@@ -177,7 +180,7 @@ class ProcessDriver:
         if order.directory is not None and uid is not None:
             await asyncio.to_thread(hand_over, directory, uid)
         killed_before = self._limit(used, order)
-        start = self._start(order, used, folder, directory, cpus)
+        start = self._start(order, used, directory, cpus)
         used.reports.begin(watcher.progressed)
         try:
             end = await used.run(start, watcher.wrote)
@@ -199,12 +202,7 @@ class ProcessDriver:
         await self._wardens.put(used)
 
     def _start(
-        self,
-        order: Order,
-        used: Warden,
-        folder: Path,
-        directory: Path,
-        cpus: tuple[int, ...],
+        self, order: Order, used: Warden, directory: Path, cpus: tuple[int, ...]
     ) -> Start:
         box = self._sandbox
         work = order.task.work
@@ -217,7 +215,8 @@ class ProcessDriver:
             renumbered=box is not None,
         )
         start = Start(
-            folder=str(folder),
+            kept=self._workdirs.name(order.attempt),
+            make="" if order.directory else str(directory),
             owner=-1,
             directory=str(directory),
             cpus=as_list(cpus),

@@ -45,14 +45,14 @@ The packages above are empty there, because the real ones import what a warden l
 """
 
 HEADER_BYTES: Final = 5
+HEAD_TEXTS: Final = 9
+"""Texts of an order before those whose number they tell."""
+
 START: Final = b"S"
 STOP: Final = b"T"
 STDOUT: Final = b"O"
 STDERR: Final = b"E"
 END: Final = b"X"
-
-WORK: Final = "work"
-"""The work directory in the folder of an attempt; output is kept beside it."""
 
 PIECE_BYTES_MAX: Final = 32_768
 """What is read of a pipe at a time, and sent in one frame."""
@@ -71,8 +71,9 @@ PR_SET_CHILD_SUBREAPER: Final = 36
 class Start(NamedTuple):
     """What the node orders. Programs without a slash are looked for in PATH."""
 
-    folder: str  # is made, with the work directory in it, if not there
-    owner: int  # of the work directory; -1 for us
+    kept: str  # how the paths of kept output begin
+    make: str  # a work directory to make; empty if it is there
+    owner: int  # of that directory; -1 for us
     directory: str  # where the programs begin
     cpus: str  # such as "0,3"; empty for all
     memory_bytes: int  # watched and enforced here; 0 for no limit
@@ -90,7 +91,7 @@ def frame(kind: bytes, body: bytes) -> bytes:
 def pack_start(start: Start) -> bytes:
     """Return the frame of an order; a NUL inside one of its texts is a bug."""
     head = [
-        *(start.folder, str(start.owner), start.directory, start.cpus),
+        *(start.kept, start.make, str(start.owner), start.directory, start.cpus),
         *(str(start.memory_bytes), "1" if start.boxed else ""),
         *(str(len(start.env)), str(len(start.setup))),
     ]
@@ -101,12 +102,13 @@ def pack_start(start: Start) -> bytes:
 def unpack_start(body: bytes) -> Start:
     """Return the order in the body of a frame."""
     texts = os.fsdecode(body).split("\0")
-    folder, owner, directory, cpus, memory, boxed, env_count, setup_count = texts[:8]
-    env_end = 8 + int(env_count)
+    kept, make, owner, directory, cpus, memory, boxed, *counts = texts[:HEAD_TEXTS]
+    env_count, setup_count = counts
+    env_end = HEAD_TEXTS + int(env_count)
     setup_end = env_end + int(setup_count)
-    programs = (texts[8:env_end], texts[env_end:setup_end], texts[setup_end:])
+    programs = (texts[HEAD_TEXTS:env_end], texts[env_end:setup_end], texts[setup_end:])
     return Start(
-        folder, int(owner), directory, cpus, int(memory), bool(boxed), *programs
+        kept, make, int(owner), directory, cpus, int(memory), bool(boxed), *programs
     )
 
 
@@ -197,10 +199,20 @@ def _spawn(argv: Sequence[str], env: Sequence[str], files: tuple[int, int, int])
         raise NotStartedError(why_not_started(path, error)) from error
 
 
+def _make(directory: str, owner: int) -> None:
+    try:
+        os.mkdir(directory, 0o700)  # noqa: PTH102
+    except FileExistsError:
+        return  # The host has made it.
+    if owner >= 0:
+        os.chown(directory, owner, owner)
+
+
 def _prepare(start: Start) -> None:
     """Become what the task shall inherit: this process has no other work."""
     try:
-        _make_folders(start)
+        if start.make:  # The loop of the node must not wait for a slow disk.
+            _make(start.make, start.owner)
         os.chdir(start.directory)
     except OSError as error:
         reason = f"no work directory: {error.strerror}"
@@ -212,19 +224,6 @@ def _prepare(start: Start) -> None:
     except OSError as error:
         reason = f"cpus {start.cpus} cannot be used: {error.strerror}"
         raise NotStartedError(reason) from error
-
-
-def _make_folders(start: Start) -> None:
-    """Make what the node has not made: its loop must not wait for a slow disk."""
-    work = f"{start.folder}/{WORK}"
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(start.folder, 0o700)  # noqa: PTH102
-    try:
-        os.mkdir(work, 0o700)  # noqa: PTH102
-    except FileExistsError:
-        return
-    if start.owner >= 0:
-        os.chown(work, start.owner, start.owner)
 
 
 _ALL_CPUS: Final = sorted(os.sched_getaffinity(0))
@@ -252,7 +251,7 @@ class Run:
         for kind, name in ((STDOUT, "stdout"), (STDERR, "stderr")):
             ours, theirs = os.pipe2(os.O_CLOEXEC)
             os.set_blocking(ours, False)
-            self.pipes[ours] = (kind, Kept(f"{self.start.folder}/{name}"))
+            self.pipes[ours] = (kind, Kept(f"{self.start.kept}.{name}"))
             self._ends.append(theirs)
         self._launch(self.start.setup if self.setting_up else self.start.argv)
 
@@ -472,11 +471,11 @@ class Warden:
             while self._pass_on(fd):
                 pass
             self._unwatch(fd)
-        run.close()
         self._run = None
-        os.chdir("/")
         self._send(END, os.fsencode(f"{kind}\0{code}\0{reason}"))
         self._line.setblocking(False)
+        run.close()
+        os.chdir("/")
 
 
 def _reason(run: Run, code: int) -> str:

@@ -1,7 +1,8 @@
 """Where attempts work, and where their output is kept.
 
-Each attempt has a folder: `work` is its own, and what it writes to its streams is
-kept beside that, where it cannot reach it from a sandbox.
+An attempt has one name, and all that is its own begins with it: `NAME.work` is the
+work directory, `NAME.stdout` and `NAME.stderr` are kept beside it, where a task in a
+sandbox cannot reach them. A folder costs time, so there is one for each attempt.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
-from shoal.drivers.warden import WORK
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from shoal.drivers import Stream
     from shoal.model.ids import Attempt
 
 PRIVATE: Final = 0o700
 DIGEST_BYTES: Final = 12
+KEPT: Final = (".stdout", ".stdout.1", ".stderr", ".stderr.1")
 
 
 @final
@@ -30,23 +31,35 @@ class Workdirs:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def folder(self, attempt: Attempt) -> Path:
-        """Return the folder of an attempt; the id of a scheduler is no safe name."""
-        name = str(attempt).encode()
-        return self.root / hashlib.blake2b(name, digest_size=DIGEST_BYTES).hexdigest()
+    def name(self, attempt: Attempt) -> str:
+        """Return how all paths of an attempt begin; its id is no safe file name."""
+        digest = hashlib.blake2b(str(attempt).encode(), digest_size=DIGEST_BYTES)
+        return f"{self.root}/{digest.hexdigest()}"
+
+    def work(self, attempt: Attempt) -> Path:
+        """Return the work directory of an attempt."""
+        return Path(f"{self.name(attempt)}.work")
+
+    def kept(self, attempt: Attempt, stream: Stream) -> Path:
+        """Return the file with the end of what an attempt wrote, if it wrote.
+
+        What came before it, if that was much, is in a file whose name has `.1` added.
+        """
+        return Path(f"{self.name(attempt)}.{stream}")
 
     def make(self, attempt: Attempt) -> Path:
-        """Make the folder of an attempt, and an empty work directory in it."""
-        folder = self.folder(attempt)
-        folder.mkdir(mode=PRIVATE, exist_ok=True)
-        work = folder / WORK
+        """Make an empty work directory for an attempt."""
+        work = self.work(attempt)
         work.mkdir(mode=PRIVATE, exist_ok=True)
         return work
 
     def remove(self, attempts: Iterable[Attempt]) -> None:
         """Remove all that attempts left on disk; never follows a link out."""
         for attempt in attempts:
-            shutil.rmtree(self.folder(attempt), ignore_errors=True)
+            name = self.name(attempt)
+            shutil.rmtree(f"{name}.work", ignore_errors=True)
+            for ending in KEPT:
+                Path(name + ending).unlink(missing_ok=True)
 
 
 def hand_over(directory: Path, uid: int) -> None:

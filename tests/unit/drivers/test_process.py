@@ -59,9 +59,9 @@ def test_attempts_have_folders_of_their_own(tmp_path: Path) -> None:
     work = workdirs.make(first)
 
     assert work == workdirs.make(first)
-    assert workdirs.folder(first) != workdirs.folder(second)
+    assert workdirs.work(first) != workdirs.work(second)
+    assert workdirs.kept(first, "stdout").parent == work.parent
     assert work.stat().st_mode & 0o777 == 0o700
-    assert len(str(workdirs.folder(first).name)) == 24
 
 
 def test_removing_an_attempt_follows_no_link(tmp_path: Path) -> None:
@@ -72,11 +72,12 @@ def test_removing_an_attempt_follows_no_link(tmp_path: Path) -> None:
     workdirs.root.mkdir()
     attempt = order("a").attempt
     (workdirs.make(attempt) / "link").symlink_to(outside)
+    workdirs.kept(attempt, "stderr").symlink_to(outside / "data")
 
     workdirs.remove([attempt])
 
     assert (outside / "data").exists()
-    assert not workdirs.folder(attempt).exists()
+    assert list(workdirs.root.iterdir()) == []
 
 
 def test_handing_over_follows_no_link(tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ TEXTS = st.text(
 LISTS = st.lists(TEXTS, max_size=5)
 STARTS = st.builds(
     Start,
-    folder=TEXTS,
+    kept=TEXTS,
+    make=TEXTS,
     owner=st.integers(-1, 2**31),
     directory=TEXTS,
     cpus=TEXTS,
