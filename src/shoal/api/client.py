@@ -96,6 +96,15 @@ class Client:
         """Return what the node is."""
         return self._ask("Info", pb.InfoRequest(), pb.NodeInfo)
 
+    def invite(self, role: str, uses: int, ttl_s: float) -> pb.InviteReply:
+        """Make an invitation."""
+        request = pb.InviteRequest(role=role, uses=uses, ttl_s=ttl_s)
+        return self._ask("Invite", request, pb.InviteReply)
+
+    def revoke(self, node: str) -> pb.RevokeReply:
+        """Void the grants of a node."""
+        return self._ask("Revoke", pb.RevokeRequest(node=node), pb.RevokeReply)
+
     def shutdown(self, grace_s: float) -> pb.ShutdownReply:
         """End the node."""
         request = pb.ShutdownRequest(grace_s=grace_s)

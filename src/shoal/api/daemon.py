@@ -18,6 +18,7 @@ from shoal.api.shoal_pb2 import InfoRequest
 from shoal.api.whereabouts import Whereabouts
 from shoal.net.petname import petname
 from shoal.runtime.membership import write_private
+from shoal.runtime.reception import Reception
 from shoal.runtime.serve import compose, make_network
 
 if TYPE_CHECKING:
@@ -53,13 +54,13 @@ async def _run(
     node, driver = await compose(home, options, scratch)
     try:
         stop = Stop()
-        links, finder = await make_network(node, options)
+        desk = Reception(home, node.identity, node.membership)
+        links, finder = await make_network(node, options, desk)
         await node.start(links, finder)
-        service = Service(node, driver, stop=stop.ask)
+        service = Service(node, driver, links, desk, stop=stop.ask)
         server = ApiServer(home, service, _token(home))
         await server.start(port)
         service.api_address = server.address
-        service.addresses = lambda: links.addresses
         try:
             _write_down(home, node, server, links)
             ready(await service.on_info(InfoRequest()), server.port_was_taken)

@@ -17,11 +17,17 @@ import shoal
 from shoal.api import shoal_pb2 as pb
 from shoal.api import views
 from shoal.api.log_reader import LogReader
+from shoal.core.events import MessageReceived
 from shoal.errors import NotFoundError, ShoalError, UsageError
 from shoal.model.derive import derive
-from shoal.model.ids import JobId
+from shoal.model.ids import JobId, NodeId
 from shoal.model.submission import load_spec
 from shoal.model.totals import totals
+from shoal.net import multiaddr
+from shoal.net.identity import public_key
+from shoal.net.petname import petname
+from shoal.protocol.messages import PeerAddress
+from shoal.runtime.reception import ROLES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -30,7 +36,9 @@ if TYPE_CHECKING:
     from shoal.core.scheduler import Scheduler
     from shoal.drivers.process import ProcessDriver
     from shoal.model.job import Job
+    from shoal.net.direct import DirectLinks
     from shoal.runtime.node import Node
+    from shoal.runtime.reception import Reception
 
 JOB_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 CANDIDATES_NAMED_MAX: Final = 5
@@ -39,6 +47,8 @@ WATCH_PAUSE_S: Final = 0.05
 """Between two looks at a job that changes all the time."""
 
 MANY_TASKS: Final = 16
+PEERS_TOLD_MAX: Final = 32
+REVOKED_S: Final = 10.0
 
 
 @final
@@ -49,16 +59,20 @@ class Service:
         self,
         node: Node,
         driver: ProcessDriver,
+        links: DirectLinks,
+        desk: Reception,
         *,
         stop: Callable[[float], None],
     ) -> None:
         """Answer for `node`; `stop` ends it, after so many seconds of grace."""
         self._node = node
         self._driver = driver
+        self._links = links
+        self._desk = desk
+        desk.peers = self._dialable
         self._stop = stop
         self._began = asyncio.get_running_loop().time()
         self.api_address = ""
-        self.addresses: Callable[[], tuple[str, ...]] = tuple
 
     # Jobs.
 
@@ -177,7 +191,8 @@ class Service:
     async def on_nodes(self, request: pb.NodesRequest) -> pb.NodesReply:
         """Return all known nodes."""
         del request
-        return pb.NodesReply(nodes=views.nodes_view(self._node))
+        nodes = views.nodes_view(self._node, self._links.connected)
+        return pb.NodesReply(nodes=nodes)
 
     async def on_info(self, request: pb.InfoRequest) -> pb.NodeInfo:
         """Return what this node is."""
@@ -189,7 +204,7 @@ class Service:
             pid=os.getpid(),
             shoal=node.membership.shoal,
             roles=node.settings.roles,
-            addresses=self.addresses(),
+            addresses=self._links.addresses,
             api_address=self.api_address,
             home=str(node.home.path),
             up_s=asyncio.get_running_loop().time() - self._began,
@@ -200,6 +215,34 @@ class Service:
             jobs=len(jobs),
             active_jobs=self._active(),
         )
+
+    async def on_invite(self, request: pb.InviteRequest) -> pb.InviteReply:
+        """Let somebody join."""
+        if request.role not in ROLES:
+            raise UsageError(
+                f"'{request.role}' is no role",
+                because=f"the roles are {', '.join(ROLES)}",
+                hint="write it like --role worker",
+            )
+        addresses = self._links.addresses
+        text = self._desk.invite(
+            request.role, uses=request.uses, ttl_s=request.ttl_s, addresses=addresses
+        )
+        return pb.InviteReply(
+            text=text,
+            shoal=self._node.membership.shoal,
+            addresses=addresses,
+            only_here=all(map(_is_loopback, addresses)),
+        )
+
+    async def on_revoke(self, request: pb.RevokeRequest) -> pb.RevokeReply:
+        """Void the grants of a node."""
+        node = self._find_node(request.node)
+        revocation = self._desk.revocation(node)
+        self._node.feed(MessageReceived(self._node.id, revocation))
+        async with asyncio.timeout(REVOKED_S):
+            await self._node.news.wait()  # It is on disk then.
+        return pb.RevokeReply(node=views.name_of(node))
 
     async def on_drain(self, request: pb.DrainRequest) -> pb.DrainReply:
         """Take no new work."""
@@ -253,6 +296,33 @@ class Service:
             hint="type one letter more",
         )
 
+    def _find_node(self, selector: str) -> NodeId:
+        known = dict.fromkeys([*self._scheduler.views.table.nodes()])
+        known.update(dict.fromkeys(self._links.connected))
+        found = [node for node in known if selector in (node, petname(node))]
+        if selector in (self._node.id, petname(self._node.id)):
+            raise UsageError(
+                "a node cannot revoke itself",
+                because="it would lose its own shoal",
+                hint="`shoal down` ends it",
+            )
+        if len(found) > 1:
+            raise UsageError(
+                f"'{selector}' could be {len(found)} nodes",
+                because="they share the name",
+                hint="`shoal nodes --json` shows whole ids",
+            )
+        if not found:
+            public_key(NodeId(selector))  # Raises unless it is the id of a node.
+        return found[0] if found else NodeId(selector)
+
+    def _dialable(self) -> tuple[PeerAddress, ...]:
+        """Return the members whose addresses are known."""
+        known = self._scheduler.views
+        nodes = [node for node in known.table.nodes() if node != self._node.id]
+        found = [(node, known.address(node)) for node in nodes[:PEERS_TOLD_MAX]]
+        return tuple(PeerAddress(node, (at,)) for node, at in found if at)
+
     def _tasks(self, record: JobRecord, selector: str) -> list[TaskRecord]:
         tasks = [self._book.tasks[task.id] for task in record.job.tasks()]
         if not selector:
@@ -280,6 +350,10 @@ def _no_job(selector: str, known: int) -> NotFoundError:
         because=f"none of the {known} jobs here has an id that begins so",
         hint="`shoal ps --all` lists them",
     )
+
+
+def _is_loopback(address: str) -> bool:
+    return multiaddr.parse(address).host in ("127.0.0.1", "::1")
 
 
 def _same(known: Job, job: Job) -> bool:

@@ -379,6 +379,40 @@ class NodeInfo(_message.Message):
     active_jobs: int
     def __init__(self, name: _Optional[_Union[NodeName, _Mapping]] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., shoal: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., addresses: _Optional[_Iterable[str]] = ..., api_address: _Optional[str] = ..., home: _Optional[str] = ..., up_s: _Optional[float] = ..., policy: _Optional[str] = ..., node: _Optional[_Union[Node, _Mapping]] = ..., not_isolated: _Optional[_Iterable[str]] = ..., sandboxed: _Optional[bool] = ..., jobs: _Optional[int] = ..., active_jobs: _Optional[int] = ...) -> None: ...
 
+class InviteRequest(_message.Message):
+    __slots__ = ("role", "uses", "ttl_s")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    USES_FIELD_NUMBER: _ClassVar[int]
+    TTL_S_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    uses: int
+    ttl_s: float
+    def __init__(self, role: _Optional[str] = ..., uses: _Optional[int] = ..., ttl_s: _Optional[float] = ...) -> None: ...
+
+class InviteReply(_message.Message):
+    __slots__ = ("text", "shoal", "addresses", "only_here")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    SHOAL_FIELD_NUMBER: _ClassVar[int]
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    ONLY_HERE_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    shoal: str
+    addresses: _containers.RepeatedScalarFieldContainer[str]
+    only_here: bool
+    def __init__(self, text: _Optional[str] = ..., shoal: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., only_here: _Optional[bool] = ...) -> None: ...
+
+class RevokeRequest(_message.Message):
+    __slots__ = ("node",)
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    def __init__(self, node: _Optional[str] = ...) -> None: ...
+
+class RevokeReply(_message.Message):
+    __slots__ = ("node",)
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    node: NodeName
+    def __init__(self, node: _Optional[_Union[NodeName, _Mapping]] = ...) -> None: ...
+
 class DrainRequest(_message.Message):
     __slots__ = ("grace_s",)
     GRACE_S_FIELD_NUMBER: _ClassVar[int]

@@ -123,8 +123,8 @@ def lagging(book: JobBook, record: JobRecord) -> list[TaskRecord]:
     ]
 
 
-def nodes_view(node: Node) -> list[pb.Node]:
-    """Return this node and all workers that it knows."""
+def nodes_view(node: Node, linked: Iterable[NodeId] = ()) -> list[pb.Node]:
+    """Return this node, all workers that it knows, and whom it is linked to."""
     scheduler = node.peer.scheduler
     views: dict[NodeId, WorkerView] = {}
     if scheduler is not None:
@@ -132,7 +132,9 @@ def nodes_view(node: Node) -> list[pb.Node]:
         found = [table.view(each) for each in table.nodes()]
         views = {view.node: view for view in found if view is not None}
     others = [_node_view(node, view) for id_, view in views.items() if id_ != node.id]
-    return [self_view(node), *others]
+    silent = [each for each in linked if each not in views]
+    members = [pb.Node(name=name_of(each)) for each in silent]
+    return [self_view(node), *others, *members]
 
 
 def self_view(node: Node) -> pb.Node:

@@ -43,7 +43,16 @@ def _row(node: Node) -> tuple[str, ...]:
     state = "draining" if node.draining else "up"
     ident = (node.name.petname, short_id(node.name.id), path)
     if not node.worker:
-        return (*ident, "-", "-", "-", "-", "lends nothing")
+        state = "lends nothing" if node.self else "linked"
+        return (
+            *ident[:2],
+            "self" if node.self else "direct",
+            "-",
+            "-",
+            "-",
+            "-",
+            state,
+        )
     free, total = node.free, node.total
     return (
         *ident,

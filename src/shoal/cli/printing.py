@@ -199,10 +199,12 @@ def info_lines(info: pb.NodeInfo, *, port_was_taken: bool = False) -> list[str]:
     """Return what a node is, in the lines that a user sees when it starts."""
     name = info.name
     taken = "  (port 50051 is taken by another program)" if port_was_taken else ""
-    alone = "private, this machine only"
+    here = all("/127.0.0.1/" in address for address in info.addresses)
+    shown = [address.partition("/p2p/")[0] for address in info.addresses[:2]]
+    reach = "private, this machine only" if here else ", ".join(shown)
     return [
         f"  node  {name.petname}   {short_id(name.id)}   {has_text(info.node)}",
-        f'  api   {info.api_address}   net "{info.shoal}" ({alone}){taken}',
+        f'  api   {info.api_address}   net "{info.shoal}" ({reach}){taken}',
     ]
 
 

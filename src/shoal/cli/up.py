@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 @click.option("--no-worker", is_flag=True, help="Lend nothing of this machine.")
 @click.option(
     "--listen",
-    default="127.0.0.1:0",
+    default="",
     metavar="HOST:PORT",
-    help="Where other nodes reach this one; port 0 is any that is free.",
+    help="Where other nodes reach this one; else as the last time, or on loopback.",
 )
 @click.option("--port", type=int, help="Where clients reach it; 50051 if it is free.")
 @click.option("--policy", default="", help="How workers are ranked.")
@@ -76,14 +76,13 @@ def _serve(home: Home, options: Options, port: int | None, ready: Any) -> None: 
 
 
 def _options(given: dict[str, Any]) -> Options:
-    from shoal.runtime.serve import Options  # noqa: PLC0415 - Slow to import.
+    from shoal.runtime.serve import (  # noqa: PLC0415 - Slow to import.
+        Options,
+        listen_address,
+    )
 
-    host, _, port = str(given["listen"]).rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65_535:
-        raise UsageError(
-            f"'{given['listen']}' is not a host and a port",
-            hint="write it like --listen 0.0.0.0:4001",
-        )
+    if given["listen"]:
+        listen_address(given["listen"])  # Raises if it is none.
     declares = given["gpus"] is not None
     if not declares and (given["models"] or given["memories"]):
         raise UsageError(
@@ -94,8 +93,7 @@ def _options(given: dict[str, Any]) -> Options:
     return Options(
         worker=not given["no_worker"],
         policy=given["policy"],
-        listen=host.strip("[]"),
-        listen_port=int(port),
+        listen=given["listen"],
         gpus=given["gpus"],
         models=given["models"],
         memories=given["memories"],
@@ -130,10 +128,9 @@ def _start_detached(
 
 def _arguments(given: dict[str, Any]) -> list[str]:
     """Return the same options, for the process in the background."""
-    args: list[str] = ["--listen", given["listen"]]
-    args += ["--no-worker"] if given["no_worker"] else []
+    args: list[str] = ["--no-worker"] if given["no_worker"] else []
     args += [] if given["sandbox"] else ["--no-sandbox"]
-    for name in ("port", "policy", "gpus", "models", "memories"):
+    for name in ("listen", "port", "policy", "gpus", "models", "memories"):
         if given[name] not in (None, ""):
             args += [f"--{name}", str(given[name])]
     return args

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -16,21 +16,24 @@ from shoal.core.rules import Rules
 from shoal.drivers import devices, environment
 from shoal.drivers.process import ProcessDriver, Settings
 from shoal.drivers.sandbox import WORK
-from shoal.errors import ShoalError
+from shoal.errors import ShoalError, UsageError
+from shoal.net import multiaddr
 from shoal.net.direct import DirectLinks
 from shoal.net.identity import Identity
 from shoal.policy.registry import Registry
 from shoal.runtime import membership
+from shoal.runtime.membership import write_private
+from shoal.runtime.neighbours import Neighbours
 from shoal.runtime.node import Node, NodeSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from shoal.model.resources import Capacity
-    from shoal.net.base import Finder, Links
-    from shoal.protocol.messages import AnyMessage, Role
+    from shoal.net.base import Finder
+    from shoal.protocol.messages import Role
     from shoal.runtime.home import Home
+    from shoal.runtime.reception import Reception
 
+LISTEN: Final = "127.0.0.1:0"
 SHOAL_OF_ONE: Final = "home"
 """What a shoal is called that a node made for itself."""
 
@@ -40,8 +43,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     worker: bool = True
     policy: str = ""
-    listen: str = "127.0.0.1"
-    listen_port: int = 0
+    listen: str = ""  # host:port
     gpus: str | None = None  # declared; None: look for them
     models: str = ""
     memories: str = ""
@@ -121,45 +123,61 @@ def seen_by_tasks(folder: Path) -> bool:
     return all(each.stat().st_mode & 0o001 for each in (folder, *folder.parents))
 
 
-async def make_network(node: Node, options: Options) -> tuple[Links, Finder]:
-    """Return the ways of this node to others, listening already."""
+async def make_network(
+    node: Node, options: Options, desk: Reception
+) -> tuple[DirectLinks, Finder]:
+    """Return the ways of this node to others, listening already.
+
+    The port of its last life is taken again, if it is free: others know it.
+    """
     links = DirectLinks(
         node.identity,
         node.membership.grant,
         admit=node.admit,
         listener=node.listener,
+        desk=desk,
     )
+    finder = Neighbours(links, node.listener, node.membership.gates)
     try:
-        await links.listen(options.listen, options.listen_port)
+        await _listen(links, node.home, options)
     except OSError as error:
         await links.close()
         raise ShoalError(
-            f"cannot listen on {options.listen}:{options.listen_port}",
+            f"cannot listen on {options.listen}",
             because=error.strerror or str(error),
             hint="name another address with --listen HOST:PORT",
         ) from error
-    return links, NoFinder(node)
+    finder.start()
+    return links, finder
 
 
-@final
-class NoFinder:
-    """Finds nobody and tells nobody: a node that waits for others to dial it."""
+async def _listen(links: DirectLinks, home: Home, options: Options) -> None:
+    """Listen where the user says; else where the last life did, or on loopback."""
+    record = home.path / "listen"
+    text = options.listen
+    if not text:
+        try:
+            text = record.read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            text = LISTEN
+    host, port = listen_address(text)
+    try:
+        await links.listen(host, port)
+    except OSError:
+        if options.listen:
+            raise
+        await links.listen(host, 0)
+    bound = multiaddr.parse(links.addresses[0]).port if links.addresses else port
+    write_private(record, f"{host}:{bound}\n".encode())
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
 
-    def publish(self, message: AnyMessage) -> None:
-        """Tell nobody."""
-
-    def spread(self, message: AnyMessage) -> None:
-        """Tell nobody."""
-
-    def look_up(self, lookup: int, key: str, limit: int) -> None:
-        """Find nobody."""
-        self._node.listener.looked_up(lookup, ())
-
-    def provide(self, keys: Sequence[str]) -> None:
-        """Provide to nobody."""
-
-    async def close(self) -> None:
-        """Leave nothing."""
+def listen_address(text: str) -> tuple[str, int]:
+    """Return host and port of `0.0.0.0:4001` or `[::]:4001`."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > multiaddr.PORT_MAX:
+        raise UsageError(
+            f"'{text}' is not a host and a port",
+            because="a port is a number up to 65535, after a colon",
+            hint="write it like --listen 0.0.0.0:4001",
+        )
+    return host.strip("[]"), int(port)

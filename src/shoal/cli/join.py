@@ -1,0 +1,68 @@
+"""`shoal join`: become a member of somebody's shoal."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from shoal.api import whereabouts
+from shoal.cli import background
+from shoal.cli.options import json_option, quiet_option, suggest, talk
+from shoal.cli.printing import echo_json, info_lines
+from shoal.errors import ShoalError
+from shoal.runtime.home import Home
+
+
+@click.command()
+@click.argument("invitation")
+@click.option(
+    "--listen",
+    default="0.0.0.0:0",
+    metavar="HOST:PORT",
+    help="Where other members reach this node; port 0 is any that is free.",
+)
+@click.option("--no-up", is_flag=True, help="Do not start the node.")
+@click.option("--leave", is_flag=True, help="Leave the shoal it joined before.")
+@json_option
+@quiet_option
+def join(
+    invitation: str, listen: str, no_up: bool, leave: bool, as_json: bool, quiet: bool
+) -> None:
+    """Join a shoal by an INVITATION, and start the node in the background."""
+    from shoal.net.petname import petname  # noqa: PLC0415 - Slow to import.
+    from shoal.runtime.joining import join_shoal  # noqa: PLC0415
+
+    home = Home.default()
+    _refuse(home, leave=leave)
+    belongs, inviter = asyncio.run(join_shoal(home, invitation))
+    talk(f'joined "{belongs.shoal}", let in by {petname(inviter)}', quiet=quiet)
+    started = None if no_up else background.start(home, ["--listen", listen])
+    if as_json:
+        fields = {"shoal": belongs.shoal, "node": belongs.grant.node}
+        echo_json({**fields, "inviter": inviter, "roles": list(belongs.grant.roles)})
+        return
+    if started is not None:
+        taken = started.port_was_taken
+        for line in info_lines(started.info, port_was_taken=taken):
+            talk(line, quiet=quiet)
+    first = "shoal up" if no_up else "shoal nodes"
+    suggest(first, "shoal run -- COMMAND", "shoal down", quiet=quiet)
+
+
+def _refuse(home: Home, *, leave: bool) -> None:
+    from shoal.runtime import membership  # noqa: PLC0415 - Slow to import.
+
+    if (found := whereabouts.running(home)) is not None:
+        raise ShoalError(
+            f"the node {found.petname} is running",
+            because=f'it belongs to the shoal "{found.shoal}"',
+            hint="`shoal down` first; or join from another SHOAL_HOME",
+        )
+    known = membership.load(home)
+    if known is not None and known.gates and not leave:
+        raise ShoalError(
+            f'this node has joined the shoal "{known.shoal}" before',
+            because="a node belongs to one shoal",
+            hint="--leave leaves that one; another SHOAL_HOME is another node",
+        )

@@ -1,0 +1,60 @@
+"""Becoming a member of somebody else's shoal, by an invitation."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from shoal.errors import ShoalError
+from shoal.net.identity import Identity
+from shoal.net.joining import invitation_of, join
+from shoal.net.petname import petname
+from shoal.runtime import membership
+from shoal.runtime.membership import Membership
+
+if TYPE_CHECKING:
+    from shoal.model.ids import NodeId
+    from shoal.protocol.messages import Grant
+    from shoal.runtime.home import Home
+
+
+async def join_shoal(home: Home, text: str) -> tuple[Membership, NodeId]:
+    """Ask to be let in, and write down that we were; return also who let us in."""
+    invitation = invitation_of(text)
+    home.prepare()
+    identity = Identity.load_or_create(home.key)
+    joined = await join(identity, invitation, name=petname(identity.node))
+    grant = joined.welcome.grant
+    here = [_with_node(address, joined.inviter) for address in invitation.addresses]
+    others = [
+        _with_node(address, peer.node)
+        for peer in joined.welcome.peers
+        for address in peer.addresses
+        if peer.node != identity.node
+    ]
+    belongs = Membership(
+        shoal=invitation.shoal,
+        root=_root_of(grant),
+        grant=grant,
+        gates=tuple(dict.fromkeys([*here, *others])),
+    )
+    admission = belongs.members().admit(identity.node, grant, time.time())
+    if isinstance(admission, str):
+        raise ShoalError(
+            f"could not join '{invitation.shoal}'",
+            because=f"its grant does not hold: {admission}",
+            hint="compare the clocks of both machines, and ask for a new invitation",
+        )
+    membership.save(home, belongs)
+    return belongs, joined.inviter
+
+
+def _root_of(grant: Grant) -> NodeId:
+    """Return who signed first. We trust it because the inviter's key was foretold."""
+    while grant.delegation is not None:
+        grant = grant.delegation
+    return grant.signer
+
+
+def _with_node(address: str, node: NodeId) -> str:
+    return address if "/p2p/" in address else f"{address}/p2p/{node}"

@@ -1,0 +1,136 @@
+"""Lets others into the shoal: invitations given out here, and grants for who comes.
+
+Invitations live as long as the node: whoever was invited by an earlier life asks for a
+new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from shoal.core.membership import revocation_payload
+from shoal.errors import NotAllowedError, ShoalError
+from shoal.model.ids import NodeId, OwnerId
+from shoal.net.identity import Identity
+from shoal.net.invitations import (
+    Book,
+    Invitation,
+    Terms,
+    encode,
+    key_print,
+    new_secret,
+)
+from shoal.protocol.messages import Grant, Refusal, Revocation, Welcome
+from shoal.runtime.membership import issue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from shoal.protocol.messages import Join, PeerAddress, Role
+    from shoal.runtime.home import Home
+    from shoal.runtime.membership import Membership
+
+ROLES: Final[dict[str, tuple[Role, ...]]] = {
+    "member": ("scheduler", "worker", "gate"),
+    "worker": ("worker",),
+    "submit": ("scheduler",),
+    "admin": ("scheduler", "worker", "gate", "admin"),
+}
+"""What an invitation may be for, in the words of the command line."""
+
+
+@final
+class Reception:
+    """The desk of a node: gives out invitations and answers those who bring one."""
+
+    def __init__(self, home: Home, identity: Identity, membership: Membership) -> None:
+        self._home = home
+        self._identity = identity
+        self._membership = membership
+        self._book = Book()
+        self.peers: Callable[[], tuple[PeerAddress, ...]] = tuple
+
+    def invite(
+        self, role: str, *, uses: int, ttl_s: float, addresses: Sequence[str]
+    ) -> str:
+        """Return the text of a new invitation; raise if this node may invite nobody."""
+        self._signer()
+        if not addresses:
+            raise ShoalError(
+                "nobody could follow an invitation",
+                because="this node listens nowhere",
+                hint="restart it with --listen HOST:PORT",
+            )
+        secret = new_secret()
+        terms = Terms(roles=ROLES[role], owner=OwnerId(""))
+        now = asyncio.get_running_loop().time()
+        self._book.add(secret, terms, uses=uses, ttl_s=ttl_s, now=now)
+        invitation = Invitation(
+            shoal=self._membership.shoal,
+            key_print=key_print(self._identity.node),
+            secret=secret,
+            expires_wall_s=int(time.time() + ttl_s),
+            addresses=tuple(addresses),
+        )
+        return encode(invitation)
+
+    async def __call__(self, peer: NodeId, join: Join) -> Welcome | Refusal:
+        """Answer whoever knows a secret."""
+        now = asyncio.get_running_loop().time()
+        terms = self._book.redeem(join.secret, peer, now)
+        if isinstance(terms, str):
+            return Refusal(request=join.request, reason=terms)
+        try:
+            grant = self._granted(peer, terms)
+        except ShoalError as error:
+            return Refusal(request=join.request, reason=str(error))
+        return Welcome(request=join.request, grant=grant, peers=self.peers())
+
+    def revocation(self, node: NodeId) -> Revocation:
+        """Return the signed word that all grants of a node until now are void."""
+        signer, delegation = self._signer()
+        unsigned = Revocation(
+            node=node,
+            shoal=self._membership.shoal,
+            serial=int(time.time()),
+            signer=signer.node,
+            delegation=delegation,
+        )
+        signature = signer.sign(revocation_payload(unsigned))
+        return msgspec.structs.replace(unsigned, signature=signature)
+
+    def _granted(self, peer: NodeId, terms: Terms) -> Grant:
+        signer, delegation = self._signer()
+        own = self._membership.grant
+        wall_s = time.time()
+        grant = Grant(
+            node=peer,
+            shoal=self._membership.shoal,
+            roles=terms.roles,
+            owner=OwnerId(peer),
+            top_priority=terms.top_priority,
+            serial=int(wall_s),
+            expires_wall_s=min(wall_s + terms.valid_for_s, own.expires_wall_s),
+            delegation=delegation,
+        )
+        return issue(signer, grant)
+
+    def _signer(self) -> tuple[Identity, Grant | None]:
+        """Return whose signature this node can give: the root's, or an admin's."""
+        try:
+            root = Identity.load(self._home.root_key)
+        except FileNotFoundError:
+            root = None
+        if root is not None and root.node == self._membership.root:
+            return root, None
+        if "admin" in self._membership.grant.roles:
+            return self._identity, self._membership.grant
+        raise NotAllowedError(
+            "this node may neither invite nor revoke",
+            because=f"its roles are {', '.join(self._membership.grant.roles)}",
+            hint="ask on the node that made the shoal, or to be invited as admin",
+        )

@@ -1,0 +1,126 @@
+"""A second machine joins, by the commands that its user types."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.cli_home import CliHome, homes
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[[str], CliHome]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    with homes(tmp_path) as make:
+        yield make
+
+
+def eventually(condition: Callable[[], bool], within_s: float = 20.0) -> None:
+    until = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def nodes_of(home: CliHome) -> set[str]:
+    return {node["petname"] for node in home.json("nodes")["nodes"]}
+
+
+def founded(make: Make) -> CliHome:
+    first = make("first")
+    first.ok("init", "reef")
+    first.ok("up", "--background")
+    return first
+
+
+def test_two_nodes_share_the_tasks_of_a_job(make: Make) -> None:
+    first, second = founded(make), make("second")
+    invitation = first.ok("invite", "-q").strip()
+
+    joined = second("join", invitation, "--listen", "127.0.0.1:0")
+    eventually(lambda: len(nodes_of(first)) == 2)
+    script = "sleep 1; echo on $SHOAL_TASK_ID"
+    count = 2 * first.json("nodes")["nodes"][0]["total"]["cpu_milli"] // 1000
+    job = first.ok("submit", "-q", "--array", str(count), "--", "sh", "-c", script)
+    job = job.strip()
+    used: set[str] = set()
+
+    def both_run() -> bool:
+        used.update(n["petname"] for n in first.json("show", job)["job"]["nodes"])
+        return len(used) == 2
+
+    eventually(both_run)
+
+    assert joined.code == 0
+    assert 'joined "reef"' in joined.err
+    assert first("wait", job).code == 0
+    assert len(first.ok("logs", job).splitlines()) == count
+
+
+def test_an_invitation_works_once_and_then_no_more(make: Make) -> None:
+    first, second, third = founded(make), make("second"), make("third")
+    invitation = first.ok("invite", "-q").strip()
+    second.ok("join", invitation, "--no-up")
+
+    late = third("join", invitation, "--no-up")
+
+    assert late.code == 1
+    assert "the invitation is used up" in late.err
+
+
+def test_a_typo_in_an_invitation_is_found(make: Make) -> None:
+    done = make("second")("join", "shoal1-AAAAAAB", "--no-up")
+
+    assert done.code == 2
+    assert "that is no invitation" in done.err
+
+
+def test_a_node_that_is_turned_out_is_gone_and_may_not_come_back(make: Make) -> None:
+    first, second = founded(make), make("second")
+    second.ok("join", first.ok("invite", "-q").strip(), "--listen", "127.0.0.1:0")
+    petname = second.info["petname"]
+    eventually(lambda: petname in nodes_of(first))
+
+    first.ok("revoke", petname)
+
+    eventually(lambda: petname not in nodes_of(first))
+    second.ok("down")
+    second.ok("up", "--background")
+    eventually(lambda: nodes_of(second) == {petname})
+    assert petname not in nodes_of(first)
+
+
+def test_only_who_may_invite_does(make: Make) -> None:
+    first, second = founded(make), make("second")
+    second.ok("join", first.ok("invite", "-q").strip(), "--listen", "127.0.0.1:0")
+
+    done = second("invite")
+
+    assert done.code == 106
+    assert "may neither invite nor revoke" in done.err
+
+
+def test_a_node_makes_one_shoal_only(make: Make) -> None:
+    first = make("first")
+    first.ok("init", "reef")
+
+    again = first("init", "lagoon")
+
+    assert again.code == 1
+    assert 'belongs to the shoal "reef" already' in again.err
+
+
+def test_who_joined_finds_its_shoal_again_after_both_restarted(make: Make) -> None:
+    first, second = founded(make), make("second")
+    second.ok("join", first.ok("invite", "-q").strip(), "--listen", "127.0.0.1:0")
+    eventually(lambda: len(nodes_of(first)) == 2)
+
+    for home in (first, second):
+        home.ok("down")
+    for home in (first, second):
+        home.ok("up", "--background")
+
+    eventually(lambda: len(nodes_of(first)) == 2)
