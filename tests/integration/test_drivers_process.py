@@ -517,6 +517,25 @@ def test_many_tasks_run_at_a_time_and_all_end(tmp_path: Path) -> None:
     assert with_driver(tmp_path, act) == {0, 1, 2}
 
 
+def own_files() -> list[Path]:
+    return list(Path("/proc/self/fd").iterdir())
+
+
+def test_neither_node_nor_warden_keeps_a_file_open_after_a_task(
+    tmp_path: Path,
+) -> None:
+    async def act(driver: ProcessDriver) -> set[tuple[int, str]]:
+        counts: set[tuple[int, str]] = set()
+        for _ in range(20):
+            watched = Watched()
+            await driver.run(order("/no/such"), Watched())
+            await driver.run(shell("ls /proc/$PPID/fd | wc -l >&2"), watched)
+            counts.add((len(own_files()), watched.text("stderr")))
+        return counts
+
+    assert len(with_driver(tmp_path, act)) == 1
+
+
 def test_nothing_of_an_attempt_is_on_disk_after_it_was_discarded(
     tmp_path: Path,
 ) -> None:
