@@ -76,7 +76,7 @@ class Node:
         self.listener: Listener = Ears(self.feed, self._know)
         self.outputs = Outputs(home.outputs)
         self.clients = Clients(self.feed)
-        self.tasks = Tasks(drivers, self.feed)
+        self.tasks = Tasks(drivers, self.feed, self._fail)
         self._drivers = drivers
         self._journal = Journal.open(home.journal)
         self._records = NodeJournal(self._journal)

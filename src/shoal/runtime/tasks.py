@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 from shoal.core.events import (
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from shoal.drivers import Driver, Stream
     from shoal.model.ids import Attempt
 
+FOLDERS_KEPT_MAX: Final = 100
+"""Ended attempts whose work directory and output stay for whoever wants to look."""
+
 OUTPUT_RATE_BYTES_S: Final = 4 << 20
 """What a task may send of its output on average; beyond it, it is slowed down."""
 
@@ -37,9 +41,13 @@ class Tasks:
         self,
         drivers: Mapping[str, Driver],
         feed: Callable[[Event], None],
+        on_failure: Callable[[BaseException], None],
     ) -> None:
+        """Tell `on_failure` if a driver cannot say that a task is over."""
         self._drivers = drivers
         self._feed = feed
+        self._on_failure = on_failure
+        self._ended: deque[tuple[Driver, Attempt]] = deque()  # folders are kept
         self._running: dict[Attempt, tuple[Driver, asyncio.Task[None]]] = {}
 
     def __len__(self) -> int:
@@ -77,12 +85,18 @@ class Tasks:
         watcher = _Watcher(effect.attempt, self._feed)
         try:
             outcome = await driver.run(order, watcher)
-        except Exception as error:  # noqa: BLE001 - A bug here must not lose the end.
-            reason = f"{type(error).__name__}: {error}"
-            outcome = Outcome("not-started", reason=reason)
+        except Exception as error:  # noqa: BLE001 - Whatever it is, see below.
+            # Something of the task may be alive: its devices are not free, and this
+            # node must not lend them again.
+            self._on_failure(error)
+            return
         finally:
             self._running.pop(effect.attempt, None)
         self._feed(TaskEnded(effect.attempt, outcome))
+        self._ended.append((driver, effect.attempt))
+        if len(self._ended) > FOLDERS_KEPT_MAX:
+            oldest, attempt = self._ended.popleft()
+            await oldest.discard(attempt)
 
 
 def _host(place: str) -> str:
