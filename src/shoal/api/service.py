@@ -99,7 +99,7 @@ class Service:
                 hint="`shoal show last` shows the last job that was",
             )
         view = views.job_view(self._node, self._book.jobs[job.id])
-        return pb.SubmitReply(job=view, needs=str(totals(job)))
+        return pb.SubmitReply(job=view, needs=str(totals(job)), notes=_notes(job))
 
     async def on_get(self, request: pb.GetRequest) -> pb.Job:
         """Return one job."""
@@ -350,6 +350,15 @@ def _no_job(selector: str, known: int) -> NotFoundError:
         because=f"none of the {known} jobs here has an id that begins so",
         hint="`shoal ps --all` lists them",
     )
+
+
+def _notes(job: Job) -> list[str]:
+    folders = dict.fromkeys(task.work.workdir for task in job.tasks())
+    return [
+        f"the folder {folder} does not travel yet: tasks begin in an empty one"
+        for folder in folders
+        if folder
+    ]
 
 
 def _is_loopback(address: str) -> bool:

@@ -58,12 +58,14 @@ class SubmitRequest(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., yaml: _Optional[str] = ..., json: _Optional[str] = ...) -> None: ...
 
 class SubmitReply(_message.Message):
-    __slots__ = ("job", "needs")
+    __slots__ = ("job", "needs", "notes")
     JOB_FIELD_NUMBER: _ClassVar[int]
     NEEDS_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
     job: Job
     needs: str
-    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., needs: _Optional[str] = ...) -> None: ...
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., needs: _Optional[str] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetRequest(_message.Message):
     __slots__ = ("job", "tasks_max")

@@ -52,7 +52,10 @@ def run(
         _start_node(home, quiet=quiet or as_json)
     with api.connect(node, home) as client:
         began = time.monotonic()
-        job = hand_in(client, spec).job
+        reply = hand_in(client, spec)
+        job = reply.job
+        for note in reply.notes:
+            talk(f"note: {note}", quiet=quiet or as_json)
         try:
             end = _follow(client, job, began, quiet=quiet or as_json)
         except KeyboardInterrupt:

@@ -43,6 +43,8 @@ def submit(
         return
     click.echo(job.id)
     talk(f"job {job.id} ({job.name}) submitted · {reply.needs}", quiet=quiet)
+    for note in reply.notes:
+        talk(f"note: {note}", quiet=quiet)
     suggest(
         f"shoal logs -f {job.id}",
         f"shoal explain {job.id}",
