@@ -87,7 +87,7 @@ async def without_certificate(address: str) -> None:
 
 async def huge_first_frame(address: str) -> None:
     async with dialled(address, MEMBERS) as (reader, writer):
-        writer.write(b"\x00\x0f\xff\xff" + bytes(1 << 20))
+        writer.write(b"\x00\x0f\xff\xff" + bytes(9_000))
         await ends(reader)
 
 

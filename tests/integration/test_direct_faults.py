@@ -19,8 +19,9 @@ from tests.integration.direct_nodes import (
     run,
 )
 
-from shoal.model.ids import NodeId
+from shoal.model.ids import LeaseId, NodeId
 from shoal.net.settings import LinkSettings
+from shoal.protocol.messages import Release
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]
@@ -161,6 +162,7 @@ def test_what_waits_for_a_peer_arrives_when_it_comes() -> None:
         ann.know(bob)
         addresses = bob.links.addresses
         await bob.links.close()
+        ann.links._dialler._failures[bob.id] = 9  # The next try is seconds away.
 
         ann.say(bob, numbered(1))
         await eventually(lambda: ann.links.counts["dial failed"])
@@ -245,6 +247,25 @@ def test_closing_delivers_what_was_sent() -> None:
     run(main())
 
 
+def test_closing_waits_for_what_does_not_fit_into_the_socket() -> None:
+    async def main() -> None:
+        ann, bob = await node(1), await node(2)
+        ann.know(bob)
+        ann.say(bob, numbered(0))
+        await eventually(lambda: bob.heard(ann))
+        large = Release(leases=tuple(LeaseId(f"{n:0190}") for n in range(4_000)))
+
+        for _ in range(9):
+            ann.say(bob, large)
+        await ann.links.close()
+        await eventually(lambda: bob.log.count("lost", ann.id))
+
+        assert bob.heard(ann) == [numbered(0), *[large] * 9]
+        await bob.links.close()
+
+    run(main())
+
+
 def test_an_idle_link_stays_up_and_is_measured() -> None:
     async def main() -> None:
         ann, bob = await node(1), await node(2)
@@ -255,6 +276,27 @@ def test_an_idle_link_stays_up_and_is_measured() -> None:
 
         assert ann.log.events == [("connected", bob.id)]
         assert all(0 < rtt_s < 1 for rtt_s in ann.log.rtts + bob.log.rtts)
+        await closed(ann, bob)
+
+    run(main())
+
+
+def test_a_node_that_stood_still_itself_blames_nobody() -> None:
+    async def main() -> None:
+        ann, bob = await node(1), await node(2)
+        ann.know(bob)
+        ann.say(bob, numbered(0))
+        await eventually(lambda: bob.heard(ann))
+
+        # As if six seconds had passed in which this process did not run.
+        for one in (ann, bob):
+            one.links._tick_at -= 6.0
+            for link in one.links._up.values():
+                link.pulse.excuse(-6.0)
+        await asyncio.sleep(1.2)
+
+        assert ann.log.events == [("connected", bob.id)]
+        assert bob.log.events == [("connected", ann.id)]
         await closed(ann, bob)
 
     run(main())

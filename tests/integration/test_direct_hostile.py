@@ -15,6 +15,7 @@ from tests.integration.direct_attackers import (
     MEMBER,
     MEMBERS,
     dialled,
+    endless_handshake,
     ends,
     garbage,
     half_open,
@@ -116,6 +117,7 @@ def test_two_hundred_attackers_leave_memory_bounded_and_members_served() -> None
         (huge_first_frame, "oversized"),
         (stranger_who_talks, "not admitted"),
         (half_open, "slow handshake"),
+        (endless_handshake, "oversized"),
     ],
 )
 def test_every_attack_is_counted_by_its_kind(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shoal.errors import ShoalError, UsageError
 from shoal.model.ids import NodeId
-from shoal.net.identity import Identity, node_id, public_key, verify
+from shoal.net.identity import Identity, _create, node_id, public_key, verify
 
 # From the test vectors of the libp2p specifications, and of the zero key.
 VECTORS = {
@@ -92,6 +92,17 @@ def test_all_who_create_a_key_at_once_get_the_same(tmp_path: Path) -> None:
         ids = {i.node for i in pool.map(Identity.load_or_create, [path] * 8)}
 
     assert len(ids) == 1
+
+
+def test_a_key_that_is_there_is_never_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "node.pem"
+    first = Identity.load_or_create(path)
+
+    made = _create(path, Identity.generate().pem())
+
+    assert not made
+    assert Identity.load(path).node == first.node
+    assert [file.name for file in tmp_path.iterdir()] == ["node.pem"]
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])

@@ -37,6 +37,18 @@ def test_a_busy_link_is_asked_every_ten_seconds() -> None:
     assert asked == [0.5, 10.5, 20.5]
 
 
+def test_a_question_without_answer_is_not_repeated_at_every_tick() -> None:
+    pulse = Pulse(now=0.0)
+    asked: list[float] = []
+
+    for now in ticks(until_s=4.5):
+        if pulse.due(now) == "ask":
+            asked.append(now)
+            pulse.ask(now)
+
+    assert asked == [0.5, 1.5, 2.5, 3.5, 4.5]
+
+
 def test_a_peer_that_stops_is_lost_three_to_six_seconds_later() -> None:
     for stopped_at in (3.0, 3.1, 3.49, 3.5, 3.51, 3.9):
         pulse = Pulse(now=0.0)
