@@ -213,3 +213,13 @@ def test_an_unknown_method_is_refused_in_words(make: Make) -> None:
         call = channel.unary_unary("/shoal.v1.Shoal/Swim", bytes, bytes)
         with pytest.raises(grpc.RpcError, match="Method not found"):
             call(b"", timeout=5)
+
+
+def test_several_first_commands_at_once_share_one_node(make: Make) -> None:
+    shoal = make("one")
+
+    running = [shoal.start("run", "--", "echo", f"hi {n}") for n in range(3)]
+    done = [each.communicate(timeout=40) for each in running]
+
+    assert [out for out, _ in done] == [f"hi {n}\n" for n in range(3)], done
+    assert len(shoal.json("ps")["jobs"]) == 3

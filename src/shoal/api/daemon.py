@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import secrets
 import signal
@@ -16,13 +17,14 @@ from shoal.api.server import ApiServer
 from shoal.api.service import Service
 from shoal.api.shoal_pb2 import InfoRequest
 from shoal.api.whereabouts import Whereabouts
+from shoal.errors import StoreError
 from shoal.net.petname import petname
 from shoal.runtime.membership import write_private
 from shoal.runtime.reception import Reception
 from shoal.runtime.serve import compose, make_network
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from shoal.api.shoal_pb2 import NodeInfo
     from shoal.net.base import Links
@@ -44,7 +46,11 @@ async def run_node(
     home: Home, options: Options, port: int | None, ready: Ready
 ) -> None:
     """Run a node until a signal or a client ends it; raise if it fails by itself."""
-    with tempfile.TemporaryDirectory(prefix="shoal-") as scratch:
+    home.prepare()
+    with (
+        _sole_node_of(home),
+        tempfile.TemporaryDirectory(prefix="shoal-") as scratch,
+    ):
         await _run(home, options, port, ready, Path(scratch))
 
 
@@ -70,6 +76,22 @@ async def _run(
             await server.stop()
     finally:
         await node.close()
+
+
+@contextlib.contextmanager
+def _sole_node_of(home: Home) -> Iterator[None]:
+    """Keep others from starting a node in this home, while it is not ready too."""
+    with (home.path / "lock").open("a", encoding="ascii") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(
+                f"another node has the home {home.path}",
+                kind="in-use",
+                because="it runs already, or starts or ends at this moment",
+                hint="`shoal down` ends it; another SHOAL_HOME is another node",
+            ) from None
+        yield
 
 
 @final

@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shoal.api import whereabouts
 from shoal.api.shoal_pb2 import NodeInfo
-from shoal.errors import ShoalError
+from shoal.errors import ShoalError, StoreError
 from shoal.runtime.home import Home
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 UP: Final = (sys.executable, "-m", "shoal.cli", "up")
 READY_BYTES_MAX: Final = 1 << 20
+ANOTHER_READY_S: Final = 15.0
+LOOK_S: Final = 0.05
 
 
 class Started(NamedTuple):
@@ -61,7 +64,9 @@ def report_ready(descriptor: int, info: NodeInfo, *, port_was_taken: bool) -> No
 
 def report_failure(descriptor: int, error: ShoalError) -> None:
     """Tell whoever started this node why it does not run."""
+    in_use = isinstance(error, StoreError) and error.kind == "in-use"
     fields = {"what": error.what, "because": error.because, "hint": error.hint}
+    fields["in_use"] = "yes" if in_use else ""
     _tell(descriptor, fields)
 
 
@@ -76,7 +81,7 @@ def _result(home: Home, told: bytes) -> Started | None:
         if "info" in fields:
             info = NodeInfo.FromString(bytes.fromhex(fields["info"]))
             return Started(info, fields["taken"])
-        if whereabouts.running(home) is not None:
+        if fields["in_use"] and _another_is_ready(home):
             return None
         raise ShoalError(fields["what"], because=fields["because"], hint=fields["hint"])
     raise ShoalError(
@@ -84,6 +89,16 @@ def _result(home: Home, told: bytes) -> Started | None:
         because=_last_line(home),
         hint=f"{home.log} has the whole story",
     )
+
+
+def _another_is_ready(home: Home) -> bool:
+    """Wait for a node that somebody else started at the same time."""
+    until = time.monotonic() + ANOTHER_READY_S
+    while whereabouts.running(home) is None:
+        if time.monotonic() > until:
+            return False
+        time.sleep(LOOK_S)
+    return True
 
 
 def _last_line(home: Home) -> str:

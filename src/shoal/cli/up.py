@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,7 @@ def up(detach: bool, ready_fd: int | None, **given: Any) -> None:  # noqa: ANN40
 
 
 def _serve(home: Home, options: Options, port: int | None, ready: Any) -> None:  # noqa: ANN401
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # What matters is raised too.
     from shoal.api.daemon import run_node  # noqa: PLC0415 - Slow to import.
 
     asyncio.run(run_node(home, options, port, ready))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from random import Random, SystemRandom
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from shoal.protocol.messages import Grant
     from shoal.runtime.home import Home
     from shoal.runtime.membership import Membership
+
+
+EARLY_MAX: Final = 10_000
+"""Facts that are kept until the machine runs; later ones are dropped."""
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +88,7 @@ class Node:
         self._links: Links | None = None
         self._finder: Finder | None = None
         self._host: Host | None = None
+        self._early: list[Event] = []  # peers may come before the drivers are open
         self.peer = self._assemble(self._records.entries())
 
     @property
@@ -117,6 +122,9 @@ class Node:
         )
         self.feed(AddressesChanged(links.addresses))
         self.feed(Booted())
+        for event in self._early:
+            self.feed(event)
+        self._early.clear()
 
     def state_of(self, job: JobId) -> JobState | None:
         """Return what a client may know of a job; None if there is no such job.
@@ -138,6 +146,8 @@ class Node:
         """Tell the machine a fact."""
         if self._host is not None:
             self._host.feed(event)
+        elif len(self._early) < EARLY_MAX:
+            self._early.append(event)
 
     def drain(self, grace_s: float) -> None:
         """Take no new work; what runs has this long to end."""
