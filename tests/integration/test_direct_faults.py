@@ -4,12 +4,13 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 from tests.integration.direct_nodes import (
     LOOPS,
+    Log,
     closed,
     eventually,
     node,
@@ -21,7 +22,7 @@ from tests.integration.direct_nodes import (
 
 from shoal.model.ids import LeaseId, NodeId
 from shoal.net.settings import LinkSettings
-from shoal.protocol.messages import Release
+from shoal.protocol.messages import Grant, Release
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]
@@ -297,6 +298,37 @@ def test_a_node_that_stood_still_itself_blames_nobody() -> None:
 
         assert ann.log.events == [("connected", bob.id)]
         assert bob.log.events == [("connected", ann.id)]
+        await closed(ann, bob)
+
+    run(main())
+
+
+class Parting(Log):
+    """Does something soon after a link came up, and as soon as it is lost."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        super().__init__()
+        self.act = act
+
+    def connected(self, peer: NodeId, grant: Grant | None) -> None:
+        asyncio.get_running_loop().call_later(0.02, self.act)
+
+    def lost(self, peer: NodeId) -> None:
+        self.act()
+
+
+def test_two_who_link_and_part_do_so_with_pauses() -> None:
+    async def main() -> None:
+        settings = LinkSettings(refuse_s=0.0)
+        ann, bob = await node(1, settings=settings), await node(2)
+        bob.know(ann)
+        ann.links._listener = Parting(lambda: ann.links.disconnect(bob.id, "no"))
+        bob.links._listener = Parting(lambda: bob.say(ann, numbered(1)))
+
+        bob.say(ann, numbered(0))
+        await asyncio.sleep(1.5)
+
+        assert 2 <= bob.links.counts["up"] <= 7
         await closed(ann, bob)
 
     run(main())

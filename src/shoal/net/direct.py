@@ -362,7 +362,7 @@ class DirectLinks:
         connection, known = link.connection, self._peer(link.node)
         assert known.link is None
         link.stage = "up"
-        known.link, known.rival = link, None
+        known.link, known.rival, known.broke = link, None, False
         self._up[link.node] = link
         self._deadlines.pop(connection, None)
         self._doors.leave(connection)
@@ -421,7 +421,7 @@ class DirectLinks:
         if known.rival is link:
             known.rival = None
         if known.link is link:
-            known.link = None
+            known.link, known.broke = None, True
             known.since = self._clock()
             del self._up[link.node]
             if not self._closing:
@@ -498,7 +498,11 @@ class DirectLinks:
     # Dialling.
 
     def _dial(self, known: Pair) -> None:
-        if known.link is None and not self._closing:
+        if known.link is not None or self._closing:
+            return
+        if known.broke:  # Else two who disagree would link and part without pause.
+            self._dialler.start_later(known.node)
+        else:
             self._dialler.start(known.node)
 
     async def _connect(self, node: NodeId, place: Endpoint) -> None:

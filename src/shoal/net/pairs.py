@@ -43,22 +43,14 @@ class Link:
 class Pair:
     """What there is between us and one peer; exists only while there is something."""
 
-    __slots__ = (
-        "dial",
-        "failures",
-        "link",
-        "node",
-        "outbox",
-        "retry",
-        "rival",
-        "since",
-    )
+    __slots__ = ("broke", "link", "node", "outbox", "rival", "since")
 
     def __init__(self, node: NodeId, outbox: Outbox, now: float) -> None:
         self.node = node
         self.outbox = outbox
         self.link: Link | None = None  # The one that was selected.
         self.rival: Link | None = None  # Selected next, if the link turns out dead.
+        self.broke = False  # Whether the last link ended, and none came up since.
         self.since = now  # When it last had a link, or was first wanted.
 
 
