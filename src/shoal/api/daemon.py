@@ -24,7 +24,7 @@ from shoal.runtime.reception import Reception
 from shoal.runtime.serve import compose, make_network
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
     from shoal.api.shoal_pb2 import NodeInfo
     from shoal.net.base import Links
@@ -79,7 +79,7 @@ async def _run(
 
 
 @contextlib.contextmanager
-def _sole_node_of(home: Home) -> Iterator[None]:
+def _sole_node_of(home: Home) -> Generator[None]:
     """Keep others from starting a node in this home, while it is not ready too."""
     with (home.path / "lock").open("a", encoding="ascii") as file:
         try:
