@@ -141,6 +141,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin; who dials speaks first."""
         self._transport = cast("asyncio.Transport", transport)  # TCP, both ways.
+        if self.over:  # Given up before it came up.
+            self._transport.abort()
+            return
         self._transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
         peer: tuple[object, ...] | None = transport.get_extra_info("peername")
         self.address = str(peer[0]) if peer else ""

@@ -511,18 +511,20 @@ class DirectLinks:
         connection = Connection(self, self._contexts.dialling, expects=node)
         settled: asyncio.Future[str] = self._loop.create_future()
         self._dials[connection] = settled
+        joined = False
         try:
             sock.setblocking(False)
             async with asyncio.timeout(self._settings.handshake_s):
                 await self._loop.sock_connect(sock, (place.host, place.port))
+            joined = True
             await self._loop.create_connection(lambda: connection, sock=sock)
             why = await settled
         except BaseException:
             self._dials.pop(connection, None)
-            if connection in self._open:
-                connection.abort("dialling stopped", "dial stopped")
-            else:
-                sock.close()
+            connection.abort("dialling stopped", "dial stopped")
+            self.gone(connection)  # uvloop does not say so if it comes up just now.
+            if not joined:
+                sock.close()  # Else it is the transport's, which may yet come up.
             raise
         if why:
             raise ShoalError(f"{place.host} port {place.port}", because=why)

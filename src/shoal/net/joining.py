@@ -85,15 +85,18 @@ async def _ask(
     connection = Connection(asking, context)
     sock = socket.socket(place.family, socket.SOCK_STREAM)
     loop = asyncio.get_running_loop()
+    joined = False
     try:
         sock.setblocking(False)
         async with asyncio.timeout(CONNECT_S):
             await loop.sock_connect(sock, (place.host, place.port))
+        joined = True
         await loop.create_connection(lambda: connection, sock=sock)
         answer = await asking.answer
     except BaseException:
         connection.abort("asking stopped", "stopped")
-        sock.close()
+        if not joined:
+            sock.close()
         raise
     connection.close("thank you", "done")
     if isinstance(answer, str):
