@@ -1,0 +1,51 @@
+"""What both threads, and one host after another, know of each other."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from time import monotonic
+from typing import TYPE_CHECKING, Final, final
+
+from shoal.net.libp2p.book import Book, shown_direct
+from shoal.net.libp2p.guard import Guard
+from shoal.net.libp2p.lane import Lane
+
+if TYPE_CHECKING:
+    from shoal.net.identity import Identity
+    from shoal.net.libp2p.orders import Happening, Order
+    from shoal.net.libp2p.settings import Greeting, Settings
+
+ORDERS_MAX: Final = 4_096
+HAPPENINGS_MAX: Final = 4_096
+BATCH: Final = 64
+"""Things that one turn of either loop takes over, so that others get theirs."""
+
+
+@final
+class Shared:
+    """State that outlives a host. All but the lanes belong to the thread of trio."""
+
+    def __init__(
+        self, identity: Identity, settings: Settings, greeting: Greeting
+    ) -> None:
+        self.node = identity.node
+        self.seed = identity.key.private_bytes_raw()
+        self.settings = settings
+        self.greeting = greeting
+        self.orders: Lane[Order] = Lane(ORDERS_MAX)
+        self.happenings: Lane[Happening] = Lane(HAPPENINGS_MAX)
+        self.leaving = threading.Event()
+        self.counts: Counter[str] = Counter()
+        self.guard = Guard(monotonic())
+        self.book = Book()
+        self.listen = settings.listen  # With real ports, once they are known.
+        self.reachable = settings.announce  # the same for others, once it is known
+        self.keys: tuple[str, ...] = ()
+        self.direct: tuple[str, ...] = ()  # where direct links are accepted
+        self.circuits: tuple[str, ...] = ()  # addresses of ours through gates
+
+    def shown(self) -> tuple[str, ...]:
+        """Return the addresses that others are told, without our id."""
+        plain = self.settings.announce or self.reachable
+        return (*plain, *(shown_direct(a) for a in self.direct), *self.circuits)
