@@ -1,0 +1,156 @@
+"""Providing keys in the DHT, slowly, and looking up who provides one, quickly."""
+
+from __future__ import annotations
+
+import random
+from time import monotonic, time
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import trio
+
+from shoal.net.libp2p import book, keys
+from shoal.net.libp2p.orders import Found
+from shoal.net.libp2p.tasks import start
+from shoal.protocol.limits import ADDRESSES_MAX
+from shoal.protocol.messages import PeerAddress
+
+if TYPE_CHECKING:
+    from shoal.model.ids import NodeId
+    from shoal.net.libp2p.adapter import Host
+    from shoal.net.libp2p.orders import LookUp
+    from shoal.net.libp2p.shared import Shared
+
+PACE_S: Final = 1.5
+"""Between two keys: a node of the DHT takes ten records in ten seconds from a peer."""
+
+IDLE_S: Final = 5.0
+REPAIR_S: Final = 900.0
+"""A record is written again after this, should those that kept it have gone."""
+
+ASKED_MAX: Final = 10  # nodes asked for one key
+CROWD_ASKED_MAX: Final = 5
+LOOKUP_S: Final = 8.0
+LOOKUPS_MAX: Final = 4
+WAITING_MAX: Final = 64
+
+Records = dict["NodeId", tuple[str, ...]]
+
+
+class Written(NamedTuple):
+    """Where and when a record of ours was written last."""
+
+    at: float
+    branch: str
+
+
+@final
+class Directory:
+    """This node's records in the DHT, and its questions."""
+
+    def __init__(self, shared: Shared, host: Host) -> None:
+        self._shared = shared
+        self._host = host
+        self._path = keys.path(shared.node)
+        self._written: dict[tuple[str, int], Written] = {}  # by key and span
+        self._limiter = trio.CapacityLimiter(LOOKUPS_MAX)
+        self._waiting = 0
+        # Each node writes ahead at another moment, or all would at once.
+        self._ahead_s = keys.AHEAD_S * random.random()
+
+    async def run(self) -> None:
+        """Keep the records of this node where they belong, a key at a time."""
+        while True:
+            due = self._due(time(), monotonic()) if self._host.connected() else None
+            if due is None or not await self._place(*due):
+                await trio.sleep(IDLE_S if self._shared.keys else PACE_S / 3)
+            await trio.sleep(PACE_S * random.uniform(0.8, 1.2))
+
+    async def look_up(self, order: LookUp) -> None:
+        """Find providers and report them, whatever was found in time."""
+        found: Records = {}
+        if self._waiting < WAITING_MAX:
+            self._waiting += 1
+            with trio.move_on_after(LOOKUP_S):
+                async with self._limiter:
+                    await self._search(order, found)
+            self._waiting -= 1
+        else:
+            self._shared.counts["look-up-refused"] += 1
+        rows = random.sample(sorted(found.items()), min(order.limit, len(found)))
+        providers = tuple(self._known(peer, addresses) for peer, addresses in rows)
+        self._shared.happenings.put(Found(order.lookup, providers))
+
+    def _known(self, peer: NodeId, addresses: tuple[str, ...]) -> PeerAddress:
+        self._shared.book.add(peer, [a for a in addresses if peer in a])
+        return PeerAddress(peer, book.direct_ones(addresses)[:ADDRESSES_MAX])
+
+    async def _search(self, order: LookUp, found: Records) -> None:
+        this_span = keys.span(time())
+        for at_span in (this_span, this_span - 1):
+            branch = ""
+            while len(found) < order.limit and len(branch) <= keys.LEVELS_MAX:
+                records = await self._records(order.key, branch, at_span, ASKED_MAX)
+                found.update(records)
+                if len(records) < keys.FULL:
+                    break
+                branch += random.choice("01")
+            if found:
+                return
+
+    async def _records(
+        self, key: str, branch: str, at_span: int, asked_max: int
+    ) -> Records:
+        record = keys.record_key(self._shared.settings.shoal, key, branch, at_span)
+        records: Records = dict(self._host.records_here(record))
+
+        async def ask(peer: NodeId) -> None:
+            if peer in asked or len(asked) >= asked_max:
+                return
+            asked.add(peer)
+            found = await self._host.records_at(peer, record)
+            records.update((node, where) for node, where in found if book.is_id(node))
+
+        asked: set[NodeId] = {self._shared.node}
+        async with trio.open_nursery() as nursery:
+            # Those that we know may do, while others are slow to name better ones.
+            for peer in self._host.closest_known(record)[: asked_max // 2]:
+                start(nursery, ask, peer)
+            for peer in await self._host.closest(record):
+                start(nursery, ask, peer)
+        records.pop(self._shared.node, None)
+        return records
+
+    def _due(self, wall_s: float, now: float) -> tuple[str, int] | None:
+        """Return a key that must be written for a span, if there is one."""
+        spans = {keys.span(wall_s), keys.span(wall_s + self._ahead_s)}
+        self._written = {
+            (key, at_span): written
+            for (key, at_span), written in self._written.items()
+            if at_span in spans and key in self._shared.keys
+        }
+        for at_span in sorted(spans):
+            for key in self._shared.keys:
+                written = self._written.get((key, at_span))
+                if written is None or now - written.at > REPAIR_S:
+                    return key, at_span
+        return None
+
+    async def _place(self, key: str, at_span: int) -> bool:
+        """Write a record at the first place with room; return whether that worked."""
+        before = self._written.get((key, at_span)) or self._written.get(
+            (key, at_span - 1), Written(0.0, "")
+        )
+        shoal = self._shared.settings.shoal
+        for level in range(max(0, len(before.branch) - 1), len(self._path) + 1):
+            branch = self._path[:level]
+            if not await self._host.provide(
+                keys.record_key(shoal, key, branch, at_span)
+            ):
+                self._shared.counts["provide-failed"] += 1
+                return False
+            self._shared.counts["provided"] += 1
+            self._written[key, at_span] = Written(monotonic(), branch)
+            others = await self._records(key, branch, at_span, CROWD_ASKED_MAX)
+            if len(others) < keys.FULL:
+                break
+        return True

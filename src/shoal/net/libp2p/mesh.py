@@ -1,0 +1,230 @@
+"""Keeping a node in touch: with the gates it was told of, and with enough neighbours.
+
+Everything that connects to peers of its own accord is here, in one loop that looks
+after the node once a second or so and does a little each time.
+"""
+
+from __future__ import annotations
+
+import random
+from time import monotonic
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from shoal.net.libp2p import book
+from shoal.net.libp2p.estimate import estimated_size
+from shoal.net.libp2p.guard import Latest
+from shoal.net.libp2p.orders import Estimated
+from shoal.net.libp2p.tasks import start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from shoal.model.ids import NodeId
+    from shoal.net.libp2p.adapter import Host
+    from shoal.net.libp2p.links import StreamLinks
+    from shoal.net.libp2p.shared import Shared
+
+WATCH_S: Final = 1.0
+NEIGHBOURS_WANTED: Final = 6
+CONNECTS_PER_TURN: Final = 3
+GATES_WANTED: Final = 2
+EMPTY_S: Final = 15.0
+"""With neighbours but no mesh for so long, connections are made anew."""
+
+PROBE_TURNS: Final = 30  # in which every peer is asked once whether it lives
+PROBES_PER_TURN_MAX: Final = 8
+DOUBTS_MAX: Final = 2
+REFRESH_S: Final = 30.0
+TRIM_S: Final = 60.0
+NEWS: Final = 20  # An estimate that differs by less than a twentieth is none.
+RESERVE_S: Final = 600.0
+RETRY_FIRST_S: Final = 1.0
+RETRY_MAX_S: Final = 60.0
+PEERS_MAX: Final = 1_024
+
+
+@final
+class Mesh:
+    """Looks after the connections of one host."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        host: Host,
+        links: StreamLinks,
+        topic: str,
+        nearby: Callable[[], Iterable[tuple[NodeId, tuple[str, ...]]]],
+    ) -> None:
+        """Keep the mesh of `topic`; `nearby` tells whom the local network shows."""
+        self._shared = shared
+        self._host = host
+        self._links = links
+        self._topic = topic
+        self._nearby = nearby
+        self._gates = _gates(shared)
+        self._retries: Latest[NodeId, tuple[float, float]] = Latest(PEERS_MAX)
+        self._meshed_at = monotonic()
+        self._refreshed_at = 0.0
+        self._trimmed_at = monotonic()
+        self._reserved: dict[NodeId, float] = {}  # gates that relay to us, since when
+        self._told = 0
+        self._unproved: list[NodeId] = []  # connected, and not yet asked this round
+        self._doubts: Latest[NodeId, int] = Latest(PEERS_MAX)  # times without answer
+
+    async def run(self) -> None:
+        """Look after the node until cancelled."""
+        while True:
+            await self._meet_gates()
+            await self._meet_others()
+            await self._befriend()
+            await self._mend()
+            await self._probe()
+            await self._refresh()
+            await self._enrol()
+            if self._shared.settings.is_relayed:
+                await self._reserve()
+            await trio.sleep(WATCH_S * random.uniform(0.7, 1.3))
+
+    def gate_addresses(self) -> list[str]:
+        """Return the addresses of gates that are connected, with their ids."""
+        return [
+            f"{book.bare(addresses[0])}/p2p/{gate}"
+            for gate, addresses in self._gates.items()
+            if self._host.is_connected(gate)
+        ]
+
+    async def _meet_gates(self) -> None:
+        connected = sum(self._host.is_connected(gate) for gate in self._gates)
+        wanted = GATES_WANTED if self._host.neighbours() else len(self._gates)
+        gates = random.sample(sorted(self._gates), len(self._gates))
+        for gate in gates:
+            if connected >= wanted:
+                return
+            connected += await self._meet(gate, self._gates[gate])
+
+    async def _meet_others(self) -> None:
+        """Connect to a few more peers, so that the shoal is no star around a gate."""
+        for peer, addresses in self._nearby():
+            self._shared.book.add(peer, addresses)
+            await self._meet(peer, addresses)
+        if len(self._host.connected()) >= NEIGHBOURS_WANTED:
+            return
+        routed = self._host.routed()
+        for peer in random.sample(routed, min(CONNECTS_PER_TURN, len(routed))):
+            known = (*self._host.addresses_of(peer), *self._shared.book.of(peer))
+            await self._meet(peer, known)
+
+    async def _meet(self, peer: NodeId, addresses: tuple[str, ...]) -> bool:
+        """Connect to a peer, unless that failed lately; return whether it is news."""
+        if peer == self._shared.node or self._host.is_connected(peer):
+            return False
+        due, pause_s = self._retries.get(peer) or (0.0, RETRY_FIRST_S)
+        if monotonic() < due:
+            return False
+        if not await self._host.connect(peer, addresses):
+            pause_s = min(RETRY_MAX_S, pause_s * 2)
+            self._retries.put(peer, (monotonic() + pause_s, pause_s))
+            self._shared.counts["dial-failed"] += 1
+            return False
+        self._retries.pop(peer)
+        await self._host.join(peer)
+        return True
+
+    async def _befriend(self) -> None:
+        friends = set(self._host.neighbours())
+        strange = [peer for peer in self._host.connected() if peer not in friends]
+        async with trio.open_nursery() as nursery:
+            for peer in strange[:CONNECTS_PER_TURN]:
+                if self._shared.guard.is_banned(peer, monotonic()):
+                    start(nursery, self._host.disconnect, peer)
+                else:
+                    start(nursery, self._host.befriend, peer)
+
+    async def _mend(self) -> None:
+        """Connect anew if gossip has nobody to go to, though there are neighbours."""
+        now = monotonic()
+        neighbours = self._host.neighbours()
+        if self._host.mesh(self._topic) or not neighbours:
+            self._meshed_at = now
+        elif now - self._meshed_at > EMPTY_S:
+            self._meshed_at = now
+            self._shared.counts["mesh-mended"] += 1
+            await self._host.disconnect(random.choice(neighbours))
+
+    async def _probe(self) -> None:
+        """See whether some peers still answer; in time, all of them are asked."""
+        peers = sorted(self._host.connected())
+        self._unproved = [peer for peer in self._unproved if peer in peers] or peers
+        count = min(PROBES_PER_TURN_MAX, 1 + len(peers) // PROBE_TURNS)
+        async with trio.open_nursery() as nursery:
+            for peer in self._unproved[:count]:
+                start(nursery, self._prove, peer)
+        del self._unproved[:count]
+
+    async def _prove(self, peer: NodeId) -> None:
+        if await self._host.is_alive(peer):
+            self._doubts.pop(peer)
+            return
+        doubts = 1 + (self._doubts.pop(peer) or 0)
+        if doubts < DOUBTS_MAX:
+            self._doubts.put(peer, doubts)
+            return
+        self._shared.counts["peer-silent"] += 1
+        await self._host.disconnect(peer)
+
+    async def _refresh(self) -> None:
+        """Look for the nodes around us in the DHT, and keep its records few."""
+        now = monotonic()
+        if now - self._trimmed_at > TRIM_S:
+            self._trimmed_at = now
+            self._shared.counts["records-trimmed"] += self._host.trim()
+        is_lonely = len(self._host.routed()) < NEIGHBOURS_WANTED
+        pause_s = RETRY_FIRST_S * 3 if is_lonely else REFRESH_S
+        if now - self._refreshed_at < pause_s or not self._host.connected():
+            return
+        self._refreshed_at = now
+        await self._host.closest_to(self._shared.node)
+
+    async def _enrol(self) -> None:
+        """Take connected peers into the DHT, and judge by it how many there are."""
+        routed = set(self._host.routed())
+        fresh = [peer for peer in self._host.connected() if peer not in routed]
+        for peer in fresh[:CONNECTS_PER_TURN]:
+            await self._host.join(peer)
+        nodes = estimated_size(self._shared.node, self._host.routed())
+        if abs(nodes - self._told) * NEWS > self._told:
+            self._told = nodes
+            self._shared.happenings.put(Estimated(nodes))
+
+    async def _reserve(self) -> None:
+        """Have gates relay to us, and tell others the addresses that follow."""
+        now = monotonic()
+        for gate in list(self._reserved):
+            if not self._host.is_connected(gate):
+                del self._reserved[gate]
+        for gate in self._gates:
+            is_due = now - self._reserved.get(gate, -RESERVE_S) >= RESERVE_S
+            if not is_due or not self._host.is_connected(gate):
+                continue
+            # A gate relays for members, and a link is how it learns that we are one.
+            if await self._links.ensure(gate) and await self._host.reserve(gate):
+                self._reserved[gate] = now
+            else:
+                self._shared.counts["reserve-failed"] += 1
+        self._shared.circuits = tuple(
+            book.circuit(
+                f"{book.bare(self._gates[gate][0])}/p2p/{gate}", self._shared.node
+            )
+            for gate in self._reserved
+        )
+
+
+def _gates(shared: Shared) -> dict[NodeId, tuple[str, ...]]:
+    gates: dict[NodeId, tuple[str, ...]] = {}
+    for address in shared.settings.gates:
+        gate = book.peer_of(address)
+        if gate is not None and gate != shared.node:
+            gates[gate] = (*gates.get(gate, ()), address)
+    return gates

@@ -1,0 +1,233 @@
+"""The thread of libp2p: runs a host, and another if that dies, until told to leave."""
+
+from __future__ import annotations
+
+import gc
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Final, assert_never, cast, final
+
+import trio
+
+from shoal.net.libp2p import book, orders
+from shoal.net.libp2p.adapter import Host, running
+from shoal.net.libp2p.directory import Directory
+from shoal.net.libp2p.links import PROTOCOL, StreamLinks
+from shoal.net.libp2p.local import Neighbourhood
+from shoal.net.libp2p.mesh import Mesh
+from shoal.net.libp2p.parts import Plan, Wiring
+from shoal.net.libp2p.shared import BATCH, Shared
+from shoal.net.libp2p.tasks import run, soon, start
+
+if TYPE_CHECKING:
+    from shoal.model.ids import NodeId
+    from shoal.net.libp2p.orders import Order
+    from shoal.net.libp2p.pipes import Pipe
+    from shoal.protocol.codec import Gossip
+
+RESTART_FIRST_S: Final = 0.5
+RESTART_MAX_S: Final = 30.0
+STABLE_S: Final = 60.0
+LOCATE_S: Final = 5.0
+PUBLISH_S: Final = 5.0
+REASON_LENGTH_MAX: Final = 300
+
+
+def serve(shared: Shared) -> None:
+    """Run hosts, one after another, until the node leaves. Never raises."""
+    pause_s = RESTART_FIRST_S
+    while not shared.leaving.is_set():
+        started = monotonic()
+        try:
+            run(run_host, shared)
+            reason = "it ended by itself"
+        except BaseException as error:  # noqa: BLE001 - whatever it is, start again
+            reason = _reason(error)
+        shared.orders.detach()
+        # What the library left open, above all the port that we listen on, and
+        # connections that others would take for alive.
+        gc.collect()
+        if shared.leaving.is_set():
+            return
+        shared.counts["host-restarts"] += 1
+        shared.happenings.put(orders.Stopped(reason))
+        if monotonic() - started > STABLE_S:
+            pause_s = RESTART_FIRST_S
+        shared.leaving.wait(pause_s)
+        pause_s = min(RESTART_MAX_S, pause_s * 2)
+
+
+def _reason(error: BaseException) -> str:
+    """Return what went wrong first, however deep in groups of errors it is."""
+    first: BaseException = error
+    while isinstance(first, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", first)
+        first = group.exceptions[0]
+    return f"{type(first).__name__}: {first}"[:REASON_LENGTH_MAX]
+
+
+async def run_host(shared: Shared) -> None:
+    """Run one host until an order to leave; a crash in any part ends it."""
+    settings = shared.settings
+    topic = f"/shoal/{settings.shoal}/all/1"
+    near = f"/shoal/{settings.shoal}/near/1"
+    async with trio.open_nursery() as nursery:
+        node: list[Node] = []  # Filled when the host runs; it asks only later.
+
+        def may_relay(peer: NodeId) -> bool:
+            return bool(node) and node[0].links.is_member(peer)
+
+        wiring = Wiring(
+            guard=shared.guard,
+            counts=shared.counts,
+            shown=shared.shown,
+            deliver=partial(_deliver, shared),
+            may_relay=may_relay,
+        )
+        plan = Plan(shared.seed, shared.listen, (topic,), near, settings.is_gate)
+        async with running(plan, wiring) as host:
+            shared.listen, shared.reachable = host.listening(), host.reachable()
+            async with Neighbourhood(shared) as local:
+                node.append(Node(shared, host, nursery, topic, near, local))
+                await node[0].run()
+        nursery.cancel_scope.cancel()
+
+
+def _deliver(shared: Shared, origin: NodeId, message: Gossip) -> None:
+    shared.happenings.put(orders.Heard(origin, message))
+
+
+@final
+class Bell:
+    """Wakes the loop of trio from another thread."""
+
+    def __init__(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._rung = trio.Event()
+
+    def ring(self) -> None:
+        """Wake whoever waits. From any thread, and even when it is too late."""
+        try:
+            soon(self._token, self._ring)
+        except trio.RunFinishedError:
+            return
+
+    async def wait(self) -> None:
+        """Wait for the next ring."""
+        await self._rung.wait()
+        self._rung = trio.Event()
+
+    def _ring(self) -> None:
+        self._rung.set()
+
+
+@final
+class Node:
+    """One host and all that it does for us."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        host: Host,
+        nursery: trio.Nursery,
+        topic: str,
+        near: str,
+        local: Neighbourhood,
+    ) -> None:
+        self._shared = shared
+        self._host = host
+        self._nursery = nursery
+        self._topic = topic
+        self._near = near
+        self.links = StreamLinks(shared, self._reach, nursery)
+        self._mesh = Mesh(shared, host, self.links, topic, local.peers)
+        self._directory = Directory(shared, host)
+
+    async def run(self) -> None:
+        """Carry out orders until one says to leave."""
+        self._host.serve(PROTOCOL, self.links.on_stream)
+        start(self._nursery, self._mesh.run)
+        start(self._nursery, self._directory.run)
+        bell = Bell()
+        self._shared.orders.attach(bell.ring)
+        self._shared.happenings.put(orders.Ready(self._host.reachable()))
+        while True:
+            batch = self._shared.orders.take(BATCH)
+            for order in batch:
+                if not self._obey(order):
+                    return
+            if len(batch) < BATCH:
+                await bell.wait()
+            else:
+                await trio.lowlevel.checkpoint()
+
+    def _obey(self, order: Order) -> bool:
+        """Carry out an order, or begin to; return False if it is to leave."""
+        shared = self._shared
+        match order:
+            case orders.Transmit() | orders.Know() | orders.Cut():
+                self._obey_about(order)
+            case orders.Publish():
+                start(self._nursery, self._publish, order)
+            case orders.LookUp():
+                start(self._nursery, self._directory.look_up, order)
+            case orders.Provide():
+                shared.keys = order.keys
+            case orders.Trust():
+                shared.guard.trust(order.peer, monotonic())
+            case orders.Advertise():
+                shared.direct = order.addresses
+            case orders.Judged():
+                self.links.judged(order)
+            case orders.Leave():
+                return False
+            case _:
+                assert_never(order)
+        return True
+
+    def _obey_about(self, order: orders.Transmit | orders.Know | orders.Cut) -> None:
+        """Carry out an order about a peer, whose id may be what some peer made up."""
+        if not book.is_id(order.peer):
+            self._shared.counts["no-such-id"] += 1
+        elif isinstance(order, orders.Transmit):
+            self.links.transmit(order.peer, order.frame)
+        elif isinstance(order, orders.Know):
+            self._shared.book.add(order.peer, order.addresses)
+        else:
+            self.links.cut(order.peer, order.reason)
+
+    async def _publish(self, order: orders.Publish) -> None:
+        topic = self._near if order.is_near else self._topic
+        if not self._host.neighbours():
+            self._shared.counts["nobody-heard"] += 1
+        try:
+            with trio.move_on_after(PUBLISH_S):
+                await self._host.publish(topic, order.data)
+        except Exception:  # noqa: BLE001 - one message is not worth the host
+            self._shared.counts["publish-failed"] += 1
+
+    async def _reach(self, peer: NodeId) -> Pipe | None:
+        """Open a stream to a peer, by whatever way there is; None if there is none."""
+        if not self._host.is_connected(peer):
+            known = (*self._shared.book.of(peer), *self._host.addresses_of(peer))
+            is_there = await self._host.connect(peer, known)
+            if not is_there and not await self._go_through_gates(peer, known):
+                return None
+        return await self._host.open(peer, PROTOCOL)
+
+    async def _go_through_gates(self, peer: NodeId, known: tuple[str, ...]) -> bool:
+        """Try the gates that the peer named, then those that we know."""
+        named = [address for address in known if book.is_circuit(address)]
+        guesses = [book.circuit(a, peer) for a in self._mesh.gate_addresses()]
+        for address in dict.fromkeys([*named, *guesses]):
+            gate = book.gate_of(address)
+            if gate is None or gate in {peer, self._shared.node}:
+                continue
+            if not await self._host.connect(gate, (book.gate_address(address),)):
+                continue
+            if not await self.links.ensure(gate):
+                continue
+            if await self._host.connect_through(address):
+                self._shared.counts["relayed"] += 1
+                return True
+        return False

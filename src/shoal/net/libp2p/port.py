@@ -1,0 +1,219 @@
+"""What the node sees of libp2p: an object on its own event loop that never blocks.
+
+It obeys `Finder`, and `Links` for peers that no direct link reaches. Orders go to the
+thread of libp2p, and what happens there comes back, through lanes with limits; what
+is said while the host is down waits within these limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import threading
+from typing import TYPE_CHECKING, Final, assert_never, final
+
+from shoal.errors import ProtocolError, UsageError
+from shoal.net.libp2p import book, keys, orders
+from shoal.net.libp2p.shared import BATCH, Shared
+from shoal.protocol.codec import encode, encode_gossip
+from shoal.protocol.messages import Announcement, LoadDigest, Revocation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.model.ids import NodeId
+    from shoal.net.base import Listener
+    from shoal.net.identity import Identity
+    from shoal.net.libp2p.orders import Happening
+    from shoal.net.libp2p.settings import Greeting, Settings
+    from shoal.protocol.messages import AnyMessage
+
+LEAVE_S: Final = 5.0
+
+
+@final
+class Libp2p:
+    """The libp2p side of a node. All calls are made on one event loop."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        settings: Settings,
+        greeting: Greeting,
+        listener: Listener,
+    ) -> None:
+        """Prepare, but start nothing and load nothing."""
+        self.ready = asyncio.Event()  # Set once, when the first host listens.
+        self.stopped_because = ""  # why the last host died, if one did
+        self._shared = Shared(identity, settings, greeting)
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._thread: threading.Thread | None = None
+        self._reachable: tuple[str, ...] = ()
+        self._linked: dict[NodeId, None] = {}  # peers whose stream is up, in order
+        self._unsent: dict[NodeId, list[AnyMessage]] = {}  # of this turn
+
+    def start(self) -> None:
+        """Start the thread; raise `UsageError` if libp2p is not installed."""
+        if importlib.util.find_spec("libp2p") is None:
+            raise UsageError(
+                "cannot join other machines",
+                because="the library libp2p is not installed",
+                hint="`make setup` installs it; elsewhere: "
+                "pip install --no-deps -r requirements/runtime.lock",
+            )
+        self._shared.happenings.attach(self._wake)
+        self._thread = threading.Thread(
+            target=_serve, args=(self._shared,), name="shoal-libp2p", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often what happened, by name; also what was dropped on the way."""
+        shared = self._shared
+        return {
+            **dict(shared.counts),
+            **{f"gossip-{k}": n for k, n in dict(shared.guard.counts).items()},
+            "orders-dropped": shared.orders.dropped,
+            "happenings-dropped": shared.happenings.dropped,
+        }
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where libp2p of this node can be dialled, with its id."""
+        return tuple(f"{a}/p2p/{self._shared.node}" for a in self._reachable)
+
+    # Finder.
+
+    def publish(self, message: AnyMessage) -> None:
+        """Gossip to the whole shoal."""
+        self._gossip(message, is_near=False)
+
+    def spread(self, message: AnyMessage) -> None:
+        """Tell the neighbours, who do not pass it on."""
+        self._gossip(message, is_near=True)
+
+    def look_up(self, lookup: int, key: str, limit: int) -> None:
+        """Ask the DHT who provides a key; answered by `looked_up`."""
+        if not self._shared.orders.put(orders.LookUp(lookup, key, limit)):
+            self._loop.call_soon(self._listener.looked_up, lookup, ())
+
+    def provide(self, wanted: Sequence[str]) -> None:
+        """Tell the DHT that this node provides these keys, the rarest at any rate."""
+        self._shared.orders.put(orders.Provide(keys.prioritised(wanted)))
+
+    # Links, over streams.
+
+    def know(self, peer: NodeId, addresses: Sequence[str]) -> None:
+        """Remember where libp2p of a peer may be dialled."""
+        self._shared.orders.put(orders.Know(peer, tuple(addresses)))
+
+    def send(self, peer: NodeId, message: AnyMessage) -> None:
+        """Queue a message; all that is queued in one turn goes in one frame."""
+        if not self._unsent:
+            self._loop.call_soon(self._flush)
+        self._unsent.setdefault(peer, []).append(message)
+
+    def disconnect(self, peer: NodeId, reason: str) -> None:
+        """End the stream to a peer, and refuse it for a while."""
+        self._shared.orders.put(orders.Cut(peer, reason))
+
+    # Beyond both.
+
+    def trust(self, peer: NodeId) -> None:
+        """Give the gossip of a member room of its own, apart from strangers."""
+        self._shared.orders.put(orders.Trust(peer))
+
+    def advertise(self, addresses: Sequence[str]) -> None:
+        """Tell those who look us up where direct links are accepted."""
+        self._shared.orders.put(orders.Advertise(tuple(addresses)))
+
+    async def close(self) -> None:
+        """Leave the network in good order, or after some seconds in any."""
+        self._flush()
+        self._shared.leaving.set()
+        self._shared.orders.put(orders.Leave())
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join, LEAVE_S)
+        self._shared.happenings.detach()
+
+    def _gossip(self, message: AnyMessage, *, is_near: bool) -> None:
+        assert isinstance(message, Announcement | LoadDigest | Revocation)
+        try:
+            data = encode_gossip(message)
+        except ProtocolError:
+            self._shared.counts["too-large-to-gossip"] += 1
+            return
+        self._shared.orders.put(orders.Publish(data, is_near))
+
+    def _flush(self) -> None:
+        unsent, self._unsent = self._unsent, {}
+        for peer, messages in unsent.items():
+            try:
+                frames = encode(messages)
+            except ProtocolError:
+                self._shared.counts["too-large-to-send"] += 1
+                continue
+            for frame in frames:
+                self._shared.orders.put(orders.Transmit(peer, frame))
+
+    def _wake(self) -> None:
+        """Have the loop take what happened. Called in the other thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._take_some)
+        except RuntimeError:
+            return  # The loop is closed: nobody is left to be told.
+
+    def _take_some(self) -> None:
+        batch = self._shared.happenings.take(BATCH)
+        for happening in batch:
+            self._tell(happening)
+        if len(batch) == BATCH:
+            self._loop.call_soon(self._take_some)
+
+    def _tell(self, happening: Happening) -> None:
+        listener = self._listener
+        match happening:
+            case orders.Heard():
+                listener.heard(happening.origin, happening.message)
+            case orders.Arrived():
+                listener.received(happening.peer, happening.messages)
+            case orders.Opened():
+                self._linked[happening.peer] = None
+                listener.connected(happening.peer, happening.grant)
+            case orders.Ended():
+                self._end(happening.peer)
+            case orders.Measured():
+                listener.measured(happening.peer, happening.rtt_s)
+            case orders.Knocked():
+                self._judge(happening)
+            case orders.Found():
+                listener.looked_up(happening.lookup, happening.providers)
+            case orders.Estimated():
+                listener.estimated(happening.nodes)
+            case orders.Ready():
+                self._reachable = tuple(book.bare(a) for a in happening.addresses)
+                self.ready.set()
+            case orders.Stopped():
+                self.stopped_because = happening.reason
+                for peer in list(self._linked):
+                    self._end(peer)
+            case _:
+                assert_never(happening)
+
+    def _end(self, peer: NodeId) -> None:
+        if peer in self._linked:
+            del self._linked[peer]
+            self._listener.lost(peer)
+
+    def _judge(self, knock: orders.Knocked) -> None:
+        reason = self._shared.greeting.admit(knock.peer, knock.grant)
+        self._shared.orders.put(orders.Judged(knock.stream, reason))
+
+
+def _serve(shared: Shared) -> None:
+    # Imported here: it takes a second, and needs the libraries.
+    from shoal.net.libp2p import node  # noqa: PLC0415
+
+    node.serve(shared)

@@ -1,0 +1,161 @@
+"""Links over streams of libp2p: relayed, refused, and found on the local network."""
+
+import asyncio
+import socket
+
+import pytest
+from tests.integration.libp2p_nodes import Node, eventually, meshed, shoal
+
+from shoal.model.ids import LeaseId, RequestId
+from shoal.protocol.messages import Inquiry, Release
+
+pytestmark = [
+    pytest.mark.integration,
+    # The library leaves the sockets of dials that were cancelled to the collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+INQUIRY = Inquiry(request=RequestId("r"))
+MDNS = ("224.0.0.251", 5353)
+
+
+def release(number: int) -> Release:
+    return Release(leases=(LeaseId(f"lease-{number}"),))
+
+
+def test_two_that_nobody_can_dial_talk_through_a_gate() -> None:
+    async def scene() -> None:
+        async with shoal(3, listen=()) as nodes:
+            gate, one, other = nodes
+            await eventually(lambda: all(reserved(node) for node in (one, other)))
+
+            one.port.send(other.node, INQUIRY)
+            await eventually(lambda: (one.node, INQUIRY) in other.log.messages)
+            other.port.send(one.node, release(1))
+            await eventually(lambda: (other.node, release(1)) in one.log.messages)
+
+            assert one.counts["relayed"] == 1
+            assert ("connected", other.node) in one.log.links
+            assert gate.counts.get("relay-refused", 0) == 0
+
+    asyncio.run(scene())
+
+
+def reserved(node: Node) -> bool:
+    return bool(node.port._shared.circuits)
+
+
+def test_a_worker_behind_a_gate_is_found_and_reached() -> None:
+    async def scene() -> None:
+        async with shoal(3, listen=()) as nodes:
+            _, worker, scheduler = nodes
+            await eventually(lambda: reserved(worker))
+            worker.port.provide(["any"])
+            await eventually(lambda: worker.counts.get("provided", 0) >= 1)
+
+            scheduler.port.look_up(1, "any", 64)
+            await eventually(lambda: 1 in scheduler.log.found)
+            (provider,) = scheduler.log.found[1]
+            scheduler.port.send(provider.node, INQUIRY)
+
+            await eventually(lambda: (scheduler.node, INQUIRY) in worker.log.messages)
+            assert provider.addresses == (), "no direct link leads there"
+
+    asyncio.run(scene())
+
+
+def test_a_stranger_without_a_grant_gets_nothing_on_a_stream() -> None:
+    async def scene() -> None:
+        async with shoal(2, strangers=1) as nodes:
+            gate, _, stranger = nodes
+            await meshed(nodes)
+
+            for _ in range(3):
+                stranger.port.send(gate.node, INQUIRY)
+                await asyncio.sleep(0.1)
+            await eventually(lambda: gate.counts.get("stream-refused", 0) >= 1)
+
+            assert stranger.log.links == []
+            assert stranger.log.messages == []
+            assert gate.log.links == []
+            assert gate.log.messages == []
+
+    asyncio.run(scene())
+
+
+def test_a_gate_relays_nothing_for_a_stranger() -> None:
+    async def scene() -> None:
+        async with shoal(1, strangers=1, listen=()) as nodes:
+            gate, stranger = nodes
+
+            await eventually(lambda: stranger.counts.get("reserve-failed", 0) >= 1)
+
+            assert not reserved(stranger)
+            assert gate.log.links == []
+
+    asyncio.run(scene())
+
+
+def test_two_thousand_messages_arrive_in_order() -> None:
+    async def scene() -> None:
+        async with shoal(2) as nodes:
+            gate, node = nodes
+            await meshed(nodes)
+            for number in range(2_000):
+                node.port.send(gate.node, release(number))
+
+            await eventually(lambda: len(gate.log.messages) == 2_001)
+            sent = [release(number) for number in range(2_000)]
+            assert [message for _, message in gate.log.messages[1:]] == sent
+            await eventually(lambda: bool(node.log.rtts))
+
+    asyncio.run(scene())
+
+
+def test_a_link_that_is_cut_is_reported_on_both_sides() -> None:
+    async def scene() -> None:
+        async with shoal(2) as nodes:
+            gate, node = nodes
+            await meshed(nodes)
+            node.port.send(gate.node, INQUIRY)
+            await eventually(lambda: bool(gate.log.messages))
+
+            gate.port.disconnect(node.node, "revoked")
+
+            await eventually(lambda: ("lost", node.node) in gate.log.links)
+            await eventually(lambda: ("lost", gate.node) in node.log.links)
+
+    asyncio.run(scene())
+
+
+def test_nodes_find_each_other_on_the_local_network() -> None:
+    if not multicast_works():
+        pytest.skip("multicast does not come back on this machine: no mDNS to test")
+
+    async def scene() -> None:
+        async with shoal(3, mdns=True) as nodes:
+            await meshed(nodes)
+
+            nodes[2].port.send(nodes[0].node, INQUIRY)
+
+            await eventually(lambda: (nodes[2].node, INQUIRY) in nodes[0].log.messages)
+
+    asyncio.run(scene())
+
+
+def multicast_works() -> bool:
+    """Say whether what is sent to the address of mDNS comes back to its members."""
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ear,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mouth,
+    ):
+        try:
+            ear.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            ear.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            ear.bind(("", 0))
+            group = socket.inet_aton(MDNS[0]) + socket.inet_aton("0.0.0.0")
+            ear.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)
+            ear.settimeout(1.0)
+            mouth.sendto(b"shoal", (MDNS[0], ear.getsockname()[1]))
+            return ear.recv(16) == b"shoal"
+        except OSError:
+            return False
