@@ -12,8 +12,8 @@ LINKS_MAX: Final = 4_096
 class LinkSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Times and limits of direct links. Shorter times are for tests."""
 
-    handshake_s: float = 5.0  # from the connection to a link that is up
-    dial_s: float = 12.0  # for all the places of one peer together
+    handshake_s: float = 10.0  # from the connection to a link that is up
+    dial_s: float = 20.0  # for all the places of one peer together
     dials_max: int = 32  # at one time
     give_up_s: float = 20.0  # then what waits for a peer without link is dropped
     refuse_s: float = 30.0  # how long a peer stays cut off after `disconnect`
