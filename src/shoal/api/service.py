@@ -7,6 +7,7 @@ meanwhile. What takes long (specs of many tasks, files) is done in a thread.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 from typing import TYPE_CHECKING, Final, final
@@ -122,14 +123,19 @@ class Service:
         record = self._find(request.job)
         last: pb.Job | None = None
         while True:
+            has_ended = self._node.state_of(record.job.id) != "active"
             view = views.job_view(self._node, record)
             if view != last:
-                yield view
+                yield view  # The job may end meanwhile; that is told the next time.
                 last = view
-            if self._node.state_of(record.job.id) != "active":
+            if has_ended:
                 return
+            if self._node.state_of(record.job.id) != "active":
+                continue
             await self._node.news.wait()
-            await asyncio.sleep(WATCH_PAUSE_S)
+            with contextlib.suppress(TimeoutError):  # An end is told at once.
+                async with asyncio.timeout(WATCH_PAUSE_S):
+                    await self._node.end_of(record.job.id)
 
     async def on_logs(self, request: pb.LogsRequest) -> AsyncIterator[pb.LogPiece]:
         """Return what tasks wrote, and go on until the end if asked."""
