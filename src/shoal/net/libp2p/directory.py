@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from time import monotonic, time
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import trio
 
@@ -15,8 +15,9 @@ from shoal.protocol.limits import ADDRESSES_MAX
 from shoal.protocol.messages import PeerAddress
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from shoal.model.ids import NodeId
-    from shoal.net.libp2p.adapter import Host
     from shoal.net.libp2p.orders import LookUp
     from shoal.net.libp2p.shared import Shared
 
@@ -36,6 +37,36 @@ WAITING_MAX: Final = 64
 Records = dict["NodeId", tuple[str, ...]]
 
 
+class Dht(Protocol):
+    """What the directory needs of a host: a part of `adapter.Host`."""
+
+    def connected(self) -> list[NodeId]:
+        """Return the peers that there are connections to."""
+        ...
+
+    def closest_known(self, key: bytes) -> list[NodeId]:
+        """Return those of the nodes that we know which are nearest to a key."""
+        ...
+
+    async def closest(self, key: bytes) -> list[NodeId]:
+        """Return the nodes that records with this key belong to."""
+        ...
+
+    async def provide(self, key: bytes) -> bool:
+        """Put a record of ours where it belongs; return whether somebody has it."""
+        ...
+
+    def records_here(self, key: bytes) -> list[tuple[NodeId, tuple[str, ...]]]:
+        """Return the records with this key that this node keeps."""
+        ...
+
+    async def records_at(
+        self, peer: NodeId, key: bytes
+    ) -> list[tuple[NodeId, tuple[str, ...]]]:
+        """Ask one node for the records with this key."""
+        ...
+
+
 class Written(NamedTuple):
     """Where and when a record of ours was written last."""
 
@@ -47,23 +78,38 @@ class Written(NamedTuple):
 class Directory:
     """This node's records in the DHT, and its questions."""
 
-    def __init__(self, shared: Shared, host: Host) -> None:
+    def __init__(
+        self, shared: Shared, host: Dht, wall: Callable[[], float] = time
+    ) -> None:
+        """Keep records by the time of day that `wall` tells."""
         self._shared = shared
         self._host = host
+        self._wall = wall
         self._path = keys.path(shared.node)
         self._written: dict[tuple[str, int], Written] = {}  # by key and span
         self._limiter = trio.CapacityLimiter(LOOKUPS_MAX)
         self._waiting = 0
+        self._news = trio.Event()  # Set when the keys have changed.
         # Each node writes ahead at another moment, or all would at once.
         self._ahead_s = keys.AHEAD_S * random.random()
 
     async def run(self) -> None:
         """Keep the records of this node where they belong, a key at a time."""
         while True:
-            due = self._due(time(), monotonic()) if self._host.connected() else None
-            if due is None or not await self._place(*due):
-                await trio.sleep(IDLE_S if self._shared.keys else PACE_S / 3)
-            await trio.sleep(PACE_S * random.uniform(0.8, 1.2))
+            due = (
+                self._due(self._wall(), monotonic()) if self._host.connected() else None
+            )
+            if due is not None and await self._place(*due):
+                await trio.sleep(PACE_S * random.uniform(0.8, 1.2))
+                continue
+            pause_s = IDLE_S if due is None and self._host.connected() else PACE_S
+            with trio.move_on_after(pause_s):
+                await self._news.wait()
+            self._news = trio.Event()
+
+    def changed(self) -> None:
+        """Note that there are other keys to provide."""
+        self._news.set()
 
     async def look_up(self, order: LookUp) -> None:
         """Find providers and report them, whatever was found in time."""
@@ -85,7 +131,7 @@ class Directory:
         return PeerAddress(peer, book.direct_ones(addresses)[:ADDRESSES_MAX])
 
     async def _search(self, order: LookUp, found: Records) -> None:
-        this_span = keys.span(time())
+        this_span = keys.span(self._wall())
         for at_span in (this_span, this_span - 1):
             branch = ""
             while len(found) < order.limit and len(branch) <= keys.LEVELS_MAX:

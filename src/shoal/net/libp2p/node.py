@@ -173,6 +173,7 @@ class Node:
                 start(self._nursery, self._directory.look_up, order)
             case orders.Provide():
                 shared.keys = order.keys
+                self._directory.changed()
             case orders.Trust():
                 shared.guard.trust(order.peer, monotonic())
             case orders.Advertise():

@@ -1,0 +1,112 @@
+"""What libp2p 0.8.1 does wrong by itself, and does not with us."""
+
+import asyncio
+import socket
+from collections import Counter
+
+import libp2p.network.swarm as swarm_module
+import pytest
+from libp2p.network.swarm import Swarm
+from multiaddr import Multiaddr  # type: ignore[import-untyped]
+from tests.integration.libp2p_nodes import eventually, meshed, shoal
+from tests.unit.net.shoals import identity
+
+from shoal.model.ids import RequestId
+from shoal.net.libp2p import book
+from shoal.net.libp2p.guard import Guard
+from shoal.net.libp2p.parts import (
+    IdleConnector,
+    MemberHost,
+    PlainTcp,
+    Plan,
+    Wiring,
+    make_swarm,
+)
+from shoal.protocol.messages import Inquiry
+
+pytestmark = [
+    pytest.mark.integration,
+    # The library leaves the sockets of dials that were cancelled to the collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+ANN, GATE = identity(1), identity(2)
+PLAIN = "/ip4/192.0.2.7/tcp/4001"
+
+
+def spoken(text: str) -> bytes:
+    """Return a line as libp2p says it when two hosts agree on a protocol."""
+    line = text.encode() + b"\n"
+    return bytes((len(line),)) + line
+
+
+def swarm() -> Swarm:
+    plan = Plan(ANN.key.private_bytes_raw(), (), ("all",), "near", is_gate=False)
+    return make_swarm(plan)
+
+
+@pytest.mark.parametrize("offer", ["/plaintext/2.0.0", "/tls/1.0.0", "/secio/1.0.0"])
+def test_a_host_encrypts_by_noise_or_not_at_all(offer: str) -> None:
+    def answer(port: int) -> bytes:
+        with socket.create_connection(("127.0.0.1", port), timeout=5.0) as peer:
+            peer.sendall(spoken("/multistream/1.0.0") + spoken(offer))
+            heard = b""
+            while len(heard) < len(spoken("/multistream/1.0.0") + spoken("na")):
+                heard += peer.recv(1_024)
+            return heard
+
+    async def scene() -> None:
+        async with shoal(1) as (gate,):
+            port = int(gate.port.addresses[0].split("/")[4])
+
+            heard = await asyncio.to_thread(answer, port)
+
+            assert heard == spoken("/multistream/1.0.0") + spoken("na")
+
+    asyncio.run(scene())
+
+
+def test_a_handler_that_fails_does_not_end_the_host() -> None:
+    async def scene() -> None:
+        async with shoal(2) as (gate, node):
+            await meshed([gate, node])
+
+            gate.bombs = 1
+            node.port.send(gate.node, Inquiry(request=RequestId("lost")))
+            await eventually(lambda: gate.counts.get("handler-failed", 0) == 1)
+            await asyncio.sleep(2.5)  # The node does not try again at once.
+            node.port.send(gate.node, Inquiry(request=RequestId("r")))
+            await eventually(lambda: len(gate.log.messages) == 2)
+
+            assert "host-restarts" not in gate.counts
+
+    asyncio.run(scene())
+
+
+def test_a_dial_does_not_wait_for_a_second_address() -> None:
+    assert swarm_module._HAPPY_EYEBALLS_DELAY == 0.0
+
+
+def test_nobody_is_dialled_unasked() -> None:
+    assert isinstance(swarm().auto_connector, IdleConnector)
+
+
+def test_addresses_of_direct_links_are_not_dialled_by_libp2p() -> None:
+    tcp = PlainTcp()
+
+    assert tcp.can_dial(Multiaddr(PLAIN))
+    assert not tcp.can_dial(Multiaddr(book.shown_direct(PLAIN)))
+
+
+def test_the_address_of_a_circuit_is_shown_whole() -> None:
+    circuit = book.circuit(f"{PLAIN}/p2p/{GATE.node}", ANN.node)
+    wiring = Wiring(
+        guard=Guard(0.0),
+        counts=Counter(),
+        shown=lambda: (PLAIN, circuit),
+        deliver=lambda _origin, _message: None,
+        may_relay=lambda _peer: False,
+    )
+
+    shown = [str(address) for address in MemberHost(swarm(), wiring).get_addrs()]
+
+    assert shown == [f"{PLAIN}/p2p/{ANN.node}", circuit]
