@@ -47,7 +47,7 @@ def test_a_container_ends_with_the_exit_code_of_its_program(tmp_path: Path) -> N
     outcome, watched = run(tmp_path, "sh", "-c", "echo $SHOAL_JOB_ID; pwd; exit 3")
 
     assert outcome.exit_code == 3
-    assert watched.text() == "j\n/work\n"
+    assert watched.text() == "j\n/job\n"
 
 
 def test_a_job_without_an_image_is_not_started(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ for fd in os.listdir("/proc/self/fd"):
         target = os.readlink(f"/proc/self/fd/{fd}")
     except OSError:
         continue
-    if int(fd) > 2 and not target.startswith(("/proc", "/work")): escaped(target)
+    if int(fd) > 2 and not target.startswith(("/proc", "/job")): escaped(target)
 """,
     "killing a process outside": """
 try:
@@ -235,7 +235,7 @@ os.symlink(E["KEY_FILE"], "link"); os.symlink("/", "root")
 if reads("link") or reads("root" + E["KEY_FILE"]): escaped()
 """,
     "leading out by dots": """
-if reads("../../../../../.." + E["KEY_FILE"]) or reads("/work/../" + E["KEY_FILE"]):
+if reads("../../../../../.." + E["KEY_FILE"]) or reads("/job/../" + E["KEY_FILE"]):
     escaped()
 os.chdir("..")
 if os.path.exists("stdout") or os.path.exists("sockets"): escaped("beside it")
@@ -453,7 +453,7 @@ def test_a_task_writes_to_its_work_directory_and_the_node_reads_it(node: Node) -
 
     said, made = with_driver(node.root, act, BOXED)
 
-    assert said == "/work\n1000\n"
+    assert said == "/job\n1000\n"
     assert made == b"made\n"
 
 

@@ -1,12 +1,13 @@
 """Run tasks in a bubblewrap sandbox: they see their work directory and devices only.
 
-Inside are system folders (read-only), the work directory (`/work`), devices of the
+Inside are system folders (read-only), the work directory (`/job`), devices of the
 task, `/tmp` and `/dev/shm` of its own, and the socket by which it tells figures. It
 has its own processes, its own network (none, unless the job asks for one), no home, no
 capability and no way to get one. It dies with its warden.
 
-A node that runs as root gives each slot a uid of its own. The work directory may lie
-where that uid cannot go, so an outer bubblewrap first mounts it where it can.
+A node that runs as root gives each slot a uid of its own. The work directory and what
+the node lets tasks read may lie where that uid cannot go, such as below root's home, so
+an outer bubblewrap first mounts them where it can.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-WORK: Final = "/work"
+WORK: Final = "/job"
+"""A name that hides no folder where people keep programs that tasks need."""
+
 SOCKET: Final = "/run/shoal.sock"
 OUTER: Final = "/mnt"
 TASK_UID_FIRST: Final = 1_900_000_000
@@ -96,19 +99,24 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         if self.prlimit:
             program = [self.prlimit, f"--nproc={self.processes_max}", "--", *program]
         if not self.setpriv:
-            return [*self._inner(box), "--", *program]
+            shown = {path: path for path in box.readable}
+            return [*self._inner(box, shown), "--", *program]
         moved = msgspec.structs.replace(
             box,
             directory=f"{OUTER}/work",
             socket=f"{OUTER}/task.sock" if box.socket else "",
         )
-        return [*self._outer(box), *self._inner(moved), "--", *program]
+        shown = {path: f"{OUTER}/{n}" for n, path in enumerate(box.readable)}
+        inner = self._inner(moved, shown)
+        return [*self._outer(box, shown), *inner, "--", *program]
 
-    def _outer(self, box: Box) -> list[str]:
+    def _outer(self, box: Box, shown: dict[str, str]) -> list[str]:
         uid = str(self.uid_of(box.slot))
         binds = ["--dir", f"{OUTER}/work", "--bind", box.directory, f"{OUTER}/work"]
         if box.socket:
             binds += ["--bind", box.socket, f"{OUTER}/task.sock"]
+        for path, place in shown.items():
+            binds += ["--ro-bind-try", path, place]
         return [
             *(self.bwrap, "--die-with-parent", "--dev-bind", "/", "/"),
             *("--tmpfs", OUTER, *binds, "--chdir", "/", "--"),
@@ -116,7 +124,8 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
             *("--inh-caps=-all", "--bounding-set=-all", "--"),
         ]
 
-    def _inner(self, box: Box) -> list[str]:
+    def _inner(self, box: Box, shown: dict[str, str]) -> list[str]:
+        """Return the sandbox itself; `shown` tells where each readable folder is."""
         size = str(max(1 << 20, box.scratch_bytes))
         return [
             *(self.bwrap, "--unshare-all", "--unshare-user", "--die-with-parent"),
@@ -130,7 +139,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
             *_devices(box.devices),
             *("--perms", "1777", "--size", size, "--tmpfs", "/dev/shm"),  # noqa: S108
             *("--perms", "1777", "--size", size, "--tmpfs", "/tmp"),  # noqa: S108
-            *_read_only(box.readable),
+            *(t for path, at in shown.items() for t in ("--ro-bind-try", at, path)),
             *("--bind", box.directory, WORK, "--chdir", WORK),
             *(["--bind", box.socket, SOCKET] if box.socket else []),
             *("--remount-ro", "/dev", "--remount-ro", "/"),

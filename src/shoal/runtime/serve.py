@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from shoal.runtime.reception import Reception
 
 LISTEN: Final = "127.0.0.1:0"
+OTHERS_READ: Final = 0o005
 SHOAL_OF_ONE: Final = "home"
 """What a shoal is called that a node made for itself."""
 
@@ -113,14 +114,12 @@ def seen_by_tasks(folder: Path) -> bool:
     """Whether a task finds this folder in its sandbox.
 
     Its work directory hides what is below a path of that name outside. If this node
-    runs as root, its tasks do not, and cannot go where only root can.
+    runs as root, its tasks do not, and cannot read what only root can.
     """
     folder = folder.resolve()
     if folder.is_relative_to(WORK):
         return False
-    if os.geteuid() != 0:
-        return True
-    return all(each.stat().st_mode & 0o001 for each in (folder, *folder.parents))
+    return os.geteuid() != 0 or folder.stat().st_mode & OTHERS_READ == OTHERS_READ
 
 
 async def make_network(

@@ -72,7 +72,7 @@ def test_variables_go_through_a_file_and_the_path_is_that_of_the_image() -> None
 
     assert "A=1 2" in lines
     assert "K=s" in lines
-    assert "HOME=/work" in lines
+    assert "HOME=/job" in lines
     assert not any(line.startswith(("PATH=", "SHOAL_SOCKET=")) for line in lines)
     assert "K=s" not in argv(one)
 

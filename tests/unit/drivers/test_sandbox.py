@@ -61,6 +61,17 @@ def test_a_node_that_is_root_gives_each_slot_a_uid() -> None:
     assert (ROOT.uid_of(3), PLAIN.uid_of(3)) == (TASK_UID_FIRST + 3, None)
 
 
+def test_what_only_root_can_reach_is_mounted_where_the_task_can() -> None:
+    argv = ROOT.argv(Box(directory="/d", readable=("/root/py", "/opt/x")), ["true"])
+
+    inner = argv[argv.index("/usr/bin/setpriv") :]
+    first = inner.index("/root/py")
+    place = inner[first - 1]
+    assert inner[first - 2] == "--ro-bind-try"
+    assert ("/root/py", place) in pairwise(argv[: argv.index("/usr/bin/setpriv")])
+    assert inner.index("/opt/x") > first
+
+
 def test_what_is_not_isolated_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     bare = msgspec.structs.replace(PLAIN, prlimit="", closed=False)
@@ -80,7 +91,7 @@ def test_what_is_not_isolated_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         ("sh", None),
         ("/bin/sh", None),
         ("./tool", None),
-        ("/work/tool", None),
+        ("/job/tool", None),
         ("bin/../tool", None),
         ("nope", "no such program in the sandbox: 'nope'"),
         ("./data", "not executable: './data'"),
