@@ -9,6 +9,7 @@ from typing import Final
 
 from shoal.model.ids import (
     Attempt,
+    BlobId,
     GroupId,
     JobId,
     LeaseId,
@@ -31,7 +32,10 @@ from shoal.protocol.messages import (
     Announcement,
     AnyMessage,
     Assignment,
+    BlobHeld,
+    BlobPiece,
     Cancel,
+    Checkpoint,
     Commit,
     Committed,
     Demand,
@@ -51,6 +55,8 @@ from shoal.protocol.messages import (
     PeerAddress,
     PeersKnown,
     PeersWanted,
+    PieceRefusal,
+    PieceWanted,
     Preemption,
     Progress,
     Rank,
@@ -62,6 +68,7 @@ from shoal.protocol.messages import (
     Reservation,
     ReservationWanted,
     Revocation,
+    Staging,
     Started,
     Want,
     Welcome,
@@ -74,6 +81,8 @@ REQUEST: Final = RequestId("ann/7")
 LEASES: Final = (LeaseId("bob/1"), LeaseId("bob/2"))
 ATTEMPT: Final = Attempt(ANN, 3, 41)
 ADDRESSES: Final = ("/ip4/10.0.0.1/tcp/4001",)
+TREE: Final = BlobId("0f" * 32 + "-1234")
+BLOB: Final = BlobId("f0" * 32 + "-98304")
 
 ADMIN: Final = Grant(
     node=BOB,
@@ -266,6 +275,14 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         gang=(BOB, ANN),
         places=("/ip4/10.0.0.20/tcp/4001", "/ip4/10.0.0.21/tcp/4001"),
     ),
+    "assignment.4": Assignment(
+        lease=LEASES[0],
+        attempt=ATTEMPT,
+        task=TASK,
+        checkpoint=TREE,
+        checkpoint_path="out/step-100.pt",
+        secrets={"HF_TOKEN": b"\x05" * 80},
+    ),
     "cancel": Cancel(lease=LEASES[0], attempt=ATTEMPT, grace_s=10.0),
     "started": Started(attempt=ATTEMPT, lease=LEASES[0], allocation=ALLOCATION),
     "progress": Progress(
@@ -274,8 +291,16 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
     "output": Output(
         attempt=ATTEMPT, stream="stderr", offset=4_096, data=b"step 100\n\xff"
     ),
+    "staging": Staging(
+        attempt=ATTEMPT, seq=3, fetched_bytes=12_000_000, total_bytes=80_000_000
+    ),
+    "checkpoint": Checkpoint(attempt=ATTEMPT, seq=2, tree=TREE, path="out/step-100.pt"),
     "report": Report(attempt=ATTEMPT, lease=LEASES[0], outcome=OUTCOME),
     "acknowledgement": Acknowledgement(attempts=(ATTEMPT,)),
+    "piece-wanted": PieceWanted(blob=BLOB, pieces=((1, 0), (0, 7)), under=TREE),
+    "blob-piece": BlobPiece(blob=BLOB, level=1, index=2, data=b"\x07" * 64),
+    "piece-refusal": PieceRefusal(blob=BLOB, reason="it is not held here"),
+    "blob-held": BlobHeld(blob=TREE, holders=(PeerAddress(BOB, ADDRESSES),)),
     "peers-wanted": PeersWanted(request=REQUEST, count=8),
     "peers-known": PeersKnown(
         request=REQUEST, peers=(PeerAddress(BOB, ADDRESSES),), size_estimate=1_000

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from shoal.core.journal import Entry
-from shoal.model.ids import Attempt, JobId, LeaseId, NodeId
+from shoal.model.ids import Attempt, BlobId, JobId, LeaseId, NodeId
 from shoal.model.job import Job, Task
 from shoal.model.resources import Allocation
 from shoal.protocol.messages import AnyMessage, Grant, Outcome, PeerAddress
@@ -85,6 +85,22 @@ class TaskWrote(msgspec.Struct, frozen=True):
     data: bytes
 
 
+class TaskStaged(msgspec.Struct, frozen=True):
+    """A started attempt waits for code and data, of which so much is here."""
+
+    attempt: Attempt
+    fetched_bytes: int
+    total_bytes: int
+
+
+class TaskSaved(msgspec.Struct, frozen=True):
+    """A running attempt left a checkpoint at this path; it is this tree."""
+
+    attempt: Attempt
+    tree: BlobId
+    path: str = ""
+
+
 class OwnerActive(msgspec.Struct, frozen=True):
     """The machine's owner began (or ceased) to use it."""
 
@@ -141,6 +157,8 @@ Event = (
     | TaskEnded
     | TaskProgressed
     | TaskWrote
+    | TaskStaged
+    | TaskSaved
     | OwnerActive
     | DrainRequested
     | JobSubmitted
@@ -216,6 +234,9 @@ class StartTask(msgspec.Struct, frozen=True):
     allocation: Allocation
     gang: tuple[NodeId, ...] = ()
     places: tuple[str, ...] = ()  # where each of the gang can be reached
+    checkpoint: BlobId = BlobId("")  # a tree to go on from, if there is one
+    checkpoint_path: str = ""
+    secrets: dict[str, bytes] = {}  # sealed
 
 
 class StopTask(msgspec.Struct, frozen=True):

@@ -70,6 +70,8 @@ _ONLY_FOR: Final[dict[type, RoleName]] = {
     events.TaskEnded: "worker",
     events.TaskProgressed: "worker",
     events.TaskWrote: "worker",
+    events.TaskStaged: "worker",
+    events.TaskSaved: "worker",
     events.OwnerActive: "worker",
     events.DrainRequested: "worker",
     events.JobSubmitted: "scheduler",

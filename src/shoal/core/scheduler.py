@@ -41,6 +41,7 @@ from shoal.core.views import Views
 from shoal.model.ids import GroupId, LeaseId, NodeId, TaskId
 from shoal.policy.queue import Usage
 from shoal.protocol.messages import (
+    Checkpoint,
     Committed,
     Goodbye,
     Inquiry,
@@ -54,6 +55,7 @@ from shoal.protocol.messages import (
     Refusal,
     Renewed,
     Report,
+    Staging,
     Started,
     Withdrawal,
 )
@@ -288,7 +290,7 @@ class Scheduler:
                 if message.attempt is not None:
                     return self._dispatcher.on_refusal(peer, message, now)
                 return self._negotiator.on_refusal(peer, message, now)
-            case Progress() | Output():
+            case Progress() | Output() | Staging() | Checkpoint():
                 task = self._dispatcher.on_started(peer, message.attempt)
                 return [Show(task, message)] if task else []
             case Inventory():

@@ -27,6 +27,8 @@ from shoal.core.events import (
     StopTask,
     TaskEnded,
     TaskProgressed,
+    TaskSaved,
+    TaskStaged,
     TaskWrote,
 )
 from shoal.core.leases import Lease, LeaseBook, ids_of
@@ -45,6 +47,7 @@ from shoal.protocol.messages import (
     Announcement,
     Assignment,
     Cancel,
+    Checkpoint,
     Commit,
     Demand,
     Goodbye,
@@ -57,6 +60,7 @@ from shoal.protocol.messages import (
     Release,
     Renew,
     Report,
+    Staging,
     Started,
 )
 
@@ -160,6 +164,8 @@ class Worker:
                 effects = self._on_task_progressed(event)
             case TaskWrote():
                 effects = self._on_task_wrote(event)
+            case TaskStaged() | TaskSaved():
+                effects = self._on_task_told(event)
             case PeerConnected():
                 self._reports.hasten(event.peer, now)
                 effects = []
@@ -280,6 +286,9 @@ class Worker:
                 lease.allocation,
                 assignment.gang,
                 assignment.places,
+                assignment.checkpoint,
+                assignment.checkpoint_path,
+                assignment.secrets,
             ),
             self._started(peer, attempt, lease.id),
         ]
@@ -360,6 +369,29 @@ class Worker:
             metrics=event.metrics,
         )
         return [Send(event.attempt.scheduler, progress)]
+
+    def _on_task_told(self, event: TaskStaged | TaskSaved) -> list[Effect]:
+        run = self._runs.get(event.attempt)
+        if run is None:
+            return []
+        run.progress_seq += 1
+        message: Staging | Checkpoint
+        match event:
+            case TaskStaged():
+                message = Staging(
+                    attempt=event.attempt,
+                    seq=run.progress_seq,
+                    fetched_bytes=event.fetched_bytes,
+                    total_bytes=event.total_bytes,
+                )
+            case TaskSaved():
+                message = Checkpoint(
+                    attempt=event.attempt,
+                    seq=run.progress_seq,
+                    tree=event.tree,
+                    path=event.path,
+                )
+        return [Send(event.attempt.scheduler, message)]
 
     def _on_task_wrote(self, event: TaskWrote) -> list[Effect]:
         output = Output(

@@ -19,11 +19,23 @@ GroupId = NewType("GroupId", str)
 TaskId = NewType("TaskId", str)
 """One task: `job.group.index`."""
 
+BlobId = NewType("BlobId", str)
+"""Bytes, by their hash and their number: `HEX-SIZE`. Who knows it may have them."""
+
 LeaseId = NewType("LeaseId", str)
 RequestId = NewType("RequestId", str)
 
 # A type checker wants a class as the base of a NewType, msgspec wants the bound.
-_IDS: tuple[Any, ...] = (NodeId, OwnerId, JobId, GroupId, TaskId, LeaseId, RequestId)
+_IDS: tuple[Any, ...] = (
+    NodeId,
+    OwnerId,
+    JobId,
+    GroupId,
+    TaskId,
+    BlobId,
+    LeaseId,
+    RequestId,
+)
 for _id in _IDS:
     _id.__supertype__ = IdText
 

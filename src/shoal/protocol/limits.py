@@ -47,6 +47,19 @@ METRICS_MAX: Final = 256
 OUTPUT_BYTES_MAX: Final = 32_768
 """A piece of what a task wrote, in one message."""
 
+PIECE_BYTES_MAX: Final = 49_152
+"""A piece of a blob: what is verified at once, and fits into one frame with others."""
+
+LEVEL_MAX: Final = 2
+"""Levels of hashes above the bytes of a blob: enough for 48 GiB."""
+
+PIECES_MAX: Final = 64
+"""Pieces that are asked for in one message."""
+
+HOLDERS_MAX: Final = 8
+SEALED_BYTES_MAX: Final = 70_000
+"""A secret, sealed: no longer than a variable may be, and what sealing adds."""
+
 VALUES_MAX: Final = 256
 EXIT_CODE_MAX: Final = (1 << 32) - 1
 
@@ -58,6 +71,9 @@ ExitCode = Annotated[int, Meta(ge=-EXIT_CODE_MAX, le=EXIT_CODE_MAX)]
 Signature = Annotated[bytes, Meta(max_length=SIGNATURE_BYTES_MAX)]
 Secret = Annotated[bytes, Meta(max_length=SECRET_BYTES_MAX)]
 Piece = Annotated[bytes, Meta(max_length=OUTPUT_BYTES_MAX)]
+PieceData = Annotated[bytes, Meta(max_length=PIECE_BYTES_MAX)]
+Level = Annotated[int, Meta(ge=0, le=LEVEL_MAX)]
+Sealed = Annotated[bytes, Meta(max_length=SEALED_BYTES_MAX)]
 Leases = Annotated[tuple[LeaseId, ...], Meta(max_length=LEASES_MAX)]
 Places = Annotated[
     tuple[Annotated[str, Meta(max_length=ADDRESS_LENGTH_MAX)], ...],

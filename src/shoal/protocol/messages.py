@@ -15,6 +15,7 @@ from msgspec import Meta
 from shoal.model.bounds import (
     DEVICES_MAX,
     OUTPUTS_MAX,
+    SECRETS_MAX,
     Amount,
     Count,
     Milli,
@@ -23,13 +24,15 @@ from shoal.model.bounds import (
     Seconds,
     Text,
 )
-from shoal.model.ids import Attempt, LeaseId, NodeId, OwnerId, RequestId
+from shoal.model.ids import Attempt, BlobId, LeaseId, NodeId, OwnerId, RequestId
 from shoal.model.job import Scalar, Task
 from shoal.model.resources import Allocation, Capacity, Profile
 from shoal.protocol.limits import (
+    HOLDERS_MAX,
     LEASES_MAX,
     METRICS_MAX,
     PEERS_MAX,
+    PIECES_MAX,
     ROLES_MAX,
     VALUES_MAX,
     WANTS_MAX,
@@ -40,9 +43,12 @@ from shoal.protocol.limits import (
     Gang,
     Hashes,
     Leases,
+    Level,
     Piece,
+    PieceData,
     Places,
     Priority,
+    Sealed,
     Secret,
     Signature,
     Version,
@@ -293,7 +299,9 @@ class Assignment(Message, frozen=True, tag="assignment"):
     """Run this on that lease. Several may come for one lease, one after another.
 
     `gang` names the node of every rank, when there is more than one, and `places`
-    where each of them can be reached, if that is known of all.
+    where each of them can be reached, if that is known of all. `checkpoint` is what
+    an earlier attempt left, and `checkpoint_path` where it was. `secrets` are sealed
+    to the receiver's key, for this attempt.
     """
 
     lease: LeaseId
@@ -301,6 +309,9 @@ class Assignment(Message, frozen=True, tag="assignment"):
     task: Task
     gang: Gang = ()
     places: Places = ()
+    checkpoint: BlobId = BlobId("")
+    checkpoint_path: PathText = ""
+    secrets: Annotated[dict[Name, Sealed], Meta(max_length=SECRETS_MAX)] = {}
 
 
 class Cancel(Message, frozen=True, tag="cancel"):
@@ -338,6 +349,27 @@ class Output(Message, frozen=True, tag="output"):
     stream: Literal["stdout", "stderr"]
     offset: Count
     data: Piece
+
+
+class Staging(Message, frozen=True, tag="staging"):
+    """The attempt does not run yet: its worker fetches what it needs, or has it now.
+
+    Any of these may be lost. When both amounts are the same, all is there.
+    """
+
+    attempt: Attempt
+    seq: Count
+    fetched_bytes: Amount
+    total_bytes: Amount
+
+
+class Checkpoint(Message, frozen=True, tag="checkpoint"):
+    """The attempt can go on elsewhere from this tree, which the sender holds."""
+
+    attempt: Attempt
+    seq: Count
+    tree: BlobId
+    path: PathText = ""  # where it is, below the work directory
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -430,6 +462,44 @@ class Goodbye(Message, frozen=True, tag="goodbye"):
     reason: Text = ""
 
 
+# Blobs: code, data and results, named by their content.
+
+
+class PieceWanted(Message, frozen=True, tag="piece-wanted"):
+    """Send me these pieces of a blob, each by its level and its index there.
+
+    Level 0 is the bytes of the blob; above it are the hashes of the level below.
+    `under` is a tree that names the blob: who knows the one may have the other.
+    """
+
+    blob: BlobId
+    pieces: Annotated[tuple[tuple[Level, Count], ...], Meta(max_length=PIECES_MAX)]
+    under: BlobId = BlobId("")
+
+
+class BlobPiece(Message, frozen=True, tag="blob-piece"):
+    """One piece of a blob. The receiver believes it only if its hash is right."""
+
+    blob: BlobId
+    level: Level
+    index: Count
+    data: PieceData
+
+
+class PieceRefusal(Message, frozen=True, tag="piece-refusal"):
+    """The sender does not hold this blob, or not for the receiver."""
+
+    blob: BlobId
+    reason: Text = ""
+
+
+class BlobHeld(Message, frozen=True, tag="blob-held"):
+    """These hold a blob and all that it names; without any, the sender itself does."""
+
+    blob: BlobId
+    holders: Annotated[tuple[PeerAddress, ...], Meta(max_length=HOLDERS_MAX)] = ()
+
+
 ToWorker = (
     Announcement
     | Inquiry
@@ -454,8 +524,11 @@ ToScheduler = (
     | Started
     | Progress
     | Output
+    | Staging
+    | Checkpoint
     | Report
 )
 ToGate = PeersWanted | ReservationWanted
+ToStore = PieceWanted | BlobPiece | PieceRefusal | BlobHeld
 ToAny = Hello | Revocation | Join | Welcome | Goodbye | PeersKnown | Reservation
-AnyMessage = ToWorker | ToScheduler | ToGate | ToAny
+AnyMessage = ToWorker | ToScheduler | ToGate | ToStore | ToAny
