@@ -192,6 +192,14 @@ class Service:
         more = max(0, len(tasks) - GROUPS_EXPLAINED_MAX)
         return pb.ExplainReply(job_id=record.job.id, tasks=found, more=more)
 
+    async def on_calls(
+        self, requests: AsyncIterator[pb.CallsRequest]
+    ) -> AsyncIterator[pb.CallsReply]:
+        """Call functions until the client has gone."""
+        del requests
+        raise ShoalError("functions cannot be called yet")
+        yield
+
     # The node.
 
     async def on_nodes(self, request: pb.NodesRequest) -> pb.NodesReply:

@@ -440,3 +440,107 @@ class ShutdownReply(_message.Message):
     active_jobs: int
     pid: int
     def __init__(self, tasks: _Optional[int] = ..., active_jobs: _Optional[int] = ..., pid: _Optional[int] = ...) -> None: ...
+
+class CallsRequest(_message.Message):
+    __slots__ = ("pools", "functions", "calls", "stops", "backlogs")
+    POOLS_FIELD_NUMBER: _ClassVar[int]
+    FUNCTIONS_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    STOPS_FIELD_NUMBER: _ClassVar[int]
+    BACKLOGS_FIELD_NUMBER: _ClassVar[int]
+    pools: _containers.RepeatedCompositeFieldContainer[CallPool]
+    functions: _containers.RepeatedCompositeFieldContainer[CallFunction]
+    calls: _containers.RepeatedCompositeFieldContainer[Call]
+    stops: _containers.RepeatedScalarFieldContainer[int]
+    backlogs: _containers.RepeatedCompositeFieldContainer[CallBacklog]
+    def __init__(self, pools: _Optional[_Iterable[_Union[CallPool, _Mapping]]] = ..., functions: _Optional[_Iterable[_Union[CallFunction, _Mapping]]] = ..., calls: _Optional[_Iterable[_Union[Call, _Mapping]]] = ..., stops: _Optional[_Iterable[int]] = ..., backlogs: _Optional[_Iterable[_Union[CallBacklog, _Mapping]]] = ...) -> None: ...
+
+class CallPool(_message.Message):
+    __slots__ = ("id", "spec", "lanes_max", "idle_s")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    LANES_MAX_FIELD_NUMBER: _ClassVar[int]
+    IDLE_S_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    spec: str
+    lanes_max: int
+    idle_s: float
+    def __init__(self, id: _Optional[int] = ..., spec: _Optional[str] = ..., lanes_max: _Optional[int] = ..., idle_s: _Optional[float] = ...) -> None: ...
+
+class CallFunction(_message.Message):
+    __slots__ = ("id", "code")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    code: bytes
+    def __init__(self, id: _Optional[int] = ..., code: _Optional[bytes] = ...) -> None: ...
+
+class Call(_message.Message):
+    __slots__ = ("id", "pool", "function", "payload", "more", "retries")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    FUNCTION_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    RETRIES_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    pool: int
+    function: int
+    payload: bytes
+    more: bool
+    retries: int
+    def __init__(self, id: _Optional[int] = ..., pool: _Optional[int] = ..., function: _Optional[int] = ..., payload: _Optional[bytes] = ..., more: _Optional[bool] = ..., retries: _Optional[int] = ...) -> None: ...
+
+class CallBacklog(_message.Message):
+    __slots__ = ("pool", "waiting")
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    pool: int
+    waiting: int
+    def __init__(self, pool: _Optional[int] = ..., waiting: _Optional[int] = ...) -> None: ...
+
+class CallsReply(_message.Message):
+    __slots__ = ("results", "pools")
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    POOLS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[CallResult]
+    pools: _containers.RepeatedCompositeFieldContainer[CallPoolState]
+    def __init__(self, results: _Optional[_Iterable[_Union[CallResult, _Mapping]]] = ..., pools: _Optional[_Iterable[_Union[CallPoolState, _Mapping]]] = ...) -> None: ...
+
+class CallResult(_message.Message):
+    __slots__ = ("id", "kind", "payload", "more", "part")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        KIND_UNSPECIFIED: _ClassVar[CallResult.Kind]
+        KIND_VALUE: _ClassVar[CallResult.Kind]
+        KIND_RAISED: _ClassVar[CallResult.Kind]
+        KIND_LOST: _ClassVar[CallResult.Kind]
+        KIND_REFUSED: _ClassVar[CallResult.Kind]
+    KIND_UNSPECIFIED: CallResult.Kind
+    KIND_VALUE: CallResult.Kind
+    KIND_RAISED: CallResult.Kind
+    KIND_LOST: CallResult.Kind
+    KIND_REFUSED: CallResult.Kind
+    ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    kind: CallResult.Kind
+    payload: bytes
+    more: bool
+    part: int
+    def __init__(self, id: _Optional[int] = ..., kind: _Optional[_Union[CallResult.Kind, str]] = ..., payload: _Optional[bytes] = ..., more: _Optional[bool] = ..., part: _Optional[int] = ...) -> None: ...
+
+class CallPoolState(_message.Message):
+    __slots__ = ("id", "credit", "lanes", "hired")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_FIELD_NUMBER: _ClassVar[int]
+    LANES_FIELD_NUMBER: _ClassVar[int]
+    HIRED_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    credit: int
+    lanes: int
+    hired: int
+    def __init__(self, id: _Optional[int] = ..., credit: _Optional[int] = ..., lanes: _Optional[int] = ..., hired: _Optional[int] = ...) -> None: ...
