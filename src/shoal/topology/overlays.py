@@ -1,0 +1,107 @@
+"""Who tells whom, of hosts that gossip: overlays on top of a fabric.
+
+Each function returns the neighbours of every host, by number. All of them are
+symmetric, and join all hosts that a path joins.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import rustworkx as rx
+
+if TYPE_CHECKING:
+    from shoal.topology.routes import Routes
+
+Neighbours = dict[int, tuple[int, ...]]
+Edge = tuple[int, int]
+
+
+def flood(routes: Routes) -> Neighbours:
+    """Join hosts of one switch, and the hosts of the same place under all switches.
+
+    Whatever is told reaches everybody in two steps, and many of them many times.
+    """
+    under: dict[int, list[int]] = {}
+    for host in routes.fabric.hosts:
+        under.setdefault(routes.anchor(host), []).append(host)
+    edges: dict[Edge, None] = {}
+    longest = max(map(len, under.values()))
+    for hosts in under.values():
+        edges.update({(a, b): None for a in hosts for b in hosts if a < b})
+    for place in range(longest):
+        # A switch with fewer hosts lets one of them stand in for the missing place.
+        row = sorted({hosts[place % len(hosts)] for hosts in under.values()})
+        edges.update({(a, b): None for a in row for b in row if a < b})
+    return _neighbours(routes, edges)
+
+
+def spanning_tree(routes: Routes) -> Neighbours:
+    """Join all hosts at the least cost, so that news takes each link once.
+
+    This is a minimum spanning tree of all pairs of hosts by the cost of their paths.
+    Pairs are not listed: each node of the fabric belongs to the host that is nearest,
+    and some minimal tree needs no edges but those between such regions (Mehlhorn).
+    """
+    edges, _ = _tree(routes)
+    return _neighbours(routes, dict.fromkeys(edges))
+
+
+def nearest(routes: Routes, count: int) -> Neighbours:
+    """Join each host to so many of the nearest, and all by a spanning tree.
+
+    Without the tree, hosts of one switch would know each other and nobody else.
+    """
+    hosts = np.asarray(routes.fabric.hosts)
+    many = len(hosts)
+    edges, _ = _tree(routes)
+    found = dict.fromkeys(edges)
+    for place, host in enumerate(routes.fabric.hosts):
+        if many < 2:
+            break
+        costs = routes.distances(host, hosts)
+        # Of equally near hosts those that come after it, so that all are chosen alike.
+        turn = (np.arange(many) - place) % many
+        keys = np.minimum(costs, np.iinfo(np.int64).max // (2 * many)) * many + turn
+        keys[place] = np.iinfo(np.int64).max
+        best = np.argpartition(keys, min(count, many - 1) - 1)[:count]
+        for other in hosts[best[np.argsort(keys[best])]].tolist():
+            found[min(host, other), max(host, other)] = None
+    return _neighbours(routes, found)
+
+
+def tree_cost(routes: Routes) -> int:
+    """Return the cost of all edges of the spanning tree."""
+    return _tree(routes)[1]
+
+
+def _tree(routes: Routes) -> tuple[list[Edge], int]:
+    """Return the edges of the spanning tree, and their cost."""
+    fabric, graph = routes.fabric, routes.graph()
+    source = graph.add_node(-1)
+    graph.add_edges_from([(source, h, 0.0) for h in fabric.hosts if fabric.works(h)])
+    lengths = rx.dijkstra_shortest_path_lengths(graph, source, float)
+    ways = rx.dijkstra_shortest_paths(graph, source, weight_fn=float)
+    region = {node: way[1] for node, way in ways.items() if node != source}
+    cheapest: dict[Edge, int] = {}
+    for a, b, cost in graph.weighted_edge_list():
+        if source in (a, b) or a not in region or region[a] == region[b]:
+            continue
+        pair = (min(region[a], region[b]), max(region[a], region[b]))
+        total = int(lengths[a]) + int(cost) + int(lengths[b])
+        cheapest[pair] = min(total, cheapest.get(pair, total))
+    candidates: rx.PyGraph[int, float] = rx.PyGraph()
+    candidates.add_nodes_from(list(range(len(fabric.nodes))))
+    candidates.add_edges_from([(a, b, float(c)) for (a, b), c in cheapest.items()])
+    chosen = rx.minimum_spanning_edges(candidates, float)
+    edges = [(min(a, b), max(a, b)) for a, b, _ in chosen]
+    return sorted(edges), sum(int(cost) for _, _, cost in chosen)
+
+
+def _neighbours(routes: Routes, edges: dict[Edge, None]) -> Neighbours:
+    found: dict[int, list[int]] = {host: [] for host in routes.fabric.hosts}
+    for a, b in edges:
+        found[a].append(b)
+        found[b].append(a)
+    return {host: tuple(sorted(others)) for host, others in found.items()}
