@@ -5,12 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 SEEDS ?= 3000
+TORCH := torch==2.13.0
 LOCK_FLAGS ?=
 PYTEST_FLAGS ?=
 
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--fork-strategy fewest --generate-hashes --no-header --no-emit-index-url \
-	--no-config --extra p2p --overrides requirements/overrides.txt $(LOCK_FLAGS)
+	--no-config --overrides requirements/overrides.txt $(LOCK_FLAGS)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test lint check format demo integration sim-soak sim-bugs sim-showcase bench stubs lock clean
@@ -22,11 +23,15 @@ setup: $(STAMP) ## Make .venv with the locked dependencies and shoal itself.
 
 # An interrupted setup leaves no stamp, so the next run starts over. The lock names
 # all there is, so pip looks for no more; it would refuse requirements/overrides.txt.
-$(STAMP): pyproject.toml requirements/runtime.lock requirements/dev.lock
+$(STAMP): pyproject.toml requirements/runtime.lock requirements/dev.lock \
+		requirements/train.lock
 	@rm -f $(STAMP)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--no-deps --require-hashes -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--no-deps --require-hashes -r requirements/train.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--no-deps --no-build-isolation -e .
 	@touch $(STAMP)
@@ -71,9 +76,11 @@ stubs: setup ## Compile src/shoal/api/shoal.proto; a test compares what is commi
 		src/shoal/api/shoal.proto
 
 lock: setup ## Write requirements/*.lock anew; LOCK_FLAGS=--upgrade takes new versions.
-	$(COMPILE) pyproject.toml -o requirements/runtime.lock
-	$(COMPILE) pyproject.toml --group dev -c requirements/runtime.lock \
+	$(COMPILE) pyproject.toml --extra p2p -o requirements/runtime.lock
+	$(COMPILE) pyproject.toml --extra p2p --group dev -c requirements/runtime.lock \
 		-o requirements/dev.lock
+	$(COMPILE) requirements/train.in -c requirements/dev.lock \
+		-o requirements/train.lock
 
 clean: ## Remove .venv and everything that tools left behind.
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache \

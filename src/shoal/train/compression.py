@@ -1,0 +1,110 @@
+"""Make what is sent smaller, and send later what was lost by it.
+
+`float16` halves it. `int8` rounds to 255 levels of the largest value of a block and
+squeezes the levels by Huffman coding, to a sixth or less. What rounding takes away is
+kept as the residual and added to what is sent next (error feedback), so over time
+nothing is lost.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+import numpy as np
+
+from shoal.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float32]
+
+Encoding = Literal["float32", "float16", "int8"]
+ENCODINGS: Final[tuple[Encoding, ...]] = get_args(Encoding)
+
+BLOCK: Final = 65_536
+"""Values that share one scale in int8."""
+
+LEVELS: Final = 127
+FLOAT16_MAX: Final = 65_504.0
+
+
+def encode(values: Array, encoding: Encoding) -> bytes:
+    """Return flat values as bytes."""
+    match encoding:
+        case "float32":
+            return values.astype("<f4").tobytes()
+        case "float16":
+            clipped = np.clip(values, -FLOAT16_MAX, FLOAT16_MAX)
+            return clipped.astype("<f2").tobytes()
+        case "int8":
+            return _to_int8(values)
+
+
+def decode(data: bytes, encoding: Encoding, size: int) -> Array:
+    """Return the flat values in `data`; raise `ProtocolError` if they are not `size`.
+
+    Takes memory in proportion to `size`, whatever the bytes are.
+    """
+    match encoding:
+        case "float32":
+            return _plain(data, "<f4", size)
+        case "float16":
+            return _plain(data, "<f2", size)
+        case "int8":
+            return _from_int8(data, size)
+
+
+def with_feedback(
+    values: Array, residual: Array, encoding: Encoding
+) -> tuple[bytes, Array, Array]:
+    """Return the bytes, what the receiver will read, and what is lost for now."""
+    wanted = values + residual
+    if encoding == "float32":
+        return encode(wanted, encoding), wanted, np.zeros_like(wanted)
+    data = encode(wanted, encoding)
+    read = decode(data, encoding, wanted.size)
+    return data, read, wanted - read
+
+
+def _blocks(size: int) -> int:
+    return -(-size // BLOCK)
+
+
+def _to_int8(values: Array) -> bytes:
+    padded = np.zeros(_blocks(values.size) * BLOCK, dtype=np.float32)
+    padded[: values.size] = values
+    blocks = padded.reshape(-1, BLOCK)
+    scales = (np.abs(blocks).max(axis=1) / np.float32(LEVELS)).astype("<f4")
+    safe = np.where(scales > 0, scales, np.float32(1))
+    levels = np.rint(blocks / safe[:, None]).astype(np.int8)
+    squeezer = zlib.compressobj(9, zlib.DEFLATED, -15, 9, zlib.Z_HUFFMAN_ONLY)
+    flat = levels.reshape(-1)[: values.size].tobytes()
+    head: bytes = scales.tobytes()
+    return head + squeezer.compress(flat) + squeezer.flush()
+
+
+def _from_int8(data: bytes, size: int) -> Array:
+    head = 4 * _blocks(size)
+    scales = _plain(data[:head], "<f4", _blocks(size))
+    unsqueezer = zlib.decompressobj(-15)
+    try:
+        flat = unsqueezer.decompress(data[head:], max(1, size))
+    except zlib.error as error:
+        raise ProtocolError("int8 values cannot be read", because=str(error)) from error
+    if len(flat) != size or not (unsqueezer.eof or size == 0):
+        raise ProtocolError("int8 values cannot be read", because="of another size")
+    padded = np.zeros(_blocks(size) * BLOCK, dtype=np.int8)
+    padded[:size] = np.frombuffer(flat, dtype=np.int8)
+    values = padded.reshape(-1, BLOCK).astype(np.float32) * scales[:, None]
+    return values.reshape(-1)[:size]
+
+
+def _plain(data: bytes, kind: str, size: int) -> Array:
+    wanted = size * np.dtype(kind).itemsize
+    if len(data) != wanted:
+        raise ProtocolError(
+            "values cannot be read", because=f"{len(data)} bytes are not {wanted}"
+        )
+    return np.frombuffer(data, dtype=kind).astype(np.float32)
