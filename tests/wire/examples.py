@@ -302,6 +302,11 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
     "piece-refusal": PieceRefusal(blob=BLOB, reason="it is not held here"),
     "blob-held": BlobHeld(blob=TREE, holders=(PeerAddress(BOB, ADDRESSES),)),
     "peers-wanted": PeersWanted(request=REQUEST, count=8),
+    "peers-wanted:reachable": PeersWanted(
+        request=REQUEST,
+        count=8,
+        addresses=("/ip4/192.0.2.7/tcp/4002/p2p/otter",),
+    ),
     "peers-known": PeersKnown(
         request=REQUEST, peers=(PeerAddress(BOB, ADDRESSES),), size_estimate=1_000
     ),

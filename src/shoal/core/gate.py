@@ -9,6 +9,7 @@ import msgspec
 
 from shoal.core.deadlines import Deadlines
 from shoal.core.events import (
+    AddressesChanged,
     DeadlineReached,
     Effect,
     Event,
@@ -66,6 +67,7 @@ class Gate:
         self._known: dict[NodeId, _Known] = {}
         self._reservations: Deadlines[NodeId] = Deadlines()
         self._size_estimate = 0
+        self._addresses: tuple[str, ...] = ()  # where this node can be reached
 
     @property
     def reserved(self) -> tuple[NodeId, ...]:
@@ -86,6 +88,8 @@ class Gate:
                     self._known[node].reserved = False
             case SizeEstimated():
                 self._size_estimate = event.nodes
+            case AddressesChanged():
+                self._addresses = event.addresses
             case _:
                 pass  # A fact for another role of this node.
         return []
@@ -104,6 +108,8 @@ class Gate:
     ) -> list[Effect]:
         match message:
             case PeersWanted():
+                if peer in self._known and message.addresses:
+                    self._known[peer].addresses = message.addresses
                 return [Send(peer, self._name_peers(peer, message))]
             case ReservationWanted():
                 return [self._on_reservation_wanted(peer, message, now)]
@@ -117,11 +123,15 @@ class Gate:
     def _name_peers(self, peer: NodeId, wanted: PeersWanted) -> PeersKnown:
         others = [node for node in self._known if node != peer]
         count = max(0, min(wanted.count, PEERS_NAMED_MAX, len(others)))
+        itself = [PeerAddress(self.node, self._addresses)] if self._addresses else []
         return PeersKnown(
             request=wanted.request,
-            peers=tuple(
-                PeerAddress(node, self._known[node].addresses)
-                for node in sorted(self._rng.sample(others, count))
+            peers=(
+                *itself,
+                *(
+                    PeerAddress(node, self._known[node].addresses)
+                    for node in sorted(self._rng.sample(others, count))
+                ),
             ),
             size_estimate=max(self._size_estimate, len(self._known) + 1),
         )

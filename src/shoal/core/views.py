@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 import msgspec
 
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.timing import VIEW_TTL_S
+from shoal.model.addresses import direct_ones
 from shoal.model.ids import NodeId
 from shoal.policy.workers import WorkerTable, WorkerView
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from shoal.protocol.messages import (
         Inventory,
         InventoryChanged,
         Load,
         LoadDigest,
     )
+
+PathCost: TypeAlias = "Callable[[NodeId], int | None]"
+"""What the path to a node costs, in microseconds; None if nobody knows."""
 
 VIEWS_MAX: Final = 100_000
 FAR_US: Final = 1_000_000  # the cost of a path that was never measured
@@ -33,12 +39,16 @@ class _Seen(msgspec.Struct):
 class Views:
     """The latest inventory of each worker, in the table that placement reads."""
 
-    def __init__(self, node: NodeId, heap: DeadlineHeap) -> None:
+    def __init__(
+        self, node: NodeId, heap: DeadlineHeap, estimate: PathCost | None = None
+    ) -> None:
+        """Begin with no views. `estimate` is asked for paths never measured."""
         self.table = WorkerTable()
         self._node = node
+        self._estimate = estimate
         self._seen: dict[NodeId, _Seen] = {}
         self._costs: dict[NodeId, int] = {}
-        self._addresses: dict[NodeId, str] = {}  # the first that each has named
+        self._addresses: dict[NodeId, str] = {}  # the first direct one of each
         self._expiry: Deadlines[NodeId] = Deadlines(heap)
 
     def __contains__(self, node: object) -> bool:
@@ -68,12 +78,13 @@ class Views:
                 capacity=inventory.capacity,
                 drivers=inventory.drivers,
                 warm=inventory.warm,
-                path_cost_us=self._cost(peer),
+                path_cost_us=self.cost(peer),
                 **msgspec.structs.asdict(load),
             )
         )
         self._note(peer, inventory, now)
-        self._addresses[peer] = inventory.addresses[0] if inventory.addresses else ""
+        direct = direct_ones(inventory.addresses)
+        self._addresses[peer] = direct[0] if direct else ""
         return True
 
     def on_load(
@@ -112,8 +123,14 @@ class Views:
         for node in self._expiry.pop_due(now):
             self.forget(node)
 
-    def _cost(self, peer: NodeId) -> int:
-        return 0 if peer == self._node else self._costs.get(peer, FAR_US)
+    def cost(self, peer: NodeId) -> int:
+        """Return what the path to a node costs, in microseconds, as far as known."""
+        if peer == self._node:
+            return 0
+        measured = self._costs.get(peer)
+        if measured is None and self._estimate is not None:
+            measured = self._estimate(peer)
+        return FAR_US if measured is None else measured
 
     def _set_load(self, peer: NodeId, load: Load) -> None:
         self.table.set_load(peer, **msgspec.structs.asdict(load))

@@ -403,10 +403,11 @@ class Acknowledgement(Message, frozen=True, tag="acknowledgement"):
 
 
 class PeersWanted(Message, frozen=True, tag="peers-wanted"):
-    """Name some members, so that I can find the others."""
+    """Name some members, so that I can find the others. I can be reached there."""
 
     request: RequestId
     count: Count
+    addresses: Addresses = ()
 
 
 class PeerAddress(msgspec.Struct, frozen=True):
