@@ -1,0 +1,144 @@
+"""What is known of those who can be asked for blobs: their pace, and their honesty."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from shoal.model.ids import NodeId
+
+WINDOW_FIRST: Final = 4.0
+WINDOW_MAX: Final = 64.0
+QUEUE_S: Final = 0.15
+"""How much longer than the quickest an answer may take before we ask for less."""
+
+LATE_MIN_S: Final = 2.0
+LATE_MAX_S: Final = 15.0
+LATE_FIRST_S: Final = 5.0
+REST_S: Final = 1.0
+REST_MAX_S: Final = 30.0
+LATE_IN_A_ROW_MAX: Final = 5
+WRONG_MAX: Final = 3
+DISTRUST_S: Final = 600.0
+"""Who sent so many wrong pieces is asked for nothing for so long."""
+
+KNOWN_MAX: Final = 4_096
+FORGET_QUICKEST: Final = 1.001
+"""By which the quickest answer is forgotten with every other: ways change."""
+
+
+@final
+class Source:
+    """One peer, as far as blobs go. `under_way` counts pieces asked for."""
+
+    def __init__(self) -> None:
+        self.under_way = 0
+        self.wrong = 0
+        self.window = WINDOW_FIRST
+        self._quickest_s: float | None = None
+        self._typical_s = LATE_FIRST_S / 4
+        self._late_in_a_row = 0
+        self._resting_until = 0.0
+        self.answered_at = 0.0
+        self.heard_at = 0.0  # or when it was asked, while nothing was under way
+
+    def room(self, now: float) -> int:
+        """Return how many pieces more it may be asked for."""
+        if now < self._resting_until:
+            return 0
+        return int(self.window) - self.under_way
+
+    def asked(self, count: int, now: float) -> None:
+        """Note that it was asked for pieces."""
+        if not self.under_way:
+            self.heard_at = now
+        self.under_way += count
+
+    def answered(self, took_s: float, now: float) -> None:
+        """Note an answer, and ask for more or less from now on."""
+        self.under_way -= 1
+        self.answered_at = self.heard_at = now
+        quickest_s = min(took_s, (self._quickest_s or took_s) * FORGET_QUICKEST)
+        self._quickest_s = quickest_s
+        self._typical_s += (took_s - self._typical_s) / 8
+        self._late_in_a_row = 0
+        if took_s <= quickest_s + QUEUE_S:
+            self.window = min(WINDOW_MAX, self.window + 1)
+        else:
+            self.window = max(1.0, self.window * 0.9)
+
+    def late_at(self) -> float | None:
+        """When to stop waiting for it, if it owes something."""
+        if not self.under_way:
+            return None
+        patience_s = min(LATE_MAX_S, max(LATE_MIN_S, 4 * self._typical_s))
+        return self.heard_at + patience_s
+
+    def was_late(self, now: float) -> None:
+        """Ask it for less, and not at once."""
+        self.window = 1.0
+        self._late_in_a_row += 1
+        self.rest(now)
+
+    def rest(self, now: float) -> None:
+        """Leave it alone for a while, the longer the more often it was late."""
+        rest_s = REST_S * 2 ** min(self._late_in_a_row, LATE_IN_A_ROW_MAX)
+        self._resting_until = now + min(REST_MAX_S, rest_s)
+
+    def shun(self, now: float) -> None:
+        """Ask it for nothing for a long time."""
+        self._resting_until = now + DISTRUST_S
+
+    def rested_at(self, now: float) -> float | None:
+        """When it may be asked again, if not now."""
+        return self._resting_until if self._resting_until > now else None
+
+
+@final
+class Sources:
+    """The peers that were asked of late."""
+
+    def __init__(self) -> None:
+        self._known: dict[NodeId, Source] = {}
+
+    def get(self, peer: NodeId) -> Source:
+        """Return what is known of a peer."""
+        found = self._known.get(peer)
+        if found is None:
+            if len(self._known) >= KNOWN_MAX:
+                self._forget_one()
+            found = self._known[peer] = Source()
+        return found
+
+    def _forget_one(self) -> None:
+        """Forget whom we know longest and owe nothing, if possible not a liar."""
+        idle = [peer for peer, source in self._known.items() if not source.under_way]
+        honest = [peer for peer in idle if not self._known[peer].wrong]
+        for peer in (honest or idle)[:1]:
+            del self._known[peer]
+
+    def distrust(self, peer: NodeId, now: float) -> None:
+        """Note that a peer sent what was wrong."""
+        source = self.get(peer)
+        source.wrong += 1
+        if source.wrong >= WRONG_MAX:
+            source.shun(now)
+
+    def any_room(self, now: float) -> bool:
+        """Whether anybody can be asked for anything now."""
+        return any(source.room(now) > 0 for source in self._known.values())
+
+    def late(self, now: float) -> list[NodeId]:
+        """Return those who have not answered in time."""
+        return [
+            peer
+            for peer, source in self._known.items()
+            if (at := source.late_at()) is not None and at <= now
+        ]
+
+    def next_deadline(self, now: float) -> float | None:
+        """When somebody will be late, or may be asked again."""
+        known = self._known.values()
+        due = [at for source in known if (at := source.late_at()) is not None]
+        due += [at for source in known if (at := source.rested_at(now)) is not None]
+        return min(due, default=None)

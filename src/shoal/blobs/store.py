@@ -1,0 +1,406 @@
+"""Blobs on disk, up to so many bytes, the least recently used go first.
+
+    ab/NAME           the bytes of a blob, whole
+    ab/NAME.leaves    the hashes of its pieces, if there are several
+    new/NAME          a blob that is being fetched; also after a crash
+    new/RANDOM        a blob whose name is not known yet
+
+What is read is verified, every time: a file that a crash or a bad disk has changed is
+dropped, and fetched again. So writing needs no `fsync`; only what somebody was promised
+is synced, by `sync`. What is held is never dropped.
+
+All methods block, and may be called in any thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, final
+
+from shoal.blobs.hashing import (
+    HASH_BYTES,
+    Hasher,
+    counts,
+    name_of_leaves,
+    node_of,
+    piece_hash,
+    size_of,
+)
+from shoal.errors import ShoalError
+from shoal.model.ids import BlobId
+from shoal.protocol.limits import PIECE_BYTES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+PARTIAL_KEPT_S: Final = 86_400.0
+"""A fetch that nobody went on with for so long is dropped at the next start."""
+
+READ_BYTES: Final = 16 * PIECE_BYTES_MAX
+PROVED_BYTES_MAX: Final = 16 << 20
+"""Hashes that stay in memory, so that they need not be proved for every piece."""
+
+LEAVES: Final = ".leaves"
+NEW: Final = "new"
+
+
+@final
+class BlobStore:
+    """The blobs of one node."""
+
+    def __init__(self, root: Path, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.dropped = 0  # blobs whose bytes were not what they should be
+        self._root = root
+        self._new = root / NEW
+        self._lock = threading.RLock()
+        self._sizes: OrderedDict[BlobId, int] = OrderedDict()  # least used first
+        self._bytes = 0
+        self._holders: dict[BlobId, set[str]] = {}
+        self._held: dict[str, set[BlobId]] = {}
+        self._proved: OrderedDict[BlobId, bytes] = OrderedDict()  # leaves, in memory
+        self._proved_bytes = 0  # at most PROVED_BYTES_MAX, unless one is larger
+
+    # What is here.
+
+    def open(self) -> None:
+        """Find what earlier lives left."""
+        self._new.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found: list[tuple[float, BlobId, int]] = []
+        for folder in self._root.iterdir():
+            if len(folder.name) == 2:
+                found += self._scan(folder)
+        with self._lock:
+            for _, blob, size in sorted(found):
+                self._sizes[blob] = size
+                self._bytes += size
+        for path in self._new.iterdir():
+            age_s = time.time() - path.stat().st_mtime
+            if size_of(path.name) is None or age_s > PARTIAL_KEPT_S:
+                path.unlink(missing_ok=True)
+
+    def has(self, blob: BlobId) -> bool:
+        """Whether a blob is here, as far as is known without reading it."""
+        return blob in self._sizes
+
+    def missing(self, blobs: Iterable[BlobId]) -> list[BlobId]:
+        """Return those of some blobs that are not here, each once."""
+        with self._lock:
+            return [b for b in dict.fromkeys(blobs) if b not in self._sizes]
+
+    @property
+    def used_bytes(self) -> int:
+        """How much there is in all."""
+        return self._bytes
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def _scan(self, folder: Path) -> Iterable[tuple[float, BlobId, int]]:
+        leaves: dict[str, int] = {}
+        whole: dict[str, os.stat_result] = {}
+        for entry in os.scandir(folder):
+            name, is_leaves, _ = entry.name.partition(LEAVES)
+            if is_leaves:
+                leaves[name] = entry.stat().st_size
+            elif size_of(name) == entry.stat().st_size:
+                whole[name] = entry.stat()
+            else:
+                Path(entry.path).unlink()
+        for name, stat in whole.items():
+            yield stat.st_mtime, BlobId(name), stat.st_size + leaves.get(name, 0)
+
+    # Holding.
+
+    def hold(self, holder: str, blobs: Iterable[BlobId]) -> None:
+        """Keep blobs, here already or yet to come, until `holder` lets go of them."""
+        with self._lock:
+            held = self._held.setdefault(holder, set())
+            for blob in blobs:
+                held.add(blob)
+                self._holders.setdefault(blob, set()).add(holder)
+
+    def release(self, holder: str) -> None:
+        """Let go of all that `holder` held."""
+        with self._lock:
+            for blob in self._held.pop(holder, ()):
+                holders = self._holders[blob]
+                holders.discard(holder)
+                if not holders:
+                    del self._holders[blob]
+
+    def _make_room(self, size: int) -> None:
+        """Drop what was not used for the longest time, until `size` bytes fit."""
+        with self._lock:
+            if self._bytes + size <= self.bytes_max:
+                return
+            for blob in list(self._sizes):
+                if blob not in self._holders:
+                    self._drop(blob)
+                    if self._bytes + size <= self.bytes_max:
+                        return
+        raise ShoalError(
+            f"the cache has no room for {size:,} bytes more",
+            because=f"jobs that have not ended hold {self._bytes:,} of the "
+            f"{self.bytes_max:,} bytes that it may have",
+            hint="let some jobs end, or start the node with a larger --cache",
+        )
+
+    # Reading. Whatever is read is verified.
+
+    def read_piece(self, blob: BlobId, level: int, index: int) -> bytes | None:
+        """Return one piece, or None if it is not here, or no longer what it was."""
+        size = size_of(blob)
+        if size is None or blob not in self._sizes or level >= len(counts(size)):
+            return None
+        try:
+            leaves = self._leaves(blob, size)
+            if level > 0:
+                return node_of(size, leaves, level, index)
+            if index >= counts(size)[0]:
+                return None
+            with self._path(blob).open("rb") as file:
+                file.seek(index * PIECE_BYTES_MAX)
+                data = file.read(PIECE_BYTES_MAX)
+        except (OSError, _DamagedError):
+            self.drop(blob)
+            return None
+        right = leaves[index * HASH_BYTES : (index + 1) * HASH_BYTES]
+        if piece_hash(0, data) != right:
+            self.dropped += 1
+            self.drop(blob)
+            return None
+        self._touch(blob)
+        return data
+
+    def read(self, blob: BlobId) -> bytes | None:
+        """Return a whole blob that is known to be small."""
+        parts: list[bytes] = []
+        return b"".join(parts) if self.copy(blob, parts.append) else None
+
+    def copy(self, blob: BlobId, write: Callable[[bytes], object]) -> bool:
+        """Pass a whole blob on in parts; return False if it was not right.
+
+        What was passed on is then worth nothing.
+        """
+        hasher = Hasher()
+        try:
+            with self._path(blob).open("rb") as file:
+                while data := file.read(READ_BYTES):
+                    hasher.update(data)
+                    write(data)
+        except FileNotFoundError:
+            self.drop(blob)
+            return False
+        if hasher.name() != blob:
+            self.dropped += 1
+            self.drop(blob)
+            return False
+        self._touch(blob)
+        return True
+
+    def _leaves(self, blob: BlobId, size: int) -> bytes:
+        """Return the hashes of the pieces, proved by the name of the blob."""
+        with self._lock:
+            if (known := self._proved.get(blob)) is not None:
+                self._proved.move_to_end(blob)
+                return known
+        if len(counts(size)) == 1:
+            with self._path(blob).open("rb") as file:
+                leaves = piece_hash(0, file.read(PIECE_BYTES_MAX))
+        else:
+            leaves = self._path(blob, LEAVES).read_bytes()
+        if len(leaves) != counts(size)[0] * HASH_BYTES:
+            raise _DamagedError
+        if name_of_leaves(size, leaves) != blob:
+            raise _DamagedError
+        if len(counts(size)) > 1:
+            self._remember(blob, leaves)
+        return leaves
+
+    def _remember(self, blob: BlobId, leaves: bytes) -> None:
+        with self._lock:
+            if blob not in self._proved:
+                self._proved[blob] = leaves
+                self._proved_bytes += len(leaves)
+            while self._proved_bytes > PROVED_BYTES_MAX and len(self._proved) > 1:
+                self._proved_bytes -= len(self._proved.popitem(last=False)[1])
+
+    def _touch(self, blob: BlobId) -> None:
+        with self._lock:
+            if blob in self._sizes:
+                self._sizes.move_to_end(blob)
+        with contextlib.suppress(OSError):
+            os.utime(self._path(blob))
+
+    # Writing a blob whose bytes are at hand.
+
+    def put(self, data: bytes) -> BlobId:
+        """Keep bytes; return their name."""
+        draft = Draft(self, len(data))
+        draft.write(data)
+        return draft.finish()
+
+    def put_file(self, descriptor: int, holder: str = "") -> BlobId:
+        """Keep what can be read from an open file; return its name."""
+        draft = Draft(self, os.fstat(descriptor).st_size)
+        try:
+            while data := os.read(descriptor, READ_BYTES):
+                draft.write(data)
+            return draft.finish(holder)
+        finally:
+            draft.close()
+
+    def draft(self, size: int) -> Draft:
+        """Begin a blob of about this size, whose bytes come in order."""
+        return Draft(self, size)
+
+    # Writing a blob whose name is known, in pieces that come in any order.
+
+    def begin(self, blob: BlobId) -> bool:
+        """Make room for a blob; return whether some of it may be here already."""
+        size = size_of(blob)
+        assert size is not None
+        self._make_room(size)
+        path = self._new / blob
+        was_here = path.exists()
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.ftruncate(descriptor, size)
+        finally:
+            os.close(descriptor)
+        return was_here
+
+    def write(self, blob: BlobId, pieces: Iterable[tuple[int, bytes]]) -> None:
+        """Write proved pieces of a blob that was begun."""
+        descriptor = os.open(self._new / blob, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            for index, data in pieces:
+                os.pwrite(descriptor, data, index * PIECE_BYTES_MAX)
+        finally:
+            os.close(descriptor)
+
+    def check(self, blob: BlobId, first: int, leaves: bytes) -> list[int]:
+        """Return which pieces, from `first` on, an earlier life has written."""
+        found: list[int] = []
+        with (self._new / blob).open("rb") as file:
+            file.seek(first * PIECE_BYTES_MAX)
+            for place in range(len(leaves) // HASH_BYTES):
+                data = file.read(PIECE_BYTES_MAX)
+                right = leaves[place * HASH_BYTES : (place + 1) * HASH_BYTES]
+                if piece_hash(0, data) == right:
+                    found.append(first + place)
+        return found
+
+    def finish(self, blob: BlobId, leaves: bytes) -> None:
+        """Take in a blob all of whose pieces were written."""
+        self._settle(self._new / blob, blob, leaves)
+
+    def abandon(self, blob: BlobId) -> None:
+        """Forget what was fetched of a blob."""
+        (self._new / blob).unlink(missing_ok=True)
+
+    # The end of both.
+
+    def sync(self, blobs: Iterable[BlobId]) -> None:
+        """Return when blobs are on disk: somebody is about to be promised so."""
+        folders: dict[Path, None] = {}
+        for blob in blobs:
+            path = self._path(blob)
+            _fsync(path)
+            folders[path.parent] = None
+            with contextlib.suppress(FileNotFoundError):
+                _fsync(self._path(blob, LEAVES))
+        for folder in folders:
+            _fsync(folder)
+
+    def drop(self, blob: BlobId) -> None:
+        """Remove a blob, also if it is held: it is of no use to anybody."""
+        with self._lock:
+            if blob in self._sizes:
+                self._drop(blob)
+
+    def _drop(self, blob: BlobId) -> None:
+        self._bytes -= self._sizes.pop(blob)
+        self._proved_bytes -= len(self._proved.pop(blob, b""))
+        self._path(blob).unlink(missing_ok=True)
+        self._path(blob, LEAVES).unlink(missing_ok=True)
+
+    def _settle(
+        self, path: Path, blob: BlobId, leaves: bytes, holder: str = ""
+    ) -> None:
+        size = size_of(blob)
+        assert size is not None
+        target = self._path(blob)
+        extra = 0
+        with self._lock:
+            if holder:
+                self.hold(holder, (blob,))
+            if blob in self._sizes:
+                self._sizes.move_to_end(blob)
+                path.unlink(missing_ok=True)
+                return
+            target.parent.mkdir(mode=0o700, exist_ok=True)
+            if len(counts(size)) > 1:
+                extra = len(leaves)
+                self._path(blob, LEAVES).write_bytes(leaves)
+            path.replace(target)
+            self._sizes[blob] = size + extra
+            self._bytes += size + extra
+
+    def _path(self, blob: BlobId, ending: str = "") -> Path:
+        return self._root / blob[:2] / f"{blob}{ending}"
+
+
+@final
+class Draft:
+    """A blob that is written from its beginning; `close` if it is not finished."""
+
+    def __init__(self, store: BlobStore, size: int) -> None:
+        store._make_room(size)  # noqa: SLF001 - one class in two halves
+        self._store = store
+        self._path = store._new / secrets.token_hex(8)  # noqa: SLF001
+        self._hasher = Hasher()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._file = open(os.open(self._path, flags, 0o600), "wb")  # noqa: PTH123, SIM115
+
+    @property
+    def size(self) -> int:
+        """How many bytes were written."""
+        return self._hasher.size
+
+    def write(self, data: bytes) -> None:
+        """Write what follows."""
+        self._hasher.update(data)
+        self._file.write(data)
+
+    def finish(self, holder: str = "") -> BlobId:
+        """Take the blob in; return its name. From now on `holder` holds it, if any."""
+        self._file.close()
+        leaves = self._hasher.leaves()
+        blob = self._hasher.name()
+        self._store._settle(self._path, blob, leaves, holder)  # noqa: SLF001
+        return blob
+
+    def close(self) -> None:
+        """Forget what was written, if it was not finished."""
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
+
+class _DamagedError(Exception):
+    """The hashes beside a blob are not its own."""
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

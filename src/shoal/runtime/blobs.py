@@ -1,0 +1,357 @@
+"""The blobs of a node: kept, fetched from peers, and served to them.
+
+`blobs.transfer` decides whom to ask for what; here its questions are sent, its pieces
+written, and whoever waits is told. Disks are used in threads, and the loop never waits
+for one. Who may be served what is decided by `runtime.shelf`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, assert_never, final
+
+import msgspec
+
+from shoal.blobs import transfer, trees
+from shoal.blobs.hashing import size_of
+from shoal.errors import ShoalError
+from shoal.model.ids import BlobId
+from shoal.protocol.limits import PIECE_BYTES_MAX
+from shoal.protocol.messages import BlobHeld, BlobPiece, PieceRefusal, PieceWanted
+from shoal.runtime.holders import Holders
+from shoal.runtime.serving import Serving
+from shoal.runtime.shelf import Shelf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
+
+    from shoal.blobs.store import BlobStore
+    from shoal.model.ids import NodeId
+    from shoal.net.base import Links
+    from shoal.protocol.messages import AnyMessage, ToStore
+
+    Told = Callable[[int, int], None]
+    """Is told how many bytes of how many are here."""
+
+AT_ONCE_MAX: Final = 256
+"""Files of one tree that are fetched at a time."""
+
+TELL_S: Final = 0.5
+
+
+@final
+class Blobs:
+    """Fetches and serves blobs, over links that carry other messages too."""
+
+    def __init__(
+        self,
+        store: BlobStore,
+        *,
+        is_member: Callable[[NodeId], bool],
+        where: Callable[[NodeId], tuple[str, ...]],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        """Serve members only; `where` says how others can reach one of them."""
+        self.store = store
+        self.transfers = transfer.Transfers()
+        self.shelf = Shelf(store)
+        self.serving = Serving(self.shelf, self._send)
+        self._is_member = is_member
+        self._on_failure = on_failure
+        self._loop = asyncio.get_running_loop()
+        self._links: Links | None = None
+        self._holders = Holders(where)
+        self._waiting: dict[BlobId, asyncio.Future[None]] = {}
+        self._waiters: dict[BlobId, int] = {}
+        self._unwritten: dict[BlobId, list[tuple[int, bytes]]] = {}
+        self._writing: asyncio.Task[None] | None = None
+        self._chores: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, links: Links) -> None:
+        """Begin to ask and to answer."""
+        self._links = links
+
+    async def close(self) -> None:
+        """End all fetches; what was fetched so far stays for the next life."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for waiting in self._waiting.values():
+            waiting.cancel()
+        chores = [*self._chores, *([self._writing] if self._writing else [])]
+        for chore in chores:
+            chore.cancel()
+        await asyncio.gather(*chores, return_exceptions=True)
+        await self.serving.close()
+
+    # What comes from the network.
+
+    def received(self, peer: NodeId, message: ToStore) -> None:
+        """Take a message about blobs."""
+        if not self._is_member(peer):
+            return
+        match message:
+            case PieceWanted():
+                self.serving.ask(peer, message)
+                if holders := self._holders.besides(peer, message.blob):
+                    self._send(peer, BlobHeld(blob=message.blob, holders=holders))
+            case BlobPiece():
+                self._feed(transfer.PieceCame(peer, message))
+            case PieceRefusal():
+                self._feed(transfer.PieceRefused(peer, message))
+            case BlobHeld():
+                self._on_held(peer, message)
+            case _:
+                assert_never(message)
+
+    def lost(self, peer: NodeId) -> None:
+        """Note that the link to a peer is down."""
+        self._feed(transfer.LinkLost(peer))
+
+    def _on_held(self, peer: NodeId, held: BlobHeld) -> None:
+        if not held.holders:
+            if self.store.has(held.blob):
+                self._holders.note(held.blob, peer)
+            return
+        for also, blobs in self._holders.told(peer, held).items():
+            assert self._links is not None
+            self._links.know(also.node, also.addresses)
+            for blob in blobs:
+                self._feed(transfer.SourcesFound(blob, (also.node,)))
+
+    # Fetching.
+
+    async def fetch(
+        self,
+        blob: BlobId,
+        sources: Iterable[NodeId],
+        *,
+        under: BlobId | None = None,
+    ) -> None:
+        """Return when a blob is here; raise `ShoalError` if it cannot be had."""
+        if self.store.has(blob):
+            return
+        size = size_of(blob)
+        if size is None:
+            raise ShoalError(f"'{blob[:80]}' is not the name of a blob")
+        waiting = self._waiting.get(blob)
+        if waiting is None:
+            waiting = self._waiting[blob] = self._loop.create_future()
+            known = tuple(dict.fromkeys(sources))
+            wanted = transfer.Wanted(blob, known, under or BlobId(""))
+            self._spawn(self._begin(wanted, size, waiting))
+        self._waiters[blob] = self._waiters.get(blob, 0) + 1
+        try:
+            await asyncio.shield(waiting)
+        finally:
+            self._waiters[blob] -= 1
+            if not self._waiters[blob]:
+                del self._waiters[blob]
+                if self._waiting.get(blob) is waiting:
+                    del self._waiting[blob]
+                    self._feed(transfer.Unwanted(blob))
+
+    async def _begin(
+        self, wanted: transfer.Wanted, size: int, waiting: asyncio.Future[None]
+    ) -> None:
+        """Make room, and start to ask, unless nobody waits any more."""
+        if size > PIECE_BYTES_MAX:
+            try:
+                resumed = await asyncio.to_thread(self.store.begin, wanted.blob)
+            except (OSError, ShoalError) as error:
+                self._settle(wanted.blob, ShoalError(f"cannot keep it: {error}"))
+                return
+            wanted = msgspec.structs.replace(wanted, resumed=resumed)
+        if self._waiting.get(wanted.blob) is waiting:
+            self._feed(wanted)
+
+    async def fetch_tree(
+        self,
+        tree: BlobId,
+        sources: Sequence[NodeId],
+        holder: str,
+        told: Told | None = None,
+    ) -> trees.Tree:
+        """Return a tree when it is here with all its files, which `holder` holds.
+
+        Raises `ShoalError` if some of it cannot be had, or it is not safe to unpack.
+        """
+        self.store.hold(holder, (tree,))
+        self._holders.fetching(tree, sources)
+        try:
+            size = size_of(tree)
+            if size is None or size > trees.TREE_BYTES_MAX:
+                raise ShoalError(f"'{tree[:80]}' is not the name of a tree")
+            await self.fetch(tree, sources)
+            found = await asyncio.to_thread(self.shelf.tree, tree)
+            if isinstance(found, str):
+                raise ShoalError("what was fetched is no tree", because=found)
+            self.store.hold(holder, found.files())
+            await self._fetch_files(tree, found, sources, told)
+        finally:
+            self._holders.fetched(tree)
+        for source in sources[:1]:
+            self._send(source, BlobHeld(blob=tree))
+        return found
+
+    async def _fetch_files(
+        self,
+        tree: BlobId,
+        found: trees.Tree,
+        sources: Sequence[NodeId],
+        told: Told | None,
+    ) -> None:
+        missing = self.store.missing(found.files())
+        todo = iter(missing)
+
+        async def fetch_some() -> None:
+            for blob in todo:
+                known = (*sources, *self._holders.hints(tree))
+                self._holders.wants(tree, blob)
+                await self.fetch(blob, known, under=tree)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                teller = group.create_task(self._tell(missing, told)) if told else None
+                some = [
+                    group.create_task(fetch_some())
+                    for _ in range(min(AT_ONCE_MAX, len(missing)))
+                ]
+                if some:
+                    await asyncio.wait(some)
+                if teller is not None:
+                    teller.cancel()
+        except ExceptionGroup as failures:
+            raise _first(failures) from None
+        if told is not None:
+            total = sum(size_of(blob) or 0 for blob in missing)
+            told(total, total)
+
+    async def _tell(self, blobs: Sequence[BlobId], told: Told) -> None:
+        """Say now and then how much of some blobs is here."""
+        sizes = {blob: size_of(blob) or 0 for blob in blobs}
+        total = sum(sizes.values())
+        while True:
+            here = 0
+            for blob, size in sizes.items():
+                if self.store.has(blob):
+                    here += size
+                elif blob in self._waiting:
+                    left = self.transfers.left(blob) * PIECE_BYTES_MAX
+                    here += max(0, size - left)
+            told(min(here, total), total)
+            await asyncio.sleep(TELL_S)
+
+    # The machine, and what it wants done.
+
+    def _feed(self, event: transfer.Event) -> None:
+        for effect in self.transfers.handle(event, self._loop.time()):
+            self._perform(effect)
+        self._arm()
+
+    def _perform(self, effect: transfer.Effect) -> None:
+        match effect:
+            case transfer.Ask():
+                self._send(effect.peer, effect.message)
+            case transfer.WritePiece():
+                pieces = self._unwritten.setdefault(effect.blob, [])
+                pieces.append((effect.index, effect.data))
+                if self._writing is None:
+                    self._writing = self._loop.create_task(self._write())
+            case transfer.LookForPieces():
+                self._spawn(self._look(effect))
+            case transfer.Finish():
+                self._spawn(self._finish(effect))
+            case transfer.Fail():
+                self._settle(effect.blob, ShoalError(effect.reason))
+            case _:
+                assert_never(effect)
+
+    async def _write(self) -> None:
+        """Write what came, all of it in one go, until nothing is left."""
+        while self._unwritten:
+            batch, self._unwritten = self._unwritten, {}
+            try:
+                await asyncio.to_thread(_write_all, self.store, batch)
+            except (OSError, ShoalError) as error:
+                for blob in batch:
+                    self._feed(transfer.Unwanted(blob))
+                    self._settle(blob, ShoalError(f"cannot keep it: {error}"))
+                continue
+            for blob, pieces in batch.items():
+                self._feed(transfer.PiecesWritten(blob, len(pieces)))
+        self._writing = None
+
+    async def _look(self, effect: transfer.LookForPieces) -> None:
+        blob = effect.blob
+        try:
+            found = await asyncio.to_thread(
+                self.store.check, blob, effect.first, effect.leaves
+            )
+        except OSError:
+            found = []
+        self._feed(transfer.PiecesFound(blob, effect.part, tuple(found)))
+
+    async def _finish(self, effect: transfer.Finish) -> None:
+        blob = effect.blob
+        if not self.store.has(blob):  # It is, if it was only one piece.
+            try:
+                await asyncio.to_thread(self.store.finish, blob, effect.leaves)
+            except OSError as error:
+                self._settle(blob, ShoalError(f"cannot keep it: {error}"))
+                return
+        self._settle(blob, None)
+
+    def _settle(self, blob: BlobId, error: ShoalError | None) -> None:
+        waiting = self._waiting.pop(blob, None)
+        if waiting is None or waiting.done():
+            return
+        if error is None:
+            waiting.set_result(None)
+        else:
+            waiting.set_exception(error)
+            waiting.exception()  # Nobody may be left to look at it.
+
+    def _arm(self) -> None:
+        due = self.transfers.next_deadline()
+        if self._timer is not None:
+            if self._timer.when() == due:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if due is not None:
+            self._timer = self._loop.call_at(due, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._feed(transfer.TimePassed())
+
+    def _send(self, peer: NodeId, message: AnyMessage) -> None:
+        if self._links is not None:
+            self._links.send(peer, message)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        chore = self._loop.create_task(work)
+        self._chores.add(chore)
+        chore.add_done_callback(self._on_done)
+
+    def _on_done(self, chore: asyncio.Task[None]) -> None:
+        self._chores.discard(chore)
+        if not chore.cancelled() and (error := chore.exception()) is not None:
+            self._on_failure(error)
+
+
+def _write_all(store: BlobStore, batch: dict[BlobId, list[tuple[int, bytes]]]) -> None:
+    for blob, pieces in batch.items():
+        if (size_of(blob) or 0) <= PIECE_BYTES_MAX:
+            store.put(pieces[0][1])
+        else:
+            store.write(blob, pieces)
+
+
+def _first(failures: BaseExceptionGroup[Exception]) -> Exception:
+    error: BaseException = failures
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, Exception)
+    return error

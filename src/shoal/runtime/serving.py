@@ -1,0 +1,86 @@
+"""Answers members that ask for pieces: in turn, within limits, from the disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Final, final
+
+from shoal.protocol.messages import BlobPiece, PieceRefusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shoal.model.ids import NodeId
+    from shoal.protocol.messages import AnyMessage, PieceWanted
+    from shoal.runtime.shelf import Shelf
+
+QUESTIONS_MAX: Final = 256
+"""Questions of one peer that wait; an honest one has fewer pieces under way."""
+
+PIECES_AT_ONCE: Final = 16
+READERS_MAX: Final = 4
+"""Threads that read for others at a time: a node has other things to do."""
+
+
+@final
+class Serving:
+    """One queue for each peer that asks; peers are served side by side."""
+
+    def __init__(
+        self, shelf: Shelf, send: Callable[[NodeId, AnyMessage], None]
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self.bytes_served = 0
+        self._shelf = shelf
+        self._send = send
+        self._queues: dict[NodeId, deque[PieceWanted]] = {}
+        self._serving: dict[NodeId, asyncio.Task[None]] = {}
+        self._readers = asyncio.Semaphore(READERS_MAX)
+
+    def ask(self, peer: NodeId, wanted: PieceWanted) -> None:
+        """Take a question; beyond the limit it is dropped, and will be repeated."""
+        queue = self._queues.setdefault(peer, deque())
+        if len(queue) >= QUESTIONS_MAX:
+            self.counts["questions dropped"] += 1
+            return
+        queue.append(wanted)
+        if peer not in self._serving:
+            loop = asyncio.get_running_loop()
+            self._serving[peer] = loop.create_task(self._serve(peer, queue))
+
+    async def close(self) -> None:
+        """Answer nobody any more."""
+        tasks = list(self._serving.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _serve(self, peer: NodeId, queue: deque[PieceWanted]) -> None:
+        try:
+            while queue:
+                wanted = queue.popleft()
+                for first in range(0, len(wanted.pieces), PIECES_AT_ONCE):
+                    places = wanted.pieces[first : first + PIECES_AT_ONCE]
+                    if not await self._answer(peer, wanted, places):
+                        break
+        finally:
+            del self._serving[peer]
+            del self._queues[peer]
+
+    async def _answer(
+        self, peer: NodeId, wanted: PieceWanted, places: tuple[tuple[int, int], ...]
+    ) -> bool:
+        async with self._readers:
+            found = await asyncio.to_thread(
+                self._shelf.pieces, wanted.blob, wanted.under, places
+            )
+        if isinstance(found, str):
+            self.counts["refused"] += 1
+            self._send(peer, PieceRefusal(blob=wanted.blob, reason=found))
+            return False
+        for level, index, data in found:
+            self.bytes_served += len(data)
+            piece = BlobPiece(blob=wanted.blob, level=level, index=index, data=data)
+            self._send(peer, piece)
+        return True
