@@ -18,6 +18,7 @@ import grpc.aio
 
 from shoal.api import shoal_pb2 as pb
 from shoal.api.failures import packed
+from shoal.api.standard import StandardServices
 from shoal.api.whereabouts import socket_path
 from shoal.errors import NotAllowedError, ShoalError
 
@@ -54,6 +55,7 @@ class ApiServer:
         self._token = token
         self._server = grpc.aio.server(options=_OPTIONS)
         self._server.add_generic_rpc_handlers((self._handlers(service),))
+        self._standard = StandardServices(self._server)
 
     async def start(self, port: int | None) -> None:
         """Listen; without a port on the usual one, or on any other if it is taken."""
@@ -68,9 +70,11 @@ class ApiServer:
         self.address = f"{HOST}:{bound}"
         await self._server.start()
         self.socket.chmod(0o600)
+        await self._standard.serve()
 
     async def stop(self) -> None:
         """Let calls under way end, briefly, and close."""
+        await self._standard.leave()
         await self._server.stop(STOP_GRACE_S)
         self.socket.unlink(missing_ok=True)
 
