@@ -81,10 +81,10 @@ class PieceRefused(msgspec.Struct, frozen=True):
 
 
 class PiecesWritten(msgspec.Struct, frozen=True):
-    """So many pieces of a blob are on disk now."""
+    """These pieces of a blob are on disk now."""
 
     blob: BlobId
-    count: int
+    indices: tuple[int, ...]
 
 
 class PiecesFound(msgspec.Struct, frozen=True):
@@ -172,7 +172,8 @@ class _Fetch:
         self.sources = dict.fromkeys(event.sources)
         self.todo: deque[Place] = deque([(self.proof.top, 0)])
         self.asked: dict[Place, tuple[NodeId, float]] = {}
-        self.unwritten = 0
+        self.unwritten: set[int] = set()
+        self.looked_for: set[int] = set()  # pieces of level 1
         self.left = self.proof.counts[0]  # pieces of level 0 that are not done
         self.refused: dict[NodeId, str] = {}
         self.progress_at = now
@@ -219,7 +220,7 @@ class Transfers:
             case PieceRefused():
                 effects = self._on_refusal(event.peer, event.refusal)
             case PiecesWritten():
-                effects = self._on_written(event.blob, event.count, now)
+                effects = self._on_written(event, now)
             case PiecesFound():
                 effects = self._on_found(event, now)
             case LinkLost():
@@ -272,7 +273,7 @@ class Transfers:
         if fetch is None:
             return
         self._ready.pop(blob, None)
-        self._under_way -= len(fetch.asked) + fetch.unwritten
+        self._under_way -= len(fetch.asked) + len(fetch.unwritten)
         for peer, _ in fetch.asked.values():
             self._sources.get(peer).under_way -= 1
 
@@ -295,7 +296,7 @@ class Transfers:
         if piece.level > 0:
             self._under_way -= 1
             return self._go_down(fetch, place)
-        fetch.unwritten += 1
+        fetch.unwritten.add(piece.index)
         return [WritePiece(piece.blob, piece.index, piece.data)]
 
     def _on_wrong(
@@ -316,6 +317,7 @@ class Transfers:
             leaves = b"".join(
                 fetch.proof.leaf(0, number) or b"" for number in range(first, end)
             )
+            fetch.looked_for.add(index)
             return [LookForPieces(fetch.proof.blob, index, first, leaves)]
         fetch.todo.extend((level - 1, number) for number in range(first, end))
         self._ready[fetch.proof.blob] = None
@@ -323,8 +325,9 @@ class Transfers:
 
     def _on_found(self, event: PiecesFound, now: float) -> list[Effect]:
         fetch = self._fetches.get(event.blob)
-        if fetch is None:
+        if fetch is None or event.part not in fetch.looked_for:
             return []
+        fetch.looked_for.discard(event.part)
         fetch.progress_at = now
         here = set(event.indices)
         first = event.part * FANOUT
@@ -335,13 +338,15 @@ class Transfers:
         self._ready[event.blob] = None
         return self._finish_if_done(fetch)
 
-    def _on_written(self, blob: BlobId, count: int, now: float) -> list[Effect]:
-        fetch = self._fetches.get(blob)
+    def _on_written(self, event: PiecesWritten, now: float) -> list[Effect]:
+        fetch = self._fetches.get(event.blob)
         if fetch is None:
             return []
-        fetch.unwritten -= count
-        fetch.left -= count
-        self._under_way -= count
+        # An earlier fetch of the same blob may have left others to be written.
+        written = fetch.unwritten.intersection(event.indices)
+        fetch.unwritten -= written
+        fetch.left -= len(written)
+        self._under_way -= len(written)
         fetch.progress_at = now
         return self._finish_if_done(fetch)
 

@@ -279,7 +279,8 @@ class Blobs:
                     self._settle(blob, ShoalError(f"cannot keep it: {error}"))
                 continue
             for blob, pieces in batch.items():
-                self._feed(transfer.PiecesWritten(blob, len(pieces)))
+                indices = tuple(index for index, _ in pieces)
+                self._feed(transfer.PiecesWritten(blob, indices))
         self._writing = None
 
     async def _look(self, effect: transfer.LookForPieces) -> None:

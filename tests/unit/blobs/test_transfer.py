@@ -1,0 +1,271 @@
+import pytest
+from tests.unit.blobs.pond import Pond
+
+from shoal.blobs import transfer
+from shoal.blobs.sources import QUEUE_S, WINDOW_MAX
+from shoal.blobs.transfer import STALL_S, UNDER_WAY_MAX
+from shoal.model.ids import BlobId, NodeId
+from shoal.protocol.limits import PIECE_BYTES_MAX
+from shoal.protocol.messages import BlobPiece
+
+MB = 1_000_000
+
+
+def fetched(pond: Pond, blob: BlobId) -> bool:
+    assert blob not in pond.failed, pond.failed
+    return pond.done.get(blob) == pond.blobs[blob]
+
+
+@pytest.mark.parametrize("size", [0, 1, 49_152, 49_153, 5 * MB])
+def test_a_blob_arrives_as_it_was(size: int) -> None:
+    pond = Pond()
+    pond.server("otter")
+    blob = pond.blob(size)
+
+    pond.want(blob)
+    pond.run()
+
+    assert fetched(pond, blob)
+    assert len(pond.machine) == 0
+    assert pond.machine.next_deadline() is None
+
+
+def test_many_small_blobs_arrive_in_a_few_round_trips() -> None:
+    pond = Pond()
+    pond.server("otter", latency_s=0.02)
+    blobs = [pond.blob(100 + n) for n in range(500)]
+
+    for blob in blobs:
+        pond.want(blob)
+    pond.run()
+
+    assert all(fetched(pond, blob) for blob in blobs)
+    assert pond.now < 1.0  # One after another would take 20 s.
+
+
+def test_all_who_have_a_blob_share_the_work() -> None:
+    pond = Pond()
+    servers = [pond.server(f"s{n}", bytes_s=1 * MB) for n in range(4)]
+    blob = pond.blob(8 * MB)
+
+    pond.want(blob)
+    pond.run()
+
+    assert fetched(pond, blob)
+    assert all(server.sent_bytes > 1 * MB for server in servers)
+    assert pond.now < 4.0  # One alone would take 8 s.
+
+
+def test_a_slow_link_never_has_much_under_way() -> None:
+    pond = Pond()
+    slow = pond.server("slow", bytes_s=0.5 * MB)
+    blob = pond.blob(10 * MB)
+
+    pond.want(blob)
+    pond.run()
+
+    assert fetched(pond, blob)
+    assert slow.queue_s_max < QUEUE_S + 0.6  # What others on the link may wait.
+    assert pond.now < 21.0 * 1.1  # And yet it is used nearly all the time.
+
+
+def test_a_fast_link_is_filled_although_it_is_long() -> None:
+    pond = Pond()
+    pond.server("far", latency_s=0.05, bytes_s=20 * MB)
+    blob = pond.blob(10 * MB)
+
+    pond.want(blob)
+    pond.run()
+
+    assert fetched(pond, blob)
+    assert pond.now < 1.8  # 0.5 s, and a start in which the pace is found.
+
+
+def test_what_is_not_on_disk_yet_is_never_more_than_the_limit() -> None:
+    pond = Pond(write_s=0.5)
+    pond.server("quick", latency_s=0.0001, bytes_s=1e9)
+    blob = pond.blob(15 * MB)
+
+    pond.want(blob)
+    most = 0
+    while len(pond.machine):
+        pond.run(until_s=pond.now + 0.01)
+        asked = sum(len(ask.message.pieces) for ask in pond.asks)
+        most = max(most, asked - len(pond.disk.get(blob, {})))
+
+    assert fetched(pond, blob)
+    assert most <= UNDER_WAY_MAX + 1
+    assert pond.machine.sources.get(NodeId("quick")).window <= WINDOW_MAX
+
+
+def test_a_liar_is_found_out_by_its_first_lie_and_asked_no_more() -> None:
+    pond = Pond(seed=3)
+    liar = pond.server("liar", lies=1.0)
+    pond.server("otter", latency_s=0.05)
+    blob = pond.blob(3 * MB)
+
+    pond.want(blob)
+    pond.run()
+
+    assert fetched(pond, blob)
+    assert pond.machine.counts["wrong"] >= 1
+    assert liar.sent_bytes <= 4 * PIECE_BYTES_MAX, "what was asked before its lie"
+
+
+def test_a_blob_that_only_liars_have_is_never_accepted() -> None:
+    pond = Pond()
+    pond.server("liar", lies=0.3)
+    blob = pond.blob(10 * MB)
+
+    pond.want(blob)
+    pond.run()
+
+    assert blob not in pond.done
+    assert "sent bytes that are not of it" in pond.failed[blob]
+
+
+def test_who_lies_three_times_is_asked_for_nothing_for_a_while() -> None:
+    pond = Pond()
+    pond.server("liar", lies=1.0)
+    for _ in range(3):
+        pond.want(pond.blob(10))
+        pond.run()
+    before = len(pond.asks)
+
+    pond.server("otter")
+    blob = pond.blob(100)
+    pond.want(blob, ["liar", "otter"])
+    pond.run()
+
+    assert fetched(pond, blob)
+    assert {ask.peer for ask in pond.asks[before:]} == {"otter"}
+
+
+def test_the_next_is_asked_when_one_does_not_have_it() -> None:
+    pond = Pond()
+    pond.server("empty", holds=False)
+    pond.server("otter")
+    blob = pond.blob(2 * MB)
+
+    pond.want(blob, ["empty", "otter"])
+    pond.run()
+
+    assert fetched(pond, blob)
+    assert pond.now < 1.0
+
+
+def test_a_blob_that_nobody_has_fails_at_once_and_says_who_was_asked() -> None:
+    pond = Pond()
+    pond.server("otter", holds=False)
+    pond.server("heron", holds=False)
+    blob = pond.blob(10)
+
+    pond.want(blob)
+    pond.run()
+
+    assert pond.failed[blob] == (
+        "otter: it is not held here; heron: it is not held here"
+    )
+    assert pond.now < 1.0
+
+
+def test_silence_ends_a_fetch_after_a_while() -> None:
+    pond = Pond()
+    pond.server("silent", loss=1.0)
+    blob = pond.blob(10)
+
+    pond.want(blob)
+    pond.run()
+
+    assert pond.failed[blob] == "silent: did not answer"
+    assert STALL_S <= pond.now < STALL_S + 10
+    assert len(pond.asks) > 3, "it was asked again"
+
+
+def test_fetches_in_a_long_queue_do_not_give_up_while_others_get_on() -> None:
+    pond = Pond()
+    pond.server("slow", bytes_s=0.05 * MB)
+    blobs = [pond.blob(1 * MB) for _ in range(8)]
+
+    for blob in blobs:
+        pond.want(blob)
+    pond.run()
+
+    assert all(fetched(pond, blob) for blob in blobs)
+    assert pond.now > 2 * STALL_S
+
+
+def test_a_link_that_broke_is_used_again_and_nothing_is_fetched_twice() -> None:
+    pond = Pond()
+    otter = pond.server("otter", bytes_s=2 * MB)
+    blob = pond.blob(4 * MB)
+    pond.want(blob)
+    pond.run(until_s=1.0)
+
+    otter.down = True
+    pond.feed(transfer.LinkLost(otter.node))
+    pond.after(3.0, lambda: setattr(otter, "down", False))
+    pond.run()
+
+    assert fetched(pond, blob)
+    assert pond.machine.bytes_fetched <= 4 * MB + 100_000
+
+
+def test_what_an_earlier_life_fetched_is_not_fetched_again() -> None:
+    pond = Pond()
+    pond.server("otter", bytes_s=2 * MB)
+    blob = pond.blob(4 * MB)
+    pond.want(blob)
+    pond.run(until_s=1.0)
+    pond.feed(transfer.Unwanted(blob))
+    kept = len(pond.disk[blob]) * PIECE_BYTES_MAX
+
+    pond.machine = transfer.Transfers()
+    pond.want(blob, resumed=True)
+    pond.run()
+
+    assert fetched(pond, blob)
+    assert 1 * MB < kept < 3 * MB
+    assert pond.machine.bytes_fetched < 4 * MB - kept + 10_000
+
+
+def test_those_who_are_found_later_help() -> None:
+    pond = Pond()
+    pond.server("slow", bytes_s=0.2 * MB)
+    pond.server("quick", bytes_s=50 * MB)
+    blob = pond.blob(4 * MB)
+    pond.want(blob, ["slow"])
+    pond.run(until_s=1.0)
+
+    pond.feed(transfer.SourcesFound(blob, (NodeId("quick"),)))
+    pond.run()
+
+    assert fetched(pond, blob)
+    assert pond.now < 3.0
+
+
+def test_pieces_that_nobody_asked_for_change_nothing() -> None:
+    pond = Pond()
+    pond.server("otter")
+    blob = pond.blob(100)
+    piece = BlobPiece(blob=blob, level=0, index=0, data=pond.blobs[blob])
+
+    pond.feed(transfer.PieceCame(NodeId("stranger"), piece))
+    pond.want(blob)
+    pond.feed(transfer.PieceCame(NodeId("stranger"), piece))
+
+    assert pond.machine.counts["unasked"] == 2
+    pond.run()
+    assert fetched(pond, blob)
+
+
+def test_what_is_no_name_or_has_no_source_fails_at_once() -> None:
+    pond = Pond()
+
+    pond.feed(transfer.Wanted(BlobId("../etc/passwd"), (NodeId("otter"),)))
+    pond.feed(transfer.Wanted(pond.blob(5), ()))
+
+    assert list(pond.failed.values()) == [
+        "not the name of a blob",
+        "nobody is known who has it",
+    ]
