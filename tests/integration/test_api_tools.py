@@ -33,21 +33,20 @@ def test_a_client_that_has_no_proto_describes_and_calls_the_service(
         symbol = "shoal.v1.Shoal"
         request = asked.ServerReflectionRequest(file_containing_symbol=symbol)
         [reply] = tool.ServerReflectionInfo(iter([request]))
-        pool = DescriptorPool()
+        pool: Any = DescriptorPool()
         for data in reply.file_descriptor_response.file_descriptor_proto:
             pool.Add(FileDescriptorProto.FromString(data))
         method = pool.FindServiceByName(symbol).methods_by_name["Info"]
         answer = GetMessageClass(method.output_type)
         token = (home.path / "api.token").read_text().strip()
 
-        info: Any = channel.unary_unary(
+        call: Any = channel.unary_unary(
             f"/{symbol}/Info",
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=answer.FromString,
-        )(
-            GetMessageClass(method.input_type)(),
-            metadata=(("authorization", f"Bearer {token}"),),
         )
+        shown = (("authorization", f"Bearer {token}"),)
+        info = call(GetMessageClass(method.input_type)(), metadata=shown)
 
     assert info.pid == home.info["pid"]
 
