@@ -53,8 +53,10 @@ class Discovery:
         """The demand that is unmet."""
         return self._wants
 
-    def want(self, unmet: dict[Profile, int], now: float) -> None:
-        """Say what demand is unmet now. What is new is announced at once.
+    def want(
+        self, unmet: dict[Profile, int], now: float, *, wait_s: float = 0.0
+    ) -> None:
+        """Say what demand is unmet now. What is new is announced after `wait_s`.
 
         Demand that ceased for a moment, while slots for it were being negotiated,
         is not new: its back-off goes on where it was.
@@ -68,8 +70,8 @@ class Discovery:
         if news:
             self._seq = 0
         if news or (unmet and "announce" not in self._due):
-            self._due.set("announce", now)
-            self._due.set("lookup", now)
+            self._due.set("announce", now + wait_s)
+            self._due.set("lookup", now + wait_s)
 
     def due(self, epoch: int, now: float) -> list[Effect]:
         """Return what is to be announced and looked up now."""

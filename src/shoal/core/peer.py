@@ -17,6 +17,7 @@ from shoal.core.events import (
     Publish,
     Record,
     Send,
+    Spread,
 )
 from shoal.core.journal import Entry, Revoked
 from shoal.model.ids import RequestId
@@ -26,6 +27,7 @@ from shoal.protocol.messages import (
     Hello,
     Inquiry,
     LoadDigest,
+    LoadDigests,
     Revocation,
     Role,
     ToGate,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from shoal.core.gate import Gate
+    from shoal.core.gossip import Gossip
     from shoal.core.roster import Roster
     from shoal.core.scheduler import Scheduler
     from shoal.core.worker import Worker
@@ -49,12 +52,13 @@ STEPS_MAX: Final = 100_000
 REVOCATIONS_TOLD_MAX: Final = 64
 """Revocations that a peer is told when it connects."""
 
-RoleName = Literal["worker", "scheduler", "gate"]
+RoleName = Literal["worker", "scheduler", "gate", "gossip"]
 
 _RECEIVER: Final[dict[type, RoleName]] = {
     **dict.fromkeys(get_args(ToWorker), "worker"),
     **dict.fromkeys(get_args(ToScheduler), "scheduler"),
     **dict.fromkeys(get_args(ToGate), "gate"),
+    LoadDigests: "gossip",
 }
 
 _PLAIN: Final = frozenset(_RECEIVER) - {Announcement}
@@ -64,6 +68,7 @@ _SENDER: Final[dict[RoleName, Role | None]] = {
     "worker": "scheduler",  # only schedulers may tell a worker anything
     "scheduler": "worker",
     "gate": None,  # any member
+    "gossip": None,
 }
 
 _ONLY_FOR: Final[dict[type, RoleName]] = {
@@ -94,6 +99,7 @@ class Peer:
         worker: Worker | None = None,
         scheduler: Scheduler | None = None,
         gate: Gate | None = None,
+        gossip: Gossip | None = None,
         journal: Iterable[Entry] = (),
     ) -> None:
         """Join the roles of one node; `journal` is what its earlier lives wrote."""
@@ -101,13 +107,15 @@ class Peer:
         self.worker = worker
         self.scheduler = scheduler
         self.gate = gate
+        self.gossip = gossip
         self.counts: Counter[str] = Counter()
         self._roster = roster
         self._grant = grant
-        machines: dict[RoleName, Worker | Scheduler | Gate | None] = {
+        machines: dict[RoleName, Worker | Scheduler | Gate | Gossip | None] = {
             "worker": worker,
             "scheduler": scheduler,
             "gate": gate,
+            "gossip": gossip,
         }
         self._roles = {name: m for name, m in machines.items() if m is not None}
         self._machines = tuple(self._roles.values())
@@ -179,7 +187,18 @@ class Peer:
             at = machine.next_deadline()
             if at is not None and at <= now:
                 effects += machine.handle(DeadlineReached(), now)
-        return effects
+        return effects if self.gossip is None else self._gossiped(effects, now)
+
+    def _gossiped(self, effects: list[Effect], now: float) -> list[Effect]:
+        """Let what our worker says of its room go from neighbour to neighbour."""
+        assert self.gossip is not None
+        kept: list[Effect] = []
+        for effect in effects:
+            if type(effect) is Spread and type(effect.message) is LoadDigest:
+                self.gossip.tell(effect.message, now)
+            else:
+                kept.append(effect)
+        return kept
 
     def _on_peer_connected(self, event: PeerConnected, now: float) -> list[Effect]:
         admission = self._roster.meet(event.peer, event.grant, now)
@@ -226,7 +245,7 @@ class Peer:
         message = event.message
         admission = self._roster.get(event.peer, now)
         if admission is None:
-            if isinstance(message, LoadDigest):
+            if isinstance(message, LoadDigest | LoadDigests):
                 self.counts["digest of an unknown node"] += 1
                 return []  # Gossip without a link: nothing to cut, and no harm done.
             return self._turn_away(event.peer, "not a member")
@@ -242,7 +261,10 @@ class Peer:
         if needed is not None and needed not in admission.roles:
             self.counts[f"from a node that is no {needed}"] += 1
             return []
-        return machine.handle(event, now)
+        effects = machine.handle(event, now)
+        if receiver == "gossip" and self.scheduler is not None:
+            effects += self.scheduler.handle(event, now)
+        return effects
 
     def _to_roles(self, event: Event, now: float) -> list[Effect]:
         only = _ONLY_FOR.get(type(event))

@@ -29,13 +29,14 @@ from shoal.core.events import (
     Show,
 )
 from shoal.core.explaining import TaskExplanation, explain_task
+from shoal.core.hearsay import Hearsay
 from shoal.core.holdings import Holding, Holdings
 from shoal.core.jobs import JobBook
 from shoal.core.journal import Entry, Incarnated, Submitted
 from shoal.core.matching import Matcher
 from shoal.core.negotiation import Negotiator
 from shoal.core.policies import Policies
-from shoal.core.timing import LINGER_S, TENURE_S
+from shoal.core.timing import HEARSAY_S, LINGER_S, TENURE_S
 from shoal.core.vetting import flaw
 from shoal.core.views import Views
 from shoal.model.ids import GroupId, LeaseId, NodeId, TaskId
@@ -48,6 +49,7 @@ from shoal.protocol.messages import (
     Inventory,
     InventoryChanged,
     LoadDigest,
+    LoadDigests,
     Offer,
     Output,
     Preemption,
@@ -61,13 +63,15 @@ from shoal.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from random import Random
 
     from shoal.core.membership import Admission
     from shoal.core.roster import Roster
+    from shoal.core.views import PathCost
     from shoal.model.job import Job
-    from shoal.protocol.messages import AnyMessage, Grant
+    from shoal.model.resources import Profile
+    from shoal.protocol.messages import AnyMessage, Grant, Rumour
 
 
 T = TypeVar("T")
@@ -88,16 +92,23 @@ class Scheduler:
         journal: Iterable[Entry] = (),
         grant: Grant | None = None,
         policies: Policies | None = None,
+        heard: Mapping[NodeId, Rumour] | None = None,
+        path_cost: PathCost | None = None,
         rng: Random,
         now: float = 0.0,
     ) -> None:
-        """Continue from `journal`, in the next generation; `Booted` sets it going."""
+        """Continue from `journal`, in the next generation; `Booted` sets it going.
+
+        `heard` is what gossip says of workers, and changes; `path_cost` is asked
+        about those whose distance nobody measured.
+        """
         self.node = node
         self.counts: Counter[str] = Counter()
         self._roster = roster
         self._policies = policies or Policies()
         self._heap = DeadlineHeap()
-        self._views = Views(node, self._heap)
+        self._views = Views(node, self._heap, path_cost)
+        self._hearsay = Hearsay(node, {} if heard is None else heard, self._views.cost)
         self._book = JobBook()
         self._usage = Usage()
         self._holdings = Holdings(self._views.table, self._heap)
@@ -301,6 +312,8 @@ class Scheduler:
                 return self._on_preemption(peer, message, now)
             case Goodbye():
                 return self._on_worker_lost(peer, "the worker left", now)
+            case LoadDigests():
+                return self._ask_around(now)
             case _:
                 self.counts[f"ignored:{type(message).__name__}"] += 1
                 return []
@@ -426,8 +439,18 @@ class Scheduler:
         effects += self._matcher.match(now)
         self._dispatcher.changed.clear()
         self._match_wanted = self._matcher.cut_short
-        self._discovery.want(self._matcher.unmet, now)
-        return effects
+        asked = self._ask_around(now, self._matcher.unmet)
+        wait_s = HEARSAY_S if asked else 0.0
+        self._discovery.want(self._matcher.unmet, now, wait_s=wait_s)
+        return effects + asked
+
+    def _ask_around(
+        self, now: float, unmet: Mapping[Profile, int] | None = None
+    ) -> list[Effect]:
+        """Ask workers that gossip says have room for what is unmet."""
+        wants = self._discovery.wants if unmet is None else unmet
+        asked = self._hearsay.whom_to_ask(wants, self._views, now)
+        return [self._inquire(peer) for peer in asked]
 
     def _offer_idle(self, holding: Holding, now: float) -> None:
         """Let waiting tasks use a slot; it goes back to its worker if none comes."""

@@ -34,7 +34,9 @@ REPORT_KEEP_S: Final = 3_600.0  # a worker keeps a report nobody acknowledges
 INVENTORY_DELAY_S: Final = 0.1  # changes of load are gathered this long
 INVENTORY_REFRESH_S: Final = 8.0  # and repeated this often, changed or not
 VIEW_TTL_S: Final = 30.0  # a view nobody refreshed is dropped
-DIGEST_S: Final = 1.0  # load digests to neighbours, at most this often
+DIGEST_S: Final = 1.0  # a worker says what is free, at most this often
+GOSSIP_S: Final = 1.0  # and neighbours pass on what they heard, likewise
+HEARSAY_S: Final = 0.5  # those that gossip names have this long before all are asked
 
 ANNOUNCE_FIRST_S: Final = 1.0  # until the first repeat; doubles from there
 ANNOUNCE_MAX_S: Final = 60.0

@@ -28,6 +28,12 @@ GOSSIP_BYTES_MAX: Final = 16_384
 DELEGATIONS_MAX: Final = 3
 """Admins between the root and a node: each shows its own grant inside the next."""
 
+RUMOURS_MAX: Final = 128
+"""Workers that one message of gossip tells of."""
+
+HOPS_MAX: Final = 32
+"""Nodes that may pass on what one node says of its room."""
+
 VERSION_MAX: Final = 65_535
 SIGNATURE_BYTES_MAX: Final = 128
 SECRET_BYTES_MAX: Final = 64
@@ -60,9 +66,14 @@ HOLDERS_MAX: Final = 8
 SEALED_BYTES_MAX: Final = 70_000
 """A secret, sealed: no longer than a variable may be, and what sealing adds."""
 
+ITEMS_MAX: Final = 1_024
+"""Items for an interpreter, or from it, in one message."""
+
+ITEM_BYTES_MAX: Final = 262_144
 VALUES_MAX: Final = 256
 EXIT_CODE_MAX: Final = (1 << 32) - 1
 
+Hops = Annotated[int, Meta(ge=0, le=HOPS_MAX)]
 Version = Annotated[int, Meta(ge=0, le=VERSION_MAX)]
 Priority = Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)]
 WallSeconds = Annotated[float, Meta(ge=0, le=WALL_MAX_S)]
@@ -74,6 +85,10 @@ Piece = Annotated[bytes, Meta(max_length=OUTPUT_BYTES_MAX)]
 PieceData = Annotated[bytes, Meta(max_length=PIECE_BYTES_MAX)]
 Level = Annotated[int, Meta(ge=0, le=LEVEL_MAX)]
 Sealed = Annotated[bytes, Meta(max_length=SEALED_BYTES_MAX)]
+Items = Annotated[
+    tuple[Annotated[bytes, Meta(max_length=ITEM_BYTES_MAX)], ...],
+    Meta(max_length=ITEMS_MAX),
+]
 Leases = Annotated[tuple[LeaseId, ...], Meta(max_length=LEASES_MAX)]
 Places = Annotated[
     tuple[Annotated[str, Meta(max_length=ADDRESS_LENGTH_MAX)], ...],

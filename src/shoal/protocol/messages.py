@@ -24,7 +24,7 @@ from shoal.model.bounds import (
     Seconds,
     Text,
 )
-from shoal.model.ids import Attempt, BlobId, LeaseId, NodeId, OwnerId, RequestId
+from shoal.model.ids import Attempt, BlobId, LeaseId, NodeId, OwnerId, RequestId, TaskId
 from shoal.model.job import Scalar, Task
 from shoal.model.resources import Allocation, Capacity, Profile
 from shoal.protocol.limits import (
@@ -34,6 +34,7 @@ from shoal.protocol.limits import (
     PEERS_MAX,
     PIECES_MAX,
     ROLES_MAX,
+    RUMOURS_MAX,
     VALUES_MAX,
     WANTS_MAX,
     Addresses,
@@ -42,6 +43,8 @@ from shoal.protocol.limits import (
     Fraction,
     Gang,
     Hashes,
+    Items,
+    Hops,
     Leases,
     Level,
     Piece,
@@ -178,6 +181,30 @@ class LoadDigest(Message, frozen=True, tag="load-digest"):
     epoch: Count
     seq: Count
     load: Load
+
+
+class Rumour(msgspec.Struct, frozen=True, array_like=True):
+    """What one worker said of its room, in short, and how often it may be passed on."""
+
+    node: NodeId
+    epoch: Count
+    seq: Count
+    hops: Hops = 0  # so many more nodes may hear of it
+    cpu_milli: Amount = 0
+    memory_bytes: Amount = 0
+    gpus: Count = 0  # devices that are wholly free
+    gpu_milli: Milli = 0  # the largest share that is free of one device
+    gpu_memory_bytes: Amount = 0  # the most memory that is free on one device
+    draining: bool = False
+
+
+class LoadDigests(Message, frozen=True, tag="load-digests"):
+    """Gossip between neighbours: where there may be room. Hearsay, signed by nobody.
+
+    The receiver may ask the workers named, and must believe nothing but their answer.
+    """
+
+    rumours: Annotated[tuple[Rumour, ...], Meta(max_length=RUMOURS_MAX)]
 
 
 # Negotiation: from a demand to a lease.
@@ -399,6 +426,36 @@ class Acknowledgement(Message, frozen=True, tag="acknowledgement"):
     attempts: Annotated[tuple[Attempt, ...], Meta(max_length=LEASES_MAX)]
 
 
+# Calls: functions for an attempt that is an interpreter, and their results.
+
+
+class CallBatch(Message, frozen=True, tag="call-batch"):
+    """Items for the interpreter that this attempt is, numbered from `first`.
+
+    `taken` is how many items of the other side have come; these are never sent again.
+    A side that is not `open` wants nothing new for now, and a `probe` is answered.
+    """
+
+    attempt: Attempt
+    first: Count
+    taken: Count
+    items: Items = ()
+    open: bool = True
+    probe: bool = False
+
+
+class ResultBatch(Message, frozen=True, tag="result-batch"):
+    """Items from the interpreter that this attempt is; otherwise as in `CallBatch`."""
+
+    task: TaskId
+    attempt: Attempt
+    first: Count
+    taken: Count
+    items: Items = ()
+    open: bool = True
+    probe: bool = False
+
+
 # Gates: getting in, and being reached.
 
 
@@ -530,6 +587,10 @@ ToScheduler = (
     | Report
 )
 ToGate = PeersWanted | ReservationWanted
+ToGossip = LoadDigests
 ToStore = PieceWanted | BlobPiece | PieceRefusal | BlobHeld
 ToAny = Hello | Revocation | Join | Welcome | Goodbye | PeersKnown | Reservation
-AnyMessage = ToWorker | ToScheduler | ToGate | ToStore | ToAny
+ToLanes = CallBatch | ResultBatch
+AnyMessage = (
+    ToWorker | ToScheduler | ToGate | ToGossip | ToStore | ToLanes | ToAny
+)

@@ -8,11 +8,14 @@ from typing import final
 
 from shoal.core.compaction import compacted
 from shoal.core.gate import Gate
+from shoal.core.gossip import Gossip
 from shoal.core.jobs import JobBook
 from shoal.core.journal import Entry, Revoked
 from shoal.core.peer import Peer
+from shoal.core.policies import Policies
 from shoal.core.roster import Roster
 from shoal.core.scheduler import Scheduler
+from shoal.core.views import PathCost
 from shoal.core.worker import Worker
 from shoal.model.ids import LeaseId, NodeId
 from shoal.protocol.messages import Load, Revocation
@@ -23,14 +26,39 @@ from shoal.sim.opinions import WorkerOpinion
 
 def assemble_peer(life: Life) -> Peer:
     """Build a node from its spec and its journal."""
+    return join_roles(life, Gossip(life.spec.id, _stream(life)))
+
+
+def join_roles(
+    life: Life,
+    gossip: Gossip,
+    *,
+    policies: Policies | None = None,
+    path_cost: PathCost | None = None,
+) -> Peer:
+    """Build a node that gossips like this, and places by these policies."""
     roster = Roster(trust.members(), life.wall_at_zero_s)
+    scheduler = None
+    if "scheduler" in life.spec.roles:
+        scheduler = Scheduler(
+            life.spec.id,
+            roster,
+            journal=life.journal,
+            grant=life.spec.grant,
+            policies=policies,
+            heard=gossip.known,
+            path_cost=path_cost,
+            rng=_stream(life),
+            now=life.now,
+        )
     return Peer(
         life.spec.id,
         roster,
         grant=life.spec.grant,
         worker=_worker(life, roster),
-        scheduler=_scheduler(life, roster),
+        scheduler=scheduler,
         gate=_gate(life),
+        gossip=gossip,
         journal=life.journal,
     )
 
@@ -56,19 +84,6 @@ def _worker(life: Life, roster: Roster) -> Worker | None:
         rules=life.spec.rules,
         epoch=life.number,
         rng=_stream(life),
-    )
-
-
-def _scheduler(life: Life, roster: Roster) -> Scheduler | None:
-    if "scheduler" not in life.spec.roles:
-        return None
-    return Scheduler(
-        life.spec.id,
-        roster,
-        journal=life.journal,
-        grant=life.spec.grant,
-        rng=_stream(life),
-        now=life.now,
     )
 
 

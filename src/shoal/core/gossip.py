@@ -1,0 +1,263 @@
+"""Spreading the news of who has room, from neighbour to neighbour.
+
+While something changes, a node tells some neighbours about once a second what it
+learned since: its own room, and what it heard of others. Either the neighbours are
+given, such as those of a spanning tree, and each is told once; or some of those whom
+this node is linked to are drawn anew each time, and are told a few times over.
+
+What is heard here is hearsay, signed by nobody. It only says whom to ask.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from shoal.core.events import (
+    DeadlineReached,
+    Effect,
+    Event,
+    MessageReceived,
+    PeerConnected,
+    PeerLost,
+    Send,
+    SizeEstimated,
+)
+from shoal.core.timing import GOSSIP_S
+from shoal.model.resources import WHOLE_GPU_MILLI
+from shoal.protocol.limits import HOPS_MAX, RUMOURS_MAX
+from shoal.protocol.messages import LoadDigest, LoadDigests, Rumour
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from random import Random
+
+    from shoal.model.ids import NodeId
+
+FAN_OUT: Final = 3
+"""Neighbours told in one round, when they are drawn."""
+
+REPEATS: Final = 3
+"""Rounds in which a drawn neighbour is told the same: chance misses some."""
+
+KNOWN_MAX: Final = 1_024
+"""Workers remembered; in a larger shoal news stays in the neighbourhood."""
+
+
+class Neighbourhood(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom a node tells: all of `fixed`, or so many drawn of those it is linked to.
+
+    `drawn_from` are those to draw from instead, where everybody can be reached.
+    """
+
+    fixed: tuple[NodeId, ...] | None = None
+    drawn_from: Sequence[NodeId] | None = None
+    fan_out: int = FAN_OUT
+    repeats: int = REPEATS
+    interval_s: float = GOSSIP_S
+    known_max: int = KNOWN_MAX
+
+
+class _News(msgspec.Struct, gc=False):
+    """What is still to be passed on of one worker."""
+
+    left: int  # rounds, when neighbours are drawn
+    told_by: list[NodeId]  # neighbours who know it already
+
+
+@final
+class Gossip:
+    """Decides what a node passes on, and to whom; remembers what it heard."""
+
+    def __init__(
+        self, node: NodeId, rng: Random, neighbourhood: Neighbourhood | None = None
+    ) -> None:
+        self.node = node
+        self._rng = rng
+        self._hood = neighbourhood or Neighbourhood()
+        self._known: dict[NodeId, Rumour] = {}  # the last that was heard is at the end
+        self._news: dict[NodeId, _News] = {}
+        self._linked: dict[NodeId, None] = {}
+        self._hops = HOPS_MAX
+        self._due: float | None = None
+
+    @property
+    def known(self) -> Mapping[NodeId, Rumour]:
+        """What was last heard of each worker; changes as more is heard."""
+        return self._known
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """Take in one fact; return what to do about it. Raising is a bug."""
+        match event:
+            case MessageReceived(peer=peer, message=LoadDigests(rumours=rumours)):
+                self._on_rumours(peer, rumours, now)
+            case DeadlineReached():
+                return self._on_deadline(now)
+            case PeerConnected():
+                return self._on_connected(event.peer)
+            case PeerLost():
+                self._linked.pop(event.peer, None)
+                self._forget(event.peer)
+            case SizeEstimated():
+                self._hops = self._hops_for(event.nodes)
+            case _:
+                pass
+        return []
+
+    def next_deadline(self) -> float | None:
+        """When to deliver `DeadlineReached`, if ever."""
+        return self._due
+
+    def tell(self, digest: LoadDigest, now: float) -> None:
+        """Pass on from now what our own worker says of its room."""
+        load = digest.load
+        rumour = Rumour(
+            digest.node,
+            digest.epoch,
+            digest.seq,
+            self._hops,
+            load.cpu_milli,
+            load.memory_bytes,
+            load.gpu_milli.count(WHOLE_GPU_MILLI),
+            max(load.gpu_milli, default=0),
+            max(load.gpu_memory, default=0),
+            load.draining,
+        )
+        self._note(rumour, None, now)
+
+    def _on_rumours(self, peer: NodeId, rumours: Sequence[Rumour], now: float) -> None:
+        for rumour in rumours:
+            about = rumour.node
+            if about == self.node:
+                continue
+            heard = self._known.get(about)
+            if heard is not None:
+                told, knew = (rumour.epoch, rumour.seq), (heard.epoch, heard.seq)
+                if told == knew and (news := self._news.get(about)) is not None:
+                    news.told_by.append(peer)
+                # What a worker says of itself counts, whatever others made of it.
+                if told == knew or (told < knew and about != peer):
+                    continue
+            self._note(rumour, peer, now)
+
+    def _note(self, rumour: Rumour, peer: NodeId | None, now: float) -> None:
+        """Remember a rumour, and pass it on if it may go further."""
+        about = rumour.node
+        if about in self._known:
+            del self._known[about]  # It goes to the end: the oldest are dropped first.
+        elif len(self._known) >= self._hood.known_max:
+            self._forget(next(iter(self._known)))
+        self._known[about] = rumour
+        if rumour.hops == 0:
+            self._news.pop(about, None)
+            return
+        told_by = [] if peer is None else [peer]
+        self._news[about] = _News(self._hood.repeats, told_by)
+        if self._due is None:
+            # Nobody keeps step: a round begins somewhere in the next interval.
+            pause_s = self._hood.interval_s * self._rng.uniform(0.5, 1.0)
+            self._due = now + pause_s
+
+    def _on_connected(self, peer: NodeId) -> list[Effect]:
+        """Tell a neighbour that was away, or is new, what it may have missed."""
+        self._linked[peer] = None
+        fixed = self._hood.fixed
+        if fixed is None or peer not in fixed:
+            return []
+        latest = list(self._known.values())[-RUMOURS_MAX:]
+        return self._told(peer, [r for r in latest if r.node != peer])
+
+    def _on_deadline(self, now: float) -> list[Effect]:
+        """Begin a round, if it is time."""
+        if self._due is None or now < self._due:
+            return []
+        self._due = None
+        fixed = self._hood.fixed
+        effects = self._tell_drawn() if fixed is None else self._tell_all(fixed)
+        if self._news:
+            self._due = now + self._hood.interval_s
+        return effects
+
+    def _tell_all(self, neighbours: Sequence[NodeId]) -> list[Effect]:
+        """Tell each neighbour all that it was not the one to tell us."""
+        effects: list[Effect] = []
+        some = dict(list(self._news.items())[:RUMOURS_MAX])
+        for peer in neighbours:
+            fresh = [
+                self._known[about]
+                for about, news in some.items()
+                if about != peer and peer not in news.told_by
+            ]
+            effects += self._told(peer, fresh)
+        for about in some:
+            del self._news[about]
+        return effects
+
+    def _tell_drawn(self) -> list[Effect]:
+        """Tell some neighbours, whoever they are, what has rounds left."""
+        drawn = self._draw()
+        if not drawn:
+            self._news.clear()
+            return []
+        some = list(self._news.items())[:RUMOURS_MAX]
+        fresh = [self._known[about] for about, _ in some]
+        for about, news in some:
+            news.left -= 1
+            if news.left <= 0:
+                del self._news[about]
+        message = _passed_on(fresh)
+        return [Send(peer, message) for peer in drawn] if message.rumours else []
+
+    def _draw(self) -> list[NodeId]:
+        pool = self._hood.drawn_from
+        everybody = list(self._linked) if pool is None else pool
+        count = min(self._hood.fan_out + 1, len(everybody))
+        drawn = self._rng.sample(everybody, count)
+        return [peer for peer in drawn if peer != self.node][: self._hood.fan_out]
+
+    def _told(self, peer: NodeId, rumours: Sequence[Rumour]) -> list[Effect]:
+        message = _passed_on(rumours)
+        return [Send(peer, message)] if message.rumours else []
+
+    def _forget(self, about: NodeId) -> None:
+        if about != self.node:
+            self._known.pop(about, None)
+            self._news.pop(about, None)
+
+    def _hops_for(self, nodes: int) -> int:
+        """Return how far news may go, so that nobody hears of more than it can keep."""
+        hood = self._hood
+        if nodes <= hood.known_max:
+            return HOPS_MAX
+        fixed = hood.fixed
+        spread = hood.fan_out * hood.repeats if fixed is None else len(fixed) - 1
+        hops, reached = 1, max(2, spread)
+        while reached * max(2, spread) <= hood.known_max and hops < HOPS_MAX:
+            hops += 1
+            reached *= max(2, spread)
+        return hops
+
+
+def _passed_on(rumours: Sequence[Rumour]) -> LoadDigests:
+    """Return a message with rumours that each have one hop less before them."""
+    return LoadDigests(
+        rumours=tuple(
+            [
+                Rumour(
+                    r.node,
+                    r.epoch,
+                    r.seq,
+                    r.hops - 1,
+                    r.cpu_milli,
+                    r.memory_bytes,
+                    r.gpus,
+                    r.gpu_milli,
+                    r.gpu_memory_bytes,
+                    r.draining,
+                )
+                for r in rumours
+                if r.hops > 0
+            ]
+        )
+    )
