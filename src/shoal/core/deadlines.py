@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-import heapq
+from heapq import heapify, heappop, heappush
 from typing import Any, Generic, TypeVar, final
 
+import msgspec
+
 K = TypeVar("K")
+
+
+class _Entry(msgspec.Struct, order=True):
+    """One deadline in the heap: by time, then by who came first."""
+
+    at: float
+    seq: int
+    owner: Deadlines[Any] | None  # None once it was replaced, dropped or has fallen due
+    key: Any
 
 
 @final
@@ -17,49 +28,43 @@ class DeadlineHeap:
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Deadlines[Any], Any]] = []
-        self._seq = 0
+        self.entries: list[_Entry] = []
         self.live = 0
         self.overdue = 0  # keys that are due and not taken out yet
+        self._seq = 0
         self._sorted_at = 0.0
 
     def next(self) -> float | None:
         """Return the earliest deadline; what was not taken out is due still."""
-        return self._sorted_at if self.overdue else self._next()
-
-    def _next(self) -> float | None:
-        heap = self._heap
-        while heap:
-            entry = heap[0]
-            if entry[2].holds(entry):
-                return entry[0]
-            heapq.heappop(heap)
+        if self.overdue:
+            return self._sorted_at
+        entries = self.entries
+        while entries:
+            first = entries[0]
+            if first.owner is not None:
+                return first.at
+            heappop(entries)
         return None
 
-    def push(
-        self, at: float, owner: Deadlines[K], key: K
-    ) -> tuple[float, int, Deadlines[K], K]:
-        """Add an entry; it counts while its owner holds it."""
+    def push(self, at: float, owner: Deadlines[K], key: K) -> _Entry:
+        """Add an entry; it counts while it has its owner."""
         self._seq += 1
-        entry = (at, self._seq, owner, key)
-        heapq.heappush(self._heap, entry)
-        if len(self._heap) > 2 * self.live + 64:
-            kept = [e for e in self._heap if e is entry or e[2].holds(e)]
-            heapq.heapify(kept)
-            self._heap = kept
+        entry = _Entry(at, self._seq, owner, key)
+        entries = self.entries
+        heappush(entries, entry)
+        if len(entries) > 2 * self.live + 64:
+            entries[:] = [each for each in entries if each.owner is not None]
+            heapify(entries)
         return entry
-
-    def may_be_due(self, now: float) -> bool:
-        """Whether there is anything to sort out: no, once that is done for `now`."""
-        heap = self._heap
-        return bool(heap) and heap[0][0] <= now
 
     def sort_out(self, now: float) -> None:
         """Hand every part the keys of its own whose time has come."""
         self._sorted_at = now
-        while (at := self._next()) is not None and at <= now:
-            entry = heapq.heappop(self._heap)
-            entry[2].ready(entry[3])
+        entries = self.entries
+        while entries and entries[0].at <= now:
+            entry = heappop(entries)
+            if entry.owner is not None:
+                entry.owner.ready(entry.key)
 
 
 @final
@@ -69,8 +74,8 @@ class Deadlines(Generic[K]):
     def __init__(self, heap: DeadlineHeap | None = None) -> None:
         """Share `heap` with the other parts of the machine, if there are any."""
         self._heap = heap or DeadlineHeap()
-        self._live: dict[K, tuple[float, int, Deadlines[K], K]] = {}
-        self._ready: dict[K, None] = {}  # due, and not taken out yet
+        self._live: dict[K, _Entry] = {}
+        self._ready: dict[K, None] = {}  # due, and not taken out yet; never live, too
 
     def __len__(self) -> int:
         return len(self._live)
@@ -80,22 +85,29 @@ class Deadlines(Generic[K]):
 
     def set(self, key: K, at: float) -> None:
         """Wait for `at` under `key`, instead of any other time."""
-        self._take_out(key)
-        if key not in self._live:
+        live = self._live.get(key)
+        if live is not None:
+            live.owner = None
+        else:
             self._heap.live += 1
+            if self._ready:
+                self._take_out(key)
         self._live[key] = self._heap.push(at, self, key)
 
     def set_earlier(self, key: K, at: float) -> None:
         """Wait for `at` under `key`, unless something earlier is waited for."""
         live = self._live.get(key)
-        if key not in self._ready and (live is None or at < live[0]):
+        if key not in self._ready and (live is None or at < live.at):
             self.set(key, at)
 
     def drop(self, key: K) -> None:
         """Wait no longer under `key`."""
-        self._take_out(key)
-        if self._live.pop(key, None) is not None:
+        live = self._live.pop(key, None)
+        if live is not None:
+            live.owner = None
             self._heap.live -= 1
+        elif self._ready:
+            self._take_out(key)
 
     def next(self) -> float | None:
         """Return the earliest deadline of all parts that share the heap."""
@@ -103,7 +115,8 @@ class Deadlines(Generic[K]):
 
     def pop_due(self, now: float) -> list[K]:
         """Take out the keys whose time has come, the earliest first."""
-        if self._heap.may_be_due(now):
+        entries = self._heap.entries
+        if entries and entries[0].at <= now:
             self._heap.sort_out(now)
         if not self._ready:
             return []
@@ -111,10 +124,6 @@ class Deadlines(Generic[K]):
         self._ready.clear()
         self._heap.overdue -= len(due)
         return due
-
-    def holds(self, entry: tuple[float, int, Deadlines[Any], Any]) -> bool:
-        """Whether the heap's entry was neither replaced nor dropped."""
-        return self._live.get(entry[3]) is entry
 
     def ready(self, key: K) -> None:
         """Keep a key that is due until it is taken out."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Any, final
 
 Call = Callable[..., None]
@@ -27,20 +27,20 @@ class Agenda:
     def at(self, when: float, call: Call, *args: Any) -> None:  # noqa: ANN401
         """Call at `when`, or at once if that has passed."""
         self._seq += 1
-        when = max(when, self.now)
-        heapq.heappush(self._heap, (when, self._seq, call, args))
+        if when < self.now:
+            when = self.now
+        heappush(self._heap, (when, self._seq, call, args))
 
     def after(self, delay_s: float, call: Call, *args: Any) -> None:  # noqa: ANN401
         """Call in `delay_s` seconds."""
         self._seq += 1
-        heapq.heappush(self._heap, (self.now + delay_s, self._seq, call, args))
+        heappush(self._heap, (self.now + delay_s, self._seq, call, args))
 
     def run(self, until_s: float) -> None:
         """Make every call that is due by `until_s`, unless stopped before."""
         heap = self._heap
-        pop = heapq.heappop
         while heap and heap[0][0] <= until_s and not self.stopped:
-            self.now, _, call, args = pop(heap)
+            self.now, _, call, args = heappop(heap)
             call(*args)
         if not self.stopped:
             self.now = max(self.now, until_s)

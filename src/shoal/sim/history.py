@@ -21,8 +21,8 @@ class History:
     """Takes in every event with its effects, in order; forgets them once hashed."""
 
     def __init__(self) -> None:
+        self.batch: list[Moment] = []  # not hashed yet; a host adds to it, and flushes
         self._hashed = 0  # events
-        self._batch: list[Moment] = []
         self._hash = hashlib.blake2b(digest_size=16)
         self._encoder = msgspec.msgpack.Encoder()
         self._buffer = bytearray()
@@ -30,21 +30,16 @@ class History:
     @property
     def events(self) -> int:
         """How many were taken in."""
-        return self._hashed + len(self._batch)
-
-    def add(self, moment: Moment) -> None:
-        """Take in what one node was told, and what it made of it."""
-        self._batch.append(moment)
-        if len(self._batch) >= BATCH:
-            self._flush()
+        return self._hashed + len(self.batch)
 
     def digest(self) -> str:
         """Return the hash of all that was taken in so far."""
-        self._flush()
+        self.flush()
         return self._hash.hexdigest()
 
-    def _flush(self) -> None:
-        self._encoder.encode_into(self._batch, self._buffer)
+    def flush(self) -> None:
+        """Hash the batch. When that is done is part of the hash: at `BATCH` events."""
+        self._encoder.encode_into(self.batch, self._buffer)
         self._hash.update(self._buffer)
-        self._hashed += len(self._batch)
-        self._batch.clear()
+        self._hashed += len(self.batch)
+        self.batch.clear()

@@ -41,7 +41,7 @@ from shoal.sim.agenda import Agenda
 from shoal.sim.directory import Directory
 from shoal.sim.disk import Disk
 from shoal.sim.driver import Driver, Plans, Process, Starts
-from shoal.sim.history import History
+from shoal.sim.history import BATCH, History
 from shoal.sim.network import Link, Network
 from shoal.sim.trust import WALL_AT_START_S
 
@@ -53,6 +53,9 @@ COMPACTED_SHARE: Final = 0.3
 
 SIZE_KNOWN_S: Final = 1.0
 """The density of the DHT is known so long after the start."""
+
+NEVER_S: Final = float("inf")
+DEADLINE_REACHED: Final = DeadlineReached()
 
 
 class Machine(Protocol):
@@ -167,8 +170,8 @@ class Host:
         self._offset_s = 0.0
         self._rate = spec.clock_rate
         self._due: float | None = None  # what the machine last asked for
-        self._armed_at = float("inf")  # the wake-up on the agenda, in virtual time
-        self._remember = scene.history.add
+        self._armed_at = NEVER_S  # the wake-up on the agenda, in virtual time
+        self._history = scene.history
         self._sent = scene.watch.sent
         self._told = scene.watch.told
         self._suspects = scene.watch.suspects
@@ -197,7 +200,7 @@ class Host:
         if compact is not None and self.rng.random() < COMPACTED_SHARE:
             self.disk.compact(compact(self.disk.entries))
         self._due = None
-        self._armed_at = float("inf")
+        self._armed_at = NEVER_S
         self._offset_s = self.rng.uniform(0.0, UPTIME_MAX_S) - self._agenda.now
         self.now_local = 0.0
         now = self.clock()
@@ -237,7 +240,8 @@ class Host:
     def clock(self) -> float:
         """Read this node's monotonic clock."""
         local = (self._agenda.now + self._offset_s) * self._rate
-        self.now_local = max(self.now_local, local)
+        if local > self.now_local:
+            self.now_local = local
         return self.now_local
 
     def feed(self, event: Event) -> None:
@@ -245,30 +249,31 @@ class Host:
         machine = self.machine
         if machine is None:
             return
-        agenda = self._agenda
-        now = (agenda.now + self._offset_s) * self._rate
-        self.now_local = max(self.now_local, now)
+        at = self._agenda.now
+        now = (at + self._offset_s) * self._rate
+        if now > self.now_local:
+            self.now_local = now
         effects = machine.handle(event, self.now_local)
-        self._remember((agenda.now, self.index, event, effects))
-        tap = self._scene.tap
-        if tap is not None:
-            tap(self, event, effects)
+        batch = self._history.batch
+        batch.append((at, self.index, event, effects))
+        if len(batch) >= BATCH:
+            self._history.flush()
+        if self._scene.tap is not None:
+            self._scene.tap(self, event, effects)
         if type(event) is MessageReceived:
             hook = self._told.get(type(event.message))
             if hook is not None:
                 hook(self, event, effects)
-            hook = self._suspects.get(event.peer)
-            if hook is not None:
-                hook(self, event, effects)
+            if self._suspects and event.peer in self._suspects:
+                self._suspects[event.peer](self, event, effects)
         if effects:
             self.disk.submit(effects)
         if self.machine is machine:
-            self._arm(machine)
+            due = machine.next_deadline()
+            if due != self._due:
+                self._arm(due)
 
-    def _arm(self, machine: Machine) -> None:
-        due = machine.next_deadline()
-        if due == self._due:
-            return
+    def _arm(self, due: float | None) -> None:
         self._due = due
         if due is not None:
             at = self._when(due)
@@ -278,21 +283,23 @@ class Host:
 
     def _when(self, local: float) -> float:
         at = local / self._rate - self._offset_s + self.lag_s
-        return max(self._agenda.now, at)
+        now = self._agenda.now
+        return at if at > now else now
 
     def _wake(self, life: int, at: float) -> None:
         if life != self.life or at != self._armed_at or not self.up:
             return
-        self._armed_at = float("inf")
-        due, self._due = self._due, None
+        self._armed_at = NEVER_S
+        due = self._due
         if due is None:
             return
         if self._when(due) > self._agenda.now:
-            assert self.machine is not None
-            self._arm(self.machine)  # It was put off since.
+            self._arm(due)  # It was put off since.
             return
-        self.now_local = max(self.now_local, due)
-        self.feed(DeadlineReached())
+        self._due = None
+        if due > self.now_local:
+            self.now_local = due
+        self.feed(DEADLINE_REACHED)
 
     def _estimate_size(self, life: int) -> None:
         if self.up and life == self.life:

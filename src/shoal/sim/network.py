@@ -118,7 +118,8 @@ class Network:
             link = self._dial(src, peer)
             if link is None:
                 return
-        dst = link.other(src)
+        a, b = link.ends
+        dst = b if a is src else a
         if self._blocked and (src.index, dst.index) in self._blocked:
             return
         self.sent += 1
@@ -164,15 +165,15 @@ class Network:
 
     def _carry(self, src: Port, dst: Port, link: Link, event: Event) -> None:
         at = self._agenda.now + self._delay_s(src, dst)
-        at = max(at, link.ready_at)
+        if at < link.ready_at:
+            at = link.ready_at
         if self.ordered:
             key = (src.index, dst.index)
             at = self._last[key] = max(at, self._last.get(key, 0.0))
         self._agenda.at(at, _deliver, dst, src.id, link, event)
 
     def _delay_s(self, src: Port, dst: Port) -> float:
-        key = (src.index, dst.index)
-        base = self._latency.get(key)
+        base = self._latency.get((src.index, dst.index))
         if base is None:
             base = self._draw_latency(src, dst)
         # A delay of about one mean, sometimes twenty. No logarithm: those of two C

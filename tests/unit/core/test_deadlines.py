@@ -88,5 +88,5 @@ def test_the_heap_stays_small_however_often_a_key_is_set() -> None:
     for n in range(5_000):
         deadlines.set(n % 3, float(n))
 
-    assert len(heap._heap) <= 2 * 3 + 65
+    assert len(heap.entries) <= 2 * 3 + 65
     assert deadlines.pop_due(5_000.0) == [2, 0, 1]
