@@ -144,15 +144,22 @@ class Fgd:
         free: Column,
         memory: Column,
     ) -> Column:
-        total = free.sum(axis=1)
+        # Devices in rows and workers in columns: sums of long rows are the quick ones.
+        free, memory = free.T.copy(), memory.T.copy()
+        total = free.sum(axis=0)
         fragmentation: Column = np.zeros_like(total)
+        usable_of: dict[tuple[int, ...], tuple[Column, Column]] = {}
         for typical, seen in self._needs:
-            fits = (free >= typical.gpu_milli) & (memory >= columns.sizes(typical))
-            enough = fits.sum(axis=1) >= typical.gpus_min
+            asked = (typical.gpu_milli, *typical.sizes)
+            if asked not in usable_of:
+                sizes = columns.sizes(typical).T
+                fits = (free >= typical.gpu_milli) & (memory >= sizes)
+                usable_of[asked] = fits.sum(axis=0), (free * fits).sum(axis=0)
+            fitting, usable = usable_of[asked]
+            enough = fitting >= typical.gpus_min
             enough &= cpu_milli >= typical.cpu_milli
             enough &= memory_bytes >= typical.memory_bytes
-            usable = np.where(fits, free, 0).sum(axis=1)
-            fragmentation += seen * (total - np.where(enough, usable, 0))
+            fragmentation += seen * (total - usable * enough)
         return fragmentation
 
 
