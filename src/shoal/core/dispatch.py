@@ -575,6 +575,7 @@ def shape_of(job: Job, task: Task, profile: int) -> Shape:
         preempt=job.preempt,
         rtt_max_us=None if job.max_rtt_s is None else round(job.max_rtt_s * 1e6),
         policy=job.policy,
+        same_leaf=job.same_leaf,
     )
 
 

@@ -82,6 +82,8 @@ def _what_holds_it(
         why.append(f"its gang of {group.open} could not be won whole {failed} times")
     if over := matcher.over_quota(group, job):
         why.append(over)
+    if parted := matcher.parted(group, job):
+        why.append(parted)
     if ahead := matcher.reserved_for(group.id):
         why.append(f"the room is reserved for the gang {ahead}, which waits longer")
     return why

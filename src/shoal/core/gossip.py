@@ -147,7 +147,7 @@ class Gossip:
         if about in self._known:
             del self._known[about]  # It goes to the end: the oldest are dropped first.
         elif len(self._known) >= self._hood.known_max:
-            self._forget(next(iter(self._known)))
+            self._forget(next(other for other in self._known if other != self.node))
         self._known[about] = rumour
         if rumour.hops == 0:
             self._news.pop(about, None)

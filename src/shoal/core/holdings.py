@@ -10,6 +10,7 @@ from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import Effect, Send
 from shoal.core.timing import DRIFT_MAX, LEASE_S, RENEW_S
 from shoal.model.ids import Attempt, GroupId, LeaseId, NodeId, OwnerId, RequestId
+from shoal.model.job import SameLeaf
 from shoal.model.resources import Profile
 from shoal.policy.workers import Taken, WorkerTable
 from shoal.protocol.messages import Release, Renew
@@ -29,6 +30,7 @@ class Shape(msgspec.Struct, frozen=True):
     preempt: bool = False
     rtt_max_us: int | None = None
     policy: str = ""
+    same_leaf: SameLeaf = "no"
 
 
 class Holding(msgspec.Struct, kw_only=True):

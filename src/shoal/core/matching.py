@@ -20,8 +20,10 @@ from shoal.core.timing import (
 )
 from shoal.model.ids import GroupId, NodeId, TaskId
 from shoal.model.resources import Ledger, Profile
+from shoal.policy import leaves
 from shoal.policy.placement import Placed, place
 from shoal.policy.queue import QueueEntry, TaskQueue
+from shoal.policy.shapes import Shape as PlacedShape
 from shoal.protocol.messages import Rank
 
 if TYPE_CHECKING:
@@ -187,6 +189,17 @@ class Matcher:
             f"{used.cpu_milli} of {job.quota_cpu_milli} milli-cpus"
         )
 
+    def parted(self, group: GroupRecord, job: JobRecord) -> str:
+        """Say that a gang waits for room under one leaf, if it does."""
+        if job.job.same_leaf != "require" or not group.is_gang:
+            return ""
+        shape = shape_of(job.job, group.group.tasks[0], 0)
+        asked = PlacedShape(shape.profile, shape.driver, shape.rtt_max_us)
+        least = min(group.group.gang_min, group.open)
+        if leaves.snuggest(asked, least, self._views.table):
+            return ""
+        return f"no leaf has room for {least} of its tasks"
+
     def refusals(self, profile: Profile) -> dict[NodeId, str]:
         """Return why workers refused this profile of late."""
         return self._shy.get(profile, {})
@@ -253,8 +266,16 @@ class Matcher:
         count = self._within_quota(job, wish.shape, round_.missing)
         exclude = [*round_.refused, *self._shy.get(wish.shape.profile, ())]
         asked = self._negotiator.asked_workers(wish.rank.request)
+        if wish.shape.same_leaf == "require":
+            exclude += leaves.elsewhere(self._views.table, self._in_round(round_))
         placed = self._place(wish.shape, count, [*exclude, *asked])
         return self._ask(wish, placed.takens, now)
+
+    def _in_round(self, round_: Round) -> list[NodeId]:
+        """Return the workers that a gang has asked or won slots of so far."""
+        held = [self._holdings.get(lease) for lease in round_.leases]
+        asked = self._negotiator.asked_workers(round_.wish.rank.request)
+        return [*asked, *(holding.worker for holding in held if holding)]
 
     def _serve(self, group: GroupRecord, job: JobRecord, now: float) -> list[Effect]:
         if group.is_gang and not self._running(group):
@@ -269,6 +290,8 @@ class Matcher:
                 break
             shy = self._shy.get(shape.profile, ())
             exclude = [*shy, *self._already_at(group), *barred]
+            if group.is_gang and shape.same_leaf == "require":
+                exclude += leaves.elsewhere(self._views.table, self._live_at(group))
             takens = self._place(shape, count, exclude).takens
             wish = self._wish(group, job, shape, profile, now)
             short = count - len(takens)
@@ -311,10 +334,10 @@ class Matcher:
                 continue
             barred = self._reservations.barred(group, job.job.priority, now)
             exclude = [*self._shy.get(shape.profile, ()), *barred]
-            placed = self._place(shape, count, exclude)
+            placed = self._place_gang(shape, count, least, exclude)
             short = least - len(placed.takens)
             displaced: list[NodeId] = []
-            if job.job.preempt:
+            if job.job.preempt and shape.same_leaf != "require":
                 displaced = self._displaceable(shape, short, placed.takens, barred)
             if len(placed.takens) + len(displaced) < least or least == 0:
                 for taken in placed.takens:
@@ -458,6 +481,22 @@ class Matcher:
             exclude=exclude,
         )
 
+    def _place_gang(
+        self, shape: Shape, count: int, least: int, exclude: Collection[NodeId]
+    ) -> Placed:
+        """Place a gang: under one leaf if it asks for that, all of it if possible."""
+        if shape.same_leaf == "no":
+            return self._place(shape, count, exclude)
+        table = self._views.table
+        asked = PlacedShape(shape.profile, shape.driver, shape.rtt_max_us)
+        for wanted in dict.fromkeys((count, least)):
+            if nodes := leaves.snuggest(asked, wanted, table, exclude):
+                apart = leaves.elsewhere(table, nodes)
+                return self._place(shape, count, [*exclude, *apart])
+        if shape.same_leaf == "require":
+            return Placed(reason=f"no leaf has room for {least}")
+        return self._place(shape, count, exclude)
+
     def _wish(
         self,
         group: GroupRecord,
@@ -499,6 +538,10 @@ class Matcher:
 
     def _running(self, group: GroupRecord) -> bool:
         return bool(self._book.live_in(group))
+
+    def _live_at(self, group: GroupRecord) -> list[NodeId]:
+        """Return where the tasks of a group run."""
+        return [run.worker for run in self._book.live_in(group)]
 
     def _already_at(self, group: GroupRecord) -> list[NodeId]:
         """Return where the stragglers of a group run: not there a second time."""

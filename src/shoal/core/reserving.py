@@ -13,6 +13,7 @@ import msgspec
 
 from shoal.model.ids import GroupId, NodeId
 from shoal.model.resources import Allocation, Ledger, total
+from shoal.policy import leaves
 from shoal.policy.backfill import Plan, Running, Wish
 
 if TYPE_CHECKING:
@@ -98,12 +99,23 @@ class Reservations:
         """
         nodes = self._views.table.nodes()[:WORKERS_CONSIDERED_MAX]
         slots = {node: self._slots(node, shape, least) for node in nodes}
+        if shape.same_leaf == "require":
+            nodes = self._under_one_leaf(slots, least)
         chosen: list[NodeId] = []
         for node in sorted(nodes, key=lambda node: (-slots[node], node)):
             if len(chosen) >= 2 * least:
                 break
             chosen += [node] * slots[node]
         return chosen if len(chosen) >= least else []
+
+    def _under_one_leaf(self, slots: dict[NodeId, int], least: int) -> list[NodeId]:
+        """Return the workers of the smallest leaf that could hold a gang if idle."""
+        found: list[tuple[int, list[NodeId]]] = []
+        for nodes in leaves.leaves(self._views.table).values():
+            room = sum(slots.get(node, 0) for node in nodes)
+            if room >= least:
+                found.append((room, [node for node in nodes if node in slots]))
+        return min(found, key=lambda leaf: leaf[0], default=(0, []))[1]
 
     def _slots(self, node: NodeId, shape: Shape, most: int) -> int:
         view = self._views.table.view(node)

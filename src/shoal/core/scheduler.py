@@ -84,7 +84,7 @@ REST_PER_KIND_S: Final = 1e-4  # between two passes, for each kind beyond those
 class Scheduler:
     """Decides what a scheduler does; the host does it, in the order returned."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each of these is a part that a host chooses
         self,
         node: NodeId,
         roster: Roster,

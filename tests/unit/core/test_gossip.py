@@ -1,0 +1,213 @@
+"""What a node passes on, to whom, and what it remembers."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from shoal.core.events import (
+    DeadlineReached,
+    Effect,
+    MessageReceived,
+    PeerConnected,
+    PeerLost,
+    Send,
+    SizeEstimated,
+)
+from shoal.core.gossip import Gossip, Neighbourhood
+from shoal.core.hearsay import Hearsay
+from shoal.model.ids import NodeId
+from shoal.model.resources import GIB, GpuNeed, Profile
+from shoal.protocol.limits import HOPS_MAX, RUMOURS_MAX
+from shoal.protocol.messages import Load, LoadDigest, LoadDigests, Rumour
+
+ME, ANN, BOB, CEM = map(NodeId, ("me", "ann", "bob", "cem"))
+OWN = LoadDigest(
+    node=ME,
+    epoch=1,
+    seq=5,
+    load=Load(4_000, GIB, 0, (1_000, 250), (8 * GIB, 2 * GIB), 1),
+)
+
+
+def rumour(node: NodeId, seq: int, *, epoch: int = 1, hops: int = 3) -> Rumour:
+    return Rumour(node, epoch, seq, hops, cpu_milli=1_000 * seq)
+
+
+def heard(gossip: Gossip, peer: NodeId, *rumours: Rumour, now: float = 0.0) -> None:
+    effects = gossip.handle(MessageReceived(peer, LoadDigests(rumours=rumours)), now)
+    assert effects == []
+
+
+def next_round(gossip: Gossip) -> dict[NodeId, list[Rumour]]:
+    due = gossip.next_deadline()
+    assert due is not None
+    return told(gossip.handle(DeadlineReached(), due))
+
+
+def told(effects: list[Effect]) -> dict[NodeId, list[Rumour]]:
+    found: dict[NodeId, list[Rumour]] = {}
+    for effect in effects:
+        assert isinstance(effect, Send)
+        assert isinstance(effect.message, LoadDigests)
+        found[effect.peer] = list(effect.message.rumours)
+    return found
+
+
+def tree(*neighbours: NodeId) -> Gossip:
+    return Gossip(ME, Random(7), Neighbourhood(fixed=neighbours))
+
+
+def test_our_own_room_is_told_to_all_neighbours_in_short_and_then_silence() -> None:
+    gossip = tree(ANN, BOB)
+
+    gossip.tell(OWN, 0.0)
+
+    due = gossip.next_deadline()
+    assert due is not None
+    assert 0.5 <= due <= 1.0
+    short = Rumour(ME, 1, 5, HOPS_MAX - 1, 4_000, GIB, 1, 1_000, 8 * GIB)
+    assert next_round(gossip) == {ANN: [short], BOB: [short]}
+    assert gossip.next_deadline() is None
+
+
+def test_a_rumour_goes_on_to_all_but_those_who_know_it() -> None:
+    gossip = tree(ANN, BOB, CEM)
+
+    heard(gossip, ANN, rumour(NodeId("x"), 1), rumour(CEM, 2))
+    heard(gossip, BOB, rumour(NodeId("x"), 1))
+
+    assert next_round(gossip) == {
+        BOB: [rumour(CEM, 2, hops=2)],
+        CEM: [rumour(NodeId("x"), 1, hops=2)],
+    }
+
+
+def test_old_news_is_no_news() -> None:
+    gossip = tree(ANN)
+    heard(gossip, ANN, rumour(BOB, 5))
+    next_round_due = gossip.next_deadline()
+    gossip.handle(DeadlineReached(), next_round_due or 0.0)
+
+    heard(gossip, ANN, rumour(BOB, 4), rumour(BOB, 5), rumour(BOB, 9, epoch=0))
+
+    assert gossip.next_deadline() is None
+    assert gossip.known[BOB].seq == 5
+
+
+def test_what_a_worker_says_of_itself_stands_against_hearsay() -> None:
+    gossip = tree(ANN)
+    heard(gossip, ANN, rumour(BOB, 10**9))
+
+    heard(gossip, BOB, rumour(BOB, 5))
+
+    assert gossip.known[BOB].seq == 5
+
+
+def test_nobody_is_told_by_others_about_itself() -> None:
+    gossip = tree(ANN)
+    gossip.tell(OWN, 0.0)
+
+    heard(gossip, ANN, Rumour(ME, 9, 9, 9))
+
+    assert gossip.known[ME].epoch == 1
+
+
+def test_a_rumour_without_hops_is_kept_and_goes_no_further() -> None:
+    gossip = tree(ANN, BOB)
+
+    heard(gossip, ANN, rumour(CEM, 1, hops=0))
+
+    assert CEM in gossip.known
+    assert gossip.next_deadline() is None
+
+
+def test_drawn_neighbours_are_told_several_times_over() -> None:
+    everybody = [NodeId(f"n{n}") for n in range(40)] + [ME]
+    hood = Neighbourhood(drawn_from=everybody, fan_out=3, repeats=2)
+    gossip = Gossip(ME, Random(7), hood)
+    gossip.tell(OWN, 0.0)
+
+    first, second = next_round(gossip), next_round(gossip)
+
+    assert len(first) == len(second) == 3
+    assert ME not in first
+    assert first.keys() != second.keys()
+    assert gossip.next_deadline() is None
+
+
+def test_live_nodes_draw_from_those_they_are_linked_to() -> None:
+    gossip = Gossip(ME, Random(7))
+    gossip.handle(PeerConnected(ANN, None), 0.0)
+    gossip.handle(PeerConnected(BOB, None), 0.0)
+    gossip.handle(PeerLost(BOB), 0.0)
+    gossip.tell(OWN, 0.0)
+
+    assert list(next_round(gossip)) == [ANN]
+
+
+def test_a_neighbour_that_comes_back_is_told_what_it_missed() -> None:
+    gossip = tree(ANN)
+    heard(gossip, CEM, rumour(BOB, 1))
+
+    assert told(gossip.handle(PeerConnected(ANN, None), 0.0)) == {
+        ANN: [rumour(BOB, 1, hops=2)]
+    }
+    assert gossip.handle(PeerConnected(CEM, None), 0.0) == []
+
+
+def test_memory_and_messages_are_bounded_whatever_is_heard() -> None:
+    gossip = Gossip(ME, Random(7), Neighbourhood(fixed=(ANN,), known_max=200))
+    gossip.tell(OWN, 0.0)
+
+    for start in range(0, 1_000, 100):
+        many = [rumour(NodeId(f"n{n}"), 1) for n in range(start, start + 100)]
+        heard(gossip, BOB, *many)
+
+    assert len(gossip.known) <= 201
+    assert ME in gossip.known
+    while gossip.next_deadline() is not None:
+        assert len(next_round(gossip)[ANN]) <= RUMOURS_MAX
+
+
+def test_in_a_large_shoal_news_stays_in_the_neighbourhood() -> None:
+    hood = Neighbourhood(fixed=tuple(NodeId(f"n{n}") for n in range(5)))
+    gossip = Gossip(ME, Random(7), hood)
+
+    gossip.handle(SizeEstimated(10_000), 0.0)
+    gossip.tell(OWN, 0.0)
+
+    assert gossip.known[ME].hops == 5  # 4 ** 5 = 1,024 nodes, and no more, hear of it
+
+
+def hearsay(*rumours: Rumour) -> Hearsay:
+    known = {rumour.node: rumour for rumour in rumours}
+    return Hearsay(ME, known, {ANN: 30, BOB: 10, CEM: 20}.__getitem__)
+
+
+def test_the_nearest_with_room_are_asked_first_and_once() -> None:
+    asker = hearsay(rumour(ANN, 4), rumour(BOB, 1), rumour(CEM, 4))
+    unmet = {Profile(cpu_milli=2_000): 1}
+
+    assert asker.whom_to_ask(unmet, (), 0.0) == [CEM]
+    assert asker.whom_to_ask(unmet, (), 0.1) == [], "it rests between two searches"
+    assert asker.whom_to_ask(unmet, (), 1.0) == [ANN]
+    assert asker.whom_to_ask(unmet, (), 2.0) == []
+    assert asker.whom_to_ask(unmet, (CEM,), 9.0) == [ANN], "who is seen is not asked"
+
+
+def test_gpus_count_by_what_a_rumour_tells_of_them() -> None:
+    two = Rumour(ANN, 1, 1, 0, 8_000, GIB, 2, 1_000, 24 * GIB)
+    share = Rumour(BOB, 1, 1, 0, 8_000, GIB, 0, 400, 4 * GIB)
+
+    def asked(gpu: GpuNeed) -> list[NodeId]:
+        profile = Profile(gpu=gpu)
+        return hearsay(two, share).whom_to_ask({profile: 9}, (), 0.0)
+
+    assert asked(GpuNeed(count=2, count_max=2)) == [ANN]
+    assert asked(GpuNeed(count=3, count_max=3)) == []
+    assert asked(GpuNeed(milli=400)) == [BOB, ANN]
+    assert asked(GpuNeed(milli=400, memory_min_bytes=8 * GIB)) == [ANN]
+    drained = msgspec.structs.replace(two, draining=True)
+    assert hearsay(drained).whom_to_ask({Profile(): 1}, (), 0.0) == []
