@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from shoal import failpoints
 from shoal.drivers.process_tree import descendants
 from shoal.errors import ShoalError
 
@@ -109,6 +110,7 @@ def clear(folder: Path, *, timeout_s: float = CLEAR_TIMEOUT_S) -> int:
     known = [found for path in markers if (found := read_marker(path))]
     mark = worker_mark(folder)
     killed = kill_until_gone(mark, known=known, timeout_s=timeout_s)
+    failpoints.reach("boot.cleared")
     for path in markers:
         path.unlink(missing_ok=True)
     return killed

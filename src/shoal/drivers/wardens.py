@@ -21,6 +21,7 @@ from typing import Final, final
 
 import msgspec
 
+from shoal import failpoints
 from shoal.drivers import Stream, leftovers, warden
 from shoal.drivers.task_socket import TaskSocket
 
@@ -128,6 +129,7 @@ class Warden(asyncio.BufferedProtocol):
     async def run(self, start: warden.Start, take: Take) -> End:
         """Run one attempt; return when nothing of it is left, and never before."""
         self._write(warden.pack_start(start))
+        failpoints.reach("task.spawned")
         try:
             return await self._pass_on(take)
         except BaseException:

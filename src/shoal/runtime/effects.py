@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, final
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, final
 
+from shoal import failpoints
 from shoal.core import events
 from shoal.protocol.messages import Announcement
 
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from shoal.runtime.tasks import Tasks
 
     Know = Callable[[NodeId, Sequence[str]], None]
+
+
+FLUSHED_S: Final = 0.05
+"""After so long, a message that was handed to a link has left."""
 
 
 @final
@@ -49,7 +55,17 @@ class Performer:
 
     def perform(self, effect: Effect) -> None:
         """Perform one effect; never blocks."""
+        if failpoints.ARMED is not None and type(effect) is events.Send:
+            self._send_past_failpoints(effect)
+            return
         self._by_type[type(effect)](effect)
+
+    def _send_past_failpoints(self, effect: events.Send) -> None:
+        kind = effect.message.__struct_config__.tag
+        failpoints.reach(f"send.{kind}")
+        self._by_type[events.Send](effect)
+        later = asyncio.get_running_loop().call_later
+        later(FLUSHED_S, failpoints.reach, f"sent.{kind}")
 
 
 @final

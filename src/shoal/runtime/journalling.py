@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Final, final
 
+from shoal import failpoints
 from shoal.core.compaction import compacted
 from shoal.core.journal import Cancelled, Entry, Finished, decode, encode
 
@@ -28,6 +29,7 @@ class NodeJournal:
         self._journal = journal
         self._ends: deque[tuple[int, TaskId | JobId]] = deque()  # not on disk yet
         self._unsafe: Counter[TaskId | JobId] = Counter()
+        self._kinds: deque[tuple[int, str]] = deque()  # for failpoints only
 
     def entries(self) -> list[Entry]:
         """Return what earlier lives wrote; only before the journal is started."""
@@ -36,12 +38,20 @@ class NodeJournal:
     def append(self, entry: Entry, *, durable: bool) -> int:
         """Write an entry soon; return its number."""
         kind, payload = encode(entry)
+        failpoints.reach(f"record.{kind}")
         number = self._journal.append(kind, payload, durable=durable)
         if isinstance(entry, Finished | Cancelled):
             of = entry.task if isinstance(entry, Finished) else entry.job
             self._ends.append((number, of))
             self._unsafe[of] += 1
+        if failpoints.ARMED is not None:
+            self._kinds.append((number, kind))
         return number
+
+    def reach_kept(self, number: int) -> None:
+        """Pass the places at which entries up to `number` are on disk."""
+        while self._kinds and self._kinds[0][0] <= number:
+            failpoints.reach(f"kept.{self._kinds.popleft()[1]}")
 
     def synced(self, number: int) -> None:
         """Take note that entries up to `number` are on disk."""

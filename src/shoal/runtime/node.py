@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from shoal import failpoints
 from shoal.core.events import AddressesChanged, Booted, DrainRequested, Event
 from shoal.core.gate import Gate
 from shoal.core.peer import Peer
@@ -90,6 +91,7 @@ class Node:
         self._host: Host | None = None
         self._early: list[Event] = []  # peers may come before the drivers are open
         self.peer = self._assemble(self._records.entries())
+        failpoints.reach("boot.replayed")
 
     @property
     def id(self) -> NodeId:
@@ -107,6 +109,7 @@ class Node:
         self._links, self._finder = links, finder
         for driver in self._drivers.values():
             await driver.open()
+        failpoints.reach("boot.opened")
         performer = Performer(
             links=links,
             finder=finder,
@@ -175,12 +178,14 @@ class Node:
         self._roster = roster = Roster(self.membership.members(), time.time() - now)
         worker = scheduler = gate = None
         if "worker" in settings.roles:
+            epoch = next_epoch(self.home)
+            failpoints.reach("boot.epoch")
             worker = Worker(
                 self.id,
                 settings.capacity,
                 roster,
                 rules=settings.rules,
-                epoch=next_epoch(self.home),
+                epoch=epoch,
                 rng=self._rng,
             )
         if "scheduler" in settings.roles:
@@ -208,6 +213,7 @@ class Node:
 
     def _synced(self, number: int) -> None:
         assert self._host is not None
+        self._records.reach_kept(number)
         self._host.synced(number)
         self._records.synced(number)
         self.news.tell()  # Not before: nobody is told of what a crash could undo.

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
+from shoal import failpoints
 from shoal.core.events import (
     Event,
     StartTask,
@@ -60,12 +61,14 @@ class Tasks:
             reason = f"this worker has no driver {effect.task.work.driver}"
             self._feed(TaskEnded(effect.attempt, Outcome("not-started", reason=reason)))
             return
+        failpoints.reach("task.start")
         running = asyncio.get_running_loop().create_task(self._run(driver, effect))
         self._running[effect.attempt] = (driver, running)
 
     def stop(self, effect: StopTask) -> None:
         """Stop an attempt with grace; it still ends in a `TaskEnded`."""
         if found := self._running.get(effect.attempt):
+            failpoints.reach("task.stop")
             found[0].stop(effect.attempt, effect.grace_s)
 
     async def close(self) -> None:
@@ -92,6 +95,7 @@ class Tasks:
             return
         finally:
             self._running.pop(effect.attempt, None)
+        failpoints.reach("task.ended")
         self._feed(TaskEnded(effect.attempt, outcome))
         self._ended.append((driver, effect.attempt))
         if len(self._ended) > FOLDERS_KEPT_MAX:

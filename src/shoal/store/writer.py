@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, final
 
+from shoal import failpoints
 from shoal.store.rows import Base, Chain, Row
 
 SHARE_ROWS: Final = 1_000
@@ -70,7 +71,9 @@ class Writer:
                 self._compaction = self._compact(chain, write.rows)
         self._append(rows)
         self._compact_some()
+        failpoints.reach("journal.commit")
         self._connection.execute("COMMIT")
+        failpoints.reach("journal.synced")
         self.commits += 1
         self._logged += COMMIT_BYTES
 
@@ -113,6 +116,7 @@ class Writer:
             )
             self._logged += sum(len(payload) for *_, payload in rows)
             yield
+        failpoints.reach("journal.swap")
         base = base._replace(last=snapshot.seq).signed(snapshot.head)
         self._connection.execute(
             "UPDATE base SET seq = ?, checksum = ?, first = ?, last = ?, digest = ?",
@@ -120,6 +124,7 @@ class Writer:
         )
         self._base = base
         yield
+        failpoints.reach("journal.swapped")
         for upto in steps(old.seq, base.seq):
             self._connection.execute("DELETE FROM entries WHERE seq <= ?", (upto,))
             yield

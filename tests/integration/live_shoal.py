@@ -1,0 +1,277 @@
+"""Whole shoals of real nodes, each a `shoal up` process, for tests that hurt them.
+
+A shoal is a scheduler that lends nothing and workers that take no jobs, so that a
+test can kill the one or the other. Homes are filled here instead of by `shoal join`,
+which is tested elsewhere and takes seconds.
+"""
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from random import SystemRandom
+
+from shoal.api import shoal_pb2 as pb
+from shoal.api.client import Client, connect
+from shoal.drivers import leftovers
+from shoal.errors import ShoalError
+from shoal.failpoints import VARIABLE
+from shoal.model.job import PRIORITY_MAX
+from shoal.net.identity import Identity
+from shoal.protocol.messages import Grant, Role
+from shoal.runtime import membership
+from shoal.runtime.home import Home
+from shoal.runtime.membership import Membership
+
+READY_S = 60.0
+"""A machine that runs eight other suites starts nothing quickly."""
+
+LOOK_S = 0.02
+PORT = 4001
+GPUS = ("--gpus", "0,1", "--models", "T4,T4", "--memories", "16000,16000")
+NEVER_S = 4e9
+
+
+def eventually(
+    condition: Callable[[], bool], within_s: float, what: object = ""
+) -> float:
+    """Wait for a condition; return how long it took."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() < began + within_s, f"not within {within_s} s: {what}"
+        time.sleep(LOOK_S)
+    return time.monotonic() - began
+
+
+class LiveNode:
+    """One home and, at times, the process of a node in it."""
+
+    def __init__(self, path: Path, args: Sequence[str], prefix: Sequence[str]) -> None:
+        """Run `shoal up` with `args`; `prefix` is a command that runs commands."""
+        self.home = Home(path)
+        self.home.prepare()
+        self.identity = Identity.load_or_create(self.home.key)
+        self.process: subprocess.Popen[bytes] | None = None
+        self._args = args
+        self._prefix = prefix
+
+    @property
+    def id(self) -> str:
+        """The node's id."""
+        return self.identity.node
+
+    @property
+    def mark(self) -> str:
+        """What marks all processes that this node has started."""
+        return leftovers.worker_mark(self.home.tasks)
+
+    def start(self, failpoint: str = "") -> None:
+        """Start the node, and wait for nothing."""
+        kept = ("HOME", "PATH", "PYTHONPATH")
+        env = {name: os.environ[name] for name in kept if name in os.environ}
+        env["SHOAL_HOME"] = str(self.home.path)
+        if failpoint:
+            env[VARIABLE] = failpoint
+        up = (sys.executable, "-m", "shoal.cli", "up", "--no-sandbox", "-q")
+        with self.home.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*self._prefix, *up, *self._args],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=env,
+            )
+
+    def ready(self) -> None:
+        """Wait until the node answers; raise if it ended instead."""
+        eventually(self.is_ready_or_dead, READY_S, self.log)
+        assert self.alive, self.log()
+
+    def is_ready_or_dead(self) -> bool:
+        """Whether there is nothing to wait for any more."""
+        return not self.alive or self._answers()
+
+    def _answers(self) -> bool:
+        assert self.process is not None
+        try:
+            said = json.loads(self.home.node_info.read_bytes())
+        except (OSError, ValueError):
+            return False
+        return bool(said["pid"] == self.process.pid)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process is there."""
+        return self.process is not None and self.process.poll() is None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the node, and to nothing that it started."""
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """End the node as a power cut would."""
+        if self.process is not None:
+            with suppress(ProcessLookupError):
+                self.process.kill()
+            self.process.wait()
+
+    def died_by_failpoint(self, within_s: float) -> bool:
+        """Wait for the end of the node; return whether a failpoint killed it."""
+        assert self.process is not None
+        try:
+            code = self.process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            return False
+        assert code == -signal.SIGKILL, self.log()
+        return True
+
+    def client(self) -> Client:
+        """Return a new connection."""
+        return connect(home=self.home)
+
+    def view(self) -> pb.Node:
+        """Return what the node says of itself."""
+        with self.client() as client:
+            return client.info().node
+
+    def views(self) -> dict[str, pb.Node]:
+        """Return all that the node knows of nodes."""
+        with self.client() as client:
+            return {node.name.id: node for node in client.nodes().nodes}
+
+    def task_processes(self) -> list[leftovers.Process]:
+        """Return the processes of tasks, in which wardens do not count."""
+        found = leftovers.marked(self.mark)
+        return [process for process in found if _is_of_a_task(process.pid)]
+
+    def log(self) -> str:
+        """Return the last of what the node wrote."""
+        text = self.home.log.read_text(encoding="utf-8", errors="replace")
+        return f"{self.home.path.name}:\n{text[-2_000:]}"
+
+
+def _is_of_a_task(pid: int) -> bool:
+    try:
+        environ = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+    return leftovers.ATTEMPT_VARIABLE.encode() in environ
+
+
+class LiveShoal:
+    """A scheduler and its workers. `close` ends them all."""
+
+    def __init__(
+        self,
+        folder: Path,
+        workers: int = 2,
+        *,
+        place: Callable[[int], tuple[str, Sequence[str]]] | None = None,
+        scheduler_args: Sequence[str] = ("--no-worker",),
+        worker_roles: tuple[Role, ...] = ("worker",),
+    ) -> None:
+        """Fill the homes; `place` gives the n-th node an address and a prefix."""
+        self.folder = folder
+        place = place or _loopback()
+        self.nodes = [
+            LiveNode(
+                folder / ("boss" if not n else f"w{n}"),
+                [
+                    *(scheduler_args if not n else GPUS),
+                    *("--listen", f"{place(n)[0]}:{PORT}", "--port", "0"),
+                ],
+                place(n)[1],
+            )
+            for n in range(workers + 1)
+        ]
+        self.boss, *self.workers = self.nodes
+        belongs = membership.found(self.boss.home, self.boss.identity, "reef")
+        gate = f"/ip4/{place(0)[0]}/tcp/{PORT}/p2p/{self.boss.id}"
+        for worker in self.workers:
+            membership.save(
+                worker.home,
+                _granted(self.boss.home, belongs, worker, gate, worker_roles),
+            )
+
+    def start(self) -> None:
+        """Start all nodes, and wait until the scheduler knows every worker."""
+        for node in self.nodes:
+            node.start()
+        for node in self.nodes:
+            node.ready()
+        self.meet()
+
+    def meet(self, within_s: float = READY_S) -> float:
+        """Wait until the scheduler is linked to every worker."""
+        ids = {worker.id for worker in self.workers}
+        return eventually(
+            lambda: ids <= self.boss.views().keys(), within_s, "all workers are linked"
+        )
+
+    def close(self) -> None:
+        """End all nodes; nothing of them is left."""
+        for node in self.nodes:
+            if node.alive:
+                node.signal(signal.SIGCONT)
+                node.signal(signal.SIGKILL)
+        for node in self.nodes:
+            node.kill()
+        for node in self.nodes:
+            eventually(functools.partial(_all_gone, node.mark), 20.0)
+
+
+def _all_gone(mark: str) -> bool:
+    return not leftovers.marked(mark)
+
+
+def _loopback() -> Callable[[int], tuple[str, Sequence[str]]]:
+    """Give every node an address of its own, which no other test uses."""
+    net = ".".join(str(SystemRandom().randrange(1, 255)) for _ in range(2))
+    return lambda n: (f"127.{net}.{n + 1}", ())
+
+
+def _granted(
+    home: Home, founder: Membership, node: LiveNode, gate: str, roles: tuple[Role, ...]
+) -> Membership:
+    root = Identity.load(home.root_key)
+    grant = Grant(
+        node=node.identity.node,
+        shoal=founder.shoal,
+        roles=roles,
+        owner=founder.grant.owner,
+        top_priority=PRIORITY_MAX,
+        serial=int(time.time()),
+        expires_wall_s=NEVER_S,
+    )
+    return Membership(
+        shoal=founder.shoal,
+        root=founder.root,
+        grant=membership.issue(root, grant),
+        gates=(gate,),
+    )
+
+
+@contextmanager
+def live_shoal(shoal: LiveShoal) -> Iterator[LiveShoal]:
+    """Start a shoal, and end it in any case."""
+    try:
+        shoal.start()
+        yield shoal
+    finally:
+        shoal.close()
+
+
+def tolerant(call: Callable[[], object]) -> bool:
+    """Call a node that may die meanwhile; return whether it has answered."""
+    try:
+        call()
+    except ShoalError:
+        return False
+    return True
