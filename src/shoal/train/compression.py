@@ -9,17 +9,14 @@ nothing is lost.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shoal.errors import ProtocolError
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float32]
-
+Array = NDArray[np.float32]
 Encoding = Literal["float32", "float16", "int8"]
 ENCODINGS: Final[tuple[Encoding, ...]] = get_args(Encoding)
 

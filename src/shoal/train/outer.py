@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import numpy as np
 
+from shoal.train.compression import Array
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float32]
 
 OuterKind = Literal["nesterov", "sgd"]
 
@@ -46,8 +44,13 @@ def weighted_mean(parts: Sequence[tuple[Array, int]]) -> Array:
 
 def step(rule: Outer, gradient: Array, momentum: Array) -> tuple[Array, Array]:
     """Return what to add to the weights, and the momentum afterwards."""
-    rate, keep = np.float32(-rule.rate), np.float32(rule.momentum)
     if rule.kind == "sgd":
-        return rate * gradient, momentum
-    momentum = keep * momentum + gradient
-    return rate * (gradient + keep * momentum), momentum
+        return _times(-rule.rate, gradient), momentum
+    momentum = _times(rule.momentum, momentum) + gradient
+    ahead = gradient + _times(rule.momentum, momentum)
+    return _times(-rule.rate, ahead), momentum
+
+
+def _times(factor: float, array: Array) -> Array:
+    """Multiply in single precision, whatever numpy would make of a scalar."""
+    return np.multiply(array, np.float32(factor), dtype=np.float32)

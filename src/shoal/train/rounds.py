@@ -169,7 +169,7 @@ class _Member(msgspec.Struct):
     heard_at: float
     first: int = 0
     steps: dict[int, int] = msgspec.field(default_factory=dict[int, int])
-    asked: dict[str, None] = msgspec.field(default_factory=dict[str, None])
+    asked: dict[int, str] = msgspec.field(default_factory=dict[int, str])
     told: Directive | None = None
 
 
@@ -297,11 +297,11 @@ class Rounds:
         """Fetch what is new and can still count."""
         sync = contribution.sync
         known = self._ready.get(sync, {}).get(worker)
-        if known == contribution or contribution.file in member.asked:
+        if known == contribution or member.asked.get(sync) == contribution.file:
             return []
         if sync < self.closed or self.phase == "finished":
             return []
-        member.asked[contribution.file] = None
+        member.asked[sync] = contribution.file
         return [Fetch(worker, contribution)]
 
     def _on_fetched(self, event: Fetched) -> list[Effect]:
@@ -316,7 +316,7 @@ class Rounds:
         """Ask for it again when the worker says again that it is there."""
         member = self._members.get(event.worker)
         if member is not None:
-            member.asked.pop(event.contribution.file, None)
+            member.asked.pop(event.contribution.sync, None)
 
     def _lose(self, worker: str) -> None:
         """Drop a worker; what it has contributed already still counts."""
@@ -452,8 +452,10 @@ class Rounds:
         self._weights, self._checkpoint = event.weights, event.checkpoint
         self._opened_at = now
         for member in self._members.values():
-            for segment in [s for s in member.steps if s < self.closed]:
-                del member.steps[segment]
+            for past in [s for s in member.steps if s < self.closed]:
+                del member.steps[past]
+            for past in [s for s in member.asked if s < self.closed]:
+                del member.asked[past]
         return []
 
     # Telling.

@@ -18,15 +18,12 @@ from safetensors.numpy import load, save
 
 from shoal.errors import ProtocolError
 from shoal.train import compression
+from shoal.train.compression import Array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
     from shoal.train.compression import Encoding
-
-    Array = NDArray[np.float32]
 
 PARAMETERS_MAX: Final = 1 << 40
 
@@ -142,10 +139,14 @@ def unpack_state(data: bytes) -> State:
     return State(syncs, layout, layout.flat(own), momentum, lost)
 
 
-def pack_fragment(data: bytes, encoding: Encoding, size: int) -> bytes:
-    """Return the bytes of a compressed fragment as a file."""
+def pack_fragment(data: bytes, encoding: Encoding) -> bytes:
+    """Return the bytes of a compressed fragment as a file.
+
+    One text is all it says: safetensors writes several in any order, and equal
+    fragments are to be equal files.
+    """
     array = np.frombuffer(data, dtype=np.uint8)
-    return save({"fragment": array}, metadata={"encoding": encoding, "size": str(size)})
+    return save({"fragment": array}, metadata={"encoding": encoding})
 
 
 def unpack_fragment(data: bytes, size: int) -> Array:

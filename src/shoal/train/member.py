@@ -1,0 +1,221 @@
+"""The machine of a worker in a DiLoCo job: what it does next, and what it tells.
+
+It is told directives, and what its host has done; `next_action` is always what to do
+now. It keeps every contribution until the aggregator says that it is safe, because an
+aggregator that starts anew needs it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+import msgspec
+
+from shoal.train.messages import Contribution, Directive, Kept, Status, Update
+
+CONTRIBUTIONS_KEPT: Final = 16
+"""More than an aggregator can be behind; older ones have become part of weights."""
+
+
+class Compute(msgspec.Struct, frozen=True):
+    """Compute a segment of so many inner steps, and contribute to its sync."""
+
+    segment: int
+    steps: int
+
+
+class Merge(msgspec.Struct, frozen=True):
+    """Add the outcome of a sync to the shared weights, and to one's own."""
+
+    update: Update
+
+
+class Reload(msgspec.Struct, frozen=True):
+    """Take the shared weights anew from a file, as they are after so many syncs."""
+
+    syncs: int
+    file: str
+
+
+class Validate(msgspec.Struct, frozen=True):
+    """Measure the shared weights as they are after so many syncs."""
+
+    syncs: int
+
+
+class Leave(msgspec.Struct, frozen=True):
+    """Nothing is left to do."""
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Nothing to do until the next directive."""
+
+
+Action = Compute | Merge | Reload | Validate | Leave | Wait
+
+
+@final
+class Member:
+    """One worker, from its start to its end."""
+
+    def __init__(self, worker: str, life: int, initial: str, fragments: int) -> None:
+        """Begin with weights whose file is `initial`."""
+        self.merged = 0
+        self.segment = 0  # the next to be computed
+        self._directive: Directive | None = None
+        self._worker = worker
+        self._life = life
+        self._initial = initial
+        self._fragments = fragments
+        self._check = 0
+        self._loaded = False  # whether its weights are those of the others
+        self._reloaded_by = (0, 0)  # the directive that was last obeyed in this
+        self._seq = 0
+        self._contributions: dict[int, Contribution] = {}
+        self._holds: Kept | None = None
+        self._offered: Kept | None = None
+        self._validated = 0
+        self._validation: dict[str, float] = {}
+        self._steps_total = 0
+        self._leaving = False
+
+    # What comes in.
+
+    def direct(self, directive: Directive) -> bool:
+        """Take in a directive; return whether it is news."""
+        known = self._directive
+        if directive.life != self._life:
+            return False  # For whoever had this name before.
+        if known is not None and (directive.epoch, directive.seq) <= (
+            known.epoch,
+            known.seq,
+        ):
+            return False
+        self._directive = directive
+        if directive.syncs == 0 and directive.weights == self._initial:
+            self._loaded = True
+        for sync in [s for s in self._contributions if s < directive.safe]:
+            del self._contributions[sync]
+        return True
+
+    def contributed(self, contribution: Contribution) -> None:
+        """Note that a segment is computed and its outcome can be fetched."""
+        self._contributions[contribution.sync] = contribution
+        self._contributions.pop(contribution.sync - CONTRIBUTIONS_KEPT, None)
+        self._steps_total += contribution.steps
+
+    def computed(self, segment: int) -> None:
+        """Note that the steps of a segment are done."""
+        self.segment = max(self.segment, segment + 1)
+
+    def has_merged(self, update: Update) -> None:
+        """Note that the outcome of a sync is in the shared weights."""
+        assert update.sync == self.merged
+        self.merged += 1
+        self._check = update.check
+        self.segment = max(self.segment, self.merged)
+
+    def has_reloaded(self, syncs: int, check: int) -> None:
+        """Note that the shared weights are those after so many syncs.
+
+        `check` is that of the fragment which was last changed.
+        """
+        self.merged = syncs
+        self._check = check
+        self._loaded = True
+        if self._directive is not None:
+            self._reloaded_by = (self._directive.epoch, self._directive.seq)
+        self.segment = max(self.segment, syncs)
+
+    def has_validated(self, syncs: int, figures: dict[str, float]) -> None:
+        """Note how good the shared weights are."""
+        self._validated, self._validation = syncs, figures
+
+    def keeps(self, kept: Kept) -> None:
+        """Note that a checkpoint is here."""
+        self._holds = kept
+
+    def offers(self, kept: Kept) -> None:
+        """Note that the shared weights can be fetched by the others."""
+        self._offered = kept
+
+    def leaves(self) -> None:
+        """Note that this worker takes part no more."""
+        self._leaving = True
+
+    # What goes out.
+
+    def status(self) -> Status:
+        """Return all there is to tell."""
+        self._seq += 1
+        known = self._directive
+        return Status(
+            worker=self._worker,
+            life=self._life,
+            seq=self._seq,
+            heard=(known.epoch, known.seq) if known else (0, 0),
+            merged=self.merged,
+            check=self._check,
+            initial=self._initial,
+            contributions=tuple(self._contributions.values()),
+            holds=self._holds,
+            offered=self._offered,
+            validated=self._validated,
+            validation=self._validation,
+            steps_total=self._steps_total,
+            leaving=self._leaving,
+        )
+
+    def next_action(self) -> Action:
+        """Return what to do now."""
+        directive = self._directive
+        if directive is None or not directive.weights:
+            return Wait()
+        if directive.finished and not directive.validate:
+            return Leave()
+        if reload := self._reload(directive):
+            return reload
+        for update in directive.updates:
+            if update.sync == self.merged:
+                return Merge(update)
+        if self.merged == directive.syncs:
+            if directive.validate and self._validated < self.merged:
+                return Validate(self.merged)
+            if directive.finished:
+                return Leave()
+        return self._compute(directive)
+
+    @property
+    def to_keep(self) -> Kept | None:
+        """The checkpoint to fetch now, if there is one."""
+        wanted = self._directive.keep if self._directive else None
+        if wanted is None or (self._holds and self._holds.syncs >= wanted.syncs):
+            return None
+        return wanted
+
+    @property
+    def is_asked_to_offer(self) -> bool:
+        """Whether to put the shared weights out, since nobody has a checkpoint."""
+        if self._directive is None or not self._directive.offer:
+            return False
+        return self._offered is None or self._offered.syncs != self.merged
+
+    def _reload(self, directive: Directive) -> Reload | None:
+        """Say whether the shared weights must be taken anew."""
+        behind = directive.syncs > self.merged
+        can_follow = any(update.sync == self.merged for update in directive.updates)
+        must = directive.reload and self._reloaded_by != (
+            directive.epoch,
+            directive.seq,
+        )
+        if self._loaded and not must and (can_follow or not behind):
+            return None
+        return Reload(directive.syncs, directive.weights)
+
+    def _compute(self, directive: Directive) -> Action:
+        in_flight = 0 if self._fragments == 1 else 1
+        segment = max(self.segment, directive.first)
+        steps = directive.steps.get(str(segment))
+        if steps is None or self.merged < segment - in_flight:
+            return Wait()
+        return Compute(segment, steps)

@@ -1,0 +1,79 @@
+"""What is sent is small, what is lost is sent later, and nonsense is refused."""
+
+import numpy as np
+import pytest
+
+from shoal.errors import ProtocolError
+from shoal.train import compression
+from shoal.train.compression import ENCODINGS, Encoding
+
+
+def gradient(size: int, seed: int = 0) -> compression.Array:
+    rng = np.random.default_rng(seed)
+    return (rng.standard_t(4, size=size) * 1e-3).astype(np.float32)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("size", [0, 1, 65_536, 70_001])
+def test_what_was_encoded_is_decoded(encoding: Encoding, size: int) -> None:
+    values = gradient(size)
+
+    data = compression.encode(values, encoding)
+    read = compression.decode(data, encoding, size)
+
+    coarse = {"float32": 0.0, "float16": 1e-5, "int8": 0.005}[encoding]
+    largest = float(np.abs(values).max(initial=0.0))
+    assert read.dtype == np.float32
+    np.testing.assert_allclose(read, values, rtol=1e-3, atol=coarse * largest + 1e-7)
+
+
+def test_int8_takes_less_than_a_quarter_of_float32() -> None:
+    values = gradient(1 << 18)
+
+    sizes = {each: len(compression.encode(values, each)) for each in ENCODINGS}
+
+    assert sizes["float16"] == sizes["float32"] // 2
+    assert sizes["int8"] < 0.8 * sizes["float32"] / 4
+
+
+@pytest.mark.parametrize("encoding", ["float16", "int8"])
+def test_nothing_is_lost_over_time_with_feedback(encoding: Encoding) -> None:
+    lost = np.zeros(5_000, dtype=np.float32)
+    wanted = np.zeros(5_000)
+    told = np.zeros(5_000)
+    blind = np.zeros(5_000)
+    for round_ in range(50):
+        values = gradient(5_000, seed=round_) + np.float32(1e-5)
+        data, read, lost = compression.with_feedback(values, lost, encoding)
+        np.testing.assert_array_equal(
+            compression.decode(data, encoding, values.size), read
+        )
+        wanted += values
+        told += read
+        once = compression.encode(values, encoding)
+        blind += compression.decode(once, encoding, values.size)
+
+    error = np.abs(told - wanted).mean()
+    assert error < 0.5 * np.abs(blind - wanted).mean()
+
+
+def test_float16_clips_what_it_cannot_hold() -> None:
+    values = np.array([1e9, -1e9, 1.0], dtype=np.float32)
+
+    read = compression.decode(compression.encode(values, "float16"), "float16", 3)
+
+    np.testing.assert_array_equal(read, [65_504, -65_504, 1])
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("data", [b"", b"\0", b"x" * 50, b"\xff" * 4_096])
+def test_nonsense_is_refused(encoding: Encoding, data: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        compression.decode(data, encoding, 1_000)
+
+
+def test_a_bomb_takes_no_more_memory_than_what_was_asked_for() -> None:
+    bomb = compression.encode(np.zeros(10_000_000, dtype=np.float32), "int8")
+
+    with pytest.raises(ProtocolError):
+        compression.decode(bomb, "int8", 1_000)

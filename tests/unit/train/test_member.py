@@ -1,0 +1,153 @@
+"""A worker does what it is told to, once, and keeps what others may need."""
+
+import msgspec
+
+from shoal.train.member import Compute, Leave, Member, Merge, Reload, Validate, Wait
+from shoal.train.messages import Contribution, Directive, Kept, Update
+
+
+def directive(seq: int, **changes: object) -> Directive:
+    start = Directive(epoch=1, seq=seq, life=3, weights="w0", steps={"0": 50})
+    return msgspec.structs.replace(start, **changes)
+
+
+def member(fragments: int = 1) -> Member:
+    return Member("train.0", life=3, initial="w0", fragments=fragments)
+
+
+def test_it_waits_until_it_is_told_something() -> None:
+    assert member().next_action() == Wait()
+
+
+def test_it_computes_with_its_own_weights_if_all_begin_with_them() -> None:
+    worker = member()
+
+    worker.direct(directive(1))
+
+    assert worker.next_action() == Compute(segment=0, steps=50)
+
+
+def test_it_takes_the_weights_of_the_others_if_they_differ() -> None:
+    worker = member()
+
+    worker.direct(directive(1, weights="theirs"))
+
+    assert worker.next_action() == Reload(0, "theirs")
+    worker.has_reloaded(0, check=0)
+    assert worker.next_action() == Compute(segment=0, steps=50)
+
+
+def test_it_waits_for_the_outcome_of_its_sync_and_then_goes_on() -> None:
+    worker = member()
+    worker.direct(directive(1))
+    worker.computed(0)
+    worker.contributed(Contribution(0, "delta", 100, 50))
+    assert worker.next_action() == Wait()
+    update = Update(0, "u0", check=7)
+
+    worker.direct(directive(2, syncs=1, updates=(update,), steps={"1": 40}))
+
+    assert worker.next_action() == Merge(update)
+    worker.has_merged(update)
+    assert worker.next_action() == Compute(segment=1, steps=40)
+    assert worker.status().check == 7
+
+
+def test_with_fragments_it_computes_while_a_sync_is_under_way() -> None:
+    worker = member(fragments=4)
+    worker.direct(directive(1, steps={"0": 10, "1": 10}))
+    worker.computed(0)
+
+    assert worker.next_action() == Compute(segment=1, steps=10)
+    worker.computed(1)
+    assert worker.next_action() == Wait()
+
+
+def test_it_skips_a_segment_whose_sync_was_closed_without_it() -> None:
+    worker = member()
+    worker.direct(directive(1))
+    update = Update(0, "u0", check=7)
+
+    worker.direct(directive(2, syncs=1, updates=(update,), steps={"1": 50}))
+    worker.has_merged(update)
+
+    assert worker.next_action() == Compute(segment=1, steps=50)
+
+
+def test_it_takes_all_weights_anew_if_it_missed_an_outcome() -> None:
+    worker = member()
+    worker.direct(directive(1))
+
+    worker.direct(directive(9, syncs=20, weights="w20", updates=(Update(19, "u", 1),)))
+
+    assert worker.next_action() == Reload(20, "w20")
+
+
+def test_it_obeys_an_order_to_reload_once() -> None:
+    worker = member()
+    worker.direct(directive(1))
+    worker.direct(directive(2, syncs=0, reload=True, weights="w0"))
+    assert worker.next_action() == Reload(0, "w0")
+
+    worker.has_reloaded(0, check=0)
+
+    assert worker.next_action() == Compute(segment=0, steps=50)
+
+
+def test_old_directives_and_those_of_another_life_change_nothing() -> None:
+    worker = member()
+    assert worker.direct(directive(5))
+
+    assert not worker.direct(directive(5, steps={"0": 1}))
+    assert not worker.direct(directive(4, steps={"0": 1}))
+    assert not worker.direct(directive(6, life=2, steps={"0": 1}))
+    assert worker.next_action() == Compute(segment=0, steps=50)
+    assert worker.direct(directive(1, epoch=2, steps={"0": 7}))
+    assert worker.next_action() == Compute(segment=0, steps=7)
+
+
+def test_it_keeps_a_contribution_until_that_is_safe() -> None:
+    worker = member()
+    worker.direct(directive(1))
+    for sync in range(3):
+        worker.contributed(Contribution(sync, f"d{sync}", 100, 50))
+
+    worker.direct(directive(2, safe=2))
+
+    assert [each.sync for each in worker.status().contributions] == [2]
+
+
+def test_it_keeps_the_checkpoint_that_it_is_asked_to_keep() -> None:
+    worker = member()
+    worker.direct(directive(1, keep=Kept(3, "c3")))
+    wanted = worker.to_keep
+    assert wanted is not None
+
+    worker.keeps(wanted)
+
+    assert not worker.to_keep
+    assert worker.status().holds == Kept(3, "c3")
+
+
+def test_it_measures_the_last_weights_before_it_leaves_if_it_is_asked_to() -> None:
+    worker = member()
+    worker.direct(directive(1))
+    update = Update(0, "u0", check=7)
+    worker.direct(
+        directive(2, syncs=1, updates=(update,), validate=True, finished=True)
+    )
+    assert worker.next_action() == Merge(update)
+
+    worker.has_merged(update)
+
+    assert worker.next_action() == Validate(1)
+    worker.has_validated(1, {"loss": 2.0})
+    assert worker.next_action() == Leave()
+
+
+def test_it_leaves_at_once_if_nothing_is_left_to_do() -> None:
+    worker = member()
+
+    worker.direct(directive(1, syncs=9, weights="w9", finished=True))
+
+    assert worker.next_action() == Leave()
