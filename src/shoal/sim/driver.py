@@ -7,6 +7,7 @@ believes about its devices is compared with this, never the other way round.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Final, final
 
@@ -58,6 +59,8 @@ class Process(msgspec.Struct, eq=False):
 Plans = dict[TaskId, Behaviour]
 Starts = dict[TaskId, int]
 Watcher = Callable[[Process], None]
+Pace = Callable[[Process, float, Callable[[], None]], None]
+"""Lets a process work for so long, then calls back; other things may slow it down."""
 
 
 @final
@@ -76,6 +79,7 @@ class Driver:
         self.on_started: Watcher = _ignore
         self.on_reaped: Watcher = _ignore
         self.on_poison: Watcher = _ignore
+        self.pace: Pace = self._work
         self._agenda = agenda
         self._rng = rng
         self._plans = plans
@@ -124,9 +128,12 @@ class Driver:
             return
         codes = behaviour.exit_codes
         code = codes[min(nth - behaviour.start_failures, len(codes) - 1)]
-        self._agenda.after(run_s, self._exit, process, code)
+        self.pace(process, run_s, partial(self._exit, process, code))
         if behaviour.talks:
             self._agenda.after(run_s / 2, self._talk, process)
+
+    def _work(self, _: Process, run_s: float, done: Callable[[], None]) -> None:
+        self._agenda.after(run_s, done)
 
     def _notify(self, process: Process, grace_s: float) -> None:
         now = self._agenda.now

@@ -99,6 +99,7 @@ Compact = Callable[[Sequence[Entry]], list[Entry]]
 SentHook = Callable[["Host", NodeId, object], None]
 ToldHook = Callable[["Host", MessageReceived, list[Effect]], None]
 Tap = Callable[["Host", Event, list[Effect]], None]
+Pacing = Callable[["Host", Process, float, Callable[[], None]], None]
 
 
 class Watch:
@@ -144,6 +145,7 @@ class Scene(msgspec.Struct, kw_only=True):
     watch: Watch
     compact: Compact | None = None
     tap: Tap | None = None
+    pacing: Pacing | None = None  # how long work takes, if that is no fixed time
 
 
 @final
@@ -365,6 +367,8 @@ class Host:
     def _new_driver(self, scene: Scene) -> Driver:
         feed = partial(self._feed_in, self.life)
         driver = Driver(scene.agenda, self.rng, scene.plans, scene.starts, feed)
+        if scene.pacing is not None:
+            driver.pace = partial(scene.pacing, self)
         driver.on_started = partial(scene.watch.started, self)
         driver.on_reaped = partial(scene.watch.reaped, self)
         driver.on_poison = partial(scene.watch.poisoned, self)

@@ -72,6 +72,18 @@ class Link:
         )
 
 
+class Paths(Protocol):
+    """Where messages travel, if the world has a map."""
+
+    def latency_s(self, src: int, dst: int) -> float | None:
+        """Return how long the way takes between two ports; None if there is none."""
+        ...
+
+    def carried(self, src: int, dst: int, message: AnyMessage) -> None:
+        """Take note of a message that is on its way."""
+        ...
+
+
 Transform = Callable[[AnyMessage], AnyMessage]
 Overheard = tuple[NodeId, NodeId, AnyMessage]
 """From whom, to whom, and what."""
@@ -88,6 +100,7 @@ class Network:
         self.ordered = False  # whether a link keeps the order of its messages
         self.transform: Transform | None = None  # as by encoding and decoding
         self.sent = 0
+        self.paths: Paths | None = None  # instead of latencies that are drawn
         self.overheard: deque[Overheard] | None = None  # what a thief could know
         self._agenda = agenda
         self._rng = rng
@@ -122,6 +135,10 @@ class Network:
         dst = b if a is src else a
         if self._blocked and (src.index, dst.index) in self._blocked:
             return
+        if self.paths is not None:
+            if self.paths.latency_s(src.index, dst.index) is None:
+                return
+            self.paths.carried(src.index, dst.index, message)
         self.sent += 1
         if self.overheard is not None:
             self.overheard.append((src.id, dst.id, message))
@@ -145,6 +162,10 @@ class Network:
                 continue
             if reached is not None and port.index not in reached:
                 continue
+            if self.paths is not None:
+                if self.paths.latency_s(src.index, port.index) is None:
+                    continue
+                self.paths.carried(src.index, port.index, message)
             # Gossip comes by several ways, of which one suffices.
             if self.loss and chance() < self.loss * self.loss:
                 continue
@@ -173,15 +194,24 @@ class Network:
         self._agenda.at(at, _deliver, dst, src.id, link, event)
 
     def _delay_s(self, src: Port, dst: Port) -> float:
-        base = self._latency.get((src.index, dst.index))
+        paths, base = self.paths, None
+        if paths is None:
+            base = self._latency.get((src.index, dst.index))
         if base is None:
-            base = self._draw_latency(src, dst)
+            base = self._base_s(src, dst)
         # A delay of about one mean, sometimes twenty. No logarithm: those of two C
         # libraries may differ in the last bit, and the same seed must give the same
         # history everywhere.
         chance = self._rng.random()
         jitter = self.jitter_s * chance / (1.05 - chance)
         return base + jitter + dst.lag_s + src.lag_s
+
+    def _base_s(self, src: Port, dst: Port) -> float:
+        """Return the latency between two nodes, without what each message adds."""
+        if self.paths is not None:
+            return self.paths.latency_s(src.index, dst.index) or 0.0
+        base = self._latency.get((src.index, dst.index))
+        return self._draw_latency(src, dst) if base is None else base
 
     def _draw_latency(self, src: Port, dst: Port) -> float:
         base = self._rng.choice((0.0002, 0.001, 0.01, 0.04)) * self._rng.uniform(1, 2)
@@ -228,7 +258,7 @@ class Network:
         peer = link.other(port)
         if not port.up or port.links.get(peer.id) is not link:
             return
-        rtt_s = 2 * self._latency.get((port.index, peer.index), 0.001)
+        rtt_s = 2 * self._base_s(port, peer)
         self._agenda.after(rtt_s, _measure, port, link, PathMeasured(peer.id, rtt_s))
         port.feed(PeerConnected(peer.id, peer.grant))
 
@@ -264,7 +294,16 @@ class Network:
 
     def blocked(self, src: Port, dst: Port) -> bool:
         """Whether nothing passes from one node to another."""
-        return (src.index, dst.index) in self._blocked
+        key = (src.index, dst.index)
+        if self.paths is not None and self.paths.latency_s(*key) is None:
+            return True
+        return key in self._blocked
+
+    def notice_cuts(self) -> None:
+        """Let nodes fall silent to each other that no path joins any more."""
+        for link in list(self._links.values()):
+            if link.alive and self.blocked(*link.ends):
+                self._watch_silence(*link.ends)
 
     def cut(self, src: Iterable[Port], dst: Iterable[Port]) -> None:
         """Let nothing pass from any of `src` to any of `dst`, until mended."""
