@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from tests.unit.net.shoals import SHOAL, Gatekeeper, granted, identity
 
+from shoal.model.addresses import stream_ones
 from shoal.model.ids import NodeId
 from shoal.net.identity import Identity
 from shoal.net.libp2p.port import Libp2p
@@ -28,13 +29,30 @@ class Log:
         self.gossip: list[tuple[NodeId, AnyMessage]] = []
         self.found: dict[int, Sequence[PeerAddress]] = {}
         self.rtts: list[float] = []
+        self.relayed: dict[NodeId, bool] = {}
+        self.ends: list[bool] = []
+        self.places: dict[NodeId, tuple[str, ...]] = {}
+        self.moves = 0
         self.size = 0
 
-    def connected(self, peer: NodeId, grant: Grant | None) -> None:
+    def opened(
+        self, peer: NodeId, grant: Grant | None, *, generation: int, is_relayed: bool
+    ) -> None:
         self.links.append(("connected", peer))
+        self.relayed[peer] = is_relayed
 
-    def lost(self, peer: NodeId) -> None:
+    def ended(self, peer: NodeId, *, is_definite: bool) -> None:
         self.links.append(("lost", peer))
+        self.ends.append(is_definite)
+
+    def moved(self, peer: NodeId) -> None:
+        self.links.append(("moved", peer))
+
+    def met(self, peer: NodeId, addresses: Sequence[str]) -> None:
+        self.places[peer] = tuple(addresses)
+
+    def moved_house(self) -> None:
+        self.moves += 1
 
     def received(self, peer: NodeId, messages: Sequence[AnyMessage]) -> None:
         self.messages += [(peer, message) for message in messages]
@@ -99,7 +117,7 @@ async def shoal(
         settings = Settings(
             shoal=SHOAL,
             listen=listen,
-            gates=() if mdns else nodes[0].port.addresses,
+            gates=() if mdns else stream_ones(nodes[0].port.addresses),
             is_relayed=not listen,
             mdns=mdns,
         )

@@ -20,8 +20,9 @@ from shoal.api.whereabouts import Whereabouts
 from shoal.errors import StoreError
 from shoal.net.petname import petname
 from shoal.runtime.membership import write_private
+from shoal.runtime.network import make_network
 from shoal.runtime.reception import Reception
-from shoal.runtime.serve import compose, make_network
+from shoal.runtime.serve import compose
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -61,15 +62,16 @@ async def _run(
     try:
         stop = Stop()
         desk = Reception(home, node.identity, node.membership)
-        links, finder = await make_network(node, options, desk)
-        await node.start(links, finder)
-        service = Service(node, driver, links, desk, stop=stop.ask)
+        network = await make_network(node, options.network, desk)
+        await node.start(network.links, network.finder)
+        service = Service(node, driver, network, desk, stop=stop.ask)
         server = ApiServer(home, service, _token(home))
         await server.start(port)
         service.api_address = server.address
         try:
-            _write_down(home, node, server, links)
+            _write_down(home, node, server, network.links)
             ready(await service.on_info(InfoRequest()), server.port_was_taken)
+            network.begin()
             await _until_end(node, stop)
         finally:
             home.node_info.unlink(missing_ok=True)

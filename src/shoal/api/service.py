@@ -20,14 +20,16 @@ from shoal.api import views
 from shoal.api.log_reader import LogReader
 from shoal.core.events import MessageReceived
 from shoal.errors import NotFoundError, ShoalError, UsageError
+from shoal.model.addresses import direct_ones
 from shoal.model.derive import derive
 from shoal.model.ids import JobId, NodeId
 from shoal.model.submission import load_spec
 from shoal.model.totals import totals
-from shoal.net import multiaddr
 from shoal.net.identity import public_key
 from shoal.net.petname import petname
+from shoal.protocol.limits import ADDRESSES_MAX
 from shoal.protocol.messages import PeerAddress
+from shoal.runtime.network import only_here
 from shoal.runtime.reception import ROLES
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from shoal.core.scheduler import Scheduler
     from shoal.drivers.process import ProcessDriver
     from shoal.model.job import Job
-    from shoal.net.direct import DirectLinks
+    from shoal.runtime.network import Network
     from shoal.runtime.node import Node
     from shoal.runtime.reception import Reception
 
@@ -60,7 +62,7 @@ class Service:
         self,
         node: Node,
         driver: ProcessDriver,
-        links: DirectLinks,
+        network: Network,
         desk: Reception,
         *,
         stop: Callable[[float], None],
@@ -68,7 +70,8 @@ class Service:
         """Answer for `node`; `stop` ends it, after so many seconds of grace."""
         self._node = node
         self._driver = driver
-        self._links = links
+        self._network = network
+        self._links = network.links
         self._desk = desk
         desk.peers = self._dialable
         self._stop = stop
@@ -205,7 +208,7 @@ class Service:
     async def on_nodes(self, request: pb.NodesRequest) -> pb.NodesReply:
         """Return all known nodes."""
         del request
-        nodes = views.nodes_view(self._node, self._links.connected)
+        nodes = views.nodes_view(self._node, self._links)
         return pb.NodesReply(nodes=nodes)
 
     async def on_info(self, request: pb.InfoRequest) -> pb.NodeInfo:
@@ -228,6 +231,7 @@ class Service:
             sandboxed=self._driver.sandboxed,
             jobs=len(jobs),
             active_jobs=self._active(),
+            network=views.network_view(self._network),
         )
 
     async def on_invite(self, request: pb.InviteRequest) -> pb.InviteReply:
@@ -238,7 +242,8 @@ class Service:
                 because=f"the roles are {', '.join(ROLES)}",
                 hint="write it like --role worker",
             )
-        addresses = self._links.addresses
+        self._network.expect_company()
+        addresses = direct_ones(self._links.addresses)
         text = self._desk.invite(
             request.role, uses=request.uses, ttl_s=request.ttl_s, addresses=addresses
         )
@@ -246,7 +251,7 @@ class Service:
             text=text,
             shoal=self._node.membership.shoal,
             addresses=addresses,
-            only_here=all(map(_is_loopback, addresses)),
+            only_here=only_here(addresses),
         )
 
     async def on_revoke(self, request: pb.RevokeRequest) -> pb.RevokeReply:
@@ -331,11 +336,11 @@ class Service:
         return found[0] if found else NodeId(selector)
 
     def _dialable(self) -> tuple[PeerAddress, ...]:
-        """Return the members whose addresses are known."""
-        known = self._scheduler.views
-        nodes = [node for node in known.table.nodes() if node != self._node.id]
-        found = [(node, known.address(node)) for node in nodes[:PEERS_TOLD_MAX]]
-        return tuple(PeerAddress(node, (at,)) for node, at in found if at)
+        """Return this node, and members that a newcomer could reach as well."""
+        itself = PeerAddress(self._node.id, self._links.addresses[:ADDRESSES_MAX])
+        others = self._network.acquaintances
+        found = [PeerAddress(node, at) for node, at in others if node != self._node.id]
+        return (itself, *found[:PEERS_TOLD_MAX])
 
     def _tasks(self, record: JobRecord, selector: str) -> list[TaskRecord]:
         tasks = [self._book.tasks[task.id] for task in record.job.tasks()]
@@ -373,10 +378,6 @@ def _notes(job: Job) -> list[str]:
         for folder in folders
         if folder
     ]
-
-
-def _is_loopback(address: str) -> bool:
-    return multiaddr.parse(address).host in ("127.0.0.1", "::1")
 
 
 def _same(known: Job, job: Job) -> bool:

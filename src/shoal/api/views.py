@@ -6,6 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from shoal.api import shoal_pb2 as pb
+from shoal.model.addresses import direct_ones
+from shoal.model.ids import NodeId
 from shoal.model.resources import Capacity
 from shoal.model.totals import amounts_of
 from shoal.net.petname import petname
@@ -15,9 +17,10 @@ if TYPE_CHECKING:
 
     from shoal.core.explaining import TaskExplanation
     from shoal.core.jobs import JobBook, JobRecord, TaskRecord
-    from shoal.model.ids import NodeId
     from shoal.model.job import Task
+    from shoal.net.ways import Ways
     from shoal.policy.workers import WorkerView
+    from shoal.runtime.network import Network
     from shoal.runtime.node import Node
 
 TASKS_SHOWN_MAX: Final = 1_000
@@ -123,7 +126,7 @@ def lagging(book: JobBook, record: JobRecord) -> list[TaskRecord]:
     ]
 
 
-def nodes_view(node: Node, linked: Iterable[NodeId] = ()) -> list[pb.Node]:
+def nodes_view(node: Node, links: Ways) -> list[pb.Node]:
     """Return this node, all workers that it knows, and whom it is linked to."""
     scheduler = node.peer.scheduler
     views: dict[NodeId, WorkerView] = {}
@@ -132,21 +135,48 @@ def nodes_view(node: Node, linked: Iterable[NodeId] = ()) -> list[pb.Node]:
         found = [table.view(each) for each in table.nodes()]
         views = {view.node: view for view in found if view is not None}
     others = [_node_view(node, view) for id_, view in views.items() if id_ != node.id]
-    silent = [each for each in linked if each not in views]
+    silent = [each for each in links.connected if each not in views]
     members = [pb.Node(name=name_of(each)) for each in silent]
+    for each in (*others, *members):
+        peer = NodeId(each.name.id)
+        each.path = links.path(peer)
+        if (rtt_s := links.rtt_s(peer)) is not None:
+            each.rtt_us = max(1, round(rtt_s * 1e6))
     return [self_view(node), *others, *members]
+
+
+def network_view(network: Network) -> pb.NetworkInfo:
+    """Return how this node is connected to others."""
+    links = network.links
+    gates = [
+        pb.Gate(
+            name=name_of(gate),
+            path=links.path(gate),
+            rtt_us=round((links.rtt_s(gate) or 0.0) * 1e6),
+            trouble="" if links.path(gate) else links.trouble(gate),
+        )
+        for gate in network.gates
+    ]
+    return pb.NetworkInfo(
+        p2p=network.p2p_state,
+        relays=network.is_gate,
+        gates=gates,
+        links=len(links.connected),
+        is_relayed=not direct_ones(links.addresses),
+    )
 
 
 def self_view(node: Node) -> pb.Node:
     """Return this node, by what its own worker knows."""
     worker = node.peer.worker
     if worker is None:
-        return pb.Node(name=name_of(node.id), self=True)
+        return pb.Node(name=name_of(node.id), self=True, path="self")
     ledger = worker.leases.ledger
     capacity = ledger.capacity
     return pb.Node(
         name=name_of(node.id),
         self=True,
+        path="self",
         worker=True,
         total=_amounts(capacity),
         free=pb.Amounts(

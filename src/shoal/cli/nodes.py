@@ -38,21 +38,20 @@ def nodes(node: str | None, as_json: bool, quiet: bool) -> None:
     )
 
 
+def path_text(node: Node) -> str:
+    """Say how a node is reached, and how far away it is."""
+    if node.self:
+        return "self"
+    rtt = f" {node.rtt_us / 1000:.1f} ms" if node.path and node.rtt_us else ""
+    return f"{node.path or '-'}{rtt}"
+
+
 def _row(node: Node) -> tuple[str, ...]:
-    path = "self" if node.self else f"{node.rtt_us / 1000:.1f} ms"
     state = "draining" if node.draining else "up"
-    ident = (node.name.petname, short_id(node.name.id), path)
+    ident = (node.name.petname, short_id(node.name.id), path_text(node))
     if not node.worker:
         state = "lends nothing" if node.self else "linked"
-        return (
-            *ident[:2],
-            "self" if node.self else "direct",
-            "-",
-            "-",
-            "-",
-            "-",
-            state,
-        )
+        return (*ident, "-", "-", "-", "-", state)
     free, total = node.free, node.total
     return (
         *ident,

@@ -161,6 +161,7 @@ def node_fields(node: pb.Node) -> dict[str, Any]:
         "drivers": list(node.drivers),
         "labels": dict(node.labels),
         "rtt_us": node.rtt_us,
+        "path": node.path,
     }
 
 

@@ -30,6 +30,23 @@ if TYPE_CHECKING:
     metavar="HOST:PORT",
     help="Where other nodes reach this one; else as the last time, or on loopback.",
 )
+@click.option(
+    "--announce",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Where others reach it instead, such as a router in front; may be repeated.",
+)
+@click.option(
+    "--gate/--no-gate",
+    default=None,
+    help="Relay for members that cannot be dialled; else only who made the shoal does.",
+)
+@click.option(
+    "--without",
+    multiple=True,
+    metavar="WAY",
+    help="Find others without gates, peers, gossip, dht, mdns, direct, or p2p at all.",
+)
 @click.option("--port", type=int, help="Where clients reach it; 50051 if it is free.")
 @click.option("--policy", default="", help="How workers are ranked.")
 @click.option("--gpus", help="Declare GPUs by id, such as 0,1; else they are detected.")
@@ -78,13 +95,17 @@ def _serve(home: Home, options: Options, port: int | None, ready: Any) -> None: 
 
 
 def _options(given: dict[str, Any]) -> Options:
-    from shoal.runtime.serve import (  # noqa: PLC0415 - Slow to import.
-        Options,
+    from shoal.runtime.network import (  # noqa: PLC0415 - Slow to import.
+        NetworkOptions,
+        finding_of,
         listen_address,
     )
+    from shoal.runtime.serve import Options  # noqa: PLC0415 - Slow to import.
 
-    if given["listen"]:
-        listen_address(given["listen"])  # Raises if it is none.
+    for text in (given["listen"], *given["announce"]):
+        if text:
+            listen_address(text)  # Raises if it is none.
+    finding_of(given["without"])
     declares = given["gpus"] is not None
     if not declares and (given["models"] or given["memories"]):
         raise UsageError(
@@ -95,7 +116,12 @@ def _options(given: dict[str, Any]) -> Options:
     return Options(
         worker=not given["no_worker"],
         policy=given["policy"],
-        listen=given["listen"],
+        network=NetworkOptions(
+            listen=given["listen"],
+            announce=given["announce"],
+            gate=given["gate"],
+            without=given["without"],
+        ),
         gpus=given["gpus"],
         models=given["models"],
         memories=given["memories"],
@@ -132,6 +158,11 @@ def _arguments(given: dict[str, Any]) -> list[str]:
     """Return the same options, for the process in the background."""
     args: list[str] = ["--no-worker"] if given["no_worker"] else []
     args += [] if given["sandbox"] else ["--no-sandbox"]
+    if given["gate"] is not None:
+        args.append("--gate" if given["gate"] else "--no-gate")
+    for name in ("announce", "without"):
+        for each in given[name]:
+            args += [f"--{name}", each]
     for name in ("listen", "port", "policy", "gpus", "models", "memories"):
         if given[name] not in (None, ""):
             args += [f"--{name}", str(given[name])]

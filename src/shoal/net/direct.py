@@ -21,29 +21,27 @@ from shoal.net import multiaddr
 from shoal.net.certificates import Shown, contexts
 from shoal.net.connection import Connection
 from shoal.net.dialling import Dialler, Endpoint
-from shoal.net.doors import Doors
 from shoal.net.frames import Frame, Kind, framed, reason_of
+from shoal.net.lobby import NO_GRANT, Lobby
 from shoal.net.outbox import Budget, Drop, Outbox
 from shoal.net.pairs import Link, Notes, Pair
 from shoal.net.pulse import LATE_S, TICK_S
 from shoal.net.settings import LinkSettings
 from shoal.protocol import codec
 from shoal.protocol.limits import FRAME_BYTES_MAX
-from shoal.protocol.messages import Hello, Join, Refusal, Welcome
+from shoal.protocol.messages import Hello
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import Callable, Sequence
 
     from shoal.model.ids import NodeId
     from shoal.net.base import Listener
     from shoal.net.identity import Identity
+    from shoal.net.lobby import Desk
     from shoal.protocol.messages import AnyMessage, Grant
 
     Admit = Callable[[NodeId, Grant | None], str | None]
     """Says why a peer that shows this grant is no member; None if it is one."""
-
-    Desk = Callable[[NodeId, Join], Awaitable[Welcome | Refusal]]
-    """Answers somebody who holds the secret of an invitation, or says so."""
 
 BAD_FRAMES_MAX: Final = 3
 """Unreadable frames after which a peer is cut off."""
@@ -54,7 +52,6 @@ FLUSH_BYTES: Final = 262_144
 TROUBLES_MAX: Final = 1_024
 POLL_S: Final = 0.01
 
-_NO_GRANT: Final = "no grant: join with an invitation first"
 _NOT_A_MEMBER: Final = "not a member of this shoal"
 
 
@@ -64,6 +61,8 @@ class DirectLinks:
 
     Make it and use it on a running event loop. `admit` is asked about everybody who
     dials us or whom we dial; `desk` answers newcomers, if this node takes any in.
+    With `holds`, messages for whom nobody can dial wait for a while, like all others:
+    another way may be found, and `take_waiting` gives them out for that.
     `counts` says how often what happened, by a fixed set of kinds.
     """
 
@@ -77,6 +76,7 @@ class DirectLinks:
         hello: Hello | None = None,
         desk: Desk | None = None,
         settings: LinkSettings | None = None,
+        holds: bool = False,
     ) -> None:
         self.node: Final = identity.node
         self.counts: Counter[str] = Counter()
@@ -84,22 +84,19 @@ class DirectLinks:
         self._admit = admit
         self._listener = listener
         self._hello = hello or Hello()
-        self._desk = desk
         self._settings = settings or LinkSettings()
+        self._holds = holds
         self._loop = asyncio.get_running_loop()
         self._clock = time.monotonic  # That of uvloop knows milliseconds only.
         self._decoder = codec.Decoder()
         self._budget = Budget()
-        self._doors: Doors[Connection] = Doors()
+        self._lobby = Lobby(desk, self._settings.handshake_s)
         self._servers: list[asyncio.Server] = []
         self._announced: list[str] = []
         self._dialler = Dialler(
             self._connect, self._missed, self._settings, Random(identity.node)
         )
-        # All by connection: those not up yet with their deadline, those at the desk,
-        # and links in any stage. A connection that ends leaves all of them.
-        self._deadlines: dict[Connection, float] = {}
-        self._newcomers: dict[Connection, NodeId] = {}
+        # Links in any stage, by connection.
         self._links: dict[Connection, Link] = {}
         self._open: set[Connection] = set()
         self._dials: dict[Connection, asyncio.Future[str]] = {}
@@ -108,7 +105,6 @@ class DirectLinks:
         self._dirty: dict[NodeId, Pair] = {}
         self._refused: Notes[float] = Notes(self._settings.refused_max)
         self._troubles: Notes[str] = Notes(TROUBLES_MAX)
-        self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
         self.renew(grant)
         self._tick_at = self._clock() + TICK_S
@@ -120,6 +116,12 @@ class DirectLinks:
     def addresses(self) -> tuple[str, ...]:
         """Say where this node can be dialled, as multiaddrs."""
         return tuple(self._announced)
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """Say on which ports this node listens."""
+        sockets = (sock for server in self._servers for sock in server.sockets)
+        return tuple(int(sock.getsockname()[1]) for sock in sockets)
 
     @property
     def connected(self) -> tuple[NodeId, ...]:
@@ -178,7 +180,7 @@ class DirectLinks:
             self.counts["dropped refused"] += 1
             return
         known = self._peers.get(peer)
-        if known is None and not self._dialler.book.get(peer):
+        if known is None and not self._holds and not self.can_dial(peer):
             self.counts["dropped unreachable"] += 1
             return
         try:
@@ -189,6 +191,34 @@ class DirectLinks:
         known = known or self._peer(peer)
         if known.outbox.put(message, part):
             self._wake(known)
+
+    def can_dial(self, peer: NodeId) -> bool:
+        """Say whether an address of a peer is known."""
+        return bool(self._dialler.book.get(peer))
+
+    def reach(self, peer: NodeId) -> None:
+        """Open a link to a peer if there is none, though there is nothing to say."""
+        refused = self._closing or peer == self.node or self._is_refused(peer)
+        if not refused and self.can_dial(peer):
+            self._dial(self._peer(peer))
+
+    def generation(self, peer: NodeId) -> int:
+        """Say which life of a peer is at the other end of its link."""
+        return self._up[peer].generation
+
+    def waiting(self, peer: NodeId) -> int:
+        """Say how many messages wait for a link to a peer, or for room on it."""
+        known = self._peers.get(peer)
+        return len(known.outbox) if known is not None else 0
+
+    def take_waiting(self, peer: NodeId) -> list[bytes]:
+        """Take what waits for a peer, as frames of the codec, to send it otherwise."""
+        known = self._peers.get(peer)
+        if known is None or not len(known.outbox):
+            return []
+        frames = codec.frames_of(known.outbox.take(known.outbox.bytes))
+        self._forget_if_idle(known)
+        return frames
 
     def disconnect(self, peer: NodeId, reason: str) -> None:
         """Cut the link to a peer, and refuse it for a while."""
@@ -211,12 +241,10 @@ class DirectLinks:
         await self._until(self._flushed, self._settings.flush_s)
         for known in self._peers.values():
             known.outbox.clear()
-        for task in self._tasks:
-            task.cancel()
         await self._dialler.close()
-        for connection in [*self._deadlines, *self._links]:
+        for connection in [*self._lobby.waiting, *self._links]:
             connection.close("leaving", "left")
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._lobby.close()
         await self._until(lambda: not self._open, self._settings.flush_s)
         for connection in list(self._open):
             connection.hang_up()
@@ -226,14 +254,13 @@ class DirectLinks:
 
     def arrived(self, connection: Connection) -> None:
         """Let a connection stand at the door, with a deadline."""
-        now = self._clock()
         self._open.add(connection)
-        self._deadlines[connection] = now + self._settings.handshake_s
+        crowd = self._lobby.enter(connection, self._clock())
         if self._closing or len(self._up) >= self._settings.links_max:
             connection.abort("no room", "no room")
-        elif not connection.dialled:
-            for other in self._doors.arrive(connection, connection.address, now):
-                other.abort("too many at the door", "crowded")
+            return
+        for other in crowd:
+            other.abort("too many at the door", "crowded")
 
     def proved(self, connection: Connection, shown: Shown) -> None:
         """Admit whoever is there and greet it, or send it away."""
@@ -244,8 +271,8 @@ class DirectLinks:
             connection.close("another node was meant", "wrong id")
         elif self._is_refused(node):
             connection.close("refused for a while", "refused")
-        elif grant is None and self._desk and not connection.dialled:
-            self._newcomers[connection] = node
+        elif grant is None and self._lobby.has_desk and not connection.dialled:
+            self._lobby.expect(connection, node)
         elif reason := self._admit(node, grant):
             connection.close(self._told(reason, grant), "not admitted")
         else:
@@ -259,7 +286,7 @@ class DirectLinks:
             return
         link = self._links.get(connection)
         if link is None:
-            self._on_newcomer(connection, frame)
+            self._lobby.take(connection, self._read(frame))
         elif link.stage == "up":
             self._on_frame(link, frame)
         elif link.stage == "proved":
@@ -276,9 +303,7 @@ class DirectLinks:
     def ended(self, connection: Connection, why: str, kind: str) -> None:
         """Forget a connection; tell the listener if it was the link."""
         self.counts[kind] += 1
-        self._deadlines.pop(connection, None)
-        self._newcomers.pop(connection, None)
-        self._doors.leave(connection)
+        self._lobby.leave(connection)
         self._note_trouble(connection, why)
         if (dial := self._dials.pop(connection, None)) and not dial.done():
             dial.set_result(why)
@@ -291,24 +316,6 @@ class DirectLinks:
         self._open.discard(connection)
 
     # How a link comes up.
-
-    def _on_newcomer(self, connection: Connection, frame: Frame) -> None:
-        node = self._newcomers.pop(connection, None)
-        messages = self._read(frame)
-        if node is None or self._desk is None:
-            raise ProtocolError("a frame that nobody asked for")
-        if len(messages) == 1 and isinstance(messages[0], Join):
-            self._spawn(self._receive(self._desk, connection, node, messages[0]))
-        else:
-            connection.close(_NO_GRANT, "not admitted")
-
-    async def _receive(
-        self, desk: Desk, connection: Connection, node: NodeId, join: Join
-    ) -> None:
-        answer = await desk(node, join)
-        connection.send(*_frames(codec.encode([answer])))
-        joined = isinstance(answer, Welcome)
-        connection.close("that is all", "joined" if joined else "join refused")
 
     def _on_greeting(self, link: Link, frame: Frame) -> None:
         messages = self._read(frame)
@@ -364,8 +371,7 @@ class DirectLinks:
         link.stage = "up"
         known.link, known.rival, known.broke = link, None, False
         self._up[link.node] = link
-        self._deadlines.pop(connection, None)
-        self._doors.leave(connection)
+        self._lobby.leave(connection)
         self._troubles.drop(link.node)
         if settled := self._dials.pop(connection, None):
             settled.set_result("")
@@ -392,7 +398,7 @@ class DirectLinks:
             case Kind.PONG:
                 self._on_pong(link, link.pulse.answer(frame.payload, now))
             case _:
-                raise ProtocolError("a link that was selected twice")
+                raise ProtocolError("a control frame out of turn")
 
     def _on_messages(self, link: Link, frame: Frame) -> None:
         try:
@@ -445,10 +451,8 @@ class DirectLinks:
             late_s = 0.0
         self._tick_at = now + TICK_S
         self._ticker = self._loop.call_later(TICK_S, self._tick)
-        for connection, at in list(self._deadlines.items()):
-            self._deadlines[connection] = at + late_s
-            if now >= at + late_s:
-                connection.close("too slow", "slow handshake")
+        for connection in self._lobby.late(now, late_s):
+            connection.close("too slow", "slow handshake")
         for link in list(self._up.values()):
             self._feel(link, now, late_s)
         for known in list(self._peers.values()):
@@ -570,7 +574,7 @@ class DirectLinks:
     def _told(self, reason: str, grant: Grant | None) -> str:
         """Return what a stranger may hear: no more than it said itself."""
         if grant is None:
-            return _NO_GRANT
+            return NO_GRANT
         return reason if grant.shoal == self._grant.shoal else _NOT_A_MEMBER
 
     def _note_trouble(self, connection: Connection, why: str) -> None:
@@ -578,12 +582,6 @@ class DirectLinks:
         node = link.node if link else connection.expects
         if node is not None:
             self._troubles.put(node, why)
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     async def _until(self, condition: Callable[[], bool], timeout_s: float) -> None:
         deadline = self._clock() + timeout_s

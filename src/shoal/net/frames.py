@@ -30,6 +30,7 @@ class Kind(IntEnum):
     PONG = 2
     SELECT = 3  # of the links between us, this is the one
     CLOSE = 4  # nothing follows; the bytes say why, in words
+    MOVED = 5  # nothing follows here: what is next comes over another link
 
 
 class Frame(NamedTuple):
@@ -91,7 +92,7 @@ class FrameReader:
             return HEADER_BYTES
         kind = data[start]
         length = int.from_bytes(data[start + 1 : start + HEADER_BYTES], "big")
-        if kind > Kind.CLOSE:
+        if kind > Kind.MOVED:
             raise ProtocolError(f"a frame of unknown kind {kind}", kind="malformed")
         limit = CONTROL_BYTES_MAX if kind else self.bytes_max
         if length > limit:

@@ -15,25 +15,19 @@ import shoal
 from shoal.core.rules import Rules
 from shoal.drivers import devices, environment
 from shoal.drivers.process import ProcessDriver, Settings
+from shoal.drivers.python import PythonDriver
 from shoal.drivers.sandbox import WORK
-from shoal.errors import ShoalError, UsageError
-from shoal.net import multiaddr
-from shoal.net.direct import DirectLinks
 from shoal.net.identity import Identity
 from shoal.policy.registry import Registry
 from shoal.runtime import membership
-from shoal.runtime.membership import write_private
-from shoal.runtime.neighbours import Neighbours
+from shoal.runtime.network import NetworkOptions
 from shoal.runtime.node import Node, NodeSettings
 
 if TYPE_CHECKING:
     from shoal.model.resources import Capacity
-    from shoal.net.base import Finder
     from shoal.protocol.messages import Role
     from shoal.runtime.home import Home
-    from shoal.runtime.reception import Reception
 
-LISTEN: Final = "127.0.0.1:0"
 OTHERS_READ: Final = 0o005
 SHOAL_OF_ONE: Final = "home"
 """What a shoal is called that a node made for itself."""
@@ -44,11 +38,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     worker: bool = True
     policy: str = ""
-    listen: str = ""  # host:port
+    network: NetworkOptions = NetworkOptions()
     gpus: str | None = None  # declared; None: look for them
     models: str = ""
     memories: str = ""
     sandbox: bool = True
+    functions: bool = True  # whether tasks may be calls of functions
 
 
 async def compose(
@@ -69,10 +64,16 @@ async def compose(
     roles: tuple[Role, ...] = ("scheduler", "gate")
     if options.worker:
         roles = ("scheduler", "worker", "gate")
+    python = PythonDriver(driver)
+    drivers = (driver.name, python.name) if options.functions else (driver.name,)
+    rules = Rules(drivers=drivers)
     settings = NodeSettings(
-        roles=roles, capacity=capacity, rules=Rules(), policy=options.policy
+        roles=roles, capacity=capacity, rules=rules, policy=options.policy
     )
-    return Node(home, identity, belongs, settings, {driver.name: driver}), driver
+    runs = {driver.name: driver, python.name: python}
+    node = Node(home, identity, belongs, settings, runs)
+    python.desk = node.relay.lanes
+    return node, driver
 
 
 def detect(folder: Path, options: Options) -> tuple[Capacity, devices.Found]:
@@ -120,63 +121,3 @@ def seen_by_tasks(folder: Path) -> bool:
     if folder.is_relative_to(WORK):
         return False
     return os.geteuid() != 0 or folder.stat().st_mode & OTHERS_READ == OTHERS_READ
-
-
-async def make_network(
-    node: Node, options: Options, desk: Reception
-) -> tuple[DirectLinks, Finder]:
-    """Return the ways of this node to others, listening already.
-
-    The port of its last life is taken again, if it is free: others know it.
-    """
-    links = DirectLinks(
-        node.identity,
-        node.membership.grant,
-        admit=node.admit,
-        listener=node.listener,
-        desk=desk,
-    )
-    finder = Neighbours(links, node.listener, node.membership.gates)
-    try:
-        await _listen(links, node.home, options)
-    except OSError as error:
-        await links.close()
-        raise ShoalError(
-            f"cannot listen on {options.listen}",
-            because=error.strerror or str(error),
-            hint="name another address with --listen HOST:PORT",
-        ) from error
-    finder.start()
-    return links, finder
-
-
-async def _listen(links: DirectLinks, home: Home, options: Options) -> None:
-    """Listen where the user says; else where the last life did, or on loopback."""
-    record = home.path / "listen"
-    text = options.listen
-    if not text:
-        try:
-            text = record.read_text(encoding="utf-8").strip()
-        except FileNotFoundError:
-            text = LISTEN
-    host, port = listen_address(text)
-    try:
-        await links.listen(host, port)
-    except OSError:
-        if options.listen:
-            raise
-        await links.listen(host, 0)
-    bound = multiaddr.parse(links.addresses[0]).port if links.addresses else port
-    write_private(record, f"{host}:{bound}\n".encode())
-
-
-def listen_address(text: str) -> tuple[str, int]:
-    """Return host and port of `0.0.0.0:4001` or `[::]:4001`."""
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > multiaddr.PORT_MAX:
-        raise UsageError(
-            f"'{text}' is not a host and a port",
-            because="a port is a number up to 65535, after a colon",
-            hint="write it like --listen 0.0.0.0:4001",
-        )
-    return host.strip("[]"), int(port)

@@ -51,8 +51,8 @@ def test_a_control_frame_is_small_whatever_messages_may_be() -> None:
 
 
 def test_a_kind_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ProtocolError, match="unknown kind 5"):
-        list(FrameReader().feed(b"\x05\x00\x00\x00"))
+    with pytest.raises(ProtocolError, match="unknown kind 6"):
+        list(FrameReader().feed(b"\x06\x00\x00\x00"))
 
 
 def test_a_header_has_the_kind_and_the_length() -> None:

@@ -72,7 +72,19 @@ class Side:
         self.taken: list[AnyMessage] = []
         self.rtts: list[float] = []
         self.counts: Counter[str] = Counter()
-        self.link = Link(end, FrameReader(), self._take, self.rtts.append, self.counts)
+        self.moves = 0
+        self.link = Link(
+            end,
+            FrameReader(),
+            self._take,
+            self.rtts.append,
+            self._note_move,
+            self.counts,
+        )
+
+    async def _note_move(self) -> None:
+        self.moves += 1
+        await trio.lowlevel.checkpoint()
 
     async def _take(self, messages: tuple[AnyMessage, ...]) -> None:
         self.taken += messages

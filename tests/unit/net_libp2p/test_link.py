@@ -174,3 +174,50 @@ def test_a_made_up_pong_measures_nothing() -> None:
         assert side.rtts == []
 
     run(scene)
+
+
+def test_a_link_that_is_left_sends_what_is_queued_and_ends_when_both_have_left() -> (
+    None
+):
+    async def scene() -> None:
+        one, other = (Side(end) for end in pipe())
+        ended: list[float] = []
+
+        async def carry(side: Side) -> None:
+            await side.link.run(())
+            ended.append(trio.current_time())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(carry, one)
+            nursery.start_soon(carry, other)
+            for number in range(10):
+                one.link.send(frame_of(release(number)))
+            one.link.move()
+            await trio.sleep(1)
+            assert other.moves == 1
+            other.link.send(frame_of(release(99)))
+            other.link.move()
+            left_at = trio.current_time()
+
+        assert other.taken == [release(number) for number in range(10)]
+        assert one.taken == [release(99)]
+        assert not one.link.send(frame_of(release(1)))
+        assert [one.link.end, other.link.end] == ["moved", "moved"]
+        assert max(ended) < left_at + 1
+
+    run(scene)
+
+
+def test_a_link_that_was_left_alone_ends_after_a_while() -> None:
+    async def scene() -> None:
+        one, other = (Side(end) for end in pipe())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(other.link.run, ())
+            one.link.move()
+            began = trio.current_time()
+            await one.link.run(())
+            nursery.cancel_scope.cancel()
+
+        assert trio.current_time() - began <= limits.PARTING_S + 0.1
+
+    run(scene)

@@ -39,7 +39,7 @@ class Actor:
         self.shared = Shared(self.identity, Settings(shoal=SHOAL), greeting)
         self.others: dict[NodeId, Actor] = {}
         self.log: list[Happening] = []
-        self.links = StreamLinks(self.shared, self._reach, nursery)
+        self.links = StreamLinks(self.shared, self._reach, lambda _peer: False, nursery)
         self._nursery = nursery
         nursery.start_soon(self._serve)
 
@@ -208,8 +208,8 @@ def test_a_peer_that_is_cut_off_cannot_come_back_at_once() -> None:
         await trio.sleep(REFUSE_S / 10)
 
         assert len(ann.saw(orders.Opened)) == 1
-        assert ann.saw(orders.Ended) == [orders.Ended(bob.node)]
-        assert bob.saw(orders.Ended) == [orders.Ended(ann.node)]
+        assert ann.saw(orders.Ended) == [orders.Ended(bob.node, is_definite=True)]
+        assert bob.saw(orders.Ended) == [orders.Ended(ann.node, is_definite=True)]
         assert not ann.links.is_member(bob.node)
 
     play(scene)
@@ -241,7 +241,7 @@ def test_a_link_that_breaks_is_reported_and_opened_anew_on_demand() -> None:
         await trio.sleep(1)
 
         assert len(ann.saw(orders.Opened)) == 2
-        assert ann.saw(orders.Ended) == [orders.Ended(bob.node)]
+        assert ann.saw(orders.Ended) == [orders.Ended(bob.node, is_definite=True)]
 
     play(scene)
 

@@ -22,7 +22,6 @@ from libp2p.network.swarm import Swarm
 from libp2p.peer.peerinfo import PeerInfo
 from libp2p.pubsub.gossipsub import GossipSub
 from libp2p.relay.circuit_v2.config import RelayConfig, RelayRole
-from libp2p.relay.circuit_v2.dcutr import DCUtRProtocol
 from libp2p.relay.circuit_v2.protocol import PROTOCOL_ID as HOP_PROTOCOL
 from libp2p.relay.circuit_v2.transport import CircuitV2Transport
 from libp2p.tools.anyio_service import background_trio_service
@@ -50,7 +49,7 @@ from shoal.net.libp2p.tasks import shielded
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
-    from libp2p.abc import INetStream
+    from libp2p.abc import INetConn, INetStream
 
     from shoal.net.libp2p.pipes import Pipe
 
@@ -105,6 +104,18 @@ class Host:
     def is_connected(self, peer: NodeId) -> bool:
         """Say whether there is a connection to a peer."""
         return self._host.is_peer_connected(id_of(peer))
+
+    def is_relayed(self, peer: NodeId) -> bool:
+        """Say whether the only way to a connected peer leads through a gate."""
+        connections = self._swarm.connections.get(id_of(peer), [])
+        return bool(connections) and all(map(_is_circuit, connections))
+
+    def is_relay(self, peer: NodeId) -> bool:
+        """Say whether a connected peer offers to relay."""
+        try:
+            return HOP_PROTOCOL in self._host.get_peerstore().get_protocols(id_of(peer))
+        except Exception:  # noqa: BLE001 - see the module
+            return False
 
     async def connect(self, peer: NodeId, addresses: Sequence[str]) -> bool:
         """Dial a peer at these addresses until one answers; return whether one did."""
@@ -340,9 +351,9 @@ async def running(plan: Plan, wiring: Wiring) -> AsyncGenerator[Host, None]:
     async with AsyncExitStack() as stack:
         listen = [Multiaddr(address) for address in plan.listen]
         await stack.enter_async_context(host.run(listen))
+        # Trap 12: hole punching of the library ends the relayed connection, and with
+        # it our stream, a minute after it has made another. Ours makes direct links.
         services: list[Any] = [gossip, router, dht, relay]
-        if plan.listen:
-            services.append(DCUtRProtocol(host))  # Trap 12: it may work or not.
         for service in services:
             await stack.enter_async_context(background_trio_service(service))
         await gossip.wait_until_ready()
@@ -363,6 +374,11 @@ async def _end(host: MemberHost, gossip: GuardedGossip) -> None:
         return
     finally:
         gossip.seen_messages.stop()
+
+
+def _is_circuit(connection: INetConn) -> bool:
+    addresses = connection.get_transport_addresses()
+    return any(book.is_circuit(str(address)) for address in addresses)
 
 
 def _records(found: Sequence[PeerInfo]) -> list[tuple[NodeId, tuple[str, ...]]]:

@@ -10,7 +10,7 @@ bytes under way, and the stream below, which gives up after five seconds without
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Literal, final
 
 import trio
 
@@ -30,8 +30,13 @@ WINDOW_BYTES: Final = 128 * 1024
 QUEUE_BYTES_MAX: Final = 4 << 20
 CONTROLS_MAX: Final = 64
 PINGS_MAX: Final = 16
-PING_S: Final = 5.0
-SILENCE_S: Final = 16.0
+PING_S: Final = 2.0
+SILENCE_S: Final = 8.0
+PARTING_S: Final = 5.0
+"""How long a link that was left for another waits for the other side to follow."""
+
+End = Literal["broken", "closed", "silent", "moved"]
+"""How a link came to its end: by accident, by the peer, or in favour of another."""
 
 
 @final
@@ -44,12 +49,16 @@ class Link:
         reader: FrameReader,
         take: Callable[[tuple[AnyMessage, ...]], Awaitable[None]],
         measured: Callable[[float], None],
+        moved: Callable[[], Awaitable[None]],
         counts: Counter[str],
     ) -> None:
+        """Hand over by `take`, and tell by `moved` that nothing more will come."""
+        self.end: End = "broken"  # how it ended, once `run` is over
         self._pipe = pipe
         self._reader = reader
         self._take = take
         self._measured = measured
+        self._moved = moved
         self._counts = counts
         self._decoder = Decoder()
         self._frames: deque[bytes] = deque()
@@ -62,15 +71,23 @@ class Link:
         self._pings: deque[tuple[bytes, float, int]] = deque()  # not yet answered
         self._ping_seq = 0
         self._heard_at = trio.current_time()
+        self._leaving = False  # We have, or will have, said that nothing follows.
+        self._left = False  # We have said so.
+        self._is_left = False  # The peer has said so.
 
     def send(self, frame: bytes) -> bool:
         """Queue a frame of the codec; return False if the peer is too slow for it."""
-        if self._queued_bytes + len(frame) > QUEUE_BYTES_MAX:
+        if self._left or self._queued_bytes + len(frame) > QUEUE_BYTES_MAX:
             return False
         self._frames.append(framed(Kind.MESSAGES, frame))
         self._queued_bytes += len(frame)
         self._work.set()
         return True
+
+    def move(self) -> None:
+        """Send what is queued and then no more; end when the peer does the same."""
+        self._leaving = True
+        self._work.set()
 
     async def run(self, early: Iterable[Frame]) -> None:
         """Carry frames until the link breaks, falls silent or is cancelled.
@@ -123,8 +140,16 @@ class Link:
                 case Kind.SELECT:
                     pass  # There is one stream to a peer: nothing to select.
                 case Kind.CLOSE:
+                    self.end = "closed"
                     return False
-        return True
+                case Kind.MOVED:
+                    self._is_left = True
+                    await self._moved()
+        return not self._is_over()
+
+    def _is_over(self) -> bool:
+        """Whether both sides have moved, so that there is nothing left to wait for."""
+        return self._left and self._is_left
 
     def _on_pong(self, payload: bytes) -> None:
         if not self._pings or self._pings[0][0] != payload:
@@ -141,8 +166,19 @@ class Link:
                 self._work = trio.Event()
                 while self._controls or self._may_send():
                     await self._pipe.write(self._next())
+                if self._leaving and not self._left and not self._frames:
+                    await self._part(scope)
         except trio.BrokenResourceError:
             scope.cancel()
+
+    async def _part(self, scope: trio.CancelScope) -> None:
+        """Say that nothing follows, and wait no longer than need be for the peer."""
+        await self._pipe.write(framed(Kind.MOVED))
+        self._left, self.end = True, "moved"
+        if self._is_over():
+            scope.cancel()
+        else:
+            scope.deadline = trio.current_time() + PARTING_S
 
     def _may_send(self) -> bool:
         under_way = self._sent_bytes - self._taken_bytes
@@ -177,4 +213,5 @@ class Link:
             await trio.sleep(PING_S)
             if trio.current_time() - self._heard_at > SILENCE_S:
                 self._counts["stream-silent"] += 1
+                self.end = "silent"
                 scope.cancel()

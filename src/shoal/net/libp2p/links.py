@@ -8,7 +8,7 @@ time, that of the smaller id stays, on both sides.
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVarTuple, final
 
 import trio
 
@@ -22,6 +22,7 @@ from shoal.net.libp2p.orders import (
     Judged,
     Knocked,
     Measured,
+    Moved,
     Opened,
 )
 from shoal.net.libp2p.tasks import scope, start
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from shoal.net.libp2p.shared import Shared
     from shoal.protocol.messages import AnyMessage, Grant
 
+Args = TypeVarTuple("Args")
+
 PROTOCOL: Final = "/shoal/link/1"
 LINKS_MAX: Final = 1_024
 OPENINGS_MAX: Final = 64
@@ -46,6 +49,7 @@ OPENINGS_MAX: Final = 64
 HELLO_BYTES_MAX: Final = 16_384
 WAITING_MAX: Final = 256  # frames for a peer whose stream is being opened
 SHAKE_S: Final = 10.0
+LEAVE_S: Final = 1.0
 REFUSE_S: Final = 30.0
 AGAIN_S: Final = 2.0  # after a peer was not reached
 ADMITTED_S: Final = 3_600.0
@@ -77,12 +81,17 @@ class StreamLinks:
         self,
         shared: Shared,
         reach: Callable[[NodeId], Awaitable[Pipe | None]],
+        is_relayed: Callable[[NodeId], bool],
         nursery: trio.Nursery,
     ) -> None:
-        """Get streams by `reach`, which returns None for whom it cannot reach."""
+        """Get streams by `reach`, which returns None for whom it cannot reach.
+
+        `is_relayed` says whether the way to a peer leads through a gate.
+        """
         self._shared = shared
         self._counts = shared.counts
         self._reach = reach
+        self._is_relayed = is_relayed
         self._nursery = nursery
         self._rows: dict[NodeId, Row] = {}
         self._opening: dict[NodeId, list[bytes]] = {}  # frames that wait
@@ -95,9 +104,15 @@ class StreamLinks:
         self._admitted: Latest[NodeId, float] = Latest(PEERS_MAX)
 
     def is_member(self, peer: NodeId) -> bool:
-        """Say whether a peer was admitted, not long ago."""
+        """Say whether a peer was admitted, not long ago, or has a direct link."""
         at = self._admitted.get(peer)
-        return at is not None and monotonic() - at < ADMITTED_S
+        is_recent = at is not None and monotonic() - at < ADMITTED_S
+        return is_recent or peer in self._shared.linked
+
+    def is_refused(self, peer: NodeId) -> bool:
+        """Say whether a peer was cut off, not long ago."""
+        until = self._refused.get(peer)
+        return until is not None and monotonic() < until
 
     def transmit(self, peer: NodeId, frame: bytes) -> None:
         """Send a frame, and open a link first if there is none."""
@@ -118,16 +133,37 @@ class StreamLinks:
         else:
             self._counts["stream-too-slow"] += 1
 
-    async def ensure(self, peer: NodeId) -> bool:
-        """Open a link to a peer if there is none; return whether there is one."""
+    def open(self, peer: NodeId) -> None:
+        """Open a link to a peer if there is none, and none is being opened."""
         if peer not in self._rows and peer not in self._opening:
             self._missed.pop(peer)
             self._opening[peer] = []
             start(self._nursery, self._open, peer)
+
+    def move(self, peer: NodeId) -> None:
+        """Let the link to a peer end when all that is queued has gone."""
+        row = self._rows.get(peer)
+        if row is not None:
+            row.link.move()
+
+    async def ensure(self, peer: NodeId) -> bool:
+        """Open a link to a peer if there is none; return whether there is one."""
+        self.open(peer)
         with trio.move_on_after(SHAKE_S):
             while peer in self._opening:
                 await self._settled.wait()
         return peer in self._rows
+
+    async def as_member(
+        self, gate: NodeId, ask: Callable[[*Args], Awaitable[bool]], *args: *Args
+    ) -> bool:
+        """Ask a gate for what it does for members only; return whether it did.
+
+        A link is how it learns that we are one. It may have forgotten an earlier one.
+        """
+        if self.is_member(gate) and await ask(*args):
+            return True
+        return await self.ensure(gate) and await ask(*args)
 
     def cut(self, peer: NodeId, reason: str) -> None:
         """End the link to a peer, and refuse it for a while."""
@@ -137,7 +173,16 @@ class StreamLinks:
         if row is not None:
             row.scope.cancel()
             start(self._nursery, row.link.close, reason)
-            start(self._nursery, self._tell, Ended(peer))
+            start(self._nursery, self._tell, Ended(peer, is_definite=True))
+
+    async def leave(self) -> None:
+        """Tell all peers that we go away, for no longer than a moment."""
+        rows, self._rows = self._rows, {}
+        with trio.move_on_after(LEAVE_S):
+            async with trio.open_nursery() as nursery:
+                for row in rows.values():
+                    row.scope.cancel()
+                    start(nursery, row.link.close, "leaving")
 
     def judged(self, order: Judged) -> None:
         """Take the node's verdict on a peer that knocked."""
@@ -148,14 +193,14 @@ class StreamLinks:
 
     async def on_stream(self, peer: NodeId, pipe: Pipe) -> None:
         """Serve a stream that a peer opened, until it ends."""
-        if self._is_refused(peer) or self._shaking >= OPENINGS_MAX:
+        if self.is_refused(peer) or self._shaking >= OPENINGS_MAX:
             self._counts["stream-refused"] += 1
             await pipe.reset()
             return
         await self._carry(peer, pipe, opener=peer)
 
     async def _open(self, peer: NodeId) -> None:
-        pipe = None if self._is_refused(peer) else await self._reach(peer)
+        pipe = None if self.is_refused(peer) else await self._reach(peer)
         if pipe is None:
             self._missed.put(peer, monotonic() + AGAIN_S)
             lost = self._settle(peer)
@@ -189,13 +234,15 @@ class StreamLinks:
         if rival is not None:
             rival.scope.cancel()
             await self._tell(Ended(peer))
-        await self._tell(Opened(peer, shaken.hello.grant))
+        hello = shaken.hello
+        relayed = self._is_relayed(peer)
+        await self._tell(Opened(peer, hello.grant, hello.generation, relayed))
         await self._take(peer, (shaken.hello,))
         with row.scope:
             await row.link.run(shaken.early)
         if self._rows.get(peer) is row:
             del self._rows[peer]
-            await self._tell(Ended(peer))
+            await self._tell(Ended(peer, is_definite=row.link.end != "broken"))
         await pipe.close()
 
     def _seat(self, peer: NodeId, pipe: Pipe, shaken: Shaken, opener: NodeId) -> Row:
@@ -205,7 +252,10 @@ class StreamLinks:
         def measured(rtt_s: float) -> None:
             self._shared.happenings.put(Measured(peer, rtt_s))
 
-        link = Link(pipe, shaken.reader, take, measured, self._counts)
+        async def moved() -> None:
+            await self._tell(Moved(peer))
+
+        link = Link(pipe, shaken.reader, take, measured, moved, self._counts)
         row = self._rows[peer] = Row(link, opener, scope())
         for frame in self._settle(peer):
             link.send(frame)
@@ -279,11 +329,7 @@ class StreamLinks:
 
     def _may_open(self, peer: NodeId) -> bool:
         until = self._missed.get(peer)
-        return not self._is_refused(peer) and (until is None or monotonic() >= until)
-
-    def _is_refused(self, peer: NodeId) -> bool:
-        until = self._refused.get(peer)
-        return until is not None and monotonic() < until
+        return not self.is_refused(peer) and (until is None or monotonic() >= until)
 
 
 async def _read_hello(pipe: Pipe) -> Shaken:

@@ -15,8 +15,9 @@ import trio
 from shoal.net.libp2p import book
 from shoal.net.libp2p.estimate import estimated_size
 from shoal.net.libp2p.guard import Latest
-from shoal.net.libp2p.orders import Estimated
+from shoal.net.libp2p.orders import Estimated, Met, Relayed
 from shoal.net.libp2p.tasks import start
+from shoal.protocol.limits import ADDRESSES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -40,6 +41,9 @@ REFRESH_S: Final = 30.0
 TRIM_S: Final = 60.0
 NEWS: Final = 20  # An estimate that differs by less than a twentieth is none.
 RESERVE_S: Final = 600.0
+RESERVE_AGAIN_S: Final = 20.0
+"""After a gate would not relay: it may have no room left."""
+
 RETRY_FIRST_S: Final = 1.0
 RETRY_MAX_S: Final = 60.0
 PEERS_MAX: Final = 1_024
@@ -69,6 +73,8 @@ class Mesh:
         self._refreshed_at = 0.0
         self._trimmed_at = monotonic()
         self._reserved: dict[NodeId, float] = {}  # gates that relay to us, since when
+        self._declined: Latest[NodeId, float] = Latest(PEERS_MAX)  # when, by gate
+        self._introduced: Latest[NodeId, tuple[str, ...]] = Latest(PEERS_MAX)
         self._told = 0
         self._unproved: list[NodeId] = []  # connected, and not yet asked this round
         self._doubts: Latest[NodeId, int] = Latest(PEERS_MAX)  # times without answer
@@ -83,17 +89,34 @@ class Mesh:
             await self._probe()
             await self._refresh()
             await self._enrol()
+            self._introduce()
             if self._shared.settings.is_relayed:
                 await self._reserve()
             await trio.sleep(WATCH_S * random.uniform(0.7, 1.3))
 
     def gate_addresses(self) -> list[str]:
-        """Return the addresses of gates that are connected, with their ids."""
+        """Return an address of each gate that is connected, with its id."""
+        found = [(gate, self._plain_address(gate)) for gate in self._relays()]
+        return [f"{address}/p2p/{gate}" for gate, address in found if address]
+
+    def _relays(self) -> list[NodeId]:
+        """Return the connected peers that relay for others."""
+        connected = self._host.connected()
         return [
-            f"{book.bare(addresses[0])}/p2p/{gate}"
-            for gate, addresses in self._gates.items()
-            if self._host.is_connected(gate)
+            peer
+            for peer in connected
+            if (peer in self._gates or self._host.is_relay(peer))
+            and not self._host.is_relayed(peer)
         ]
+
+    def _plain_address(self, peer: NodeId) -> str | None:
+        """Return where others may dial a peer, without its id."""
+        known = (
+            *self._gates.get(peer, ()),
+            *self._shared.book.of(peer),
+            *self._host.addresses_of(peer),
+        )
+        return next((book.bare(a) for a in known if book.is_plain(a)), None)
 
     async def _meet_gates(self) -> None:
         connected = sum(self._host.is_connected(gate) for gate in self._gates)
@@ -111,6 +134,11 @@ class Mesh:
             await self._meet(peer, addresses)
         if len(self._host.connected()) >= NEIGHBOURS_WANTED:
             return
+        for peer in list(self._shared.linked):
+            if addresses := self._shared.book.of(peer):
+                await self._meet(peer, addresses)
+        if len(self._host.connected()) >= NEIGHBOURS_WANTED:
+            return
         routed = self._host.routed()
         for peer in random.sample(routed, min(CONNECTS_PER_TURN, len(routed))):
             known = (*self._host.addresses_of(peer), *self._shared.book.of(peer))
@@ -119,6 +147,8 @@ class Mesh:
     async def _meet(self, peer: NodeId, addresses: tuple[str, ...]) -> bool:
         """Connect to a peer, unless that failed lately; return whether it is news."""
         if peer == self._shared.node or self._host.is_connected(peer):
+            return False
+        if self._links.is_refused(peer):
             return False
         due, pause_s = self._retries.get(peer) or (0.0, RETRY_FIRST_S)
         if monotonic() < due:
@@ -198,27 +228,53 @@ class Mesh:
             self._told = nodes
             self._shared.happenings.put(Estimated(nodes))
 
+    def _introduce(self) -> None:
+        """Tell the node where connected peers take direct links, once for each place.
+
+        They said so themselves when they connected, or on the local network.
+        """
+        for peer in self._host.connected():
+            if peer in self._shared.linked or self._links.is_refused(peer):
+                continue
+            known = (*self._host.addresses_of(peer), *self._shared.book.of(peer))
+            direct = book.direct_ones(sorted(known))[:ADDRESSES_MAX]
+            if direct and direct != self._introduced.get(peer):
+                self._introduced.put(peer, direct)
+                self._shared.happenings.put(Met(peer, direct))
+
     async def _reserve(self) -> None:
         """Have gates relay to us, and tell others the addresses that follow."""
         now = monotonic()
+        relays = self._relays()
         for gate in list(self._reserved):
-            if not self._host.is_connected(gate):
+            if gate not in relays:
                 del self._reserved[gate]
-        for gate in self._gates:
-            is_due = now - self._reserved.get(gate, -RESERVE_S) >= RESERVE_S
-            if not is_due or not self._host.is_connected(gate):
+        for gate in relays:
+            if len(self._reserved) >= GATES_WANTED and gate not in self._reserved:
                 continue
-            # A gate relays for members, and a link is how it learns that we are one.
-            if await self._links.ensure(gate) and await self._host.reserve(gate):
-                self._reserved[gate] = now
-            else:
-                self._shared.counts["reserve-failed"] += 1
-        self._shared.circuits = tuple(
-            book.circuit(
-                f"{book.bare(self._gates[gate][0])}/p2p/{gate}", self._shared.node
-            )
-            for gate in self._reserved
+            if self._may_reserve(gate, now):
+                if await self._links.as_member(gate, self._host.reserve, gate):
+                    self._reserved[gate] = now
+                else:
+                    self._declined.put(gate, now)
+                    self._shared.counts["reserve-failed"] += 1
+        self._show_circuits()
+
+    def _may_reserve(self, gate: NodeId, now: float) -> bool:
+        if now - self._reserved.get(gate, -RESERVE_S) < RESERVE_S:
+            return False
+        declined = self._declined.get(gate)
+        return declined is None or now - declined >= RESERVE_AGAIN_S
+
+    def _show_circuits(self) -> None:
+        node = self._shared.node
+        places = [(gate, self._plain_address(gate)) for gate in self._reserved]
+        circuits = tuple(
+            book.circuit(f"{place}/p2p/{gate}", node) for gate, place in places if place
         )
+        if circuits != self._shared.circuits:
+            self._shared.circuits = circuits
+            self._shared.happenings.put(Relayed(circuits))
 
 
 def _gates(shared: Shared) -> dict[NodeId, tuple[str, ...]]:

@@ -25,6 +25,15 @@ if TYPE_CHECKING:
     from shoal.net.libp2p.pipes import Pipe
     from shoal.protocol.codec import Gossip
 
+    AboutPeer = (
+        orders.Transmit
+        | orders.Know
+        | orders.Open
+        | orders.Move
+        | orders.Cut
+        | orders.Linked
+    )
+
 RESTART_FIRST_S: Final = 0.5
 RESTART_MAX_S: Final = 30.0
 STABLE_S: Final = 60.0
@@ -139,7 +148,7 @@ class Node:
         self._nursery = nursery
         self._topic = topic
         self._near = near
-        self.links = StreamLinks(shared, self._reach, nursery)
+        self.links = StreamLinks(shared, self._reach, host.is_relayed, nursery)
         self._mesh = Mesh(shared, host, self.links, topic, local.peers)
         self._directory = Directory(shared, host)
 
@@ -155,6 +164,7 @@ class Node:
             batch = self._shared.orders.take(BATCH)
             for order in batch:
                 if not self._obey(order):
+                    await self.links.leave()
                     return
             if len(batch) < BATCH:
                 await bell.wait()
@@ -165,7 +175,14 @@ class Node:
         """Carry out an order, or begin to; return False if it is to leave."""
         shared = self._shared
         match order:
-            case orders.Transmit() | orders.Know() | orders.Cut():
+            case (
+                orders.Transmit()
+                | orders.Know()
+                | orders.Open()
+                | orders.Move()
+                | orders.Cut()
+                | orders.Linked()
+            ):
                 self._obey_about(order)
             case orders.Publish():
                 start(self._nursery, self._publish, order)
@@ -174,8 +191,6 @@ class Node:
             case orders.Provide():
                 shared.keys = order.keys
                 self._directory.changed()
-            case orders.Trust():
-                shared.guard.trust(order.peer, monotonic())
             case orders.Advertise():
                 shared.direct = order.addresses
             case orders.Judged():
@@ -186,16 +201,37 @@ class Node:
                 assert_never(order)
         return True
 
-    def _obey_about(self, order: orders.Transmit | orders.Know | orders.Cut) -> None:
+    def _obey_about(self, order: AboutPeer) -> None:
         """Carry out an order about a peer, whose id may be what some peer made up."""
-        if not book.is_id(order.peer):
+        peer = order.peer
+        if not book.is_id(peer):
             self._shared.counts["no-such-id"] += 1
-        elif isinstance(order, orders.Transmit):
-            self.links.transmit(order.peer, order.frame)
-        elif isinstance(order, orders.Know):
-            self._shared.book.add(order.peer, order.addresses)
-        else:
-            self.links.cut(order.peer, order.reason)
+            return
+        match order:
+            case orders.Transmit():
+                self.links.transmit(peer, order.frame)
+            case orders.Know():
+                self._shared.book.add(peer, order.addresses)
+            case orders.Open():
+                self.links.open(peer)
+            case orders.Move():
+                self.links.move(peer)
+            case orders.Linked():
+                self._note_link(peer, is_up=order.is_up)
+            case orders.Cut():
+                self._note_link(peer, is_up=False)
+                self.links.cut(peer, order.reason)
+                # With its connection end the circuits that we relay for it.
+                start(self._nursery, self._host.disconnect, peer)
+            case _:
+                assert_never(order)
+
+    def _note_link(self, peer: NodeId, *, is_up: bool) -> None:
+        shared = self._shared
+        shared.linked.pop(peer, None)
+        if is_up:
+            shared.linked[peer] = None
+            shared.guard.trust(peer, monotonic())
 
     async def _publish(self, order: orders.Publish) -> None:
         topic = self._near if order.is_near else self._topic
@@ -226,9 +262,8 @@ class Node:
                 continue
             if not await self._host.connect(gate, (book.gate_address(address),)):
                 continue
-            if not await self.links.ensure(gate):
-                continue
-            if await self._host.connect_through(address):
+            dial = self._host.connect_through
+            if await self.links.as_member(gate, dial, address):
                 self._shared.counts["relayed"] += 1
                 return True
         return False

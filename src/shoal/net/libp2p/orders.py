@@ -43,6 +43,18 @@ class Transmit(NamedTuple):
     frame: bytes
 
 
+class Open(NamedTuple):
+    """Open a stream to a peer if there is none, by whatever way there is."""
+
+    peer: NodeId
+
+
+class Move(NamedTuple):
+    """Send what is queued for a peer, and let its stream end: there is a better way."""
+
+    peer: NodeId
+
+
 class Cut(NamedTuple):
     """End the stream to a peer, and refuse it for a while."""
 
@@ -50,10 +62,11 @@ class Cut(NamedTuple):
     reason: str
 
 
-class Trust(NamedTuple):
-    """Give the gossip of this member room of its own."""
+class Linked(NamedTuple):
+    """There is, or is no more, a direct link to this peer, which is a member."""
 
     peer: NodeId
+    is_up: bool
 
 
 class Advertise(NamedTuple):
@@ -79,8 +92,10 @@ Order = (
     | LookUp
     | Know
     | Transmit
+    | Open
+    | Move
     | Cut
-    | Trust
+    | Linked
     | Advertise
     | Judged
     | Leave
@@ -90,6 +105,19 @@ Order = (
 class Ready(NamedTuple):
     """The host listens on these addresses."""
 
+    addresses: tuple[str, ...]
+
+
+class Relayed(NamedTuple):
+    """Gates relay to us at these addresses now, and at no others."""
+
+    addresses: tuple[str, ...]
+
+
+class Met(NamedTuple):
+    """A peer, whose id is proved, says that it takes direct links there. A hint."""
+
+    peer: NodeId
     addresses: tuple[str, ...]
 
 
@@ -120,6 +148,14 @@ class Opened(NamedTuple):
 
     peer: NodeId
     grant: Grant | None
+    generation: int = 0
+    is_relayed: bool = False
+
+
+class Moved(NamedTuple):
+    """A peer says that it sends nothing more over its stream, but over a link."""
+
+    peer: NodeId
 
 
 class Arrived(NamedTuple):
@@ -130,9 +166,10 @@ class Arrived(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The stream to a peer broke or fell silent."""
+    """The stream to a peer is over; `is_definite` if that was no accident."""
 
     peer: NodeId
+    is_definite: bool = False
 
 
 class Measured(NamedTuple):
@@ -156,10 +193,13 @@ class Stopped(NamedTuple):
 
 Happening = (
     Ready
+    | Relayed
+    | Met
     | Heard
     | Found
     | Knocked
     | Opened
+    | Moved
     | Arrived
     | Ended
     | Measured

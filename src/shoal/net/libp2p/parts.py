@@ -65,9 +65,9 @@ DEGREE_HIGH: Final = 12
 HEARTBEAT_S: Final = 1
 SEEN_S: Final = 120
 RPC_BYTES_MAX: Final = 262_144
-RELAY_S: Final = 3_600
-RELAY_BYTES: Final = 1 << 30
-RELAY_CIRCUITS_PER_PEER: Final = 8
+RELAY_S: Final = 12 * 3_600
+RELAY_BYTES: Final = 4 << 30
+RELAY_CIRCUITS_PER_PEER: Final = 32
 RELAY_PEERS_MAX: Final = 256
 
 # Trap 6: every dial would wait 250 ms for a second address to be tried.

@@ -13,6 +13,7 @@ import threading
 from typing import TYPE_CHECKING, Final, assert_never, final
 
 from shoal.errors import ProtocolError, UsageError
+from shoal.model.addresses import as_stream, stream_ones
 from shoal.net.libp2p import book, keys, orders
 from shoal.net.libp2p.shared import BATCH, Shared
 from shoal.protocol.codec import encode, encode_gossip
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shoal.model.ids import NodeId
-    from shoal.net.base import Listener
     from shoal.net.identity import Identity
     from shoal.net.libp2p.orders import Happening
     from shoal.net.libp2p.settings import Greeting, Settings
+    from shoal.net.streams import StreamListener
     from shoal.protocol.messages import AnyMessage
 
 LEAVE_S: Final = 5.0
@@ -40,7 +41,7 @@ class Libp2p:
         identity: Identity,
         settings: Settings,
         greeting: Greeting,
-        listener: Listener,
+        listener: StreamListener,
     ) -> None:
         """Prepare, but start nothing and load nothing."""
         self.ready = asyncio.Event()  # Set once, when the first host listens.
@@ -49,8 +50,10 @@ class Libp2p:
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._thread: threading.Thread | None = None
+        self._is_down = False  # A host died, and the next one is not up yet.
         self._reachable: tuple[str, ...] = ()
-        self._linked: dict[NodeId, None] = {}  # peers whose stream is up, in order
+        self._circuits: tuple[str, ...] = ()
+        self._open: dict[NodeId, None] = {}  # peers whose stream is up, in order
         self._unsent: dict[NodeId, list[AnyMessage]] = {}  # of this turn
 
     def start(self) -> None:
@@ -69,6 +72,16 @@ class Libp2p:
         self._thread.start()
 
     @property
+    def is_started(self) -> bool:
+        """Whether it was started, be its host up or not."""
+        return self._thread is not None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether a host runs now."""
+        return self.ready.is_set() and not self._is_down
+
+    @property
     def counts(self) -> dict[str, int]:
         """How often what happened, by name; also what was dropped on the way."""
         shared = self._shared
@@ -81,8 +94,9 @@ class Libp2p:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where libp2p of this node can be dialled, with its id."""
-        return tuple(f"{a}/p2p/{self._shared.node}" for a in self._reachable)
+        """Where this node can be reached by streams, itself and through gates."""
+        node = self._shared.node
+        return (*(as_stream(a, node) for a in self._reachable), *self._circuits)
 
     # Finder.
 
@@ -106,8 +120,24 @@ class Libp2p:
     # Links, over streams.
 
     def know(self, peer: NodeId, addresses: Sequence[str]) -> None:
-        """Remember where libp2p of a peer may be dialled."""
-        self._shared.orders.put(orders.Know(peer, tuple(addresses)))
+        """Remember where a peer may be reached by streams; the rest is left out."""
+        if known := stream_ones(addresses):
+            self._shared.orders.put(orders.Know(peer, known))
+
+    def open(self, peer: NodeId) -> None:
+        """Open a stream to a peer if there is none, by whatever way there is."""
+        self._shared.orders.put(orders.Open(peer))
+
+    def transmit(self, peer: NodeId, frames: Sequence[bytes]) -> None:
+        """Queue frames of the codec."""
+        self._flush()
+        for frame in frames:
+            self._shared.orders.put(orders.Transmit(peer, frame))
+
+    def move(self, peer: NodeId) -> None:
+        """Send what is queued, and let the stream end: there is a better way."""
+        self._flush()
+        self._shared.orders.put(orders.Move(peer))
 
     def send(self, peer: NodeId, message: AnyMessage) -> None:
         """Queue a message; all that is queued in one turn goes in one frame."""
@@ -121,9 +151,9 @@ class Libp2p:
 
     # Beyond both.
 
-    def trust(self, peer: NodeId) -> None:
-        """Give the gossip of a member room of its own, apart from strangers."""
-        self._shared.orders.put(orders.Trust(peer))
+    def note_link(self, peer: NodeId, *, is_up: bool) -> None:
+        """Take a peer for a member while there is a direct link to it."""
+        self._shared.orders.put(orders.Linked(peer, is_up))
 
     def advertise(self, addresses: Sequence[str]) -> None:
         """Tell those who look us up where direct links are accepted."""
@@ -180,10 +210,19 @@ class Libp2p:
             case orders.Arrived():
                 listener.received(happening.peer, happening.messages)
             case orders.Opened():
-                self._linked[happening.peer] = None
-                listener.connected(happening.peer, happening.grant)
+                self._open[happening.peer] = None
+                listener.opened(
+                    happening.peer,
+                    happening.grant,
+                    generation=happening.generation,
+                    is_relayed=happening.is_relayed,
+                )
+            case orders.Moved():
+                listener.moved(happening.peer)
             case orders.Ended():
-                self._end(happening.peer)
+                self._end(happening.peer, is_definite=happening.is_definite)
+            case orders.Met():
+                listener.met(happening.peer, happening.addresses)
             case orders.Measured():
                 listener.measured(happening.peer, happening.rtt_s)
             case orders.Knocked():
@@ -194,18 +233,23 @@ class Libp2p:
                 listener.estimated(happening.nodes)
             case orders.Ready():
                 self._reachable = tuple(book.bare(a) for a in happening.addresses)
+                self._is_down = False
                 self.ready.set()
+                listener.moved_house()
+            case orders.Relayed():
+                self._circuits = happening.addresses
+                listener.moved_house()
             case orders.Stopped():
-                self.stopped_because = happening.reason
-                for peer in list(self._linked):
-                    self._end(peer)
+                self.stopped_because, self._is_down = happening.reason, True
+                for peer in list(self._open):
+                    self._end(peer, is_definite=False)
             case _:
                 assert_never(happening)
 
-    def _end(self, peer: NodeId) -> None:
-        if peer in self._linked:
-            del self._linked[peer]
-            self._listener.lost(peer)
+    def _end(self, peer: NodeId, *, is_definite: bool) -> None:
+        if peer in self._open:
+            del self._open[peer]
+            self._listener.ended(peer, is_definite=is_definite)
 
     def _judge(self, knock: orders.Knocked) -> None:
         reason = self._shared.greeting.admit(knock.peer, knock.grant)

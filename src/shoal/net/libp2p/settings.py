@@ -19,9 +19,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     shoal: str  # Nodes of different shoals never hear each other.
     listen: tuple[str, ...] = ("/ip4/0.0.0.0/tcp/4001",)  # Empty: only by relay.
     announce: tuple[str, ...] = ()  # Where others reach us, if not where we listen.
+    direct: tuple[str, ...] = ()  # Where direct links are accepted.
     gates: tuple[str, ...] = ()  # Known from the start, each with /p2p/ and its id.
     is_gate: bool = False  # Relays for members that cannot be dialled.
-    is_relayed: bool = False  # Cannot be dialled, and asks gates to relay.
+    is_relayed: bool = False  # Asks gates to relay: it may not be dialled.
+    gossips: bool = True
     mdns: bool = False  # Says on the local network that we are here, and listens.
 
 

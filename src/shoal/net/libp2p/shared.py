@@ -12,6 +12,7 @@ from shoal.net.libp2p.guard import Guard
 from shoal.net.libp2p.lane import Lane
 
 if TYPE_CHECKING:
+    from shoal.model.ids import NodeId
     from shoal.net.identity import Identity
     from shoal.net.libp2p.orders import Happening, Order
     from shoal.net.libp2p.settings import Greeting, Settings
@@ -42,7 +43,8 @@ class Shared:
         self.listen = settings.listen  # With real ports, once they are known.
         self.reachable = settings.announce  # the same for others, once it is known
         self.keys: tuple[str, ...] = ()
-        self.direct: tuple[str, ...] = ()  # where direct links are accepted
+        self.linked: dict[NodeId, None] = {}  # members with a direct link, in order
+        self.direct = settings.direct  # where direct links are accepted
         self.circuits: tuple[str, ...] = ()  # addresses of ours through gates
 
     def shown(self) -> tuple[str, ...]:
