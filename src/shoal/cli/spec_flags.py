@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from shoal.cli.options import talk
 from shoal.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -108,16 +109,23 @@ def spec_of(words: tuple[str, ...], config: str | None, flags: dict[str, Any]) -
     # Slow to import, so not before it is needed.
     import msgspec  # noqa: PLC0415
 
+    from shoal.cli.scripts import is_script, read_script  # noqa: PLC0415
     from shoal.model.submission import load_spec, spec_from_flags  # noqa: PLC0415
 
     command: tuple[str, ...] | None = click.get_current_context().meta.get(COMMAND)
     file = _file(words, config, command)
     base = None
+    given = _given(flags)
     if file is not None:
         text = _read(file)
-        is_json = file.endswith(".json") or text.lstrip()[:1] == b"{"
-        base = load_spec(text, "json" if is_json or config else "yaml")
-    given = {name: value for name, value in flags.items() if value not in (None, ())}
+        if is_script(text):
+            script = read_script(file, text, _flags_of)
+            for note in script.notes:
+                talk(f"note: {note}")
+            given = {**script.flags, **given}
+        else:
+            is_json = file.endswith(".json") or text.lstrip()[:1] == b"{"
+            base = load_spec(text, "json" if is_json or config else "yaml")
     for name in ("array", "nodes"):
         if str(given.get(name, "")).isdecimal():
             given[name] = int(given[name])  # A number is how many, a text is which.
@@ -131,6 +139,18 @@ def spec_of(words: tuple[str, ...], config: str | None, flags: dict[str, Any]) -
         )
     spec = base if base is not None and not given else spec_from_flags(given, base)
     return json.dumps(msgspec.to_builtins(spec))
+
+
+def _given(flags: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in flags.items() if value not in (None, ())}
+
+
+def _flags_of(words: list[str]) -> dict[str, Any]:
+    """Return the flags of a line that stands in a script."""
+    options = [click.Option(names, **settings) for names, settings in _FLAGS]
+    reader = click.Command("#SHOAL", params=list(options), add_help_option=False)
+    with reader.make_context("#SHOAL", list(words)) as context:
+        return _given(context.params)
 
 
 def new_job_id() -> str:
