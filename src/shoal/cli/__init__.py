@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 import click
+from click.shell_completion import CompletionItem
 
 from shoal import __version__
 from shoal.cli.exit_codes import ExitCode
@@ -22,6 +23,7 @@ from shoal.errors import (
 
 COMMANDS: dict[str, str] = {
     "cancel": "shoal.cli.cancel:cancel",
+    "completion": "shoal.cli.completion:completion",
     "doctor": "shoal.cli.doctor:doctor",
     "down": "shoal.cli.down:down",
     "explain": "shoal.cli.explain:explain",
@@ -66,6 +68,7 @@ HELP = {
     "Other": {
         "policy": "List the policies that place tasks, and test them.",
         "schema": "Print the JSON Schema of job specs.",
+        "completion": "Let the shell complete what you type.",
     },
 }
 
@@ -84,6 +87,17 @@ class LazyGroup(click.Group):
         for title, commands in HELP.items():
             with formatter.section(title):
                 formatter.write_dl(list(commands.items()))
+
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[CompletionItem]:
+        """Offer commands without importing them."""
+        return [
+            CompletionItem(name, help=text)
+            for commands in HELP.values()
+            for name, text in commands.items()
+            if name.startswith(incomplete)
+        ]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return the command of this name, if there is one."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from shoal.api import client as api
+from shoal.cli.naming import JOBS
 from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
 from shoal.cli.printing import echo_json, job_fields, state_of
 from shoal.cli.selecting import expanded
 
 
 @click.command()
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@click.argument("jobs", nargs=-1, required=True, type=JOBS, metavar="JOB...")
 @click.option("--reason", default="", help="Is kept with the job.")
 @node_option
 @json_option

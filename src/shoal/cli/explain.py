@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.api import client as api
+from shoal.cli.naming import JOB
 from shoal.cli.options import json_option, node_option, suggest
 from shoal.cli.printing import echo_json, name_fields, places, state_of
 
@@ -17,7 +18,7 @@ REJECTIONS_SHOWN_MAX = 20
 
 
 @click.command()
-@click.argument("job", default="last")
+@click.argument("job", default="last", type=JOB)
 @click.option("--task", default="", help="Only this task: its number or its name.")
 @node_option
 @json_option

@@ -9,6 +9,7 @@ import click
 from shoal.api import client as api
 from shoal.api import shoal_pb2 as pb
 from shoal.cli.following import follow
+from shoal.cli.naming import JOB
 from shoal.cli.options import json_option, node_option
 from shoal.cli.printing import echo_json
 
@@ -20,7 +21,7 @@ _STREAMS = {
 
 
 @click.command()
-@click.argument("job", default="last")
+@click.argument("job", default="last", type=JOB)
 @click.option("-f", "--follow", "following", is_flag=True, help="Go on until the end.")
 @click.option("--task", default="", help="Only this task: its number or its name.")
 @click.option(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from shoal.api import client as api
+from shoal.cli.naming import NODE
 from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
 from shoal.cli.printing import echo_json, name_fields
 
 
 @click.command()
-@click.argument("member", metavar="NODE")
+@click.argument("member", type=NODE, metavar="NODE")
 @node_option
 @json_option
 @quiet_option

@@ -7,6 +7,7 @@ import shlex
 import click
 
 from shoal.api import client as api
+from shoal.cli.naming import JOB
 from shoal.cli.options import json_option, node_option, suggest
 from shoal.cli.printing import (
     age,
@@ -22,7 +23,7 @@ from shoal.cli.printing import (
 
 
 @click.command()
-@click.argument("job", default="last")
+@click.argument("job", default="last", type=JOB)
 @click.option("--tasks", "tasks_max", default=100, help="List at most so many tasks.")
 @node_option
 @json_option
