@@ -8,9 +8,17 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # Importing `typing` for this would cost more than all the rest.
 if TYPE_CHECKING:
+    from shoal.asking import checkpoint as checkpoint
+    from shoal.asking import get as get
+    from shoal.asking import put as put
     from shoal.reporting import log as log
 
-_LAZY = {"log": "shoal.reporting"}
+_LAZY = {
+    "checkpoint": "shoal.asking",
+    "get": "shoal.asking",
+    "log": "shoal.reporting",
+    "put": "shoal.asking",
+}
 
 
 def __getattr__(name: str) -> object:

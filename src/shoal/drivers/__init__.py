@@ -7,6 +7,7 @@ afterwards, so its devices are free. `docs/drivers.md` has the whole picture.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -20,12 +21,17 @@ from shoal.protocol.messages import Outcome
 Stream = Literal["stdout", "stderr"]
 
 
+Calls = Callable[[Mapping[str, object]], Awaitable[dict[str, object]]]
+"""Answers what a task asks of its worker. It never raises."""
+
+
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt to run, and all that the driver must know about it.
 
     `directory` is the work directory if the host has filled one (`Driver.prepare`
     made it); otherwise the attempt begins in an empty one. `addresses` are those of
     the nodes of a gang, by rank. `secrets` holds a value for each name in the work.
+    `checkpoint` is where, below the work directory, an earlier attempt left off.
     """
 
     attempt: Attempt
@@ -34,6 +40,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     directory: Path | None = None
     addresses: tuple[str, ...] = ()
     secrets: dict[str, str] = {}
+    checkpoint: str = ""
+    calls: Calls | None = None
 
 
 class Watcher(Protocol):

@@ -17,6 +17,7 @@ PORTS: Final = 12_000
 """Ports of gangs end below 32,768, where the kernel's own choices begin."""
 
 SOCKET: Final = "SHOAL_SOCKET"
+CHECKPOINT: Final = "SHOAL_CHECKPOINT"
 HERE: Final = "127.0.0.1"
 
 
@@ -47,6 +48,7 @@ def variables(
         "SHOAL_TASK_ID": task.id,
         "SHOAL_TASK_INDEX": str(task.index),
         "SHOAL_WORKDIR": home,
+        **({CHECKPOINT: f"{home}/{order.checkpoint}"} if order.checkpoint else {}),
         SOCKET: socket,
         ATTEMPT_VARIABLE: str(order.attempt),
         VARIABLE: mark,

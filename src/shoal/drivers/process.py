@@ -181,7 +181,7 @@ class ProcessDriver:
             await asyncio.to_thread(hand_over, directory, uid)
         killed_before = self._limit(used, order)
         start = self._start(order, used, directory, cpus)
-        used.reports.begin(watcher.progressed)
+        used.reports.begin(watcher.progressed, order.calls)
         try:
             end = await used.run(start, watcher.wrote)
         finally:

@@ -1,6 +1,9 @@
-"""The unix socket by which a task tells its figures; `shoal.log` is the other end.
+"""The unix socket by which a task tells its figures, and asks its worker for things.
 
-One JSON object a line: `{"metrics": {"loss": 0.3}, "step": 7, "progress": 0.5}`.
+One JSON object a line: `{"metrics": {"loss": 0.3}, "step": 7, "progress": 0.5}`, which
+is not answered, or `{"call": "put", "path": "model.pt"}`, which is, by one line too.
+`shoal.log`, `shoal.put` and others are the other end.
+
 A task is not trusted. It gets so many connections, bytes and lines a moment, and
 beyond that it waits; of what it tells in one moment the latest is passed on, cut and
 clamped to what a `Progress` message can hold. Nonsense is answered with
@@ -19,7 +22,7 @@ import json
 import math
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final, cast, final
 
 import msgspec
@@ -39,9 +42,14 @@ MOMENT_S: Final = 0.25
 
 BYTES_PER_MOMENT_MAX: Final = 262_144
 LINES_PER_MOMENT_MAX: Final = 1_000
+CALLS_MAX: Final = 16
+"""Calls of a task that are not answered yet."""
+
 STEP: Final = "step"
+CALL: Final = "call"
 
 Progressed = Callable[[float | None, dict[str, float]], None]
+Calls = Callable[[Mapping[str, object]], Awaitable[dict[str, object]]]
 
 
 class Figures(msgspec.Struct):
@@ -51,15 +59,25 @@ class Figures(msgspec.Struct):
     metrics: dict[str, float] = {}
 
 
-def parse(line: bytes) -> Figures | str:
-    """Return what a line of a task says, or why it is nonsense."""
+def read(line: bytes) -> dict[str, object] | str:
+    """Return the object in a line of a task, or why there is none."""
     try:
         found: object = json.loads(line)
     except (ValueError, RecursionError):
         return "not a line of JSON"
     if not isinstance(found, dict):
         return "not a JSON object"
-    report = cast("dict[str, object]", found)
+    return cast("dict[str, object]", found)
+
+
+def parse(line: bytes) -> Figures | str:
+    """Return the figures that a line of a task tells, or why it is nonsense."""
+    report = read(line)
+    return report if isinstance(report, str) else figures_of(report)
+
+
+def figures_of(report: dict[str, object]) -> Figures | str:
+    """Return the figures that a task tells, or why they are nonsense."""
     metrics = report.get("metrics", {})
     if not isinstance(metrics, dict):
         return "metrics is not an object"
@@ -122,9 +140,9 @@ class _Connection:
         fit = [line for line in done if len(line) <= LINE_BYTES_MAX]
         return fit, too_long + len(done) - len(fit)
 
-    def answer(self, reason: str) -> None:
-        """Say what was wrong, if the task cares to hear it."""
-        data = json.dumps({"error": reason}).encode() + b"\n"
+    def answer(self, answer: Mapping[str, object]) -> None:
+        """Say something, if the task cares to hear it."""
+        data = json.dumps(answer).encode() + b"\n"
         with contextlib.suppress(OSError):
             self.socket.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
@@ -140,6 +158,8 @@ class TaskSocket:
         self._listener: socket.socket | None = None
         self._connections: dict[int, _Connection] = {}
         self._progressed: Progressed | None = None
+        self._calls: Calls | None = None
+        self._answering: set[asyncio.Task[None]] = set()  # at most CALLS_MAX
         self._pending: Figures | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._bytes_left = BYTES_PER_MOMENT_MAX
@@ -162,10 +182,11 @@ class TaskSocket:
         listener.listen(CONNECTIONS_MAX)
         self._loop.add_reader(listener, self._accept)
 
-    def begin(self, progressed: Progressed) -> None:
-        """Tell `progressed` from now on: an attempt begins."""
+    def begin(self, progressed: Progressed, calls: Calls | None = None) -> None:
+        """Tell `progressed` from now on, and let `calls` answer: an attempt begins."""
         assert self._progressed is None, "one attempt at a time"
         self._progressed = progressed
+        self._calls = calls
 
     def end(self) -> None:
         """Pass on what the dead processes of the attempt have told, and forget them."""
@@ -181,6 +202,9 @@ class TaskSocket:
             self._timer = None
         self._pass_on()
         self._progressed = None
+        self._calls = None
+        for answering in self._answering:
+            answering.cancel()
 
     def close(self) -> None:
         """Stop listening."""
@@ -248,7 +272,11 @@ class TaskSocket:
         if not line.strip():
             return
         self._lines_left -= 1
-        figures = parse(line)
+        report = read(line)
+        if isinstance(report, dict) and CALL in report:
+            self._call(connection, report)
+            return
+        figures = report if isinstance(report, str) else figures_of(report)
         if isinstance(figures, str):
             self._refuse(connection, figures)
             return
@@ -266,7 +294,24 @@ class TaskSocket:
 
     def _refuse(self, connection: _Connection, reason: str) -> None:
         self.counts["nonsense"] += 1
-        connection.answer(reason)
+        connection.answer({"error": reason})
+
+    def _call(self, connection: _Connection, call: dict[str, object]) -> None:
+        if self._calls is None or len(self._answering) >= CALLS_MAX:
+            why = "calls are not answered here" if self._calls is None else "too many"
+            self._refuse(connection, why)
+            return
+        self.counts["calls"] += 1
+        answering = self._loop.create_task(self._answer(connection, self._calls, call))
+        self._answering.add(answering)
+        answering.add_done_callback(self._answering.discard)
+
+    async def _answer(
+        self, connection: _Connection, calls: Calls, call: dict[str, object]
+    ) -> None:
+        answer = await calls(call)
+        if connection.socket.fileno() >= 0:  # Unless the task hung up.
+            connection.answer(answer)
 
     def _arm(self) -> None:
         if self._timer is None:

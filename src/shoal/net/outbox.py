@@ -3,14 +3,17 @@
 Figures and output of tasks are soft: any may be lost, and the next says more. They
 get half of the room at most, and when there is no room for anything else, the newest
 of them go first. All the rest is dropped only when the box is full of its like.
+
+Pieces of blobs are many, and whoever wants one asks again. They leave after all else
+that waits, so nobody waits for them, and they are the first to be dropped.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from typing import Final, Literal, final
 
-from shoal.protocol.messages import AnyMessage, Output, Progress
+from shoal.protocol.messages import AnyMessage, BlobPiece, Output, Progress
 
 OUTBOX_BYTES_MAX: Final = 8 << 20
 OUTBOX_MESSAGES_MAX: Final = 16_384
@@ -19,6 +22,9 @@ ALL_OUTBOXES_BYTES_MAX: Final = 128 << 20
 
 SOFT_SHARE: Final = 2
 """Soft messages get one part of so many."""
+
+PIECES_SHARE: Final = 4
+"""Pieces of blobs get one part of so many."""
 
 Drop = Literal["dropped soft", "dropped full", "dropped undelivered"]
 
@@ -56,6 +62,8 @@ class Outbox:
         self._entries: list[_Entry] = []
         self._soft: list[_Entry] = []  # Those of the above that may be dropped.
         self._soft_bytes = 0
+        self._pieces: deque[bytes] = deque()  # Of blobs; not among the above.
+        self._pieces_bytes = 0
         self._count = 0
         self.bytes = 0
 
@@ -64,11 +72,13 @@ class Outbox:
 
     def put(self, message: AnyMessage, part: bytes) -> bool:
         """Queue a message; return False if it was dropped, which is counted."""
+        if isinstance(message, BlobPiece):
+            return self._put_piece(part)
         soft = isinstance(message, Progress | Output)
         if soft and not self._fits_soft(part):
             self._budget.drops["dropped soft"] += 1
             return False
-        while not self._fits(part) and self._soft:
+        while not self._fits(part) and (self._pieces or self._soft):
             self._drop_newest_soft()
         if not self._fits(part):
             self._budget.drops["dropped full"] += 1
@@ -78,6 +88,16 @@ class Outbox:
         if soft:
             self._soft.append(entry)
             self._soft_bytes += len(part)
+        self._add(1, len(part))
+        return True
+
+    def _put_piece(self, part: bytes) -> bool:
+        fits = self._pieces_bytes + len(part) <= self._bytes_max // PIECES_SHARE
+        if not fits or not self._fits(part):
+            self._budget.drops["dropped soft"] += 1
+            return False
+        self._pieces.append(part)
+        self._pieces_bytes += len(part)
         self._add(1, len(part))
         return True
 
@@ -99,7 +119,19 @@ class Outbox:
         if self._soft:
             self._soft = [entry for entry in self._soft if entry.part]
             self._soft_bytes = sum(len(entry.part) for entry in self._soft)
+        if not self._entries:
+            self._take_pieces(parts, bytes_max - size)
         return parts
+
+    def _take_pieces(self, parts: list[bytes], bytes_max: int) -> None:
+        """Add pieces of blobs to what leaves: as many as fit, or one if it is alone."""
+        left = bytes_max
+        while self._pieces and (not parts or len(self._pieces[0]) <= left):
+            part = self._pieces.popleft()
+            parts.append(part)
+            left -= len(part)
+            self._pieces_bytes -= len(part)
+            self._add(-1, -len(part))
 
     def clear(self) -> None:
         """Drop all, which is counted."""
@@ -121,6 +153,12 @@ class Outbox:
         )
 
     def _drop_newest_soft(self) -> None:
+        if self._pieces:
+            size = len(self._pieces.pop())
+            self._pieces_bytes -= size
+            self._add(-1, -size)
+            self._budget.drops["dropped soft"] += 1
+            return
         entry = self._soft.pop()
         size = len(entry.part)
         entry.part = b""

@@ -4,13 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.model.ids import Attempt, NodeId
+from shoal.model.ids import Attempt, BlobId, NodeId
 from shoal.net.outbox import Budget, Outbox
-from shoal.protocol.messages import AnyMessage, Goodbye, Output, Progress
+from shoal.protocol.messages import AnyMessage, BlobPiece, Goodbye, Output, Progress
 
 HARD = Goodbye()
 ATTEMPT = Attempt(NodeId("a"), 1, 1)
 SOFT = Progress(attempt=ATTEMPT, seq=1)
+PIECE = BlobPiece(blob=BlobId("b"), level=0, index=0, data=b"")
 TEXT = Output(attempt=ATTEMPT, stream="stdout", offset=0, data=b"")
 
 
@@ -34,6 +35,32 @@ def test_a_message_larger_than_asked_for_leaves_alone() -> None:
     outbox.put(HARD, bytes(5))
 
     assert [len(part) for part in outbox.take(10)] == [50]
+
+
+def test_pieces_of_blobs_leave_after_all_else() -> None:
+    outbox = box()
+    for message, part in ((PIECE, b"p1"), (HARD, b"h1"), (PIECE, b"p2"), (SOFT, b"s")):
+        outbox.put(message, part)
+
+    assert outbox.take(3) == [b"h1", b"s"]
+    outbox.put(HARD, b"h2")
+    assert outbox.take(3) == [b"h2"]
+    assert outbox.take(1) == [b"p1"]
+    assert outbox.take(100) == [b"p2"]
+    assert (len(outbox), outbox.bytes) == (0, 0)
+
+
+def test_pieces_of_blobs_get_a_quarter_of_the_room_and_are_dropped_first() -> None:
+    budget = Budget()
+    outbox = box(budget)
+    kept = [outbox.put(PIECE, bytes(10)) for _ in range(4)]
+    outbox.put(SOFT, bytes(40))
+
+    assert kept == [True, True, False, False]
+    assert outbox.put(HARD, bytes(60))
+    assert [len(part) for part in outbox.take(1_000)] == [40, 60]
+    assert budget.drops == {"dropped soft": 4}
+    assert outbox.bytes == budget.bytes == 0
 
 
 @pytest.mark.parametrize("soft", [SOFT, TEXT])

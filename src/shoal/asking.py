@@ -1,0 +1,98 @@
+"""Ask the worker for something, from inside a task: blobs, and checkpoints.
+
+Like `shoal.log` it talks to the socket that SHOAL_SOCKET names, one JSON object a line;
+unlike it, it waits for the answer, and raises `ShoalError` if that is no. Paths are
+below the work directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from typing import TYPE_CHECKING, Final, cast
+
+from shoal.errors import NotAllowedError, ShoalError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SOCKET_VARIABLE: Final = "SHOAL_SOCKET"
+WORKDIR_VARIABLE: Final = "SHOAL_WORKDIR"
+ANSWER_BYTES_MAX: Final = 1 << 20
+
+
+def put(path: str | os.PathLike[str]) -> str:
+    """Give a file out under a name that is made of its bytes; return that name.
+
+    Any task of this shoal that is told the name can `get` the file from this worker,
+    while this task runs and a while longer.
+    """
+    return str(_call({"call": "put", "path": _below(path)})["blob"])
+
+
+def get(
+    blob: str,
+    path: str | os.PathLike[str],
+    *,
+    nodes: Sequence[str] = (),
+    timeout_s: float | None = None,
+) -> None:
+    """Write the bytes of a name to a file, all of them or none.
+
+    Whoever `put` it is found among `nodes`, those that run the tasks of this gang, and
+    the scheduler of this job.
+    """
+    call: dict[str, object] = {
+        "call": "get",
+        "blob": blob,
+        "path": _below(path),
+        "nodes": list(nodes),
+    }
+    _call(call, timeout_s)
+
+
+def checkpoint(path: str | os.PathLike[str]) -> None:
+    """Keep a file or a folder as what this task can go on from, elsewhere if need be.
+
+    When this returns the worker has its own copy, and the task may change the original.
+    A later attempt finds it in the same place, and SHOAL_CHECKPOINT names it.
+    """
+    _call({"call": "checkpoint", "path": _below(path)})
+
+
+def _below(path: str | os.PathLike[str]) -> str:
+    """Return a path as seen from the work directory."""
+    root = os.environ.get(WORKDIR_VARIABLE)
+    return os.path.relpath(path, root) if root else os.fspath(path)
+
+
+def _call(call: dict[str, object], timeout_s: float | None = None) -> dict[str, object]:
+    where = os.environ.get(SOCKET_VARIABLE)
+    if not where:
+        raise NotAllowedError(
+            f"'{call['call']}' works only inside a task",
+            because=f"{SOCKET_VARIABLE} is not set",
+            hint="submit the program with `shoal run`",
+        )
+    try:
+        answer = _exchange(where, json.dumps(call).encode() + b"\n", timeout_s)
+    except OSError as error:
+        raise ShoalError("the worker does not answer", because=str(error)) from None
+    if "error" in answer:
+        raise ShoalError(str(answer["error"]))
+    return answer
+
+
+def _exchange(where: str, line: bytes, timeout_s: float | None) -> dict[str, object]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(timeout_s)
+        connection.connect(where)
+        connection.sendall(line)
+        data = b""
+        while not data.endswith(b"\n"):
+            part = connection.recv(65_536)
+            if not part or len(data) > ANSWER_BYTES_MAX:
+                raise ConnectionResetError("the worker hung up")
+            data += part
+    return cast("dict[str, object]", json.loads(data))

@@ -1,0 +1,251 @@
+"""From a folder to a tree: what travels, under which names, and what does not.
+
+No link is followed. A link that stays within the folder travels as a link; one that
+leads out, a device or a socket stays at home, and it is said. All of this blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from pathspec import GitIgnoreSpec
+
+from shoal.blobs import beneath, trees
+from shoal.blobs.hashing import BLOB_BYTES_MAX, Hasher
+from shoal.blobs.ignoring import Ignoring
+from shoal.blobs.trees import Entry
+from shoal.errors import ShoalError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from shoal.model.ids import BlobId
+
+WORKDIR_BYTES_MAX: Final = 1 << 30
+"""A folder that travels with a job; more is a mistake more often than not."""
+
+LARGEST_NAMED: Final = 3
+NOTES_MAX: Final = 8
+READ_BYTES: Final = 1 << 20
+GLOB: Final = frozenset("*?[")
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Something in a folder."""
+
+    path: str
+    kind: str  # as in a tree, or "other"
+    size: int = 0
+    to: str = ""  # of a link
+
+
+class Packed(msgspec.Struct, frozen=True):
+    """What is to travel: entries of a tree, and what a user should know."""
+
+    entries: tuple[Entry, ...]
+    notes: tuple[str, ...] = ()
+
+
+def pack_workdir(
+    root: Path, name: Callable[[int], BlobId], bytes_max: int = WORKDIR_BYTES_MAX
+) -> Packed:
+    """Return all of a folder that is not ignored; raise `UsageError` if it is much."""
+    if not root.is_dir():
+        raise UsageError(
+            f"the workdir {root} is no folder",
+            because="there is nothing of this name, or it is a file",
+            hint="name a folder, like --workdir .",
+        )
+    rules = Ignoring(root)
+
+    def goes(path: str, is_folder: bool) -> bool:
+        return not rules.ignores(path, is_folder=is_folder)
+
+    try:
+        found = list(walk(root, "", goes))
+        _refuse_much(root, found, bytes_max)
+        return _packed(root, found, name)
+    except UsageError:
+        raise
+    except ShoalError as error:
+        raise UsageError(
+            f"the workdir {root} cannot be read",
+            because=str(error),
+            hint="make it readable, or leave it out by a line in .shoalignore",
+        ) from None
+
+
+def pack_outputs(
+    root: Path,
+    patterns: Iterable[str],
+    name: Callable[[int], BlobId],
+    bytes_max: int,
+) -> Packed:
+    """Return what of a task's work directory is to be kept; never follows a link."""
+    wanted = list(patterns)
+    rules = GitIgnoreSpec.from_lines(_anchored(pattern) for pattern in wanted)
+    found: dict[str, Found] = {}
+    missing: list[str] = []
+    for pattern in wanted:
+        below = _literal(pattern)
+        some = [f for f in walk(root, below) if rules.match_file(_shown(f))]
+        found.update((each.path, each) for each in some)
+        if not some and not pattern.startswith("!"):
+            missing.append(f"output '{pattern}' was not there")
+    size = sum(each.size for each in found.values())
+    if size > bytes_max or len(found) > trees.ENTRIES_MAX:
+        raise ShoalError(
+            f"the outputs have {size:,} bytes in {len(found):,} files",
+            because=f"the most is {bytes_max:,} bytes in {trees.ENTRIES_MAX:,} files",
+        )
+    packed = _packed(root, list(found.values()), name)
+    return Packed(packed.entries, (*missing, *packed.notes)[:NOTES_MAX])
+
+
+def pack_path(root: Path, path: str, name: Callable[[int], BlobId]) -> Packed:
+    """Return one file, or one folder with all in it, below a folder."""
+    below = "/".join(beneath.names_of(path))
+    found = list(walk(root, below))
+    if not found:
+        raise ShoalError(f"there is no file or folder '{path[:200]}'")
+    return _packed(root, found, name)
+
+
+def walk(
+    root: Path,
+    below: str,
+    goes: Callable[[str, bool], bool] = lambda _path, _is_folder: True,
+) -> Iterator[Found]:
+    """Go through all that is at or below a path, folders only if they are empty."""
+    if below:
+        names = below.split("/")
+        try:
+            with beneath.folder(root, names[:-1]) as parent:
+                info = os.stat(names[-1], dir_fd=parent, follow_symlinks=False)
+                if not stat.S_ISDIR(info.st_mode):
+                    yield _found(below, names[-1], info, parent)
+                    return
+        except (ShoalError, OSError):
+            return
+    folders = [below]
+    while folders:
+        folder = folders.pop()
+        with beneath.folder(root, folder.split("/") if folder else []) as parent:
+            listed = sorted(os.listdir(parent))  # noqa: PTH208 - of a descriptor
+            taken = 0
+            for name in listed:
+                path = f"{folder}/{name}" if folder else name
+                info = os.stat(name, dir_fd=parent, follow_symlinks=False)
+                is_folder = stat.S_ISDIR(info.st_mode)
+                if not goes(path, is_folder):
+                    continue
+                taken += 1
+                if is_folder:
+                    folders.append(path)
+                else:
+                    yield _found(path, name, info, parent)
+            if folder and not taken:
+                yield Found(folder, "folder")
+
+
+def _found(path: str, name: str, info: os.stat_result, parent: int) -> Found:
+    if stat.S_ISLNK(info.st_mode):
+        return Found(path, "link", to=os.readlink(name, dir_fd=parent))
+    if not stat.S_ISREG(info.st_mode):
+        return Found(path, "other")
+    kind = "program" if info.st_mode & stat.S_IXUSR else "file"
+    return Found(path, kind, info.st_size)
+
+
+def _packed(root: Path, found: list[Found], name: Callable[[int], BlobId]) -> Packed:
+    entries: dict[str, Entry] = {}
+    notes: list[str] = []
+    links: list[Found] = []
+    for each in found:
+        if not _is_text(each.path) or each.size > BLOB_BYTES_MAX:
+            notes.append(f"left out: {each.path!r}, which has no usable name or size")
+            continue
+        match each.kind:
+            case "link":
+                links.append(each)
+            case "file" | "program" as kind:
+                with beneath.opened(root, each.path) as descriptor:
+                    entries[each.path] = Entry(each.path, kind, name(descriptor))
+            case "folder":
+                entries[each.path] = Entry(each.path, "folder")
+            case _:
+                notes.append(f"left out: {each.path}, which is no file")
+    for link in links:
+        entries[link.path] = Entry(link.path, "link", link.to)
+    for link in links:
+        text = _is_text(link.to) and not link.to.startswith("/")
+        if not text or not trees.inside(link.path, link.to, entries):
+            del entries[link.path]
+            notes.append(f"left out: {link.path}, a link that leads out of the folder")
+    return Packed(tuple(entries.values()), tuple(notes[:NOTES_MAX]))
+
+
+def name_only(descriptor: int) -> BlobId:
+    """Return the name of an open file, and keep nothing."""
+    hasher = Hasher()
+    while data := os.read(descriptor, READ_BYTES):
+        hasher.update(data)
+    return hasher.name()
+
+
+def _refuse_much(root: Path, found: list[Found], bytes_max: int) -> None:
+    size = sum(each.size for each in found)
+    if size <= bytes_max and len(found) <= trees.ENTRIES_MAX:
+        return
+    sizes: Counter[str] = Counter()
+    for each in found:
+        top, _, rest = each.path.partition("/")
+        sizes[f"{top}/" if rest else top] += each.size
+    largest = ", ".join(
+        f"{name} ({_amount(amount)})"
+        for name, amount in sizes.most_common(LARGEST_NAMED)
+    )
+    raise UsageError(
+        f"the workdir {root} has {_amount(size)} in {len(found):,} files",
+        because=f"the most is {_amount(bytes_max)} in {trees.ENTRIES_MAX:,} files; "
+        f"the largest are {largest}",
+        hint="leave out what the job does not need, by lines in .shoalignore",
+    )
+
+
+def _amount(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB" if size >= 1e6 else f"{size:,} bytes"
+
+
+def _anchored(pattern: str) -> str:
+    """Return a pattern of outputs in the words of git, from the work directory on."""
+    negated = "!" if pattern.startswith("!") else ""
+    return f"{negated}/{pattern.removeprefix('!').removeprefix('./').lstrip('/')}"
+
+
+def _literal(pattern: str) -> str:
+    """Return the part of a pattern that is a plain path: nothing else can match."""
+    plain: list[str] = []
+    for name in pattern.removeprefix("!").split("/"):
+        if GLOB.intersection(name):
+            break
+        if name not in ("", "."):
+            plain.append(name)
+    return "/".join(plain)
+
+
+def _shown(found: Found) -> str:
+    return f"{found.path}/" if found.kind == "folder" else found.path
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
