@@ -11,9 +11,21 @@ if TYPE_CHECKING:
     from shoal.asking import checkpoint as checkpoint
     from shoal.asking import get as get
     from shoal.asking import put as put
+    from shoal.client.aio import AsyncClient as AsyncClient
+    from shoal.client.client import Client as Client
+    from shoal.client.executor import Executor as Executor
+    from shoal.client.futures import Future as Future
+    from shoal.client.jobs import Job as Job
+    from shoal.client.tasks import task as task
     from shoal.reporting import log as log
 
 _LAZY = {
+    "AsyncClient": "shoal.client.aio",
+    "Client": "shoal.client.client",
+    "Executor": "shoal.client.executor",
+    "Future": "shoal.client.futures",
+    "Job": "shoal.client.jobs",
+    "task": "shoal.client.tasks",
     "checkpoint": "shoal.asking",
     "get": "shoal.asking",
     "log": "shoal.reporting",

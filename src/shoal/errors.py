@@ -6,10 +6,15 @@
     ├── ProtocolError   bytes from a peer are no message of ours; `kind` says how
     ├── PolicyError     a policy is unknown, broken, or broke a promise
     ├── StoreError      the journal cannot be read or written; `kind` says how
-    └── ApiError        a node did not do what a client asked
-        ├── NotFoundError     it knows no such job, task or node
-        ├── NotAllowedError   the client may not ask this
-        └── UnreachableError  there is no node, or it does not answer
+    ├── ApiError        a node did not do what a client asked
+    │   ├── NotFoundError     it knows no such job, task or node
+    │   ├── NotAllowedError   the client may not ask this
+    │   └── UnreachableError  there is no node, or it does not answer
+    └── CallError       a call of a function has no result
+        ├── CallLostError     it may have run, and nobody knows how it ended
+        ├── CallRefusedError  it did not run, and will not
+        ├── CallStoppedError  it was stopped, because somebody wanted that
+        └── RemoteError       it raised something that cannot be brought here
 
 A message names things and gives numbers. What a peer does wrong never raises inside
 a machine: the codec raises `ProtocolError`, and the host refuses and counts it. What
@@ -117,3 +122,27 @@ class NotAllowedError(ApiError):
 @final
 class UnreachableError(ApiError):
     """No node runs, or it does not answer, so nobody knows; exit code 105."""
+
+
+class CallError(ShoalError):
+    """A call of a function has no result."""
+
+
+@final
+class CallLostError(CallError):
+    """Its interpreter was lost, too often: it may have run, whole or in part."""
+
+
+@final
+class CallRefusedError(CallError):
+    """It did not run and will not: no interpreter could be had for it."""
+
+
+@final
+class CallStoppedError(CallError):
+    """It was stopped, before it began or while it ran."""
+
+
+@final
+class RemoteError(CallError):
+    """It raised an exception that could not be brought here; the text tells of it."""

@@ -110,6 +110,18 @@ class Client:
         request = pb.ShutdownRequest(grace_s=grace_s)
         return self._ask("Shutdown", request, pb.ShutdownReply)
 
+    def calls(self, requests: Iterator[pb.CallsRequest]) -> Iterator[pb.CallsReply]:
+        """Call functions; the stream ends with the requests."""
+        call = self._channel.stream_stream(
+            "/shoal.v1.Shoal/Calls",
+            request_serializer=_serialized,
+            response_deserializer=pb.CallsReply.FromString,
+        )
+        try:
+            yield from call(requests, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise unpacked(error, self._name) from None
+
     def _ask(self, method: str, request: Message, type_: type[M]) -> M:
         call = self._channel.unary_unary(
             f"/shoal.v1.Shoal/{method}",

@@ -10,13 +10,14 @@ import asyncio
 import contextlib
 import os
 import re
+import secrets
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
 import shoal
 from shoal.api import shoal_pb2 as pb
-from shoal.api import views
+from shoal.api import calls, views
 from shoal.api.log_reader import LogReader
 from shoal.core.events import MessageReceived
 from shoal.errors import NotFoundError, ShoalError, UsageError
@@ -199,9 +200,9 @@ class Service:
         self, requests: AsyncIterator[pb.CallsRequest]
     ) -> AsyncIterator[pb.CallsReply]:
         """Call functions until the client has gone."""
-        del requests
-        raise ShoalError("functions cannot be called yet")
-        yield
+        name = f"calls-{secrets.token_hex(3)}"
+        async for reply in calls.serve(self._node.relay.calls, name, requests):
+            yield reply
 
     # The node.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from shoal import failpoints
 from shoal.core import events
-from shoal.protocol.messages import Announcement
+from shoal.protocol.messages import Announcement, CallBatch, ResultBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shoal.protocol.messages import AnyMessage, Grant, PeerAddress
     from shoal.runtime.clients import Clients
     from shoal.runtime.outputs import Outputs
+    from shoal.runtime.relay import Relay
     from shoal.runtime.tasks import Tasks
 
     Know = Callable[[NodeId, Sequence[str]], None]
@@ -72,13 +73,20 @@ class Performer:
 class Ears:
     """Turns what happens on the network into facts for the machine."""
 
-    def __init__(self, feed: Callable[[events.Event], None], know: Know) -> None:
-        """Tell facts by `feed`, and by `know` where peers may be dialled."""
+    def __init__(
+        self, feed: Callable[[events.Event], None], know: Know, relay: Relay
+    ) -> None:
+        """Tell facts by `feed`, and by `know` where peers may be dialled.
+
+        Calls and their results go to `relay`: no decision of the machine needs them.
+        """
         self._feed = feed
         self._know = know
+        self._relay = relay
 
     def connected(self, peer: NodeId, grant: Grant | None) -> None:
         """Note that a link is up."""
+        self._relay.linked(peer)
         self._feed(events.PeerConnected(peer, grant))
 
     def lost(self, peer: NodeId) -> None:
@@ -88,7 +96,10 @@ class Ears:
     def received(self, peer: NodeId, messages: Sequence[AnyMessage]) -> None:
         """Take messages of one frame."""
         for message in messages:
-            self._feed(events.MessageReceived(peer, message))
+            if isinstance(message, CallBatch | ResultBatch):
+                self._relay.received(peer, message)
+            else:
+                self._feed(events.MessageReceived(peer, message))
 
     def heard(self, origin: NodeId, message: AnyMessage) -> None:
         """Take a message by gossip; an announcement says where to dial."""

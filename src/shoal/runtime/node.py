@@ -28,6 +28,7 @@ from shoal.runtime.journalling import NodeJournal
 from shoal.runtime.membership import next_epoch
 from shoal.runtime.news import News
 from shoal.runtime.outputs import Outputs
+from shoal.runtime.relay import Relay
 from shoal.runtime.tasks import Tasks
 from shoal.store.journal import Journal
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from shoal.core.journal import Entry
     from shoal.drivers import Driver
     from shoal.errors import StoreError
-    from shoal.model.ids import JobId, NodeId
+    from shoal.model.ids import JobId, NodeId, OwnerId
     from shoal.model.job import JobState
     from shoal.net.base import Finder, Links, Listener
     from shoal.net.identity import Identity
@@ -78,7 +79,8 @@ class Node:
         self.settings = settings
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.news = News()
-        self.listener: Listener = Ears(self.feed, self._know)
+        self.relay = Relay(self)
+        self.listener: Listener = Ears(self.feed, self._know, self.relay)
         self.outputs = Outputs(home.outputs)
         self.clients = Clients(self.feed)
         self.tasks = Tasks(drivers, self.feed, self._fail)
@@ -97,6 +99,16 @@ class Node:
     def id(self) -> NodeId:
         """The node's id."""
         return self.identity.node
+
+    @property
+    def scheduler(self) -> Scheduler | None:
+        """The machine that takes jobs, if this node has that role."""
+        return self.peer.scheduler
+
+    @property
+    def owner(self) -> OwnerId:
+        """In whose name jobs are submitted here."""
+        return self.membership.grant.owner
 
     def admit(self, peer: NodeId, grant: Grant | None) -> str | None:
         """Say why a peer that shows this grant is no member; None if it is one."""
@@ -128,6 +140,7 @@ class Node:
         for event in self._early:
             self.feed(event)
         self._early.clear()
+        await self.relay.start(links)
 
     def state_of(self, job: JobId) -> JobState | None:
         """Return what a client may know of a job; None if there is no such job.
@@ -158,6 +171,7 @@ class Node:
 
     async def close(self) -> None:
         """End in good order: tasks first, then links, then the journal."""
+        await self.relay.close()
         await self.tasks.close()
         if self._host is not None:
             self._host.close()
@@ -217,6 +231,7 @@ class Node:
         self._host.synced(number)
         self._records.synced(number)
         self.news.tell()  # Not before: nobody is told of what a crash could undo.
+        self.relay.calls.look()
         if self._records.has_grown and self.peer.scheduler is not None:
             book = self.peer.scheduler.book
             self._records.compact(book, self._roster.revocations)

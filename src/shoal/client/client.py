@@ -1,0 +1,341 @@
+"""The client: jobs and functions, on the node of this machine and all its shoal."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import secrets
+import subprocess
+import sys
+import threading
+import weakref
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    ParamSpec,
+    Self,
+    TypeVar,
+    final,
+    overload,
+)
+
+from shoal.api import client as api
+from shoal.api import whereabouts
+from shoal.api.shoal_pb2 import SubmitRequest
+from shoal.client.functions import Functions, send_along
+from shoal.client.futures import Future
+from shoal.client.jobs import Job, spec_text
+from shoal.client.options import IDLE_S, RETRIES, Options
+from shoal.client.stream import Pending, PoolQueue, Stream, parts_of
+from shoal.errors import ShoalError, UsageError
+from shoal.protocol import payloads
+from shoal.runtime.home import Home
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from types import TracebackType
+
+    from shoal.client.executor import Executor
+    from shoal.model.spec import JobSpec
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+START_TIMEOUT_S: Final = 60.0
+JOB_ID_BYTES: Final = 5
+
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+@final
+class Client:
+    """A client of a node: it submits jobs, and calls functions all over the shoal.
+
+    ```python
+    with shoal.Client() as client:
+        future = client.submit(pow, 2, 10)
+        print(future.result())
+    ```
+
+    Without `node` it is the node of this machine, which is started if it does not
+    run. Functions run in interpreters that stay while there is work; `lanes` is how
+    many there may be at most (by default as many as the shoal has room for), `idle_s`
+    how long one without work is kept. The other options are defaults for all calls.
+    A client may be used by many threads, but not by a process that was forked.
+    """
+
+    def __init__(
+        self,
+        node: str | None = None,
+        *,
+        lanes: int | None = None,
+        idle_s: float = IDLE_S,
+        retries: int = RETRIES,
+        cpu: float | str | None = None,
+        gpu: int | str | None = None,
+        ram: int | str | None = None,
+        priority: int | None = None,
+        python: str | None = None,
+        env: Mapping[str, str] | None = None,
+        network: bool = False,
+        start: bool = True,
+    ) -> None:
+        """Find the node, or start one unless `start` is false.
+
+        Raises `UnreachableError` if there is none, and `UsageError` if an option is
+        wrong.
+        """
+        self._node = node
+        self._home = Home.default()
+        self._pid = os.getpid()
+        self._defaults = Options.made(
+            lanes=lanes,
+            idle_s=idle_s,
+            retries=retries,
+            cpu=cpu,
+            gpu=gpu,
+            ram=ram,
+            priority=priority,
+            python=python,
+            env=env,
+            network=network,
+        )
+        if node is None and start and whereabouts.running(self._home) is None:
+            start_node(self._home)
+        with self._connected() as client:
+            client.info()  # Raises if nobody answers.
+        self._functions = Functions()
+        self._stream = Stream(self._connected)
+        self._pools: dict[Options, PoolQueue] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+        self._executors: weakref.WeakSet[Executor] = weakref.WeakSet()
+        _clients.add(self)
+
+    # Functions.
+
+    @overload
+    def submit(
+        self, work: Callable[..., T], /, *args: Any, **kwargs: Any
+    ) -> Future[T]: ...
+
+    @overload
+    def submit(self, work: str | Path | Mapping[str, Any] | JobSpec, /) -> Job: ...
+
+    def submit(
+        self,
+        work: Callable[..., Any] | str | Path | Mapping[str, Any] | JobSpec,
+        /,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Future[Any] | Job:
+        """Call a function somewhere in the shoal, or hand in a job.
+
+        A function gets the arguments that follow, except `cpu`, `gpu`, `ram`,
+        `priority` and `retries`, which say what the call needs; for a function that
+        has parameters of these names, use `client.executor(...).submit(...)`.
+
+        A job is a spec: a mapping, a file in YAML or JSON, or a command line as text.
+        """
+        if callable(work):
+            asked = {name: kwargs.pop(name) for name in Options.NAMES & kwargs.keys()}
+            options = self._defaults.changed(**asked) if asked else self._defaults
+            return self.call_with(options, work, args, kwargs)
+        if args or kwargs:
+            raise UsageError(
+                "a job takes no arguments",
+                because="they belong to functions",
+                hint="put params into the spec",
+            )
+        return self._submit_job(work)
+
+    def call_with(
+        self,
+        options: Options,
+        function: Callable[..., T],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Future[T]:
+        """Call a function under given options; all arguments are its own."""
+        number = self._number(function, at_once=False)
+        if number:
+            pieces = payloads.dumps((args, kwargs))
+        else:
+            send_along(function)
+            pieces = payloads.dumps((function, args, kwargs))
+        return self._send(options, number, pieces)
+
+    def map(
+        self,
+        function: Callable[..., T],
+        *iterables: Iterable[Any],
+        chunksize: int | None = None,
+        timeout: float | None = None,
+    ) -> Iterator[T]:
+        """Call a function for each element; return the results in order.
+
+        Several elements go into one call: `chunksize`, or as many as give each
+        interpreter four calls. The calls begin at once; taking a result waits for
+        it. As with the standard library, a `timeout` counts from now.
+        """
+        executor = self.executor()
+        return executor.map(function, *iterables, chunksize=chunksize, timeout=timeout)
+
+    def executor(self, **options: Any) -> Executor:
+        """Return a `concurrent.futures.Executor` that runs functions in the shoal.
+
+        Options are those of `Client`. To leave its `with` block waits for its calls.
+        """
+        from shoal.client.executor import Executor  # noqa: PLC0415 - They need us.
+
+        made = Executor(self, self._defaults.changed(**options))
+        self._executors.add(made)
+        return made
+
+    def call_many(
+        self, options: Options, function: Callable[..., T], rows: list[tuple[Any, ...]]
+    ) -> Future[list[T]]:
+        """Call a function once for each row of arguments, all in one call."""
+        number = self._number(function, at_once=True)
+        if number:
+            pieces = payloads.dumps((rows, None))
+        else:
+            send_along(function)
+            pieces = payloads.dumps((function, rows, None))
+        return self._send(options, number, pieces)
+
+    def _number(self, function: Callable[..., Any], *, at_once: bool) -> int:
+        number, code = self._functions.number(function, at_once=at_once)
+        if code is not None:
+            self._stream.define(number, code)
+        return number
+
+    def _send(
+        self, options: Options, function: int, pieces: list[bytes | memoryview]
+    ) -> Future[Any]:
+        if os.getpid() != self._pid:
+            raise UsageError(
+                "this client belongs to another process",
+                because="its connection did not survive the fork",
+                hint="make a new Client in this process",
+            )
+        future: Future[Any] = Future()
+        pool = self._pools.get(options) or self._pool(options)
+        call = Pending(pool, function, parts_of(pieces), options.retries, future)
+        future.on_stop(lambda: self._stream.stop(call))
+        self._stream.put(call)
+        return future
+
+    def _pool(self, options: Options) -> PoolQueue:
+        with self._lock:
+            kind = options.kind()
+            found = self._pools.get(kind)
+            if found is None:
+                lanes = options.lanes or 0
+                found = self._stream.pool(options.spec(), lanes, options.idle_s)
+                self._pools[kind] = found
+            self._pools[options] = found
+            return found
+
+    @property
+    def lanes(self) -> int:
+        """How many interpreters take calls of this client now."""
+        return sum(pool.lanes for pool in set(self._pools.values()))
+
+    @property
+    def defaults(self) -> Options:
+        """The options of calls that say nothing else."""
+        return self._defaults
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more calls."""
+        return self._closed
+
+    # Jobs.
+
+    def job(self, id_: str) -> Job:
+        """Return a job by its id, the beginning of it, or `last`."""
+        with self._connected() as client:
+            return Job(self._connected, client.get(id_, tasks_max=1).id)
+
+    def jobs(self, *, active_only: bool = False) -> list[Job]:
+        """Return the jobs that this node knows, the latest last."""
+        with self._connected() as client:
+            found = client.jobs(active_only=active_only).jobs
+        return [Job(self._connected, each.id) for each in found]
+
+    def _submit_job(self, work: str | Path | Mapping[str, Any] | JobSpec) -> Job:
+        id_ = secrets.token_hex(JOB_ID_BYTES)
+        with self._connected() as client:
+            request = SubmitRequest(job_id=id_, json=spec_text(work))
+            return Job(self._connected, client.submit(request).job.id)
+
+    # The end.
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until no call is without a result; return whether that is so."""
+        return self._stream.wait(timeout)
+
+    def close(self, *, wait: bool = True) -> None:
+        """Wait for all calls, unless told not to, and end the interpreters."""
+        if self._closed:
+            return
+        if wait:
+            self._stream.wait()
+        self._closed = True
+        self._stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Wait for all calls; after an error wait for none."""
+        self.close(wait=error is None)
+
+    def __reduce__(self) -> str:
+        """Refuse to be pickled: a connection cannot travel."""
+        raise TypeError("a Client cannot be pickled: make one where it is needed")
+
+    def finish(self) -> None:
+        """Do what is left at the end of the program: executors wait, as they promise."""
+        for executor in list(self._executors):
+            executor.shutdown()
+        self.close(wait=False)
+
+    def _connected(self) -> api.Client:
+        return api.connect(self._node, self._home)
+
+
+def start_node(home: Home) -> None:
+    """Start a node in the background, and wait until it is ready."""
+    done = subprocess.run(
+        [sys.executable, "-m", "shoal.cli", "up", "--background", "--quiet"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=START_TIMEOUT_S,
+        env={**os.environ, "SHOAL_HOME": str(home.path)},
+    )
+    if done.returncode and whereabouts.running(home) is None:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        raise ShoalError(
+            "no node could be started",
+            because=lines[0] if lines else f"`shoal up` exited with {done.returncode}",
+            hint="`shoal doctor` looks for the cause",
+        )
+
+
+@atexit.register
+def _finish() -> None:
+    for client in list(_clients):
+        with contextlib.suppress(Exception):
+            client.finish()

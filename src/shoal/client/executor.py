@@ -1,0 +1,130 @@
+"""An executor as the standard library describes it, whose functions run in the shoal."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import itertools
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, final
+
+from shoal.client.futures import Future
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from shoal.client.client import Client
+    from shoal.client.options import Options
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+CALLS_PER_LANE: Final = 4
+CHUNK_MAX: Final = 1_000
+LANES_GUESS: Final = 8
+"""How many interpreters `map` counts on when it has not heard of more."""
+
+
+@final
+class Executor(concurrent.futures.Executor):
+    """Made by `Client.executor`; to end it does not end the client."""
+
+    def __init__(self, client: Client, options: Options) -> None:
+        self._client = client
+        self._options = options
+        self._lock = threading.Lock()
+        self._futures: weakref.WeakSet[Future[Any]] = weakref.WeakSet()
+        self._ended = False
+
+    def submit(
+        self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Future[T]:
+        """Call a function; all arguments are its own."""
+        with self._lock:
+            self._refuse_when_ended()
+            future = self._client.call_with(self._options, fn, args, kwargs)
+            self._futures.add(future)
+            return future
+
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int | None = 1,
+    ) -> Iterator[T]:
+        """Call a function for each element; return the results in order.
+
+        With a `chunksize`, that many elements go into one call; with None, as many as
+        give each interpreter a few calls. Calls are gathered on their way in any case:
+        chunks save the cost of a future for each, some 30 microseconds.
+        """
+        if chunksize is not None and chunksize < 1:
+            raise ValueError("chunksize must be >= 1.")
+        ends_at = None if timeout is None else time.monotonic() + timeout
+        if chunksize == 1:
+            futures = [self.submit(fn, *args) for args in zip(*iterables, strict=False)]
+            return self._results(futures, ends_at)
+        chunks = self.chunks(fn, *iterables, chunksize=chunksize)
+        return itertools.chain.from_iterable(self._results(chunks, ends_at))
+
+    def chunks(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        chunksize: int | None = None,
+    ) -> list[Future[list[T]]]:
+        """Call a function for each element; return the futures of all chunks."""
+        rows = list(zip(*iterables, strict=False))
+        if chunksize is None:
+            lanes = max(self._client.lanes, self._options.lanes or LANES_GUESS)
+            chunksize = -(-len(rows) // (lanes * CALLS_PER_LANE))
+            chunksize = max(1, min(chunksize, CHUNK_MAX))
+        return [self._call_many(fn, chunk) for chunk in _cut(rows, chunksize)]
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more calls; wait for those that there are, unless told not to."""
+        with self._lock:
+            self._ended = True
+            futures = list(self._futures)
+        if cancel_futures:
+            for future in futures:
+                if future.cancel():
+                    future.set_running_or_notify_cancel()
+        if wait:
+            concurrent.futures.wait(futures)
+
+    def _call_many(
+        self, fn: Callable[..., T], rows: list[tuple[Any, ...]]
+    ) -> Future[list[T]]:
+        with self._lock:
+            self._refuse_when_ended()
+            future = self._client.call_many(self._options, fn, rows)
+            self._futures.add(future)
+            return future
+
+    def _refuse_when_ended(self) -> None:
+        if self._ended:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+
+    def _results(self, futures: list[Future[T]], ends_at: float | None) -> Iterator[T]:
+        """Go through results; whoever stops early cancels what has not begun."""
+        futures.reverse()
+        try:
+            while futures:
+                # Popped before it is waited for: a result is not kept longer than
+                # its consumer does.
+                future = futures.pop()
+                if ends_at is None:
+                    yield future.result()
+                else:
+                    yield future.result(ends_at - time.monotonic())
+        finally:
+            for future in futures:
+                future.cancel()
+
+
+def _cut(rows: list[tuple[Any, ...]], size: int) -> Iterator[list[tuple[Any, ...]]]:
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]

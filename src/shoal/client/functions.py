@@ -1,0 +1,102 @@
+"""Functions on their way to interpreters: sent once, if they are used more than once."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import threading
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+from shoal.protocol import payloads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KEPT_BYTES_MAX: Final = 64 << 20
+"""Functions of one client that the node keeps; beyond it each call brings its own."""
+
+KNOWN_MAX: Final = 100_000
+
+
+@final
+class Functions:
+    """Numbers functions. A function is pickled as it is when it gets its number."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._numbers = 0
+        self._bytes = 0
+
+    def number(
+        self, function: Callable[..., Any], *, at_once: bool
+    ) -> tuple[int, bytes | None]:
+        """Return the number of a function, and its code if that must be sent first.
+
+        0: it has none, and goes with the call. That is so for what is used for the
+        first time, unless `at_once`, since most such functions are used only once.
+        """
+        key = id(function)
+        found = self._known.get(key)
+        if found is not None and found[0]() is function and found[1]:
+            return found[1], None
+        with self._lock:
+            seen = found is not None and found[0]() is function
+            if not (at_once or seen):
+                self._note(key, function, 0)
+                return 0, None
+            code = b"".join(pickled(function))
+            if self._bytes + len(code) > KEPT_BYTES_MAX:
+                return 0, None
+            self._bytes += len(code)
+            self._numbers += 1
+            self._note(key, function, self._numbers)
+            return self._numbers, code
+
+    def _note(self, key: int, function: Callable[..., Any], number: int) -> None:
+        try:
+            reference = weakref.ref(function)
+        except TypeError:
+            return
+        if len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+        self._known[key] = (reference, number)
+
+
+def pickled(value: object) -> list[bytes | memoryview]:
+    """Return the pieces of a pickle; functions of the user's own modules are in it."""
+    send_along(value)
+    return payloads.dumps(value)
+
+
+def send_along(function: object) -> None:
+    """Have a function sent by value if its module is not installed but lies around.
+
+    The interpreters that run it have what is installed for them, and not the folder
+    that this program was started in.
+    """
+    name = getattr(function, "__module__", None)
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    file = getattr(module, "__file__", None)
+    if module is None or name == "__main__" or not file or _is_installed(file):
+        return
+    import cloudpickle  # noqa: PLC0415 - Only here it is needed.
+
+    package = sys.modules.get(module.__name__.partition(".")[0], module)
+    cloudpickle.register_pickle_by_value(package)
+
+
+def _is_installed(file: str) -> bool:
+    path = Path(file)
+    return any(path.is_relative_to(folder) for folder in _INSTALLED)
+
+
+_INSTALLED: Final = tuple(
+    dict.fromkeys(
+        path
+        for name in ("stdlib", "platstdlib", "purelib", "platlib")
+        if (path := sysconfig.get_path(name))
+    )
+)

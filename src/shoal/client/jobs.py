@@ -1,0 +1,135 @@
+"""A job that was submitted, seen from a program."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+from shoal.api import shoal_pb2 as pb
+from shoal.errors import ShoalError, UnreachableError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from shoal.api.client import Client as ApiClient
+    from shoal.model.spec import JobSpec
+
+ENDS: Final = frozenset(
+    {pb.STATE_DONE, pb.STATE_FAILED, pb.STATE_CANCELLED, pb.STATE_UNKNOWN}
+)
+FILES: Final = (".yaml", ".yml", ".json")
+
+
+@final
+class JobFailedError(ShoalError):
+    """A job that was waited for did not succeed; `exit_code` is its own, if any."""
+
+    def __init__(self, what: str, *, because: str, exit_code: int | None) -> None:
+        super().__init__(what, because=because, hint="its output may say more")
+        self.exit_code = exit_code
+
+
+@final
+class Job:
+    """A job on its node; every property asks the node."""
+
+    def __init__(self, dial: Callable[[], ApiClient], id_: str) -> None:
+        self.id = id_
+        self._dial = dial
+
+    def __repr__(self) -> str:
+        """Return the id, without asking anybody."""
+        return f"Job({self.id!r})"
+
+    @property
+    def state(self) -> str:
+        """One of blocked, waiting, running, done, failed, cancelled and unknown."""
+        return _state(self._get().state)
+
+    @property
+    def reason(self) -> str:
+        """Why it is in its state, if there is more to say."""
+        return self._get().reason
+
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit code, if it has ended with one."""
+        job = self._get()
+        return job.exit_code if job.HasField("exit_code") else None
+
+    def wait(self, timeout: float | None = None) -> str:
+        """Wait until the job has ended; return its state. Raises `TimeoutError`."""
+        with self._dial() as client:
+            try:
+                for job in client.watch(self.id, timeout):
+                    if job.state in ENDS:
+                        return _state(job.state)
+            except UnreachableError:
+                if timeout is None:
+                    raise
+                raise TimeoutError(
+                    f"job {self.id} has not ended after {timeout} s"
+                ) from None
+        return self.state
+
+    def result(self, timeout: float | None = None) -> int:
+        """Wait until the job has succeeded; raise `JobFailedError` if it did not."""
+        state = self.wait(timeout)
+        if state == "done":
+            return 0
+        job = self._get()
+        code = job.exit_code if job.HasField("exit_code") else None
+        raise JobFailedError(
+            f"job {self.id} is {state}", because=job.reason, exit_code=code
+        )
+
+    def logs(self, *, follow: bool = False, task: str = "") -> Iterator[bytes]:
+        """Return what the job wrote, piece by piece; `follow` until it has ended."""
+        request = pb.LogsRequest(job=self.id, task=task, follow=follow)
+        with self._dial() as client:
+            for piece in client.logs(request):
+                yield piece.data
+
+    def cancel(self, reason: str = "") -> bool:
+        """End the job; return whether it had not ended before."""
+        with self._dial() as client:
+            return not client.cancel(self.id, reason).had_ended
+
+    def _get(self) -> pb.Job:
+        with self._dial() as client:
+            return client.get(self.id, tasks_max=1)
+
+
+def spec_text(work: str | Path | Mapping[str, Any] | JobSpec) -> str:
+    """Return a spec as JSON, whatever it was given as; raise if it is wrong."""
+    import msgspec  # noqa: PLC0415 - Whoever only calls functions needs none of this.
+
+    from shoal.model.spec import JobSpec  # noqa: PLC0415
+    from shoal.model.submission import load_spec  # noqa: PLC0415
+
+    if isinstance(work, JobSpec):
+        spec = work
+    elif isinstance(work, Path) or (isinstance(work, str) and _is_file(work)):
+        path = Path(work)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(
+                f"cannot read {path}", because=str(error), hint="is the name right?"
+            ) from None
+        spec = load_spec(text, "json" if path.suffix == ".json" else "yaml")
+    elif isinstance(work, str):
+        spec = load_spec(json.dumps({"command": shlex.split(work)}), "json")
+    else:
+        spec = load_spec(json.dumps(dict(work)), "json")
+    return msgspec.json.encode(spec).decode()
+
+
+def _is_file(text: str) -> bool:
+    return text.endswith(FILES) and len(shlex.split(text)) == 1
+
+
+def _state(state: pb.State) -> str:
+    return pb.State.Name(state).removeprefix("STATE_").lower()

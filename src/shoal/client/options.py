@@ -1,0 +1,102 @@
+"""What calls of functions need, and how their interpreters are to be."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from shoal.errors import UsageError
+from shoal.model.bounds import NAME_LENGTH_MAX
+
+IDLE_S: Final = 30.0
+RETRIES: Final = 3
+RETRIES_MAX: Final = 1_000
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of calls. Calls with the same kind share their interpreters."""
+
+    NAMES: ClassVar[frozenset[str]] = frozenset(
+        {"cpu", "gpu", "ram", "priority", "retries"}
+    )
+    """Options that `submit` takes beside the arguments of a function."""
+
+    lanes: int | None = None
+    idle_s: float = IDLE_S
+    retries: int = RETRIES
+    cpu: float | str | None = None
+    gpu: int | str | None = None
+    ram: int | str | None = None
+    priority: int | None = None
+    python: str = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    env: tuple[tuple[str, str], ...] = ()
+    network: bool = False
+
+    @classmethod
+    def made(cls, **options: Any) -> Options:  # noqa: ANN401 - As many as there are.
+        """Return the defaults with these changes; raise `UsageError` if one is wrong."""
+        return cls().changed(**options)
+
+    def changed(self, **options: Any) -> Options:  # noqa: ANN401
+        """Return the same with these changes; None changes nothing."""
+        fields = set(self.__struct_fields__)
+        given = {name: value for name, value in options.items() if value is not None}
+        if unknown := sorted(given.keys() - fields):
+            raise UsageError(
+                f"there is no option '{unknown[0]}'",
+                because=f"the options are {', '.join(sorted(fields))}",
+                hint="arguments of a function go to submit",
+            )
+        if "env" in given and not isinstance(given["env"], tuple):
+            given["env"] = tuple(sorted(dict(given["env"]).items()))
+        if not given:
+            return self
+        try:
+            changed = msgspec.convert(
+                {**msgspec.structs.asdict(self), **given}, Options
+            )
+        except msgspec.ValidationError as error:
+            raise UsageError("an option is wrong", because=str(error)) from None
+        changed._check()
+        return changed
+
+    def kind(self) -> Options:
+        """Return what decides in which interpreters a call may run."""
+        return msgspec.structs.replace(self, retries=RETRIES)
+
+    def spec(self) -> str:
+        """Return the job spec of one interpreter."""
+        needs = {"cpu": self.cpu, "gpu": self.gpu, "ram": self.ram}
+        spec: dict[str, Any] = {
+            "name": "calls",
+            "command": [self.python],
+            "resources": {k: v for k, v in needs.items() if v is not None},
+            "env": dict(self.env),
+            "network": self.network,
+        }
+        if self.priority is not None:
+            spec["priority"] = self.priority
+        return json.dumps(spec)
+
+    def _check(self) -> None:
+        """Refuse now what the node would refuse later, when others wait."""
+        from shoal.model.submission import load_spec  # noqa: PLC0415 - Slow.
+
+        bounds = (
+            ("lanes", self.lanes if self.lanes is not None else 1, 1, 1_024),
+            ("retries", self.retries, 0, RETRIES_MAX),
+            ("idle_s", self.idle_s, 0, 86_400),
+        )
+        for name, value, least, most in bounds:
+            if not least <= value <= most:
+                raise UsageError(
+                    f"{name} = {value}",
+                    because=f"it is between {least} and {most}",
+                    hint=f"write it like {name}={least}",
+                )
+        if not self.python or len(self.python) > NAME_LENGTH_MAX:
+            raise UsageError("python names no program", hint="such as python3.11")
+        load_spec(self.spec(), "json")

@@ -1,0 +1,420 @@
+"""The stream of calls between a client and its node, and what waits for it.
+
+Whoever calls puts calls into a queue; a thread of gRPC takes from it what the credit
+allows, as much as there is at that moment: one call if the client waits for each, and
+thousands if it does not. Another thread takes results and sets futures.
+
+A call is kept until its result is here. If the stream breaks, another is opened, to the
+same node or to the next life of it, and all calls that have no result are sent again,
+except those that may run only once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, final
+
+from shoal.api import shoal_pb2 as pb
+from shoal.client.futures import Future, exception_of
+from shoal.errors import (
+    CallLostError,
+    CallRefusedError,
+    CallStoppedError,
+    ShoalError,
+    UnreachableError,
+)
+from shoal.protocol import payloads
+from shoal.protocol.call_items import PART_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from shoal.api.client import Client as ApiClient
+
+CREDIT_AT_FIRST: Final = 4
+"""What every node grants before it has said more."""
+
+CALLS_PER_REQUEST_MAX: Final = 2_048
+REQUEST_BYTES: Final = 4 << 20
+UNANSWERED_BYTES_MAX: Final = 64 << 20
+"""Arguments of calls that were sent; more wait here, unless a call is larger itself."""
+
+RECONNECT_S: Final = 60.0
+RETRY_S: Final = 0.2
+STOPPED: Final = "it was stopped before it began"
+
+
+@final
+class Pending:
+    """A call without a result."""
+
+    __slots__ = (
+        "came",
+        "function",
+        "future",
+        "id",
+        "parts",
+        "pool",
+        "retries",
+        "running",
+        "size",
+    )
+
+    def __init__(
+        self,
+        pool: PoolQueue,
+        function: int,
+        parts: tuple[bytes, ...],
+        retries: int,
+        future: Future[Any],
+    ) -> None:
+        self.id = 0
+        self.pool = pool
+        self.function = function
+        self.parts = parts
+        self.size = sum(map(len, parts))
+        self.retries = retries
+        self.future = future
+        self.running = False  # whether it was sent, once at least
+        self.came: list[bytes] = []  # parts of its result
+
+
+@final
+class PoolQueue:
+    """The calls for one kind of interpreter."""
+
+    def __init__(self, id_: int, spec: str, lanes_max: int, idle_s: float) -> None:
+        self.id = id_
+        self.message = pb.CallPool(
+            id=id_, spec=spec, lanes_max=lanes_max, idle_s=idle_s
+        )
+        self.waiting: deque[Pending] = deque()
+        self.credit = CREDIT_AT_FIRST
+        self.out = 0
+        self.told = 0  # the backlog that the node knows of
+        self.lanes = 0
+
+
+@final
+class Stream:
+    """All calls of one client. Safe to use from many threads."""
+
+    def __init__(self, dial: Callable[[], ApiClient]) -> None:
+        """Reach the node by `dial`, which raises `ShoalError` if there is none."""
+        self._dial = dial
+        self._lock = threading.Lock()
+        self._wake = threading.Condition(self._lock)
+        self._idle = threading.Condition(self._lock)
+        self._pools: dict[int, PoolQueue] = {}
+        self._pools_sent = 0
+        self._functions: dict[int, bytes] = {}
+        self._functions_unsent: list[int] = []
+        self._sent: dict[int, Pending] = {}  # sent, and without a result
+        self._sent_bytes = 0
+        self._stops: list[int] = []
+        self._ids = 0
+        self._unfinished = 0
+        self._life = 0  # counts streams; requests of an older one end
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    # For those who call.
+
+    def pool(self, spec: str, lanes_max: int, idle_s: float) -> PoolQueue:
+        """Return a new kind of interpreters."""
+        with self._lock:
+            id_ = len(self._pools) + 1
+            self._pools[id_] = PoolQueue(id_, spec, lanes_max, idle_s)
+            return self._pools[id_]
+
+    def define(self, number: int, code: bytes) -> None:
+        """Send a function before the next call."""
+        with self._lock:
+            self._functions[number] = code
+            self._functions_unsent.append(number)
+
+    def put(self, call: Pending) -> None:
+        """Have a call sent as soon as there is credit."""
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            self._ids += 1
+            call.id = self._ids
+            self._unfinished += 1
+            call.pool.waiting.append(call)
+            if self._thread is None:
+                self._start()
+            self._wake.notify()
+
+    def stop(self, call: Pending) -> None:
+        """Have a call interrupted that was sent."""
+        with self._lock:
+            if call.id in self._sent:
+                self._stops.append(call.id)
+                self._wake.notify()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until no call is without a result; return whether that is so."""
+        with self._lock:
+            return self._idle.wait_for(lambda: not self._unfinished, timeout_s)
+
+    def close(self) -> None:
+        """Send nothing more. Calls without a result are cancelled, or lost."""
+        with self._lock:
+            self._closed = True
+            waiting = [c for pool in self._pools.values() for c in pool.waiting]
+            for pool in self._pools.values():
+                pool.waiting.clear()
+            sent, self._sent = list(self._sent.values()), {}
+            self._wake.notify_all()
+            thread = self._thread
+        for call in waiting:
+            if call.running or not call.future.cancel():
+                sent.append(call)
+            else:
+                call.future.set_running_or_notify_cancel()
+        because = "the client was closed before the result came"
+        self._fail(sent, CallLostError("the call is lost", because=because))
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    # Sending, in a thread of gRPC.
+
+    def _requests(self, life: int) -> Iterator[pb.CallsRequest]:
+        while True:
+            with self._wake:
+                while not self._has_something(life):
+                    self._wake.wait()
+                if self._closed or life != self._life:
+                    return
+                request, calls = self._gather()
+            for call in calls:
+                _add_call(request, call)
+            yield request
+
+    def _has_something(self, life: int) -> bool:
+        if self._closed or life != self._life or self._stops:
+            return True
+        if self._pools_sent < len(self._pools):
+            return True
+        return any(
+            pool.waiting and (pool.out < pool.credit or self._untold(pool))
+            for pool in self._pools.values()
+        )
+
+    def _untold(self, pool: PoolQueue) -> bool:
+        """Whether the node should hear how much waits: it hires lanes by that."""
+        waiting = len(pool.waiting)
+        return waiting > 2 * pool.told or waiting * 2 < pool.told
+
+    def _gather(self) -> tuple[pb.CallsRequest, list[Pending]]:
+        """Take what may be sent now; the lock is held."""
+        request = pb.CallsRequest(stops=self._stops)
+        self._stops = []
+        for id_ in range(self._pools_sent + 1, len(self._pools) + 1):
+            request.pools.append(self._pools[id_].message)
+        self._pools_sent = len(self._pools)
+        for number in self._functions_unsent:
+            code = self._functions[number]
+            request.functions.append(pb.CallFunction(id=number, code=code))
+        self._functions_unsent = []
+        calls: list[Pending] = []
+        size = 0
+        for pool in self._pools.values():
+            while pool.waiting and pool.out < pool.credit:
+                call = pool.waiting[0]
+                full = self._sent_bytes + call.size > UNANSWERED_BYTES_MAX
+                if (full and self._sent) or (calls and size > REQUEST_BYTES):
+                    break
+                if len(calls) >= CALLS_PER_REQUEST_MAX:
+                    break
+                pool.waiting.popleft()
+                if not call.running and not call.future.set_running_or_notify_cancel():
+                    self._finished(1)
+                    continue
+                call.running = True
+                calls.append(call)
+                size += call.size
+                pool.out += 1
+                self._sent[call.id] = call
+                self._sent_bytes += call.size
+            if self._untold(pool):
+                pool.told = len(pool.waiting)
+                request.backlogs.append(pb.CallBacklog(pool=pool.id, waiting=pool.told))
+        return request, calls
+
+    # Receiving, in a thread of ours.
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(
+            target=self._serve, name="shoal-calls", daemon=True
+        )
+        self._thread.start()
+
+    def _serve(self) -> None:
+        """Keep a stream open until the client is closed, or the node stays away."""
+        quiet_since = time.monotonic()
+        while True:
+            with self._lock:
+                if self._closed:
+                    return
+                self._life += 1
+                life = self._life
+                again = self._again()
+            self._fail(again, _lost_with_stream())
+            try:
+                with self._dial() as client:
+                    for reply in client.calls(self._requests(life)):
+                        quiet_since = time.monotonic()
+                        self._on_reply(reply)
+                error: ShoalError = UnreachableError("the node ended the stream")
+            except UnreachableError as caught:
+                error = caught
+            except ShoalError as caught:
+                self._give_up(caught)
+                return
+            if time.monotonic() - quiet_since > RECONNECT_S:
+                self._give_up(error)
+                return
+            with self._wake:
+                self._wake.wait_for(lambda: self._closed, RETRY_S)
+
+    def _again(self) -> list[Pending]:
+        """Queue what was sent but not answered; return what must not run twice."""
+        self._pools_sent = 0
+        self._functions_unsent = list(self._functions)
+        self._sent_bytes = 0
+        sent, self._sent = self._sent, {}
+        for pool in self._pools.values():
+            pool.credit, pool.out, pool.told = CREDIT_AT_FIRST, 0, 0
+        once: list[Pending] = []
+        for call in reversed(sent.values()):
+            call.came.clear()
+            if call.retries:
+                call.pool.waiting.appendleft(call)
+            else:
+                once.append(call)
+        return once
+
+    def _give_up(self, error: ShoalError) -> None:
+        """Fail all calls; the next one tries again."""
+        with self._lock:
+            self._life += 1
+            self._thread = None
+            calls = list(self._sent.values())
+            self._sent = {}
+            for pool in self._pools.values():
+                calls += pool.waiting
+                pool.waiting.clear()
+                pool.out = pool.told = 0
+            self._again()
+        for call in calls:
+            if not call.running:
+                call.future.set_running_or_notify_cancel()
+        self._fail(calls, error)
+
+    def _on_reply(self, reply: pb.CallsReply) -> None:
+        ended: list[tuple[Pending, pb.CallResult]] = []
+        with self._lock:
+            for state in reply.pools:
+                pool = self._pools[state.id]
+                pool.credit, pool.lanes = state.credit, state.lanes
+            for result in reply.results:
+                call = self._sent.get(result.id)
+                if call is None:
+                    continue
+                if result.more:
+                    if result.part == 0:
+                        call.came.clear()
+                    call.came.append(result.payload)
+                    continue
+                del self._sent[result.id]
+                self._sent_bytes -= call.size
+                call.pool.out -= 1
+                ended.append((call, result))
+            self._wake.notify()
+        for call, result in ended:
+            _settle(call, result)
+        if ended:
+            with self._lock:
+                self._finished(len(ended))
+
+    def _fail(self, calls: list[Pending], error: BaseException) -> None:
+        for call in calls:
+            if not call.future.done():
+                call.future.set_exception(error)
+        if calls:
+            with self._lock:
+                self._finished(len(calls))
+
+    def _finished(self, count: int) -> None:
+        self._unfinished -= count
+        if not self._unfinished:
+            self._idle.notify_all()
+
+
+def _add_call(request: pb.CallsRequest, call: Pending) -> None:
+    last = len(call.parts) - 1
+    for place, part in enumerate(call.parts):
+        request.calls.append(
+            pb.Call(
+                id=call.id,
+                pool=call.pool.id,
+                function=call.function,
+                payload=part,
+                more=place < last,
+                retries=call.retries,
+            )
+        )
+
+
+def _settle(call: Pending, result: pb.CallResult) -> None:
+    """Set the future of a call that has ended."""
+    future = call.future
+    kind, payload = result.kind, result.payload
+    if kind == pb.CallResult.KIND_VALUE:
+        data: bytes | bytearray = payload
+        if call.came and result.part:
+            data = bytearray().join([*call.came, payload])
+        try:
+            value = payloads.loads(data)
+        except BaseException as error:  # noqa: BLE001 - Loading runs the user's code.
+            future.set_exception(error)
+        else:
+            future.set_result(value)
+    elif kind == pb.CallResult.KIND_RAISED:
+        future.set_exception(exception_of(payload))
+    elif kind == pb.CallResult.KIND_LOST:
+        future.set_exception(_lost(payload.decode(errors="replace")))
+    else:
+        why = payload.decode(errors="replace")
+        if why == STOPPED:
+            future.set_exception(CallStoppedError("the call was stopped", because=why))
+        else:
+            hint = "`shoal explain last` says what its interpreters wait for"
+            future.set_exception(
+                CallRefusedError("the call cannot run", because=why, hint=hint)
+            )
+
+
+def _lost(because: str) -> CallLostError:
+    return CallLostError(
+        "the call is lost",
+        because=because,
+        hint="a function that crashes its interpreter has output in `shoal logs last`",
+    )
+
+
+def _lost_with_stream() -> CallLostError:
+    return CallLostError(
+        "the call is lost",
+        because="the node went away before the result came, and it may run only once",
+        hint="with retries=1 or more it would have been run again",
+    )
+
+
+def parts_of(pieces: list[bytes | memoryview]) -> tuple[bytes, ...]:
+    """Return a payload in parts that fit into messages."""
+    return payloads.parts_of(pieces, PART_BYTES)

@@ -1,0 +1,115 @@
+"""Values as bytes: arguments on their way to an interpreter, results on their way back.
+
+Both ends are the same user's programs; nodes pass the bytes on and never load them.
+Plain values are pickled as they are. Whatever else is pickled by cloudpickle, so that
+functions and classes of a script travel too, with large buffers beside the pickle
+instead of copied into it. Cloudpickle is loaded when it is first needed.
+
+An interpreter has this file but nothing else of shoal, so it imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PROTOCOL: Final = 5
+WHOLE: Final = 0
+"""The first byte, if all of the value is in the pickle that follows."""
+
+BESIDE: Final = 1
+"""The first byte, if buffers follow the pickle; their number and sizes come first."""
+
+BUFFERS_MAX: Final = 100_000
+_COUNT: Final = struct.Struct("<BI")
+_SIMPLE: Final = frozenset({int, float, str, bytes, bool, type(None)})
+_ROWS_MAX: Final = 64
+
+
+def is_plain(value: object, depth: int = 3) -> bool:
+    """Whether a value holds nothing but numbers, texts and small rows of them."""
+    kind = type(value)
+    if kind in _SIMPLE:
+        return True
+    if not depth:
+        return False
+    row: Any = value
+    if kind is tuple or kind is list:
+        if len(row) > _ROWS_MAX:
+            return False
+        for each in row:  # A loop: this runs for every call.
+            if type(each) not in _SIMPLE and not is_plain(each, depth - 1):
+                return False
+        return True
+    if kind is dict:
+        if len(row) > _ROWS_MAX:
+            return False
+        return is_plain((*row.keys(), *row.values()), depth)
+    return False
+
+
+def dumps(value: object) -> list[bytes | memoryview]:
+    """Return the pieces that together are the bytes of a value.
+
+    Raises whatever pickling it raises.
+    """
+    if is_plain(value):
+        return [b"\0" + pickle.dumps(value, PROTOCOL)]
+    import cloudpickle  # noqa: PLC0415 - It takes long, and many never need it.
+
+    buffers: list[pickle.PickleBuffer] = []
+    data = cloudpickle.dumps(value, PROTOCOL, buffer_callback=buffers.append)
+    if not buffers:
+        return [b"\0" + data]
+    views = [buffer.raw() for buffer in buffers]
+    sizes = [len(data), *(view.nbytes for view in views)]
+    head = _COUNT.pack(BESIDE, len(sizes)) + struct.pack(f"<{len(sizes)}Q", *sizes)
+    return [head + data, *views]
+
+
+def loads(data: bytes | bytearray) -> Any:  # noqa: ANN401 - Whatever was pickled.
+    """Return the value; arrays in it share the memory of `data`.
+
+    Raises whatever unpickling raises, and ValueError if `data` is none of ours.
+    """
+    if not data or data[0] not in (WHOLE, BESIDE):
+        raise ValueError("these bytes are no payload")
+    view = memoryview(data)
+    if data[0] == WHOLE:
+        return pickle.loads(view[1:])  # noqa: S301 - Both ends are the user's own.
+    count = _COUNT.unpack_from(data)[1]
+    start = _COUNT.size + 8 * count
+    if not 0 < count <= BUFFERS_MAX or start > len(data):
+        raise ValueError("these bytes are no payload")
+    pieces: list[memoryview] = []
+    for size in struct.unpack_from(f"<{count}Q", data, _COUNT.size):
+        pieces.append(view[start : start + size])
+        start += size
+    if start != len(data):
+        raise ValueError(f"a payload of {start} bytes has {len(data)}")
+    return pickle.loads(pieces[0], buffers=pieces[1:])  # noqa: S301
+
+
+def parts_of(pieces: Sequence[bytes | memoryview], size: int) -> tuple[bytes, ...]:
+    """Return the same bytes in parts of at most `size`, one at least."""
+    if len(pieces) == 1 and len(pieces[0]) <= size:
+        return (bytes(pieces[0]),)
+    parts: list[bytes] = []
+    part = bytearray()
+    for piece in pieces:
+        view = memoryview(piece).cast("B")
+        start = 0
+        while start < len(view):
+            taken = view[start : start + size - len(part)]
+            part += taken
+            start += len(taken)
+            if len(part) == size:
+                parts.append(bytes(part))
+                part = bytearray()
+    if part or not parts:
+        parts.append(bytes(part))
+    return tuple(parts)
