@@ -199,3 +199,26 @@ def test_a_task_of_the_first_scheduler_is_taken(home: CliHome, tmp_path: Path) -
     assert home.json("show", job)["job"]["name"] == "R"
     assert home.json("show", job)["job"]["state"] == "waiting"
     home.ok("cancel", job)
+
+
+def test_what_failed_of_a_job_runs_again_as_a_new_one(home: CliHome) -> None:
+    home.ok("up", "--background", "-q")
+    script = "echo $SHOAL_TASK_INDEX; test $SHOAL_TASK_INDEX -ne 1"
+    job = home.ok("submit", "-q", "--array", "3", "--", "sh", "-c", script).strip()
+    assert home("wait", job).code == 1
+
+    new = home.ok("retry", "-q", "--failed", job).strip()
+
+    assert home("wait", new).code == 1
+    assert home.ok("logs", new) == "1\n"
+    assert home("retry", "--failed", "nope").code == 102
+
+
+def test_a_job_that_is_done_has_nothing_left_to_retry(home: CliHome) -> None:
+    home.ok("run", "-q", "--", "true")
+
+    done = home("retry", "--failed", "last")
+
+    assert done.code == 1
+    assert "all its tasks are done" in done.err
+    assert home("retry", "last").code == 0

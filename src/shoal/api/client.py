@@ -83,6 +83,10 @@ class Client:
         request = pb.CancelRequest(job=job, reason=reason)
         return self._ask("Cancel", request, pb.CancelReply)
 
+    def retry(self, request: pb.RetryRequest) -> pb.SubmitReply:
+        """Run a job once more."""
+        return self._ask("Retry", request, pb.SubmitReply)
+
     def explain(self, job: str, task: str = "") -> pb.ExplainReply:
         """Say why tasks are where they are."""
         request = pb.ExplainRequest(job=job, task=task)

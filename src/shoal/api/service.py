@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 import shoal
-from shoal.api import shoal_pb2 as pb
 from shoal.api import calls, views
+from shoal.api import shoal_pb2 as pb
 from shoal.api.log_reader import LogReader
 from shoal.core.events import MessageReceived
 from shoal.errors import NotFoundError, ShoalError, UsageError
 from shoal.model.addresses import direct_ones
+from shoal.model.again import again
 from shoal.model.derive import derive
-from shoal.model.ids import JobId, NodeId
+from shoal.model.ids import JobId, NodeId, TaskId
 from shoal.model.submission import load_spec
 from shoal.model.totals import totals
 from shoal.net.identity import public_key
@@ -83,13 +84,33 @@ class Service:
 
     async def on_submit(self, request: pb.SubmitRequest) -> pb.SubmitReply:
         """Take a job in."""
-        if JOB_ID.fullmatch(request.job_id) is None:
-            raise UsageError(
-                f"'{request.job_id[:80]}' cannot be the id of a job",
-                because="an id is 1 to 64 letters, digits, dashes and underscores",
-                hint="draw one at random, such as 7k2f9q",
-            )
+        _check_id(request.job_id)
         job = await asyncio.to_thread(self._derived, request)
+        return await self._hand_in(job)
+
+    async def on_retry(self, request: pb.RetryRequest) -> pb.SubmitReply:
+        """Take a job in that was here before."""
+        _check_id(request.job_id)
+        record = self._find(request.job)
+        if self._node.state_of(record.job.id) == "active":
+            raise ShoalError(
+                f"job {record.job.id} has not ended",
+                because="it would run twice at the same time",
+                hint=f"`shoal cancel {record.job.id}` ends it",
+            )
+        done: set[TaskId] = set()
+        if request.failed_only:
+            states = (self._book.tasks[task.id] for task in record.job.tasks())
+            done = {task.task.id for task in states if task.state == "done"}
+        if len(done) == sum(1 for _ in record.job.tasks()):
+            raise ShoalError(
+                f"nothing of job {record.job.id} is left to do",
+                because="all its tasks are done",
+                hint=f"`shoal retry {record.job.id}` runs all of it again",
+            )
+        return await self._hand_in(again(record.job, JobId(request.job_id), done))
+
+    async def _hand_in(self, job: Job) -> pb.SubmitReply:
         known = self._book.jobs.get(job.id)
         if known is not None and not _same(known.job, job):
             raise ShoalError(
@@ -379,6 +400,15 @@ def _notes(job: Job) -> list[str]:
         for folder in folders
         if folder
     ]
+
+
+def _check_id(id_: str) -> None:
+    if JOB_ID.fullmatch(id_) is None:
+        raise UsageError(
+            f"'{id_[:80]}' cannot be the id of a job",
+            because="an id is 1 to 64 letters, digits, dashes and underscores",
+            hint="draw one at random, such as 7k2f9q",
+        )
 
 
 def _same(known: Job, job: Job) -> bool:

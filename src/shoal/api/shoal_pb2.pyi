@@ -226,6 +226,16 @@ class CancelReply(_message.Message):
     had_ended: bool
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., had_ended: _Optional[bool] = ...) -> None: ...
 
+class RetryRequest(_message.Message):
+    __slots__ = ("job", "job_id", "failed_only")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    FAILED_ONLY_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    job_id: str
+    failed_only: bool
+    def __init__(self, job: _Optional[str] = ..., job_id: _Optional[str] = ..., failed_only: _Optional[bool] = ...) -> None: ...
+
 class ExplainRequest(_message.Message):
     __slots__ = ("job", "task")
     JOB_FIELD_NUMBER: _ClassVar[int]

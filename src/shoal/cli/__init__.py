@@ -34,6 +34,7 @@ COMMANDS: dict[str, str] = {
     "nodes": "shoal.cli.nodes:nodes",
     "policy": "shoal.cli.policy:policy",
     "ps": "shoal.cli.ps:ps",
+    "retry": "shoal.cli.retry:retry",
     "revoke": "shoal.cli.revoke:revoke",
     "run": "shoal.cli.run:run",
     "schema": "shoal.cli.schema:schema",
@@ -53,6 +54,7 @@ HELP = {
         "logs": "Print what a job wrote.",
         "wait": "Wait for jobs to end.",
         "cancel": "Cancel jobs.",
+        "retry": "Run a job that has ended once more.",
         "explain": "Say why a job waits, or runs where it runs.",
     },
     "Nodes": {

@@ -1,0 +1,35 @@
+"""`shoal retry`: run jobs that have ended once more."""
+
+from __future__ import annotations
+
+import click
+
+from shoal.api import client as api
+from shoal.api.shoal_pb2 import RetryRequest
+from shoal.cli.naming import JOB
+from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
+from shoal.cli.printing import echo_json, job_fields
+from shoal.cli.spec_flags import new_job_id
+
+
+@click.command()
+@click.argument("job", type=JOB)
+@click.option("--failed", is_flag=True, help="Leave out the tasks that are done.")
+@node_option
+@json_option
+@quiet_option
+def retry(job: str, failed: bool, node: str | None, as_json: bool, quiet: bool) -> None:
+    """Run a JOB that has ended again, as a new job, and print its id.
+
+    Tasks keep their indices and their parameters.
+    """
+    request = RetryRequest(job=job, job_id=new_job_id(), failed_only=failed)
+    with api.connect(node) as client:
+        reply = client.retry(request)
+    new = reply.job
+    if as_json:
+        echo_json({"job": job_fields(new), "needs": reply.needs})
+        return
+    click.echo(new.id)
+    talk(f"job {new.id} ({new.name}) submitted · {reply.needs}", quiet=quiet)
+    suggest(f"shoal logs -f {new.id}", f"shoal wait {new.id}", quiet=quiet)
