@@ -11,7 +11,14 @@ from typing import Final, final
 
 import msgspec
 
-from shoal.train.messages import Contribution, Directive, Kept, Status, Update
+from shoal.train.messages import (
+    Contribution,
+    Directive,
+    Kept,
+    Status,
+    Update,
+    same_content,
+)
 
 CONTRIBUTIONS_KEPT: Final = 16
 """More than an aggregator can be behind; older ones have become part of weights."""
@@ -92,7 +99,7 @@ class Member:
         ):
             return False
         self._directive = directive
-        if directive.syncs == 0 and directive.weights == self._initial:
+        if directive.syncs == 0 and same_content(directive.weights, self._initial):
             self._loaded = True
         for sync in [s for s in self._contributions if s < directive.safe]:
             del self._contributions[sync]
@@ -186,6 +193,12 @@ class Member:
         return self._compute(directive)
 
     @property
+    def weights_now(self) -> Reload:
+        """How to take the shared weights anew, as of the last directive."""
+        assert self._directive is not None
+        return Reload(self._directive.syncs, self._directive.weights)
+
+    @property
     def to_keep(self) -> Kept | None:
         """The checkpoint to fetch now, if there is one."""
         wanted = self._directive.keep if self._directive else None
@@ -210,7 +223,7 @@ class Member:
         )
         if self._loaded and not must and (can_follow or not behind):
             return None
-        return Reload(directive.syncs, directive.weights)
+        return self.weights_now
 
     def _compute(self, directive: Directive) -> Action:
         in_flight = 0 if self._fragments == 1 else 1

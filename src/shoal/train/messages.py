@@ -24,6 +24,11 @@ Amount = Annotated[float, Meta(ge=0)]
 T = TypeVar("T")
 
 
+def same_content(one: str, other: str) -> bool:
+    """Whether two files hold the same; after an @ a name may say where it is."""
+    return one.partition("@")[0] == other.partition("@")[0]
+
+
 class Contribution(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a worker learned for one sync: a file, and how much work is behind it."""
 

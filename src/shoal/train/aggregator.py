@@ -1,0 +1,219 @@
+"""The host of `rounds`: runs the machine, moves files, and computes the outer step.
+
+It needs numpy and no torch, so it runs on any node. All events go through one queue;
+files are fetched and averages computed by threads, so that workers are always heard.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, assert_never, final
+
+import numpy as np
+
+from shoal.errors import ProtocolError, ShoalError
+from shoal.train import compression, messages, outer, rounds, tensors
+from shoal.train.curves import Curves
+from shoal.train.exchange import Exchange, ExchangeError, Mail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shoal.train.settings import Settings
+
+FETCHES_AT_ONCE: Final = 4
+ALONE_S: Final = 1_800.0
+"""An aggregator that hears of no worker for so long gives up."""
+
+POLL_S: Final = 0.5
+
+
+@final
+class Aggregator:
+    """One life of an aggregator."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        settings: Settings,
+        epoch: int,
+        folder: Path,
+        curves: Curves,
+    ) -> None:
+        """Write checkpoints below `folder`; `epoch` rises with every life."""
+        self.machine = rounds.Rounds(settings.rules(), epoch)
+        self._exchange = exchange
+        self._settings = settings
+        self._folder = folder
+        self._curves = curves
+        self._events: queue.SimpleQueue[rounds.Event | BaseException] = (
+            queue.SimpleQueue()
+        )
+        self._deltas: dict[str, bytes] = {}  # fetched, and not averaged yet
+        self._state: tensors.State | None = None
+        self._stopping = threading.Event()
+        self._heard_at = time.monotonic()
+
+    def run(self) -> None:
+        """Aggregate until the last round is closed and everybody knows."""
+        listener = threading.Thread(target=self._listen, daemon=True)
+        listener.start()
+        with ThreadPoolExecutor(FETCHES_AT_ONCE) as pool:
+            try:
+                while not self._stopping.is_set():
+                    self._turn(pool)
+            finally:
+                self._stopping.set()
+        listener.join()
+
+    def _turn(self, pool: ThreadPoolExecutor) -> None:
+        due = self.machine.next_deadline()
+        now = time.monotonic()
+        wait_s = POLL_S if due is None else min(POLL_S, max(0.0, due - now))
+        try:
+            event = self._events.get(timeout=wait_s)
+        except queue.Empty:
+            now = time.monotonic()
+            if now - self._heard_at > ALONE_S:
+                raise ShoalError(
+                    "no worker has come",
+                    because=f"none was heard for {ALONE_S:.0f} s",
+                    hint="`shoal explain` says why the workers wait",
+                ) from None
+            if due is None or due > now:
+                return
+            event = rounds.DeadlineReached()
+        if isinstance(event, BaseException):
+            raise event
+        for effect in self.machine.handle(event, time.monotonic()):
+            self._perform(effect, pool)
+
+    def _listen(self) -> None:
+        while not self._stopping.is_set():
+            mail = self._exchange.receive(timeout_s=POLL_S)
+            if mail is not None:
+                self._heard_at = time.monotonic()
+                self._hear(mail)
+
+    def _hear(self, mail: Mail) -> None:
+        try:
+            status = messages.decode_status(mail.data)
+        except ProtocolError as error:
+            self._curves.say(f"{mail.sender} is not understood: {error}")
+            return
+        if status.worker != mail.sender:
+            return
+        if status.validation:
+            self._curves.validated(status)
+        self._events.put(rounds.StatusReceived(status))
+
+    def _perform(self, effect: rounds.Effect, pool: ThreadPoolExecutor) -> None:
+        match effect:
+            case rounds.Direct():
+                data = messages.encode(effect.directive)
+                self._exchange.send(effect.worker, data)
+            case rounds.Fetch():
+                self._start(pool, lambda: self._fetch(effect))
+            case rounds.Load():
+                self._start(pool, lambda: self._load(effect))
+            case rounds.Average():
+                self._start(pool, lambda: self._average(effect))
+            case rounds.Stop():
+                self._stopping.set()
+            case _:
+                assert_never(effect)
+
+    def _start(self, pool: ThreadPoolExecutor, act: Callable[[], rounds.Event]) -> None:
+        def run() -> None:
+            try:
+                self._events.put(act())
+            except BaseException as error:  # noqa: BLE001 - It ends the main thread.
+                self._events.put(error)
+
+        pool.submit(run)
+
+    # Files.
+
+    def _fetch(self, order: rounds.Fetch) -> rounds.Event:
+        file = order.contribution.file
+        try:
+            self._deltas[file] = self._exchange.get(file, order.worker)
+        except ExchangeError as error:
+            self._curves.say(f"a delta of {order.worker} cannot be had: {error}")
+            time.sleep(POLL_S)  # It is asked for again at once.
+            return rounds.FetchFailed(order.worker, order.contribution)
+        return rounds.Fetched(order.worker, order.contribution)
+
+    def _load(self, order: rounds.Load) -> rounds.Event:
+        try:
+            data = self._exchange.get(order.file, order.worker)
+            if order.kind == "checkpoint":
+                state = tensors.unpack_state(data)
+            else:
+                layout, flat = tensors.unpack_weights(data)
+                zero = np.zeros_like(flat)
+                state = tensors.State(order.syncs, layout, flat, zero, zero.copy())
+        except (ExchangeError, ProtocolError) as error:
+            self._curves.say(f"weights of {order.worker} cannot be had: {error}")
+            return rounds.LoadFailed(order.worker)
+        self._state = state
+        self._curves.loaded(order.kind, state)
+        return rounds.Loaded(state.syncs, *self._put())
+
+    def _put(self) -> tuple[str, str]:
+        """Offer the weights and the checkpoint of now; return their files."""
+        state = self._state
+        assert state is not None
+        weights = self._exchange.put(tensors.pack_weights(state.layout, state.weights))
+        checkpoint = self._exchange.put(tensors.pack_state(state))
+        return weights, checkpoint
+
+    # The outer step.
+
+    def _average(self, order: rounds.Average) -> rounds.Event:
+        state, settings = self._state, self._settings
+        assert state is not None
+        part = state.layout.fragment(order.fragment, settings.fragments)
+        size = part.stop - part.start
+        deltas = [
+            (tensors.unpack_fragment(self._deltas[c.file], size), c.samples)
+            for _, c in order.parts
+        ]
+        mean = outer.weighted_mean(deltas)
+        add, momentum = outer.step(settings.outer_rule(), mean, state.momentum[part])
+        data, read, lost = compression.with_feedback(
+            add, state.lost[part], settings.compress
+        )
+        state.momentum[part], state.lost[part] = momentum, lost
+        state.weights[part] += read
+        state.syncs = order.sync + 1
+        packed = tensors.pack_fragment(data, settings.compress)
+        update = messages.Update(
+            sync=order.sync,
+            file=self._exchange.put(packed),
+            check=tensors.check(state.weights[part]),
+            bytes=len(packed),
+        )
+        files = self._put()
+        self._save(state)
+        for _, contribution in order.parts:
+            self._deltas.pop(contribution.file, None)
+        self._curves.closed(order, update, self.machine.members)
+        return rounds.Averaged(update, *files)
+
+    def _save(self, state: tensors.State) -> None:
+        """Write weights where the job's outputs are taken from."""
+        settings = self._settings
+        done, rest = divmod(state.syncs, settings.fragments)
+        if rest or (done % settings.checkpoint_every and done != settings.rounds):
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        last = done == settings.rounds
+        name = "model.safetensors" if last else f"round-{done}.safetensors"
+        draft = self._folder / f".{name}"
+        draft.write_bytes(tensors.pack_weights(state.layout, state.weights))
+        draft.replace(self._folder / name)

@@ -1,0 +1,66 @@
+"""The params of a program: defaults, then those of the job, then flags."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from shoal.errors import UsageError
+from shoal.train.settings import Settings, params_of
+from shoal.train.surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def program_params(**defaults: Any) -> SimpleNamespace:  # noqa: ANN401
+    """Return all params as attributes; `all` has them as a mapping too.
+
+    A param is of the type of its default. `data_seed` differs between the workers of
+    a job.
+    """
+    around = Surroundings.of(os.environ)
+    given = {**params_of(os.environ), **flags(sys.argv[1:])}
+    values: dict[str, Any] = {}
+    for name, default in defaults.items():
+        values[name] = _like(default, given.get(name, default), name)
+    rest = {name: value for name, value in given.items() if name not in defaults}
+    known = {*defaults, *Settings.__struct_fields__, "program", "data_seed"}
+    if unknown := [name for name in rest if name not in known]:
+        raise UsageError(
+            f"this program has no param '{unknown[0]}'",
+            because=f"its params are {', '.join(sorted(known))}",
+        )
+    everything = {**rest, **values}
+    seed = int(values.get("seed", 0)) * 1_000_003 + around.index * 7_919
+    data_seed = int(given.get("data_seed", seed))
+    return SimpleNamespace(**everything, data_seed=data_seed, all=everything)
+
+
+def flags(words: Sequence[str]) -> Mapping[str, str]:
+    """Return `--name value` pairs."""
+    found: dict[str, str] = {}
+    for place in range(0, len(words), 2):
+        name = words[place]
+        if not name.startswith("--") or place + 1 == len(words):
+            raise UsageError(
+                f"'{name}' is not understood",
+                because="arguments are pairs, such as --lr 0.001",
+            )
+        found[name.removeprefix("--")] = words[place + 1]
+    return found
+
+
+def _like(default: Any, value: Any, name: str) -> Any:  # noqa: ANN401
+    """Return `value` as the type of `default`."""
+    if isinstance(default, bool):
+        return str(value).lower() in ("true", "1", "yes")
+    try:
+        return type(default)(value)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"param '{name}' cannot be {value!r}",
+            because=f"it is a number like {default}",
+        ) from error

@@ -1,0 +1,106 @@
+"""What a run tells of itself: one line of JSON for each event, and `shoal.log`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+import warnings
+from typing import IO, TYPE_CHECKING, final
+
+from shoal import reporting
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.train.messages import Status, Update
+    from shoal.train.rounds import Average
+    from shoal.train.settings import Settings
+    from shoal.train.tensors import State
+
+
+@final
+class Curves:
+    """Writes JSON lines to `out`, and tells the worker that runs this task."""
+
+    def __init__(self, settings: Settings, out: IO[str] = sys.stdout) -> None:
+        self._settings = settings
+        self._out = out
+        self._lock = threading.Lock()
+        self._began = time.monotonic()
+        self._last = self._began
+        self._samples = 0
+        self._bytes = 0
+        self._validated = -1
+        warnings.filterwarnings("ignore", message="shoal.log has no effect")
+
+    def say(self, text: str) -> None:
+        """Write a remark for people."""
+        with self._lock:
+            print(text, file=sys.stderr, flush=True)
+
+    def loaded(self, kind: str, state: State) -> None:
+        """Note what the run begins with."""
+        self._write(
+            {
+                "event": "loaded",
+                "kind": kind,
+                "round": state.syncs / self._settings.fragments,
+                "parameters": state.layout.size,
+            }
+        )
+
+    def closed(self, order: Average, update: Update, present: Sequence[str]) -> None:
+        """Note a closed sync: who contributed how much, and what was sent for it."""
+        now = time.monotonic()
+        samples = sum(part.samples for _, part in order.parts)
+        sent = sum(part.bytes for _, part in order.parts)
+        sent += update.bytes * len(present)
+        loss = sum(part.loss * part.samples for _, part in order.parts)
+        self._samples += samples
+        self._bytes += sent
+        done = (order.sync + 1) / self._settings.fragments
+        took_s = max(1e-9, now - self._last)
+        figures = {
+            "round": done,
+            "loss": loss / max(1, samples),
+            "samples_per_s": samples / took_s,
+            "bytes_sent": float(sent),
+            "bytes_sent_total": float(self._bytes),
+            "workers": float(len(order.parts)),
+        }
+        workers = {
+            name: {
+                "steps": part.steps,
+                "samples": part.samples,
+                "loss": part.loss,
+                "busy": min(1.0, part.seconds / took_s),
+            }
+            for name, part in order.parts
+        }
+        self._last = now
+        self._write(
+            {
+                "event": "round",
+                **figures,
+                "seconds": now - self._began,
+                "by_worker": workers,
+                "missing": list(order.missing),
+            }
+        )
+        reporting.log(figures, step=round(done), progress=done / self._settings.rounds)
+
+    def validated(self, status: Status) -> None:
+        """Note how good the shared weights are, as a worker measured them."""
+        if status.validated <= self._validated:
+            return
+        self._validated = status.validated
+        done = status.validated / self._settings.fragments
+        figures = {f"validation_{k}": v for k, v in status.validation.items()}
+        self._write({"event": "validation", "round": done, **figures})
+        reporting.log(figures)
+
+    def _write(self, fields: dict[str, object]) -> None:
+        with self._lock:
+            print(json.dumps(fields), file=self._out, flush=True)

@@ -1,0 +1,1 @@
+"""Programs to copy and change. Each is flat, and runs alone or as tasks of a job."""

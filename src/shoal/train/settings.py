@@ -1,0 +1,81 @@
+"""The params of a DiLoCo job, checked before anything starts.
+
+A job gives them as `params` of its spec, and a task gets them as JSON in SHOAL_PARAMS.
+Names that are not known here belong to the program.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from shoal.errors import UsageError
+from shoal.train.outer import Outer
+from shoal.train.rounds import Rules
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Positive = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0)]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a DiLoCo job learns together."""
+
+    rounds: Positive = 40
+    inner_steps: Positive = 50
+    outer: Literal["nesterov", "sgd"] = "nesterov"
+    outer_lr: Annotated[float, Meta(gt=0)] = 0.7
+    outer_momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.9
+    compress: Literal["float32", "float16", "int8"] = "float16"
+    fragments: Annotated[int, Meta(ge=1, le=256)] = 1
+    workers: Positive = 1
+    quorum: Positive = 1
+    balance: bool = True
+    gather: Seconds = 30.0
+    silence: Seconds = 20.0
+    round_timeout: Seconds = 600.0
+    validate_every: Positive = 1
+    checkpoint_every: Positive = 10  # rounds
+
+    def rules(self) -> Rules:
+        """Return what the machine of the aggregator needs to know."""
+        return Rules(
+            rounds=self.rounds,
+            inner_steps=self.inner_steps,
+            fragments=self.fragments,
+            quorum=min(self.quorum, self.workers),
+            workers=self.workers,
+            gather_s=self.gather,
+            silence_s=self.silence,
+            timeout_s=self.round_timeout,
+            balance=self.balance,
+            validate_every=self.validate_every,
+        )
+
+    def outer_rule(self) -> Outer:
+        """Return the rule of the outer step."""
+        return Outer(kind=self.outer, rate=self.outer_lr, momentum=self.outer_momentum)
+
+
+def settings_of(params: Mapping[str, Any]) -> Settings:
+    """Return the settings in params; raise `UsageError` if one makes no sense."""
+    known = {f.name for f in msgspec.structs.fields(Settings)}
+    own = {name: value for name, value in params.items() if name in known}
+    try:
+        return msgspec.convert(own, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            "the params of a diloco job are wrong",
+            because=str(error),
+            hint="docs/guides/training.md lists them",
+        ) from error
+
+
+def params_of(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the params that this task was given."""
+    text = environment.get("SHOAL_PARAMS", "{}")
+    return msgspec.json.decode(text, type=dict[str, Any])

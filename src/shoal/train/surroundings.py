@@ -1,0 +1,69 @@
+"""Who this process is: what the environment of a task says of it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from shoal.errors import UsageError
+from shoal.train.exchange import Exchange, FolderExchange
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FOLDER: Final = "SHOAL_EXCHANGE"
+"""A folder that joins processes of one machine, where there is no node."""
+
+RECIPE: Final = "SHOAL_RECIPE"
+AGGREGATE: Final = "aggregate"
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task is told by its worker, as far as recipes care."""
+
+    recipe: str = ""
+    name: str = ""  # its place in the job, such as `train.3`
+    index: int = 0
+    life: int = 1  # rises with every attempt of the task
+    folder: str = ""
+    socket: str = ""
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Surroundings:
+        """Read them."""
+        job = environment.get("SHOAL_JOB_ID", "")
+        task = environment.get("SHOAL_TASK_ID", "")
+        return cls(
+            recipe=environment.get(RECIPE, ""),
+            name=task.removeprefix(f"{job}."),
+            index=int(environment.get("SHOAL_TASK_INDEX", "0")),
+            life=life_of(environment.get("SHOAL_ATTEMPT", "")),
+            folder=environment.get(FOLDER, ""),
+            socket=environment.get("SHOAL_SOCKET", ""),
+        )
+
+    @property
+    def is_aggregator(self) -> bool:
+        """Whether this task is the aggregator of its job."""
+        return self.name.startswith(f"{AGGREGATE}.")
+
+    def exchange(self) -> Exchange:
+        """Return the way to the other tasks of the job."""
+        if self.folder:
+            return FolderExchange(Path(self.folder), self.name)
+        raise UsageError(
+            "this task cannot reach the others of its job",
+            because=f"neither SHOAL_SOCKET nor {FOLDER} is set",
+            hint="start it as a task: `shoal run examples/diloco-gpt.yaml`",
+        )
+
+
+def life_of(attempt: str) -> int:
+    """Return a number that rises with every attempt: generation, then sequence."""
+    generation, _, sequence = attempt.rpartition(":")[2].partition(".")
+    if not (generation.isdecimal() and sequence.isdecimal()):
+        return time.time_ns() // 1_000_000
+    return (int(generation) << 32) + int(sequence)

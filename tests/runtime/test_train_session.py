@@ -1,0 +1,133 @@
+"""Whole DiLoCo runs in one process: real threads, files and weights."""
+
+import threading
+from collections.abc import Callable, Mapping
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from shoal.train.aggregator import Aggregator
+from shoal.train.compression import Array
+from shoal.train.curves import Curves
+from shoal.train.exchange import FolderExchange
+from shoal.train.session import Session
+from shoal.train.settings import Settings, settings_of
+
+START = np.array([1.0, -2.0, 3.0, 0.5], dtype=np.float32)
+
+
+class Loop:
+    """A training loop: each step goes some way towards its own target."""
+
+    def __init__(self, target: float, samples: int = 10) -> None:
+        self.weights = START.copy()
+        self.target = np.float32(target)
+        self.samples = samples
+        self.steps = 0
+
+    def read(self) -> Mapping[str, Array]:
+        return {"w": self.weights}
+
+    def write(self, arrays: Mapping[str, Array]) -> None:
+        self.weights = arrays["w"].copy()
+
+    def step(self) -> None:
+        self.weights += np.float32(0.1) * (self.target - self.weights)
+        self.steps += 1
+
+
+def run_all(folder: Path, settings: Settings, *loops: Loop) -> tuple[Array, str]:
+    """Run an aggregator and a worker for each loop; return the weights and curves."""
+    out = StringIO()
+    exchange = FolderExchange(folder, "aggregate.0")
+    curves = Curves(settings, out)
+    aggregator = Aggregator(exchange, settings, 1, folder / "out", curves)
+    errors: list[BaseException] = []
+
+    def guarded(work: Callable[[], None]) -> threading.Thread:
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001 - The test shows it.
+                errors.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
+
+    def work(number: int, loop: Loop) -> None:
+        own = FolderExchange(folder, f"train.{number}")
+        with Session(own, settings, life=1, read=loop.read, write=loop.write) as run:
+            while not run.finished:
+                loop.step()
+                run.step(samples=loop.samples, loss=float(loop.weights.mean()))
+
+    threads = [guarded(aggregator.run)]
+    for number, loop in enumerate(loops):
+        threads.append(guarded(lambda n=number, each=loop: work(n, each)))  # type: ignore[misc]
+    for thread in threads:
+        thread.join(timeout=60)
+    assert errors == []
+    assert aggregator.machine.phase == "finished"
+    return load_file(folder / "out" / "model.safetensors")["w"], out.getvalue()
+
+
+def settings(**changes: object) -> Settings:
+    return settings_of({"rounds": 3, "inner_steps": 4, "balance": False, **changes})
+
+
+def test_one_worker_and_plain_sgd_of_rate_one_is_the_loop_itself(
+    tmp_path: Path,
+) -> None:
+    alone = Loop(target=7.0)
+    for _ in range(12):
+        alone.step()
+    plain = settings(
+        rounds=12, inner_steps=1, outer="sgd", outer_lr=1.0, compress="float32"
+    )
+
+    final, _ = run_all(tmp_path, plain, Loop(target=7.0))
+
+    np.testing.assert_allclose(final, alone.weights, rtol=1e-6)
+
+
+def test_three_workers_are_averaged_by_their_samples(tmp_path: Path) -> None:
+    loops = [Loop(0.0, samples=10), Loop(10.0, samples=20), Loop(40.0, samples=30)]
+    plain = settings(
+        rounds=1, workers=3, quorum=3, outer="sgd", outer_lr=1.0, compress="float32"
+    )
+    expected = np.zeros_like(START, dtype=np.float64)
+    for loop in loops:
+        one = Loop(float(loop.target))
+        for _ in range(4):
+            one.step()
+        expected += one.weights * (loop.samples / 60)
+
+    final, _ = run_all(tmp_path, plain, *loops)
+
+    np.testing.assert_allclose(final, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("compress", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("fragments", [1, 2])
+def test_workers_agree_at_the_end_whatever_is_sent(
+    tmp_path: Path, compress: str, fragments: int
+) -> None:
+    loops = [Loop(target=2.0), Loop(target=4.0)]
+    chosen = settings(
+        rounds=10,
+        workers=2,
+        quorum=2,
+        compress=compress,
+        fragments=fragments,
+        outer_momentum=0.5,
+    )
+
+    final, curves = run_all(tmp_path, chosen, *loops)
+
+    assert curves.count('"event": "round"') == 10 * fragments
+    assert np.abs(final - 3.0).max() < np.abs(START - 3.0).max()
+    assert all(loop.steps == 40 for loop in loops)
