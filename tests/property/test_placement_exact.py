@@ -1,14 +1,18 @@
 """Three thousand decisions in a row are those of a full scan."""
 
+from copy import deepcopy
 from random import Random
 
 import pytest
 
 from shoal.model.ids import NodeId
 from shoal.model.resources import GIB, Capacity, Device, GpuNeed, Profile
-from shoal.policy.fragmentation import Fgd
+from shoal.policy.forage import Forage
+from shoal.policy.fragmentation import Fgd, LearnedFgd, Typical
+from shoal.policy.packing import GpuPacking
 from shoal.policy.placement import place
 from shoal.policy.rankings import Balanced, BestFit, DotProduct, Nearest, Simple
+from shoal.policy.rows import NO_KIND
 from shoal.policy.shapes import Need, Shape
 from shoal.policy.shortlist import Ranking
 from shoal.policy.workers import Taken, WorkerTable, WorkerView
@@ -68,7 +72,16 @@ def disturb(table: WorkerTable, held: list[Taken], rng: Random) -> None:
 
 @pytest.mark.parametrize(
     "ranking",
-    [Simple(), Balanced(), Nearest(), BestFit(), DotProduct(), Fgd(TYPICAL)],
+    [
+        Simple(),
+        Balanced(),
+        Nearest(),
+        BestFit(),
+        DotProduct(),
+        Fgd(TYPICAL),
+        Forage(TYPICAL),
+        GpuPacking(),
+    ],
     ids=lambda ranking: ranking.name,
 )
 def test_three_thousand_decisions_are_those_of_a_full_scan(ranking: Ranking) -> None:
@@ -88,3 +101,66 @@ def test_three_thousand_decisions_are_those_of_a_full_scan(ranking: Ranking) -> 
         placed_at_all += len(placed.takens)
 
     assert DECISIONS // 3 < placed_at_all < DECISIONS
+
+
+def test_what_fgd_learned_and_remembers_never_changes_a_decision() -> None:
+    rng = Random(12)
+    table, held = WorkerTable(), list[Taken]()
+    for number in range(WORKERS):
+        table.put(drawn(number, rng))
+    learned = LearnedFgd()
+    learnings: list[Typical] = []
+
+    for turn in range(600):
+        for _ in range(5):
+            disturb(table, held, rng)
+        shape = rng.choice(
+            SHAPES[: 1 + turn // 80]
+        )  # So there is more and more to learn.
+        typical = deepcopy(learned).see(shape, 1).typical
+        expected = scan_anew(shape, table, typical)
+        placed = place(shape, 1, table, learned, rng)
+        assert placed.nodes == expected, turn
+        held += placed.takens
+        if typical not in learnings:
+            learnings.append(typical)
+
+    assert len(learnings) > 5
+
+
+def scan_anew(profile: Profile, table: WorkerTable, typical: Typical) -> list[NodeId]:
+    """Choose by a ranking and a table that remember nothing."""
+    fresh = WorkerTable()
+    for node in table.nodes():
+        view = table.view(node)
+        assert view is not None
+        fresh.put(view)
+    return scan(fresh.need(Shape(profile)), fresh, Fgd(typical))
+
+
+def test_whoever_looks_at_the_columns_sees_the_rows_as_they_are() -> None:
+    rng = Random(13)
+    table, held = WorkerTable(), list[Taken]()
+    for number in range(WORKERS):
+        table.put(drawn(number, rng))
+
+    for turn in range(300):
+        disturb(table, held, rng)
+        held += place(rng.choice(SHAPES), 1, table, BestFit(), rng).takens
+        columns = table.grid.columns if turn % 7 == 0 else None
+        for index, row in enumerate(table.grid.rows if columns else ()):
+            assert columns is not None
+            assert columns.live[index] == (row is not None)
+            if row is not None:
+                devices = len(row.kinds)
+                assert columns.cpu_milli[index] == row.cpu_milli
+                assert columns.memory_bytes[index] == row.memory_bytes
+                assert columns.gpu_milli[index] == row.gpu_milli
+                assert columns.gpus_whole[index] == row.gpus_whole
+                assert columns.active[index] == row.active
+                assert columns.path_cost_us[index] == row.path_cost_us
+                assert columns.kinds[index, :devices].tolist() == row.kinds
+                assert columns.gpu_free[index, :devices].tolist() == row.gpu_free
+                memory = columns.gpu_memory_free[index, :devices].tolist()
+                assert memory == row.gpu_memory_free
+                assert (columns.kinds[index, devices:] == NO_KIND).all()

@@ -16,8 +16,11 @@ from shoal.model.ids import NodeId
 from shoal.model.resources import Profile
 from shoal.policy.custom import Breach, Custom
 from shoal.policy.explanation import Explanation, Rejected, explain
+from shoal.policy.forage import LearnedForage
 from shoal.policy.fragmentation import LearnedFgd
+from shoal.policy.packing import GpuClustering
 from shoal.policy.rankings import Uniform
+from shoal.policy.sampling import Sampled
 from shoal.policy.shapes import Need, Shape
 from shoal.policy.shortlist import Ranking
 from shoal.policy.workers import Taken, WorkerTable
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Explanation", "Placed", "Policy", "Rejected", "explain", "place"]
 
-Policy: TypeAlias = Ranking | LearnedFgd | Uniform | Custom
+Policy: TypeAlias = Ranking | LearnedFgd | LearnedForage | Sampled | Uniform | Custom
 """Whatever can choose a worker for a task."""
 
 Chosen: TypeAlias = int | Breach | str | None
@@ -103,13 +106,21 @@ def _placed(takens: list[Taken], chosen: Chosen, ranking: Policy) -> Placed:
 def _chooser(
     shape: Shape, count: int, table: WorkerTable, ranking: Policy, rng: Random
 ) -> tuple[Need, Callable[[Collection[NodeId]], Chosen]]:
-    if isinstance(ranking, LearnedFgd):
+    if isinstance(ranking, LearnedFgd | LearnedForage):
         ranking = ranking.see(shape.profile, count)
+    if isinstance(ranking, Sampled):
+        need = table.need(shape)
+        inner = ranking.ranking(shape.profile, count)
+        return need, partial(ranking.choose, inner, need, table.grid, rng)
     if isinstance(ranking, Uniform):
         need = table.need(shape)
         return need, partial(ranking.choose, need, table.grid, rng)
     if isinstance(ranking, Custom):
         need = table.need(shape)
         return need, partial(ranking.choose, need, table.grid)
+    if isinstance(ranking, GpuClustering):
+        ranking.turn_to(table.grid)
+        shortlist = table.shortlist(shape, ranking)
+        return shortlist.need, partial(ranking.choose, shortlist, table.grid)
     shortlist = table.shortlist(shape, ranking)
     return shortlist.need, shortlist.best

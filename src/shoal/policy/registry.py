@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Final, TypeGuard, final
 
 from shoal.errors import PolicyError
 from shoal.policy.custom import AssignsTasks, Custom
+from shoal.policy.forage import LearnedForage
 from shoal.policy.fragmentation import LearnedFgd
+from shoal.policy.packing import GpuClustering, GpuPacking
 from shoal.policy.placement import Policy
 from shoal.policy.rankings import (
     Balanced,
@@ -19,6 +21,7 @@ from shoal.policy.rankings import (
     Simple,
     Uniform,
 )
+from shoal.policy.sampling import CANDIDATES, Sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,11 +29,21 @@ if TYPE_CHECKING:
 ENTRY_POINTS: Final = "shoal.policies"
 DEFAULT: Final = "balanced"
 
+
+def _sampled_forage() -> Sampled:
+    """As forage, among a few workers drawn by chance: for pools too large to know."""
+    return Sampled(LearnedForage(), CANDIDATES)
+
+
 BUILT_IN: Final[Mapping[str, Callable[[], Policy]]] = {
     "balanced": Balanced,
     "best-fit": BestFit,
     "dot-product": DotProduct,
     "fgd": LearnedFgd,
+    "forage": LearnedForage,
+    f"forage-{CANDIDATES}": _sampled_forage,
+    "gpu-clustering": GpuClustering,
+    "gpu-packing": GpuPacking,
     "nearest": Nearest,
     "random": Uniform,
     "simple": Simple,
