@@ -14,7 +14,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-config --overrides requirements/overrides.txt $(LOCK_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint check format demo integration sim-soak sim-bugs sim-showcase bench stubs lock clean
+.PHONY: help setup test lint check format demo integration sim-soak sim-bugs sim-showcase bench stubs lock clean all server worker submit
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -57,6 +57,20 @@ format: setup ## Format the code and apply safe fixes.
 
 demo: setup ## Watch a small simulated shoal run jobs through faults.
 	@$(BIN)/python -m shoal.sim.demo
+
+# The names of the first training scheduler.
+
+all: setup ## The same as setup: there is nothing to build.
+
+server: setup ## Run a scheduler on port 50051.
+	@$(BIN)/shoal server --port=50051 --policy=balanced
+
+worker: setup ## Run a worker with two declared GPUs, for the scheduler here.
+	@$(BIN)/shoal worker --scheduler=localhost:50051 --gpus=0,1 \
+		--models=RTX3090,RTX3090 --memories=24576,24576
+
+submit: setup ## Submit a training to the scheduler here.
+	@$(BIN)/shoal submit --scheduler=localhost:50051 --config=examples/sample_task.json
 
 sim-soak: setup ## Simulate many seeds with faults; SEEDS=3000 unless told otherwise.
 	@$(BIN)/python -m shoal.sim.soak --seeds $(SEEDS)

@@ -38,10 +38,12 @@ COMMANDS: dict[str, str] = {
     "revoke": "shoal.cli.revoke:revoke",
     "run": "shoal.cli.run:run",
     "schema": "shoal.cli.schema:schema",
+    "server": "shoal.cli.server:server",
     "show": "shoal.cli.show:show",
     "submit": "shoal.cli.submit:submit",
     "up": "shoal.cli.up:up",
     "wait": "shoal.cli.wait:wait",
+    "worker": "shoal.cli.worker:worker",
 }
 
 
@@ -66,6 +68,8 @@ HELP = {
         "join": "Join somebody's shoal.",
         "revoke": "Turn a node out of the shoal.",
         "doctor": "Check this machine, and say what to mend.",
+        "server": "Run a node that lends nothing: up --no-worker.",
+        "worker": "Run a node that works for the scheduler at an address.",
     },
     "Other": {
         "policy": "List the policies that place tasks, and test them.",
