@@ -10,19 +10,19 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from math import floor, log
-from typing import TYPE_CHECKING, Final, TypeAlias, final
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, final
 
 import numpy as np
 
 from shoal.model.resources import Profile
 from shoal.policy.grid import Columns
 from shoal.policy.grid import Ints as Column
-from shoal.policy.rows import Room, Row
+from shoal.policy.rows import Room, Row, State
 from shoal.policy.shapes import Kinds, Need, Shape
 from shoal.policy.shortlist import Key, WhenFuller
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Mapping
 
 TYPICAL_MAX: Final = 32
 """Profiles that count as typical."""
@@ -42,6 +42,9 @@ ALIKE_WITHIN: Final = 0.05
 MEMO_MAX: Final = 65_536
 """States of workers whose fragmentation is remembered."""
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 Typical: TypeAlias = tuple[tuple[Profile, int], ...]
 """Profiles and how often each was seen."""
 
@@ -59,9 +62,9 @@ class Fgd:
         self._kinds = Kinds()  # of the table that the rest is about
         self._kinds_known = 0
         self._needs: list[tuple[Need, int]] = []
-        # For states of workers: their fragmentation, and its growth by shape.
-        self._fragmentation: dict[Hashable, int] = {}
-        self._growth: dict[Hashable, int] = {}
+        # For states of workers: their fragmentation, and their keys by shape.
+        self._fragmentation: dict[State, int] = {}
+        self._keys: dict[tuple[Need, State], tuple[int]] = {}
 
     def key(self, need: Need, room: Room) -> Key:
         """Compare by how much the fragmentation would grow, in a hundred steps.
@@ -73,7 +76,8 @@ class Fgd:
         if need.kinds is not self._kinds or len(need.kinds) != self._kinds_known:
             self._turn_to(need.kinds)
         if isinstance(room, Row):
-            return (bisect_left(self._steps, self._growth_of_row(need, room)),)
+            known = self._keys.get((need, room.state))
+            return known or self._key_of_row(need, room)
         assert isinstance(room, Columns)
         return (np.searchsorted(self._steps, self._growth_of_columns(need, room)),)
 
@@ -83,15 +87,11 @@ class Fgd:
             (Need(Shape(profile), kinds), seen) for profile, seen in self.typical
         ]
         self._fragmentation.clear()
-        self._growth.clear()
+        self._keys.clear()
 
-    def _growth_of_row(self, need: Need, row: Row) -> int:
+    def _key_of_row(self, need: Need, row: Row) -> tuple[int]:
         free, memory = row.gpu_free, row.gpu_memory_free
         cpu_milli, memory_bytes = row.cpu_milli, row.memory_bytes
-        state = (need, cpu_milli, memory_bytes, row.hardware, *free, *memory)
-        known = self._growth.get(state)
-        if known is not None:
-            return known
         before = self._of_state(row, cpu_milli, memory_bytes, free, memory)
         if need.gpu is not None:
             free, memory = list(free), list(memory)
@@ -101,7 +101,8 @@ class Fgd:
         cpu_milli -= need.cpu_milli
         memory_bytes -= need.memory_bytes
         growth = self._of_state(row, cpu_milli, memory_bytes, free, memory) - before
-        return _remember(self._growth, state, growth)
+        key = (bisect_left(self._steps, growth),)
+        return _remember(self._keys, (need, row.state), key)
 
     def _of_state(
         self,
@@ -224,7 +225,7 @@ def _steps(sightings: int) -> list[int]:
     return [floor(thousands * log((100 - n) / n)) for n in range(99, 0, -1)]
 
 
-def _remember(memo: dict[Hashable, int], state: Hashable, value: int) -> int:
+def _remember(memo: dict[K, V], state: K, value: V) -> V:
     if len(memo) >= MEMO_MAX:
         memo.clear()
     memo[state] = value

@@ -1,4 +1,4 @@
-"""All workers as columns of numbers, kept up to date in place, and a log of changes.
+"""All workers as rows, the same as columns of numbers, and a log of changes.
 
 Whoever remembers something about rows keeps its place in the log, and later looks
 again only at the rows that changed since.
@@ -6,16 +6,13 @@ again only at the rows that changed since.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal.policy.rows import NO_KIND, Row
 from shoal.policy.shapes import NEVER, Need
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -70,28 +67,19 @@ class Columns:
         self.path_cost_us[index] = row.path_cost_us
         self.cpu_milli_all[index] = row.cpu_milli_all
         self.gpu_milli_all[index] = row.gpu_milli_all
-        devices = len(row.kinds)
-        self.kinds[index, :devices] = row.kinds
-        self.kinds[index, devices:] = NO_KIND
-        self.gpu_memory_all[index, :devices] = row.gpu_memory_all
-        self.store_amounts(index, row, range(devices))
-
-    def store_amounts(self, index: int, row: Row, places: Sequence[int]) -> None:
-        """Copy what a booking changes, and the devices in these `places`."""
         self.cpu_milli[index] = row.cpu_milli
         self.memory_bytes[index] = row.memory_bytes
         self.disk_bytes[index] = row.disk_bytes
         self.active[index] = row.active
-        if places:
-            self.gpu_milli[index] = row.gpu_milli
-            self.gpus_whole[index] = row.gpus_whole
-            for place in places:
-                self.gpu_free[index, place] = row.gpu_free[place]
-                self.gpu_memory_free[index, place] = row.gpu_memory_free[place]
-
-    def clear(self, index: int) -> None:
-        """Take the row out of use."""
-        self.live[index] = False
+        self.gpu_milli[index] = row.gpu_milli
+        self.gpus_whole[index] = row.gpus_whole
+        devices = len(row.kinds)
+        self.kinds[index, :devices] = row.kinds
+        self.kinds[index, devices:] = NO_KIND
+        if devices:
+            self.gpu_memory_all[index, :devices] = row.gpu_memory_all
+            self.gpu_free[index, :devices] = row.gpu_free
+            self.gpu_memory_free[index, :devices] = row.gpu_memory_free
 
     def fitting_gpus(self, need: Need) -> Bools:
         """Return a matrix: which devices have room for one share of the task."""
@@ -126,14 +114,28 @@ class Grid:
 
     def __init__(self) -> None:
         self.rows: list[Row | None] = []
-        self.columns = Columns()
         self.changed: list[int] = []  # for each row, the change that was its last
         # Rows in the order of their changes: the index of one that gained room, the
         # complement of one that lost room, and both if it changed in some other way.
         self.log: list[int] = []
         self.log_start = 0  # how many changes are older than the log
+        self._columns = Columns()
+        self._stale: dict[int, None] = {}  # rows that the columns are behind of
         self._unused: list[int] = []
         self._order: Ints | None = None
+
+    @property
+    def columns(self) -> Columns:
+        """The rows as columns. Rows change far more often than anybody looks here."""
+        columns = self._columns
+        for index in self._stale:
+            row = self.rows[index]
+            if row is None:
+                columns.live[index] = False
+            else:
+                columns.store(index, row)
+        self._stale.clear()
+        return columns
 
     @property
     def now(self) -> int:
@@ -155,27 +157,23 @@ class Grid:
     def replace(self, index: int, row: Row) -> None:
         """Put `row` in the place of another of the same worker."""
         self.rows[index] = row
-        self.columns.grow(len(self.rows), len(row.kinds))
-        self.columns.store(index, row)
+        self._columns.grow(len(self.rows), len(row.kinds))
         self._note(index, None)
 
     def remove(self, index: int) -> None:
         """Take a row out; its index will be used again."""
         self.rows[index] = None
-        self.columns.clear(index)
         self._unused.append(index)
         self._order = None
         self._note(index, None)
 
-    def gained(self, index: int, row: Row, places: Sequence[int]) -> None:
-        """Write down that `row` has more room, and its devices at `places`."""
-        self.columns.store_amounts(index, row, places)
+    def gained(self, index: int, row: Row) -> None:
+        """Write down that `row` has more room."""
         self.log.append(index)
         self._note(index, row)
 
-    def lost(self, index: int, row: Row, places: Sequence[int]) -> None:
-        """Write down that `row` has less room, and its devices at `places`."""
-        self.columns.store_amounts(index, row, places)
+    def lost(self, index: int, row: Row) -> None:
+        """Write down that `row` has less room."""
         self.log.append(~index)
         self._note(index, row)
 
@@ -188,6 +186,7 @@ class Grid:
 
     def _note(self, index: int, row: Row | None) -> None:
         """Complete the log: with devices of many kinds, more room may be less."""
+        self._stale[index] = None
         log = self.log
         if row is None or row.mixed:
             log += (index, ~index)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 Amount: TypeAlias = Any
 """An integer when it is about one worker, a column of integers when about all."""
 
+State: TypeAlias = tuple[Any, ...]
+"""What is free on a worker, and on which hardware: all that decides what fits."""
+
 NO_KIND: Final = -1
 
 
@@ -49,6 +52,7 @@ class Row:
     """What is free on one worker, in Python's integers; devices by their ids."""
 
     __slots__ = (
+        "_state",
         "active",
         "bookings",
         "capacity",
@@ -87,6 +91,7 @@ class Row:
         self.ids = ids
         self.places = {id_: place for place, id_ in enumerate(ids)}
         self.devices = sorted(capacity.devices, key=lambda device: device.id)
+        self._state: State | None = None  # until somebody asks for it
         self.set_kinds(kinds)
         self.cpu_milli_all = capacity.cpu_milli
         self.gpu_milli_all = WHOLE_GPU_MILLI * len(ids)
@@ -100,6 +105,16 @@ class Row:
         # Numbers of the bookings since the worker's last report.
         self.bookings: dict[int, None] = {}
 
+    @property
+    def state(self) -> State:
+        """What is free here now: the same value for all workers of which it is true."""
+        state = self._state
+        if state is None:
+            free, memory = self.gpu_free, self.gpu_memory_free
+            amounts = self.cpu_milli, self.memory_bytes
+            state = self._state = (*amounts, self.hardware, *free, *memory)
+        return state
+
     def set_kinds(self, kinds: Kinds) -> None:
         """Give each device the number of its kind."""
         self.kinds = [kinds.number(device) for device in self.devices]
@@ -107,6 +122,7 @@ class Row:
         alike = len(frozenset(self.kinds)) == 1
         self.kind = self.kinds[0] if alike else NO_KIND
         self.hardware = tuple(self.kinds)
+        self._state = None
         self.mixed = len(self.kinds) > 0 and not alike
 
     def set_free(self, cpu_milli: int, memory: int, disk: int, active: int) -> None:
@@ -115,6 +131,7 @@ class Row:
         self.memory_bytes = _within(memory, self.capacity.memory_bytes)
         self.disk_bytes = _within(disk, self.capacity.disk_bytes)
         self.active = active
+        self._state = None
 
     def fits(self, need: Need) -> bool:
         """Tell whether a task fits now: the same answer as all filters together."""
@@ -165,12 +182,8 @@ class Row:
             fitting.sort(key=lambda place: (free[place], full[place]))
         return fitting[: need.gpus_max]
 
-    def book(self, need: Need) -> tuple[Allocation, list[int]]:
-        """Occupy what a task needs; if it does not fit, what there is of that.
-
-        Return what is occupied now, and the places of the devices concerned.
-        """
-        places: list[int] = []
+    def book(self, need: Need) -> Allocation:
+        """Occupy what a task needs; if it does not fit, what there is of that."""
         shares: tuple[DeviceShare, ...] = ()
         if need.gpu is not None:
             places = self.pick(need)
@@ -186,20 +199,18 @@ class Row:
         self.memory_bytes -= memory
         self.disk_bytes -= disk
         self.active += 1
-        return Allocation(cpu, memory, disk, shares), places
+        self._state = None
+        return Allocation(cpu, memory, disk, shares)
 
-    def free(self, allocation: Allocation) -> list[int]:
-        """Undo a booking; return the places of the devices concerned."""
+    def free(self, allocation: Allocation) -> None:
+        """Undo a booking."""
         self.cpu_milli += allocation.cpu_milli
         self.memory_bytes += allocation.memory_bytes
         self.disk_bytes += allocation.disk_bytes
         self.active -= 1
-        places: list[int] = []
+        self._state = None
         for share in allocation.shares:
-            place = self.places[share.device]
-            self._change(place, share.milli, share.memory_bytes)
-            places.append(place)
-        return places
+            self._change(self.places[share.device], share.milli, share.memory_bytes)
 
     def set_gpus(self, milli: Sequence[int], memory: Sequence[int]) -> None:
         """Take over what is free of each device; what is missing counts as busy."""
@@ -209,6 +220,7 @@ class Row:
             place = self.places[device.id]
             self.gpu_free[place] = _within(free, WHOLE_GPU_MILLI)
             self.gpu_memory_free[place] = _within(room, device.memory_bytes)
+        self._state = None
         self.gpu_milli = sum(self.gpu_free)
         self.gpus_whole = sum(
             share == WHOLE_GPU_MILLI and memory == full

@@ -10,7 +10,7 @@ The answers are those of a full scan, at a hundredth of its price.
 from __future__ import annotations
 
 from collections import OrderedDict
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, final
 
 import numpy as np
@@ -111,10 +111,11 @@ class Shortlist:
         if behind == 0:
             return
         rows = len(grid.rows)
-        too_many = behind > max(REPAIRS_MIN, rows // REPAIRS_SHARE)
-        if too_many or len(self._heap) > 2 * rows:
+        if behind > max(REPAIRS_MIN, rows // REPAIRS_SHARE):
             self._sort()
             return
+        if len(self._heap) > 2 * rows:
+            self._sweep()
         self.need.learn_kinds()
         self._score(self._maybe_better(grid.log[-behind:]))
         self._seen = now
@@ -138,7 +139,13 @@ class Shortlist:
                     ]
                 )
             case _:
-                return dict.fromkeys([code if code >= 0 else ~code for code in codes])
+                return dict.fromkeys(
+                    [
+                        code if code >= 0 else ~code
+                        for code in codes
+                        if code >= 0 or ~code in scored
+                    ]
+                )
 
     def _score(self, indices: Iterable[int]) -> None:
         rows, now = self._grid.rows, self._grid.now
@@ -169,6 +176,12 @@ class Shortlist:
                 self._score((index,))
             else:
                 self._drop(entry)
+
+    def _sweep(self) -> None:
+        """Take void entries out of the heap: at most one for each row is left."""
+        scored = self._scored
+        self._heap = [e for e in self._heap if scored.get(e[2]) == e[3]]
+        heapify(self._heap)
 
     def _next_of_run(self) -> None:
         """Go one place further in the sorted run; make the entry there."""

@@ -139,15 +139,16 @@ class WorkerTable:
         row = self.row(index)
         if taken.booking in row.bookings:
             del row.bookings[taken.booking]
-            self.grid.gained(index, row, row.free(taken.allocation))
+            row.free(taken.allocation)
+            self.grid.gained(index, row)
 
     def book(self, index: int, need: Need) -> Taken:
         """Book one task on the worker of this row."""
         row = self.row(index)
-        allocation, places = row.book(need)
+        allocation = row.book(need)
         self._booked += 1
         row.bookings[self._booked] = None
-        self.grid.lost(index, row, places)
+        self.grid.lost(index, row)
         return Taken(row.node, self._booked, allocation)
 
     def row(self, index: int) -> Row:
