@@ -27,6 +27,7 @@ from shoal.model.resources import (
     GpuNeed,
     Profile,
 )
+from shoal.protocol.mail import Mail, MailReceipt
 from shoal.protocol.messages import (
     Acknowledgement,
     Announcement,
@@ -62,7 +63,6 @@ from shoal.protocol.messages import (
     Preemption,
     Progress,
     Rank,
-    Rumour,
     Refusal,
     Release,
     Renew,
@@ -72,6 +72,7 @@ from shoal.protocol.messages import (
     ReservationWanted,
     ResultBatch,
     Revocation,
+    Rumour,
     Staging,
     Started,
     Want,
@@ -319,6 +320,17 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         open=False,
         probe=True,
     ),
+    "mail": Mail(
+        attempt=ATTEMPT,
+        seq=4,
+        to=TaskId("7k2f.aggregate.0"),
+        data=b"\x81status",
+        sender=TASK.id,
+        receiver=ATTEMPT,
+        node=BOB,
+        addresses=ADDRESSES,
+    ),
+    "mail-receipt": MailReceipt(attempt=ATTEMPT, seq=4, what="taken"),
     "report": Report(attempt=ATTEMPT, lease=LEASES[0], outcome=OUTCOME),
     "acknowledgement": Acknowledgement(attempts=(ATTEMPT,)),
     "piece-wanted": PieceWanted(blob=BLOB, pieces=((1, 0), (0, 7)), under=TREE),

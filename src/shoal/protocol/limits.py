@@ -66,6 +66,9 @@ HOLDERS_MAX: Final = 8
 SEALED_BYTES_MAX: Final = 70_000
 """A secret, sealed: no longer than a variable may be, and what sealing adds."""
 
+MAIL_BYTES_MAX: Final = 32_768
+"""What one task says to another in one message."""
+
 ITEMS_MAX: Final = 1_024
 """Items for an interpreter, or from it, in one message."""
 

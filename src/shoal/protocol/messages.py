@@ -43,8 +43,8 @@ from shoal.protocol.limits import (
     Fraction,
     Gang,
     Hashes,
-    Items,
     Hops,
+    Items,
     Leases,
     Level,
     Piece,
@@ -57,14 +57,12 @@ from shoal.protocol.limits import (
     Version,
     WallSeconds,
 )
+from shoal.protocol.mail import Mail, MailReceipt
+from shoal.protocol.message import Message
 
 PROTOCOL_VERSION = 1
 
 Role = Literal["scheduler", "worker", "gate", "admin"]
-
-
-class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of all messages; only its subclasses are sent."""
 
 
 # Membership: who somebody is, and what they may do.
@@ -591,6 +589,7 @@ ToGossip = LoadDigests
 ToStore = PieceWanted | BlobPiece | PieceRefusal | BlobHeld
 ToAny = Hello | Revocation | Join | Welcome | Goodbye | PeersKnown | Reservation
 ToLanes = CallBatch | ResultBatch
+ToPost = Mail | MailReceipt
 AnyMessage = (
-    ToWorker | ToScheduler | ToGate | ToGossip | ToStore | ToLanes | ToAny
+    ToWorker | ToScheduler | ToGate | ToGossip | ToStore | ToLanes | ToPost | ToAny
 )
