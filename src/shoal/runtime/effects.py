@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from shoal.model.ids import NodeId
     from shoal.net.base import Finder, Links
     from shoal.protocol.messages import AnyMessage, Grant, PeerAddress
+    from shoal.runtime.cargo import Cargo
     from shoal.runtime.clients import Clients
     from shoal.runtime.outputs import Outputs
     from shoal.runtime.relay import Relay
@@ -40,9 +41,10 @@ class Performer:
         tasks: Tasks,
         outputs: Outputs,
         clients: Clients,
+        cargo: Cargo,
     ) -> None:
         self._by_type: dict[type, Callable[[Any], None]] = {
-            events.Send: lambda e: links.send(e.peer, e.message),
+            events.Send: lambda e: links.send(e.peer, cargo.dressed(e.peer, e.message)),
             events.Publish: lambda e: finder.publish(e.message),
             events.Spread: lambda e: finder.spread(e.message),
             events.Disconnect: lambda e: links.disconnect(e.peer, e.reason),
@@ -74,15 +76,21 @@ class Ears:
     """Turns what happens on the network into facts for the machine."""
 
     def __init__(
-        self, feed: Callable[[events.Event], None], know: Know, relay: Relay
+        self,
+        feed: Callable[[events.Event], None],
+        know: Know,
+        relay: Relay,
+        cargo: Cargo,
     ) -> None:
         """Tell facts by `feed`, and by `know` where peers may be dialled.
 
-        Calls and their results go to `relay`: no decision of the machine needs them.
+        Calls and their results go to `relay`, and blobs to `cargo`: no decision of the
+        machine needs them.
         """
         self._feed = feed
         self._know = know
         self._relay = relay
+        self._cargo = cargo
 
     def connected(self, peer: NodeId, grant: Grant | None) -> None:
         """Note that a link is up."""
@@ -91,6 +99,7 @@ class Ears:
 
     def lost(self, peer: NodeId) -> None:
         """Note that a link is down."""
+        self._cargo.lost(peer)
         self._feed(events.PeerLost(peer))
 
     def received(self, peer: NodeId, messages: Sequence[AnyMessage]) -> None:
@@ -98,7 +107,7 @@ class Ears:
         for message in messages:
             if isinstance(message, CallBatch | ResultBatch):
                 self._relay.received(peer, message)
-            else:
+            elif not self._cargo.takes(peer, message):
                 self._feed(events.MessageReceived(peer, message))
 
     def heard(self, origin: NodeId, message: AnyMessage) -> None:

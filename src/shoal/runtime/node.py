@@ -21,6 +21,7 @@ from shoal.core.worker import Worker
 from shoal.model.resources import Capacity
 from shoal.policy.registry import Registry
 from shoal.protocol.messages import Role
+from shoal.runtime.cargo import Cargo, default_cache_bytes
 from shoal.runtime.clients import Clients
 from shoal.runtime.effects import Ears, Performer
 from shoal.runtime.host import Host
@@ -58,6 +59,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     capacity: Capacity = Capacity()
     rules: Rules = Rules()
     policy: str = ""
+    cache_bytes: int = 0  # of blobs; 0: a fifth of the disk
 
 
 @final
@@ -80,10 +82,20 @@ class Node:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.news = News()
         self.relay = Relay(self)
-        self.listener: Listener = Ears(self.feed, self._know, self.relay)
         self.outputs = Outputs(home.outputs)
+        self.cargo = Cargo(
+            home,
+            identity,
+            self.outputs,
+            cache_bytes=settings.cache_bytes or default_cache_bytes(home.path),
+            feed=self.feed,
+            is_member=self._is_member,
+            scheduler=lambda: self.scheduler,
+            on_failure=self._fail,
+        )
+        self.listener: Listener = Ears(self.feed, self._know, self.relay, self.cargo)
         self.clients = Clients(self.feed)
-        self.tasks = Tasks(drivers, self.feed, self._fail)
+        self.tasks = Tasks(drivers, self.feed, self._fail, self.cargo)
         self._drivers = drivers
         self._journal = Journal.open(home.journal)
         self._records = NodeJournal(self._journal)
@@ -116,11 +128,16 @@ class Node:
         admission = self._roster.verify(peer, grant, now)
         return admission if isinstance(admission, str) else None
 
+    def _is_member(self, peer: NodeId) -> bool:
+        now = asyncio.get_running_loop().time()
+        return self._roster.get(peer, now) is not None
+
     async def start(self, links: Links, finder: Finder) -> None:
         """Run the machine on this network; it hears of no earlier life's processes."""
         self._links, self._finder = links, finder
         for driver in self._drivers.values():
             await driver.open()
+        await self.cargo.start(links)
         failpoints.reach("boot.opened")
         performer = Performer(
             links=links,
@@ -128,6 +145,7 @@ class Node:
             tasks=self.tasks,
             outputs=self.outputs,
             clients=self.clients,
+            cargo=self.cargo,
         )
         host = Host(self.peer, self._records, performer.perform, on_failure=self._fail)
         self._host = host
@@ -173,6 +191,7 @@ class Node:
         """End in good order: tasks first, then links, then the journal."""
         await self.relay.close()
         await self.tasks.close()
+        await self.cargo.close()
         if self._host is not None:
             self._host.close()
         for driver in self._drivers.values():

@@ -12,9 +12,10 @@ import os
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, final
 
-from shoal.protocol.messages import Output, Progress
+from shoal.protocol.messages import Checkpoint, Output, Progress, Staging
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from shoal.model.ids import Attempt, TaskId
@@ -35,6 +36,9 @@ class Outputs:
         self._open: OrderedDict[Path, int] = OrderedDict()
         self._figures: OrderedDict[TaskId, Progress] = OrderedDict()
         self._followers: dict[asyncio.Event, frozenset[TaskId]] = {}
+        self._moving: OrderedDict[TaskId, str] = OrderedDict()  # code, data, outputs
+        self._staged: OrderedDict[TaskId, tuple[Attempt, int]] = OrderedDict()
+        self.saved: Callable[[Task, Checkpoint], None] = lambda _task, _told: None
 
     def show(self, task: Task, message: AnyMessage) -> None:
         """Take in what a live attempt wrote or told."""
@@ -43,6 +47,10 @@ class Outputs:
                 self._write(task.id, message)
             case Progress():
                 self._note(task.id, message)
+            case Staging():
+                self._note_staging(task.id, message)
+            case Checkpoint():
+                self.saved(task, message)
             case _:
                 return
         for event, followed in self._followers.items():
@@ -71,6 +79,14 @@ class Outputs:
         """Return what a task last told of itself."""
         return self._figures.get(task)
 
+    def moving(self, task: TaskId) -> str:
+        """Say what a task waits for that is on its way, or nothing."""
+        return self._moving.get(task, "")
+
+    def note_pull(self, task: TaskId, fetched: int, total: int) -> None:
+        """Take in how much of what a task made has been fetched."""
+        self._move(task, "fetching its outputs: ", fetched, total)
+
     def follow(self, *tasks: TaskId) -> asyncio.Event:
         """Return an event that is set whenever there is news of one of these tasks."""
         event = asyncio.Event()
@@ -86,6 +102,23 @@ class Outputs:
         for descriptor in self._open.values():
             os.close(descriptor)
         self._open.clear()
+
+    def _note_staging(self, task: TaskId, staging: Staging) -> None:
+        order = (staging.attempt, staging.seq)
+        if order > self._staged.get(task, (staging.attempt, -1)):
+            self._staged[task] = order
+            if len(self._staged) > FIGURES_MAX:
+                self._staged.popitem(last=False)
+            fetched, total = staging.fetched_bytes, staging.total_bytes
+            self._move(task, "fetching ", fetched, total)
+
+    def _move(self, task: TaskId, what: str, fetched: int, total: int) -> None:
+        self._moving.pop(task, None)
+        if fetched >= total:
+            return
+        self._moving[task] = f"{what}{fetched / 1e6:.0f} of {total / 1e6:.0f} MB"
+        if len(self._moving) > FIGURES_MAX:
+            self._moving.popitem(last=False)
 
     def _note(self, task: TaskId, progress: Progress) -> None:
         known = self._figures.get(task)

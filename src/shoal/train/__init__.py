@@ -4,3 +4,12 @@ They run as tasks of a job and know nothing of nodes: they talk to each other th
 an `exchange`, and to the worker by `shoal.log`. `rounds` is a machine like those of
 `core`: it takes one fact and returns what to do, and has neither clock nor chance.
 """
+
+from collections.abc import Mapping
+from typing import Final
+
+RECIPES: Final[Mapping[str, str]] = {
+    "diloco": "shoal.train.diloco",
+    "echo": "shoal.train.echo",
+}
+"""What `recipe: NAME` runs: a module with a main program, which gets the params."""

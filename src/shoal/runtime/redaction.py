@@ -1,0 +1,79 @@
+"""Takes secrets out of what a task writes, wherever a piece of output is cut.
+
+A secret becomes as many stars as it has bytes, so offsets stay what they are. Shorter
+ones than `SECRET_BYTES_MIN` are not looked for: they would be found everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SECRET_BYTES_MIN: Final = 4
+STAR: Final = b"*"
+
+
+@final
+class Redaction:
+    """The secrets of one attempt; one `Redacted` for each stream."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        # A secret of several lines, such as a key, may be written line by line.
+        values = [part for text in secrets for part in (text, *text.splitlines())]
+        found = {v.encode() for v in values if len(v.encode()) >= SECRET_BYTES_MIN}
+        self.values = tuple(sorted(found, key=lambda value: (-len(value), value)))
+        self._pattern = re.compile(b"|".join(map(re.escape, self.values)))
+
+    def __bool__(self) -> bool:
+        return bool(self.values)
+
+    def whole(self, data: bytes) -> bytes:
+        """Return bytes that nothing follows without the secrets."""
+        if not self.values:
+            return data
+        return self._pattern.sub(lambda found: STAR * len(found[0]), data)
+
+    def text(self, text: str) -> str:
+        """Return a text without the secrets."""
+        return self.whole(text.encode()).decode() if self.values else text
+
+    def unfinished(self, data: bytes) -> int:
+        """Return how many bytes at the end may be the beginning of a secret."""
+        longest = len(self.values[0]) - 1 if self.values else 0
+        ends = [found.end() for found in self._pattern.finditer(data)]
+        after = len(data) - (ends[-1] if self.values and ends else 0)
+        for size in range(min(longest, after), 0, -1):
+            tail = data[-size:]
+            if any(value.startswith(tail) for value in self.values):
+                return size
+        return 0
+
+
+@final
+class Redacted:
+    """One stream: keeps back what may be half a secret, until the rest has come."""
+
+    def __init__(self, redaction: Redaction) -> None:
+        self._redaction = redaction
+        self._held = b""
+        self._offset = 0
+
+    def feed(self, offset: int, data: bytes) -> tuple[int, bytes]:
+        """Return what may be passed on now, and where in the stream it begins."""
+        if not self._held:
+            self._offset = offset
+        data = self._held + data
+        keep = self._redaction.unfinished(data)
+        shown = self._redaction.whole(data[: len(data) - keep])
+        self._held = data[len(data) - keep :] if keep else b""
+        start = self._offset
+        self._offset += len(shown)
+        return start, shown
+
+    def end(self) -> tuple[int, bytes]:
+        """Return what was kept back: nothing follows."""
+        held, self._held = self._held, b""
+        return self._offset, self._redaction.whole(held)
