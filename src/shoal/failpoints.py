@@ -1,7 +1,8 @@
-"""Named places where a node kills or stops itself, for tests of what survives that.
+"""Named places where a node hurts itself, for tests of what survives that.
 
     SHOAL_FAILPOINT=kept.submitted:kill shoal up        # the first time it gets there
     SHOAL_FAILPOINT=send.report:3:stop shoal up         # the third time
+    SHOAL_FAILPOINT=libp2p.turn:9:raise shoal up        # an error, not a signal
 
 A place costs one look at a constant while the variable is not set, as it never is in
 use. What `kill` leaves behind is what SIGKILL leaves: nothing is flushed, nothing is
@@ -65,10 +66,12 @@ NAMES: Final[Mapping[str, str]] = {
     "task.spawned": "the order is with the warden",
     "task.ended": "nothing is left of the task, and the machine does not know",
     "task.stop": "a task is about to be told to stop",
+    "libp2p.turn": "the thread of libp2p looks after its connections, once a second",
 }
 """Every place, and what is true there."""
 
 _SIGNALS: Final = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+_ACTIONS: Final = (*_SIGNALS, "raise")
 
 
 @final
@@ -87,6 +90,8 @@ class Failpoint:
         self._left -= 1
         if self._left == 0:
             os.write(2, f"failpoint {name}: {self._action}\n".encode())
+            if self._action == "raise":
+                raise RuntimeError(f"failpoint {name}")
             os.kill(os.getpid(), _SIGNALS[self._action])
 
 
@@ -96,7 +101,7 @@ def parsed(text: str) -> Failpoint | None:
         return None
     name, *number, action = text.split(":") if ":" in text else (text, "")
     passing = number[0] if number else "1"
-    if name not in NAMES or action not in _SIGNALS or len(number) > 1:
+    if name not in NAMES or action not in _ACTIONS or len(number) > 1:
         raise _unknown(text)
     if not passing.isdecimal() or int(passing) < 1:
         raise _unknown(text)
@@ -106,7 +111,7 @@ def parsed(text: str) -> Failpoint | None:
 def _unknown(text: str) -> UsageError:
     return UsageError(
         f"{VARIABLE}={text} is no failpoint",
-        because=f"it is NAME:{'|'.join(_SIGNALS)} or NAME:TIMES:{'|'.join(_SIGNALS)}",
+        because=f"it is NAME:{'|'.join(_ACTIONS)} or NAME:TIMES:{'|'.join(_ACTIONS)}",
         hint="docs/reliability.md lists the names; unset the variable for real use",
     )
 

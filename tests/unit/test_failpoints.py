@@ -33,7 +33,7 @@ def test_what_is_no_failpoint_is_refused_with_the_way_to_write_one(wrong: str) -
     with pytest.raises(UsageError, match="is no failpoint") as refused:
         parsed(wrong)
 
-    assert "NAME:TIMES:kill|stop" in refused.value.because
+    assert "NAME:TIMES:kill|stop|raise" in refused.value.because
 
 
 def test_nothing_is_armed_unless_the_environment_says_so() -> None:

@@ -167,6 +167,7 @@ class Ways:
         self._loop = asyncio.get_running_loop()
         self._direct: Direct | None = None
         self._streams: Streams | None = None
+        self._dials = True
         self._linked: dict[NodeId, None] = {}  # by a direct link
         self._open: dict[NodeId, _Stream] = {}
         # Peers that the listener takes for connected, and in which of their lives.
@@ -178,9 +179,11 @@ class Ways:
         self._rtts: dict[NodeId, float] = {}  # of linked peers, in seconds
         self._closing = False
 
-    def attach(self, direct: Direct, streams: Streams | None) -> None:
-        """Use these two ways; without streams, only direct links."""
-        self._direct, self._streams = direct, streams
+    def attach(
+        self, direct: Direct, streams: Streams | None, *, dials: bool = True
+    ) -> None:
+        """Use these two ways; without streams, or without dialling direct links."""
+        self._direct, self._streams, self._dials = direct, streams, dials
 
     # What the host calls.
 
@@ -215,7 +218,7 @@ class Ways:
         """Remember where a peer may be reached, by either way."""
         if peer == self.node:
             return
-        if direct := direct_ones(addresses):
+        if self._dials and (direct := direct_ones(addresses)):
             self._links.know(peer, direct)
             if peer in self._open:
                 self._links.reach(peer)

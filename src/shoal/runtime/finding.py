@@ -178,8 +178,7 @@ class Libp2pEars:
         ways: Ways,
         hearing: Hearing,
         finding: Finding,
-        *,
-        met: Callable[[NodeId, Sequence[str]], None],
+        neighbours: Neighbours,
         moved_house: Callable[[], None],
     ) -> None:
         self.opened = ways.opened
@@ -187,7 +186,7 @@ class Libp2pEars:
         self.ended = ways.ended
         self.received = ways.received
         self.measured = ways.measured
-        self.met = met
+        self.met = neighbours.on_met
         self.moved_house = moved_house
         self.looked_up = hearing.looked_up
         self.estimated = hearing.estimated

@@ -177,13 +177,11 @@ async def make_network(node: Node, options: NetworkOptions, desk: Reception) -> 
                 mdns=finding.mdns,
             ),
             Greeting(hello=lambda: hello, admit=node.admit),
-            Libp2pEars(
-                ways, hearing, finding, met=neighbours.on_met, moved_house=moved_house
-            ),
+            Libp2pEars(ways, hearing, finding, neighbours, moved_house),
         )
-    ways.attach(direct, libp2p)
+    ways.attach(direct, libp2p, dials=finding.direct)
     finder = Finders(neighbours, libp2p, hearing, finding)
-    is_lonely = not len(known) and not is_public
+    is_lonely = not len(known) and not is_public and not options.gate
     network = Network(ways, finder, libp2p, known, is_lonely=is_lonely, is_gate=is_gate)
     hearing.attach(neighbours, network.expect_company)
     neighbours.start()

@@ -93,7 +93,7 @@ class Host:
         addresses: list[str] = []
         for address in self._host.get_transport_addrs():
             expanded = [str(a) for a in expand_wildcard_address(address)]
-            outside = [a for a in expanded if not _is_loopback(a)]
+            outside = [a for a in expanded if not book.is_loopback(a)]
             addresses += outside or expanded
         return tuple(dict.fromkeys(addresses))
 
@@ -383,7 +383,3 @@ def _is_circuit(connection: INetConn) -> bool:
 
 def _records(found: Sequence[PeerInfo]) -> list[tuple[NodeId, tuple[str, ...]]]:
     return [(node_of(p.peer_id), tuple(str(a) for a in p.addrs)) for p in found]
-
-
-def _is_loopback(address: str) -> bool:
-    return address.startswith(("/ip4/127.", "/ip6/::1/"))

@@ -66,6 +66,11 @@ def is_plain(address: str) -> bool:
     return not is_circuit(address) and not bare(address).endswith(_DIRECT)
 
 
+def is_loopback(address: str) -> bool:
+    """Say whether an address is of this machine alone."""
+    return address.startswith(("/ip4/127.", "/ip6/::1/"))
+
+
 def circuit(gate: str, peer: NodeId) -> str:
     """Return the address of `peer` through the gate at this address."""
     return f"{gate}{_CIRCUIT}/p2p/{peer}"

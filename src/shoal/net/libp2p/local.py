@@ -12,7 +12,13 @@ import threading
 from typing import TYPE_CHECKING, Final, Self, final
 
 from zeroconf import Error as ZeroconfError
-from zeroconf import NonUniqueNameException, ServiceInfo, ServiceListener, Zeroconf
+from zeroconf import (
+    InterfaceChoice,
+    NonUniqueNameException,
+    ServiceInfo,
+    ServiceListener,
+    Zeroconf,
+)
 
 from shoal.net.libp2p import book
 from shoal.net.libp2p.tasks import in_thread, shielded
@@ -27,7 +33,8 @@ if TYPE_CHECKING:
 HEARD_MAX: Final = 256
 QUESTION_MS: Final = 1_000
 PORT: Final = 4_001
-NOWHERE: Final = "127.0.0.1"
+LOOPBACK: Final = "127.0.0.1"
+NOWHERE: Final = LOOPBACK
 """A service must have a port and a host. The addresses in the text are what counts."""
 
 _FIELD: Final = b"dnsaddr="
@@ -37,6 +44,13 @@ def service_type(shoal: str) -> str:
     """Return the name that the members of a shoal look for; it tells nobody else."""
     digest = hashlib.sha256(b"shoal-mdns-v1\0" + shoal.encode()).hexdigest()
     return f"_p2p-{digest[:10]}._udp.local."
+
+
+def interfaces_of(addresses: tuple[str, ...]) -> list[str] | InterfaceChoice:
+    """Return where to say that we are here: not beyond where we can be reached."""
+    if addresses and all(book.is_loopback(address) for address in addresses):
+        return [LOOPBACK]
+    return InterfaceChoice.All
 
 
 def text_record(addresses: tuple[str, ...]) -> bytes:
@@ -128,8 +142,8 @@ class Neighbourhood:
                 await in_thread(self._zeroconf.close)
 
     def _start(self) -> Zeroconf:
-        zeroconf = Zeroconf()
         shown = self._shared.shown()
+        zeroconf = Zeroconf(interfaces=interfaces_of(shown))
         owned = tuple(f"{address}/p2p/{self._shared.node}" for address in shown)
         info = ServiceInfo(
             self._type,

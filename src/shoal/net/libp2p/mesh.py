@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+from shoal import failpoints
 from shoal.net.libp2p import book
 from shoal.net.libp2p.estimate import estimated_size
 from shoal.net.libp2p.guard import Latest
@@ -82,6 +83,7 @@ class Mesh:
     async def run(self) -> None:
         """Look after the node until cancelled."""
         while True:
+            failpoints.reach("libp2p.turn")
             await self._meet_gates()
             await self._meet_others()
             await self._befriend()

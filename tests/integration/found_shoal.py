@@ -1,0 +1,180 @@
+"""Nodes that know a gate's address at most, and must find each other."""
+
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.integration.live_shoal import LiveNode, eventually
+
+from shoal.api import shoal_pb2 as pb
+from shoal.errors import ShoalError
+from shoal.model.job import PRIORITY_MAX
+from shoal.net.identity import Identity
+from shoal.protocol.messages import Grant, Role
+from shoal.runtime import membership
+from shoal.runtime.membership import Membership
+
+PORT = 4001
+FOUND_S = 45.0
+ALL: tuple[Role, ...] = ("scheduler", "worker", "gate", "admin")
+ENDED = (pb.STATE_DONE, pb.STATE_FAILED, pb.STATE_CANCELLED, pb.STATE_UNKNOWN)
+
+
+class Found:
+    """A shoal: the node that made it, and members made with `join`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.nodes: list[LiveNode] = []
+        self._founder: LiveNode | None = None
+        self._gates: list[str] = []
+
+    def found(
+        self, name: str, address: str, *args: str, prefix: Sequence[str] = ()
+    ) -> LiveNode:
+        """Start the node that makes the shoal, on an address of its own."""
+        node = self._node(name, address, args, prefix)
+        membership.found(node.home, node.identity, "reef")
+        self._founder = node
+        self._start(node)
+        self._gates = [f"/ip4/{address}/tcp/{PORT}/p2p/{node.id}"]
+        return node
+
+    def join(
+        self,
+        name: str,
+        address: str,
+        *args: str,
+        prefix: Sequence[str] = (),
+        gates: Sequence[LiveNode] = (),
+        start: bool = True,
+        **fields: object,
+    ) -> LiveNode:
+        """Start a member that knows where the gates are, and nothing else.
+
+        `fields` differ from the grant of any member.
+        """
+        node = self._node(name, address, args, prefix)
+        known = [address for gate in gates for address in addresses(gate)]
+        membership.save(node.home, self._membership(node, known, fields))
+        if start:
+            self._start(node)
+        return node
+
+    def restart(self, node: LiveNode, failpoint: str = "") -> None:
+        """Start a node that has ended."""
+        node.start(failpoint)
+        node.ready()
+
+    def close(self) -> None:
+        """End all nodes."""
+        for node in self.nodes:
+            node.kill()
+
+    def _node(
+        self, name: str, address: str, args: Sequence[str], prefix: Sequence[str]
+    ) -> LiveNode:
+        where = ("--listen", f"{address}:{PORT}", "--port", "0")
+        node = LiveNode(self.folder / name, [*where, *args], prefix)
+        self.nodes.append(node)
+        return node
+
+    def _start(self, node: LiveNode) -> None:
+        node.start()
+        node.ready()
+
+    def _membership(
+        self, node: LiveNode, gates: Sequence[str], fields: dict[str, object]
+    ) -> Membership:
+        assert self._founder is not None
+        founder = membership.load(self._founder.home)
+        assert founder is not None
+        values: dict[str, object] = {
+            "node": node.identity.node,
+            "shoal": founder.shoal,
+            "roles": ALL,
+            "owner": founder.grant.owner,
+            "top_priority": PRIORITY_MAX,
+            "serial": int(time.time()),
+            "expires_wall_s": time.time() + 86_400.0,
+            **fields,
+        }
+        signer = values.pop("signer", None) or Identity.load(
+            self._founder.home.root_key
+        )
+        assert isinstance(signer, Identity)
+        grant = membership.issue(signer, Grant(**values))  # type: ignore[arg-type]
+        return Membership(
+            shoal=founder.shoal,
+            root=founder.root,
+            grant=grant,
+            gates=tuple(gates) or tuple(self._gates),
+        )
+
+
+@contextmanager
+def shoal(folder: Path) -> Iterator[Found]:
+    """Lend a shoal, and end its nodes in any case."""
+    made = Found(folder)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def addresses(node: LiveNode) -> list[str]:
+    """Return where a node can be reached, once libp2p is up there."""
+    eventually(lambda: p2p_state(node) == "up", FOUND_S, node.log)
+    with node.client() as client:
+        return list(client.info().addresses)
+
+
+def submit(node: LiveNode, command: str) -> str:
+    """Hand in a job; return its id."""
+    job = uuid.uuid4().hex[:8]
+    spec = f'{{"command": ["sh", "-c", "{command}"]}}'
+    with node.client() as client:
+        client.submit(pb.SubmitRequest(job_id=job, json=spec))
+    return job
+
+
+def job_of(node: LiveNode, job: str) -> pb.Job:
+    """Return a job, with its one task."""
+    with node.client() as client:
+        return client.get(job, tasks_max=1)
+
+
+def finished(node: LiveNode, job: str, within_s: float = FOUND_S) -> pb.Job:
+    """Wait for the end of a job, and return it."""
+    eventually(lambda: job_of(node, job).state in ENDED, within_s, node.log)
+    return job_of(node, job)
+
+
+def runs(node: LiveNode, job: str, within_s: float = FOUND_S) -> str:
+    """Wait until a job runs; return the id of the node that runs it."""
+
+    def is_running() -> bool:
+        seen = job_of(node, job)
+        return seen.state == pb.STATE_RUNNING and bool(seen.tasks[0].nodes)
+
+    eventually(is_running, within_s, node.log)
+    return job_of(node, job).tasks[0].nodes[0].id
+
+
+def linked(node: LiveNode) -> dict[str, str]:
+    """Return by which path each linked peer is reached, without the node itself."""
+    try:
+        views = node.views()
+    except ShoalError:
+        return {}
+    return {
+        id_: view.path for id_, view in views.items() if view.path and not view.self
+    }
+
+
+def p2p_state(node: LiveNode) -> str:
+    """Return how libp2p of a node is."""
+    with node.client() as client:
+        return client.info().network.p2p
