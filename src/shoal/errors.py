@@ -2,7 +2,8 @@
 
     ShoalError          something failed: what, because of what, and what to do next
     ├── UsageError      the user asked for something that makes no sense here
-    │   └── SpecError   a job spec is wrong; `path` says where in it
+    │   ├── SpecError   a job spec is wrong; `path` says where in it
+    │   └── TraceError  a file of a workload is wrong; `line` says where in it
     ├── ProtocolError   bytes from a peer are no message of ours; `kind` says how
     ├── PolicyError     a policy is unknown, broken, or broke a promise
     ├── StoreError      the journal cannot be read or written; `kind` says how
@@ -62,6 +63,19 @@ class SpecError(UsageError):
         place = f" - at `{path}`" if path else ""
         super().__init__(what + place, because=because, hint=hint)
         self.path = path
+
+
+@final
+class TraceError(UsageError):
+    """A file of a workload cannot be read, or makes no sense; names file and line."""
+
+    def __init__(
+        self, what: str, *, file: str, line: int = 0, because: str = "", hint: str = ""
+    ) -> None:
+        place = f"{file}, line {line}" if line else file
+        super().__init__(f"{place}: {what}", because=because, hint=hint)
+        self.file = file
+        self.line = line
 
 
 @final

@@ -109,7 +109,8 @@ def _packing_of_columns(need: Need, columns: Columns) -> Amount:
     left_percent = (taken * 100 // WHOLE_GPU_MILLI).sum(axis=1)
     gpus = columns.gpu_milli_all // WHOLE_GPU_MILLI
     idle = (free == WHOLE_GPU_MILLI).sum(axis=1) == gpus
-    return np.where(idle, _idle_score(gpus), _busy_score(whole, left_percent))
+    busy_score: Amount = _busy_score(whole, left_percent)
+    return idle * _idle_score(gpus) + (1 - idle) * busy_score
 
 
 def _bit(need: Need) -> int:
@@ -132,4 +133,4 @@ def _busy_score(whole: Amount, left_percent: Amount) -> Amount:
     """Score a worker in use, by free GPUs to be touched and what is left of others."""
     touched = np.maximum(SCORE_MAX // 2 - whole, SCORE_MAX // 3)
     shared = np.maximum(SCORE_MAX - left_percent // 10, SCORE_MAX // 2)
-    return np.where(whole > 0, touched, shared)
+    return (whole > 0) * touched + (whole <= 0) * shared

@@ -1,0 +1,1 @@
+"""Workloads of the world: readers of their formats, and generators for want of them."""
