@@ -78,6 +78,7 @@ T = TypeVar("T")
 
 KINDS_AT_ONCE: Final = 32  # kinds of groups that may wait before passes are spaced
 REST_PER_KIND_S: Final = 1e-4  # between two passes, for each kind beyond those
+ACQUAINTANCES_MAX: Final = 64  # workers that are asked what they have without need
 
 
 @final
@@ -267,8 +268,12 @@ class Scheduler:
     def _on_peer_connected(self, peer: NodeId, now: float) -> list[Effect]:
         self._holdings.renew_soon(peer, now)
         admission = self._roster.get(peer, now)
-        may_help = admission is not None and "worker" in admission.roles
-        if may_help and peer not in self._views and self._discovery.wants:
+        is_worker = admission is not None and "worker" in admission.roles
+        if not is_worker or peer in self._views:
+            return []
+        # In a small shoal people want to see what there is before they need it; in a
+        # large one nobody looks at everybody, and those with room answer a demand.
+        if self._discovery.wants or len(self._views) < ACQUAINTANCES_MAX:
             return [self._inquire(peer)]
         return []
 

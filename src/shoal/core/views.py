@@ -54,6 +54,9 @@ class Views:
     def __contains__(self, node: object) -> bool:
         return node in self._seen
 
+    def __len__(self) -> int:
+        return len(self._seen)
+
     def address(self, node: NodeId) -> str:
         """Return where a worker can be dialled; empty if it did not say."""
         return self._addresses.get(node, "")
