@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from shoal import failpoints
 from shoal.core import events
+from shoal.protocol.mail import Mail, MailReceipt
 from shoal.protocol.messages import Announcement, CallBatch, ResultBatch
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from shoal.protocol.messages import AnyMessage, Grant, PeerAddress
     from shoal.runtime.cargo import Cargo
     from shoal.runtime.clients import Clients
+    from shoal.runtime.mail import Post
     from shoal.runtime.outputs import Outputs
     from shoal.runtime.relay import Relay
     from shoal.runtime.tasks import Tasks
@@ -81,16 +83,18 @@ class Ears:
         know: Know,
         relay: Relay,
         cargo: Cargo,
+        post: Post,
     ) -> None:
         """Tell facts by `feed`, and by `know` where peers may be dialled.
 
-        Calls and their results go to `relay`, and blobs to `cargo`: no decision of the
-        machine needs them.
+        Calls and their results go to `relay`, blobs to `cargo`, and what tasks say to
+        each other to `post`: no decision of the machine needs them.
         """
         self._feed = feed
         self._know = know
         self._relay = relay
         self._cargo = cargo
+        self._post = post
 
     def connected(self, peer: NodeId, grant: Grant | None) -> None:
         """Note that a link is up."""
@@ -107,6 +111,8 @@ class Ears:
         for message in messages:
             if isinstance(message, CallBatch | ResultBatch):
                 self._relay.received(peer, message)
+            elif isinstance(message, Mail | MailReceipt):
+                self._post.received(peer, message)
             elif not self._cargo.takes(peer, message):
                 self._feed(events.MessageReceived(peer, message))
 

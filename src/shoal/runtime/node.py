@@ -26,6 +26,7 @@ from shoal.runtime.clients import Clients
 from shoal.runtime.effects import Ears, Performer
 from shoal.runtime.host import Host
 from shoal.runtime.journalling import NodeJournal
+from shoal.runtime.mail import Post
 from shoal.runtime.membership import next_epoch
 from shoal.runtime.news import News
 from shoal.runtime.outputs import Outputs
@@ -93,9 +94,12 @@ class Node:
             scheduler=lambda: self.scheduler,
             on_failure=self._fail,
         )
-        self.listener: Listener = Ears(self.feed, self._know, self.relay, self.cargo)
+        self.post = Post(identity.node, lambda: self.scheduler, self._know)
+        self.listener: Listener = Ears(
+            self.feed, self._know, self.relay, self.cargo, self.post
+        )
         self.clients = Clients(self.feed)
-        self.tasks = Tasks(drivers, self.feed, self._fail, self.cargo)
+        self.tasks = Tasks(drivers, self.feed, self._fail, self.cargo, self.post)
         self._drivers = drivers
         self._journal = Journal.open(home.journal)
         self._records = NodeJournal(self._journal)
@@ -158,6 +162,7 @@ class Node:
         for event in self._early:
             self.feed(event)
         self._early.clear()
+        self.post.start(links)
         await self.relay.start(links)
 
     def state_of(self, job: JobId) -> JobState | None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from shoal.drivers import Driver, Stream
     from shoal.model.ids import Attempt
     from shoal.runtime.cargo import Cargo
+    from shoal.runtime.mail import Post
 
 FOLDERS_KEPT_MAX: Final = 100
 """Ended attempts whose work directory and output stay for whoever wants to look."""
@@ -49,15 +50,18 @@ class Tasks:
         feed: Callable[[Event], None],
         on_failure: Callable[[BaseException], None],
         cargo: Cargo,
+        post: Post,
     ) -> None:
         """Tell `on_failure` if a driver cannot say that a task is over.
 
-        `cargo` brings what a task needs, and keeps what it made.
+        `cargo` brings what a task needs, and keeps what it made; `post` brings it to
+        the other tasks of its job.
         """
         self._drivers = drivers
         self._feed = feed
         self._on_failure = on_failure
         self._cargo = cargo
+        self._post = post
         self._loading: dict[Attempt, asyncio.Task[Order]] = {}
         self._ended: deque[tuple[Driver, Attempt]] = deque()  # folders are kept
         self._running: dict[Attempt, tuple[Driver, asyncio.Task[None]]] = {}
@@ -114,7 +118,10 @@ class Tasks:
             return order
         redaction = Redaction(order.secrets.values())
         watcher = _Watcher(effect.attempt, self._feed, redaction)
-        outcome = await driver.run(order, watcher)
+        try:
+            outcome = await driver.run(self._post.joined(order), watcher)
+        finally:
+            self._post.end(effect.attempt)
         watcher.end()
         outcome = await self._cargo.unload(driver, order, outcome)
         reason = cut(redaction.text(outcome.reason))
