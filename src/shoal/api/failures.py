@@ -58,7 +58,7 @@ def unpacked(error: grpc.RpcError, node: str) -> ShoalError:
     code, details = call.code(), call.details()
     for key, value in call.trailing_metadata() or ():
         if key == DETAILS and isinstance(value, bytes):
-            return _error_of(pb.Error.FromString(value))
+            return error_of(pb.Error.FromString(value))
     if code in _SILENT:
         return UnreachableError(
             f"the node {node} does not answer",
@@ -78,7 +78,8 @@ def unpacked(error: grpc.RpcError, node: str) -> ShoalError:
     )
 
 
-def _error_of(told: pb.Error) -> ShoalError:
+def error_of(told: pb.Error) -> ShoalError:
+    """Return the error that a node told of."""
     kinds = {
         "usage": UsageError,
         "not-found": NotFoundError,

@@ -17,6 +17,8 @@ import grpc
 import grpc.aio
 
 from shoal.api import shoal_pb2 as pb
+from shoal.api.call_frames import calls_socket
+from shoal.api.calls import CallsDoor
 from shoal.api.failures import packed
 from shoal.api.standard import StandardServices
 from shoal.api.whereabouts import socket_path
@@ -56,6 +58,7 @@ class ApiServer:
         self._server = grpc.aio.server(options=_OPTIONS)
         self._server.add_generic_rpc_handlers((self._handlers(service),))
         self._standard = StandardServices(self._server)
+        self._calls = CallsDoor(service.calls, calls_socket(self.socket))
 
     async def start(self, port: int | None) -> None:
         """Listen; without a port on the usual one, or on any other if it is taken."""
@@ -70,11 +73,13 @@ class ApiServer:
         self.address = f"{HOST}:{bound}"
         await self._server.start()
         self.socket.chmod(0o600)
+        await self._calls.open()
         await self._standard.serve()
 
     async def stop(self) -> None:
         """Let calls under way end, briefly, and close."""
         await self._standard.leave()
+        self._calls.close()
         await self._server.stop(STOP_GRACE_S)
         self.socket.unlink(missing_ok=True)
 

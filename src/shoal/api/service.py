@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import os
 import re
-import secrets
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from shoal.drivers.process import ProcessDriver
     from shoal.model.job import Job
     from shoal.runtime.network import Network
+    from shoal.runtime.calls import Calls
     from shoal.runtime.node import Node
     from shoal.runtime.reception import Reception
 
@@ -79,6 +79,11 @@ class Service:
         self._stop = stop
         self._began = asyncio.get_running_loop().time()
         self.api_address = ""
+
+    @property
+    def calls(self) -> Calls:
+        """The calls of functions by clients of this node."""
+        return self._node.relay.calls
 
     # Jobs.
 
@@ -221,8 +226,7 @@ class Service:
         self, requests: AsyncIterator[pb.CallsRequest]
     ) -> AsyncIterator[pb.CallsReply]:
         """Call functions until the client has gone."""
-        name = f"calls-{secrets.token_hex(3)}"
-        async for reply in calls.serve(self._node.relay.calls, name, requests):
+        async for reply in calls.serve(self.calls, requests):
             yield reply
 
     # The node.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Self, TypeVar, final
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, final
 
 from shoal.client.client import Client
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from shoal.client.futures import Future
     from shoal.client.jobs import Job
+    from shoal.client.options import ClientOptions
     from shoal.model.spec import JobSpec
 
 T = TypeVar("T")
@@ -31,7 +32,9 @@ class AsyncClient:
     ```
     """
 
-    def __init__(self, node: str | None = None, **options: Any) -> None:
+    def __init__(
+        self, node: str | None = None, **options: Unpack[ClientOptions]
+    ) -> None:
         """Prepare; the node is looked for, or started, by `async with`."""
         self._node = node
         self._options = options
@@ -57,7 +60,11 @@ class AsyncClient:
         return self._client
 
     def submit(
-        self, function: Callable[..., T], /, *args: Any, **kwargs: Any
+        self,
+        function: Callable[..., T],
+        /,
+        *args: Any,  # noqa: ANN401 - Whatever the function takes, and options.
+        **kwargs: Any,  # noqa: ANN401
     ) -> Future[T]:
         """Call a function in the shoal; `await` what is returned."""
         return self.client.submit(function, *args, **kwargs)

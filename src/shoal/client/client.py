@@ -18,18 +18,22 @@ from typing import (
     ParamSpec,
     Self,
     TypeVar,
+    Unpack,
+    cast,
     final,
     overload,
 )
 
 from shoal.api import client as api
 from shoal.api import whereabouts
+from shoal.api.call_frames import calls_socket
 from shoal.api.shoal_pb2 import SubmitRequest
 from shoal.client.functions import Functions, send_along
 from shoal.client.futures import Future
 from shoal.client.jobs import Job, spec_text
-from shoal.client.options import IDLE_S, RETRIES, Options
+from shoal.client.options import ClientOptions, Options
 from shoal.client.stream import Pending, PoolQueue, Stream, parts_of
+from shoal.client.wires import GrpcWire, SocketWire
 from shoal.errors import ShoalError, UsageError
 from shoal.protocol import payloads
 from shoal.runtime.home import Home
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from shoal.client.executor import Executor
+    from shoal.client.wires import Wire
     from shoal.model.spec import JobSpec
 
 P = ParamSpec("P")
@@ -61,9 +66,8 @@ class Client:
     ```
 
     Without `node` it is the node of this machine, which is started if it does not
-    run. Functions run in interpreters that stay while there is work; `lanes` is how
-    many there may be at most (by default as many as the shoal has room for), `idle_s`
-    how long one without work is kept. The other options are defaults for all calls.
+    run. Functions run in interpreters that stay while there is work. The options are
+    those of `ClientOptions`, and hold for all calls that do not say otherwise.
     A client may be used by many threads, but not by a process that was forked.
     """
 
@@ -71,17 +75,8 @@ class Client:
         self,
         node: str | None = None,
         *,
-        lanes: int | None = None,
-        idle_s: float = IDLE_S,
-        retries: int = RETRIES,
-        cpu: float | str | None = None,
-        gpu: int | str | None = None,
-        ram: int | str | None = None,
-        priority: int | None = None,
-        python: str | None = None,
-        env: Mapping[str, str] | None = None,
-        network: bool = False,
         start: bool = True,
+        **options: Unpack[ClientOptions],
     ) -> None:
         """Find the node, or start one unless `start` is false.
 
@@ -91,24 +86,13 @@ class Client:
         self._node = node
         self._home = Home.default()
         self._pid = os.getpid()
-        self._defaults = Options.made(
-            lanes=lanes,
-            idle_s=idle_s,
-            retries=retries,
-            cpu=cpu,
-            gpu=gpu,
-            ram=ram,
-            priority=priority,
-            python=python,
-            env=env,
-            network=network,
-        )
+        self._defaults = Options.made(**options)
         if node is None and start and whereabouts.running(self._home) is None:
             start_node(self._home)
         with self._connected() as client:
             client.info()  # Raises if nobody answers.
         self._functions = Functions()
-        self._stream = Stream(self._connected)
+        self._stream = Stream(self._wire)
         self._pools: dict[Options, PoolQueue] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -119,7 +103,11 @@ class Client:
 
     @overload
     def submit(
-        self, work: Callable[..., T], /, *args: Any, **kwargs: Any
+        self,
+        work: Callable[..., T],
+        /,
+        *args: Any,  # noqa: ANN401 - Whatever the function takes, and options.
+        **kwargs: Any,  # noqa: ANN401
     ) -> Future[T]: ...
 
     @overload
@@ -141,7 +129,8 @@ class Client:
         A job is a spec: a mapping, a file in YAML or JSON, or a command line as text.
         """
         if callable(work):
-            asked = {name: kwargs.pop(name) for name in Options.NAMES & kwargs.keys()}
+            names = Options.NAMES & kwargs.keys()
+            asked = cast("ClientOptions", {name: kwargs.pop(name) for name in names})
             options = self._defaults.changed(**asked) if asked else self._defaults
             return self.call_with(options, work, args, kwargs)
         if args or kwargs:
@@ -184,7 +173,7 @@ class Client:
         executor = self.executor()
         return executor.map(function, *iterables, chunksize=chunksize, timeout=timeout)
 
-    def executor(self, **options: Any) -> Executor:
+    def executor(self, **options: Unpack[ClientOptions]) -> Executor:
         """Return a `concurrent.futures.Executor` that runs functions in the shoal.
 
         Options are those of `Client`. To leave its `with` block waits for its calls.
@@ -306,10 +295,16 @@ class Client:
         raise TypeError("a Client cannot be pickled: make one where it is needed")
 
     def finish(self) -> None:
-        """Do what is left at the end of the program: executors wait, as they promise."""
+        """End with the program: executors wait for their calls, as they promise."""
         for executor in list(self._executors):
             executor.shutdown()
         self.close(wait=False)
+
+    def _wire(self) -> Wire:
+        if self._node is not None:
+            return GrpcWire(self._connected())
+        found = whereabouts.required(self._home)
+        return SocketWire(calls_socket(found.socket))
 
     def _connected(self) -> api.Client:
         return api.connect(self._node, self._home)

@@ -1,4 +1,4 @@
-"""An executor as the standard library describes it, whose functions run in the shoal."""
+"""An executor of the standard library, whose functions run in the shoal."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+U = TypeVar("U")
 
 CALLS_PER_LANE: Final = 4
 CHUNK_MAX: Final = 1_000
@@ -67,7 +68,8 @@ class Executor(concurrent.futures.Executor):
             futures = [self.submit(fn, *args) for args in zip(*iterables, strict=False)]
             return self._results(futures, ends_at)
         chunks = self.chunks(fn, *iterables, chunksize=chunksize)
-        return itertools.chain.from_iterable(self._results(chunks, ends_at))
+        found: Iterator[list[T]] = self._results(chunks, ends_at)
+        return itertools.chain.from_iterable(found)
 
     def chunks(
         self,
@@ -108,7 +110,7 @@ class Executor(concurrent.futures.Executor):
         if self._ended:
             raise RuntimeError("cannot schedule new futures after shutdown")
 
-    def _results(self, futures: list[Future[T]], ends_at: float | None) -> Iterator[T]:
+    def _results(self, futures: list[Future[U]], ends_at: float | None) -> Iterator[U]:
         """Go through results; whoever stops early cancels what has not begun."""
         futures.reverse()
         try:

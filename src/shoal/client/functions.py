@@ -1,4 +1,4 @@
-"""Functions on their way to interpreters: sent once, if they are used more than once."""
+"""Functions on their way to interpreters: sent once, if they are used often."""
 
 from __future__ import annotations
 
@@ -82,10 +82,8 @@ def send_along(function: object) -> None:
     file = getattr(module, "__file__", None)
     if module is None or name == "__main__" or not file or _is_installed(file):
         return
-    import cloudpickle  # noqa: PLC0415 - Only here it is needed.
-
     package = sys.modules.get(module.__name__.partition(".")[0], module)
-    cloudpickle.register_pickle_by_value(package)
+    payloads.cloudpickle().register_pickle_by_value(package)
 
 
 def _is_installed(file: str) -> bool:

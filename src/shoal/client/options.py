@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any, ClassVar, Final
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, TypedDict, Unpack
 
 import msgspec
 
@@ -14,6 +15,28 @@ from shoal.model.bounds import NAME_LENGTH_MAX
 IDLE_S: Final = 30.0
 RETRIES: Final = 3
 RETRIES_MAX: Final = 1_000
+
+
+class ClientOptions(TypedDict, total=False):
+    """What calls need, as it is written; what is left out is as in the client.
+
+    `lanes` is how many interpreters there may be at most (else as many as the shoal
+    has room for), `idle_s` how long one without work is kept, `retries` how often a
+    call is run again if its interpreter is lost. `cpu`, `gpu` and `ram` are what one
+    interpreter needs, in the words of a job spec; `python` is its program, `env` its
+    variables, and `network` whether functions may use the network.
+    """
+
+    lanes: int | None
+    idle_s: float
+    retries: int
+    cpu: float | str | None
+    gpu: int | str | None
+    ram: int | str | None
+    priority: int | None
+    python: str | None
+    env: Mapping[str, str] | None
+    network: bool
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,14 +59,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     network: bool = False
 
     @classmethod
-    def made(cls, **options: Any) -> Options:  # noqa: ANN401 - As many as there are.
-        """Return the defaults with these changes; raise `UsageError` if one is wrong."""
+    def made(cls, **options: Unpack[ClientOptions]) -> Options:
+        """Return the defaults with these changes; raise `UsageError` if it is wrong."""
         return cls().changed(**options)
 
-    def changed(self, **options: Any) -> Options:  # noqa: ANN401
+    def changed(self, **options: Unpack[ClientOptions]) -> Options:
         """Return the same with these changes; None changes nothing."""
         fields = set(self.__struct_fields__)
-        given = {name: value for name, value in options.items() if value is not None}
+        given: dict[str, Any] = {
+            name: value for name, value in options.items() if value is not None
+        }
         if unknown := sorted(given.keys() - fields):
             raise UsageError(
                 f"there is no option '{unknown[0]}'",
@@ -60,7 +85,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             )
         except msgspec.ValidationError as error:
             raise UsageError("an option is wrong", because=str(error)) from None
-        changed._check()
+        _check(changed)
         return changed
 
     def kind(self) -> Options:
@@ -81,22 +106,23 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             spec["priority"] = self.priority
         return json.dumps(spec)
 
-    def _check(self) -> None:
-        """Refuse now what the node would refuse later, when others wait."""
-        from shoal.model.submission import load_spec  # noqa: PLC0415 - Slow.
 
-        bounds = (
-            ("lanes", self.lanes if self.lanes is not None else 1, 1, 1_024),
-            ("retries", self.retries, 0, RETRIES_MAX),
-            ("idle_s", self.idle_s, 0, 86_400),
-        )
-        for name, value, least, most in bounds:
-            if not least <= value <= most:
-                raise UsageError(
-                    f"{name} = {value}",
-                    because=f"it is between {least} and {most}",
-                    hint=f"write it like {name}={least}",
-                )
-        if not self.python or len(self.python) > NAME_LENGTH_MAX:
-            raise UsageError("python names no program", hint="such as python3.11")
-        load_spec(self.spec(), "json")
+def _check(options: Options) -> None:
+    """Refuse now what the node would refuse later, when others wait."""
+    from shoal.model.submission import load_spec  # noqa: PLC0415 - Slow.
+
+    bounds = (
+        ("lanes", options.lanes if options.lanes is not None else 1, 1, 1_024),
+        ("retries", options.retries, 0, RETRIES_MAX),
+        ("idle_s", options.idle_s, 0, 86_400),
+    )
+    for name, value, least, most in bounds:
+        if not least <= value <= most:
+            raise UsageError(
+                f"{name} = {value}",
+                because=f"it is between {least} and {most}",
+                hint=f"write it like {name}={least}",
+            )
+    if not options.python or len(options.python) > NAME_LENGTH_MAX:
+        raise UsageError("python names no program", hint="such as python3.11")
+    load_spec(options.spec(), "json")

@@ -1,8 +1,9 @@
 """The stream of calls between a client and its node, and what waits for it.
 
-Whoever calls puts calls into a queue; a thread of gRPC takes from it what the credit
-allows, as much as there is at that moment: one call if the client waits for each, and
-thousands if it does not. Another thread takes results and sets futures.
+Whoever calls puts calls into a queue; a thread takes from it what the credit allows, as
+much as there is at that moment: thousands, if the client does not wait for each. A
+client that does is idle when it calls, and its call is sent at once by its own thread.
+Another thread takes results and sets futures.
 
 A call is kept until its result is here. If the stream breaks, another is opened, to the
 same node or to the next life of it, and all calls that have no result are sent again,
@@ -11,6 +12,7 @@ except those that may run only once.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -29,15 +31,18 @@ from shoal.protocol import payloads
 from shoal.protocol.call_items import PART_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
-    from shoal.api.client import Client as ApiClient
+    from shoal.client.wires import Wire
 
 CREDIT_AT_FIRST: Final = 4
 """What every node grants before it has said more."""
 
 CALLS_PER_REQUEST_MAX: Final = 2_048
 REQUEST_BYTES: Final = 4 << 20
+SMALL_BYTES: Final = 1 << 16
+"""A call that is sent by the thread which makes it is no larger than this."""
+
 UNANSWERED_BYTES_MAX: Final = 64 << 20
 """Arguments of calls that were sent; more wait here, unless a call is larger itself."""
 
@@ -101,7 +106,7 @@ class PoolQueue:
 class Stream:
     """All calls of one client. Safe to use from many threads."""
 
-    def __init__(self, dial: Callable[[], ApiClient]) -> None:
+    def __init__(self, dial: Callable[[], Wire]) -> None:
         """Reach the node by `dial`, which raises `ShoalError` if there is none."""
         self._dial = dial
         self._lock = threading.Lock()
@@ -116,7 +121,8 @@ class Stream:
         self._stops: list[int] = []
         self._ids = 0
         self._unfinished = 0
-        self._life = 0  # counts streams; requests of an older one end
+        self._wire: Wire | None = None
+        self._sending = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -146,7 +152,17 @@ class Stream:
             call.pool.waiting.append(call)
             if self._thread is None:
                 self._start()
-            self._wake.notify()
+            wire = self._wire
+            at_once = wire is not None and not self._sent and call.size <= SMALL_BYTES
+            if not at_once or not self._sending.acquire(blocking=False):
+                self._wake.notify()
+                return
+            request, calls = self._gather()
+        assert wire is not None
+        try:
+            _send(wire, request, calls)
+        finally:
+            self._sending.release()
 
     def stop(self, call: Pending) -> None:
         """Have a call interrupted that was sent."""
@@ -169,7 +185,9 @@ class Stream:
                 pool.waiting.clear()
             sent, self._sent = list(self._sent.values()), {}
             self._wake.notify_all()
-            thread = self._thread
+            thread, wire = self._thread, self._wire
+        if wire is not None:
+            wire.close()
         for call in waiting:
             if call.running or not call.future.cancel():
                 sent.append(call)
@@ -180,22 +198,25 @@ class Stream:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
-    # Sending, in a thread of gRPC.
+    # Sending.
 
-    def _requests(self, life: int) -> Iterator[pb.CallsRequest]:
+    def _send_all(self, wire: Wire) -> None:
+        """Send what there is, in a thread of its own, as long as the wire is ours."""
         while True:
             with self._wake:
-                while not self._has_something(life):
+                while not self._has_something(wire):
                     self._wake.wait()
-                if self._closed or life != self._life:
+                if self._closed or wire is not self._wire:
                     return
-                request, calls = self._gather()
-            for call in calls:
-                _add_call(request, call)
-            yield request
+            with self._sending:
+                with self._lock:
+                    if wire is not self._wire:
+                        return
+                    request, calls = self._gather()
+                _send(wire, request, calls)
 
-    def _has_something(self, life: int) -> bool:
-        if self._closed or life != self._life or self._stops:
+    def _has_something(self, wire: Wire) -> bool:
+        if self._closed or wire is not self._wire or self._stops:
             return True
         if self._pools_sent < len(self._pools):
             return True
@@ -254,32 +275,48 @@ class Stream:
         self._thread.start()
 
     def _serve(self) -> None:
-        """Keep a stream open until the client is closed, or the node stays away."""
-        quiet_since = time.monotonic()
+        """Keep a wire to the node until the client is closed, or the node is gone."""
+        heard_at = time.monotonic()
         while True:
-            with self._lock:
-                if self._closed:
-                    return
-                self._life += 1
-                life = self._life
-                again = self._again()
-            self._fail(again, _lost_with_stream())
+            error: ShoalError = UnreachableError("the node ended the stream")
             try:
-                with self._dial() as client:
-                    for reply in client.calls(self._requests(life)):
-                        quiet_since = time.monotonic()
+                with self._connected() as wire:
+                    for reply in wire.replies():
+                        heard_at = time.monotonic()
                         self._on_reply(reply)
-                error: ShoalError = UnreachableError("the node ended the stream")
             except UnreachableError as caught:
                 error = caught
             except ShoalError as caught:
                 self._give_up(caught)
                 return
-            if time.monotonic() - quiet_since > RECONNECT_S:
+            with self._wake:
+                once = self._again()
+                self._wake.wait_for(lambda: self._closed, RETRY_S)
+                if self._closed:
+                    return
+            self._fail(once, _lost_with_stream())
+            if time.monotonic() - heard_at > RECONNECT_S:
                 self._give_up(error)
                 return
-            with self._wake:
-                self._wake.wait_for(lambda: self._closed, RETRY_S)
+
+    @contextlib.contextmanager
+    def _connected(self) -> Generator[Wire]:
+        """Open a wire, with a thread that sends."""
+        wire = self._dial()
+        with self._lock:
+            self._wire = wire
+        sender = threading.Thread(
+            target=self._send_all, args=(wire,), name="shoal-calls-out", daemon=True
+        )
+        sender.start()
+        try:
+            yield wire
+        finally:
+            with self._lock:
+                self._wire = None
+                self._wake.notify_all()
+            wire.close()
+            sender.join()
 
     def _again(self) -> list[Pending]:
         """Queue what was sent but not answered; return what must not run twice."""
@@ -301,7 +338,6 @@ class Stream:
     def _give_up(self, error: ShoalError) -> None:
         """Fail all calls; the next one tries again."""
         with self._lock:
-            self._life += 1
             self._thread = None
             calls = list(self._sent.values())
             self._sent = {}
@@ -353,6 +389,14 @@ class Stream:
         self._unfinished -= count
         if not self._unfinished:
             self._idle.notify_all()
+
+
+def _send(wire: Wire, request: pb.CallsRequest, calls: list[Pending]) -> None:
+    """Send a request with these calls; if the wire broke, its reader knows."""
+    for call in calls:
+        _add_call(request, call)
+    with contextlib.suppress(OSError):
+        wire.send(request)
 
 
 def _add_call(request: pb.CallsRequest, call: Pending) -> None:

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, final, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    Unpack,
+    final,
+    overload,
+)
 
 from shoal.client.client import Client
-from shoal.client.options import Options
+from shoal.client.options import ClientOptions, Options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -46,7 +55,7 @@ class Task(Generic[P, T]):
     def __init__(
         self,
         function: Callable[P, T],
-        options: dict[str, Any],
+        options: ClientOptions,
         client: Client | None = None,
     ) -> None:
         Options.made(**options)  # Raises if one is wrong.
@@ -80,9 +89,10 @@ class Task(Generic[P, T]):
         """Return the same task, submitted by this client."""
         return Task(self._function, self._options, client)
 
-    def with_options(self, **options: Any) -> Task[P, T]:
+    def with_options(self, **options: Unpack[ClientOptions]) -> Task[P, T]:
         """Return the same function, with other needs."""
-        return Task(self._function, {**self._options, **options}, self._client)
+        both: ClientOptions = {**self._options, **options}
+        return Task(self._function, both, self._client)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel without the client: inside a task the function is just called."""
@@ -94,10 +104,12 @@ def task(function: Callable[P, T], /) -> Task[P, T]: ...
 
 
 @overload
-def task(**options: Any) -> Callable[[Callable[P, T]], Task[P, T]]: ...
+def task(
+    **options: Unpack[ClientOptions],
+) -> Callable[[Callable[P, T]], Task[P, T]]: ...
 
 
-def task(function: Any = None, /, **options: Any) -> Any:
+def task(function: Any = None, /, **options: Unpack[ClientOptions]) -> Any:
     """Make a function a task; options are those of `shoal.Client`.
 
     `cpu`, `gpu` and `ram` are what it needs, in the words of a job spec; `retries` is
@@ -106,4 +118,8 @@ def task(function: Any = None, /, **options: Any) -> Any:
     """
     if function is not None:
         return Task(function, options)
-    return lambda wrapped: Task(wrapped, options)
+
+    def wrap(wrapped: Callable[P, T]) -> Task[P, T]:
+        return Task(wrapped, options)
+
+    return wrap

@@ -4,10 +4,10 @@ It runs where a task runs, so it may import nothing but the standard library and
 two files of `shoal.protocol` that the driver puts beside it. What it is told comes from
 the same user whose functions it runs.
 
-The first thread runs calls. The second one listens, so that calls which have not begun
-can be taken back while one runs, and passes results on when a call after them is slow.
-Only the second thread takes calls from the end of the queue, only the first from its
-beginning, and a deque lets both do so without a lock.
+The first thread reads calls and runs them. When one takes long, a second thread reads
+in its place, so that calls which have not begun can be taken back, and passes on what
+results there are. Who reads holds a lock; the queue is a deque, of which the first
+thread takes the beginning and the second one the end, without a lock.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ FLUSH_S: Final = 0.002
 """Results of quick calls wait so long for others to go with them."""
 
 LOOK_S: Final = 0.02
-"""How soon a result is passed on that a slow call keeps waiting."""
+"""A call that takes longer than this is slow, and the second thread comes in."""
+
+LOOKS_MAX: Final = 50
+"""So often the second thread looks, without a call, before it sleeps."""
 
 
 class _Waiting(NamedTuple):
@@ -77,8 +80,13 @@ class Lane:
         self._line = line
         self._sending = threading.Lock()
         self._waiting: deque[_Waiting] = deque()
-        self._more = threading.Lock()  # Held while there is nothing to do.
-        self._more.acquire()
+        self._reading = threading.Lock()
+        self._calls = 0  # that have run
+        self._wants_to_read = True  # the first thread does
+        self._asleep = threading.Event()  # the second thread is
+        self._woken = threading.Event()
+        self._poll = select.poll()
+        self._unread = bytearray()
         self._functions: dict[int, Callable[..., Any] | bytes | bytearray] = {}
         self._parts: dict[int, bytearray] = {}
         self._results: deque[bytes] = deque()
@@ -87,18 +95,19 @@ class Lane:
         self._running: int | None = None
         self._stopped: int | None = None
         self._leaving = False
-        self._idle = False
         self._signals = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def serve(self) -> None:
         """Run calls; return when there is nothing more to do."""
         signal.set_wakeup_fd(self._signals[1], warn_on_full_buffer=False)
-        signal.signal(signal.SIGTERM, lambda *_: None)  # The listener hears of it.
+        signal.signal(signal.SIGTERM, _on_notice)
         signal.signal(signal.SIGINT, self._on_interrupt)
         version = ".".join(map(str, sys.version_info[:3]))
         ready = json.dumps({"python": version, "pid": os.getpid()}).encode()
         self._send([call_items.item(call_items.READY, 0, ready)])
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._poll.register(self._line, select.POLLIN)
+        self._poll.register(self._signals[0], select.POLLIN)
+        threading.Thread(target=self._watch, daemon=True).start()
         while True:
             try:
                 call = self._waiting.popleft()
@@ -107,6 +116,7 @@ class Lane:
                     return
                 continue
             self._run(call)
+            self._calls += 1
             if (
                 self._results_bytes > FLUSH_BYTES
                 or time.monotonic() - self._flushed_at > FLUSH_S
@@ -115,15 +125,25 @@ class Lane:
 
     def _rest(self) -> bool:
         """Wait for calls; return whether there can be any."""
-        self._idle = True
+        self._wants_to_read = True
         self._flush()
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
+        if not self._reading.acquire(blocking=False):
+            os.write(self._signals[1], b"\0")  # Let the second thread go.
+            self._reading.acquire()
+        try:
+            if not self._waiting and not self._leaving:
+                self._read(None)
+        finally:
+            self._reading.release()
         if self._leaving and not self._waiting:
             return False
-        self._more.acquire()
-        self._idle = False
+        self._wants_to_read = False
         self._flushed_at = time.monotonic()
+        if self._asleep.is_set():
+            self._asleep.clear()
+            self._woken.set()
         return True
 
     # Running.
@@ -191,37 +211,54 @@ class Lane:
             pieces = [each for data in ready for each in (LENGTH.pack(len(data)), data)]
             self._line.sendall(b"".join(pieces))
 
-    # Listening, in the second thread.
+    # Reading, by whoever holds the lock.
 
-    def _listen(self) -> None:
-        try:
-            self._hear()
-        except OSError:
-            pass
-        finally:
-            os._exit(0)  # The node is gone, and with it whoever wants a result.
-
-    def _hear(self) -> None:
-        poll = select.poll()
-        poll.register(self._line, select.POLLIN)
-        poll.register(self._signals[0], select.POLLIN)
-        unread = bytearray()
-        while True:
-            ready = poll.poll(None if self._idle else LOOK_S * 1_000)
-            if not ready and self._results:
-                self._send([])  # They wait behind a slow call.
-            for fd, _ in ready:
-                if fd == self._signals[0]:
-                    if signal.SIGTERM in os.read(fd, 512):
-                        self._leave()
-                    continue
+    def _read(self, timeout_s: float | None) -> None:
+        """Take in what comes within a while."""
+        for fd, _ in self._poll.poll(None if timeout_s is None else timeout_s * 1_000):
+            if fd == self._signals[0]:
+                if signal.SIGTERM in os.read(fd, 512):
+                    self._leave()
+                continue
+            try:
                 data = self._line.recv(READ_BYTES)
-                if not data:
-                    return
-                unread += data
-                self._take(unread)
+            except OSError:
+                data = b""
+            if not data:
+                os._exit(0)  # The node is gone, and with it whoever wants a result.
+            self._unread += data
+            self._take(self._unread)
+
+    # The second thread.
+
+    def _watch(self) -> None:
+        """Look now and then whether a call is slow; then read while it runs."""
+        looks = 0
+        while True:
+            before = self._calls
+            time.sleep(LOOK_S)
+            if self._wants_to_read:
+                looks += 1
+                if looks > LOOKS_MAX:
+                    looks = 0
+                    self._woken.clear()
+                    self._asleep.set()
+                    self._woken.wait()
+            elif self._calls == before:
+                self._stand_in()
+
+    def _stand_in(self) -> None:
+        try:
+            with self._reading:
+                while not self._wants_to_read:
+                    if self._results:
+                        self._send([])
+                    self._read(LOOK_S)
+        except OSError:
+            os._exit(0)
 
     def _take(self, unread: bytearray) -> None:
+        """Do what is said in whole items, and leave the rest."""
         start, end = 0, len(unread)
         with memoryview(unread) as view:
             while end - start >= LENGTH.size:
@@ -232,8 +269,6 @@ class Lane:
                 self._on_item(bytes(view[start + LENGTH.size : after]))
                 start = after
         del unread[:start]
-        if self._waiting and self._more.locked():
-            self._more.release()
 
     def _on_item(self, data: bytes) -> None:
         kind, number = call_items.HEAD.unpack_from(data)
@@ -289,8 +324,10 @@ class Lane:
         self._leaving = True
         self._give_back(len(self._waiting))
         self._send([call_items.item(call_items.GOING, call_items.NUMBER_MAX)])
-        if self._more.locked():
-            self._more.release()
+
+
+def _on_notice(_number: int, _frame: object) -> None:
+    """Do nothing: whoever reads is told of the signal."""
 
 
 def _packed(error: BaseException) -> bytes:

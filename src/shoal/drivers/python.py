@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 import msgspec
 
-from shoal import reporting
+import shoal
 from shoal.drivers import lane
 from shoal.protocol import call_items, payloads
 
@@ -206,15 +206,16 @@ def furnish(directory: Path) -> None:
     """
     folder = directory / FOLDER
     packages = folder / "packages"
-    for path in (lane.__file__, call_items.__file__, payloads.__file__):
-        _copy(Path(path), folder)
-    _copy(Path(reporting.__file__), packages / "shoal")
-    _copy(Path(reporting.__file__).parent / "__init__.py", packages / "shoal")
+    for file in (lane.__file__, call_items.__file__, payloads.__file__):
+        _copy(Path(file), folder)
+    for module in ("__init__", "asking", "reporting"):
+        path = Path(shoal.__file__).with_name(f"{module}.py")
+        _copy(path, packages / "shoal")
     found = importlib.util.find_spec("cloudpickle")
     assert found is not None
     assert found.origin is not None
-    for path in sorted(Path(found.origin).parent.glob("*.py")):
-        _copy(path, packages / "cloudpickle")
+    for each in sorted(Path(found.origin).parent.glob("*.py")):
+        _copy(each, packages / "cloudpickle")
 
 
 def _copy(path: Path, folder: Path) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import pickle
 import struct
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -52,6 +53,11 @@ def is_plain(value: object, depth: int = 3) -> bool:
     return False
 
 
+def cloudpickle() -> Any:  # noqa: ANN401 - The module has no types.
+    """Return the module, which takes long to load and is often not needed."""
+    return import_module("cloudpickle")
+
+
 def dumps(value: object) -> list[bytes | memoryview]:
     """Return the pieces that together are the bytes of a value.
 
@@ -59,10 +65,9 @@ def dumps(value: object) -> list[bytes | memoryview]:
     """
     if is_plain(value):
         return [b"\0" + pickle.dumps(value, PROTOCOL)]
-    import cloudpickle  # noqa: PLC0415 - It takes long, and many never need it.
-
     buffers: list[pickle.PickleBuffer] = []
-    data = cloudpickle.dumps(value, PROTOCOL, buffer_callback=buffers.append)
+    dump = cloudpickle().dumps
+    data: bytes = dump(value, PROTOCOL, buffer_callback=buffers.append)
     if not buffers:
         return [b"\0" + data]
     views = [buffer.raw() for buffer in buffers]

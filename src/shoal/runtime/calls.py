@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 from shoal.errors import UsageError
 from shoal.model.ids import JobId
@@ -61,6 +61,22 @@ class CallingNode(Protocol):
         ...
 
 
+class PoolState(NamedTuple):
+    """How many calls a client may have out, and how many lanes run or are hired."""
+
+    id: int
+    credit: int
+    lanes: int
+    hired: int
+
+
+class News(NamedTuple):
+    """What a client is told at a time."""
+
+    results: list[Result]
+    pools: list[PoolState]
+
+
 @final
 class Calls:
     """All sessions of a node."""
@@ -74,8 +90,11 @@ class Calls:
         self._pools: dict[TaskId, Pool] = {}  # by the tasks that are lanes
         self._ending: set[asyncio.Task[None]] = set()
 
-    def open(self, name: str) -> Session:
-        """Return a new session; `name` begins the ids of its jobs."""
+    def open(self, name: str, on_news: Callable[[], None]) -> Session:
+        """Return a new session; it says by `on_news` that there is something to take.
+
+        The ids of its jobs begin with `name`.
+        """
         if self.node.scheduler is None or len(self._sessions) >= SESSIONS_MAX:
             raise UsageError(
                 "this node calls no functions",
@@ -85,7 +104,7 @@ class Calls:
                 hint="ask another node",
             )
         self._names += 1
-        session = Session(self, f"{name}-{self._names}")
+        session = Session(self, f"{name}-{self._names}", on_news)
         self._sessions[session.name] = session
         return session
 
@@ -171,8 +190,9 @@ class Calls:
 class Session:
     """One client. Its results wait in `take` until its stream carries them away."""
 
-    def __init__(self, calls: Calls, name: str) -> None:
+    def __init__(self, calls: Calls, name: str, on_news: Callable[[], None]) -> None:
         self.name = name
+        self._on_news = on_news
         self.functions: dict[int, list[bytes]] = {}
         self._calls = calls
         self._pools: dict[int, Pool] = {}
@@ -180,9 +200,7 @@ class Session:
         self._results: list[Result] = []
         self._untold_bytes = 0
         self._states: dict[int, None] = {}  # pools whose state is to be told
-        self._news = asyncio.Event()
         self._slow = False
-        self._finished = False
         self._closed = False
 
     # What the client says.
@@ -245,13 +263,12 @@ class Session:
         """Know how many calls the client has not sent."""
         self._pool(pool).backlog(waiting)
 
-    async def take(self) -> tuple[list[Result], list[tuple[int, int, int, int]]]:
-        """Wait for news; return results, and (id, credit, lanes, hired) of pools."""
-        while not (self._results or self._states or self._finished):
-            self._news.clear()
-            await self._news.wait()
-        states = [
-            (id_, pool.credit, pool.lanes, pool.hired)
+    def take(self) -> News | None:
+        """Return what the client should be told now, if anything."""
+        if not self._results and not self._states:
+            return None
+        pools = [
+            PoolState(id_, pool.credit, pool.lanes, pool.hired)
             for id_ in self._states
             if (pool := self._pools.get(id_)) is not None
         ]
@@ -259,12 +276,7 @@ class Session:
         results = self._cut()
         self._untold_bytes -= sum(len(result.payload) for result in results)
         self._look_at_room()
-        return results, states
-
-    def finish(self) -> None:
-        """Let `take` return: the client says nothing more."""
-        self._finished = True
-        self._news.set()
+        return News(results, pools)
 
     def close(self) -> None:
         """End all lanes of this client."""
@@ -281,12 +293,12 @@ class Session:
         self._results += results
         self._untold_bytes += sum(len(result.payload) for result in results)
         self._look_at_room()
-        self._news.set()
+        self._on_news()
 
     def changed(self, pool: int) -> None:
         """Tell the client of a pool that has changed."""
         self._states[pool] = None
-        self._news.set()
+        self._on_news()
 
     # What the node says.
 

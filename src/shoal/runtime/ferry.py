@@ -27,6 +27,8 @@ class Ferry:
         self._take = take
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._pumping = False
+        self._again = False
         self._closed = False
 
     @property
@@ -67,18 +69,24 @@ class Ferry:
             self._timer.cancel()
 
     def _pump(self) -> None:
-        if self._closed:
+        """Send what is due. What that leads to may end here again: one at a time."""
+        self._again = True
+        if self._pumping:
             return
-        for batch in self._courier.due(self._loop.time()):
-            self._send(batch)
+        self._pumping = True
+        while self._again and not self._closed:
+            self._again = False
+            for batch in self._courier.due(self._loop.time()):
+                self._send(batch)
+        self._pumping = False
         due = self._courier.next_deadline()
+        if due is None or self._closed:
+            return
         if self._timer is not None:
-            if self._timer.when() == due:
-                return
+            if self._timer.when() <= due:
+                return  # It comes in time, and then looks again.
             self._timer.cancel()
-            self._timer = None
-        if due is not None:
-            self._timer = self._loop.call_at(due, self._on_timer)
+        self._timer = self._loop.call_at(due, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None

@@ -280,7 +280,7 @@ class Pool:
             counts = [capacity.cpu_milli // max(1, profile.cpu_milli)]
             if profile.memory_bytes:
                 counts.append(capacity.memory_bytes // profile.memory_bytes)
-            if profile.gpu.count:
+            if profile.gpu is not None:
                 counts.append(len(capacity.devices) // profile.gpu.count)
             fitting += min(counts)
         return max(1, min(fitting, LANES_DEFAULT_MAX))
@@ -293,13 +293,13 @@ class Pool:
         for effect in self._machine.handle(event, self._loop.time()):
             self._perform(effect)
         due = self._machine.next_deadline()
+        if due is None:
+            return
         if self._timer is not None:
-            if self._timer.when() == due:
-                return
+            if self._timer.when() <= due:
+                return  # It comes in time, and then looks again.
             self._timer.cancel()
-            self._timer = None
-        if due is not None:
-            self._timer = self._loop.call_at(due, self._on_timer)
+        self._timer = self._loop.call_at(due, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None

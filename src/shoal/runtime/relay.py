@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Protocol, final
 
 from shoal.protocol.messages import CallBatch, ToLanes
@@ -59,6 +58,6 @@ class Relay:
     def _send(self, peer: NodeId, message: AnyMessage) -> None:
         if peer == self._node.id:
             assert isinstance(message, ToLanes)
-            asyncio.get_running_loop().call_soon(self.received, peer, message)
+            self.received(peer, message)
         elif self._links is not None:
             self._links.send(peer, message)

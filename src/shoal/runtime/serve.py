@@ -24,6 +24,7 @@ from shoal.runtime.network import NetworkOptions
 from shoal.runtime.node import Node, NodeSettings
 
 if TYPE_CHECKING:
+    from shoal.drivers import Driver
     from shoal.model.resources import Capacity
     from shoal.protocol.messages import Role
     from shoal.runtime.home import Home
@@ -70,7 +71,7 @@ async def compose(
     settings = NodeSettings(
         roles=roles, capacity=capacity, rules=rules, policy=options.policy
     )
-    runs = {driver.name: driver, python.name: python}
+    runs: dict[str, Driver] = {driver.name: driver, python.name: python}
     node = Node(home, identity, belongs, settings, runs)
     python.desk = node.relay.lanes
     return node, driver
