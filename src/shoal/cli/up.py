@@ -95,11 +95,11 @@ def _serve(home: Home, options: Options, port: int | None, ready: Any) -> None: 
 
 
 def _options(given: dict[str, Any]) -> Options:
-    from shoal.runtime.network import (  # noqa: PLC0415 - Slow to import.
+    from shoal.runtime.listening import (  # noqa: PLC0415 - Slow to import.
         NetworkOptions,
-        finding_of,
         listen_address,
     )
+    from shoal.runtime.network import finding_of  # noqa: PLC0415
     from shoal.runtime.serve import Options  # noqa: PLC0415 - Slow to import.
 
     for text in (given["listen"], *given["announce"]):

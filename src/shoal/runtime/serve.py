@@ -20,7 +20,7 @@ from shoal.drivers.sandbox import WORK
 from shoal.net.identity import Identity
 from shoal.policy.registry import Registry
 from shoal.runtime import membership
-from shoal.runtime.network import NetworkOptions
+from shoal.runtime.listening import NetworkOptions
 from shoal.runtime.node import Node, NodeSettings
 
 if TYPE_CHECKING:
