@@ -146,6 +146,12 @@ class PathMeasured(msgspec.Struct, frozen=True):
     rtt_s: float
 
 
+class NeighboursChanged(msgspec.Struct, frozen=True):
+    """The overlay was computed anew: from now on these are told what is heard."""
+
+    neighbours: tuple[NodeId, ...]
+
+
 Event = (
     Booted
     | PeerConnected
@@ -165,6 +171,7 @@ Event = (
     | CancelRequested
     | LookedUp
     | PathMeasured
+    | NeighboursChanged
 )
 
 # Effects.

@@ -19,6 +19,7 @@ from shoal.core.events import (
     Effect,
     Event,
     MessageReceived,
+    NeighboursChanged,
     PeerConnected,
     PeerLost,
     Send,
@@ -99,6 +100,8 @@ class Gossip:
             case PeerLost():
                 self._linked.pop(event.peer, None)
                 self._forget(event.peer)
+            case NeighboursChanged():
+                self._hood = msgspec.structs.replace(self._hood, fixed=event.neighbours)
             case SizeEstimated():
                 self._hops = self._hops_for(event.nodes)
             case _:

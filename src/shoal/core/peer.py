@@ -83,6 +83,7 @@ _ONLY_FOR: Final[dict[type, RoleName]] = {
     events.CancelRequested: "scheduler",
     events.LookedUp: "scheduler",
     events.PathMeasured: "scheduler",
+    events.NeighboursChanged: "gossip",
 }
 
 

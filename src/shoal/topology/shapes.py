@@ -28,7 +28,7 @@ class Cable(msgspec.Struct, frozen=True):
         return Link(a, b, self.latency_ns, self.bandwidth_bps)
 
 
-HOST_CABLE: Final = Cable(1_000, 25 * GBPS)
+HOST_CABLE: Final = Cable(1_000, 100 * GBPS)
 UPLINK_CABLE: Final = Cable(2_000, 100 * GBPS)
 WAN_CABLE: Final = Cable(10_000_000, 10 * GBPS)
 

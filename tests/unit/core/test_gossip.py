@@ -10,6 +10,7 @@ from shoal.core.events import (
     DeadlineReached,
     Effect,
     MessageReceived,
+    NeighboursChanged,
     PeerConnected,
     PeerLost,
     Send,
@@ -112,6 +113,15 @@ def test_nobody_is_told_by_others_about_itself() -> None:
     heard(gossip, ANN, Rumour(ME, 9, 9, 9))
 
     assert gossip.known[ME].epoch == 1
+
+
+def test_a_new_overlay_counts_from_the_next_round_on() -> None:
+    gossip = tree(ANN, BOB)
+    gossip.tell(OWN, 0.0)
+
+    gossip.handle(NeighboursChanged((CEM,)), 0.1)
+
+    assert list(next_round(gossip)) == [CEM]
 
 
 def test_a_rumour_without_hops_is_kept_and_goes_no_further() -> None:

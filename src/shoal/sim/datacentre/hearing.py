@@ -1,0 +1,158 @@
+"""How news of room travels: how fast it reaches everybody, and how true it is then."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from shoal.core.events import Effect, MessageReceived
+from shoal.core.peer import Peer
+from shoal.model.resources import WHOLE_GPU_MILLI
+from shoal.protocol.messages import LoadDigests
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.model.ids import NodeId
+    from shoal.protocol.messages import Load, Rumour
+    from shoal.sim.agenda import Agenda
+    from shoal.sim.datacentre.observing import Recorder
+    from shoal.sim.host import Host
+
+PROBES: Final = 12
+"""Hosts whose news is followed on its way."""
+
+REACHED: Final = 0.99
+"""News has arrived when so many of those that are up have heard it."""
+
+PATIENCE_S: Final = 120.0
+"""News that has not arrived by then never will."""
+
+SAMPLE_S: Final = 5.0
+OBSERVERS: Final = 16
+SUBJECTS: Final = 32
+
+
+class Probe(msgspec.Struct):
+    """One piece of news: who said it, when, and when others heard."""
+
+    version: tuple[int, int]
+    began: float
+    wanted: int
+    heard: dict[int, float] = msgspec.field(default_factory=dict[int, float])
+
+
+@final
+class Ear:
+    """Follows some news, and compares what hosts believe with the truth."""
+
+    def __init__(self, agenda: Agenda, recorder: Recorder, rng: Random) -> None:
+        self.delays: list[list[float]] = []  # of each probe: when hosts heard it
+        self.converged_s: list[float] = []
+        self.missed = 0  # probes that never reached enough
+        self.views = 0
+        self.wrong = 0
+        self.wrong_age_s = 0.0
+        self._agenda = agenda
+        self._recorder = recorder
+        self._rng = rng
+        self._probes: dict[NodeId, Probe] = {}
+        self._followed: dict[NodeId, None] = {}
+        self._hosts: list[Host] = []
+
+    def listen(self, hosts: Sequence[Host]) -> None:
+        """Begin to listen to these hosts."""
+        self._hosts = list(hosts)
+        chosen = self._rng.sample(self._hosts, min(PROBES, len(self._hosts)))
+        self._followed = dict.fromkeys(host.id for host in chosen)
+        self._recorder.sent[LoadDigests] = self._on_sent
+        self._recorder.told[LoadDigests] = self._on_told
+        self._agenda.after(SAMPLE_S, self._sample)
+
+    def finish(self) -> None:
+        """Close what is still on its way."""
+        for node in list(self._probes):
+            self._close(node)
+
+    def _on_sent(self, host: Host, peer: NodeId, message: object) -> None:
+        """Follow news of a chosen host from when it first says it."""
+        if host.id not in self._followed:
+            return
+        assert isinstance(message, LoadDigests)
+        for rumour in message.rumours:
+            if rumour.node == host.id:
+                self._begin(host, rumour)
+
+    def _begin(self, host: Host, rumour: Rumour) -> None:
+        probe = self._probes.get(host.id)
+        if probe is not None:
+            if self._agenda.now - probe.began < PATIENCE_S:
+                return
+            self._close(host.id)
+        wanted = sum(other.up for other in self._hosts) - 1
+        version = (rumour.epoch, rumour.seq)
+        self._probes[host.id] = Probe(version, self._agenda.now, wanted)
+
+    def _on_told(
+        self, host: Host, event: MessageReceived, effects: list[Effect]
+    ) -> None:
+        message = event.message
+        assert isinstance(message, LoadDigests)
+        for rumour in message.rumours:
+            if rumour.node in self._probes:
+                self._on_heard(host, rumour)
+
+    def _on_heard(self, host: Host, rumour: Rumour) -> None:
+        probe = self._probes[rumour.node]
+        # Whoever heard something later knows enough.
+        if (rumour.epoch, rumour.seq) < probe.version or host.id == rumour.node:
+            return
+        if host.index not in probe.heard:
+            probe.heard[host.index] = self._agenda.now - probe.began
+            if len(probe.heard) >= probe.wanted:
+                self._close(rumour.node)
+
+    def _close(self, node: NodeId) -> None:
+        probe = self._probes.pop(node)
+        delays = sorted(probe.heard.values())
+        self.delays.append([*delays, *[float("inf")] * (probe.wanted - len(delays))])
+        enough = max(1, int(REACHED * probe.wanted))
+        if len(delays) >= enough:
+            self.converged_s.append(delays[enough - 1])
+        else:
+            self.missed += 1
+
+    def _sample(self) -> None:
+        """Compare what some hosts heard of some others with the truth."""
+        self._agenda.after(SAMPLE_S, self._sample)
+        up = [host for host in self._hosts if host.up]
+        truths = {host.id: host for host in up}
+        now = self._agenda.now
+        for host in self._rng.sample(up, min(OBSERVERS, len(up))):
+            machine = host.machine
+            assert isinstance(machine, Peer)
+            assert machine.gossip is not None
+            known = list(machine.gossip.known.values())
+            for rumour in self._rng.sample(known, min(SUBJECTS, len(known))):
+                subject = truths.get(rumour.node)
+                if subject is None or subject is host:
+                    continue
+                self.views += 1
+                if not _is_true(rumour, subject):
+                    self.wrong += 1
+                    changed = self._recorder.changed_at.get(rumour.node, now)
+                    self.wrong_age_s += now - changed
+
+
+def _is_true(rumour: Rumour, subject: Host) -> bool:
+    machine = subject.machine
+    assert isinstance(machine, Peer)
+    assert machine.worker is not None
+    load: Load = machine.worker.load
+    return (
+        rumour.cpu_milli == load.cpu_milli
+        and rumour.memory_bytes == load.memory_bytes
+        and rumour.gpus == load.gpu_milli.count(WHOLE_GPU_MILLI)
+    )

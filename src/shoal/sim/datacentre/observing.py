@@ -1,0 +1,204 @@
+"""What happened in a data centre, as it happens: jobs, devices, queues, messages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from shoal.core.journal import Entry, Finished
+from shoal.protocol.messages import Preemption, Refusal
+from shoal.sim.host import Host, Watch
+
+if TYPE_CHECKING:
+    from shoal.core.events import Answer
+    from shoal.model.ids import JobId, NodeId
+    from shoal.protocol.messages import AnyMessage
+    from shoal.sim.agenda import Agenda
+    from shoal.sim.clients import Clients
+    from shoal.sim.datacentre.jobs import Toil
+    from shoal.sim.datacentre.traffic import Traffic
+    from shoal.sim.driver import Process
+    from shoal.topology.routes import Routes
+
+BARS_MAX: Final = 20_000
+"""Bars kept for the picture of who ran where; a report never shows more."""
+
+
+class Bar(msgspec.Struct, gc=False):
+    """A task on devices of one host, from its start to its end."""
+
+    job: JobId
+    host: int
+    devices: tuple[int, ...]
+    began: float
+    ended: float = -1.0
+    cut: bool = False  # it was stopped or lost, and did not end of itself
+
+
+class Life(msgspec.Struct):
+    """The times of one job."""
+
+    submitted: float
+    tasks: int
+    started: float = -1.0  # the first of its tasks, for the first time
+    ended: float = -1.0
+    failed: bool = False
+    open: int = 0
+
+
+class Point(msgspec.Struct, gc=False, frozen=True):
+    """How it stood at one time: tasks that wait, tasks that run, devices in use."""
+
+    at: float
+    waiting: int
+    running: int
+    busy: float  # devices, shares added up
+
+
+@final
+class Meter:
+    """Where messages travel, and how many bytes they are: the paths of a world."""
+
+    def __init__(self, routes: Routes) -> None:
+        self.counts: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
+        self._routes = routes
+        self._hosts = routes.fabric.hosts
+        self._encoder = msgspec.msgpack.Encoder()
+        self._last: tuple[AnyMessage | None, int] = (None, 0)
+
+    def latency_s(self, src: int, dst: int) -> float | None:
+        """Return how long the way takes between two hosts, by their places."""
+        cost_ns = self._routes.distance(self._hosts[src], self._hosts[dst])
+        return None if cost_ns is None else cost_ns * 1e-9
+
+    def carried(self, src: int, dst: int, message: AnyMessage) -> None:
+        """Count a message and its bytes."""
+        last, size = self._last
+        if message is not last:
+            size = len(self._encoder.encode(message))
+            self._last = (message, size)
+        kind = type(message).__name__
+        self.counts[kind] += 1
+        self.bytes[kind] += size
+
+
+@final
+class Recorder(Watch):
+    """Writes down what a report is made of."""
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        toils: Sequence[Toil],
+        traffic: Traffic,
+        devices: dict[str, int],
+    ) -> None:
+        super().__init__()
+        self.lives = {t.job: Life(t.at_s, t.kind.tasks) for t in toils}
+        self.bars: list[Bar] = []
+        self.points: list[Point] = []
+        self.busy_s = 0.0  # devices times seconds
+        self.preemptions = 0
+        self.refusals = 0
+        self.ended = 0
+        self.changed_at: dict[NodeId, float] = {}  # when each host's room last changed
+        self.clients: Clients | None = None
+        self._agenda = agenda
+        self._traffic = traffic
+        self._devices = devices
+        self._running: dict[tuple[int, int], tuple[Bar, float]] = {}
+        self._arrived = 0
+        self._over = 0
+        self._busy = 0.0
+        self._busy_at = 0.0
+        self.sent[Preemption] = self._on_preemption
+        self.sent[Refusal] = self._on_refusal
+
+    def submitted(self, job: JobId) -> None:
+        """Take note that a client wants a job run."""
+        life = self.lives[job]
+        life.open = life.tasks
+        self._arrived += life.tasks
+        self._point()
+
+    def started(self, host: Host, process: Process) -> None:
+        """Note who occupies which devices."""
+        task = process.start.task
+        shares = process.start.allocation.shares
+        width = sum(share.milli for share in shares) / 1_000
+        places = tuple(self._devices[share.device] for share in shares)
+        bar = Bar(task.job, host.index, places, self._agenda.now)
+        if len(self.bars) < BARS_MAX:
+            self.bars.append(bar)
+        self._running[host.index, process.pid] = (bar, width)
+        life = self.lives[task.job]
+        if life.started < 0:
+            life.started = self._agenda.now
+        self.changed_at[host.id] = self._agenda.now
+        self._use(width)
+
+    def reaped(self, host: Host, process: Process) -> None:
+        """Note that devices are free again."""
+        bar, width = self._running.pop((host.index, process.pid))
+        bar.ended = self._agenda.now
+        bar.cut = process.exit_code != 0
+        self.changed_at[host.id] = self._agenda.now
+        self._traffic.reaped(host, process)
+        self._use(-width)
+
+    def safe(self, host: Host, entries: Sequence[Entry]) -> None:
+        """Note which jobs have ended."""
+        for entry in entries:
+            if isinstance(entry, Finished):
+                self._on_finished(entry)
+
+    def answered(self, host: Host, answer: Answer) -> None:
+        """Pass on what a client was told."""
+        assert self.clients is not None
+        self.clients.on_answer(answer)
+
+    def finish(self) -> None:
+        """Count what is in use until now."""
+        self._use(0.0)
+        for bar, _ in self._running.values():
+            bar.ended, bar.cut = self._agenda.now, True
+
+    def _on_finished(self, entry: Finished) -> None:
+        life = self.lives[_job_of(entry.task)]
+        if life.open == 0:
+            return
+        life.open -= 1
+        self._over += 1
+        life.failed = life.failed or entry.state != "done"
+        if life.open == 0:
+            life.ended = self._agenda.now
+            self.ended += 1
+        self._point()
+
+    def _use(self, more: float) -> None:
+        now = self._agenda.now
+        self.busy_s += self._busy * (now - self._busy_at)
+        self._busy += more
+        self._busy_at = now
+        self._point()
+
+    def _point(self) -> None:
+        now, running = self._agenda.now, len(self._running)
+        waiting = max(0, self._arrived - self._over - running)
+        if self.points and self.points[-1].at == now:
+            self.points.pop()
+        self.points.append(Point(now, waiting, running, self._busy))
+
+    def _on_preemption(self, host: Host, peer: NodeId, message: object) -> None:
+        self.preemptions += 1
+
+    def _on_refusal(self, host: Host, peer: NodeId, message: object) -> None:
+        self.refusals += 1
+
+
+def _job_of(task: str) -> JobId:
+    return task.rsplit(".", 2)[0]  # type: ignore[return-value]

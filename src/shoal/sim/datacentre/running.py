@@ -1,0 +1,297 @@
+"""One world of a scenario: one policy, one overlay, from the first boot to the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from shoal.core.events import DrainRequested, NeighboursChanged
+from shoal.core.gossip import Gossip, Neighbourhood
+from shoal.core.policies import Policies
+from shoal.model.ids import NodeId
+from shoal.model.resources import Capacity
+from shoal.policy.registry import Registry, installed
+from shoal.sim import trust
+from shoal.sim.agenda import Agenda
+from shoal.sim.assembly import join_roles
+from shoal.sim.clients import Clients
+from shoal.sim.datacentre.hearing import Ear
+from shoal.sim.datacentre.jobs import OWNER, Toils
+from shoal.sim.datacentre.observing import Meter, Recorder
+from shoal.sim.datacentre.traffic import Traffic
+from shoal.sim.host import Life, NodeSpec
+from shoal.sim.world import World
+from shoal.topology import overlays
+from shoal.topology.routes import Routes
+
+if TYPE_CHECKING:
+    from shoal.core.events import CancelRequested, JobSubmitted
+    from shoal.core.peer import Peer
+    from shoal.sim.datacentre.scenario import OverlayName
+    from shoal.sim.datacentre.settings import Settings
+    from shoal.sim.host import Host
+    from shoal.sim.workload import Errand
+    from shoal.topology.fabric import Fabric
+    from shoal.topology.overlays import Neighbours
+
+JITTER_S: Final = 20e-6
+BOOT_S: Final = 1.0  # hosts boot one after another within this
+REWIRE_S: Final = 5.0  # hosts need so long to notice a failure and compute overlays
+DRAIN_S: Final = 10.0  # a host that leaves lets its tasks go on for so long
+STEP_S: Final = 5.0  # of virtual time, between two looks at how far it is
+GRACE_S: Final = 3_600.0  # after the last job came, if nothing else says when to end
+ROLES: Final = ("scheduler", "worker")
+
+Progress = Callable[[int, int], None]
+"""Told how many jobs have ended, of how many."""
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """How much work a run was for the machine that simulated it."""
+
+    events: int
+    wall_s: float
+    cpu_s: float
+    virtual_s: float
+    digest: str
+
+
+@final
+class DataCentre:
+    """The hosts of a fabric, and all that happens on it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        fabric: Fabric,
+        toils: Toils,
+        *,
+        policy: str,
+        overlay: OverlayName,
+    ) -> None:
+        self.settings = settings
+        self.policy = policy
+        self.overlay: OverlayName = overlay
+        self.fabric = fabric
+        self.routes = Routes(fabric)
+        self.toils = toils
+        self.names = [NodeId(fabric.nodes[host].name) for host in fabric.hosts]
+        agenda = Agenda()
+        nodes = dict(zip(self.names, fabric.hosts, strict=True))
+        by_job = {toil.job: toil for toil in toils.toils}
+        self.traffic = Traffic(agenda, self.routes, nodes, by_job)
+        devices = {d.id: place for place, d in enumerate(settings.host.devices)}
+        self.recorder = Recorder(agenda, toils.toils, self.traffic, devices)
+        self.meter = Meter(self.routes)
+        self.world = World(settings.seed, agenda, self._assemble, self.recorder)
+        self.world.network.jitter_s = JITTER_S
+        self.world.network.loss = settings.loss
+        self.world.network.paths = self.meter
+        self.world.scene.pacing = self.traffic.pacing
+        self.world.plans.update(toils.plans)
+        self.ear = Ear(agenda, self.recorder, self.world.stream("ear"))
+        self.recorder.clients = Clients(agenda, self._submit)
+        self._chance = self.world.stream("churn")
+        self._custom = installed()
+        self._neighbours = self._wire()
+        self._pending = 0  # happenings to come
+        self._populate()
+        self._plan_happenings()
+
+    # Building.
+
+    def _wire(self) -> Neighbours | None:
+        """Return whom each host tells; None if that is drawn anew each time."""
+        match self.overlay:
+            case "random":
+                return None
+            case "flood":
+                return overlays.flood(self.routes)
+            case "mst":
+                return overlays.spanning_tree(self.routes)
+            case "nearest":
+                return overlays.nearest(self.routes, self.settings.nearest)
+
+    def _told_by(self, place: int) -> tuple[NodeId, ...] | None:
+        if self._neighbours is None:
+            return None
+        others = self._neighbours[self.fabric.hosts[place]]
+        return tuple(NodeId(self.fabric.nodes[other].name) for other in others)
+
+    def _assemble(self, life: Life) -> Peer:
+        settings = self.settings
+        place = self.world.hosts[life.spec.id].index
+        hood = Neighbourhood(
+            fixed=self._told_by(place),
+            drawn_from=self.names,
+            fan_out=settings.fan_out,
+            repeats=settings.repeats,
+            interval_s=settings.interval_s,
+            known_max=settings.known,
+        )
+        return join_roles(
+            life,
+            Gossip(life.spec.id, Random(life.rng.getrandbits(64)), hood),
+            policies=Policies(Registry(self._custom), self.policy),
+            path_cost=partial(self._path_cost_us, self.fabric.hosts[place]),
+        )
+
+    def _path_cost_us(self, here: int, node: NodeId) -> int | None:
+        there = self.fabric.index.get(node)
+        cost_ns = None if there is None else self.routes.distance(here, there)
+        return None if cost_ns is None else max(1, round(2 * cost_ns / 1_000))
+
+    def _populate(self) -> None:
+        late = {h.name for h in self.settings.happenings if h.what == "join"}
+        boots = self.world.stream("boot")
+        for place, node in enumerate(self.names):
+            leaf = self.fabric.nodes[self.routes.anchor(self.fabric.hosts[place])].name
+            spec = NodeSpec(
+                id=node,
+                roles=ROLES,
+                owner=OWNER,
+                grant=trust.grant(node, ROLES, OWNER, valid_for_s=1e9),
+                capacity=_with_leaf(self.settings.host, leaf),
+            )
+            self.world.add(spec, up=False)
+            if node not in late:
+                at_s = boots.uniform(0.0, BOOT_S)
+                self.world.agenda.at(at_s, self.world.restart, node)
+        clients = self.recorder.clients
+        assert clients is not None
+        for errand in self.toils.errands:
+            self.world.agenda.at(errand.at_s, self.recorder.submitted, errand.job.id)
+            clients.go(errand)
+        self.world.agenda.at(BOOT_S, self._listen)
+
+    def _listen(self) -> None:
+        self.ear.listen(list(self.world.hosts.values()))
+
+    def _submit(self, errand: Errand, request: JobSubmitted | CancelRequested) -> bool:
+        """Hand a request in at its host, or at the next one that is up."""
+        first = self.world.hosts[errand.scheduler].index
+        for step in range(len(self.names)):
+            node = self.names[(first + step) % len(self.names)]
+            if self.world.hosts[node].up:
+                return self.world.submit(node, request)
+        return False
+
+    # What goes wrong.
+
+    def _plan_happenings(self) -> None:
+        for happening in self.settings.happenings:
+            self._later(
+                happening.at_s, partial(self._happen, happening.what), happening.name
+            )
+            if happening.what == "fail" and happening.for_s is not None:
+                self._later(
+                    happening.at_s + happening.for_s, self._mend, happening.name
+                )
+        if self.settings.churn_every_s is not None:
+            self.world.agenda.after(self._pause_s(), self._churn)
+
+    def _later(self, at_s: float, call: Callable[[str], None], name: str) -> None:
+        self._pending += 1
+        self.world.agenda.at(at_s, self._now, call, name)
+
+    def _now(self, call: Callable[[str], None], name: str) -> None:
+        self._pending -= 1
+        call(name)
+
+    def _happen(self, what: str, name: str) -> None:
+        match what:
+            case "fail":
+                self._fail(name)
+            case "join":
+                self.world.restart(NodeId(name))
+            case _:
+                host = self.world.hosts[NodeId(name)]
+                self.world.feed(host.id, DrainRequested(DRAIN_S))
+                self.world.agenda.after(DRAIN_S, self.world.leave, host.id)
+
+    def _fail(self, name: str) -> None:
+        self.fabric.fail(name)
+        if NodeId(name) in self.world.hosts:
+            self.world.crash(NodeId(name))
+        self._fabric_changed()
+
+    def _mend(self, name: str) -> None:
+        self.fabric.mend(name)
+        if NodeId(name) in self.world.hosts:
+            self.world.restart(NodeId(name))
+        self._fabric_changed()
+
+    def _fabric_changed(self) -> None:
+        self.world.network.notice_cuts()
+        self.traffic.fabric_changed()
+        if self._neighbours is not None:
+            self.world.agenda.after(REWIRE_S, self._rewire)
+
+    def _rewire(self) -> None:
+        self._neighbours = self._wire()
+        for place, host in enumerate(self.world.hosts.values()):
+            told = self._told_by(place)
+            assert told is not None
+            if host.up:
+                host.feed(NeighboursChanged(told))
+
+    def _pause_s(self) -> float:
+        assert self.settings.churn_every_s is not None
+        return self.settings.churn_every_s * self._chance.uniform(0.5, 1.5)
+
+    def _churn(self) -> None:
+        up = [host for host in self.world.hosts.values() if host.up]
+        if len(up) > 1:
+            victim = self._chance.choice(up).id
+            self._fail(victim)
+            self.world.agenda.after(self.settings.churn_down_s, self._mend, victim)
+        self.world.agenda.after(self._pause_s(), self._churn)
+
+    # Running.
+
+    def run(self, progress: Progress | None = None) -> Figures:
+        """Let everything happen; stop when all jobs have ended, or none can."""
+        until_s = self.settings.until_s
+        if until_s is None:
+            until_s = self.toils.last_s + GRACE_S
+        began, began_cpu = time.perf_counter(), time.process_time()
+        total = len(self.toils.toils)
+        while self.world.now < until_s and not self._is_over():
+            self.world.run(min(until_s, self.world.now + STEP_S))
+            if progress is not None:
+                progress(self.recorder.ended, total)
+        self.recorder.finish()
+        self.traffic.finish()
+        self.ear.finish()
+        return Figures(
+            events=self.world.events,
+            wall_s=time.perf_counter() - began,
+            cpu_s=time.process_time() - began_cpu,
+            virtual_s=self.world.now,
+            digest=self.world.history.digest(),
+        )
+
+    def _is_over(self) -> bool:
+        """Whether no job will end any more: all have, or their hosts are gone."""
+        if self.recorder.ended == len(self.toils.toils):
+            return True
+        if self.world.now < self.toils.last_s + 60.0 or self._pending:
+            return False
+        if self.settings.churn_every_s is not None:
+            return False
+        open_ = [t for t in self.toils.toils if self.recorder.lives[t.job].ended < 0]
+        return not any(self._is_reachable(self.world.hosts[t.host]) for t in open_)
+
+    def _is_reachable(self, host: Host) -> bool:
+        """Whether a host is up and can hear at least one other."""
+        node = self.fabric.hosts[host.index]
+        return host.up and any(True for _ in self.fabric.neighbours(node))
+
+
+def _with_leaf(capacity: Capacity, leaf: str) -> Capacity:
+    return msgspec.structs.replace(capacity, labels=(("leaf", leaf),))
