@@ -69,17 +69,20 @@ class JournalTruth:
         """
         hopeless: dict[GroupId, None] = {}
         for group in self.jobs[job].groups:
-            states = [self.tasks[task.id].state for task in group.tasks]
-            if any(needed in hopeless for needed in group.needs):
+            states = {self.tasks[task.id].state for task in group.tasks}
+            if hopeless and not hopeless.keys().isdisjoint(group.needs):
                 hopeless[group.id] = None
-            elif any(state not in ENDED for state in states):
+            elif not states <= ENDED:
                 return False
-            elif any(state != "done" for state in states):
+            elif not states <= DONE:
                 hopeless[group.id] = None
         return True
 
 
-ENDED: Final = ("done", "failed", "cancelled", "unknown")
+DONE: Final[frozenset[TaskState]] = frozenset({"done"})
+ENDED: Final[frozenset[TaskState]] = frozenset(
+    {"done", "failed", "cancelled", "unknown"}
+)
 
 
 @final

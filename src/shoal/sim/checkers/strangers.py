@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Any, Final, final
 
 import msgspec
@@ -15,6 +16,7 @@ from shoal.sim.checkers.violations import Violations
 from shoal.sim.host import Host
 
 CONTAINERS: Final = (dict, list, tuple, set, frozenset, deque)
+LEAVES: Final = frozenset({str, int, float, bool, bytes, type(None)})
 CONTAINER_MAX: Final = 1_200
 """More than any honest world of ours needs in one container of a machine."""
 
@@ -80,37 +82,43 @@ def largest_container(root: object) -> tuple[str, int]:
         if id(value) in seen:
             continue
         seen.add(id(value))
-        size = len(value) if issubclass(_kind(value), CONTAINERS) else 0
-        largest = max(largest, (path, size), key=lambda found: found[1])
+        if issubclass(_kind(value), CONTAINERS) and len(value) > largest[1]:
+            largest = (path, len(value))
         todo.extend(_children(path, value))
     return largest
 
 
-def _children(path: str, value: Any) -> list[tuple[str, Any]]:  # noqa: ANN401
+def _children(path: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
     """List what a value holds, as far as it is made of containers and our classes."""
-    kind = _kind(value)
+    kind, inside = _kind(value), f"{path}[]"
     if issubclass(kind, dict):
-        return [(f"{path}[]", child) for child in value.values()]
-    if issubclass(kind, list | tuple | deque):
-        return [(f"{path}[]", child) for child in value]
-    if issubclass(kind, msgspec.Struct):
-        if value.__struct_config__.frozen:
-            return []  # A value: the codec bounds those that come from peers.
-        names = value.__struct_fields__
-        return [(f"{path}.{name}", getattr(value, name)) for name in names]
-    if kind.__module__.startswith("shoal."):
-        return [(f"{path}.{name}", child) for name, child in _attributes(value)]
-    return []
+        yield from [(inside, child) for child in value.values() if _opens(child)]
+    elif issubclass(kind, list | tuple | deque):
+        yield from [(inside, child) for child in value if _opens(child)]
+    elif not issubclass(kind, CONTAINERS):
+        names = (*getattr(value, "__dict__", ()), *_slots(kind))
+        for name in names:
+            child: Any = getattr(value, name, None)
+            if _opens(child):
+                yield f"{path}.{name}", child
+
+
+def _opens(value: Any) -> bool:  # noqa: ANN401
+    """Whether there may be a container in a value."""
+    kind = _kind(value)
+    if kind in LEAVES:
+        return False  # By far the most frequent.
+    if isinstance(value, msgspec.Struct):
+        # A frozen one is a value: the codec bounds those that come from peers.
+        return not value.__struct_config__.frozen
+    return isinstance(value, CONTAINERS) or kind.__module__.startswith("shoal.")
 
 
 def _kind(value: object) -> type[object]:
     return type(value)
 
 
-def _attributes(value: object) -> list[tuple[str, Any]]:
-    attributes = dict(getattr(value, "__dict__", {}))
-    for kind in type(value).__mro__:
-        for name in getattr(kind, "__slots__", ()):
-            if hasattr(value, name):
-                attributes[name] = getattr(value, name)
-    return list(attributes.items())
+def _slots(kind: type[object]) -> list[str]:
+    if issubclass(kind, msgspec.Struct):
+        return list(kind.__struct_fields__)
+    return [name for base in kind.__mro__ for name in getattr(base, "__slots__", ())]
