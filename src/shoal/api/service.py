@@ -30,7 +30,6 @@ from shoal.net.identity import public_key
 from shoal.net.petname import petname
 from shoal.protocol.limits import ADDRESSES_MAX
 from shoal.protocol.messages import PeerAddress
-from shoal.runtime.cargo import needs_cargo
 from shoal.runtime.listening import only_here
 from shoal.runtime.reception import ROLES
 
