@@ -28,7 +28,7 @@ def put(path: str | os.PathLike[str]) -> str:
     Any task of this shoal that is told the name can `get` the file from this worker,
     while this task runs and a while longer.
     """
-    return str(_call({"call": "put", "path": _below(path)})["blob"])
+    return str(ask({"call": "put", "path": _below(path)})["blob"])
 
 
 def get(
@@ -49,7 +49,12 @@ def get(
         "path": _below(path),
         "nodes": list(nodes),
     }
-    _call(call, timeout_s)
+    ask(call, timeout_s)
+
+
+def forget(blob: str) -> None:
+    """Let the worker remove what was put or got, once it needs the room."""
+    ask({"call": "forget", "blob": blob})
 
 
 def checkpoint(path: str | os.PathLike[str]) -> None:
@@ -58,7 +63,7 @@ def checkpoint(path: str | os.PathLike[str]) -> None:
     When this returns the worker has its own copy, and the task may change the original.
     A later attempt finds it in the same place, and SHOAL_CHECKPOINT names it.
     """
-    _call({"call": "checkpoint", "path": _below(path)})
+    ask({"call": "checkpoint", "path": _below(path)})
 
 
 def _below(path: str | os.PathLike[str]) -> str:
@@ -67,7 +72,8 @@ def _below(path: str | os.PathLike[str]) -> str:
     return os.path.relpath(path, root) if root else os.fspath(path)
 
 
-def _call(call: dict[str, object], timeout_s: float | None = None) -> dict[str, object]:
+def ask(call: dict[str, object], timeout_s: float | None = None) -> dict[str, object]:
+    """Return what the worker answers to a call; raise `ShoalError` if that is no."""
     where = os.environ.get(SOCKET_VARIABLE)
     if not where:
         raise NotAllowedError(

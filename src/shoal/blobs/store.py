@@ -5,9 +5,9 @@
     new/NAME          a blob that is being fetched; also after a crash
     new/RANDOM        a blob whose name is not known yet
 
-What is read is verified, every time: a file that a crash or a bad disk has changed is
-dropped, and fetched again. So writing needs no `fsync`; only what somebody was promised
-is synced, by `sync`. What is held is never dropped.
+What is read is verified, here or by whoever reads it: a file that a crash or a bad disk
+has changed is dropped, and fetched again. So writing needs no `fsync`; only what
+somebody was promised is synced, by `sync`. What is held is never dropped.
 
 All methods block, and may be called in any thread.
 """
@@ -130,10 +130,21 @@ class BlobStore:
         """Let go of all that `holder` held."""
         with self._lock:
             for blob in self._held.pop(holder, ()):
-                holders = self._holders[blob]
-                holders.discard(holder)
-                if not holders:
-                    del self._holders[blob]
+                self._let_go(holder, blob)
+
+    def let_go(self, holder: str, blob: BlobId) -> None:
+        """Let go of one blob, if `holder` held it."""
+        with self._lock:
+            held = self._held.get(holder, set())
+            if blob in held:
+                held.discard(blob)
+                self._let_go(holder, blob)
+
+    def _let_go(self, holder: str, blob: BlobId) -> None:
+        holders = self._holders[blob]
+        holders.discard(holder)
+        if not holders:
+            del self._holders[blob]
 
     def _make_room(self, size: int) -> None:
         """Drop what was not used for the longest time, until `size` bytes fit."""
@@ -183,6 +194,16 @@ class BlobStore:
         """Return a whole blob that is known to be small."""
         parts: list[bytes] = []
         return b"".join(parts) if self.copy(blob, parts.append) else None
+
+    def read_at(self, blob: BlobId, offset: int, size: int) -> bytes | None:
+        """Return some bytes as they are, for one who verifies; None if it is gone."""
+        try:
+            with self._path(blob).open("rb") as file:
+                file.seek(offset)
+                return file.read(size)
+        except FileNotFoundError:
+            self.drop(blob)
+            return None
 
     def copy(self, blob: BlobId, write: Callable[[bytes], object]) -> bool:
         """Pass a whole blob on in parts; return False if it was not right.

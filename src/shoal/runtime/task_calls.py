@@ -54,6 +54,10 @@ class TaskCalls:
                     return await self._put(_text(call, "path"))
                 case "get":
                     return await self._get(call)
+                case "forget":
+                    blob = BlobId(_text(call, "blob"))
+                    self._blobs.store.let_go(self._holder, blob)
+                    return {}
                 case "checkpoint":
                     tree = await self._save(_text(call, "path"), self._directory())
                     return {"tree": tree}
