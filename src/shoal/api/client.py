@@ -16,7 +16,7 @@ from shoal.api.failures import unpacked
 from shoal.runtime.home import Home
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from types import TracebackType
 
     from google.protobuf.message import Message
@@ -108,6 +108,48 @@ class Client:
     def revoke(self, node: str) -> pb.RevokeReply:
         """Void the grants of a node."""
         return self._ask("Revoke", pb.RevokeRequest(node=node), pb.RevokeReply)
+
+    def missing_blobs(self, blobs: Iterable[str]) -> pb.MissingBlobsReply:
+        """Say which blobs the node does not have."""
+        request = pb.MissingBlobsRequest(blobs=blobs)
+        return self._ask("MissingBlobs", request, pb.MissingBlobsReply)
+
+    def put_blobs(self, parts: Iterator[pb.BlobPart]) -> pb.PutBlobsReply:
+        """Send blobs; however long that takes."""
+        call = self._channel.stream_unary(
+            "/shoal.v1.Shoal/PutBlobs",
+            request_serializer=_serialized,
+            response_deserializer=pb.PutBlobsReply.FromString,
+        )
+        try:
+            return call(parts, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise unpacked(error, self._name) from None
+
+    def get_blobs(self, blobs: Iterable[str]) -> Iterator[pb.BlobPart]:
+        """Return blobs, in parts."""
+        request = pb.GetBlobsRequest(blobs=blobs)
+        return self._follow("GetBlobs", request, pb.BlobPart, None)
+
+    def outputs(self, job: str, task: str = "") -> pb.OutputsReply:
+        """Say what the tasks of a job have left."""
+        request = pb.OutputsRequest(job=job, task=task)
+        return self._ask("Outputs", request, pb.OutputsReply)
+
+    def set_secret(self, name: str, value: str) -> bool:
+        """Keep a secret; return whether there was one of this name."""
+        request = pb.SetSecretRequest(name=name, value=value)
+        return self._ask("SetSecret", request, pb.SetSecretReply).replaced
+
+    def secrets(self) -> list[str]:
+        """Return the names of secrets."""
+        reply = self._ask("ListSecrets", pb.ListSecretsRequest(), pb.ListSecretsReply)
+        return list(reply.names)
+
+    def remove_secret(self, name: str) -> None:
+        """Forget a secret."""
+        request = pb.RemoveSecretRequest(name=name)
+        self._ask("RemoveSecret", request, pb.RemoveSecretReply)
 
     def shutdown(self, grace_s: float) -> pb.ShutdownReply:
         """End the node."""

@@ -113,7 +113,9 @@ class ApiServer:
                 make = grpc.unary_stream_rpc_method_handler
                 wrapped = self._streaming(call)
             if method.client_streaming:
-                make = grpc.stream_stream_rpc_method_handler
+                make = grpc.stream_unary_rpc_method_handler
+                if method.server_streaming:
+                    make = grpc.stream_stream_rpc_method_handler
             handlers[method.name] = make(
                 wrapped,
                 request_deserializer=getattr(pb, method.input_type.name).FromString,

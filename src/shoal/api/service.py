@@ -17,6 +17,7 @@ import msgspec
 import shoal
 from shoal.api import calls, views
 from shoal.api import shoal_pb2 as pb
+from shoal.api.cargo import CargoCalls
 from shoal.api.log_reader import LogReader
 from shoal.core.events import MessageReceived
 from shoal.errors import NotFoundError, ShoalError, UsageError
@@ -30,6 +31,7 @@ from shoal.net.identity import public_key
 from shoal.net.petname import petname
 from shoal.protocol.limits import ADDRESSES_MAX
 from shoal.protocol.messages import PeerAddress
+from shoal.runtime.cargo import needs_cargo
 from shoal.runtime.listening import only_here
 from shoal.runtime.reception import ROLES
 
@@ -40,8 +42,8 @@ if TYPE_CHECKING:
     from shoal.core.scheduler import Scheduler
     from shoal.drivers.process import ProcessDriver
     from shoal.model.job import Job
-    from shoal.runtime.network import Network
     from shoal.runtime.calls import Calls
+    from shoal.runtime.network import Network
     from shoal.runtime.node import Node
     from shoal.runtime.reception import Reception
 
@@ -79,6 +81,14 @@ class Service:
         self._stop = stop
         self._began = asyncio.get_running_loop().time()
         self.api_address = ""
+        cargo = CargoCalls(node.cargo, self._find, self._tasks)
+        self.on_missing_blobs = cargo.on_missing_blobs
+        self.on_put_blobs = cargo.on_put_blobs
+        self.on_get_blobs = cargo.on_get_blobs
+        self.on_outputs = cargo.on_outputs
+        self.on_set_secret = cargo.on_set_secret
+        self.on_list_secrets = cargo.on_list_secrets
+        self.on_remove_secret = cargo.on_remove_secret
 
     @property
     def calls(self) -> Calls:
@@ -123,6 +133,8 @@ class Service:
                 because="it was submitted with another spec",
                 hint="draw another id",
             )
+        if needs_cargo(job):
+            await asyncio.to_thread(self._node.cargo.check, job)
         answer = await self._node.clients.submit(job)
         if answer.refused:
             raise ShoalError(
@@ -130,7 +142,7 @@ class Service:
                 hint="`shoal show last` shows the last job that was",
             )
         view = views.job_view(self._node, self._book.jobs[job.id])
-        return pb.SubmitReply(job=view, needs=str(totals(job)), notes=_notes(job))
+        return pb.SubmitReply(job=view, needs=str(totals(job)))
 
     async def on_get(self, request: pb.GetRequest) -> pb.Job:
         """Return one job."""
@@ -219,6 +231,9 @@ class Service:
             for task in tasks[:GROUPS_EXPLAINED_MAX]
             if (said := self._scheduler.explain(task.task.id)) is not None
         ]
+        for view in found:
+            if moving := self._node.outputs.moving(TaskId(view.task)):
+                view.why.insert(0, moving)
         more = max(0, len(tasks) - GROUPS_EXPLAINED_MAX)
         return pb.ExplainReply(job_id=record.job.id, tasks=found, more=more)
 
@@ -395,15 +410,6 @@ def _no_job(selector: str, known: int) -> NotFoundError:
         because=f"none of the {known} jobs here has an id that begins so",
         hint="`shoal ps --all` lists them",
     )
-
-
-def _notes(job: Job) -> list[str]:
-    folders = dict.fromkeys(task.work.workdir for task in job.tasks())
-    return [
-        f"the folder {folder} does not travel yet: tasks begin in an empty one"
-        for folder in folders
-        if folder
-    ]
 
 
 def _check_id(id_: str) -> None:

@@ -584,3 +584,101 @@ class CallPoolState(_message.Message):
     lanes: int
     hired: int
     def __init__(self, id: _Optional[int] = ..., credit: _Optional[int] = ..., lanes: _Optional[int] = ..., hired: _Optional[int] = ...) -> None: ...
+
+class MissingBlobsRequest(_message.Message):
+    __slots__ = ("blobs",)
+    BLOBS_FIELD_NUMBER: _ClassVar[int]
+    blobs: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, blobs: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class MissingBlobsReply(_message.Message):
+    __slots__ = ("missing", "salt")
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    SALT_FIELD_NUMBER: _ClassVar[int]
+    missing: _containers.RepeatedScalarFieldContainer[str]
+    salt: bytes
+    def __init__(self, missing: _Optional[_Iterable[str]] = ..., salt: _Optional[bytes] = ...) -> None: ...
+
+class BlobPart(_message.Message):
+    __slots__ = ("blob", "data")
+    BLOB_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    blob: str
+    data: bytes
+    def __init__(self, blob: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class PutBlobsReply(_message.Message):
+    __slots__ = ("blobs", "bytes")
+    BLOBS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    blobs: int
+    bytes: int
+    def __init__(self, blobs: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class GetBlobsRequest(_message.Message):
+    __slots__ = ("blobs",)
+    BLOBS_FIELD_NUMBER: _ClassVar[int]
+    blobs: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, blobs: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class OutputsRequest(_message.Message):
+    __slots__ = ("job", "task")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    task: str
+    def __init__(self, job: _Optional[str] = ..., task: _Optional[str] = ...) -> None: ...
+
+class OutputsReply(_message.Message):
+    __slots__ = ("job_id", "tasks")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskOutputs]
+    def __init__(self, job_id: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskOutputs, _Mapping]]] = ...) -> None: ...
+
+class TaskOutputs(_message.Message):
+    __slots__ = ("task", "blob", "tree", "patterns")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    BLOB_FIELD_NUMBER: _ClassVar[int]
+    TREE_FIELD_NUMBER: _ClassVar[int]
+    PATTERNS_FIELD_NUMBER: _ClassVar[int]
+    task: str
+    blob: str
+    tree: bytes
+    patterns: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, task: _Optional[str] = ..., blob: _Optional[str] = ..., tree: _Optional[bytes] = ..., patterns: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class SetSecretRequest(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: str
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+class SetSecretReply(_message.Message):
+    __slots__ = ("replaced",)
+    REPLACED_FIELD_NUMBER: _ClassVar[int]
+    replaced: bool
+    def __init__(self, replaced: _Optional[bool] = ...) -> None: ...
+
+class ListSecretsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListSecretsReply(_message.Message):
+    __slots__ = ("names",)
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RemoveSecretRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class RemoveSecretReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

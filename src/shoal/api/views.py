@@ -56,7 +56,7 @@ def job_view(node: Node, record: JobRecord, tasks_max: int = 0) -> pb.Job:
         name=job.name,
         owner=job.owner,
         state=STATES[_liveliest(counts) if state == "active" else state],
-        reason=_reason(record, records, state),
+        reason=_reason(record, records, state) or _first_moving(node, records),
         priority=job.priority,
         submitted_s=record.wall_s,
         counts=pb.Counts(**counts),
@@ -77,7 +77,7 @@ def task_view(node: Node, record: TaskRecord) -> pb.Task:
     view = pb.Task(
         id=task.id,
         state=STATES[record.state],
-        reason=_task_reason(record),
+        reason=_task_reason(record) or _moving(node, record),
         attempts=record.attempts,
         nodes=map(name_of, _nodes([record])),
         argv=task.work.argv,
@@ -90,6 +90,15 @@ def task_view(node: Node, record: TaskRecord) -> pb.Task:
         if told.fraction is not None:
             view.fraction = told.fraction
     return view
+
+
+def _first_moving(node: Node, records: list[TaskRecord]) -> str:
+    return next(filter(None, (_moving(node, record) for record in records)), "")
+
+
+def _moving(node: Node, record: TaskRecord) -> str:
+    """Say which code, data or outputs a task waits for, while they move."""
+    return node.outputs.moving(record.task.id) if record.state == "running" else ""
 
 
 def needs_of(task: Task) -> str:

@@ -16,6 +16,7 @@ from shoal.api.shoal_pb2 import LogsRequest
 from shoal.cli.ends import code_of, end_text, waits_text
 from shoal.cli.following import follow
 from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
+from shoal.cli.outputs import taken_fields, taken_text
 from shoal.cli.printing import echo_json, has_ended, job_fields, places, span
 from shoal.cli.spec_flags import JobCommand, job_options, spec_of
 from shoal.cli.submit import hand_in
@@ -23,6 +24,7 @@ from shoal.errors import ShoalError
 from shoal.runtime.home import Home
 
 if TYPE_CHECKING:
+    from shoal.api.shipping import Taken
     from shoal.api.shoal_pb2 import Job
 
 PATIENCE_S: Final = 2.0
@@ -31,6 +33,7 @@ PATIENCE_S: Final = 2.0
 
 @click.command(cls=JobCommand)
 @job_options
+@click.option("--no-pull", is_flag=True, help="Leave its outputs where they are.")
 @node_option
 @json_option
 @quiet_option
@@ -40,11 +43,13 @@ def run(
     node: str | None,
     as_json: bool,
     quiet: bool,
+    no_pull: bool,
     **flags: Any,  # noqa: ANN401 - As many as a job has.
 ) -> None:
     """Run a job: submit it, show its output, and exit with its code.
 
-    Starts a node in the background if none is running. Ctrl-C cancels the job.
+    Starts a node in the background if none is running. Ctrl-C cancels the job. What it
+    leaves in its outputs is written to out/JOB.
     """
     spec = spec_of(words, config, flags)
     home = Home.default()
@@ -52,7 +57,7 @@ def run(
         _start_node(home, quiet=quiet or as_json)
     with api.connect(node, home) as client:
         began = time.monotonic()
-        reply = hand_in(client, spec)
+        reply = hand_in(client, spec, quiet=quiet or as_json)
         job = reply.job
         for note in reply.notes:
             talk(f"note: {note}", quiet=quiet or as_json)
@@ -62,9 +67,16 @@ def run(
             talk(f"\ncancelling job {job.id}", quiet=quiet)
             client.cancel(job.id, "Ctrl-C in shoal run")
             end = client.get(job.id)
+        taken: list[Taken] = []
+        if "outputs" in spec and not no_pull:
+            from shoal.cli.pull import take  # noqa: PLC0415 - Slow to import.
+
+            taken = take(client, end.id)
         if as_json:
-            echo_json({"job": job_fields(end)})
+            echo_json({"job": job_fields(end), "outputs": taken_fields(taken)})
     talk(end_text(end, time.monotonic() - began), quiet=quiet or as_json)
+    for each in taken:
+        talk(taken_text(each), quiet=quiet or as_json)
     suggest("shoal ps", f"shoal show {end.id}", quiet=quiet or as_json)
     sys.exit(code_of(end))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -36,7 +37,7 @@ def submit(
     """
     spec = spec_of(words, config, flags)
     with api.connect(node) as client:
-        reply = hand_in(client, spec)
+        reply = hand_in(client, spec, quiet=quiet or as_json)
     job = reply.job
     if as_json:
         echo_json({"job": job_fields(job), "needs": reply.needs})
@@ -53,6 +54,20 @@ def submit(
     )
 
 
-def hand_in(client: api.Client, spec: str) -> SubmitReply:
-    """Submit a spec under an id of its own; a repeat would not make a second job."""
-    return client.submit(SubmitRequest(job_id=new_job_id(), json=spec))
+def hand_in(client: api.Client, spec: str, *, quiet: bool = False) -> SubmitReply:
+    """Submit a spec under an id of its own; a repeat would not make a second job.
+
+    The folders that it names are sent first.
+    """
+    document: dict[str, Any] = json.loads(spec)
+    if "workdir" in spec:
+        from shoal.api.shipping import ship_all  # noqa: PLC0415 - Slow to import.
+
+        for folder, shipped in ship_all(client, document).items():
+            sent = f"{shipped.sent_files} of {shipped.files} files"
+            amount = f"{shipped.sent_bytes / 1e6:.1f} MB"
+            talk(f"workdir {folder}: sent {sent}, {amount}", quiet=quiet)
+            for note in shipped.notes:
+                talk(f"note: {note}", quiet=quiet)
+    request = SubmitRequest(job_id=new_job_id(), json=json.dumps(document))
+    return client.submit(request)

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 @click.option("--models", default="", help="The model of each declared GPU.")
 @click.option("--memories", default="", help="The MB of each declared GPU.")
 @click.option("--sandbox/--no-sandbox", default=True, help="Confine tasks.")
+@click.option("--cache", default="", help="Most that code and data may take: 20GB.")
 @click.option("--ready-fd", type=int, hidden=True)
 @json_option
 @quiet_option
@@ -95,6 +96,7 @@ def _serve(home: Home, options: Options, port: int | None, ready: Any) -> None: 
 
 
 def _options(given: dict[str, Any]) -> Options:
+    from shoal.model.units import parse_size  # noqa: PLC0415
     from shoal.runtime.listening import (  # noqa: PLC0415 - Slow to import.
         NetworkOptions,
         listen_address,
@@ -126,6 +128,7 @@ def _options(given: dict[str, Any]) -> Options:
         models=given["models"],
         memories=given["memories"],
         sandbox=given["sandbox"],
+        cache_bytes=parse_size(given["cache"]) if given["cache"] else 0,
     )
 
 
@@ -163,7 +166,7 @@ def _arguments(given: dict[str, Any]) -> list[str]:
     for name in ("announce", "without"):
         for each in given[name]:
             args += [f"--{name}", each]
-    for name in ("listen", "port", "policy", "gpus", "models", "memories"):
+    for name in ("listen", "port", "policy", "gpus", "models", "memories", "cache"):
         if given[name] not in (None, ""):
             args += [f"--{name}", str(given[name])]
     return args

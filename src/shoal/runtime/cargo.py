@@ -265,6 +265,12 @@ class Cargo:
         return (found,) if found else ()
 
 
+def needs_cargo(job: Job) -> bool:
+    """Whether there is anything to check about a new job, by a look at each group."""
+    works = (group.tasks[0].work for group in job.groups if group.tasks)
+    return any(work.workdir or work.secrets for work in works)
+
+
 def default_cache_bytes(folder: Path) -> int:
     """Return how large a cache may be where nobody said: a fifth of the disk."""
     return min(CACHE_BYTES_DEFAULT_MAX, shutil.disk_usage(folder).total // 5)

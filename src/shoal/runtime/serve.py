@@ -44,6 +44,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     models: str = ""
     memories: str = ""
     sandbox: bool = True
+    cache_bytes: int = 0  # 0: a fifth of the disk
     functions: bool = True  # whether tasks may be calls of functions
 
 
@@ -69,7 +70,11 @@ async def compose(
     drivers = (driver.name, python.name) if options.functions else (driver.name,)
     rules = Rules(drivers=drivers)
     settings = NodeSettings(
-        roles=roles, capacity=capacity, rules=rules, policy=options.policy
+        roles=roles,
+        capacity=capacity,
+        rules=rules,
+        policy=options.policy,
+        cache_bytes=options.cache_bytes,
     )
     runs: dict[str, Driver] = {driver.name: driver, python.name: python}
     node = Node(home, identity, belongs, settings, runs)

@@ -1,0 +1,29 @@
+"""What was pulled of a job, in words and in JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from shoal.api.shipping import Taken
+
+
+def taken_text(taken: Taken) -> str:
+    """Say what was written for one task."""
+    files = "1 file" if taken.files == 1 else f"{taken.files} files"
+    return f"outputs  {taken.folder}  ({files}, {taken.bytes / 1e6:.1f} MB)"
+
+
+def taken_fields(taken: Iterable[Taken]) -> list[dict[str, Any]]:
+    """Return what was written, for JSON."""
+    return [
+        {
+            "task": each.task,
+            "folder": each.folder,
+            "files": each.files,
+            "bytes": each.bytes,
+        }
+        for each in taken
+    ]
