@@ -6,7 +6,8 @@ Whoever may call is the node's user, and may have all of it but the values of se
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, final
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Final
 
 from shoal.api import shoal_pb2 as pb
 from shoal.blobs.hashing import size_of
@@ -14,31 +15,31 @@ from shoal.errors import NotFoundError, ShoalError, UsageError
 from shoal.model.ids import BlobId
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Iterable
 
     from shoal.blobs.store import Draft
     from shoal.core.jobs import JobRecord, TaskRecord
     from shoal.runtime.cargo import Cargo
-
-    FindTasks = Callable[[JobRecord, str], list[TaskRecord]]
 
 PART_BYTES: Final = 1 << 20
 UPLOAD_HELD_S: Final = 3_600.0
 """How long what was sent stays for the job that is about to need it."""
 
 
-@final
-class CargoCalls:
+class CargoCalls(ABC):
     """One method for each call."""
 
-    def __init__(
-        self, cargo: Cargo, find: Callable[[str], JobRecord], tasks: FindTasks
-    ) -> None:
-        """Find jobs by `find`, and tasks of one by `tasks`."""
+    def __init__(self, cargo: Cargo) -> None:
         self._cargo = cargo
-        self._find = find
-        self._tasks = tasks
         self._uploads = 0
+
+    @abstractmethod
+    def _find(self, selector: str) -> JobRecord:
+        """Return the job that a user means."""
+
+    @abstractmethod
+    def _tasks(self, record: JobRecord, selector: str) -> list[TaskRecord]:
+        """Return the tasks of a job that a user means."""
 
     async def on_missing_blobs(
         self, request: pb.MissingBlobsRequest

@@ -106,7 +106,7 @@ class ApiServer:
         described = pb.DESCRIPTOR.services_by_name["Shoal"]
         handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
         for method in described.methods:
-            call = getattr(service, f"on_{_snake(method.name)}")
+            call = getattr(service, f"on_{snake(method.name)}")
             make = grpc.unary_unary_rpc_method_handler
             wrapped: Any = self._answering(call)
             if method.server_streaming:
@@ -181,5 +181,6 @@ def _serialized(message: Message) -> bytes:
     return message.SerializeToString()
 
 
-def _snake(name: str) -> str:
+def snake(name: str) -> str:
+    """Return the name of a call as the methods that answer it have it."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()

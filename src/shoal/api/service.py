@@ -59,7 +59,7 @@ REVOKED_S: Final = 10.0
 
 
 @final
-class Service:
+class Service(CargoCalls):
     """One method for each call; `ShoalError` becomes the error of the call."""
 
     def __init__(
@@ -72,6 +72,7 @@ class Service:
         stop: Callable[[float], None],
     ) -> None:
         """Answer for `node`; `stop` ends it, after so many seconds of grace."""
+        super().__init__(node.cargo)
         self._node = node
         self._driver = driver
         self._network = network
@@ -81,14 +82,6 @@ class Service:
         self._stop = stop
         self._began = asyncio.get_running_loop().time()
         self.api_address = ""
-        cargo = CargoCalls(node.cargo, self._find, self._tasks)
-        self.on_missing_blobs = cargo.on_missing_blobs
-        self.on_put_blobs = cargo.on_put_blobs
-        self.on_get_blobs = cargo.on_get_blobs
-        self.on_outputs = cargo.on_outputs
-        self.on_set_secret = cargo.on_set_secret
-        self.on_list_secrets = cargo.on_list_secrets
-        self.on_remove_secret = cargo.on_remove_secret
 
     @property
     def calls(self) -> Calls:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from shoal.api import shoal_pb2 as pb
+from shoal.api.server import snake
 from shoal.api.service import Service
 
 SRC = Path(__file__).parents[3] / "src"
@@ -28,7 +29,7 @@ def test_compiling_the_proto_again_gives_what_is_committed(
 def test_every_call_has_an_answer() -> None:
     described = pb.DESCRIPTOR.services_by_name["Shoal"]
 
-    names = [f"on_{method.name.lower()}" for method in described.methods]
+    names = [f"on_{snake(method.name)}" for method in described.methods]
 
     assert names
     assert all(callable(getattr(Service, name)) for name in names)
