@@ -44,6 +44,7 @@ def variables(
         **task.work.env,
         **{name: order.secrets[name] for name in task.work.secrets},
         **({"SHOAL_PARAMS": json.dumps(task.params)} if task.params else {}),
+        **({"SHOAL_RECIPE": task.work.recipe} if task.work.recipe else {}),
         "SHOAL_JOB_ID": task.job,
         "SHOAL_TASK_ID": task.id,
         "SHOAL_TASK_INDEX": str(task.index),

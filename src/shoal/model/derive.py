@@ -3,7 +3,8 @@
 All of it is known before anything is placed. A job without steps has one group,
 `main`; a step is a group of its own name. An array or a sweep makes one task for each
 of its points. A job on several nodes is a gang of one task for each node; an array or
-sweep of gangs is one group for each point, `main-0`, `main-1` and so on.
+sweep of gangs is one group for each point, `main-0`, `main-1` and so on. Some recipes
+have several parts (`recipes.py`), each of which is a group.
 
 In a command, `{name}` stands for a param, `{index}` for the index of an array or the
 number of a point of a sweep, `{rank}` for the place in a gang. `{{name}}` is the text
@@ -25,9 +26,10 @@ from shoal.model.canonical import at, canonical, nodes_of
 from shoal.model.documents import text_of
 from shoal.model.gpu import parse_gpu
 from shoal.model.ids import GroupId, JobId, OwnerId, TaskId
-from shoal.model.job import Group, Job, Retry, Task, Work
+from shoal.model.job import Group, Job, Task, Work
 from shoal.model.limits import ARGV_CHARS_MAX, ARGV_CHARS_TOTAL_MAX, GROUPS_MAX
 from shoal.model.points import points, refuse_too_many
+from shoal.model.recipes import parts_of, retry_of
 from shoal.model.resources import Profile
 from shoal.model.steps import nearest, step_job, step_order
 from shoal.model.units import parse_cpu, parse_duration, parse_size
@@ -63,7 +65,7 @@ def derive(
         preemptible=spec.preemptible,
         at_most_once=spec.at_most_once,
         speculate=spec.speculate,
-        retry=Retry(spec.retry.max, spec.retry.on),
+        retry=retry_of(spec),
         policy=placement.policy,
         max_rtt_s=None if rtt is None else parse_duration(rtt),
         same_leaf=placement.same_leaf,
@@ -107,14 +109,22 @@ class _Derivation:
     def groups(self, spec: JobSpec) -> tuple[Group, ...]:
         """Return all groups, each after those it needs."""
         if not spec.steps:
-            self._add_points(spec, MAIN, (), "$")
+            self._add_parts(spec, MAIN, (), "$")
         of_step: dict[str, tuple[GroupId, ...]] = {}
         for name in step_order(spec):
             needed = (of_step[other] for other in spec.steps[name].needs)
             needs = tuple(group for groups in needed for group in groups)
             step = step_job(spec, name)
-            of_step[name] = self._add_points(step, name, needs, f"$.steps.{name}")
+            of_step[name] = self._add_parts(step, name, needs, f"$.steps.{name}")
         return tuple(self._made.values())
+
+    def _add_parts(
+        self, spec: JobSpec, name: str, needs: tuple[GroupId, ...], path: str
+    ) -> tuple[GroupId, ...]:
+        """Make the groups of all parts of a recipe."""
+        parts = parts_of(spec, name, path)
+        made = (self._add_points(part, own, needs, path) for own, part in parts)
+        return tuple(group for groups in made for group in groups)
 
     def _add_points(
         self, spec: JobSpec, name: str, needs: tuple[GroupId, ...], path: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, assert_never, final
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from shoal.train.settings import Settings
 
 FETCHES_AT_ONCE: Final = 4
+FILES_KEPT: Final = 3 * (rounds.UPDATES_KEPT + 1)
+"""Of each sync: its update, the weights after it, and a checkpoint."""
+
 ALONE_S: Final = 1_800.0
 """An aggregator that hears of no worker for so long gives up."""
 
@@ -53,7 +57,8 @@ class Aggregator:
         self._events: queue.SimpleQueue[rounds.Event | BaseException] = (
             queue.SimpleQueue()
         )
-        self._deltas: dict[str, bytes] = {}  # fetched, and not averaged yet
+        self._deltas: dict[tuple[str, int], bytes] = {}  # by worker and sync
+        self._given_out: deque[str] = deque()  # files of the last syncs
         self._state: tensors.State | None = None
         self._stopping = threading.Event()
         self._heard_at = time.monotonic()
@@ -139,13 +144,14 @@ class Aggregator:
     # Files.
 
     def _fetch(self, order: rounds.Fetch) -> rounds.Event:
-        file = order.contribution.file
+        file, sync = order.contribution.file, order.contribution.sync
         try:
-            self._deltas[file] = self._exchange.get(file, order.worker)
+            data = self._exchange.get(file, order.worker)
         except ExchangeError as error:
             self._curves.say(f"a delta of {order.worker} cannot be had: {error}")
             time.sleep(POLL_S)  # It is asked for again at once.
             return rounds.FetchFailed(order.worker, order.contribution)
+        self._deltas[order.worker, sync] = data
         return rounds.Fetched(order.worker, order.contribution)
 
     def _load(self, order: rounds.Load) -> rounds.Event:
@@ -168,9 +174,19 @@ class Aggregator:
         """Offer the weights and the checkpoint of now; return their files."""
         state = self._state
         assert state is not None
-        weights = self._exchange.put(tensors.pack_weights(state.layout, state.weights))
-        checkpoint = self._exchange.put(tensors.pack_state(state))
+        weights = self._give_out(tensors.pack_weights(state.layout, state.weights))
+        checkpoint = self._give_out(tensors.pack_state(state))
         return weights, checkpoint
+
+    def _give_out(self, data: bytes) -> str:
+        """Offer a file, and forget those that nobody can be told of any more."""
+        file = self._exchange.put(data)
+        self._given_out.append(file)
+        if len(self._given_out) > FILES_KEPT:
+            old = self._given_out.popleft()
+            if old not in self._given_out:
+                self._exchange.forget(old)
+        return file
 
     # The outer step.
 
@@ -180,8 +196,8 @@ class Aggregator:
         part = state.layout.fragment(order.fragment, settings.fragments)
         size = part.stop - part.start
         deltas = [
-            (tensors.unpack_fragment(self._deltas[c.file], size), c.samples)
-            for _, c in order.parts
+            (tensors.unpack_fragment(self._deltas[name, c.sync], size), c.samples)
+            for name, c in order.parts
         ]
         mean = outer.weighted_mean(deltas)
         add, momentum = outer.step(settings.outer_rule(), mean, state.momentum[part])
@@ -194,14 +210,14 @@ class Aggregator:
         packed = tensors.pack_fragment(data, settings.compress)
         update = messages.Update(
             sync=order.sync,
-            file=self._exchange.put(packed),
+            file=self._give_out(packed),
             check=tensors.check(state.weights[part]),
             bytes=len(packed),
         )
         files = self._put()
         self._save(state)
-        for _, contribution in order.parts:
-            self._deltas.pop(contribution.file, None)
+        for past in [key for key in self._deltas if key[1] <= order.sync]:
+            self._deltas.pop(past, None)
         self._curves.closed(order, update, self.machine.members)
         return rounds.Averaged(update, *files)
 

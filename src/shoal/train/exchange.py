@@ -4,23 +4,34 @@ Whoever is addressed is named by its place in the job, such as `aggregate.0`. A 
 may get lost, and whoever matters repeats it. A file is named by the hash of what is in
 it, and is fetched from whoever has put it.
 
-`FolderExchange` joins processes of one machine by a folder, without any node.
+`TaskExchange` goes over the socket of a task to its worker, and from there over the
+links of the shoal; the task itself needs no network. `FolderExchange` joins processes
+of one machine by a folder, without any node.
 """
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import hashlib
+import itertools
 import os
 import time
+from collections import deque
 from pathlib import Path
 from typing import Final, Protocol, final
 
 import msgspec
 
+from shoal import asking
 from shoal.errors import ShoalError
 
 POLL_S: Final = 0.01
-MESSAGE_BYTES_MAX: Final = 65_536
+MAIL_BYTES_MAX: Final = 32_768
+"""The most that the post of a shoal takes."""
+
+TIMEOUT_S: Final = 10.0
+GET_S: Final = 600.0
 
 
 class Mail(msgspec.Struct, frozen=True):
@@ -56,6 +67,14 @@ class Exchange(Protocol):
         """Fetch a file that `holder` has put; raise `ExchangeError` if it cannot."""
         ...
 
+    def forget(self, file: str) -> None:
+        """Keep a file no longer that was put here."""
+        ...
+
+    def has_ended(self, name: str) -> bool:
+        """Whether a task is known to read nothing any more, now and in future."""
+        ...
+
 
 @final
 class FolderExchange:
@@ -72,7 +91,7 @@ class FolderExchange:
 
     def send(self, to: str, data: bytes) -> None:
         """Write a message into the folder of its receiver."""
-        assert len(data) <= MESSAGE_BYTES_MAX
+        assert len(data) <= MAIL_BYTES_MAX
         inbox = self._folder / "mail" / to
         if not inbox.is_dir():
             return  # It has not come yet.
@@ -113,3 +132,105 @@ class FolderExchange:
             raise ExchangeError(
                 f"{holder} has no file {file[:12]}", because=error.strerror or ""
             ) from error
+
+    def forget(self, file: str) -> None:
+        """Leave it: others may have put the same, and the folder is thrown away."""
+
+    def has_ended(self, name: str) -> bool:
+        """Know nothing of it."""
+        return False
+
+
+@final
+class TaskExchange:
+    """Joins tasks of one job, by the sockets that their workers give them."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        """Use `folder`, below the work directory, for files on their way."""
+        self.name = name
+        self._folder = folder
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._files = itertools.count()
+        self._inbox: deque[Mail] = deque()
+        self._ended: set[str] = set()
+
+    def send(self, to: str, data: bytes) -> None:
+        """Give a message to the worker, which says it again until it is taken.
+
+        If the worker does not take it now, it is lost: whoever matters repeats it.
+        """
+        assert len(data) <= MAIL_BYTES_MAX
+        text = base64.b64encode(data).decode()
+        with contextlib.suppress(ShoalError):
+            asking.ask({"call": "send", "to": to, "data": text}, TIMEOUT_S)
+
+    def receive(self, timeout_s: float) -> Mail | None:
+        """Ask the worker for messages; it answers when one comes."""
+        if self._inbox:
+            return self._inbox.popleft()
+        try:
+            answer = asking.ask(
+                {"call": "receive", "wait_s": timeout_s}, timeout_s + TIMEOUT_S
+            )
+        except ShoalError:
+            time.sleep(min(timeout_s, TIMEOUT_S))
+            return None
+        found = msgspec.convert(answer, _Received)
+        self._ended.update(found.ended)
+        self._inbox.extend(
+            Mail(each["from"], base64.b64decode(each["data"])) for each in found.mail
+        )
+        return self._inbox.popleft() if self._inbox else None
+
+    def put(self, data: bytes) -> str:
+        """Give a file to the worker; its name says on which node it is."""
+        path = self._folder / f"put-{next(self._files)}"
+        path.write_bytes(data)
+        try:
+            answer = asking.ask({"call": "put", "path": _below(path)})
+        finally:
+            path.unlink(missing_ok=True)
+        return f"{answer['blob']}@{answer['node']}"
+
+    def get(self, file: str, holder: str) -> bytes:
+        """Have the worker fetch a file, from the node that its name says."""
+        blob, _, node = file.partition("@")
+        path = self._folder / f"got-{next(self._files)}"
+        call: dict[str, object] = {
+            "call": "get",
+            "blob": blob,
+            "path": _below(path),
+            "nodes": [node],
+        }
+        try:
+            asking.ask(call, GET_S)
+            data = path.read_bytes()
+        except (ShoalError, OSError) as error:
+            raise ExchangeError(
+                f"a file of {holder} cannot be fetched", because=str(error)
+            ) from error
+        finally:
+            path.unlink(missing_ok=True)
+        self.forget(file)
+        return data
+
+    def forget(self, file: str) -> None:
+        """Let the worker remove a file."""
+        with contextlib.suppress(ShoalError):
+            asking.forget(file.partition("@")[0])
+
+    def has_ended(self, name: str) -> bool:
+        """Whether the scheduler said that a task has ended for good."""
+        return name in self._ended
+
+
+class _Received(msgspec.Struct):
+    """What a worker answers to `receive`."""
+
+    mail: list[dict[str, str]]
+    ended: list[str]
+
+
+def _below(path: Path) -> str:
+    """Return a path as seen from the work directory, in which tasks begin."""
+    return str(path.relative_to(Path.cwd()))

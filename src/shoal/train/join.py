@@ -114,6 +114,7 @@ class DilocoRun:
             around.exchange(),
             settings,
             life=around.life,
+            aggregator=around.aggregator,
             read=lambda: named_arrays(model),
             write=lambda arrays: set_arrays(model, arrays),
             validate=validate,

@@ -79,6 +79,7 @@ class Member:
         self._reloaded_by = (0, 0)  # the directive that was last obeyed in this
         self._seq = 0
         self._contributions: dict[int, Contribution] = {}
+        self._unneeded: list[str] = []
         self._holds: Kept | None = None
         self._offered: Kept | None = None
         self._validated = 0
@@ -102,8 +103,14 @@ class Member:
         if directive.syncs == 0 and same_content(directive.weights, self._initial):
             self._loaded = True
         for sync in [s for s in self._contributions if s < directive.safe]:
-            del self._contributions[sync]
+            self._unneeded.append(self._contributions.pop(sync).file)
         return True
+
+    def unneeded(self) -> list[str]:
+        """Return files of contributions that nobody will ask for any more."""
+        files, self._unneeded = self._unneeded, []
+        in_use = {each.file for each in self._contributions.values()}
+        return [file for file in files if file not in in_use]
 
     def contributed(self, contribution: Contribution) -> None:
         """Note that a segment is computed and its outcome can be fetched."""
@@ -138,9 +145,10 @@ class Member:
         """Note how good the shared weights are."""
         self._validated, self._validation = syncs, figures
 
-    def keeps(self, kept: Kept) -> None:
-        """Note that a checkpoint is here."""
-        self._holds = kept
+    def keeps(self, kept: Kept) -> Kept | None:
+        """Note that a checkpoint is here; return the one that it replaces."""
+        before, self._holds = self._holds, kept
+        return before
 
     def offers(self, kept: Kept) -> None:
         """Note that the shared weights can be fetched by the others."""

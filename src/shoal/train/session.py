@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from shoal.train.messages import Update
     from shoal.train.settings import Settings
 
-AGGREGATOR: Final = "aggregate.0"
 HEARTBEAT_S: Final = 1.0
 RETRY_S: Final = 0.5
 
@@ -47,6 +46,7 @@ class Session:
         settings: Settings,
         *,
         life: int,
+        aggregator: str = "aggregate.0",
         read: Callable[[], Mapping[str, Array]],
         write: Callable[[Mapping[str, Array]], None],
         validate: Callable[[], Mapping[str, float]] | None = None,
@@ -54,6 +54,7 @@ class Session:
         self.waited_s = 0.0  # for others
         self.computed_s = 0.0
         self._exchange = exchange
+        self._aggregator = aggregator
         self._settings = settings
         self._read, self._write, self._validate = read, write, validate
         first = dict(read())
@@ -136,6 +137,8 @@ class Session:
             with self._news:
                 self._raise_failure()
                 action = self._member.next_action()
+                if self._exchange.has_ended(self._aggregator):
+                    break  # There will be no directive any more.
                 if isinstance(action, Wait):
                     self._news.wait(timeout=HEARTBEAT_S)
                     continue
@@ -280,7 +283,7 @@ class Session:
         told_at = time.monotonic()
         while not self._ended.is_set():
             mail = self._exchange.receive(timeout_s=HEARTBEAT_S / 4)
-            if mail is not None and mail.sender == AGGREGATOR:
+            if mail is not None and mail.sender == self._aggregator:
                 self._hear(mail.data)
             if time.monotonic() - told_at >= HEARTBEAT_S:
                 self._tell()
@@ -291,6 +294,8 @@ class Session:
         with self._news:
             if not self._member.direct(directive):
                 return
+            for file in self._member.unneeded():
+                self._errands.put(partial(self._exchange.forget, file))
             for update in directive.updates:
                 if update.sync == self._member.merged:
                     self._errands.put(partial(self._fetch_ahead, update))
@@ -302,7 +307,7 @@ class Session:
     def _tell(self) -> None:
         with self._news:
             status = self._member.status()
-        self._exchange.send(AGGREGATOR, messages.encode(status))
+        self._exchange.send(self._aggregator, messages.encode(status))
 
     def _carry(self) -> None:
         while (errand := self._errands.get()) is not None:
@@ -324,7 +329,9 @@ class Session:
         if wanted is not None and (data := self._get(wanted.file)) is not None:
             kept = messages.Kept(wanted.syncs, self._exchange.put(data))
             with self._news:
-                self._member.keeps(kept)
+                before = self._member.keeps(kept)
+            if before is not None and before.file != kept.file:
+                self._exchange.forget(before.file)
         if offer:
             packed = tensors.pack_weights(self._layout, self._shared)
             offered = messages.Kept(merged, self._exchange.put(packed))
@@ -335,7 +342,7 @@ class Session:
     def _get(self, file: str) -> bytes | None:
         """Fetch a file of the aggregator; if it is not there, wait a little."""
         try:
-            return self._exchange.get(file, AGGREGATOR)
+            return self._exchange.get(file, self._aggregator)
         except ExchangeError:
             self._ended.wait(RETRY_S)
             return None

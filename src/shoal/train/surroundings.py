@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.train.exchange import Exchange, FolderExchange
+from shoal.train.exchange import Exchange, FolderExchange, TaskExchange
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +20,7 @@ FOLDER: Final = "SHOAL_EXCHANGE"
 
 RECIPE: Final = "SHOAL_RECIPE"
 AGGREGATE: Final = "aggregate"
+_ROLE: Final = re.compile(r"(.*?)(aggregate|train)(?:-(\d+))?\.(\d+)")
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,12 +50,24 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_aggregator(self) -> bool:
         """Whether this task is the aggregator of its job."""
-        return self.name.startswith(f"{AGGREGATE}.")
+        return self.name == self.aggregator
+
+    @property
+    def aggregator(self) -> str:
+        """The aggregator for this task: of its step, and of its point of a sweep."""
+        found = _ROLE.fullmatch(self.name)
+        if found is None:
+            return f"{AGGREGATE}.0"
+        step, role, point, index = found.groups(default="")
+        number = index if role == AGGREGATE else point or "0"
+        return f"{step}{AGGREGATE}.{number}"
 
     def exchange(self) -> Exchange:
         """Return the way to the other tasks of the job."""
         if self.folder:
             return FolderExchange(Path(self.folder), self.name)
+        if self.socket:
+            return TaskExchange(self.name, Path.cwd() / ".exchange")
         raise UsageError(
             "this task cannot reach the others of its job",
             because=f"neither SHOAL_SOCKET nor {FOLDER} is set",

@@ -94,12 +94,12 @@ def test_a_priority_from_outside_replaces_that_of_the_spec() -> None:
 
 
 def test_a_recipe_gets_the_params_and_no_argv() -> None:
-    job = derived({"recipe": "diloco", "params": {"rounds": 40}})
+    job = derived({"recipe": "echo", "params": {"rounds": 40}})
 
     (task,) = job.tasks()
-    assert task.work == Work(recipe="diloco")
+    assert task.work == Work(recipe="echo")
     assert task.params == {"rounds": 40}
-    assert job.name == "diloco"
+    assert job.name == "echo"
 
 
 def test_an_array_is_one_task_for_each_index() -> None:

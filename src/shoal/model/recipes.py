@@ -1,0 +1,72 @@
+"""Recipes that are more than one program: the parts of a job, each with its own needs.
+
+`diloco` has workers that train, as a gang that goes on while its least is left, and one
+task that aggregates, which needs no GPU. The parts of a job without steps are called
+`train` and `aggregate`; those of a step carry its name before that.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from shoal.errors import SpecError
+from shoal.model.canonical import nodes_of
+from shoal.model.job import Retry
+from shoal.model.spec import JobSpec, ResourcesSpec, RetrySpec
+
+DILOCO: Final = "diloco"
+AGGREGATE: Final = "aggregate"
+TRAIN: Final = "train"
+
+AGGREGATE_CPU: Final = "0.5"
+"""What averaging takes: a moment of one CPU in each round."""
+
+OUTPUTS: Final = "out/"
+"""Where recipes leave weights, unless the job says otherwise."""
+
+TRY_AGAIN: Final = 33
+"""The exit code of a program that lost its peers and can go on from a checkpoint."""
+
+RESTARTING: Final = frozenset({"diloco", "ddp", "pipeline"})
+"""Recipes that go on from where they were, so that being killed is no failure."""
+
+_KILLED: Final = (134, 135, 137, 139, 143)
+"""Exit codes of programs that were ended by a signal: ABRT, BUS, KILL, SEGV, TERM."""
+
+
+def parts_of(spec: JobSpec, name: str, path: str) -> list[tuple[str, JobSpec]]:
+    """Return the parts of a job or step, and what each is called."""
+    if spec.recipe != DILOCO:
+        return [(name, spec)]
+    least, most = nodes_of(spec)
+    if most == 1 and (spec.array is not None or spec.sweep is not None):
+        raise SpecError(
+            "a sweep of diloco needs at least two nodes for each point",
+            path=f"{path}.nodes",
+            because="workers find their aggregator by the number of their gang",
+            hint="write `nodes: 2`",
+        )
+    step = "" if name == "main" else f"{name}-"
+    params = {"workers": most, "quorum": least, **spec.params}
+    replace = msgspec.structs.replace
+    aggregate = replace(
+        spec,
+        params=params,
+        nodes=1,
+        resources=ResourcesSpec(cpu=AGGREGATE_CPU),
+        any_of=(),
+        outputs=spec.outputs or (OUTPUTS,),
+    )
+    train = replace(spec, params=params, outputs=())
+    return [(f"{step}{AGGREGATE}", aggregate), (f"{step}{TRAIN}", train)]
+
+
+def retry_of(spec: JobSpec) -> Retry:
+    """Return when tasks are tried again: more often, if that is what recipes need."""
+    recipes = {spec.recipe, *(step.recipe for step in spec.steps.values())}
+    if spec.retry != RetrySpec() or not recipes & RESTARTING:
+        return Retry(spec.retry.max, spec.retry.on)
+    codes = (TRY_AGAIN, *_KILLED)
+    return Retry(20, ("worker-lost", *(f"exit:{code}" for code in codes)))

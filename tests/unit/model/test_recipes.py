@@ -1,0 +1,85 @@
+"""A recipe of several parts becomes groups, each with its own needs."""
+
+import pytest
+
+from shoal.errors import SpecError
+from shoal.model.derive import derive
+from shoal.model.ids import JobId, OwnerId
+from shoal.model.job import Job, Retry
+from shoal.model.submission import load_spec
+
+
+def derived(text: str) -> Job:
+    return derive(load_spec(text, "yaml"), JobId("j"), OwnerId("ann"))
+
+
+def test_diloco_is_a_gang_of_workers_and_an_aggregator_without_a_gpu() -> None:
+    job = derived(
+        "recipe: diloco\nnodes: 2..4\nparams: {rounds: 9}\n"
+        "resources: {gpu: 8GB, cpu: 4}\noutputs: [out/]\n"
+    )
+
+    aggregate, train = job.groups
+    assert [task.id for task in aggregate.tasks] == ["j.aggregate.0"]
+    assert aggregate.gang_min == 0
+    assert aggregate.tasks[0].profiles[0].cpu_milli == 500
+    assert aggregate.tasks[0].profiles[0].gpu is None
+    assert aggregate.tasks[0].work.outputs == ("out/",)
+    assert [task.id for task in train.tasks] == [f"j.train.{n}" for n in range(4)]
+    assert train.gang_min == 2
+    assert train.tasks[0].profiles[0].cpu_milli == 4_000
+    assert train.tasks[0].work.outputs == ()
+    for task in job.tasks():
+        assert task.work.recipe == "diloco"
+        assert task.params == {"rounds": 9, "workers": 4, "quorum": 2}
+
+
+def test_a_job_says_itself_what_a_quorum_is() -> None:
+    job = derived("recipe: diloco\nnodes: 4\nparams: {quorum: 3}\n")
+
+    assert {task.params["quorum"] for task in job.tasks()} == {3}
+
+
+def test_every_point_of_a_sweep_has_its_own_aggregator() -> None:
+    job = derived("recipe: diloco\nnodes: 2\nsweep: {lr: [0.1, 0.2]}\n")
+
+    assert [group.id for group in job.groups] == [
+        "j.aggregate",
+        "j.train-0",
+        "j.train-1",
+    ]
+    aggregators = job.groups[0].tasks
+    assert [task.params["lr"] for task in aggregators] == [0.1, 0.2]
+
+
+def test_parts_of_a_step_carry_its_name_and_all_are_needed() -> None:
+    job = derived(
+        "steps:\n  learn: {recipe: diloco, nodes: 2}\n"
+        "  look: {command: python look.py, needs: [learn]}\n"
+    )
+
+    assert [group.id for group in job.groups] == [
+        "j.learn-aggregate",
+        "j.learn-train",
+        "j.look",
+    ]
+    assert job.groups[2].needs == ("j.learn-aggregate", "j.learn-train")
+
+
+def test_a_sweep_of_single_workers_is_refused() -> None:
+    with pytest.raises(SpecError, match="at least two nodes"):
+        derived("recipe: diloco\nsweep: {lr: [0.1, 0.2]}\n")
+
+
+def test_being_killed_is_no_failure_of_a_recipe_that_goes_on() -> None:
+    job = derived("recipe: diloco\nnodes: 2\n")
+
+    assert job.retry.max == 20
+    assert {"worker-lost", "exit:137", "exit:33"} <= set(job.retry.on)
+    assert not {"failed", "exit:1", "exit:2"} & set(job.retry.on)
+
+
+def test_what_a_job_says_of_retries_counts() -> None:
+    job = derived("recipe: diloco\nnodes: 2\nretry: {max: 1, on: [worker-lost]}\n")
+
+    assert job.retry == Retry(1, ("worker-lost",))
