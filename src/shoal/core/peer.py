@@ -52,6 +52,8 @@ STEPS_MAX: Final = 100_000
 REVOCATIONS_TOLD_MAX: Final = 64
 """Revocations that a peer is told when it connects."""
 
+DEADLINE_REACHED: Final = DeadlineReached()
+
 RoleName = Literal["worker", "scheduler", "gate", "gossip"]
 
 _RECEIVER: Final[dict[type, RoleName]] = {
@@ -120,6 +122,12 @@ class Peer:
         }
         self._roles = {name: m for name, m in machines.items() if m is not None}
         self._machines = tuple(self._roles.values())
+        # By message: the machine it is for, and the role that its sender must have.
+        self._routes = {
+            message: (self._roles[role], _SENDER[role])
+            for message, role in _RECEIVER.items()
+            if role in self._roles
+        }
         for entry in journal:
             if isinstance(entry, Revoked):
                 roster.revoke(entry.revocation)
@@ -184,10 +192,10 @@ class Peer:
 
     def _on_deadline(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
-        for machine in self._roles.values():
+        for machine in self._machines:
             at = machine.next_deadline()
             if at is not None and at <= now:
-                effects += machine.handle(DeadlineReached(), now)
+                effects += machine.handle(DEADLINE_REACHED, now)
         return effects if self.gossip is None else self._gossiped(effects, now)
 
     def _gossiped(self, effects: list[Effect], now: float) -> list[Effect]:
@@ -250,22 +258,26 @@ class Peer:
                 self.counts["digest of an unknown node"] += 1
                 return []  # Gossip without a link: nothing to cut, and no harm done.
             return self._turn_away(event.peer, "not a member")
-        receiver = _RECEIVER.get(type(message))
-        if receiver is None:
-            # A goodbye is for all; nothing else comes here that has no receiver.
-            return self._to_roles(event, now) if type(message) is Goodbye else []
-        machine = self._roles.get(receiver)
-        if machine is None:
-            self.counts["for a role we do not have"] += 1
-            return []
-        needed = _SENDER[receiver]
+        route = self._routes.get(type(message))
+        if route is None:
+            return self._to_no_role(event, now)
+        machine, needed = route
         if needed is not None and needed not in admission.roles:
             self.counts[f"from a node that is no {needed}"] += 1
             return []
         effects = machine.handle(event, now)
-        if receiver == "gossip" and self.scheduler is not None:
+        if machine is self.gossip and self.scheduler is not None:
             effects += self.scheduler.handle(event, now)
         return effects
+
+    def _to_no_role(self, event: MessageReceived, now: float) -> list[Effect]:
+        """Take in a message of a member that none of our roles is there for."""
+        kind = type(event.message)
+        if kind is Goodbye:
+            return self._to_roles(event, now)  # It is for all of them.
+        if kind in _RECEIVER:
+            self.counts["for a role we do not have"] += 1
+        return []
 
     def _to_roles(self, event: Event, now: float) -> list[Effect]:
         only = _ONLY_FOR.get(type(event))

@@ -207,7 +207,14 @@ class Scheduler:
                 effects = self._on_booted(now)
             case _:
                 effects = []  # A fact for another role of this node.
-        return effects + self._follow_up(now)
+        if (
+            self._match_wanted
+            or self._dispatcher.changed
+            or self._dispatcher.freed
+            or self._negotiator.has_news
+        ):
+            effects += self._follow_up(now)
+        return effects
 
     def next_deadline(self) -> float | None:
         """When to deliver `DeadlineReached`, if ever."""
@@ -287,12 +294,14 @@ class Scheduler:
     def _on_message(
         self, peer: NodeId, message: AnyMessage, now: float
     ) -> list[Effect]:
-        match message:
+        match message:  # The most frequent first.
+            case InventoryChanged() | LoadDigest():
+                return self._on_load(peer, message, now)
+            case LoadDigests():
+                return self._ask_around(now)
             case Renewed():
                 effects = self._negotiator.on_gone(peer, message.gone, now)
                 return effects + self._dispatcher.on_renewed(peer, message, now)
-            case InventoryChanged() | LoadDigest():
-                return self._on_load(peer, message, now)
             case Offer():
                 return self._negotiator.on_offer(peer, message, now)
             case Committed():
@@ -317,8 +326,6 @@ class Scheduler:
                 return self._on_preemption(peer, message, now)
             case Goodbye():
                 return self._on_worker_lost(peer, "the worker left", now)
-            case LoadDigests():
-                return self._ask_around(now)
             case _:
                 self.counts[f"ignored:{type(message).__name__}"] += 1
                 return []
