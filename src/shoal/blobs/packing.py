@@ -137,19 +137,17 @@ def walk(
         folder = folders.pop()
         with beneath.folder(root, folder.split("/") if folder else []) as parent:
             listed = sorted(os.listdir(parent))  # noqa: PTH208 - of a descriptor
-            taken = 0
             for name in listed:
                 path = f"{folder}/{name}" if folder else name
                 info = os.stat(name, dir_fd=parent, follow_symlinks=False)
                 is_folder = stat.S_ISDIR(info.st_mode)
                 if not goes(path, is_folder):
                     continue
-                taken += 1
                 if is_folder:
                     folders.append(path)
                 else:
                     yield _found(path, name, info, parent)
-            if folder and not taken:
+            if folder and not listed:
                 yield Found(folder, "folder")
 
 
