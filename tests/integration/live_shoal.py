@@ -175,9 +175,13 @@ class LiveShoal:
         *,
         place: Callable[[int], tuple[str, Sequence[str]]] | None = None,
         scheduler_args: Sequence[str] = ("--no-worker",),
+        more_args: Sequence[str] = ("--without", "p2p"),
         worker_roles: tuple[Role, ...] = ("worker",),
     ) -> None:
-        """Fill the homes; `place` gives the n-th node an address and a prefix."""
+        """Fill the homes; `place` gives the n-th node an address and a prefix.
+
+        libp2p is left out unless a test wants it: it takes seconds to start.
+        """
         self.folder = folder
         place = place or _loopback()
         self.nodes = [
@@ -186,6 +190,7 @@ class LiveShoal:
                 [
                     *(scheduler_args if not n else GPUS),
                     *("--listen", f"{place(n)[0]}:{PORT}", "--port", "0"),
+                    *more_args,
                 ],
                 place(n)[1],
             )

@@ -95,12 +95,13 @@ class Work:
         *,
         seconds: float = 0.4,
         how: str = "plain",
+        script: str = SCRIPT,
         ends: frozenset[str] = frozenset({"done"}),
         once: bool = False,
     ) -> None:
         """Hand in a job of such tasks; if the node dies meanwhile, say so later."""
         spec: dict[str, Any] = {
-            "command": ["sh", "-c", SCRIPT, "task", str(seconds), how],
+            "command": ["sh", "-c", script, "task", str(seconds), how],
             "env": {"DIARY": str(self.diary)},
             "resources": {"gpu": 1, "cpu": 0.1, "ram": "64MB"},
             **(more or {}),
@@ -121,6 +122,11 @@ class Work:
             for id_ in self._to_cancel
             if not (id_ not in self._unsure and self._cancelled(id_))
         ]
+
+    def cancel(self, id_: str) -> None:
+        """Cancel a job of a node that is up."""
+        self._to_cancel.append(id_)
+        self.cancel_some()
 
     def _submitted(self, id_: str) -> bool:
         request = pb.SubmitRequest(job_id=id_, json=self._specs[id_])
@@ -151,6 +157,11 @@ class Work:
         """Return how often each task has begun."""
         lines = (line for line in self.lines() if line[0] == "begin")
         return Counter(line[1] for line in lines if line[1].startswith(job))
+
+    def pids(self, job: str) -> dict[str, int]:
+        """Return the process of each task of a job, the latest that has begun."""
+        begun = [line for line in self.lines() if line[0] == "begin"]
+        return {line[1]: int(line[3]) for line in begun if line[1].startswith(job)}
 
     def finish(self, within_s: float = END_S) -> None:
         """Do what could not be done, and wait until every job has ended."""
