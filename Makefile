@@ -14,7 +14,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-config --overrides requirements/overrides.txt $(LOCK_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint check format demo integration sim-soak sim-bugs sim-showcase bench stubs lock clean all server worker submit
+.PHONY: help setup test lint check format demo integration sim-soak sim-bugs sim-showcase bench stubs lock clean all server worker submit monitor
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -71,6 +71,9 @@ worker: setup ## Run a worker with two declared GPUs, for the scheduler here.
 
 submit: setup ## Submit a training to the scheduler here.
 	@$(BIN)/shoal submit --scheduler=localhost:50051 --config=examples/sample_task.json
+
+monitor: setup ## Watch the scheduler here.
+	@$(BIN)/shoal monitor --scheduler=localhost:50051 --refresh=1
 
 sim-soak: setup ## Simulate many seeds with faults; SEEDS=3000 unless told otherwise.
 	@$(BIN)/python -m shoal.sim.soak --seeds $(SEEDS)

@@ -12,6 +12,8 @@ from shoal.cli.options import json_option, node_option, suggest
 from shoal.cli.printing import echo_json, name_fields, places, state_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from shoal.api.shoal_pb2 import TaskExplanation, Verdict
 
 REJECTIONS_SHOWN_MAX = 20
@@ -31,32 +33,34 @@ def explain(job: str, task: str, node: str | None, as_json: bool) -> None:
         echo_json({"job": reply.job_id, "tasks": tasks, "more": reply.more})
         return
     for each in reply.tasks:
-        _print(each)
+        for line in lines_of(each):
+            click.echo(line)
     if reply.more:
         click.echo(f"and {reply.more} other groups: --task NAME explains one")
     suggest(f"shoal show {reply.job_id}", "shoal nodes")
 
 
-def _print(task: TaskExplanation) -> None:
+def lines_of(task: TaskExplanation) -> Iterator[str]:
+    """Say why a task is where it is, line by line."""
     state = state_of(task.state)
     where = f" on {places(task.nodes)}" if task.nodes else ""
-    click.echo(f"{task.task} is {state}{where}")
-    click.echo(f"  asks   {task.needs}")
+    yield f"{task.task} is {state}{where}"
+    yield f"  asks   {task.needs}"
     for why in task.why:
-        click.echo(f"  why    {why}")
+        yield f"  why    {why}"
     if state != "waiting":
         return
     for verdict in task.refused:
-        click.echo(f"  said   {verdict.node.petname}: {verdict.reason}")
+        yield f"  said   {verdict.node.petname}: {verdict.reason}"
     for verdict in task.rejected[:REJECTIONS_SHOWN_MAX]:
-        click.echo(f"  short  {verdict.node.petname}: {verdict.reason}")
+        yield f"  short  {verdict.node.petname}: {verdict.reason}"
     more = len(task.rejected) - REJECTIONS_SHOWN_MAX
     if more > 0:
-        click.echo(f"         and {more} other nodes")
+        yield f"         and {more} other nodes"
     total = task.fitting + len(task.rejected)
-    click.echo(f"  nodes  {task.fitting} of {total} could run it now")
+    yield f"  nodes  {task.fitting} of {total} could run it now"
     if task.helps:
-        click.echo("  helps  " + "   |   ".join(task.helps))
+        yield "  helps  " + "   |   ".join(task.helps)
 
 
 def _fields(task: TaskExplanation) -> dict[str, Any]:

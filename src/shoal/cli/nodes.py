@@ -16,6 +16,8 @@ from shoal.cli.printing import (
     short_id,
 )
 
+HEADINGS = ("NODE", "ID", "PATH", "CPU", "MEMORY", "GPU", "TASKS", "STATE")
+
 
 @click.command()
 @node_option
@@ -32,10 +34,7 @@ def nodes(node: str | None, as_json: bool, quiet: bool) -> None:
         for each in found:
             click.echo(each.name.id)
         return
-    echo_table(
-        ("NODE", "ID", "PATH", "CPU", "MEMORY", "GPU", "TASKS", "STATE"),
-        [_row(each) for each in found],
-    )
+    echo_table(HEADINGS, [row(each) for each in found])
 
 
 def path_text(node: Node) -> str:
@@ -46,7 +45,8 @@ def path_text(node: Node) -> str:
     return f"{node.path or '-'}{rtt}"
 
 
-def _row(node: Node) -> tuple[str, ...]:
+def row(node: Node) -> tuple[str, ...]:
+    """Return what a table says of a node, under `HEADINGS`."""
     state = "draining" if node.draining else "up"
     ident = (node.name.petname, short_id(node.name.id), path_text(node))
     if not node.worker:

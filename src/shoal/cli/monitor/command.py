@@ -1,0 +1,78 @@
+"""`shoal top` and `shoal monitor`: watch nodes and jobs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from shoal.api import client as api
+from shoal.cli.monitor.tables import summary
+from shoal.cli.monitor.watching import look
+from shoal.cli.naming import NODE
+from shoal.cli.options import node_option, suggest
+from shoal.cli.printing import echo_table, places, state_of, tasks_text, why
+
+if TYPE_CHECKING:
+    from shoal.cli.monitor.watching import Picture, Source
+
+
+@click.command()
+@click.option("--worker", default="", type=NODE, help="Only this node, and its jobs.")
+@click.option("--refresh", "refresh_s", default=1.0, show_default=True, help="Seconds.")
+@click.option("-1", "--once", is_flag=True, help="Print once and end.")
+@click.option("--readonly", is_flag=True, help="Let nobody cancel a job here.")
+@node_option
+def monitor(
+    worker: str, refresh_s: float, once: bool, readonly: bool, node: str | None
+) -> None:
+    """Watch nodes and jobs; enter opens a job, with its output and its curves.
+
+    Without a terminal it prints one line for each look.
+    """
+    with api.connect(node) as client:
+        if once:
+            _print(look(client, worker))
+            suggest("shoal top", "shoal ps", "shoal nodes")
+        elif not sys.stdout.isatty():
+            _print_lines(client, worker, refresh_s)
+        else:
+            from shoal.cli.monitor.screens import Monitor  # noqa: PLC0415 - Slow.
+
+            app = Monitor(client, refresh_s=refresh_s, worker=worker, readonly=readonly)
+            app.run()
+
+
+def _print(picture: Picture) -> None:
+    from shoal.cli.nodes import HEADINGS, row  # noqa: PLC0415 - Not for the screen.
+
+    click.echo(summary(picture))
+    click.echo()
+    echo_table(HEADINGS, [row(node) for node in picture.nodes])
+    if not picture.jobs:
+        return
+    click.echo()
+    echo_table(
+        ("JOB", "NAME", "STATE", "TASKS", "NODE", "WHY"),
+        [
+            (
+                job.id,
+                job.name[:24],
+                state_of(job.state),
+                tasks_text(job.counts),
+                places(job.nodes),
+                why(job)[:72],
+            )
+            for job in picture.jobs[:20]
+        ],
+    )
+
+
+def _print_lines(source: Source, worker: str, refresh_s: float) -> None:
+    while True:
+        picture = look(source, worker)
+        click.echo(f"{time.strftime('%H:%M:%S')}  {summary(picture)}")
+        sys.stdout.flush()
+        time.sleep(refresh_s)

@@ -1,0 +1,207 @@
+"""The monitor's first screen: nodes above, jobs below, keys for what one does next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, final
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen
+from textual.widgets import DataTable, Footer, Input, Static
+
+from shoal.cli.explain import lines_of
+from shoal.cli.monitor import tables
+from shoal.cli.monitor.job_screen import JobScreen
+from shoal.cli.monitor.watching import Picture, look
+from shoal.cli.printing import state_of
+from shoal.errors import ShoalError
+
+if TYPE_CHECKING:
+    from shoal.api.shoal_pb2 import Job
+    from shoal.cli.monitor.watching import Source
+
+
+@final
+class Question(ModalScreen[bool]):
+    """Asks before something is done that cannot be undone."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "Yes"),
+        Binding("n,escape", "answer(False)", "No"),
+    ]
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+
+    def compose(self) -> ComposeResult:
+        """Show the question."""
+        yield Static(f"{self._text}  [y/N]", id="question", markup=False)
+
+    def action_answer(self, said: bool) -> None:
+        """Close with the answer."""
+        self.dismiss(said)
+
+
+@final
+class Monitor(App[None]):
+    """Shows a shoal as one node sees it, and again every few seconds."""
+
+    CSS = """
+    #summary { height: 1; padding: 0 1; background: $primary-background; }
+    #nodes { height: auto; max-height: 40%; margin-bottom: 1; }
+    #jobs { height: 1fr; }
+    #filter { display: none; height: 3; }
+    #filter.shown { display: block; }
+    #question { width: auto; padding: 1 3; border: round $warning; }
+    Question { align: center middle; }
+    """
+    TITLE = "shoal"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "Job"),
+        Binding("l", "open", "Logs"),
+        Binding("e", "explain", "Explain"),
+        Binding("c", "cancel", "Cancel"),
+        Binding("/", "filter", "Filter"),
+        Binding("q", "quit", "Quit"),
+    ]
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        refresh_s: float = 1.0,
+        worker: str = "",
+        readonly: bool = False,
+    ) -> None:
+        super().__init__()
+        self._source = source
+        self._refresh_s = refresh_s
+        self._worker = worker
+        self._readonly = readonly
+        self._wanted = ""  # what the names of shown jobs contain
+        self._picture = Picture((), ())
+        self._top = Static("", id="summary", markup=False)
+        self._node_table: DataTable[Text] = DataTable(id="nodes", cursor_type="none")
+        self._job_table: DataTable[Text] = DataTable(id="jobs", cursor_type="row")
+
+    def compose(self) -> ComposeResult:
+        """Lay the screen out."""
+        yield self._top
+        yield self._node_table
+        yield Input(placeholder="part of an id, a name or a state", id="filter")
+        yield self._job_table
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Begin to look."""
+        self._node_table.add_columns(*tables.NODE_COLUMNS)
+        self._job_table.add_columns(*tables.JOB_COLUMNS)
+        self._job_table.focus()
+        self._look()
+        self.set_interval(self._refresh_s, self._look)
+
+    # Looking.
+
+    def _look(self) -> None:
+        self.run_worker(self._ask, thread=True, exclusive=True, group="look")
+
+    def _ask(self) -> None:
+        try:
+            picture = look(self._source, self._worker)
+        except ShoalError as error:
+            text = f"{error.what}: {error.because}"
+            self.call_from_thread(self._top.update, text)
+            return
+        self.call_from_thread(self.show, picture)
+
+    def show(self, picture: Picture) -> None:
+        """Show a new picture; the cursor stays on its job."""
+        self._picture = picture
+        self._top.update(tables.summary(picture))
+        self._node_table.clear()
+        for node in picture.nodes:
+            self._node_table.add_row(*tables.node_row(node), key=node.name.id)
+        chosen = self._chosen()
+        self._job_table.clear()
+        shown = [job for job in picture.jobs if self._is_wanted(job)]
+        for place, job in enumerate(shown):
+            self._job_table.add_row(*tables.job_row(job), key=job.id)
+            if job.id == chosen:
+                self._job_table.move_cursor(row=place)
+
+    def _is_wanted(self, job: Job) -> bool:
+        text = f"{job.id} {job.name} {state_of(job.state)}"
+        return self._wanted.lower() in text.lower()
+
+    def _chosen(self) -> str:
+        """Return the job under the cursor; empty if there is none."""
+        table = self._job_table
+        if not table.row_count:
+            return ""
+        return str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value)
+
+    # Keys.
+
+    def on_data_table_row_selected(self, _event: DataTable.RowSelected) -> None:
+        """Open the job on which somebody pressed enter."""
+        self.action_open()
+
+    def action_open(self) -> None:
+        """Show the job under the cursor, with what it writes."""
+        if job := self._chosen():
+            self.push_screen(JobScreen(self._source, job, self._refresh_s))
+
+    def action_explain(self) -> None:
+        """Say why the job under the cursor is where it is."""
+        if job := self._chosen():
+            self.run_worker(lambda: self._explain(job), thread=True)
+
+    def _explain(self, job: str) -> None:
+        try:
+            tasks = self._source.explain(job).tasks
+            text = "\n".join(line for task in tasks for line in lines_of(task))
+        except ShoalError as error:
+            text = error.what
+        self.call_from_thread(self.notify, text, timeout=15, markup=False)
+
+    def action_cancel(self) -> None:
+        """End the job under the cursor, if its user means it."""
+        job = self._chosen()
+        if not job:
+            return
+        if self._readonly:
+            self.notify("this monitor only shows", severity="warning")
+            return
+
+        def answered(said: bool | None) -> None:
+            if said:
+                self.run_worker(lambda: self._cancel(job), thread=True)
+
+        self.push_screen(Question(f"cancel job {job}?"), answered)
+
+    def _cancel(self, job: str) -> None:
+        try:
+            self._source.cancel(job, "cancelled in shoal top")
+            text = f"job {job} is cancelled"
+        except ShoalError as error:
+            text = error.what
+        self.call_from_thread(self.notify, text)
+
+    def action_filter(self) -> None:
+        """Ask which jobs to show."""
+        field = self.query_one("#filter", Input)
+        field.add_class("shown")
+        field.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Show only what contains this."""
+        self._wanted = event.value
+        self.show(self._picture)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Go back to the jobs; without a text all are shown."""
+        if not event.value:
+            event.input.remove_class("shown")
+        self._job_table.focus()

@@ -1,0 +1,114 @@
+"""The rows of the monitor's tables, in words and small bars."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rich.text import Text
+
+from shoal.cli.nodes import path_text
+from shoal.cli.printing import age, gpus_text, places, state_of, tasks_text, why
+
+if TYPE_CHECKING:
+    from shoal.api import shoal_pb2 as pb
+    from shoal.cli.monitor.watching import Picture
+
+NODE_COLUMNS: Final = ("NODE", "PATH", "CPU", "MEMORY", "GPU", "TASKS", "STATE")
+JOB_COLUMNS: Final = ("JOB", "NAME", "STATE", "TASKS", "NODE", "AGE", "WHY")
+BAR: Final = 8
+WHY_WIDTH: Final = 60
+STYLES: Final = {
+    "running": "cyan",
+    "done": "green",
+    "failed": "red",
+    "unknown": "red",
+    "cancelled": "yellow",
+    "waiting": "yellow",
+    "draining": "yellow",
+}
+
+
+def node_row(node: pb.Node) -> tuple[Text, ...]:
+    """Return what is seen of a node; bars are what is in use."""
+    path = Text(path_text(node))
+    name = Text(node.name.petname, style="bold" if node.self else "")
+    if not node.worker:
+        state = "lends nothing" if node.self else "linked"
+        return (name, path, *(Text("-", style="dim"),) * 4, Text(state, style="dim"))
+    total, free = node.total, node.free
+    return (
+        name,
+        path,
+        _bar(total.cpu_milli - free.cpu_milli, total.cpu_milli, 1_000, ""),
+        _bar(
+            total.memory_bytes - free.memory_bytes, total.memory_bytes, 1 << 30, " GiB"
+        ),
+        _gpus(node),
+        Text(str(node.active), justify="right"),
+        _state("draining" if node.draining else "up"),
+    )
+
+
+def job_row(job: pb.Job) -> tuple[Text, ...]:
+    """Return what is seen of a job."""
+    return (
+        Text(job.id, style="bold"),
+        Text(job.name[:24]),
+        _state(state_of(job.state)),
+        _tasks(job),
+        Text(places(job.nodes)),
+        Text(age(job.submitted_s)),
+        Text(why(job)[:WHY_WIDTH], style="dim"),
+    )
+
+
+def summary(picture: Picture) -> str:
+    """Say in one line how the shoal is, for a log or the top of a screen."""
+    workers = [node for node in picture.nodes if node.worker]
+    cpu = sum(node.total.cpu_milli for node in workers)
+    used = cpu - sum(node.free.cpu_milli for node in workers)
+    gpus = sum(len(node.devices) for node in workers)
+    gpu_used = gpus - sum(node.free.gpu_milli for node in workers) / 1_000
+    running = sum(job.counts.running for job in picture.jobs)
+    waiting = sum(job.counts.waiting for job in picture.jobs)
+    parts = [
+        _count(len(picture.nodes), "node"),
+        f"CPU {used / 1_000:g}/{cpu / 1_000:g}",
+        f"GPU {gpu_used:g}/{gpus}" if gpus else "no GPU",
+        _count(picture.active, "active job"),
+        f"{_count(running, 'task')} running, {waiting} waiting",
+    ]
+    return " · ".join(parts)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _state(word: str) -> Text:
+    return Text(word, style=STYLES.get(word, ""))
+
+
+def _tasks(job: pb.Job) -> Text:
+    text = tasks_text(job.counts)
+    if job.HasField("fraction") and state_of(job.state) == "running":
+        filled = round(job.fraction * BAR)
+        return Text.assemble(("█" * filled, "cyan"), ("░" * (BAR - filled), "dim"))
+    return Text(text)
+
+
+def _gpus(node: pb.Node) -> Text:
+    if not node.devices:
+        return Text("-", style="dim")
+    used = 1_000 * len(node.devices) - node.free.gpu_milli
+    bar = _bar(used, 1_000 * len(node.devices), 1_000, "")
+    return Text.assemble(bar, f" {gpus_text(node.devices)}")
+
+
+def _bar(used: int, total: int, unit: int, name: str) -> Text:
+    share = used / total if total else 0.0
+    filled = min(BAR, round(share * BAR))
+    style = "red" if share > 0.95 else "cyan"
+    number = f" {used / unit:.3g}/{total / unit:.3g}{name}"
+    bar = (("█" * filled, style), ("░" * (BAR - filled), "dim"))
+    return Text.assemble(*bar, number)

@@ -1,0 +1,306 @@
+"""`shoal sim`: a data centre in virtual time, with the machines of live nodes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from shoal.cli.options import json_option, quiet_option, suggest, talk
+from shoal.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shoal.sim.datacentre.comparing import Comparison
+
+SCHEMA_VERSION: Final = 1
+
+COMMANDS: Final[dict[str, str]] = {}
+"""Further commands under `shoal sim`, imported when they are called."""
+
+
+class SimGroup(click.Group):
+    """Runs a scenario, unless the first word is the name of a further command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take what is no command's name as a scenario to run."""
+        if args and args[0] not in COMMANDS and args[0] not in ("-h", "--help"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return ["run", *sorted(COMMANDS)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return the command of this name, if there is one."""
+        if cmd_name == "run":
+            return run
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command), cmd_name
+        return command
+
+
+@click.group(cls=SimGroup)
+def sim() -> None:
+    """Simulate a data centre, with the machines and policies of live nodes.
+
+    \b
+    shoal sim SCENARIO.yaml
+    shoal sim --leaves 8 --jobs poisson:200 --policy simple,nearest --seed 7
+    """
+
+
+_FLAGS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
+    (("--fabric",), {"help": "leaf-spine, fat-tree, wan, or a graph file."}),
+    (("--spines",), {"type": int, "help": "Of a leaf-spine fabric."}),
+    (("--leaves",), {"type": int, "help": "Of a leaf-spine fabric."}),
+    (("--hosts",), {"type": int, "help": "Under each leaf."}),
+    (("--k", "k"), {"type": int, "help": "Ports of the switches of a fat-tree."}),
+    (
+        ("--oversubscription",),
+        {"type": float, "help": "How much narrower leaves are upwards."},
+    ),
+    (("--gpu",), {"help": "What each host has: A100:80GB:4."}),
+    (("--jobs",), {"help": "How many come, and how: poisson:200, burst:50, every:99."}),
+    (("--load",), {"type": float, "help": "Of all devices, on average: 0.7."}),
+    (("--policy",), {"help": "One or several: simple,balanced,nearest."}),
+    (("--overlay",), {"help": "Who gossips with whom: flood,random,mst,nearest."}),
+    (("--loss",), {"type": float, "help": "The share of messages that get lost."}),
+    (
+        ("--fail",),
+        {"multiple": True, "help": "What fails, when, for how long: leaf3@60s+2m."},
+    ),
+    (("--churn",), {"help": "How often a host crashes: 30s."}),
+    (("--until",), {"help": "End there, though jobs may still run: 1h."}),
+    (("--seed",), {"type": int, "help": "All chance follows from it."}),
+)
+
+
+def _flags(command: Callable[..., None]) -> Callable[..., None]:
+    for names, settings in reversed(_FLAGS):
+        command = click.option(*names, **settings)(command)
+    return command
+
+
+@click.command("run")
+@click.argument("scenario", required=False, type=click.Path(path_type=Path))
+@_flags
+@click.option("--html", type=click.Path(path_type=Path), help="Write a page to this.")
+@json_option
+@quiet_option
+def run(
+    scenario: Path | None,
+    html: Path | None,
+    as_json: bool,
+    quiet: bool,
+    **flags: Any,  # noqa: ANN401 - one for each of _FLAGS
+) -> None:
+    """Simulate SCENARIO, or what the flags say, and tell what came of it."""
+    # Imported here: numpy and rustworkx cost more than the rest of the command line.
+    from shoal.sim.datacentre.comparing import compare  # noqa: PLC0415
+    from shoal.sim.datacentre.scenario import convert  # noqa: PLC0415
+    from shoal.sim.datacentre.settings import resolve  # noqa: PLC0415
+
+    document, folder = _document(scenario)
+    _apply(document, flags)
+    settings, fabric = resolve(convert(document), folder)
+    with _Bar(quiet=quiet) as bar:
+        comparison = compare(settings, fabric, bar.told)
+    if html is not None:
+        _write_page(html, comparison)
+    if as_json:
+        _echo_json(comparison)
+    else:
+        _echo_tables(comparison)
+    _tell_costs(comparison, quiet=quiet)
+    if not as_json and html is None:
+        again = "shoal sim ... --html report.html"
+        suggest(f"{again} (pictures)", "shoal policy list", quiet=quiet)
+
+
+def _document(scenario: Path | None) -> tuple[dict[str, Any], Path]:
+    from shoal.sim.datacentre.scenario import read_scenario  # noqa: PLC0415
+
+    if scenario is None:
+        return {}, Path()
+    try:
+        text = scenario.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"scenario {scenario} cannot be read",
+            because=error.strerror or str(error),
+            hint="examples/sim has some to begin with",
+        ) from None
+    document = read_scenario(text, as_json=scenario.suffix == ".json")
+    if not isinstance(document, dict):
+        raise UsageError(
+            f"scenario {scenario} is no mapping",
+            because=f"it is {type(document).__name__}",
+            hint="begin with a line such as `seed: 7`",
+        )
+    return dict(document), scenario.parent
+
+
+def _apply(document: dict[str, Any], flags: dict[str, Any]) -> None:
+    """Let flags replace what the scenario says."""
+
+    def put(value: object, *path: str) -> None:
+        if value is None:
+            return
+        inner = document
+        for step in path[:-1]:
+            inner = inner.setdefault(step, {})
+            if not isinstance(inner, dict):
+                return  # The scenario is wrong here, and will be refused.
+        inner[path[-1]] = value
+
+    fabric = flags["fabric"]
+    if fabric is not None and ("." in fabric or "/" in fabric):
+        document["fabric"] = {"kind": "file", "file": str(Path(fabric).absolute())}
+    elif fabric is not None and _kind_of(document) != fabric:
+        document["fabric"] = {"kind": fabric}
+    for name in ("spines", "leaves", "hosts", "k", "oversubscription"):
+        put(flags[name], "fabric", name)
+    put(flags["gpu"], "host", "gpu")
+    put(flags["jobs"], "jobs", "arrivals")
+    put(flags["load"], "jobs", "load")
+    put(_split(flags["policy"]), "policies")
+    put(_split(flags["overlay"]), "gossip", "overlay")
+    for name in ("loss", "until", "seed"):
+        put(flags[name], name)
+    put(flags["churn"], "churn", "every")
+    if flags["fail"]:
+        events = list(document.get("events") or [])
+        document["events"] = events + [_failure(text) for text in flags["fail"]]
+
+
+def _kind_of(document: dict[str, Any]) -> str:
+    fabric = document.get("fabric")
+    known = fabric.get("kind", "leaf-spine") if isinstance(fabric, dict) else ""
+    return str(known)
+
+
+def _split(text: str | None) -> list[str] | None:
+    return None if text is None else [part.strip() for part in text.split(",")]
+
+
+def _failure(text: str) -> dict[str, str]:
+    """Read `leaf3@60s` or `leaf3@60s+2m`."""
+    name, at, when = text.partition("@")
+    if not name or not at or not when:
+        raise UsageError(
+            f"'{text}' is not a failure",
+            because="it is what fails, an @, and when",
+            hint="write it like leaf3@60s, or leaf3@60s+2m to have it back after 2 min",
+        )
+    begin, plus, long = when.partition("+")
+    event = {"at": begin, "fail": name}
+    return {**event, "for": long} if plus else event
+
+
+class _Bar:
+    """A bar on stderr that moves as jobs end; nothing where there is no terminal."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._shown = not quiet and sys.stderr.isatty()
+        self._progress: Any = None
+        self._tasks: dict[str, Any] = {}
+
+    def __enter__(self) -> _Bar:
+        if self._shown:
+            from rich.console import Console  # noqa: PLC0415
+            from rich.progress import (  # noqa: PLC0415
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                TextColumn,
+                TimeElapsedColumn,
+            )
+
+            self._progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("jobs"),
+                TimeElapsedColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._progress.start()
+        return self
+
+    def told(self, name: str, ended: int, total: int) -> None:
+        """Move the bar of one run."""
+        if self._progress is not None:
+            if name not in self._tasks:
+                self._tasks[name] = self._progress.add_task(name, total=total)
+            self._progress.update(self._tasks[name], completed=ended)
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+
+def _write_page(html: Path, comparison: Comparison) -> None:
+    from shoal.sim.datacentre.report.page import page  # noqa: PLC0415
+
+    try:
+        html.write_text(page(comparison), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"page {html} cannot be written",
+            because=error.strerror or str(error),
+            hint="name a file in a folder that exists",
+        ) from None
+    talk(f"wrote {html}")
+
+
+def _echo_json(comparison: Comparison) -> None:
+    import msgspec  # noqa: PLC0415
+
+    answer = {
+        "version": SCHEMA_VERSION,
+        "scenario": comparison.settings.name,
+        "seed": comparison.settings.seed,
+        "fabric": comparison.fabric.name,
+        "hosts": len(comparison.fabric.hosts),
+        "runs": [run.result for run in comparison.runs],
+    }
+    click.echo(json.dumps(msgspec.to_builtins(answer)))
+
+
+def _echo_tables(comparison: Comparison) -> None:
+    from rich.console import Console  # noqa: PLC0415
+
+    from shoal.sim.datacentre.report.table import heading, tables  # noqa: PLC0415
+
+    width = None if sys.stdout.isatty() else 200
+    console = Console(width=width, highlight=False)
+    click.echo(comparison.settings.name)
+    click.echo(heading(comparison))
+    for table in tables(comparison):
+        console.print()
+        console.print(table)
+
+
+def _tell_costs(comparison: Comparison, *, quiet: bool) -> None:
+    import resource  # noqa: PLC0415
+
+    events = sum(run.figures.events for run in comparison.runs)
+    spent_s = sum(run.figures.wall_s for run in comparison.runs)
+    cpu_s = sum(run.figures.cpu_s for run in comparison.runs)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    talk(
+        f"simulated {events:,} events in {spent_s:.1f} s "
+        f"({events / max(cpu_s, 1e-9):,.0f} per CPU second), {memory:,} MB",
+        quiet=quiet,
+    )

@@ -1,0 +1,191 @@
+"""The monitor's screens as text, with a node that answers from memory.
+
+SHOAL_REWRITE=1 writes the pictures beside this file anew; look at the difference.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from shoal.api import shoal_pb2 as pb
+from shoal.cli.monitor import tables
+from shoal.cli.monitor.screens import Monitor
+from shoal.cli.monitor.watching import Curves, Picture, look
+from shoal.errors import UnreachableError
+
+PICTURES = Path(__file__).parent
+SIZE = (110, 24)
+OTTER = pb.NodeName(id="12D3KooWotter", petname="brave-otter-42")
+HERON = pb.NodeName(id="12D3KooWheron", petname="calm-heron-07")
+
+
+class Memory:
+    """A node that was asked everything before."""
+
+    def __init__(self) -> None:
+        self.cancelled: list[str] = []
+        self.fails = False
+
+    def nodes(self) -> pb.NodesReply:
+        if self.fails:
+            raise UnreachableError("no node is running", because="it was killed")
+        total = pb.Amounts(cpu_milli=8_000, memory_bytes=64 << 30, gpu_milli=2_000)
+        free = pb.Amounts(cpu_milli=2_000, memory_bytes=16 << 30, gpu_milli=500)
+        gpu = pb.Device(id="0", model="RTX3090", memory_bytes=24 << 30)
+        worker = pb.Node(
+            name=HERON,
+            worker=True,
+            path="direct",
+            rtt_us=800,
+            total=total,
+            free=free,
+            devices=[gpu, gpu],
+            active=3,
+        )
+        return pb.NodesReply(nodes=[pb.Node(name=OTTER, self=True), worker])
+
+    def jobs(self, *, active_only: bool = False, jobs_max: int = 0) -> pb.ListReply:
+        return pb.ListReply(jobs=[self._done(), self.get("7k2f9q")], total=2)
+
+    def _done(self) -> pb.Job:
+        counts = pb.Counts(done=11, failed=1)
+        return pb.Job(
+            id="aaaaaa",
+            name="sweep",
+            state=pb.STATE_FAILED,
+            counts=counts,
+            reason="main.3: exit code 3",
+        )
+
+    def get(self, job: str, tasks_max: int = 0) -> pb.Job:
+        task = pb.Task(id=f"{job}.main.0", metrics={"loss": 2.5})
+        return pb.Job(
+            id=job,
+            name="train",
+            state=pb.STATE_RUNNING,
+            counts=pb.Counts(running=1),
+            nodes=[HERON],
+            fraction=0.5,
+            tasks=[task],
+        )
+
+    def logs(self, request: pb.LogsRequest) -> Iterator[pb.LogPiece]:
+        yield pb.LogPiece(
+            task="7k2f9q.main.0", stream=pb.STREAM_STDOUT, data=b"epoch 1\nepo"
+        )
+        yield pb.LogPiece(task="7k2f9q.main.0", stream=pb.STREAM_STDOUT, data=b"ch 2\n")
+
+    def cancel(self, job: str, reason: str = "") -> pb.CancelReply:
+        self.cancelled.append(job)
+        return pb.CancelReply()
+
+    def explain(self, job: str, task: str = "") -> pb.ExplainReply:
+        said = pb.TaskExplanation(task=f"{job}.main.0", state=pb.STATE_RUNNING)
+        return pb.ExplainReply(tasks=[said])
+
+
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch) -> Memory:
+    monkeypatch.setattr(tables, "age", lambda _since: "2 min 5 s")
+    monkeypatch.setattr("shoal.cli.monitor.job_screen.age", lambda _since: "2 min 5 s")
+    return Memory()
+
+
+def screen_of(app: Monitor) -> str:
+    """Return what is on the screen, without colours."""
+    strips = app.screen._compositor.render_strips()  # pyright: ignore[reportPrivateUsage]
+    return "\n".join(strip.text.rstrip() for strip in strips) + "\n"
+
+
+def story(node: Memory, act: Callable[[Pilot[None]], Awaitable[None]]) -> str:
+    """Run the monitor, do something in it, and return what is seen then."""
+
+    async def run() -> str:
+        app = Monitor(node, refresh_s=60.0)
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await act(pilot)
+            await settle(pilot)
+            return screen_of(app)
+
+    return asyncio.run(run())
+
+
+async def settle(pilot: Pilot[None]) -> None:
+    """Wait until nobody is on the way with an answer."""
+    await pilot.pause()
+    await pilot.app.workers.wait_for_complete()
+    await pilot.pause()
+
+
+def check(name: str, seen: str) -> None:
+    picture = PICTURES / f"{name}.txt"
+    if os.environ.get("SHOAL_REWRITE"):
+        picture.write_text(seen, encoding="utf-8")
+    assert seen == picture.read_text(encoding="utf-8")
+
+
+def test_nodes_and_jobs_are_on_one_screen(node: Memory) -> None:
+    async def act(_pilot: Pilot[None]) -> None:
+        pass
+
+    check("first", story(node, act))
+
+
+def test_a_job_has_a_page_with_curves_and_output(node: Memory) -> None:
+    async def act(pilot: Pilot[None]) -> None:
+        await pilot.press("enter")
+
+    check("job", story(node, act))
+
+
+def test_a_filter_leaves_what_contains_it(node: Memory) -> None:
+    async def act(pilot: Pilot[None]) -> None:
+        await pilot.press("slash", *"fail", "enter")
+
+    seen = story(node, act)
+
+    assert "aaaaaa" in seen
+    assert "7k2f9q" not in seen
+
+
+def test_a_job_is_cancelled_only_after_a_yes(node: Memory) -> None:
+    async def no(pilot: Pilot[None]) -> None:
+        await pilot.press("c", "n")
+
+    async def yes(pilot: Pilot[None]) -> None:
+        await pilot.press("c", "y")
+
+    story(node, no)
+    assert node.cancelled == []
+    story(node, yes)
+    assert node.cancelled == ["7k2f9q"]
+
+
+def test_a_node_that_goes_away_is_said_and_the_monitor_stays(node: Memory) -> None:
+    async def act(pilot: Pilot[None]) -> None:
+        node.fails = True
+        assert isinstance(pilot.app, Monitor)
+        pilot.app._look()  # pyright: ignore[reportPrivateUsage]
+
+    assert "no node is running: it was killed" in story(node, act)
+
+
+def test_one_worker_is_shown_with_what_runs_there(node: Memory) -> None:
+    picture = look(node, "calm-heron-07")
+
+    assert [each.name.petname for each in picture.nodes] == ["calm-heron-07"]
+    assert [job.id for job in picture.jobs] == ["7k2f9q"]
+    assert look(node, "nobody") == Picture((), ())
+
+
+def test_a_figure_that_stays_is_one_point() -> None:
+    curves = Curves()
+    for value in (3.0, 3.0, 2.0):
+        curves.note(pb.Job(tasks=[pb.Task(id="j.main.0", metrics={"loss": value})]))
+
+    assert list(curves) == [("loss", [3.0, 2.0])]
