@@ -6,7 +6,7 @@ import importlib
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import click
 
@@ -51,7 +51,7 @@ class SimGroup(click.Group):
 
 @click.group(cls=SimGroup)
 def sim() -> None:
-    """Simulate a data centre, with the machines and policies of live nodes.
+    r"""Simulate a data centre, with the machines and policies of live nodes.
 
     \b
     shoal sim SCENARIO.yaml
@@ -215,7 +215,7 @@ class _Bar:
         self._progress: Any = None
         self._tasks: dict[str, Any] = {}
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> Self:
         if self._shown:
             from rich.console import Console  # noqa: PLC0415
             from rich.progress import (  # noqa: PLC0415

@@ -36,6 +36,7 @@ class Bar(msgspec.Struct, gc=False):
     began: float
     ended: float = -1.0
     cut: bool = False  # it was stopped or lost, and did not end of itself
+    width: float = 0.0  # devices, or CPUs where hosts have none
 
 
 class Life(msgspec.Struct):
@@ -55,7 +56,7 @@ class Point(msgspec.Struct, gc=False, frozen=True):
     at: float
     waiting: int
     running: int
-    busy: float  # devices, shares added up
+    busy: float  # devices, shares added up; CPUs where hosts have none
 
 
 @final
@@ -110,7 +111,7 @@ class Recorder(Watch):
         self._agenda = agenda
         self._traffic = traffic
         self._devices = devices
-        self._running: dict[tuple[int, int], tuple[Bar, float]] = {}
+        self._running: dict[tuple[int, int], Bar] = {}
         self._arrived = 0
         self._over = 0
         self._busy = 0.0
@@ -130,11 +131,13 @@ class Recorder(Watch):
         task = process.start.task
         shares = process.start.allocation.shares
         width = sum(share.milli for share in shares) / 1_000
+        if not self._devices:
+            width = process.start.allocation.cpu_milli / 1_000
         places = tuple(self._devices[share.device] for share in shares)
-        bar = Bar(task.job, host.index, places, self._agenda.now)
+        bar = Bar(task.job, host.index, places, self._agenda.now, width=width)
         if len(self.bars) < BARS_MAX:
             self.bars.append(bar)
-        self._running[host.index, process.pid] = (bar, width)
+        self._running[host.index, process.pid] = bar
         life = self.lives[task.job]
         if life.started < 0:
             life.started = self._agenda.now
@@ -143,12 +146,12 @@ class Recorder(Watch):
 
     def reaped(self, host: Host, process: Process) -> None:
         """Note that devices are free again."""
-        bar, width = self._running.pop((host.index, process.pid))
+        bar = self._running.pop((host.index, process.pid))
         bar.ended = self._agenda.now
         bar.cut = process.exit_code != 0
         self.changed_at[host.id] = self._agenda.now
         self._traffic.reaped(host, process)
-        self._use(-width)
+        self._use(-bar.width)
 
     def safe(self, host: Host, entries: Sequence[Entry]) -> None:
         """Note which jobs have ended."""
@@ -164,7 +167,7 @@ class Recorder(Watch):
     def finish(self) -> None:
         """Count what is in use until now."""
         self._use(0.0)
-        for bar, _ in self._running.values():
+        for bar in self._running.values():
             bar.ended, bar.cut = self._agenda.now, True
 
     def _on_finished(self, entry: Finished) -> None:

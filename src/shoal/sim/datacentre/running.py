@@ -45,6 +45,7 @@ REWIRE_S: Final = 5.0  # hosts need so long to notice a failure and compute over
 DRAIN_S: Final = 10.0  # a host that leaves lets its tasks go on for so long
 STEP_S: Final = 5.0  # of virtual time, between two looks at how far it is
 GRACE_S: Final = 3_600.0  # after the last job came, if nothing else says when to end
+PARTNERS: Final = 24  # links that a host keeps for gossip with drawn neighbours
 ROLES: Final = ("scheduler", "worker")
 
 Progress = Callable[[int, int], None]
@@ -103,6 +104,12 @@ class DataCentre:
         self._populate()
         self._plan_happenings()
 
+    @property
+    def width(self) -> float:
+        """What a host has of what is counted: devices, or CPUs if it has none."""
+        host = self.settings.host
+        return len(host.devices) or host.cpu_milli / 1_000
+
     # Building.
 
     def _wire(self) -> Neighbours | None:
@@ -128,7 +135,7 @@ class DataCentre:
         place = self.world.hosts[life.spec.id].index
         hood = Neighbourhood(
             fixed=self._told_by(place),
-            drawn_from=self.names,
+            drawn_from=self._partners(place),
             fan_out=settings.fan_out,
             repeats=settings.repeats,
             interval_s=settings.interval_s,
@@ -140,6 +147,16 @@ class DataCentre:
             policies=Policies(Registry(self._custom), self.policy),
             path_cost=partial(self._path_cost_us, self.fabric.hosts[place]),
         )
+
+    def _partners(self, place: int) -> list[NodeId]:
+        """Return whom a host keeps links to when it draws those it tells.
+
+        Nobody keeps links to all of ten thousand, and a new link for every message
+        would cost more than the message.
+        """
+        if len(self.names) <= PARTNERS:
+            return self.names
+        return self.world.stream(f"partners/{place}").sample(self.names, PARTNERS)
 
     def _path_cost_us(self, here: int, node: NodeId) -> int | None:
         there = self.fabric.index.get(node)

@@ -1,0 +1,159 @@
+"""Lines over time: how full the hosts are, how long the queue is, how news spreads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from shoal.sim.datacentre.report.svg import (
+    HUES,
+    Frame,
+    element,
+    number,
+    picture,
+    text,
+    ticks,
+    title,
+)
+from shoal.sim.datacentre.report.wording import columns, seconds, share
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.sim.datacentre.results import Result
+    from shoal.sim.datacentre.settings import Happening
+
+WIDTH: Final = 960.0
+LEFT: Final = 56.0
+RIGHT: Final = 16.0
+
+Marks = tuple[tuple[float, str], ...]
+
+
+def marks_of(happenings: Sequence[Happening]) -> Marks:
+    """Return what happened when, in a few words."""
+    marks: list[tuple[float, str]] = []
+    for each in happenings:
+        words = {"fail": "fails", "join": "joins", "leave": "leaves"}[each.what]
+        marks.append((each.at_s, f"{each.name} {words}"))
+        if each.for_s is not None:
+            marks.append((each.at_s + each.for_s, f"{each.name} is back"))
+    return tuple(marks)
+
+
+def legend(names: Sequence[str]) -> str:
+    """Return names with their colours, for above a chart."""
+    items = [
+        element(
+            "span",
+            element("i", class_=f"swatch hue{place % HUES}") + name,
+            class_="key",
+        )
+        for place, name in enumerate(names)
+    ]
+    return element("p", "".join(items), class_="legend")
+
+
+def over_time(results: list[Result], marks: Marks) -> str:
+    """Return utilisation and queue of all runs, one above the other."""
+    span_s = max(result.makespan_s for result in results)
+    waiting_most = max(max(result.series.waiting) for result in results)
+    upper = Frame(LEFT, 26, WIDTH - LEFT - RIGHT, 150, span_s, 1.0)
+    lower = Frame(LEFT, 226, WIDTH - LEFT - RIGHT, 150, span_s, max(1.0, waiting_most))
+    parts = [
+        text(LEFT, 14, "devices in use", class_="label"),
+        upper.grid([(v, share(v)) for v in (0.0, 0.5, 1.0)]),
+        text(LEFT, 214, "tasks that wait", class_="label"),
+        lower.grid([(v, number(v)) for v in ticks(lower.y_most, 4)]),
+        lower.time_axis(span_s),
+        _marks(upper, marks, named=True),
+        _marks(lower, marks, named=False),
+    ]
+    for place, (result, name) in enumerate(zip(results, columns(results), strict=True)):
+        hue = place % HUES
+        step_s = result.series.step_s
+        used = [(step_s * n, value) for n, value in enumerate(result.series.used)]
+        parts.append(_line(upper, used, hue, f"{name}: devices in use"))
+        waiting = [(step_s * n, v) for n, v in enumerate(result.series.waiting)]
+        parts.append(_line(lower, waiting, hue, f"{name}: tasks that wait"))
+    return picture(WIDTH, 400, "".join(parts), "utilisation and queue over time")
+
+
+def spreading(results: list[Result], interval_s: float) -> str:
+    """Return how many hosts had heard a piece of news, after how long."""
+    span_s = max(result.gossip.curve_s[-1] for result in results)
+    bound_s = results[0].gossip.log2_hosts * interval_s
+    span_s = max(span_s, bound_s * 1.15, 1e-3)
+    frame = Frame(LEFT, 26, WIDTH - LEFT - RIGHT, 200, span_s, 1.0)
+    x = frame.x(bound_s)
+    parts = [
+        text(LEFT, 14, "hosts that have heard a piece of news", class_="label"),
+        frame.grid([(v, share(v)) for v in (0.0, 0.25, 0.5, 0.75, 1.0)]),
+        frame.time_axis(span_s) if span_s >= 2 else _short_axis(frame),
+        element("line", x1=x, x2=x, y1=26, y2=226, class_="bound"),
+        text(
+            x - 6,
+            218,
+            f"log2({round(2 ** results[0].gossip.log2_hosts)}) rounds",
+            class_="mark",
+            text_anchor="end",
+        ),
+    ]
+    for place, (result, name) in enumerate(zip(results, columns(results), strict=True)):
+        gossip = result.gossip
+        points = list(zip(gossip.curve_s, gossip.curve_share, strict=True))
+        points.append((span_s, gossip.curve_share[-1]))
+        told = f"{name}: 99 % know after {seconds(gossip.converged_p50_s)}"
+        parts.append(_line(frame, points, place % HUES, told))
+    return picture(WIDTH, 252, "".join(parts), "how news spreads")
+
+
+def _short_axis(frame: Frame) -> str:
+    bottom = frame.top + frame.height
+    parts = [
+        text(
+            frame.x(at),
+            bottom + 15,
+            f"{number(at * 1e3)} ms" if at else "0",
+            class_="tick",
+            text_anchor="middle",
+        )
+        for at in ticks(frame.x_most, 6)
+    ]
+    return "".join(parts)
+
+
+def _marks(frame: Frame, marks: Marks, *, named: bool) -> str:
+    parts: list[str] = []
+    for at, words in marks:
+        if at > frame.x_most:
+            continue
+        x = frame.x(at)
+        line = element(
+            "line",
+            title(words),
+            x1=x,
+            x2=x,
+            y1=frame.top,
+            y2=frame.top + frame.height,
+            class_="event",
+        )
+        parts.append(line)
+        if named:
+            flip = x > WIDTH - 140
+            parts.append(
+                text(
+                    x - 5 if flip else x + 5,
+                    frame.top + 11,
+                    words,
+                    class_="mark",
+                    text_anchor="end" if flip else "start",
+                )
+            )
+    return "".join(parts)
+
+
+def _line(
+    frame: Frame, points: Sequence[tuple[float, float]], hue: int, told: str
+) -> str:
+    path = " ".join(f"{number(frame.x(x))},{number(frame.y(y))}" for x, y in points)
+    return element("polyline", title(told), points=path, class_=f"line hue{hue}")
