@@ -14,7 +14,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-config --overrides requirements/overrides.txt $(LOCK_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint check format demo integration sim-soak sim-bugs sim-showcase bench stubs lock clean all server worker submit monitor
+.PHONY: help setup test lint check format demo sim-demo integration sim-soak sim-bugs sim-showcase bench stubs lock clean all server worker submit monitor
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -55,7 +55,10 @@ format: setup ## Format the code and apply safe fixes.
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-demo: setup ## Watch a small simulated shoal run jobs through faults.
+demo: setup ## Three real nodes train twelve networks; two of them are killed.
+	@$(BIN)/python demo/demo.py
+
+sim-demo: setup ## Watch a small simulated shoal run jobs through faults.
 	@$(BIN)/python -m shoal.sim.demo
 
 # The names of the first training scheduler.
