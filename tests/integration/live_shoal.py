@@ -213,12 +213,16 @@ class LiveShoal:
             node.ready()
         self.meet()
 
-    def meet(self, within_s: float = READY_S) -> float:
-        """Wait until the scheduler is linked to every worker."""
-        ids = {worker.id for worker in self.workers}
-        return eventually(
-            lambda: ids <= self.boss.views().keys(), within_s, "all workers are linked"
-        )
+    def meet(self, within_s: float = READY_S, boss: LiveNode | None = None) -> float:
+        """Wait until a scheduler knows what every worker has; return how long."""
+        ids = [worker.id for worker in self.workers]
+        scheduler = boss or self.boss
+
+        def all_known() -> bool:
+            known = scheduler.views()
+            return all(id_ in known and known[id_].worker for id_ in ids)
+
+        return eventually(all_known, within_s, "all workers are known")
 
     def close(self) -> None:
         """End all nodes; nothing of them is left."""

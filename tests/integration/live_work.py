@@ -61,8 +61,10 @@ class Ordered(NamedTuple):
 class Work:
     """The jobs of one test."""
 
-    def __init__(self, shoal: LiveShoal) -> None:
+    def __init__(self, shoal: LiveShoal, boss: LiveNode | None = None) -> None:
+        """Hand jobs to `boss`, which is the first node unless said."""
         self.shoal = shoal
+        self.boss = boss or shoal.boss
         self.orders: dict[str, Ordered] = {}
         self.diary = shoal.folder / "diary"
         self.diary.mkdir(exist_ok=True)
@@ -130,18 +132,18 @@ class Work:
 
     def _submitted(self, id_: str) -> bool:
         request = pb.SubmitRequest(job_id=id_, json=self._specs[id_])
-        boss = self.shoal.boss
+        boss = self.boss
         return boss.alive and tolerant(lambda: submit(boss, request))
 
     def _cancelled(self, id_: str) -> bool:
-        boss = self.shoal.boss
+        boss = self.boss
         return boss.alive and tolerant(lambda: cancel(boss, id_))
 
     # How it goes.
 
     def states(self) -> dict[str, str]:
         """Return the end of each job, or that it has none yet."""
-        with self.shoal.boss.client() as client:
+        with self.boss.client() as client:
             jobs = {job.id: job.state for job in client.jobs().jobs}
         return {id_: ENDS.get(jobs.get(id_), "open") for id_ in self.orders}
 
@@ -154,9 +156,10 @@ class Work:
         return [line.split() for line in text.splitlines()]
 
     def begun(self, job: str = "") -> Counter[str]:
-        """Return how often each task has begun."""
+        """Return how often each task of these jobs has begun."""
         lines = (line for line in self.lines() if line[0] == "begin")
-        return Counter(line[1] for line in lines if line[1].startswith(job))
+        ours = (line[1] for line in lines if line[1].split(".")[0] in self.orders)
+        return Counter(task for task in ours if task.startswith(job))
 
     def pids(self, job: str) -> dict[str, int]:
         """Return the process of each task of a job, the latest that has begun."""
@@ -175,7 +178,7 @@ class Work:
         return "open" not in self.states().values()
 
     def _what_lasts(self) -> str:
-        with self.shoal.boss.client() as client:
+        with self.boss.client() as client:
             jobs = [
                 client.get(id_, 10) for id_, s in self.states().items() if s == "open"
             ]
@@ -203,13 +206,13 @@ def violations(work: Work, *, rerun: Sequence[str] = ()) -> list[str]:
     `rerun` says how the ids of jobs begin whose tasks may begin again, because the
     worker that ran them was hurt.
     """
-    entries = read_journal(work.shoal.boss)
+    entries = read_journal(work.boss)
     return [
         *_wrong_ends(work),
         *_wrong_runs(work, entries, rerun=rerun),
         *_wrong_entries(entries),
         *_lost_jobs(work, entries),
-        *_wrong_books(work.shoal),
+        *_wrong_books(work.shoal, work.boss),
     ]
 
 
@@ -285,18 +288,18 @@ def _lost_jobs(work: Work, entries: Sequence[Entry]) -> list[str]:
     return [f"{id_} was acknowledged and is kept {n} times" for id_, n in wrong.items()]
 
 
-def _wrong_books(shoal: LiveShoal) -> list[str]:
+def _wrong_books(shoal: LiveShoal, boss: LiveNode) -> list[str]:
     """Wait until nothing is leased; return what still is, and what still runs."""
     try:
-        eventually(lambda: not _in_use(shoal), IDLE_S)
+        eventually(lambda: not _in_use(shoal, boss), IDLE_S)
     except AssertionError:
-        return _in_use(shoal)
+        return _in_use(shoal, boss)
     return []
 
 
-def _in_use(shoal: LiveShoal) -> list[str]:
+def _in_use(shoal: LiveShoal, boss: LiveNode) -> list[str]:
     found: list[str] = []
-    views = shoal.boss.views()
+    views = boss.views()
     for worker in shoal.workers:
         if not worker.alive:
             continue

@@ -1,0 +1,23 @@
+"""A shoal that was split and healed agrees again, and has lost and doubled nothing."""
+
+from pathlib import Path
+
+import pytest
+from tests.integration.islands import islands
+from tests.integration.live_shoal import LiveShoal, live_shoal
+from tests.integration.partitions import split_and_heal
+
+pytestmark = pytest.mark.integration
+
+AGREED_S = 10.0
+
+
+def test_three_and_three_nodes_agree_soon_after_a_split(tmp_path: Path) -> None:
+    with islands(left=3, right=3) as net:
+        shoal = LiveShoal(
+            tmp_path, 5, place=net.place, worker_roles=("scheduler", "worker")
+        )
+        with live_shoal(shoal):
+            healed = split_and_heal(shoal, net, left=3)
+
+    assert healed.whole_s < AGREED_S

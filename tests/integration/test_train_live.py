@@ -1,0 +1,63 @@
+"""Training jobs on live nodes: real processes, sockets, weights and kills."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from tests.integration.train_shoal import eventually, kill, train_shoal
+
+pytestmark = pytest.mark.integration
+
+DIGITS = """
+recipe: diloco
+nodes: 2..3
+params: {program: digits, rounds: %d, inner_steps: %d, gather: 60, silence: 10}
+resources: {cpu: 0.5, ram: 1GB}
+"""
+
+
+def test_three_nodes_learn_digits_and_the_weights_can_be_had(tmp_path: Path) -> None:
+    with train_shoal(tmp_path, "a", "b", "c") as shoal:
+        job = shoal.submit(tmp_path, DIGITS % (12, 30))
+
+        assert shoal.wait(job) == 0
+
+        assert shoal.rounds(job) == list(range(1, 13))
+        last = shoal.lines(job, "validation")[-1]
+        assert last["validation_accuracy"] > 0.9
+        shoal.first.ok("pull", job, "--to", str(tmp_path / "pulled"))
+        [path] = tmp_path.glob("pulled/**/model.safetensors")
+        weights = load_file(path)
+        assert weights["layers.0.weight"].shape == (64, 64)
+        assert all(np.isfinite(array).all() for array in weights.values())
+
+
+def test_training_goes_on_though_a_worker_the_aggregator_and_a_node_die(
+    tmp_path: Path,
+) -> None:
+    with train_shoal(tmp_path, "a", "b", "c") as shoal:
+        job = shoal.submit(tmp_path, DIGITS % (400, 60))
+        shoal.wait_for_round(job, 5)
+
+        kill(job, "train.1")
+        eventually(lambda: shoal.task(job, "train.1")["attempts"] == 2)
+        shoal.wait_for_round(job, max(shoal.rounds(job)) + 5)
+
+        kill(job, "aggregate.0")
+        before = max(shoal.rounds(job))
+        eventually(lambda: shoal.task(job, "aggregate.0")["attempts"] == 2)
+        shoal.wait_for_round(job, before + 5)
+
+        shoal.homes["c"].kill()
+        shoal.add("d")
+
+        assert shoal.wait(job) == 0
+        closed = shoal.rounds(job)
+        assert sorted(set(closed)) == list(range(1, 401)), "no round is lost"
+        again = [later for early, later in zip(closed, closed[1:]) if later <= early]
+        assert len(again) <= 2, "a fail-over repeats the open round at the most"
+        kinds = [line["kind"] for line in shoal.lines(job, "loaded")]
+        assert kinds[0] == "initial"
+        assert set(kinds[1:]) == {"checkpoint"}
+        assert shoal.lines(job, "validation")[-1]["validation_accuracy"] > 0.95
