@@ -42,6 +42,10 @@ FAN_OUT: Final = 3
 REPEATS: Final = 3
 """Rounds in which a drawn neighbour is told the same: chance misses some."""
 
+SIZE_WAIT_S: Final = 2.0
+"""The first round waits so long for the size of the shoal, which bounds how far
+news goes."""
+
 KNOWN_MAX: Final = 1_024
 """Workers remembered; in a larger shoal news stays in the neighbourhood."""
 
@@ -80,7 +84,7 @@ class Gossip:
         self._known: dict[NodeId, Rumour] = {}  # the last that was heard is at the end
         self._news: dict[NodeId, _News] = {}
         self._linked: dict[NodeId, None] = {}
-        self._hops = HOPS_MAX
+        self._hops: int | None = None  # None until the size of the shoal is known
         self._due: float | None = None
 
     @property
@@ -119,7 +123,7 @@ class Gossip:
             digest.node,
             digest.epoch,
             digest.seq,
-            self._hops,
+            HOPS_MAX,
             load.cpu_milli,
             load.memory_bytes,
             load.gpu_milli.count(WHOLE_GPU_MILLI),
@@ -160,6 +164,8 @@ class Gossip:
         if self._due is None:
             # Nobody keeps step: a round begins somewhere in the next interval.
             pause_s = self._hood.interval_s * self._rng.uniform(0.5, 1.0)
+            if self._hops is None:
+                pause_s = max(pause_s, SIZE_WAIT_S)
             self._due = now + pause_s
 
     def _on_connected(self, peer: NodeId) -> list[Effect]:
@@ -209,7 +215,7 @@ class Gossip:
             news.left -= 1
             if news.left <= 0:
                 del self._news[about]
-        message = _passed_on(fresh)
+        message = self._message(fresh)
         return [Send(peer, message) for peer in drawn] if message.rumours else []
 
     def _draw(self) -> list[NodeId]:
@@ -220,8 +226,14 @@ class Gossip:
         return [peer for peer in drawn if peer != self.node][: self._hood.fan_out]
 
     def _told(self, peer: NodeId, rumours: Sequence[Rumour]) -> list[Effect]:
-        message = _passed_on(rumours)
+        message = self._message(rumours)
         return [Send(peer, message)] if message.rumours else []
+
+    def _message(self, rumours: Sequence[Rumour]) -> LoadDigests:
+        """Return rumours with fewer hops before them: one less, or what we allow."""
+        most = (HOPS_MAX if self._hops is None else self._hops) - 1
+        passed = [_with_hops(r, min(r.hops - 1, most)) for r in rumours if r.hops]
+        return LoadDigests(rumours=tuple(passed))
 
     def _forget(self, about: NodeId) -> None:
         if about != self.node:
@@ -242,25 +254,16 @@ class Gossip:
         return hops
 
 
-def _passed_on(rumours: Sequence[Rumour]) -> LoadDigests:
-    """Return a message with rumours that each have one hop less before them."""
-    return LoadDigests(
-        rumours=tuple(
-            [
-                Rumour(
-                    r.node,
-                    r.epoch,
-                    r.seq,
-                    r.hops - 1,
-                    r.cpu_milli,
-                    r.memory_bytes,
-                    r.gpus,
-                    r.gpu_milli,
-                    r.gpu_memory_bytes,
-                    r.draining,
-                )
-                for r in rumours
-                if r.hops > 0
-            ]
-        )
+def _with_hops(rumour: Rumour, hops: int) -> Rumour:
+    return Rumour(
+        rumour.node,
+        rumour.epoch,
+        rumour.seq,
+        hops,
+        rumour.cpu_milli,
+        rumour.memory_bytes,
+        rumour.gpus,
+        rumour.gpu_milli,
+        rumour.gpu_memory_bytes,
+        rumour.draining,
     )

@@ -67,7 +67,7 @@ def test_our_own_room_is_told_to_all_neighbours_in_short_and_then_silence() -> N
 
     due = gossip.next_deadline()
     assert due is not None
-    assert 0.5 <= due <= 1.0
+    assert due == 2.0, "it waits to know how large the shoal is"
     short = Rumour(ME, 1, 5, HOPS_MAX - 1, 4_000, GIB, 1, 1_000, 8 * GIB)
     assert next_round(gossip) == {ANN: [short], BOB: [short]}
     assert gossip.next_deadline() is None
@@ -188,7 +188,11 @@ def test_in_a_large_shoal_news_stays_in_the_neighbourhood() -> None:
     gossip.handle(SizeEstimated(10_000), 0.0)
     gossip.tell(OWN, 0.0)
 
-    assert gossip.known[ME].hops == 5  # 4 ** 5 = 1,024 nodes, and no more, hear of it
+    heard(gossip, ANN, rumour(BOB, 1, hops=9), rumour(CEM, 1, hops=2))
+    sent = {r.node: r.hops for r in next_round(gossip)[NodeId("n0")]}
+    assert sent[ME] == 4  # 4 ** 5 = 1,024 nodes, and no more, hear of it
+    assert sent[BOB] == 4, "others may think that the shoal is smaller"
+    assert sent[CEM] == 1
 
 
 def hearsay(*rumours: Rumour) -> Hearsay:

@@ -122,9 +122,8 @@ def _link(
     default: Cable,
     cable_of: CableOf,
 ) -> Link:
-    given = CableSpec(
-        **{k: str(data[k]) for k in ("latency", "bandwidth") if k in data}
-    )
+    named = {key: data.get(key) for key in ("latency", "bandwidth")}
+    given = CableSpec(**{k: str(v) for k, v in named.items() if v is not None})
     where = f"{path.name}, link {a}-{b}"
     latency_ns, bandwidth_bps = cable_of(where, given, *_numbers(default))
     return Link(a, b, latency_ns, bandwidth_bps)

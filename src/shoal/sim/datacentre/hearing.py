@@ -43,6 +43,11 @@ class Probe(msgspec.Struct):
     wanted: int
     heard: dict[int, float] = msgspec.field(default_factory=dict[int, float])
 
+    @property
+    def enough(self) -> int:
+        """How many must have heard it."""
+        return max(1, int(REACHED * self.wanted))
+
 
 @final
 class Ear:
@@ -72,9 +77,11 @@ class Ear:
         self._agenda.after(SAMPLE_S, self._sample)
 
     def finish(self) -> None:
-        """Close what is still on its way."""
-        for node in list(self._probes):
-            self._close(node)
+        """Count what has arrived; what had no time to arrive tells nothing."""
+        for node, probe in list(self._probes.items()):
+            late = self._agenda.now - probe.began >= PATIENCE_S
+            if late or len(probe.heard) >= probe.enough:
+                self._close(node)
 
     def _on_sent(self, host: Host, peer: NodeId, message: object) -> None:
         """Follow news of a chosen host from when it first says it."""
@@ -118,9 +125,8 @@ class Ear:
         probe = self._probes.pop(node)
         delays = sorted(probe.heard.values())
         self.delays.append([*delays, *[float("inf")] * (probe.wanted - len(delays))])
-        enough = max(1, int(REACHED * probe.wanted))
-        if len(delays) >= enough:
-            self.converged_s.append(delays[enough - 1])
+        if len(delays) >= probe.enough:
+            self.converged_s.append(delays[probe.enough - 1])
         else:
             self.missed += 1
 

@@ -217,7 +217,7 @@ def _curve(delays: list[list[float]], interval_s: float) -> tuple[float, list[fl
     known = [d for d in heard if math.isfinite(d)]
     if not known:
         return interval_s, [0.0]
-    span_s = max(interval_s, quantile(known, 0.995) * 1.1)
+    span_s = max(interval_s, quantile(known, 0.97) * 1.2)
     step_s = span_s / (CURVE - 1)
     shares: list[float] = []
     place = 0

@@ -129,7 +129,7 @@ class JobsSpec(_Spec, frozen=True, kw_only=True):
             gang=True,
             run="1m..4m",
             stage="4GB",
-            allreduce="800MB",
+            allreduce="400MB",
         ),
         JobSpec(
             name="large",
@@ -138,7 +138,7 @@ class JobsSpec(_Spec, frozen=True, kw_only=True):
             gang=True,
             run="1m..4m",
             stage="8GB",
-            allreduce="2GB",
+            allreduce="1GB",
             priority=5,
         ),
         JobSpec(name="urgent", weight=1, run="5s..20s", priority=50, preempt=True),

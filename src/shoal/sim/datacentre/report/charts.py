@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 WIDTH: Final = 960.0
 LEFT: Final = 56.0
 RIGHT: Final = 16.0
+WORDS: Final = 130.0  # room for the words of a mark
+ROWS_MAX: Final = 4
 
 Marks = tuple[tuple[float, str], ...]
 
@@ -37,7 +39,7 @@ def marks_of(happenings: Sequence[Happening]) -> Marks:
         marks.append((each.at_s, f"{each.name} {words}"))
         if each.for_s is not None:
             marks.append((each.at_s + each.for_s, f"{each.name} is back"))
-    return tuple(marks)
+    return tuple(sorted(marks))
 
 
 def legend(names: Sequence[str]) -> str:
@@ -80,9 +82,10 @@ def over_time(results: list[Result], marks: Marks) -> str:
 
 def spreading(results: list[Result], interval_s: float) -> str:
     """Return how many hosts had heard a piece of news, after how long."""
-    span_s = max(result.gossip.curve_s[-1] for result in results)
+    # Long enough for the slowest to reach most, whatever the last few need.
     bound_s = results[0].gossip.log2_hosts * interval_s
-    span_s = max(span_s, bound_s * 1.15, 1e-3)
+    slowest_s = max(result.gossip.converged_p95_s or 0.0 for result in results)
+    span_s = max(bound_s * 1.4, slowest_s * 1.2, interval_s)
     frame = Frame(LEFT, 26, WIDTH - LEFT - RIGHT, 200, span_s, 1.0)
     x = frame.x(bound_s)
     parts = [
@@ -91,17 +94,17 @@ def spreading(results: list[Result], interval_s: float) -> str:
         frame.time_axis(span_s) if span_s >= 2 else _short_axis(frame),
         element("line", x1=x, x2=x, y1=26, y2=226, class_="bound"),
         text(
-            x - 6,
-            218,
+            x + 6,
+            214,
             f"log2({round(2 ** results[0].gossip.log2_hosts)}) rounds",
-            class_="mark",
-            text_anchor="end",
+            class_="tick",
         ),
     ]
     for place, (result, name) in enumerate(zip(results, columns(results), strict=True)):
         gossip = result.gossip
-        points = list(zip(gossip.curve_s, gossip.curve_share, strict=True))
-        points.append((span_s, gossip.curve_share[-1]))
+        curve = zip(gossip.curve_s, gossip.curve_share, strict=True)
+        points = [(at, reached) for at, reached in curve if at <= span_s]
+        points.append((span_s, points[-1][1]))
         told = f"{name}: 99 % know after {seconds(gossip.converged_p50_s)}"
         parts.append(_line(frame, points, place % HUES, told))
     return picture(WIDTH, 252, "".join(parts), "how news spreads")
@@ -124,7 +127,8 @@ def _short_axis(frame: Frame) -> str:
 
 def _marks(frame: Frame, marks: Marks, *, named: bool) -> str:
     parts: list[str] = []
-    for at, words in marks:
+    rows = rows_of(frame, marks)
+    for (at, words), row in zip(marks, rows, strict=True):
         if at > frame.x_most:
             continue
         x = frame.x(at)
@@ -139,17 +143,32 @@ def _marks(frame: Frame, marks: Marks, *, named: bool) -> str:
         )
         parts.append(line)
         if named:
-            flip = x > WIDTH - 140
+            flip = x > WIDTH - WORDS
             parts.append(
                 text(
                     x - 5 if flip else x + 5,
-                    frame.top + 11,
+                    frame.top + 11 + 13 * row,
                     words,
                     class_="mark",
                     text_anchor="end" if flip else "start",
                 )
             )
     return "".join(parts)
+
+
+def rows_of(frame: Frame, marks: Marks) -> list[int]:
+    """Return in which row the words of each mark stand, so that none overlap."""
+    ends: list[float] = []
+    rows: list[int] = []
+    for at, _ in marks:
+        x = frame.x(at)
+        row = next((n for n, end in enumerate(ends) if end <= x), len(ends))
+        row %= ROWS_MAX
+        if row == len(ends):
+            ends.append(0.0)
+        ends[row] = x + WORDS
+        rows.append(row)
+    return rows
 
 
 def _line(

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from shoal.sim.datacentre.report.charts import LEFT, RIGHT, WIDTH, Marks
+from shoal.sim.datacentre.report.charts import (
+    LEFT,
+    RIGHT,
+    ROWS_MAX,
+    WIDTH,
+    WORDS,
+    Marks,
+    rows_of,
+)
 from shoal.sim.datacentre.report.svg import HUES, Frame, element, picture, text, title
 from shoal.sim.datacentre.report.wording import seconds
 
@@ -34,7 +42,8 @@ def gantt(
     shown = min(len(hosts), max(1, LANES_MAX // per_host))
     lane = min(LANE_MAX, HEIGHT / (shown * per_host))
     height = lane * shown * per_host
-    frame = Frame(LEFT + 14, 22, WIDTH - LEFT - 14 - RIGHT, height, span_s, 1.0)
+    top = 24.0 + 13 * min(ROWS_MAX - 1, len(marks))
+    frame = Frame(LEFT + 14, top, WIDTH - LEFT - 14 - RIGHT, height, span_s, 1.0)
     parts = [_stripes(frame, hosts[:shown], lane * per_host)]
     for bar in bars:
         if bar.host < shown and bar.began < span_s:
@@ -42,17 +51,20 @@ def gantt(
             parts.extend(
                 _rect(frame, bar, place, lane, per_host, kinds) for place in places
             )
-    for at, words in marks:
+    for (at, words), row in zip(marks, rows_of(frame, marks), strict=True):
         if at <= span_s:
-            x = frame.x(at)
-            line = element(
-                "line", title(words), x1=x, x2=x, y1=22, y2=22 + height, class_="event"
+            x, y = frame.x(at), top - 10 - 13 * row
+            down = top + height
+            parts.append(element("line", x1=x, x2=x, y1=y, y2=down, class_="event"))
+            anchor = "end" if x > WIDTH - WORDS else "start"
+            space = -4 if anchor == "end" else 4
+            parts.append(
+                text(x + space, y + 4, words, class_="mark", text_anchor=anchor)
             )
-            parts.append(line)
-            anchor = "end" if x > WIDTH - 140 else "start"
-            parts.append(text(x, 14, words, class_="mark", text_anchor=anchor))
     parts.append(frame.time_axis(span_s))
-    return picture(WIDTH, height + 50, "".join(parts), "jobs on devices over time")
+    return picture(
+        WIDTH, top + height + 28, "".join(parts), "jobs on devices over time"
+    )
 
 
 def shown_of(hosts: int, devices: int) -> str:

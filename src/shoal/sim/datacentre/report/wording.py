@@ -27,7 +27,8 @@ def seconds(value: float | None) -> str:
 
 def share(value: float) -> str:
     """Write a share in per cent."""
-    return f"{value * 100:.1f} %" if value < 0.0995 else f"{value * 100:.0f} %"
+    digits = 1 if 0 < value < 0.0995 else 0
+    return f"{value * 100:.{digits}f} %"
 
 
 def size(value: float) -> str:
@@ -57,7 +58,8 @@ ROWS: Final[tuple[Row, ...]] = (
     ("completion, p99", lambda r: seconds(r.jct_p99_s)),
     ("bounded slowdown", lambda r: f"{r.slowdown_mean:.2f}"),
     ("utilisation", lambda r: share(r.utilisation)),
-    ("cross-leaf traffic", lambda r: share(r.cross_leaf_share)),
+    ("cross-leaf traffic", lambda r: size(r.cross_leaf_share * r.moved_bytes)),
+    ("of all traffic", lambda r: share(r.cross_leaf_share)),
     ("hottest link", hottest),
     ("preemptions", lambda r: count(r.preemptions)),
     ("refusals", lambda r: count(r.refusals)),
