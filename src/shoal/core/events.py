@@ -38,7 +38,7 @@ class PeerLost(msgspec.Struct, frozen=True):
     peer: NodeId
 
 
-class MessageReceived(msgspec.Struct, frozen=True):
+class MessageReceived(msgspec.Struct, frozen=True, gc=False):
     """`peer` said this: over its link, or signed by it in gossip."""
 
     peer: NodeId
@@ -177,7 +177,7 @@ Event = (
 # Effects.
 
 
-class Send(msgspec.Struct, frozen=True):
+class Send(msgspec.Struct, frozen=True, gc=False):
     """Say this to `peer`, opening a link if there is none; it may get lost."""
 
     peer: NodeId

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Shape(msgspec.Struct, frozen=True):
+class Shape(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """What tasks must have in common to use the same lease one after another."""
 
     profile: Profile

@@ -29,7 +29,7 @@ VIEWS_MAX: Final = 100_000
 FAR_US: Final = 1_000_000  # the cost of a path that was never measured
 
 
-class _Seen(msgspec.Struct):
+class _Seen(msgspec.Struct, gc=False):
     epoch: int
     seq: int
     load: Load

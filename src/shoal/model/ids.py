@@ -40,7 +40,14 @@ for _id in _IDS:
     _id.__supertype__ = IdText
 
 
-class Attempt(msgspec.Struct, frozen=True, array_like=True, order=True):
+class Attempt(
+    msgspec.Struct,
+    frozen=True,
+    array_like=True,
+    order=True,
+    gc=False,
+    cache_hash=True,
+):
     """One try of a task. Of two attempts of a scheduler the larger is the later.
 
     The generation is on the scheduler's disk before it is first used, so a

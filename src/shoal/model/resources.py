@@ -48,7 +48,7 @@ class Capacity(msgspec.Struct, frozen=True):
     labels: Labels = ()
 
 
-class GpuNeed(msgspec.Struct, frozen=True):
+class GpuNeed(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """The GPUs of one task: `count` of them, up to `count_max` if they are free.
 
     Every one of them satisfies all the conditions. A `milli` below 1000 is a share
@@ -89,7 +89,7 @@ class GpuNeed(msgspec.Struct, frozen=True):
         return DeviceShare(device.id, self.milli, memory_bytes)
 
 
-class Profile(msgspec.Struct, frozen=True):
+class Profile(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """The resources one task needs. Hashable: tasks of one shape share work."""
 
     cpu_milli: Amount = 0
@@ -99,7 +99,7 @@ class Profile(msgspec.Struct, frozen=True):
     labels: Labels = ()
 
 
-class DeviceShare(msgspec.Struct, frozen=True):
+class DeviceShare(msgspec.Struct, frozen=True, gc=False):
     """A part of one device."""
 
     device: Name
@@ -107,7 +107,7 @@ class DeviceShare(msgspec.Struct, frozen=True):
     memory_bytes: Amount
 
 
-class Allocation(msgspec.Struct, frozen=True):
+class Allocation(msgspec.Struct, frozen=True, gc=False):
     """Exactly what one lease occupies on its worker."""
 
     cpu_milli: Amount = 0

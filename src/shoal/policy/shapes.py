@@ -20,7 +20,7 @@ KINDS_MAX: Final = 4_096
 """Kinds of devices a table tells apart before it forgets those no longer there."""
 
 
-class Shape(msgspec.Struct, frozen=True):
+class Shape(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """All that decides whether a worker can run a task."""
 
     profile: Profile = Profile()

@@ -139,7 +139,7 @@ class Inquiry(Message, frozen=True, tag="inquiry"):
     request: RequestId
 
 
-class Load(msgspec.Struct, frozen=True):
+class Load(msgspec.Struct, frozen=True, gc=False):
     """What is free on a worker now; `active` counts its tasks."""
 
     cpu_milli: Amount = 0
@@ -181,7 +181,7 @@ class LoadDigest(Message, frozen=True, tag="load-digest"):
     load: Load
 
 
-class Rumour(msgspec.Struct, frozen=True, array_like=True):
+class Rumour(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What one worker said of its room, in short, and how often it may be passed on."""
 
     node: NodeId
@@ -208,7 +208,7 @@ class LoadDigests(Message, frozen=True, tag="load-digests"):
 # Negotiation: from a demand to a lease.
 
 
-class Rank(msgspec.Struct, frozen=True, order=True, array_like=True):
+class Rank(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
     """Total order of demands, the larger the better.
 
     The age is fixed when a round of negotiation begins, so every worker compares
@@ -295,7 +295,7 @@ class Renew(Message, frozen=True, tag="renew"):
     lease_s: Seconds
 
 
-class Occupied(msgspec.Struct, frozen=True, array_like=True):
+class Occupied(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A live lease and the attempt that runs on it, if one does."""
 
     lease: LeaseId
