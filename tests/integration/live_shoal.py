@@ -39,12 +39,16 @@ NEVER_S = 4e9
 
 
 def eventually(
-    condition: Callable[[], bool], within_s: float, what: object = ""
+    condition: Callable[[], bool],
+    within_s: float,
+    what: str | Callable[[], object] = "",
 ) -> float:
-    """Wait for a condition; return how long it took."""
+    """Wait for a condition; return how long it took. `what` says what is awaited."""
     began = time.monotonic()
     while not condition():
-        assert time.monotonic() < began + within_s, f"not within {within_s} s: {what}"
+        if time.monotonic() > began + within_s:
+            told = what if isinstance(what, str) else what()
+            raise AssertionError(f"not within {within_s} s: {told}")
         time.sleep(LOOK_S)
     return time.monotonic() - began
 
