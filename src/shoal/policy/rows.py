@@ -172,21 +172,24 @@ class Row:
             return sum([sizes[self.kinds[place]] for place in self.pick(need)])
         if need.gpus_min == need.gpus_max:
             return need.gpus_min * sizes[kind]
-        return min(need.gpus_max, len(self._fitting(need))) * sizes[kind]
+        return min(need.gpus_max, len(self.fitting(need))) * sizes[kind]
 
     def pick(self, need: Need) -> list[int]:
         """Choose devices, by their places: those that the worker itself would."""
-        fitting = self._fitting(need)
+        fitting = self.fitting(need)
         if not (need.whole and self.kind != NO_KIND):
             free, full = self.gpu_free, self.gpu_memory_all
             fitting.sort(key=lambda place: (free[place], full[place]))
         return fitting[: need.gpus_max]
 
-    def book(self, need: Need) -> Allocation:
-        """Occupy what a task needs; if it does not fit, what there is of that."""
+    def book(self, need: Need, places: list[int] | None = None) -> Allocation:
+        """Occupy what a task needs; if it does not fit, what there is of that.
+
+        On the devices at `places`, or else on those that the worker would choose.
+        """
         shares: tuple[DeviceShare, ...] = ()
         if need.gpu is not None:
-            places = self.pick(need)
+            places = self.pick(need) if places is None else places
             if len(places) < need.gpus_min:
                 places += self._nearly_fitting(need, places)
             shares = self._occupy(places, need)
@@ -259,7 +262,7 @@ class Row:
     def _has_gpus(self, need: Need) -> bool:
         kind = self.kind
         if kind == NO_KIND:
-            return len(self._fitting(need)) >= need.gpus_min
+            return len(self.fitting(need)) >= need.gpus_min
         size, milli = need.sizes[kind], need.gpu_milli
         if need.whole or size == NEVER:
             return need.gpus_min <= (self.gpus_whole if size != NEVER else 0)
@@ -273,7 +276,7 @@ class Row:
                     return True
         return missing <= 0
 
-    def _fitting(self, need: Need) -> list[int]:
+    def fitting(self, need: Need) -> list[int]:
         """Return the places of devices with room."""
         free, memory, kinds = self.gpu_free, self.gpu_memory_free, self.kinds
         milli, sizes = need.gpu_milli, need.sizes

@@ -142,10 +142,10 @@ class WorkerTable:
             row.free(taken.allocation)
             self.grid.gained(index, row)
 
-    def book(self, index: int, need: Need) -> Taken:
-        """Book one task on the worker of this row."""
+    def book(self, index: int, need: Need, places: list[int] | None = None) -> Taken:
+        """Book one task on the worker of this row, on these of its devices if given."""
         row = self.row(index)
-        allocation = row.book(need)
+        allocation = row.book(need, places)
         self._booked += 1
         row.bookings[self._booked] = None
         self.grid.lost(index, row)

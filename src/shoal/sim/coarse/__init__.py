@@ -1,0 +1,1 @@
+"""The coarse engine: long traces against the live policies, without messages."""
