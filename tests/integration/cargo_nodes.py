@@ -1,6 +1,7 @@
 """Several real nodes in one process, and folders that travel between them."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.integration.test_pool import Plaza
@@ -12,6 +13,7 @@ from shoal.model.ids import BlobId, JobId, OwnerId
 from shoal.model.job import Job
 from shoal.model.resources import Capacity
 from shoal.model.submission import load_spec
+from shoal.net import multiaddr
 from shoal.net.direct import DirectLinks
 from shoal.net.identity import Identity
 from shoal.protocol.messages import Grant, Role
@@ -29,6 +31,7 @@ class Reef:
         self.folder = folder
         self.plaza = Plaza()
         self.root = Identity.generate()
+        self._ports: dict[str, int] = {}
 
     async def join(self, name: str, *roles: Role, cache_bytes: int = 1 << 30) -> Node:
         """Start a node, or start it again."""
@@ -51,7 +54,8 @@ class Reef:
         settings = NodeSettings(roles=roles, capacity=TWO_CPUS, cache_bytes=cache_bytes)
         node = Node(home, identity, belongs, settings, drivers)
         links = DirectLinks(identity, grant, admit=node.admit, listener=node.listener)
-        await links.listen("127.0.0.1")
+        await links.listen("127.0.0.1", self._ports.get(name, 0))
+        self._ports[name] = multiaddr.parse(links.addresses[0]).port
         self.plaza.nodes.append(node)
         self.plaza.links[node.id] = links
         await node.start(links, self.plaza.at(node))
@@ -102,6 +106,15 @@ async def end(node: Node, name: str, within_s: float = 60.0) -> str | None:
     """Wait for the end of a job."""
     async with asyncio.timeout(within_s):
         return await node.end_of(JobId(name))
+
+
+async def until(
+    condition: Callable[[], bool], within_s: float = 60.0, pause_s: float = 0.02
+) -> None:
+    """Wait until something is true."""
+    async with asyncio.timeout(within_s):
+        while not condition():  # noqa: ASYNC110 - Nobody tells.
+            await asyncio.sleep(pause_s)
 
 
 def written(node: Node, task: str) -> str:

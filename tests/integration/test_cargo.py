@@ -2,18 +2,31 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
-from tests.integration.cargo_nodes import Reef, end, pack, submit, unpacked, written
+from tests.integration.cargo_nodes import (
+    Reef,
+    end,
+    pack,
+    submit,
+    unpacked,
+    until,
+    written,
+)
 
-from shoal.model.ids import BlobId, JobId, TaskId
+from shoal.blobs.trees import Tree
+from shoal.model.ids import BlobId, JobId, NodeId, TaskId
+from shoal.protocol.messages import AnyMessage, BlobPiece
 from shoal.runtime.node import Node
 
 pytestmark = pytest.mark.integration
 
 MB = 1_000_000
+STEP_3 = {"ckpt/step": b"3"}
 
 
 def play(tmp_path: Path, story: Callable[[Reef], Awaitable[None]]) -> None:
@@ -34,6 +47,11 @@ def folder(path: Path, **files: bytes) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
     return path
+
+
+def is_held(boss: Node, tree: BlobId) -> bool:
+    """Whether somebody told that it has a tree, and can be reached."""
+    return bool(boss.cargo.blobs._holders.besides(boss.id, tree))
 
 
 def outputs(node: Node, task: str) -> BlobId:
@@ -88,3 +106,207 @@ def test_the_second_run_transfers_nothing(tmp_path: Path) -> None:
                 assert sent == 0
 
     play(tmp_path, story)
+
+
+def test_a_third_node_is_served_by_the_second(tmp_path: Path) -> None:
+    work = folder(tmp_path / "work", big=os.urandom(20 * MB))
+
+    async def story(reef: Reef) -> None:
+        boss = await reef.join("boss", "scheduler")
+        first = await reef.join("first", "worker")
+        tree = pack(boss, work)
+        spec = f"command: [sh, -c, 'sleep {{s}}']\nworkdir: 'tree:{tree}'\n"
+        hog = spec + "resources: {cpu: 2}\nparams: {s: 60}"
+        await submit(boss, "j1", hog)
+        await until(lambda: is_held(boss, tree))
+        second = await reef.join("second", "worker")
+        await submit(boss, "j2", spec + "params: {s: 0}")
+        assert await end(boss, "j2") == "done"
+
+        assert second.cargo.blobs.transfers.bytes_fetched > 20 * MB
+        assert first.cargo.blobs.serving.bytes_served > 1 * MB
+
+    play(tmp_path, story)
+
+
+def test_a_worker_that_lies_is_found_out_and_the_rest_comes_from_others(
+    tmp_path: Path,
+) -> None:
+    work = folder(tmp_path / "work", big=os.urandom(10 * MB))
+
+    async def story(reef: Reef) -> None:
+        boss = await reef.join("boss", "scheduler")
+        liar = await reef.join("liar", "worker")
+        tree = pack(boss, work)
+        spec = (
+            f"command: [sh, -c, 'cksum < big; sleep {{s}}']\nworkdir: 'tree:{tree}'\n"
+        )
+        hog = spec + "resources: {cpu: 2}\nparams: {s: 60}"
+        await submit(boss, "j1", hog)
+        await until(lambda: is_held(boss, tree))
+        await until(lambda: written(boss, "j1.main.0") != "")
+        send = liar.cargo.blobs.serving._send
+
+        def lie(peer: NodeId, message: AnyMessage) -> None:
+            if isinstance(message, BlobPiece):
+                data = bytes([message.data[0] ^ 1]) + message.data[1:]
+                message = msgspec.structs.replace(message, data=data)
+            send(peer, message)
+
+        liar.cargo.blobs.serving._send = lie
+        second = await reef.join("second", "worker")
+        await submit(boss, "j2", spec + "params: {s: 0}")
+        assert await end(boss, "j2") == "done"
+
+        assert written(boss, "j2.main.0") == written(boss, "j1.main.0")
+        assert second.cargo.blobs.transfers.counts["wrong"] >= 1
+        assert second.cargo.blobs.transfers.sources.get(liar.id).wrong >= 1
+
+    play(tmp_path, story)
+
+
+def test_tasks_give_each_other_files_by_name(tmp_path: Path) -> None:
+    program = b"""
+import os, pathlib, sys, time
+import shoal
+sys.stdout.reconfigure(line_buffering=True)
+if sys.argv[1] == "put":
+    pathlib.Path("tensor").write_bytes(os.urandom(3_000_000))
+    print(shoal.put("tensor"))
+    time.sleep(60)
+else:
+    shoal.get(sys.argv[2], "sub/copy", nodes=[sys.argv[3]])
+    print(os.path.getsize("sub/copy"))
+    try:
+        shoal.get("0" * 64 + "-5", "x", nodes=[sys.argv[3]])
+    except shoal.errors.ShoalError as error:
+        print(error)
+    try:
+        shoal.put("/etc/passwd")
+    except shoal.errors.ShoalError as error:
+        print("refused")
+"""
+    work = folder(tmp_path / "work", prog=b"import shoal.errors\n" + program)
+
+    async def story(reef: Reef) -> None:
+        boss = await reef.join("boss", "scheduler")
+        first = await reef.join("first", "worker")
+        tree = pack(boss, work)
+        command = f"command: [{sys.executable}, prog, put]"
+        hog = f"{command}\nworkdir: 'tree:{tree}'\nresources: {{cpu: 2}}\n"
+        await submit(boss, "j1", hog)
+        await until(lambda: written(boss, "j1.main.0").endswith("\n"))
+        blob = written(boss, "j1.main.0").strip()
+        await reef.join("second", "worker")
+        args = f"command: [{sys.executable}, prog, get, {blob}, {first.id}]"
+        await submit(boss, "j2", f"{args}\nworkdir: 'tree:{tree}'")
+        assert await end(boss, "j2") == "done"
+
+        lines = written(boss, "j2.main.0").splitlines()
+        assert lines[0] == "3000000"
+        assert "it is not held here" in lines[1]
+        assert lines[2] == "refused"
+
+    play(tmp_path, story)
+
+
+def test_a_checkpoint_travels_to_where_the_task_goes_on(tmp_path: Path) -> None:
+    program = b"""
+import os, pathlib, sys, time
+import shoal
+sys.stdout.reconfigure(line_buffering=True)
+saved = os.environ.get("SHOAL_CHECKPOINT")
+step = int(pathlib.Path(saved, "step").read_text()) if saved else 0
+print("from", step)
+if saved:
+    sys.exit(0)
+pathlib.Path("ckpt").mkdir()
+for step in range(1, 4):
+    pathlib.Path("ckpt/step").write_text(str(step))
+    shoal.checkpoint("ckpt")
+print("saved")
+time.sleep(60)
+"""
+    work = folder(tmp_path / "work", prog=program)
+
+    async def story(reef: Reef) -> None:
+        boss = await reef.join("boss", "scheduler")
+        first = await reef.join("first", "worker")
+        tree = pack(boss, work)
+        spec = f"command: [{sys.executable}, prog]\nworkdir: 'tree:{tree}'"
+        await submit(boss, "j1", spec)
+        await until(lambda: "saved" in written(boss, "j1.main.0"))
+        kept = boss.home.path / "checkpoints.json"
+        await until(lambda: kept.exists() and len(kept.read_bytes()) > 10)
+        last = boss.cargo._provisions._kept
+        await until(lambda: unpacked(boss, next(iter(last.values())).tree) == STEP_3)
+        await reef.leave(first)
+        await reef.join("second", "worker")
+        assert await end(boss, "j1") == "done"
+
+        assert written(boss, "j1.main.0").splitlines()[-1] == "from 3"
+
+    play(tmp_path, story)
+
+
+def test_a_scheduler_that_starts_again_goes_on_fetching_outputs(
+    tmp_path: Path,
+) -> None:
+    async def story(reef: Reef) -> None:
+        boss = await reef.join("boss", "scheduler")
+        worker = await reef.join("worker", "worker")
+        command = "command: [sh, -c, 'head -c 30000000 /dev/urandom > big']"
+        await submit(boss, "j1", f"{command}\noutputs: [big]")
+        fetched = boss.cargo.blobs.transfers
+        await until(lambda: fetched.bytes_fetched > 1 * MB, pause_s=0.001)
+        await reef.leave(boss)
+        before = fetched.bytes_fetched
+        boss = await reef.join("boss", "scheduler")
+        assert await end(boss, "j1") == "done"
+
+        assert worker.cargo.store.used_bytes > 30 * MB
+        [data] = unpacked(boss, outputs(boss, "j1.main.0")).values()
+        assert len(data) == 30 * MB
+        assert before + boss.cargo.blobs.transfers.bytes_fetched < 33 * MB
+        assert boss.scheduler is not None
+        assert boss.scheduler.book.tasks[TaskId("j1.main.0")].attempts == 1
+
+    play(tmp_path, story)
+
+
+def test_a_job_whose_code_cannot_be_had_fails_and_says_why(tmp_path: Path) -> None:
+    work = folder(tmp_path / "work", code=b"x")
+
+    async def story(reef: Reef) -> None:
+        boss = await reef.join("boss", "scheduler")
+        await reef.join("worker", "worker")
+        tree = pack(boss, work)
+        await submit(boss, "j1", f"command: cat code\nworkdir: 'tree:{tree}'")
+        found = boss.cargo.blobs.shelf.tree(tree)
+        assert isinstance(found, Tree)
+        boss.cargo.store.drop(found.files()[0])
+        assert await end(boss, "j1") == "failed"
+
+        assert boss.scheduler is not None
+        reason = boss.scheduler.book.tasks[TaskId("j1.main.0")].reason
+        assert "its workdir cannot be had" in reason
+        assert "it is not held here" in reason
+
+    play(tmp_path, story)
+
+
+def test_a_secret_reaches_its_task_and_nobody_else(tmp_path: Path) -> None:
+    async def story(reef: Reef) -> None:
+        boss = await reef.join("boss", "scheduler")
+        await reef.join("worker", "worker")
+        boss.cargo.secrets.set("TOKEN", "hunter2hunter2")
+        spec = "command: [sh, -c, 'echo $TOKEN; test ${#TOKEN} = 14']"
+        await submit(boss, "j1", f"{spec}\nsecrets: [TOKEN]")
+        assert await end(boss, "j1") == "done"
+
+        assert written(boss, "j1.main.0") == "*" * 14 + "\n"
+
+    play(tmp_path, story)
+    for path in tmp_path.rglob("*"):
+        if path.is_file() and not path.name.endswith(".stdout"):
+            assert b"hunter2hunter2" not in path.read_bytes(), path

@@ -88,6 +88,18 @@ class Blobs:
 
     def received(self, peer: NodeId, message: ToStore) -> None:
         """Take a message about blobs."""
+        match message:
+            case BlobPiece():
+                self._feed(transfer.PieceCame(peer, message))
+            case PieceRefusal():
+                self._feed(transfer.PieceRefused(peer, message))
+            case PieceWanted() | BlobHeld():
+                # The machine may not have been told yet that the peer is there.
+                self._loop.call_soon(self._take_from_member, peer, message)
+            case _:
+                assert_never(message)
+
+    def _take_from_member(self, peer: NodeId, message: PieceWanted | BlobHeld) -> None:
         if not self._is_member(peer):
             return
         match message:
@@ -95,14 +107,8 @@ class Blobs:
                 self.serving.ask(peer, message)
                 if holders := self._holders.besides(peer, message.blob):
                     self._send(peer, BlobHeld(blob=message.blob, holders=holders))
-            case BlobPiece():
-                self._feed(transfer.PieceCame(peer, message))
-            case PieceRefusal():
-                self._feed(transfer.PieceRefused(peer, message))
             case BlobHeld():
                 self._on_held(peer, message)
-            case _:
-                assert_never(message)
 
     def lost(self, peer: NodeId) -> None:
         """Note that the link to a peer is down."""

@@ -18,7 +18,7 @@ from shoal.blobs.hashing import size_of
 from shoal.core.events import Event, MessageReceived
 from shoal.errors import ShoalError
 from shoal.model.ids import BlobId
-from shoal.protocol.messages import Outcome
+from shoal.protocol.messages import Outcome, Staging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shoal.protocol.messages import Report
     from shoal.runtime.blobs import Blobs
 
-TRIES_MAX: Final = 3
+TRIES_MAX: Final = 2
 PULLED_MAX: Final = 10_000
 PULLS_MAX: Final = 256
 """Reports whose outputs are fetched at a time; others are repeated anyway."""
@@ -57,10 +57,13 @@ class Pulling:
     ) -> bool:
         """Whether a report of a live attempt must wait until its outputs are here."""
         attempt = report.attempt
-        if attempt in self._pulls:
+        if attempt in self._pulled:
+            return False
+        # The machine hears that it is not lost, or would try it again meanwhile.
+        alive = Staging(attempt=attempt, seq=0, fetched_bytes=0, total_bytes=0)
+        self._feed(MessageReceived(peer, alive))
+        if attempt in self._pulls or len(self._pulls) >= PULLS_MAX:
             return True
-        if attempt in self._pulled or len(self._pulls) >= PULLS_MAX:
-            return attempt not in self._pulled
         loop = asyncio.get_running_loop()
         pull = self._pull(peer, report, task, job)
         self._pulls[attempt] = loop.create_task(pull)
