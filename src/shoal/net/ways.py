@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, final
 
 import msgspec
 
-from shoal.model.addresses import direct_ones
+from shoal.model.addresses import direct_ones, stream_ones
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 HEAD_START_S: Final = 1.0
 """A direct link has so long to come up before a stream is tried as well."""
 
-AGAIN_S: Final = 2.0
+AGAIN_FIRST_S: Final = 1.0
+AGAIN_MAX_S: Final = 16.0
 LIMBO_S: Final = 6.0
 """How long a stream that broke may be down before the peer counts as lost."""
 
@@ -148,8 +149,9 @@ class _Stream(msgspec.Struct):
 class _Seeking(msgspec.Struct):
     """A peer that there is no way to yet, and somebody wants one."""
 
-    timer: asyncio.TimerHandle
+    timer: asyncio.Handle
     until: float  # Afterwards it goes on only while messages wait.
+    pause_s: float = AGAIN_FIRST_S  # before the next attempt
 
 
 @final
@@ -222,8 +224,9 @@ class Ways:
             self._links.know(peer, direct)
             if peer in self._open:
                 self._links.reach(peer)
-        if self._streams is not None:
+        if self._streams is not None and stream_ones(addresses):
             self._streams.know(peer, addresses)
+            self._hurry(peer)
 
     def reach(self, peer: NodeId) -> None:
         """Open a link to a peer if there is none, though there is nothing to say."""
@@ -435,8 +438,17 @@ class Ways:
             return
         if self._streams.is_started:
             self._streams.open(peer)
-        seeking.timer = self._loop.call_later(AGAIN_S, self._try_stream, peer)
+        pause_s = seeking.pause_s
+        seeking.timer = self._loop.call_later(pause_s, self._try_stream, peer)
+        seeking.pause_s = min(AGAIN_MAX_S, pause_s * 2)
         self._seeking[peer] = seeking
+
+    def _hurry(self, peer: NodeId) -> None:
+        """Try now what would be tried later: there may be a new address."""
+        seeking = self._seeking.get(peer)
+        if seeking is not None and seeking.pause_s > AGAIN_FIRST_S:
+            seeking.timer.cancel()
+            seeking.timer = self._loop.call_soon(self._try_stream, peer)
 
     def _plan_upgrade(self, peer: NodeId, delay_s: float) -> None:
         timer = self._loop.call_later(delay_s, self._upgrade, peer, delay_s)

@@ -27,7 +27,7 @@ KNOCK_S: Final = 5.0
 """Between two attempts to reach gates, while there are few links."""
 
 ASK_S: Final = 60.0
-"""Between two questions for other members."""
+"""Between two questions for other members, while there are enough links."""
 
 LINKS_FEW: Final = 3
 LINKS_WANTED: Final = 16
@@ -160,9 +160,10 @@ class Neighbours:
                     if peer not in self._links.connected:
                         self._links.know(peer, addresses)
                         self._links.reach(peer)
-            if loop.time() - asked_at >= ASK_S:
+            is_due = loop.time() - asked_at >= ASK_S
+            if (is_lonely or is_due) and (linked := self._links.connected):
+                self._ask(self._rng.choice(linked))
+            if is_due:
                 asked_at = loop.time()
                 await self._known.save()
-                if linked := self._links.connected:
-                    self._ask(self._rng.choice(linked))
             await asyncio.sleep(KNOCK_S)

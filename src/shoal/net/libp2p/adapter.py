@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from shoal.net.libp2p.pipes import Pipe
 
 DIALS_MAX: Final = 4
-STREAM_S: Final = 10.0
+STREAM_S: Final = 5.0
 CLOSE_S: Final = 3.0
 PING_S: Final = 3.0
 PING_BYTES: Final = 32

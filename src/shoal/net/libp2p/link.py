@@ -30,8 +30,11 @@ WINDOW_BYTES: Final = 128 * 1024
 QUEUE_BYTES_MAX: Final = 4 << 20
 CONTROLS_MAX: Final = 64
 PINGS_MAX: Final = 16
-PING_S: Final = 2.0
-SILENCE_S: Final = 8.0
+PING_S: Final = 1.5
+SILENCE_S: Final = 5.0
+DOUBT_S: Final = 1.0
+"""How long a link that is in doubt may be silent."""
+
 PARTING_S: Final = 5.0
 """How long a link that was left for another waits for the other side to follow."""
 
@@ -83,6 +86,12 @@ class Link:
         self._queued_bytes += len(frame)
         self._work.set()
         return True
+
+    def doubt(self) -> None:
+        """Ask at once whether the peer lives, and give it less time to answer."""
+        self._heard_at = min(self._heard_at, trio.current_time() - SILENCE_S + DOUBT_S)
+        if len(self._pings) < PINGS_MAX:
+            self._control(self._ping())
 
     def move(self) -> None:
         """Send what is queued and then no more; end when the peer does the same."""

@@ -70,6 +70,7 @@ class Row(NamedTuple):
 
     link: Link
     opener: NodeId
+    is_relayed: bool
     scope: trio.CancelScope
 
 
@@ -146,6 +147,12 @@ class StreamLinks:
         if row is not None:
             row.link.move()
 
+    def doubt_relayed(self) -> None:
+        """See whether the links through gates still work: a gate has gone."""
+        for row in self._rows.values():
+            if row.is_relayed:
+                row.link.doubt()
+
     async def ensure(self, peer: NodeId) -> bool:
         """Open a link to a peer if there is none; return whether there is one."""
         self.open(peer)
@@ -163,6 +170,8 @@ class StreamLinks:
         """
         if self.is_member(gate) and await ask(*args):
             return True
+        if gate in self._shared.linked:
+            return False  # It knows us, and has another reason.
         return await self.ensure(gate) and await ask(*args)
 
     def cut(self, peer: NodeId, reason: str) -> None:
@@ -235,14 +244,14 @@ class StreamLinks:
             rival.scope.cancel()
             await self._tell(Ended(peer))
         hello = shaken.hello
-        relayed = self._is_relayed(peer)
-        await self._tell(Opened(peer, hello.grant, hello.generation, relayed))
+        await self._tell(Opened(peer, hello.grant, hello.generation, row.is_relayed))
         await self._take(peer, (shaken.hello,))
         with row.scope:
             await row.link.run(shaken.early)
         if self._rows.get(peer) is row:
             del self._rows[peer]
-            await self._tell(Ended(peer, is_definite=row.link.end != "broken"))
+            is_definite = row.link.end in ("closed", "moved")
+            await self._tell(Ended(peer, is_definite=is_definite))
         await pipe.close()
 
     def _seat(self, peer: NodeId, pipe: Pipe, shaken: Shaken, opener: NodeId) -> Row:
@@ -256,7 +265,7 @@ class StreamLinks:
             await self._tell(Moved(peer))
 
         link = Link(pipe, shaken.reader, take, measured, moved, self._counts)
-        row = self._rows[peer] = Row(link, opener, scope())
+        row = self._rows[peer] = Row(link, opener, self._is_relayed(peer), scope())
         for frame in self._settle(peer):
             link.send(frame)
         return row

@@ -248,9 +248,12 @@ class Mesh:
         """Have gates relay to us, and tell others the addresses that follow."""
         now = monotonic()
         relays = self._relays()
-        for gate in list(self._reserved):
-            if gate not in relays:
-                del self._reserved[gate]
+        gone = [gate for gate in self._reserved if gate not in relays]
+        for gate in gone:
+            del self._reserved[gate]
+        if gone:
+            # Trap: a circuit whose gate is gone stays, and nobody is told.
+            self._links.doubt_relayed()
         for gate in relays:
             if len(self._reserved) >= GATES_WANTED and gate not in self._reserved:
                 continue

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 RESTART_FIRST_S: Final = 0.5
 RESTART_MAX_S: Final = 30.0
 STABLE_S: Final = 60.0
-LOCATE_S: Final = 5.0
+HEAD_START_S: Final = 1.0
+"""How long a peer is dialled before gates are asked as well."""
+
 PUBLISH_S: Final = 5.0
 REASON_LENGTH_MAX: Final = 300
 
@@ -245,12 +247,34 @@ class Node:
 
     async def _reach(self, peer: NodeId) -> Pipe | None:
         """Open a stream to a peer, by whatever way there is; None if there is none."""
-        if not self._host.is_connected(peer):
-            known = (*self._shared.book.of(peer), *self._host.addresses_of(peer))
-            is_there = await self._host.connect(peer, known)
-            if not is_there and not await self._go_through_gates(peer, known):
-                return None
-        return await self._host.open(peer, PROTOCOL)
+        host = self._host
+        if host.is_connected(peer):
+            pipe = await host.open(peer, PROTOCOL)
+            if pipe is not None or not host.is_relayed(peer):
+                return pipe
+            await host.disconnect(peer)  # Trap: of a circuit that is broken, too.
+        known = (*self._shared.book.of(peer), *host.addresses_of(peer))
+        dialled = trio.Event()
+        start(self._nursery, self._dial, peer, known, dialled)
+        with trio.move_on_after(HEAD_START_S):
+            await dialled.wait()
+        if not host.is_connected(peer):
+            await self._go_through_gates(peer, known)
+        if not host.is_connected(peer):
+            await dialled.wait()
+        return await host.open(peer, PROTOCOL)
+
+    async def _dial(
+        self, peer: NodeId, addresses: tuple[str, ...], dialled: trio.Event
+    ) -> None:
+        """Dial a peer, in a task of its own: routers that drop calls take long.
+
+        It is not cancelled when another way was faster; see trap 19.
+        """
+        try:
+            await self._host.connect(peer, addresses)
+        finally:
+            dialled.set()
 
     async def _go_through_gates(self, peer: NodeId, known: tuple[str, ...]) -> bool:
         """Try the gates that the peer named, then those that we know."""

@@ -1,0 +1,143 @@
+"""Networks of our own: machines in network namespaces, and routers that do NAT.
+
+Needs root, `ip` (Debian: iproute2) and `nft` (Debian: nftables). Nothing of the real
+network is touched: all interfaces live in namespaces, which are removed at the end.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import SystemRandom
+
+NAT_RULES = """
+table ip nat {{
+  chain after {{
+    type nat hook postrouting priority srcnat;
+    oifname "wan" {masquerade}
+  }}
+}}
+table ip guard {{
+  chain through {{
+    type filter hook forward priority filter; policy drop;
+    ct state established,related accept
+    iifname "lan" oifname "wan" accept
+  }}
+  chain here {{
+    type filter hook input priority filter; policy accept;
+    iifname "wan" tcp flags & (syn | ack) == syn drop
+  }}
+}}
+"""
+
+
+def missing() -> str:
+    """Say why namespaces cannot be made here; nothing if they can."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    for tool, package in (("ip", "iproute2"), ("nft", "nftables")):
+        if shutil.which(tool) is None:
+            return f"there is no `{tool}`: install the package {package}"
+    probe = f"shoal-probe-{SystemRandom().randrange(1 << 20):x}"
+    made = subprocess.run(
+        ["ip", "netns", "add", probe], capture_output=True, text=True, check=False
+    )
+    if made.returncode:
+        return f"network namespaces cannot be made: {made.stderr.strip()}"
+    run("ip", "netns", "del", probe)
+    return ""
+
+
+def run(*command: str, typed: str = "") -> None:
+    """Run a command that must succeed."""
+    done = subprocess.run(
+        command, input=typed, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, (command, done.stderr)
+
+
+class Internet:
+    """A public network, 203.0.113.0/24, and what is connected to it."""
+
+    def __init__(self) -> None:
+        self._prefix = f"shoal-{SystemRandom().randrange(1 << 24):x}"
+        self._spaces: list[str] = []
+        self._wires = 0
+        self._hub = self._space("hub")
+        self._ip(self._hub, "link", "add", "hub", "type", "bridge")
+        self._ip(self._hub, "link", "set", "hub", "up")
+
+    def machine(self, name: str, last: int) -> tuple[str, tuple[str, ...]]:
+        """Connect a machine with a public address; return that, and how to run there.
+
+        The command of that prefix runs in the namespace.
+        """
+        space = self._space(name)
+        address = f"203.0.113.{last}"
+        self._plug(space, "wan", address)
+        return address, self.prefix(space)
+
+    def home(
+        self, name: str, last: int, *, symmetric: bool = False
+    ) -> tuple[str, tuple[str, ...]]:
+        """Connect a machine behind a router that does NAT and lets nobody in.
+
+        A symmetric one uses other ports for every connection, as some do.
+        """
+        router, space = self._space(f"{name}-router"), self._space(name)
+        self._plug(router, "wan", f"203.0.113.{last}")
+        self._wire(router, "lan", space, "eth0")
+        self._ip(router, "addr", "add", f"10.{last}.0.1/24", "dev", "lan")
+        self._ip(space, "addr", "add", f"10.{last}.0.2/24", "dev", "eth0")
+        self._ip(space, "route", "add", "default", "via", f"10.{last}.0.1")
+        run(*self.prefix(router), "sysctl", "-qw", "net.ipv4.ip_forward=1")
+        masquerade = "masquerade fully-random" if symmetric else "masquerade"
+        rules = NAT_RULES.format(masquerade=masquerade)
+        run(*self.prefix(router), "nft", "-f", "-", typed=rules)
+        return f"10.{last}.0.2", self.prefix(space)
+
+    def prefix(self, space: str) -> tuple[str, ...]:
+        """Return what runs a command in a namespace."""
+        return ("ip", "netns", "exec", space)
+
+    def close(self) -> None:
+        """Remove everything."""
+        for space in reversed(self._spaces):
+            subprocess.run(["ip", "netns", "del", space], check=False)
+
+    def _space(self, name: str) -> str:
+        space = f"{self._prefix}-{name}"
+        run("ip", "netns", "add", space)
+        self._spaces.append(space)
+        self._ip(space, "link", "set", "lo", "up")
+        return space
+
+    def _plug(self, space: str, interface: str, address: str) -> None:
+        self._wires += 1
+        port = f"port{self._wires}"
+        self._wire(self._hub, port, space, interface)
+        self._ip(self._hub, "link", "set", port, "master", "hub")
+        self._ip(space, "addr", "add", f"{address}/24", "dev", interface)
+
+    def _wire(self, one: str, end: str, other: str, other_end: str) -> None:
+        """Join two namespaces by a pair of interfaces."""
+        run(
+            *("ip", "link", "add", end, "netns", one, "type", "veth"),
+            *("peer", "name", other_end, "netns", other),
+        )
+        self._ip(one, "link", "set", end, "up")
+        self._ip(other, "link", "set", other_end, "up")
+
+    def _ip(self, space: str, *args: str) -> None:
+        run("ip", "-n", space, *args)
+
+
+@contextmanager
+def internet() -> Iterator[Internet]:
+    """Lend a network, and remove it in any case."""
+    made = Internet()
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,80 @@
+"""Nodes behind routers that let nobody in, in network namespaces with NAT."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.found_shoal import (
+    FOUND_S,
+    Found,
+    finished,
+    job_of,
+    linked,
+    runs,
+    shoal,
+    submit,
+)
+from tests.integration.live_shoal import eventually
+from tests.integration.namespaces import Internet, internet, missing
+
+from shoal.api import shoal_pb2 as pb
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def net() -> Iterator[Internet]:
+    if why := missing():
+        pytest.skip(why)
+    with internet() as made:
+        yield made
+
+
+@pytest.fixture
+def reef(net: Internet, tmp_path: Path) -> Iterator[Found]:
+    del net  # Its namespaces must outlive the nodes.
+    with shoal(tmp_path) as made:
+        yield made
+
+
+def test_two_behind_nat_work_together_through_a_gate(
+    net: Internet, reef: Found
+) -> None:
+    public, there = net.machine("gate", 10)
+    gate = reef.found("gate", public, "--no-worker", prefix=there)
+    where, there = net.home("one", 21, symmetric=True)
+    asking = reef.join("asking", where, "--no-worker", prefix=there, gates=[gate])
+    where, there = net.home("two", 22, symmetric=True)
+    worker = reef.join("worker", where, prefix=there, gates=[gate])
+
+    job = submit(asking, "echo found")
+    done = finished(asking, job)
+
+    assert done.state == pb.STATE_DONE
+    assert linked(asking)[worker.id] == "relay"
+    assert linked(asking)[gate.id] == "direct"
+
+
+def test_a_gate_that_dies_hurts_nothing_that_runs_through_it(
+    net: Internet, reef: Found
+) -> None:
+    public, there = net.machine("gate1", 10)
+    one = reef.found("gate1", public, "--no-worker", prefix=there)
+    public, there = net.machine("gate2", 11)
+    args = ("--no-worker", "--gate")
+    two = reef.join("gate2", public, *args, prefix=there, gates=[one])
+    where, there = net.home("one", 21, symmetric=True)
+    asking = reef.join("asking", where, "--no-worker", prefix=there, gates=[one, two])
+    where, there = net.home("two", 22, symmetric=True)
+    worker = reef.join("worker", where, prefix=there, gates=[one, two])
+
+    job = submit(asking, "sleep 15; echo done")
+    assert runs(asking, job) == worker.id
+    assert linked(asking)[worker.id] == "relay"
+    one.kill()
+    eventually(lambda: one.id not in linked(asking), FOUND_S, asking.log)
+    done = finished(asking, job)
+
+    assert done.state == pb.STATE_DONE
+    assert job_of(asking, job).tasks[0].attempts == 1
+    assert linked(asking)[worker.id] == "relay"
