@@ -12,6 +12,7 @@ WINDOW_MAX: Final = 64.0
 QUEUE_S: Final = 0.15
 """How much longer than the quickest an answer may take before we ask for less."""
 
+SLOWER: Final = 0.7
 LATE_MIN_S: Final = 2.0
 LATE_MAX_S: Final = 15.0
 LATE_FIRST_S: Final = 5.0
@@ -39,6 +40,7 @@ class Source:
         self._typical_s = LATE_FIRST_S / 4
         self._late_in_a_row = 0
         self._resting_until = 0.0
+        self._slowed_at = 0.0  # what was asked before says nothing new
         self.answered_at = 0.0
         self.heard_at = 0.0  # or when it was asked, while nothing was under way
 
@@ -64,8 +66,10 @@ class Source:
         self._late_in_a_row = 0
         if took_s <= quickest_s + QUEUE_S:
             self.window = min(WINDOW_MAX, self.window + 1)
-        else:
-            self.window = max(1.0, self.window * 0.9)
+        elif now - took_s >= self._slowed_at:
+            # Once for all that was under way: it waited in the same queue.
+            self.window = max(1.0, self.window * SLOWER)
+            self._slowed_at = now
 
     def late_at(self) -> float | None:
         """When to stop waiting for it, if it owes something."""
