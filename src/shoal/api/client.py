@@ -87,6 +87,18 @@ class Client:
         """Run a job once more."""
         return self._ask("Retry", request, pb.SubmitReply)
 
+    def plan(self, request: pb.PlanRequest) -> pb.PlanReply:
+        """Say where a job would go."""
+        return self._ask("Plan", request, pb.PlanReply)
+
+    def events(self, request: pb.EventsRequest) -> Iterator[pb.Event]:
+        """Return what happens."""
+        return self._follow("Events", request, pb.Event, None)
+
+    def metrics(self) -> str:
+        """Return figures of the node, as Prometheus reads them."""
+        return self._ask("Metrics", pb.MetricsRequest(), pb.MetricsReply).text
+
     def explain(self, job: str, task: str = "") -> pb.ExplainReply:
         """Say why tasks are where they are."""
         request = pb.ExplainRequest(job=job, task=task)

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from shoal.api import whereabouts
+from shoal.api.scraping import MetricsPage
 from shoal.api.server import ApiServer
 from shoal.api.service import Service
 from shoal.api.shoal_pb2 import InfoRequest
 from shoal.api.whereabouts import Whereabouts
 from shoal.errors import StoreError
 from shoal.net.petname import petname
+from shoal.runtime.listening import listen_address
 from shoal.runtime.membership import write_private
 from shoal.runtime.network import make_network
 from shoal.runtime.reception import Reception
@@ -68,13 +70,17 @@ async def _run(
         server = ApiServer(home, service, _token(home))
         await server.start(port)
         service.api_address = server.address
+        page = MetricsPage(service.metrics_text)
         try:
+            if options.metrics:
+                await page.start(*listen_address(options.metrics))
             _write_down(home, node, server, network.links)
             ready(await service.on_info(InfoRequest()), server.port_was_taken)
             network.begin()
             await _until_end(node, stop)
         finally:
             home.node_info.unlink(missing_ok=True)
+            await page.stop()
             await server.stop()
     finally:
         await node.close()

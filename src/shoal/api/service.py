@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 import shoal
-from shoal.api import calls, views
+from shoal.api import calls, metrics, planning, views
 from shoal.api import shoal_pb2 as pb
 from shoal.api.cargo import CargoCalls
 from shoal.api.log_reader import LogReader
@@ -211,6 +211,44 @@ class Service(CargoCalls):
             raise NotFoundError(answer.refused)
         view = views.job_view(self._node, record)
         return pb.CancelReply(job=view, had_ended=had_ended)
+
+    async def on_plan(self, request: pb.PlanRequest) -> pb.PlanReply:
+        """Say where a job would go."""
+        kind = request.WhichOneof("spec")
+        spec = {kind: getattr(request, kind)} if kind else {}
+        asked = pb.SubmitRequest(job_id="plan", **spec)
+        job = await asyncio.to_thread(self._derived, asked)
+        nodes = list((await self.on_nodes(pb.NodesRequest())).nodes)
+        groups = planning.groups_of(self._node, job, nodes)
+        return pb.PlanReply(
+            groups=groups,
+            more=len(job.groups) - len(groups),
+            needs=str(totals(job)),
+            fits_now=all(group.room >= group.least for group in groups),
+        )
+
+    async def on_events(self, request: pb.EventsRequest) -> AsyncIterator[pb.Event]:
+        """Return what happens."""
+        happenings = self._node.happenings
+        async for each in happenings.follow(request.latest, on=request.follow):
+            yield pb.Event(
+                number=each.number,
+                at_s=each.at_s,
+                what=each.what,
+                text=each.text,
+                job=each.job,
+                task=each.task,
+                node=views.name_of(each.node) if each.node else None,
+            )
+
+    async def on_metrics(self, request: pb.MetricsRequest) -> pb.MetricsReply:
+        """Return figures of this node."""
+        del request
+        return pb.MetricsReply(text=self.metrics_text())
+
+    def metrics_text(self) -> str:
+        """Return figures of this node, as Prometheus reads them."""
+        return metrics.text_of(self._node, self._links.counts)
 
     async def on_explain(self, request: pb.ExplainRequest) -> pb.ExplainReply:
         """Say why tasks are where they are."""

@@ -284,6 +284,104 @@ class Verdict(_message.Message):
     reason: str
     def __init__(self, node: _Optional[_Union[NodeName, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class PlanRequest(_message.Message):
+    __slots__ = ("yaml", "json")
+    YAML_FIELD_NUMBER: _ClassVar[int]
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    yaml: str
+    json: str
+    def __init__(self, yaml: _Optional[str] = ..., json: _Optional[str] = ...) -> None: ...
+
+class PlanReply(_message.Message):
+    __slots__ = ("groups", "more", "needs", "fits_now")
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    NEEDS_FIELD_NUMBER: _ClassVar[int]
+    FITS_NOW_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedCompositeFieldContainer[GroupPlan]
+    more: int
+    needs: str
+    fits_now: bool
+    def __init__(self, groups: _Optional[_Iterable[_Union[GroupPlan, _Mapping]]] = ..., more: _Optional[int] = ..., needs: _Optional[str] = ..., fits_now: _Optional[bool] = ...) -> None: ...
+
+class GroupPlan(_message.Message):
+    __slots__ = ("group", "tasks", "needs", "least", "room", "prospects", "more", "helps")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    NEEDS_FIELD_NUMBER: _ClassVar[int]
+    LEAST_FIELD_NUMBER: _ClassVar[int]
+    ROOM_FIELD_NUMBER: _ClassVar[int]
+    PROSPECTS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    HELPS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    tasks: int
+    needs: str
+    least: int
+    room: int
+    prospects: _containers.RepeatedCompositeFieldContainer[Prospect]
+    more: int
+    helps: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, group: _Optional[str] = ..., tasks: _Optional[int] = ..., needs: _Optional[str] = ..., least: _Optional[int] = ..., room: _Optional[int] = ..., prospects: _Optional[_Iterable[_Union[Prospect, _Mapping]]] = ..., more: _Optional[int] = ..., helps: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Prospect(_message.Message):
+    __slots__ = ("node", "when", "slots", "why")
+    class When(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        WHEN_UNSPECIFIED: _ClassVar[Prospect.When]
+        WHEN_NOW: _ClassVar[Prospect.When]
+        WHEN_LATER: _ClassVar[Prospect.When]
+        WHEN_NEVER: _ClassVar[Prospect.When]
+    WHEN_UNSPECIFIED: Prospect.When
+    WHEN_NOW: Prospect.When
+    WHEN_LATER: Prospect.When
+    WHEN_NEVER: Prospect.When
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    WHEN_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    node: Node
+    when: Prospect.When
+    slots: int
+    why: str
+    def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ..., when: _Optional[_Union[Prospect.When, str]] = ..., slots: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
+
+class EventsRequest(_message.Message):
+    __slots__ = ("latest", "follow")
+    LATEST_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    latest: int
+    follow: bool
+    def __init__(self, latest: _Optional[int] = ..., follow: _Optional[bool] = ...) -> None: ...
+
+class Event(_message.Message):
+    __slots__ = ("number", "at_s", "what", "text", "job", "task", "node")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    AT_S_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    at_s: float
+    what: str
+    text: str
+    job: str
+    task: str
+    node: NodeName
+    def __init__(self, number: _Optional[int] = ..., at_s: _Optional[float] = ..., what: _Optional[str] = ..., text: _Optional[str] = ..., job: _Optional[str] = ..., task: _Optional[str] = ..., node: _Optional[_Union[NodeName, _Mapping]] = ...) -> None: ...
+
+class MetricsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class MetricsReply(_message.Message):
+    __slots__ = ("text",)
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    def __init__(self, text: _Optional[str] = ...) -> None: ...
+
 class NodesRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

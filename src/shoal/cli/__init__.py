@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "completion": "shoal.cli.completion:completion",
     "doctor": "shoal.cli.doctor:doctor",
     "down": "shoal.cli.down:down",
+    "events": "shoal.cli.events:events",
     "explain": "shoal.cli.explain:explain",
     "init": "shoal.cli.init:init",
     "invite": "shoal.cli.invite:invite",
@@ -33,6 +34,7 @@ COMMANDS: dict[str, str] = {
     "logs": "shoal.cli.logs:logs",
     "monitor": "shoal.cli.monitor.command:monitor",
     "nodes": "shoal.cli.nodes:nodes",
+    "plan": "shoal.cli.plan:plan",
     "policy": "shoal.cli.policy:policy",
     "ps": "shoal.cli.ps:ps",
     "retry": "shoal.cli.retry:retry",
@@ -64,6 +66,7 @@ HELP = {
         "cancel": "Cancel jobs.",
         "retry": "Run a job that has ended once more.",
         "explain": "Say why a job waits, or runs where it runs.",
+        "plan": "Say where a job would go, and submit nothing.",
     },
     "Nodes": {
         "up": "Run a node here.",
@@ -80,6 +83,7 @@ HELP = {
     "Views": {
         "top": "Watch nodes and jobs.",
         "monitor": "The same, by the name of the first scheduler.",
+        "events": "Print what happens, line by line.",
     },
     "Other": {
         "secret": "Keep secrets for jobs.",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shoal.api import whereabouts
 from shoal.api.shoal_pb2 import NodeInfo
-from shoal.errors import ShoalError, StoreError
+from shoal.errors import ShoalError, StoreError, UsageError
 from shoal.runtime.home import Home
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def report_failure(descriptor: int, error: ShoalError) -> None:
     in_use = isinstance(error, StoreError) and error.kind == "in-use"
     fields = {"what": error.what, "because": error.because, "hint": error.hint}
     fields["in_use"] = "yes" if in_use else ""
+    fields["usage"] = "yes" if isinstance(error, UsageError) else ""
     _tell(descriptor, fields)
 
 
@@ -83,7 +84,8 @@ def _result(home: Home, told: bytes) -> Started | None:
             return Started(info, fields["taken"])
         if fields["in_use"] and _another_is_ready(home):
             return None
-        raise ShoalError(fields["what"], because=fields["because"], hint=fields["hint"])
+        kind = UsageError if fields["usage"] else ShoalError
+        raise kind(fields["what"], because=fields["because"], hint=fields["hint"])
     raise ShoalError(
         "the node ended before it was ready",
         because=_last_line(home),

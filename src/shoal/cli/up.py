@@ -48,6 +48,12 @@ if TYPE_CHECKING:
     help="Find others without gates, peers, gossip, dht, mdns, direct, or p2p at all.",
 )
 @click.option("--port", type=int, help="Where clients reach it; 50051 if it is free.")
+@click.option(
+    "--metrics",
+    default="",
+    metavar="HOST:PORT",
+    help="Serve http://HOST:PORT/metrics for Prometheus.",
+)
 @click.option("--policy", default="", help="How workers are ranked.")
 @click.option("--gpus", help="Declare GPUs by id, such as 0,1; else they are detected.")
 @click.option("--models", default="", help="The model of each declared GPU.")
@@ -104,7 +110,7 @@ def _options(given: dict[str, Any]) -> Options:
     from shoal.runtime.network import finding_of  # noqa: PLC0415
     from shoal.runtime.serve import Options  # noqa: PLC0415 - Slow to import.
 
-    for text in (given["listen"], *given["announce"]):
+    for text in (given["listen"], given["metrics"], *given["announce"]):
         if text:
             listen_address(text)  # Raises if it is none.
     finding_of(given["without"])
@@ -124,6 +130,7 @@ def _options(given: dict[str, Any]) -> Options:
             gate=given["gate"],
             without=given["without"],
         ),
+        metrics=given["metrics"],
         gpus=given["gpus"],
         models=given["models"],
         memories=given["memories"],
@@ -166,7 +173,8 @@ def _arguments(given: dict[str, Any]) -> list[str]:
     for name in ("announce", "without"):
         for each in given[name]:
             args += [f"--{name}", each]
-    for name in ("listen", "port", "policy", "gpus", "models", "memories", "cache"):
+    names = ("listen", "port", "metrics", "policy", "gpus", "models", "memories")
+    for name in (*names, "cache"):
         if given[name] not in (None, ""):
             args += [f"--{name}", str(given[name])]
     return args

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from shoal.protocol.messages import AnyMessage, Grant, PeerAddress
     from shoal.runtime.cargo import Cargo
     from shoal.runtime.clients import Clients
+    from shoal.runtime.happenings import Happenings
     from shoal.runtime.mail import Post
     from shoal.runtime.outputs import Outputs
     from shoal.runtime.relay import Relay
@@ -84,6 +85,7 @@ class Ears:
         relay: Relay,
         cargo: Cargo,
         post: Post,
+        happenings: Happenings,
     ) -> None:
         """Tell facts by `feed`, and by `know` where peers may be dialled.
 
@@ -95,14 +97,17 @@ class Ears:
         self._relay = relay
         self._cargo = cargo
         self._post = post
+        self._happenings = happenings
 
     def connected(self, peer: NodeId, grant: Grant | None) -> None:
         """Note that a link is up."""
+        self._happenings.linked(peer)
         self._relay.linked(peer)
         self._feed(events.PeerConnected(peer, grant))
 
     def lost(self, peer: NodeId) -> None:
         """Note that a link is down."""
+        self._happenings.lost(peer)
         self._cargo.lost(peer)
         self._feed(events.PeerLost(peer))
 

@@ -10,7 +10,7 @@ from shoal.core.compaction import compacted
 from shoal.core.journal import Cancelled, Entry, Finished, decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from shoal.core.jobs import JobBook, JobRecord
     from shoal.model.ids import JobId, TaskId
@@ -30,6 +30,7 @@ class NodeJournal:
         self._ends: deque[tuple[int, TaskId | JobId]] = deque()  # not on disk yet
         self._unsafe: Counter[TaskId | JobId] = Counter()
         self._kinds: deque[tuple[int, str]] = deque()  # for failpoints only
+        self._untold: deque[tuple[int, Entry]] = deque()
 
     def entries(self) -> list[Entry]:
         """Return what earlier lives wrote; only before the journal is started."""
@@ -44,6 +45,7 @@ class NodeJournal:
             of = entry.task if isinstance(entry, Finished) else entry.job
             self._ends.append((number, of))
             self._unsafe[of] += 1
+        self._untold.append((number, entry))
         if failpoints.ARMED is not None:
             self._kinds.append((number, kind))
         return number
@@ -60,6 +62,11 @@ class NodeJournal:
             self._unsafe[of] -= 1
             if not self._unsafe[of]:
                 del self._unsafe[of]
+
+    def kept(self, number: int) -> Iterator[Entry]:
+        """Return the entries up to `number` that were not returned before."""
+        while self._untold and self._untold[0][0] <= number:
+            yield self._untold.popleft()[1]
 
     def is_safe(self, record: JobRecord) -> bool:
         """Whether the ends of a job and its tasks, if any, are all on disk."""

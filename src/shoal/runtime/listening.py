@@ -82,7 +82,7 @@ def listen_address(text: str) -> tuple[str, int]:
         raise UsageError(
             f"'{text}' is not a host and a port",
             because="a port is a number up to 65535, after a colon",
-            hint="write it like --listen 0.0.0.0:4001",
+            hint="write it like 0.0.0.0:4001",
         )
     return host.strip("[]"), int(port)
 

@@ -24,6 +24,7 @@ from shoal.protocol.messages import Role
 from shoal.runtime.cargo import Cargo, default_cache_bytes
 from shoal.runtime.clients import Clients
 from shoal.runtime.effects import Ears, Performer
+from shoal.runtime.happenings import Happenings
 from shoal.runtime.host import Host
 from shoal.runtime.journalling import NodeJournal
 from shoal.runtime.mail import Post
@@ -82,6 +83,7 @@ class Node:
         self.settings = settings
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.news = News()
+        self.happenings = Happenings()
         self.relay = Relay(self)
         self.outputs = Outputs(home.outputs)
         self.cargo = Cargo(
@@ -96,7 +98,12 @@ class Node:
         )
         self.post = Post(identity.node, lambda: self.scheduler, self._know)
         self.listener: Listener = Ears(
-            self.feed, self._know, self.relay, self.cargo, self.post
+            self.feed,
+            self._know,
+            self.relay,
+            self.cargo,
+            self.post,
+            self.happenings,
         )
         self.clients = Clients(self.feed)
         self.tasks = Tasks(drivers, self.feed, self._fail, self.cargo, self.post)
@@ -254,6 +261,8 @@ class Node:
         self._records.reach_kept(number)
         self._host.synced(number)
         self._records.synced(number)
+        for entry in self._records.kept(number):
+            self.happenings.note(entry)
         self.news.tell()  # Not before: nobody is told of what a crash could undo.
         self.relay.calls.look()
         if self._records.has_grown and self.peer.scheduler is not None:

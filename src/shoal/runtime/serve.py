@@ -40,6 +40,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     worker: bool = True
     policy: str = ""
     network: NetworkOptions = NetworkOptions()
+    metrics: str = ""  # host:port
     gpus: str | None = None  # declared; None: look for them
     models: str = ""
     memories: str = ""

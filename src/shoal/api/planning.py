@@ -1,0 +1,67 @@
+"""What a node would do with a job, as messages of the API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from shoal.api import shoal_pb2 as pb
+from shoal.api import views
+from shoal.errors import UsageError
+from shoal.policy.planning import plan
+from shoal.policy.registry import Registry
+
+if TYPE_CHECKING:
+    from shoal.model.job import Group, Job
+    from shoal.policy.placement import Policy
+    from shoal.policy.planning import Prospect
+    from shoal.runtime.node import Node
+
+PROSPECTS_MAX: Final = 50
+GROUPS_MAX: Final = 20
+WHEN: Final = {
+    "now": pb.Prospect.WHEN_NOW,
+    "later": pb.Prospect.WHEN_LATER,
+    "never": pb.Prospect.WHEN_NEVER,
+}
+
+
+def groups_of(node: Node, job: Job, nodes: list[pb.Node]) -> list[pb.GroupPlan]:
+    """Say for each group of a job where it would go; `nodes` are those shown."""
+    name = job.policy or node.settings.policy
+    policy = Registry().make(name) if name else Registry().make("balanced")
+    shown = {each.name.id: each for each in nodes}
+    return [_group(node, group, policy, shown) for group in job.groups[:GROUPS_MAX]]
+
+
+def _group(
+    node: Node, group: Group, policy: Policy, shown: dict[str, pb.Node]
+) -> pb.GroupPlan:
+    scheduler = node.peer.scheduler
+    if scheduler is None:
+        raise UsageError(
+            "this node does not schedule",
+            because="it has no role for that",
+            hint="ask the node of whoever submits",
+        )
+    first = group.tasks[0]
+    found = plan(first, len(group.tasks), scheduler.views.table, policy)
+    return pb.GroupPlan(
+        group=group.id.partition(".")[2],
+        tasks=len(group.tasks),
+        needs=views.needs_of(first),
+        least=max(1, group.gang_min),
+        room=found.room,
+        prospects=[_prospect(p, shown) for p in found.prospects[:PROSPECTS_MAX]],
+        more=max(0, len(found.prospects) - PROSPECTS_MAX),
+        helps=found.helps,
+    )
+
+
+def _prospect(prospect: Prospect, shown: dict[str, pb.Node]) -> pb.Prospect:
+    known = shown.get(prospect.node)
+    return pb.Prospect(
+        node=known or pb.Node(name=views.name_of(prospect.node)),
+        when=WHEN[prospect.when],
+        slots=prospect.slots,
+        why=prospect.why,
+    )

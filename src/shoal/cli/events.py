@@ -1,0 +1,52 @@
+"""`shoal events`: what happens, line by line."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shoal.api import client as api
+from shoal.api.shoal_pb2 import EventsRequest
+from shoal.cli.options import json_option, node_option
+from shoal.cli.printing import echo_json, name_fields
+
+if TYPE_CHECKING:
+    from shoal.api.shoal_pb2 import Event
+
+
+@click.command()
+@click.option("-n", "--latest", default=20, show_default=True, help="Of the past ones.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
+@node_option
+@json_option
+def events(latest: int, follow: bool, node: str | None, as_json: bool) -> None:
+    """Print what happened to jobs, tasks and links here, the latest last.
+
+    A node remembers the last 2000 since it started. What is told of jobs is on disk.
+    """
+    request = EventsRequest(latest=latest, follow=follow)
+    with api.connect(node) as client:
+        for event in client.events(request):
+            if as_json:
+                echo_json(_fields(event))
+                continue
+            clock = time.strftime("%H:%M:%S", time.localtime(event.at_s))
+            click.echo(f"{clock}  {event.what:<9}  {event.text}")
+
+
+def _fields(event: Event) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "number": event.number,
+        "at_s": event.at_s,
+        "what": event.what,
+        "text": event.text,
+    }
+    if event.job:
+        fields["job"] = event.job
+    if event.task:
+        fields["task"] = event.task
+    if event.HasField("node"):
+        fields["node"] = name_fields(event.node)
+    return fields

@@ -1,0 +1,114 @@
+"""`shoal plan`: where a job would go, before it is submitted."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shoal.api import client as api
+from shoal.api import shoal_pb2 as pb
+from shoal.cli.exit_codes import ExitCode
+from shoal.cli.nodes import path_text
+from shoal.cli.options import json_option, node_option, suggest, talk
+from shoal.cli.printing import echo_json, echo_table, gpus_text, node_fields
+from shoal.cli.spec_flags import JobCommand, job_options, spec_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@click.command(cls=JobCommand)
+@job_options
+@node_option
+@json_option
+def plan(
+    words: tuple[str, ...],
+    config: str | None,
+    node: str | None,
+    as_json: bool,
+    **flags: Any,  # noqa: ANN401 - As many as a job has.
+) -> None:
+    """Say where a job would go, the best node first; nothing is submitted.
+
+    Takes what `shoal submit` takes. Exits with 104 if there is no room now.
+    """
+    spec = spec_of(words, config, flags)
+    with api.connect(node) as client:
+        reply = client.plan(pb.PlanRequest(json=spec))
+    if as_json:
+        groups = [_fields(group) for group in reply.groups]
+        fields = {"fits_now": reply.fits_now, "needs": reply.needs, "groups": groups}
+        echo_json({**fields, "more": reply.more})
+    else:
+        _print(reply)
+    sys.exit(ExitCode.OK if reply.fits_now else ExitCode.NOT_PLACEABLE)
+
+
+def _print(reply: pb.PlanReply) -> None:
+    for group in reply.groups:
+        together = f", {group.least} at once" if group.least > 1 else ""
+        count = "1 task" if group.tasks == 1 else f"{group.tasks} tasks{together}"
+        click.echo(f"{group.group}: {count}, each {group.needs}")
+        echo_table(
+            ("#", "NODE", "GPU", "PATH", "START", "WHY"),
+            _rows(group.prospects),
+        )
+        if group.more:
+            click.echo(f"and {group.more} other nodes")
+        if group.room < group.least and group.helps:
+            click.echo("helps: " + "   |   ".join(group.helps))
+    if reply.more:
+        click.echo(f"and {reply.more} other groups")
+    if reply.fits_now:
+        talk(f"it would start now · {reply.needs}")
+        suggest("shoal submit with the same words", "shoal nodes")
+    else:
+        talk(f"there is no room now · {reply.needs}")
+        suggest("shoal submit waits for room", "shoal nodes")
+
+
+def _rows(prospects: Sequence[pb.Prospect]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for number, prospect in enumerate(prospects, start=1):
+        node = prospect.node
+        start = _when(prospect)
+        if prospect.slots > 1:
+            start += f", {prospect.slots} of them"
+        rows.append(
+            (
+                str(number),
+                node.name.petname,
+                gpus_text(node.devices),
+                path_text(node),
+                start,
+                prospect.why,
+            )
+        )
+    return rows
+
+
+def _when(prospect: pb.Prospect) -> str:
+    return pb.Prospect.When.Name(prospect.when).removeprefix("WHEN_").lower()
+
+
+def _fields(group: pb.GroupPlan) -> dict[str, Any]:
+    return {
+        "group": group.group,
+        "tasks": group.tasks,
+        "needs": group.needs,
+        "least": group.least,
+        "room": group.room,
+        "prospects": [
+            {
+                "node": node_fields(prospect.node),
+                "when": _when(prospect),
+                "slots": prospect.slots,
+                "why": prospect.why,
+            }
+            for prospect in group.prospects
+        ],
+        "more": group.more,
+        "helps": list(group.helps),
+    }

@@ -1,0 +1,101 @@
+"""Where tasks would go if they were submitted now; nothing is taken for it."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from shoal.model.ids import NodeId
+from shoal.policy.placement import explain, place
+from shoal.policy.shapes import Shape
+
+if TYPE_CHECKING:
+    from shoal.model.job import Task
+    from shoal.model.resources import Profile
+    from shoal.policy.placement import Policy
+    from shoal.policy.workers import WorkerTable
+
+When = Literal["now", "later", "never"]
+
+
+class Prospect(msgspec.Struct, frozen=True):
+    """What one worker could do for a task: run it, run it later, or never.
+
+    `slots` says how many such tasks it has room for now. `why` is empty for those that
+    could run it now; `profile` says which of the task's wishes is meant.
+    """
+
+    node: NodeId
+    when: When
+    slots: int = 0
+    why: str = ""
+    profile: int = 0
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What all known workers could do for tasks that are alike, the best first."""
+
+    prospects: tuple[Prospect, ...]
+    room: int  # for how many of them there is room now
+    helps: tuple[str, ...] = ()  # what would help, if there is none
+
+
+def plan(task: Task, count: int, table: WorkerTable, policy: Policy) -> Plan:
+    """Say where `count` such tasks would go; the first wish that fits counts.
+
+    The policy should be a fresh one: those that learn from what they see would take
+    this for real.
+    """
+    first: Plan | None = None
+    for number, profile in enumerate(task.profiles):
+        found = _plan(profile, number, task, count, table, policy)
+        if found.room:
+            return found
+        first = first or found
+    assert first is not None, "a task has a profile"
+    return first
+
+
+def _plan(
+    profile: Profile,
+    number: int,
+    task: Task,
+    count: int,
+    table: WorkerTable,
+    policy: Policy,
+) -> Plan:
+    driver = task.work.driver
+    ranked = _nodes(profile, len(table), table, policy, driver, at_most=1)
+    slots = _nodes(profile, count, table, policy, driver, at_most=None)
+    now = [Prospect(n, "now", max(1, slots.count(n)), "", number) for n in ranked]
+    known = set(ranked)
+    said = explain(profile, table, driver=driver)
+    need = table.need(Shape(profile, driver, None))
+    idle = {row.node for row in table.grid.rows if row and row.fits_idle(need)}
+    others = [
+        Prospect(r.node, "later" if r.node in idle else "never", 0, r.reason, number)
+        for r in said.rejected
+        if r.node not in known
+    ]
+    others.sort(key=lambda prospect: prospect.when)
+    return Plan((*now, *others), len(slots), said.helps)
+
+
+def _nodes(
+    profile: Profile,
+    count: int,
+    table: WorkerTable,
+    policy: Policy,
+    driver: str,
+    *,
+    at_most: int | None,
+) -> list[NodeId]:
+    """Place tasks and take that back at once; return where they would have gone."""
+    placed = place(
+        profile, count, table, policy, Random(0), driver=driver, at_most=at_most
+    )
+    for taken in reversed(placed.takens):
+        table.give(taken)
+    return placed.nodes

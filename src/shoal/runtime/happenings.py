@@ -1,0 +1,132 @@
+"""What has happened of late: jobs, tasks and links, for people who watch.
+
+What the journal holds is told when it is on disk, not before: a crash must not make a
+liar of us. The rest is told as it comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from shoal.core.journal import (
+    Assigned,
+    Cancelled,
+    Finished,
+    Returned,
+    Revoked,
+    Submitted,
+)
+from shoal.model.ids import NodeId, TaskId
+from shoal.net.petname import petname
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from shoal.core.journal import Entry
+
+KEPT_MAX: Final = 2_000
+
+
+class Happening(NamedTuple):
+    """Something that happened; `what` is one word that programs may go by."""
+
+    number: int
+    at_s: float  # since 1970
+    what: str
+    text: str
+    job: str = ""
+    task: str = ""
+    node: NodeId | None = None
+
+
+@final
+class Happenings:
+    """The latest of them, and those who wait for the next."""
+
+    def __init__(self) -> None:
+        self._kept: deque[Happening] = deque(maxlen=KEPT_MAX)
+        self._number = 0
+        self._news = asyncio.Event()
+
+    def note(self, entry: Entry) -> None:
+        """Tell of an entry that is on disk."""
+        for what, text, job, task, node in _told(entry):
+            self._add(what, text, job=job, task=task, node=node)
+
+    def linked(self, node: NodeId) -> None:
+        """Tell of a link that is up."""
+        self._add("linked", f"{petname(node)} is linked", node=node)
+
+    def lost(self, node: NodeId) -> None:
+        """Tell of a link that is down."""
+        self._add("lost", f"the link to {petname(node)} is lost", node=node)
+
+    async def follow(self, latest: int, *, on: bool) -> AsyncIterator[Happening]:
+        """Return the latest so many, and if `on`, whatever happens from now on."""
+        first = self._number - min(latest, len(self._kept))
+        while True:
+            for happening in [each for each in self._kept if each.number > first]:
+                yield happening
+                first = happening.number
+            if not on:
+                return
+            if first >= self._number:
+                await self._news.wait()
+
+    def _add(
+        self,
+        what: str,
+        text: str,
+        *,
+        job: str = "",
+        task: str = "",
+        node: NodeId | None = None,
+    ) -> None:
+        self._number += 1
+        happening = Happening(self._number, time.time(), what, text, job, task, node)
+        self._kept.append(happening)
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+_Told = tuple[str, str, str, str, NodeId | None]
+
+
+def _told(entry: Entry) -> Iterator[_Told]:
+    match entry:
+        case Submitted():
+            job = entry.job
+            yield (
+                "submitted",
+                f"job {job.id} ({job.name}) is accepted",
+                job.id,
+                "",
+                None,
+            )
+        case Assigned():
+            for place in entry.places:
+                where = petname(place.worker)
+                text = f"{place.task} goes to {where}"
+                yield "assigned", text, _job(place.task), place.task, place.worker
+        case Returned():
+            text = f"{entry.task} waits again: {entry.reason or 'no result'}"
+            yield "returned", text, _job(entry.task), entry.task, None
+        case Finished():
+            why = entry.reason or (entry.outcome.reason if entry.outcome else "")
+            text = f"{entry.task} is {entry.state}" + (f": {why}" if why else "")
+            yield entry.state, text, _job(entry.task), entry.task, None
+        case Cancelled():
+            why = f": {entry.reason}" if entry.reason else ""
+            yield "cancelled", f"job {entry.job} is cancelled{why}", entry.job, "", None
+        case Revoked():
+            node = entry.revocation.node
+            yield "revoked", f"{petname(node)} is no member any more", "", "", node
+        case _:
+            return
+
+
+def _job(task: TaskId) -> str:
+    return task.partition(".")[0]
