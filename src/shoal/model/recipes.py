@@ -1,7 +1,8 @@
 """Recipes that are more than one program: the parts of a job, each with its own needs.
 
 `diloco` has workers that train, as a gang that goes on while its least is left, and one
-task that aggregates, which needs no GPU. The parts of a job without steps are called
+task that aggregates, which needs no GPU. `ddp` and `pipeline` are gangs that use the
+network, since torch's own transports do. The parts of a job without steps are called
 `train` and `aggregate`; those of a step carry its name before that.
 """
 
@@ -19,6 +20,9 @@ from shoal.model.spec import JobSpec, ResourcesSpec, RetrySpec
 DILOCO: Final = "diloco"
 AGGREGATE: Final = "aggregate"
 TRAIN: Final = "train"
+
+GANGS: Final = frozenset({"ddp", "pipeline"})
+"""Recipes whose tasks talk to each other directly, at every step, over the network."""
 
 AGGREGATE_CPU: Final = "0.5"
 """What averaging takes: a moment of one CPU in each round."""
@@ -38,9 +42,16 @@ _KILLED: Final = (134, 135, 137, 139, 143)
 
 def parts_of(spec: JobSpec, name: str, path: str) -> list[tuple[str, JobSpec]]:
     """Return the parts of a job or step, and what each is called."""
+    least, most = nodes_of(spec)
+    params = {"workers": most, "quorum": least, **spec.params}
+    replace = msgspec.structs.replace
+    if spec.recipe in GANGS:
+        outputs = spec.outputs or (OUTPUTS,)
+        return [
+            (name, replace(spec, params=params, network=True, outputs=outputs)),
+        ]
     if spec.recipe != DILOCO:
         return [(name, spec)]
-    least, most = nodes_of(spec)
     if most == 1 and (spec.array is not None or spec.sweep is not None):
         raise SpecError(
             "a sweep of diloco needs at least two nodes for each point",
@@ -49,8 +60,6 @@ def parts_of(spec: JobSpec, name: str, path: str) -> list[tuple[str, JobSpec]]:
             hint="write `nodes: 2`",
         )
     step = "" if name == "main" else f"{name}-"
-    params = {"workers": most, "quorum": least, **spec.params}
-    replace = msgspec.structs.replace
     aggregate = replace(
         spec,
         params=params,

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 RECIPES: Final[Mapping[str, str]] = {
+    "ddp": "shoal.train.ddp",
     "diloco": "shoal.train.diloco",
     "echo": "shoal.train.echo",
 }

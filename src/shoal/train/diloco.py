@@ -6,19 +6,18 @@ A worker runs the program that the job names, which joins in by itself (`join`).
 from __future__ import annotations
 
 import os
-import runpy
 import signal
 import sys
 from pathlib import Path
 from typing import Final
 
-from shoal.errors import ShoalError, UsageError
+from shoal.errors import ShoalError
 from shoal.train.aggregator import Aggregator
 from shoal.train.curves import Curves
+from shoal.train.programs import explain_and_exit, run_program
 from shoal.train.settings import params_of, settings_of
 from shoal.train.surroundings import Surroundings
 
-PROGRAMS: Final = ("digits", "gpt")
 OUT: Final = Path("out")
 
 
@@ -36,21 +35,6 @@ def main() -> None:
     run_program(str(params.get("program", "gpt")))
 
 
-def run_program(name: str) -> None:
-    """Run a built-in program, or a file of the job's own."""
-    if name in PROGRAMS:
-        runpy.run_module(f"shoal.train.programs.{name}", run_name="__main__")
-        return
-    if name.endswith(".py") and Path(name).is_file():
-        runpy.run_path(name, run_name="__main__")
-        return
-    raise UsageError(
-        f"there is no program '{name}'",
-        because=f"those that come with shoal are {', '.join(PROGRAMS)}",
-        hint="or name a file of the workdir, such as `program: train.py`",
-    )
-
-
 def _end(number: int, *_: object) -> None:
     """Leave in good order when told to stop."""
     sys.exit(128 + number)
@@ -60,4 +44,4 @@ if __name__ == "__main__":
     try:
         main()
     except ShoalError as error:
-        sys.exit(f"error: {error}" + (f"\nnext:  {error.hint}" if error.hint else ""))
+        explain_and_exit(error)

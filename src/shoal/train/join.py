@@ -5,7 +5,7 @@
 A program does the same whether it runs alone or with others. How it runs is said by
 the job that it is a task of:
 
-    with join(model, params, validate=measure) as run:
+    with join(model, params, validate=measure, keep=[optimizer]) as run:
         while not run.finished:
             loss = run.model(*next_batch())
             optimizer.zero_grad()
@@ -16,30 +16,22 @@ the job that it is a task of:
 
 from __future__ import annotations
 
-import json
 import os
-import sys
-import time
-import warnings
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, final
+from typing import TYPE_CHECKING, Any, Protocol, Self, final
 
 import torch
-from safetensors.numpy import save_file
 
-from shoal import reporting
+from shoal.train.checkpoints import Checkpoints, Stateful
+from shoal.train.data_parallel import DataParallelRun
 from shoal.train.session import Session
 from shoal.train.settings import Settings, settings_of
 from shoal.train.surroundings import Surroundings
+from shoal.train.telling import Telling, Validate, named_arrays, save
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from shoal.train.compression import Array
-
-    Validate = Callable[[], Mapping[str, float]]
-
-LOG_EVERY_S: Final = 1.0
 
 
 class Run(Protocol):
@@ -71,22 +63,20 @@ def join(
     params: Mapping[str, Any],
     *,
     validate: Validate | None = None,
+    keep: Sequence[Stateful] = (),
 ) -> Run:
-    """Return the run that this process is a part of, by its environment."""
+    """Return the run that this process is a part of, by its environment.
+
+    `validate` measures the model as it is; `keep` is what belongs into a checkpoint
+    besides the model, such as the optimizer.
+    """
     around = Surroundings.of(os.environ)
     settings = settings_of(params)
     if around.recipe == "diloco":
         return DilocoRun(model, settings, around, validate)
-    return Alone(model, settings, validate)
-
-
-def named_arrays(model: torch.nn.Module) -> dict[str, Array]:
-    """Return the weights of a model, without copies where that is possible."""
-    return {
-        name: tensor.detach().cpu().float().numpy()
-        for name, tensor in model.state_dict().items()
-        if tensor.is_floating_point()
-    }
+    if around.recipe == "ddp":
+        return DataParallelRun(model, settings, keep, validate)
+    return Alone(model, settings, keep, validate)
 
 
 def set_arrays(model: torch.nn.Module, arrays: Mapping[str, Array]) -> None:
@@ -150,12 +140,17 @@ class Alone:
     """One process, and nobody to exchange with."""
 
     def __init__(
-        self, model: torch.nn.Module, settings: Settings, validate: Validate | None
+        self,
+        model: torch.nn.Module,
+        settings: Settings,
+        keep: Sequence[Stateful],
+        validate: Validate | None,
     ) -> None:
         self.model = model
         self._settings = settings
         self._validate = validate
         self._telling = Telling()
+        self._checkpoints = Checkpoints([model, *keep])
         self._done = 0
 
     @property
@@ -173,49 +168,20 @@ class Alone:
         self._done += 1
         self._telling.step(samples, loss)
         rounds, rest = divmod(self._done, self._settings.inner_steps)
+        if not rest and rounds % self._settings.checkpoint_every == 0:
+            self._checkpoints.save(self._done, elsewhere=True)
         due = rounds % self._settings.validate_every == 0 or self.finished
         if not rest and due and self._validate is not None:
             figures = {f"validation_{k}": v for k, v in self._validate().items()}
             self._telling.tell({"event": "validation", "round": rounds, **figures})
 
     def __enter__(self) -> Alone:
+        if (state := self._checkpoints.find()) is not None:
+            self._done = self._checkpoints.restore(state)
+            self._telling.tell({"event": "resumed", "step": self._done})
         return self
 
     def __exit__(self, *exception: object) -> None:
         """Leave the weights where the outputs of a job are taken from."""
         if exception[0] is None:
-            save(self.model, Path("out"))
-
-
-def save(model: torch.nn.Module, folder: Path) -> None:
-    """Write the weights of a model to `folder`/model.safetensors."""
-    folder.mkdir(parents=True, exist_ok=True)
-    arrays = {name: array.copy() for name, array in named_arrays(model).items()}
-    save_file(arrays, folder / "model.safetensors")
-
-
-@final
-class Telling:
-    """Prints a line of JSON and tells the worker, about once a second."""
-
-    def __init__(self) -> None:
-        warnings.filterwarnings("ignore", message="shoal.log has no effect")
-        self._began = self._last = time.monotonic()
-        self._steps = self._samples = self._samples_last = 0
-
-    def step(self, samples: int, loss: float, **more: float) -> None:
-        """Note a step."""
-        self._steps += 1
-        self._samples += samples
-        now = time.monotonic()
-        if now - self._last < LOG_EVERY_S:
-            return
-        rate = (self._samples - self._samples_last) / (now - self._last)
-        figures = {"loss": loss, "samples_per_s": rate, **more}
-        self._last, self._samples_last = now, self._samples
-        self.tell({"event": "step", "step": self._steps, **figures})
-        reporting.log(figures, step=self._steps)
-
-    def tell(self, fields: Mapping[str, object]) -> None:
-        """Print fields as one line."""
-        print(json.dumps(fields), file=sys.stdout, flush=True)
+            save(self.model)

@@ -1,1 +1,35 @@
 """Programs to copy and change. Each is flat, and runs alone or as tasks of a job."""
+
+import runpy
+import sys
+from pathlib import Path
+from typing import Final
+
+from shoal.errors import ShoalError, UsageError
+
+PROGRAMS: Final = ("digits", "gpt")
+USAGE: Final = 2
+"""The exit code of a program that was given nonsense: trying again is of no use."""
+
+
+def run_program(name: str) -> None:
+    """Run a program that comes with shoal, or a file of the job's workdir."""
+    if name in PROGRAMS:
+        runpy.run_module(f"shoal.train.programs.{name}", run_name="__main__")
+        return
+    if name.endswith(".py") and Path(name).is_file():
+        runpy.run_path(name, run_name="__main__")
+        return
+    raise UsageError(
+        f"there is no program '{name}'",
+        because=f"those that come with shoal are {', '.join(PROGRAMS)}",
+        hint="or name a file of the workdir, such as `program: train.py`",
+    )
+
+
+def explain_and_exit(error: ShoalError) -> None:
+    """End this process, and say what to do next."""
+    print(f"error: {error}", file=sys.stderr)
+    if error.hint:
+        print(f"next:  {error.hint}", file=sys.stderr)
+    sys.exit(USAGE if isinstance(error, UsageError) else 1)

@@ -131,7 +131,7 @@ def measure() -> dict[str, float]:
 
 
 # Loop. Each worker draws its own batches, and others if it starts again.
-with join(model, params.all, validate=measure) as run:
+with join(model, params.all, validate=measure, keep=[optimizer, warm_up]) as run:
     chance = torch.Generator().manual_seed(params.data_seed + run.round)
     while not run.finished:
         loss = run.model(*batch(training, chance))

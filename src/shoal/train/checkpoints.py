@@ -1,0 +1,68 @@
+# pyright: basic
+# torch describes its types only in part.
+"""Checkpoints of a torch loop: written aside, kept by the worker, found again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
+
+import torch
+
+from shoal import asking
+from shoal.errors import ShoalError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PATH: Final = Path("checkpoint/state.pt")
+
+
+class Stateful(Protocol):
+    """What can be kept and restored: a model, an optimizer, a schedule."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all of it."""
+        ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Take it over."""
+        ...
+
+
+@final
+class Checkpoints:
+    """Keeps parts of a loop, and how many steps are done."""
+
+    def __init__(self, parts: Sequence[Stateful], path: Path = PATH) -> None:
+        self._parts = parts
+        self._path = path
+
+    def state(self, step: int) -> dict[str, Any]:
+        """Return all parts as they are now."""
+        return {"step": step, "parts": [part.state_dict() for part in self._parts]}
+
+    def restore(self, state: dict[str, Any]) -> int:
+        """Set all parts; return how many steps are done."""
+        for part, saved in zip(self._parts, state["parts"], strict=True):
+            part.load_state_dict(saved)
+        return int(state["step"])
+
+    def save(self, step: int, *, elsewhere: bool) -> None:
+        """Write a checkpoint; with `elsewhere` it outlives this node as well."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        draft = self._path.with_suffix(".new")
+        torch.save(self.state(step), draft)
+        draft.replace(self._path)
+        if elsewhere and os.environ.get(asking.SOCKET_VARIABLE):
+            with contextlib.suppress(ShoalError):  # The next one may get through.
+                asking.checkpoint(self._path.parent)
+
+    def find(self) -> dict[str, Any] | None:
+        """Return the latest checkpoint that is here, if it can be read."""
+        try:
+            return dict(torch.load(self._path, weights_only=True))
+        except (FileNotFoundError, RuntimeError, EOFError):
+            return None

@@ -1,0 +1,125 @@
+"""A shoal of live nodes for training jobs, and ways to hurt its tasks."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from tests.integration.cli_home import CliHome, homes
+
+LONG_S = 300.0
+LOOK_S = 0.1
+ENDS = ("done", "failed", "cancelled", "unknown")
+UP = ("up", "--background", "--port", "0", "--without", "p2p")
+
+
+def eventually(
+    condition: Callable[[], bool], what: Callable[[], object] = lambda: ""
+) -> None:
+    """Wait for a condition, long enough for a busy machine."""
+    until = time.monotonic() + LONG_S
+    while not condition():
+        assert time.monotonic() < until, f"not within {LONG_S} s: {what()}"
+        time.sleep(LOOK_S)
+
+
+class TrainShoal:
+    """Nodes by name; the first takes the jobs."""
+
+    def __init__(self, make: Callable[[str], CliHome]) -> None:
+        self._make = make
+        self.homes: dict[str, CliHome] = {}
+
+    @property
+    def first(self) -> CliHome:
+        """The node that takes the jobs."""
+        return next(iter(self.homes.values()))
+
+    def add(self, name: str) -> CliHome:
+        """Start one more node, as a member."""
+        home = self._make(name)
+        if self.homes:
+            before = len(self.first.json("nodes")["nodes"])
+            [text] = self.first.ok("invite", "-q").split()[-1:]
+            home.ok("join", text)
+            home.ok(*UP)
+            eventually(lambda: len(self.first.json("nodes")["nodes"]) > before)
+        else:
+            home.ok(*UP)
+        self.homes[name] = home
+        return home
+
+    def submit(self, folder: Path, spec: str) -> str:
+        """Submit a job; return its id."""
+        path = folder / "job.yaml"
+        path.write_text(spec)
+        return self.first.ok("submit", "-q", str(path)).strip()
+
+    def task(self, job: str, name: str) -> dict[str, Any]:
+        """Return what is known of a task."""
+        tasks = self.first.json("show", job)["tasks"]
+        [found] = [task for task in tasks if task["id"] == f"{job}.{name}"]
+        return dict(found)
+
+    def lines(self, job: str, event: str) -> list[dict[str, Any]]:
+        """Return what the aggregators of a job have printed, all lives of it."""
+        done = self.first("logs", job, "--task", "aggregate.0", "--all-attempts")
+        found = [json.loads(text) for text in done.out.splitlines() if text[:1] == "{"]
+        return [line for line in found if line["event"] == event]
+
+    def rounds(self, job: str) -> list[float]:
+        """Return the rounds that were closed, in order."""
+        return [line["round"] for line in self.lines(job, "round")]
+
+    def wait(self, job: str) -> int:
+        """Wait for the end of a job; return its exit code."""
+        eventually(
+            lambda: self.first.json("show", job)["job"]["state"] in ENDS,
+            lambda: self.first("show", job).out,
+        )
+        return self.first("wait", job).code
+
+    def wait_for_round(self, job: str, number: int) -> None:
+        """Wait until a round is closed."""
+        eventually(
+            lambda: max(self.rounds(job), default=0) >= number,
+            lambda: self.first("show", job).out,
+        )
+
+
+def processes_of(job: str, name: str) -> list[int]:
+    """Return the processes of a task that run Python, whatever node they are on."""
+    wanted = f"SHOAL_TASK_ID={job}.{name}".encode()
+    found: list[int] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if wanted in (folder / "environ").read_bytes().split(b"\0") and (
+                b"shoal.train" in (folder / "cmdline").read_bytes()
+            ):
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def kill(job: str, name: str) -> None:
+    """Kill all processes of a task without notice."""
+    found = processes_of(job, name)
+    assert found, f"{name} does not run"
+    for pid in found:
+        with suppress(ProcessLookupError):  # It ended with the one before.
+            os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def train_shoal(folder: Path, *names: str) -> Iterator[TrainShoal]:
+    """Start nodes, and end them all at the end."""
+    with homes(folder) as make:
+        shoal = TrainShoal(make)
+        for name in names:
+            shoal.add(name)
+        yield shoal
