@@ -95,11 +95,17 @@ def _flags(command: Callable[..., None]) -> Callable[..., None]:
 @click.argument("scenario", required=False, type=click.Path(path_type=Path))
 @_flags
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page to this.")
+@click.option(
+    "--pictures",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write each picture to this folder, as SVG.",
+)
 @json_option
 @quiet_option
 def run(
     scenario: Path | None,
     html: Path | None,
+    pictures: Path | None,
     as_json: bool,
     quiet: bool,
     **flags: Any,  # noqa: ANN401 - one for each of _FLAGS
@@ -115,8 +121,8 @@ def run(
     settings, fabric = resolve(convert(document), folder)
     with _Bar(quiet=quiet) as bar:
         comparison = compare(settings, fabric, bar.told)
-    if html is not None:
-        _write_page(html, comparison)
+    if html is not None or pictures is not None:
+        _write(html, pictures, comparison)
     if as_json:
         _echo_json(comparison)
     else:
@@ -250,18 +256,23 @@ class _Bar:
             self._progress.stop()
 
 
-def _write_page(html: Path, comparison: Comparison) -> None:
-    from shoal.sim.datacentre.report.page import page  # noqa: PLC0415
+def _write(html: Path | None, folder: Path | None, comparison: Comparison) -> None:
+    from shoal.sim.datacentre.report.page import page, pictures  # noqa: PLC0415
 
-    try:
-        html.write_text(page(comparison), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(
-            f"page {html} cannot be written",
-            because=error.strerror or str(error),
-            hint="name a file in a folder that exists",
-        ) from None
-    talk(f"wrote {html}")
+    files = {} if html is None else {html: page(comparison)}
+    if folder is not None:
+        files |= {folder / name: svg for name, svg in pictures(comparison).items()}
+    for path, text in files.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(
+                f"{path} cannot be written",
+                because=error.strerror or str(error),
+                hint="name a place where you may write",
+            ) from None
+        talk(f"wrote {path}")
 
 
 def _echo_json(comparison: Comparison) -> None:

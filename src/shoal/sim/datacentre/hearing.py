@@ -65,6 +65,7 @@ class Ear:
         self._rng = rng
         self._probes: dict[NodeId, Probe] = {}
         self._followed: dict[NodeId, None] = {}
+        self._said: dict[NodeId, tuple[int, int]] = {}  # the last that each has said
         self._hosts: list[Host] = []
 
     def listen(self, hosts: Sequence[Host]) -> None:
@@ -93,13 +94,16 @@ class Ear:
                 self._begin(host, rumour)
 
     def _begin(self, host: Host, rumour: Rumour) -> None:
+        version = (rumour.epoch, rumour.seq)
+        if self._said.get(host.id, (0, 0)) >= version:
+            return  # It says again what others have heard before.
+        self._said[host.id] = version
         probe = self._probes.get(host.id)
         if probe is not None:
             if self._agenda.now - probe.began < PATIENCE_S:
                 return
             self._close(host.id)
         wanted = sum(other.up for other in self._hosts) - 1
-        version = (rumour.epoch, rumour.seq)
         self._probes[host.id] = Probe(version, self._agenda.now, wanted)
 
     def _on_told(

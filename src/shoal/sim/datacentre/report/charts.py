@@ -59,16 +59,18 @@ def over_time(results: list[Result], marks: Marks) -> str:
     """Return utilisation and queue of all runs, one above the other."""
     span_s = max(result.makespan_s for result in results)
     waiting_most = max(max(result.series.waiting) for result in results)
-    upper = Frame(LEFT, 26, WIDTH - LEFT - RIGHT, 150, span_s, 1.0)
-    lower = Frame(LEFT, 226, WIDTH - LEFT - RIGHT, 150, span_s, max(1.0, waiting_most))
+    top = 26.0 + above(marks)
+    wide = WIDTH - LEFT - RIGHT
+    upper = Frame(LEFT, top, wide, 150, span_s, 1.0)
+    lower = Frame(LEFT, top + 196, wide, 150, span_s, max(1.0, waiting_most))
     parts = [
         text(LEFT, 14, "devices in use", class_="label"),
         upper.grid([(v, share(v)) for v in (0.0, 0.5, 1.0)]),
-        text(LEFT, 214, "tasks that wait", class_="label"),
+        text(LEFT, top + 184, "tasks that wait", class_="label"),
         lower.grid([(v, number(v)) for v in ticks(lower.y_most, 4)]),
         lower.time_axis(span_s),
-        _marks(upper, marks, named=True),
-        _marks(lower, marks, named=False),
+        marked(upper, marks),
+        marked(lower, marks, named=False),
     ]
     for place, (result, name) in enumerate(zip(results, columns(results), strict=True)):
         hue = place % HUES
@@ -77,7 +79,7 @@ def over_time(results: list[Result], marks: Marks) -> str:
         parts.append(_line(upper, used, hue, f"{name}: devices in use"))
         waiting = [(step_s * n, v) for n, v in enumerate(result.series.waiting)]
         parts.append(_line(lower, waiting, hue, f"{name}: tasks that wait"))
-    return picture(WIDTH, 400, "".join(parts), "utilisation and queue over time")
+    return picture(WIDTH, top + 374, "".join(parts), "utilisation and queue over time")
 
 
 def spreading(results: list[Result], interval_s: float) -> str:
@@ -125,50 +127,31 @@ def _short_axis(frame: Frame) -> str:
     return "".join(parts)
 
 
-def _marks(frame: Frame, marks: Marks, *, named: bool) -> str:
+def above(marks: Marks) -> float:
+    """Return the height that the words of marks need above a chart."""
+    return 13.0 * min(ROWS_MAX, len(marks))
+
+
+def marked(frame: Frame, marks: Marks, *, named: bool = True) -> str:
+    """Return a line for each mark, with its words above the chart."""
     parts: list[str] = []
-    rows = rows_of(frame, marks)
-    for (at, words), row in zip(marks, rows, strict=True):
+    ends: list[float] = []  # how far the words in each row go
+    for at, words in marks:
         if at > frame.x_most:
             continue
-        x = frame.x(at)
-        line = element(
-            "line",
-            title(words),
-            x1=x,
-            x2=x,
-            y1=frame.top,
-            y2=frame.top + frame.height,
-            class_="event",
-        )
-        parts.append(line)
-        if named:
-            flip = x > WIDTH - WORDS
-            parts.append(
-                text(
-                    x - 5 if flip else x + 5,
-                    frame.top + 11 + 13 * row,
-                    words,
-                    class_="mark",
-                    text_anchor="end" if flip else "start",
-                )
-            )
-    return "".join(parts)
-
-
-def rows_of(frame: Frame, marks: Marks) -> list[int]:
-    """Return in which row the words of each mark stand, so that none overlap."""
-    ends: list[float] = []
-    rows: list[int] = []
-    for at, _ in marks:
-        x = frame.x(at)
-        row = next((n for n, end in enumerate(ends) if end <= x), len(ends))
-        row %= ROWS_MAX
+        x, down = frame.x(at), frame.top + frame.height
+        flip = x > WIDTH - WORDS
+        row = next((n for n, end in enumerate(ends) if end <= x), len(ends)) % ROWS_MAX
         if row == len(ends):
             ends.append(0.0)
         ends[row] = x + WORDS
-        rows.append(row)
-    return rows
+        up = frame.top - (4 + 13 * row if named else 0)
+        line = element("line", title(words), x1=x, x2=x, y1=up, y2=down, class_="event")
+        parts.append(line)
+        if named:
+            side, place = ("end", x - 4) if flip else ("start", x + 4)
+            parts.append(text(place, up + 2, words, class_="mark", text_anchor=side))
+    return "".join(parts)
 
 
 def _line(

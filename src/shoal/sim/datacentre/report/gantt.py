@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Final
 from shoal.sim.datacentre.report.charts import (
     LEFT,
     RIGHT,
-    ROWS_MAX,
     WIDTH,
-    WORDS,
     Marks,
-    rows_of,
+    above,
+    marked,
 )
 from shoal.sim.datacentre.report.svg import HUES, Frame, element, picture, text, title
 from shoal.sim.datacentre.report.wording import seconds
@@ -42,7 +41,7 @@ def gantt(
     shown = min(len(hosts), max(1, LANES_MAX // per_host))
     lane = min(LANE_MAX, HEIGHT / (shown * per_host))
     height = lane * shown * per_host
-    top = 24.0 + 13 * min(ROWS_MAX - 1, len(marks))
+    top = 12.0 + above(marks)
     frame = Frame(LEFT + 14, top, WIDTH - LEFT - 14 - RIGHT, height, span_s, 1.0)
     parts = [_stripes(frame, hosts[:shown], lane * per_host)]
     for bar in bars:
@@ -51,16 +50,7 @@ def gantt(
             parts.extend(
                 _rect(frame, bar, place, lane, per_host, kinds) for place in places
             )
-    for (at, words), row in zip(marks, rows_of(frame, marks), strict=True):
-        if at <= span_s:
-            x, y = frame.x(at), top - 10 - 13 * row
-            down = top + height
-            parts.append(element("line", x1=x, x2=x, y1=y, y2=down, class_="event"))
-            anchor = "end" if x > WIDTH - WORDS else "start"
-            space = -4 if anchor == "end" else 4
-            parts.append(
-                text(x + space, y + 4, words, class_="mark", text_anchor=anchor)
-            )
+    parts.append(marked(frame, marks))
     parts.append(frame.time_axis(span_s))
     return picture(
         WIDTH, top + height + 28, "".join(parts), "jobs on devices over time"

@@ -125,32 +125,54 @@ def _tabs(names: list[str]) -> str:
 
 def _run(comparison: Comparison, run: Run, place: int) -> str:
     fabric, settings, result = comparison.fabric, comparison.settings, run.result
-    colours = {kind.name: n for n, kind in enumerate(settings.kinds)}
-    kinds = {toil.job: colours[toil.kind.name] for toil in comparison.toils.toils}
-    hosts = [fabric.nodes[host].name for host in fabric.hosts]
     devices = len(settings.host.devices)
-    bars = gantt.gantt(
-        run.picture.bars,
-        kinds,
-        hosts,
-        devices,
-        result.makespan_s,
-        marks_of(settings.happenings),
-    )
     scale = 'idle <i class="scale"></i> always busy'
-    notes = " ".join((heat.shown_of(fabric), gantt.shown_of(len(hosts), devices)))
+    many = gantt.shown_of(len(fabric.hosts), devices)
+    notes = " ".join((heat.shown_of(fabric), many))
     parts = [
         element("h3", "The fabric, and how busy links and hosts were"),
         element("p", scale, class_="note"),
         _card(heat.heat(fabric, result)),
         element("h3", "Jobs on devices"),
-        _kinds_legend(list(colours)),
-        _card(bars),
+        _kinds_legend([kind.name for kind in settings.kinds]),
+        _card(_gantt(comparison, run)),
         element("p", escape(notes), class_="note") if notes.strip() else "",
         element("p", escape(_moved(result)), class_="note"),
     ]
     hidden = " hidden" if place else ""
     return f'<section class="run"{hidden}>{"".join(parts)}</section>'
+
+
+def _gantt(comparison: Comparison, run: Run) -> str:
+    fabric, settings = comparison.fabric, comparison.settings
+    colours = {kind.name: n for n, kind in enumerate(settings.kinds)}
+    return gantt.gantt(
+        run.picture.bars,
+        {toil.job: colours[toil.kind.name] for toil in comparison.toils.toils},
+        [fabric.nodes[host].name for host in fabric.hosts],
+        len(settings.host.devices),
+        run.result.makespan_s,
+        marks_of(settings.happenings),
+    )
+
+
+def pictures(comparison: Comparison) -> dict[str, str]:
+    """Return every picture as a file of its own, by name."""
+    results = [run.result for run in comparison.runs]
+    marks = marks_of(comparison.settings.happenings)
+    interval_s = comparison.settings.interval_s
+    found = {
+        "over-time": over_time(results, marks),
+        "gossip": spreading(results, interval_s),
+    }
+    for name, run in zip(columns(results), comparison.runs, strict=True):
+        word = name.replace(", ", "-")
+        found[f"fabric-{word}"] = heat.heat(comparison.fabric, run.result)
+        found[f"jobs-{word}"] = _gantt(comparison, run)
+    return {
+        f"{name}.svg": drawn.replace(">", f"><style>{STYLE}</style>", 1)
+        for name, drawn in found.items()
+    }
 
 
 def _kinds_legend(names: list[str]) -> str:
