@@ -5,6 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 SEEDS ?= 3000
+MINUTES ?= 10
+ROUNDS ?= 1
+HALF ?= 25
+SEED ?=
 TORCH := torch==2.13.0
 LOCK_FLAGS ?=
 PYTEST_FLAGS ?=
@@ -14,7 +18,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-config --overrides requirements/overrides.txt $(LOCK_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint check format demo sim-demo integration sim-soak sim-bugs sim-showcase bench stubs lock clean all server worker submit monitor
+.PHONY: help setup test lint check format demo sim-demo integration soak sim-soak sim-bugs sim-showcase bench stubs lock clean all server worker submit monitor
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +45,10 @@ test: setup ## Run the tests; PYTEST_FLAGS adds options, such as "-k worker".
 
 integration: setup ## Run the tests with real processes, sockets and disks.
 	@$(BIN)/pytest -m integration $(PYTEST_FLAGS)
+
+soak: setup ## Hurt live nodes at every failpoint and at random, for MINUTES=10; SEED=n again.
+	@$(BIN)/python -m tests.integration.soak --minutes $(MINUTES) --rounds $(ROUNDS) \
+		--half $(HALF) $(if $(SEED),--seed $(SEED))
 
 lint: setup ## Check format, style, layers and types.
 	$(BIN)/ruff format --check .

