@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 from shoal.api import shoal_pb2 as pb
@@ -44,7 +45,7 @@ def _group(
             hint="ask the node of whoever submits",
         )
     first = group.tasks[0]
-    found = plan(first, len(group.tasks), scheduler.views.table, policy)
+    found = plan(first, len(group.tasks), scheduler.views.table, policy, Random(0))
     return pb.GroupPlan(
         group=group.id.partition(".")[2],
         tasks=len(group.tasks),

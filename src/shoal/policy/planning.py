@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -12,6 +11,8 @@ from shoal.policy.placement import explain, place
 from shoal.policy.shapes import Shape
 
 if TYPE_CHECKING:
+    from random import Random
+
     from shoal.model.job import Task
     from shoal.model.resources import Profile
     from shoal.policy.placement import Policy
@@ -42,7 +43,9 @@ class Plan(msgspec.Struct, frozen=True):
     helps: tuple[str, ...] = ()  # what would help, if there is none
 
 
-def plan(task: Task, count: int, table: WorkerTable, policy: Policy) -> Plan:
+def plan(
+    task: Task, count: int, table: WorkerTable, policy: Policy, rng: Random
+) -> Plan:
     """Say where `count` such tasks would go; the first wish that fits counts.
 
     The policy should be a fresh one: those that learn from what they see would take
@@ -50,7 +53,7 @@ def plan(task: Task, count: int, table: WorkerTable, policy: Policy) -> Plan:
     """
     first: Plan | None = None
     for number, profile in enumerate(task.profiles):
-        found = _plan(profile, number, task, count, table, policy)
+        found = _plan(profile, number, task, count, table, policy, rng)
         if found.room:
             return found
         first = first or found
@@ -65,10 +68,11 @@ def _plan(
     count: int,
     table: WorkerTable,
     policy: Policy,
+    rng: Random,
 ) -> Plan:
     driver = task.work.driver
-    ranked = _nodes(profile, len(table), table, policy, driver, at_most=1)
-    slots = _nodes(profile, count, table, policy, driver, at_most=None)
+    ranked = _nodes(profile, len(table), table, policy, rng, driver, at_most=1)
+    slots = _nodes(profile, count, table, policy, rng, driver, at_most=None)
     now = [Prospect(n, "now", max(1, slots.count(n)), "", number) for n in ranked]
     known = set(ranked)
     said = explain(profile, table, driver=driver)
@@ -88,14 +92,13 @@ def _nodes(
     count: int,
     table: WorkerTable,
     policy: Policy,
+    rng: Random,
     driver: str,
     *,
     at_most: int | None,
 ) -> list[NodeId]:
     """Place tasks and take that back at once; return where they would have gone."""
-    placed = place(
-        profile, count, table, policy, Random(0), driver=driver, at_most=at_most
-    )
+    placed = place(profile, count, table, policy, rng, driver=driver, at_most=at_most)
     for taken in reversed(placed.takens):
         table.give(taken)
     return placed.nodes

@@ -1,3 +1,5 @@
+from random import Random
+
 from shoal.model.ids import GroupId, JobId, NodeId, TaskId
 from shoal.model.job import Task
 from shoal.model.resources import GIB, Capacity, Device, GpuNeed, Profile
@@ -34,7 +36,7 @@ def test_workers_with_room_come_first_then_those_that_will_have_some() -> None:
     table = table_of(a=1, b=8)
     policy = Registry({}).make("simple")
 
-    found = plan(task_of(Profile(cpu_milli=4_000)), 3, table, policy)
+    found = plan(task_of(Profile(cpu_milli=4_000)), 3, table, policy, Random(0))
 
     assert [(p.node, p.when, p.slots) for p in found.prospects] == [
         (B, "now", 2),
@@ -63,7 +65,7 @@ def test_the_first_wish_that_fits_is_planned() -> None:
     many = Profile(cpu_milli=1_000, gpu=GpuNeed(count=2))
     one = Profile(cpu_milli=1_000, gpu=GpuNeed(count=1))
 
-    found = plan(task_of(many, one), 1, table, policy)
+    found = plan(task_of(many, one), 1, table, policy, Random(0))
 
     assert [(p.node, p.when, p.profile) for p in found.prospects] == [
         (C, "now", 1),
@@ -75,6 +77,12 @@ def test_a_plan_takes_nothing() -> None:
     table = table_of(a=8, b=8)
     before = [table.view(node) for node in table.nodes()]
 
-    plan(task_of(Profile(cpu_milli=4_000)), 4, table, Registry({}).make("balanced"))
+    plan(
+        task_of(Profile(cpu_milli=4_000)),
+        4,
+        table,
+        Registry({}).make("balanced"),
+        Random(0),
+    )
 
     assert [table.view(node) for node in table.nodes()] == before
