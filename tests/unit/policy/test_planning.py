@@ -51,7 +51,11 @@ def test_what_no_worker_has_is_never_and_something_helps() -> None:
     policy = Registry({}).make("simple")
 
     found = plan(
-        task_of(Profile(cpu_milli=1_000, gpu=GpuNeed(count=2))), 1, table, policy
+        task_of(Profile(cpu_milli=1_000, gpu=GpuNeed(count=2))),
+        1,
+        table,
+        policy,
+        Random(0),
     )
 
     assert {p.when for p in found.prospects} == {"never"}
