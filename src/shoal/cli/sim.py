@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION: Final = 1
 
-COMMANDS: Final[dict[str, str]] = {}
+COMMANDS: Final[dict[str, str]] = {
+    "reproduce": "shoal.cli.sim_traces:reproduce",
+    "traces": "shoal.cli.sim_traces:traces",
+}
 """Further commands under `shoal sim`, imported when they are called."""
 
 

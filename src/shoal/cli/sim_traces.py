@@ -1,0 +1,361 @@
+"""`shoal sim traces` and `shoal sim reproduce`: workloads of the world, replayed."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from multiprocessing import get_context
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+
+from shoal.cli.exit_codes import ExitCode
+from shoal.cli.options import json_option, quiet_option, talk
+from shoal.cli.printing import echo_table
+from shoal.errors import UsageError
+from shoal.sim.coarse.comparing import (
+    Line,
+    Setup,
+    compare,
+    compare_filling,
+    compare_placing,
+)
+from shoal.sim.coarse.records import EXPECTED, default_folder, read_records
+from shoal.sim.coarse.reproducing import (
+    Result,
+    figures_of,
+    parts_of,
+    results_of,
+    wanted_of,
+)
+from shoal.sim.traces import openb, training
+from shoal.sim.traces.columns import parse_map
+from shoal.sim.traces.formats import format_of, read_jobs
+from shoal.sim.traces.generators import MODELS, generate
+from shoal.sim.traces.shaping import all_at_once, from_zero, shuffled, window
+from shoal.sim.traces.values import Cluster, Job
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from shoal.sim.coarse.reproducing import Part
+
+SCHEMA_VERSION: Final = 1
+SLOTS: Final = 256
+SEEDS: Final = 3
+
+_PATH: Final = click.Path(path_type=Path)
+
+
+# Published results.
+
+
+@click.command()
+@click.option("--traces", "folder", type=_PATH, help="The folder with the traces.")
+@click.option("--expect", type=_PATH, help="The file of published results.")
+@click.option("--table", "tables", multiple=True, help="Only records of this table.")
+@click.option("--processes", type=int, help="How many to use; as many as CPUs.")
+@json_option
+@quiet_option
+def reproduce(
+    folder: Path | None,
+    expect: Path | None,
+    tables: tuple[str, ...],
+    processes: int | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Obtain published results anew, and say how far off ours are.
+
+    Exits with 1 if one is outside its tolerance, and with 2 if a file is missing or
+    wrong, or a policy or a metric is not known.
+    """
+    if folder is None:
+        # Only the records were named: the traces may be next to them.
+        near = expect.parent if expect is not None else None
+        folder = (
+            near if near and (near / EXPECTED).is_file() else default_folder(Path())
+        )
+    records, remarks = read_records(expect or folder / EXPECTED)
+    for remark in remarks:
+        talk(f"warning: {remark}", quiet=quiet)
+    if tables:
+        names = [name.upper() for name in tables]
+        records = [record for record in records if record.table.upper() in names]
+    if not records:
+        raise UsageError("there are no records to reproduce")
+    parts = [parts_of(record, folder) for record in records]
+    figures = _computed(wanted_of(records, parts), processes, quiet=quiet)
+    results = results_of(records, parts, figures)
+    if as_json:
+        click.echo(json.dumps(_results_json(results)))
+    else:
+        _echo_results(results)
+    outside = [result for result in results if not result.within]
+    verdict = f"{len(results) - len(outside)} of {len(results)} within tolerance"
+    talk(verdict, quiet=quiet)
+    sys.exit(ExitCode.ERROR if outside else ExitCode.OK)
+
+
+def _computed(
+    wanted: dict[Part, list[tuple[str, int]]], processes: int | None, *, quiet: bool
+) -> dict[tuple[Part, str, int], float]:
+    """Do all replays, with a bar; return each figure by replay and metric."""
+    count = min(processes or os.cpu_count() or 1, len(wanted))
+    if count < 1:
+        raise UsageError(f"{processes} processes are not enough")
+    shown = not quiet and sys.stderr.isatty()
+    bar = click.progressbar(length=len(wanted), label="replaying", file=sys.stderr)
+    figures: dict[tuple[Part, str, int], float] = {}
+    with bar if shown else nullcontext() as moving:
+        for (part, metrics), values in zip(
+            wanted.items(), _mapped(wanted, count), strict=True
+        ):
+            for (name, demand_pct), value in zip(metrics, values, strict=True):
+                figures[part, name, demand_pct] = value
+            if moving is not None:
+                moving.update(1)
+    return figures
+
+
+def _mapped(
+    wanted: dict[Part, list[tuple[str, int]]], processes: int
+) -> Iterable[list[float]]:
+    if processes == 1:
+        yield from map(figures_of, wanted.keys(), wanted.values())
+        return
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        yield from pool.map(figures_of, wanted.keys(), wanted.values())
+
+
+def _echo_results(results: Sequence[Result]) -> None:
+    rows = [
+        (
+            result.record.table,
+            Path(result.record.trace).name.split(".")[0],
+            result.record.policy,
+            result.record.options,
+            result.record.metric,
+            f"{result.record.value:.3f}",
+            f"{result.ours:.3f}",
+            f"{result.difference:+.3f}",
+            f"{result.record.tolerance:g}",
+            "ok" if result.within else "OUTSIDE",
+        )
+        for result in results
+    ]
+    titles = "table trace policy options metric published ours difference within"
+    echo_table([*titles.split(), ""], rows)
+
+
+def _results_json(results: Sequence[Result]) -> dict[str, Any]:
+    return {
+        "version": SCHEMA_VERSION,
+        "within": all(result.within for result in results),
+        "records": [
+            {
+                **msgspec.to_builtins(result.record),
+                "ours": result.ours,
+                "difference": result.difference,
+                "within": result.within,
+            }
+            for result in results
+        ],
+    }
+
+
+# Any workload, under several policies.
+
+_TRACES_OPTIONS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
+    (("--policy",), {"help": "One or several: fcfs,sjf,minnow."}),
+    (("--slots",), {"type": int, "help": "Processors or GPUs of the cluster."}),
+    (("--cluster",), {"type": _PATH, "help": "A file that describes the cluster."}),
+    (("--hosts",), {"type": int, "help": "Equal hosts, as a live scheduler has them."}),
+    (("--gpus-per-host",), {"type": int, "default": 8, "show_default": True}),
+    (("--nodes",), {"type": _PATH, "help": "The hosts that pods are to fill."}),
+    (("--columns",), {"help": "Of a CSV: submitted=a:ms,run=b,slots=c."}),
+    (("--window",), {"help": "Only so many jobs from this one on: 1000:500."}),
+    (("--first",), {"type": int, "help": "Only so many jobs from the beginning."}),
+    (("--shuffle",), {"is_flag": True, "help": "Mix the lengths and sizes of jobs."}),
+    (("--at-once",), {"is_flag": True, "help": "Submit all jobs at time 0."}),
+    (("--warm-up",), {"type": int, "default": 0, "help": "Jobs that do not count."}),
+    (("--drop",), {"is_flag": True, "help": "Leave out jobs that can never fit."}),
+    (
+        ("--backfill",),
+        {"type": click.Choice(["none", "easy", "conservative"]), "default": "none"},
+    ),
+    (("--preemptive",), {"is_flag": True, "help": "Jobs can be stopped and go on."}),
+    (
+        ("--protocol",),
+        {
+            "type": click.Choice(["none", "rlscheduler", "muri"]),
+            "default": "none",
+            "help": "With the quirks of a paper.",
+        },
+    ),
+    (("--candidates",), {"type": int, "help": "Workers drawn for each pod."}),
+    (("--demand",), {"type": int, "default": 130, "help": "Of GPU, in per cent."}),
+    (("--seed",), {"type": int, "default": 0, "help": "All chance follows from it."}),
+)
+
+
+def _traces_options(command: Any) -> Any:  # noqa: ANN401 - as click has it
+    for names, settings in reversed(_TRACES_OPTIONS):
+        command = click.option(*names, **settings)(command)
+    return command
+
+
+@click.command()
+@click.argument("file")
+@_traces_options
+@json_option
+@quiet_option
+def traces(file: str, as_json: bool, quiet: bool, **given: Any) -> None:  # noqa: ANN401
+    r"""Replay the workload in FILE under several policies, side by side.
+
+    FILE is a trace of any format that shoal knows, or a workload to make up, such as
+    lublin:1000, philly:1000 or poisson:1000.
+
+    \b
+    shoal sim traces trace.swf.gz --policy fcfs,sjf,minnow --backfill easy
+    shoal sim traces jobs.csv --cluster n8g8.csv --preemptive --policy srtf,las,braid
+    shoal sim traces pods.csv --nodes nodes.csv --policy best-fit,fgd,forage
+    shoal sim traces philly:20000 --hosts 100000 --policy balanced
+    """
+    lines = list(_lines(file, given))
+    if as_json:
+        rows = [msgspec.to_builtins(line) for line in lines]
+        click.echo(
+            json.dumps({"version": SCHEMA_VERSION, "trace": file, "policies": rows})
+        )
+    else:
+        _echo_lines(lines)
+    events, cpu_s = sum(n.events for n in lines), sum(n.cpu_s for n in lines)
+    memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    rate = events / max(cpu_s, 1e-9)
+    talk(
+        f"{events:,} events in {cpu_s:.1f} s of CPU ({rate:,.0f} a second), "
+        f"{memory_mb:,} MB",
+        quiet=quiet,
+    )
+
+
+def _lines(file: str, given: dict[str, Any]) -> Iterable[Line]:
+    made_up = file.partition(":")[0] in MODELS and not Path(file).exists()
+    fills = not made_up and given["nodes"] and not given["columns"]
+    if fills and format_of(Path(file)) == "openb-pods":
+        return _filled(Path(file), given)
+    cluster = training.cluster(given["cluster"]) if given["cluster"] else None
+    if given["hosts"] is not None:
+        hosts, per_host = given["hosts"], given["gpus_per_host"]
+        if hosts < 1 or per_host < 1:
+            raise UsageError(f"{hosts} hosts of {per_host} GPUs are no cluster")
+        cluster = Cluster(hosts_per_switch=hosts, gpus_per_host=per_host)
+    slots = cluster.gpus if cluster else given["slots"] or 0
+    jobs, slots = _jobs(file, made_up, slots, given)
+    if given["hosts"] is not None:
+        names = _names(given["policy"], "balanced")
+        assert cluster is not None
+        return compare_placing(jobs, names, cluster, given["seed"])
+    setup = Setup(
+        slots=slots,
+        cluster=cluster,
+        protocol=given["protocol"],
+        backfill=given["backfill"],
+        preemptive=given["preemptive"],
+        warm_up=given["warm_up"],
+        drop=given["drop"],
+        seed=given["seed"],
+    )
+    return compare(jobs, _names(given["policy"], "fcfs,sjf,minnow"), setup)
+
+
+def _filled(file: Path, given: dict[str, Any]) -> Iterable[Line]:
+    return compare_filling(
+        list(openb.hosts(given["nodes"])),
+        list(openb.pods(file)),
+        _names(given["policy"], "best-fit,fgd,forage"),
+        demand_pct=given["demand"],
+        candidates=given["candidates"],
+        seeds=range(given["seed"], given["seed"] + SEEDS),
+    )
+
+
+def _jobs(
+    file: str, made_up: bool, slots: int, given: dict[str, Any]
+) -> tuple[Sequence[Job], int]:
+    """Return the jobs as they are to be replayed, and the size of the cluster."""
+    rng = Random(given["seed"])
+    if made_up:
+        slots = slots or SLOTS
+        trace = generate(file, slots, rng)
+    else:
+        columns = parse_map(given["columns"]) if given["columns"] else None
+        trace = read_jobs(Path(file), columns)
+    jobs: Sequence[Job] = trace.jobs
+    if not jobs:
+        raise UsageError(
+            f"there are no jobs that ran in {file}",
+            hint="a list of pods without times can fill --nodes FILE",
+        )
+    slots = slots or trace.slots
+    if not slots:
+        raise UsageError(
+            f"how large is the cluster of {file}?",
+            because="the trace does not say",
+            hint="give --slots N, --cluster FILE or --hosts N",
+        )
+    return _shaped(jobs, rng, given), slots
+
+
+def _shaped(jobs: Sequence[Job], rng: Random, given: dict[str, Any]) -> Sequence[Job]:
+    if given["first"] is not None:
+        jobs = window(jobs, 0, given["first"])
+    if given["window"]:
+        start, colon, length = given["window"].partition(":")
+        if not (colon and start.isdecimal() and length.isdecimal()):
+            raise UsageError(
+                f"'{given['window']}' is no window",
+                because="it is START:LENGTH, counted in jobs",
+                hint="for example --window 1000:500",
+            )
+        jobs = window(jobs, int(start), int(length))
+    if given["shuffle"]:
+        times = [job.submitted_s for job in jobs]
+        replace = msgspec.structs.replace
+        mixed = shuffled(jobs, rng)
+        jobs = [
+            replace(job, submitted_s=at) for job, at in zip(mixed, times, strict=True)
+        ]
+    if given["at_once"]:
+        return all_at_once(jobs)
+    # The papers' formulas look at the clock of the trace; nothing else does.
+    return jobs if given["protocol"] != "none" else from_zero(jobs)
+
+
+def _names(text: str | None, default: str) -> list[str]:
+    return [name.strip() for name in (text or default).split(",") if name.strip()]
+
+
+def _echo_lines(lines: Sequence[Line]) -> None:
+    if not lines:
+        raise UsageError("there is no policy to replay")
+    metrics = list(lines[0].figures)
+    rows = [
+        (line.policy, *(_number(line.figures[name]) for name in metrics))
+        for line in lines
+    ]
+    echo_table(["policy", *metrics], rows)
+    if lines[0].dropped:
+        talk(f"{lines[0].dropped} jobs that can never fit were left out")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.2f}" if abs(value) < 1e6 else f"{value:,.0f}"
