@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from shoal.core.journal import Entry, Finished
-from shoal.protocol.messages import Preemption, Refusal
+from shoal.protocol.messages import Refusal, Report
 from shoal.sim.host import Host, Watch
 
 if TYPE_CHECKING:
     from shoal.core.events import Answer
-    from shoal.model.ids import JobId, NodeId
+    from shoal.model.ids import Attempt, JobId, NodeId
     from shoal.protocol.messages import AnyMessage
     from shoal.sim.agenda import Agenda
     from shoal.sim.clients import Clients
@@ -103,7 +103,6 @@ class Recorder(Watch):
         self.bars: list[Bar] = []
         self.points: list[Point] = []
         self.busy_s = 0.0  # devices times seconds
-        self.preemptions = 0
         self.refusals = 0
         self.ended = 0
         self.changed_at: dict[NodeId, float] = {}  # when each host's room last changed
@@ -112,12 +111,18 @@ class Recorder(Watch):
         self._traffic = traffic
         self._devices = devices
         self._running: dict[tuple[int, int], Bar] = {}
+        self._displaced: dict[Attempt, None] = {}
         self._arrived = 0
         self._over = 0
         self._busy = 0.0
         self._busy_at = 0.0
-        self.sent[Preemption] = self._on_preemption
+        self.sent[Report] = self._on_report
         self.sent[Refusal] = self._on_refusal
+
+    @property
+    def preemptions(self) -> int:
+        """How many tasks had to give way to others."""
+        return len(self._displaced)
 
     def submitted(self, job: JobId) -> None:
         """Take note that a client wants a job run."""
@@ -196,8 +201,11 @@ class Recorder(Watch):
             self.points.pop()
         self.points.append(Point(now, waiting, running, self._busy))
 
-    def _on_preemption(self, host: Host, peer: NodeId, message: object) -> None:
-        self.preemptions += 1
+    def _on_report(self, host: Host, peer: NodeId, message: object) -> None:
+        """Count tasks that gave way to others; reports are repeated, ends are not."""
+        assert isinstance(message, Report)
+        if message.outcome.kind == "preempted":
+            self._displaced[message.attempt] = None
 
     def _on_refusal(self, host: Host, peer: NodeId, message: object) -> None:
         self.refusals += 1

@@ -86,8 +86,8 @@ def spreading(results: list[Result], interval_s: float) -> str:
     """Return how many hosts had heard a piece of news, after how long."""
     # Long enough for the slowest to reach most, whatever the last few need.
     bound_s = results[0].gossip.log2_hosts * interval_s
-    slowest_s = max(result.gossip.converged_p95_s or 0.0 for result in results)
-    span_s = max(bound_s * 1.4, slowest_s * 1.2, interval_s)
+    slowest_s = max(result.gossip.converged_p50_s or 0.0 for result in results)
+    span_s = max(bound_s * 1.25, slowest_s * 2, interval_s)
     frame = Frame(LEFT, 26, WIDTH - LEFT - RIGHT, 200, span_s, 1.0)
     x = frame.x(bound_s)
     parts = [

@@ -43,7 +43,7 @@ def page(comparison: Comparison) -> str:
         element("h1", escape(settings.name)),
         element("p", escape(heading(comparison)), class_="sub"),
         element("p", escape(_about(comparison)), class_="sub"),
-        element("h2", "Policies, side by side" if many else "In figures"),
+        element("h2", f"{_compared(results)}, side by side" if many else "In figures"),
         _card(_table(names, results, ROWS)),
         element("h2", "Over time"),
         _card((legend(names) if many else "") + over_time(results, marks)),
@@ -71,6 +71,11 @@ def page(comparison: Comparison) -> str:
         + element("body", element("main", "".join(body)) + script)
         + "</html>\n"
     )
+
+
+def _compared(results: list[Result]) -> str:
+    several = len(dict.fromkeys(result.policy for result in results)) > 1
+    return "Policies" if several else "Overlays"
 
 
 def _about(comparison: Comparison) -> str:

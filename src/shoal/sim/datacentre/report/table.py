@@ -34,7 +34,7 @@ def heading(comparison: Comparison) -> str:
 def tables(comparison: Comparison) -> list[Table]:
     """Return a table of all runs, and one of how news travelled."""
     return [
-        _table("policies, side by side", comparison, ROWS),
+        _table("side by side", comparison, ROWS),
         _table("gossip of who has room", comparison, GOSSIP_ROWS),
     ]
 
