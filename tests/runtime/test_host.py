@@ -9,13 +9,16 @@ from shoal.core.events import (
     DeadlineReached,
     Effect,
     Event,
+    MessageReceived,
     OwnerActive,
     Provide,
     Record,
     SizeEstimated,
 )
 from shoal.core.journal import Entry, Incarnated
-from shoal.runtime.host import EVENTS_PER_TURN_MAX, Host
+from shoal.model.ids import NodeId
+from shoal.protocol.messages import Goodbye
+from shoal.runtime.host import EVENTS_PER_TURN_MAX, INBOX_MAX, Host
 
 DURABLE = Record(Incarnated(1))
 LOOSE = Record(Incarnated(2), durable=False)
@@ -179,3 +182,22 @@ def test_a_machine_that_raises_ends_the_host() -> None:
 
 def _ignore(_: Effect) -> None:
     pass
+
+
+def test_a_full_inbox_drops_what_peers_say_and_never_what_happened_here() -> None:
+    async def story() -> None:
+        machine = Scripted(lambda _: [])
+        host, _ = _host(machine, [])
+        said = MessageReceived(NodeId("otter"), Goodbye())
+
+        for _ in range(INBOX_MAX + 5):
+            host.feed(said)
+        host.feed(OwnerActive(True))
+        host.feed(said)
+        await _turns(INBOX_MAX // EVENTS_PER_TURN_MAX + 2)
+
+        assert host.dropped == 6
+        assert len(machine.heard) == INBOX_MAX + 1
+        assert machine.heard[-1][1] == OwnerActive(True)
+
+    run(story())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from shoal.core.events import Answer, CancelRequested, JobSubmitted
 
@@ -14,21 +14,48 @@ if TYPE_CHECKING:
     from shoal.model.ids import JobId
     from shoal.model.job import Job
     from shoal.protocol.messages import Grant
+    from shoal.runtime.news import News
+
+WAITING_MAX: Final = 10_000
+"""Jobs that are handed in at one time; more are refused."""
+
+PATIENCE_S: Final = 10.0
+"""How long a job waits for a disk that is behind before it is refused."""
 
 
 @final
 class Clients:
-    """Gives each request a token and finds whoever asked when the answer comes."""
+    """Gives each request a token and finds whoever asked when the answer comes.
 
-    def __init__(self, feed: Callable[[Event], None]) -> None:
+    While so much waits for the disk that `is_behind` says so, no new job gets that
+    far. Whatever else is asked does: it may well be what helps.
+    """
+
+    def __init__(
+        self, feed: Callable[[Event], None], is_behind: Callable[[], bool], news: News
+    ) -> None:
+        """Look again whether the disk is behind whenever there is `news`."""
         self._feed = feed
+        self._is_behind = is_behind
+        self._news = news
+        self._handing_in = 0
         self._tokens = 0
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
 
     async def submit(self, job: Job, grant: Grant | None = None) -> Answer:
         """Hand a job in; the answer comes when it is on disk, or refused."""
         token = self._next()
-        return await self._ask(token, JobSubmitted(token, job, grant))
+        if self._handing_in >= WAITING_MAX:
+            why = f"{WAITING_MAX} jobs are being handed in already; try again later"
+            return Answer(token, job.id, refused=why)
+        self._handing_in += 1
+        try:
+            if self._is_behind() and not await self._caught_up():
+                why = f"the disk has been behind for {PATIENCE_S:g} s; try again later"
+                return Answer(token, job.id, refused=why)
+            return await self._ask(token, JobSubmitted(token, job, grant))
+        finally:
+            self._handing_in -= 1
 
     async def cancel(self, job: JobId, reason: str) -> Answer:
         """Cancel a job; the answer comes when that is on disk."""
@@ -40,6 +67,14 @@ class Clients:
         waiting = self._waiting.pop(answer.token, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)
+
+    async def _caught_up(self) -> bool:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._news.until(lambda: not self._is_behind())
+        except TimeoutError:
+            return False
+        return True
 
     def _next(self) -> int:
         self._tokens += 1

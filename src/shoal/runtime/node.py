@@ -105,7 +105,7 @@ class Node:
             self.post,
             self.happenings,
         )
-        self.clients = Clients(self.feed)
+        self.clients = Clients(self.feed, self._is_behind, self.news)
         self.tasks = Tasks(drivers, self.feed, self._fail, self.cargo, self.post)
         self._drivers = drivers
         self._journal = Journal.open(home.journal)
@@ -255,6 +255,9 @@ class Node:
             gate=gate,
             journal=entries,
         )
+
+    def _is_behind(self) -> bool:
+        return self._journal.behind
 
     def _synced(self, number: int) -> None:
         assert self._host is not None
