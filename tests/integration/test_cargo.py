@@ -295,6 +295,35 @@ def test_a_job_whose_code_cannot_be_had_fails_and_says_why(tmp_path: Path) -> No
     play(tmp_path, story)
 
 
+def test_how_much_has_come_is_shown_while_it_comes(tmp_path: Path) -> None:
+    work = folder(tmp_path / "work", big=os.urandom(20 * MB))
+
+    async def story(reef: Reef) -> None:
+        boss = await reef.join("boss", "scheduler")
+        await reef.join("worker", "worker")
+        serving, task = boss.cargo.blobs.serving, TaskId("j1.main.0")
+        send, stuck = serving._send, True
+
+        def send_some(peer: NodeId, message: AnyMessage) -> None:
+            lost = stuck and serving.bytes_served > 6 * MB
+            if not (lost and isinstance(message, BlobPiece)):
+                send(peer, message)
+
+        serving._send = send_some
+        await submit(
+            boss, "j1", f"command: wc -c big\nworkdir: 'tree:{pack(boss, work)}'"
+        )
+        await until(lambda: boss.outputs.moving(task).endswith("of 20 MB"))
+        await until(lambda: boss.outputs.moving(task) > "fetching 4")
+        stuck = False
+        assert await end(boss, "j1") == "done"
+
+        assert boss.outputs.moving(task) == ""
+        assert written(boss, "j1.main.0").split()[0] == str(20 * MB)
+
+    play(tmp_path, story)
+
+
 def test_a_secret_reaches_its_task_and_nobody_else(tmp_path: Path) -> None:
     async def story(reef: Reef) -> None:
         boss = await reef.join("boss", "scheduler")
