@@ -103,9 +103,9 @@ def _children(path: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN4
                 yield f"{path}.{name}", child
 
 
-def _opens(value: Any) -> bool:  # noqa: ANN401
+def _opens(value: object) -> bool:
     """Whether there may be a container in a value."""
-    kind = _kind(value)
+    kind = type(value)
     if kind in LEAVES:
         return False  # By far the most frequent.
     if isinstance(value, msgspec.Struct):
