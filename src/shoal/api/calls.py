@@ -11,7 +11,7 @@ import contextlib
 import os
 import secrets
 import traceback
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, cast, final
 
 from google.protobuf.message import DecodeError
 
@@ -215,7 +215,7 @@ class CallsLine(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Open a session."""
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast("asyncio.Transport", transport)  # uvloop has its own.
         transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
         self._transport = transport
         self._lines.add(self)

@@ -97,8 +97,10 @@ def up(detach: bool, ready_fd: int | None, **given: Any) -> None:  # noqa: ANN40
 def _serve(home: Home, options: Options, port: int | None, ready: Any) -> None:  # noqa: ANN401
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # What matters is raised too.
     from shoal.api.daemon import run_node  # noqa: PLC0415 - Slow to import.
+    from shoal.net.loops import loop_factory  # noqa: PLC0415
 
-    asyncio.run(run_node(home, options, port, ready))
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(run_node(home, options, port, ready))
 
 
 def _options(given: dict[str, Any]) -> Options:

@@ -14,7 +14,7 @@ import os
 import shutil
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, cast, final
 
 import msgspec
 
@@ -96,7 +96,7 @@ class LaneLine(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Announce the lane."""
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast("asyncio.Transport", transport)  # uvloop has its own.
         transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
         self._transport = transport
         self._end = self._desk.came(self._order, self)

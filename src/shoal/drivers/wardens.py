@@ -17,7 +17,7 @@ import sys
 from collections import deque
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final, final
+from typing import Final, cast, final
 
 import msgspec
 
@@ -91,8 +91,7 @@ class Warden(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the way to write."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop has its own.
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Lend the space to read into."""
