@@ -1,11 +1,15 @@
 """Nodes that know a gate's address at most, and must find each other."""
 
+import os
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 from tests.integration.live_shoal import LiveNode, eventually
 
 from shoal.api import shoal_pb2 as pb
@@ -32,13 +36,19 @@ class Found:
         self._gates: list[str] = []
 
     def found(
-        self, name: str, address: str, *args: str, prefix: Sequence[str] = ()
+        self,
+        name: str,
+        address: str,
+        *args: str,
+        prefix: Sequence[str] = (),
+        start: bool = True,
     ) -> LiveNode:
         """Start the node that makes the shoal, on an address of its own."""
         node = self._node(name, address, args, prefix)
         membership.found(node.home, node.identity, "reef")
         self._founder = node
-        self._start(node)
+        if start:
+            self._start(node)
         self._gates = [f"/ip4/{address}/tcp/{PORT}/p2p/{node.id}"]
         return node
 
@@ -61,6 +71,19 @@ class Found:
         membership.save(node.home, self._membership(node, known, fields))
         if start:
             self._start(node)
+        return node
+
+    def tell(self, node: LiveNode, gate: LiveNode) -> None:
+        """Write down for a node that is not up where a gate is."""
+        known = membership.load(node.home)
+        assert known is not None
+        gates = tuple(addresses(gate))
+        membership.save(node.home, msgspec.structs.replace(known, gates=gates))
+
+    def guest(self, name: str, prefix: Sequence[str] = ()) -> LiveNode:
+        """Return a node that belongs to no shoal, and is not up."""
+        node = LiveNode(self.folder / name, ["--port", "0"], prefix)
+        self.nodes.append(node)
         return node
 
     def restart(self, node: LiveNode, failpoint: str = "") -> None:
@@ -172,6 +195,21 @@ def linked(node: LiveNode) -> dict[str, str]:
     return {
         id_: view.path for id_, view in views.items() if view.path and not view.self
     }
+
+
+def command(
+    node: LiveNode, *args: str, prefix: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run a command as a user types it in the home of a node."""
+    env = {**os.environ, "SHOAL_HOME": str(node.home.path)}
+    return subprocess.run(
+        [*prefix, sys.executable, "-m", "shoal.cli", *args],
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=FOUND_S,
+        check=False,
+    )
 
 
 def p2p_state(node: LiveNode) -> str:

@@ -1,5 +1,6 @@
 import time
 
+import msgspec
 import pytest
 from tests.integration.direct_nodes import Node, eventually, node, numbered, run
 from tests.unit.net.shoals import Gatekeeper, granted, identity
@@ -22,9 +23,11 @@ class Reception:
         self.book = Book()
         self.peers: tuple[PeerAddress, ...] = ()
         self.names: list[str] = []
+        self.asked: list[Join] = []
 
     async def __call__(self, peer: NodeId, join: Join) -> Welcome | Refusal:
         self.names.append(join.name)
+        self.asked.append(join)
         terms = self.book.redeem(join.secret, peer, time.monotonic())
         if isinstance(terms, str):
             return Refusal(request=join.request, reason=terms)
@@ -94,10 +97,32 @@ def test_the_secret_is_never_told_to_another_node() -> None:
             eve.links.addresses,
         )
 
-        with pytest.raises(ShoalError, match="not whom I was told to meet"):
+        with pytest.raises(ShoalError, match="no such invitation"):
             await join(NEWCOMER, wrong)
 
-        assert impostor.names == []
+        (asked,) = impostor.asked
+        assert asked.secret == b""
+        assert told.secret not in asked.proof
+        assert honest.book.redeem_by_proof(asked.proof, eve.id, 0.0) == (
+            "no such invitation"
+        )
+
+    run(main())
+
+
+def test_a_welcome_that_whoever_invited_did_not_give_is_refused() -> None:
+    async def forge(peer: NodeId, join: Join) -> Welcome | Refusal:
+        grant = granted(peer, signer=identity(3))
+        return Welcome(request=join.request, grant=grant, proof=b"\x01" * 32)
+
+    async def main() -> None:
+        honest = Reception()
+        ann, eve = await node(1, desk=honest), await node(3, desk=forge)
+        told = invited(ann, honest)
+        wrong = msgspec.structs.replace(told, addresses=eve.links.addresses)
+
+        with pytest.raises(ShoalError, match="did not invite us"):
+            await join(NEWCOMER, wrong)
 
     run(main())
 

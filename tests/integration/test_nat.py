@@ -1,5 +1,6 @@
 """Nodes behind routers that let nobody in, in network namespaces with NAT."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from tests.integration.found_shoal import (
     FOUND_S,
     Found,
+    command,
     finished,
     job_of,
     linked,
@@ -78,3 +80,34 @@ def test_a_gate_that_dies_hurts_nothing_that_runs_through_it(
     assert done.state == pb.STATE_DONE
     assert job_of(asking, job).tasks[0].attempts == 1
     assert linked(asking)[worker.id] == "relay"
+
+
+def test_whom_a_node_behind_nat_invited_is_let_in_at_a_gate(
+    net: Internet, reef: Found
+) -> None:
+    where, behind = net.home("one", 21, symmetric=True)
+    host = reef.found("host", where, "--no-worker", prefix=behind, start=False)
+    public, there = net.machine("gate", 10)
+    gate = reef.join("gate", public, "--no-worker", "--gate", prefix=there)
+    reef.tell(host, gate)
+    reef.restart(host)
+    eventually(lambda: gate.id in linked(host), FOUND_S, host.log)
+    _, elsewhere = net.home("two", 22, symmetric=True)
+    guest = reef.guest("guest", elsewhere)
+
+    def names_the_gate() -> bool:
+        said = command(host, "invite", "--json", prefix=behind).stdout
+        return any(public in address for address in json.loads(said)["addresses"])
+
+    eventually(names_the_gate, FOUND_S, host.log)
+    text = command(host, "invite", "-q", prefix=behind).stdout.strip()
+    joined = command(guest, "join", "--no-up", text, prefix=elsewhere)
+    again = command(reef.guest("late"), "join", "--no-up", text, prefix=elsewhere)
+    reef.restart(guest)
+    done = finished(host, submit(host, "echo found"))
+
+    assert joined.returncode == 0, joined.stderr
+    assert again.returncode == 1
+    assert "the invitation is used up" in again.stderr
+    assert done.state == pb.STATE_DONE
+    assert linked(host)[guest.id] == "relay"

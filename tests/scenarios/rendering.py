@@ -66,6 +66,8 @@ def message(message: m.AnyMessage) -> str:
             return "hello"
         case m.Join():
             return f"join {message.request} {message.name}".rstrip()
+        case m.Introduction():
+            return f"introduction {message.request} of {message.newcomer}"
         case m.Welcome():
             return f"welcome {message.request} for {message.grant.node}"
         case m.Goodbye():

@@ -45,6 +45,7 @@ from shoal.protocol.messages import (
     Grant,
     Hello,
     Inquiry,
+    Introduction,
     Inventory,
     InventoryChanged,
     Join,
@@ -351,6 +352,14 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         request=REQUEST, valid_for_s=3_600.0, bytes_max=1 << 30, circuits_max=16
     ),
     "join": Join(request=REQUEST, secret=b"\x03" * 16, name="old-crow"),
+    "join:at-a-gate": Join(
+        request=REQUEST, secret=b"", proof=b"\x05" * 32, inviter=b"\x06" * 16
+    ),
+    "introduction": Introduction(
+        request=REQUEST, newcomer=BOB, proof=b"\x05" * 32, name="old-crow"
+    ),
+    "welcome:through-a-gate": Welcome(request=REQUEST, grant=GRANT, proof=b"\x07" * 32),
+    "peers-wanted:by-a-gate": PeersWanted(request=REQUEST, count=8, relays=True),
     "welcome": Welcome(
         request=REQUEST, grant=GRANT, peers=(PeerAddress(BOB, ADDRESSES),)
     ),

@@ -21,7 +21,6 @@ from shoal.api.cargo import CargoCalls
 from shoal.api.log_reader import LogReader
 from shoal.core.events import MessageReceived
 from shoal.errors import NotFoundError, ShoalError, UsageError
-from shoal.model.addresses import direct_ones
 from shoal.model.again import again
 from shoal.model.derive import derive
 from shoal.model.ids import JobId, NodeId, TaskId
@@ -315,7 +314,7 @@ class Service(CargoCalls):
                 hint="write it like --role worker",
             )
         self._network.expect_company()
-        addresses = direct_ones(self._links.addresses)
+        addresses = self._network.doors
         text = self._desk.invite(
             request.role, uses=request.uses, ttl_s=request.ttl_s, addresses=addresses
         )

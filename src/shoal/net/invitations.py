@@ -24,7 +24,7 @@ from shoal.model.bounds import Count, Name
 from shoal.model.ids import NodeId, OwnerId
 from shoal.net.identity import public_key
 from shoal.protocol.limits import Addresses
-from shoal.protocol.messages import Role
+from shoal.protocol.messages import Grant, Role
 
 PREFIX: Final = "shoal1"
 GROUP_LENGTH: Final = 7
@@ -36,6 +36,7 @@ TTL_MAX_S: Final = 30 * 86_400.0
 TOKEN_LENGTH_MAX: Final = 4_096
 
 _SUM_BYTES: Final = 3
+_UNKNOWN: Final = "no such invitation"
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _CODES: Final = {letter: code for code, letter in enumerate(_LETTERS)}
 _MISREAD: Final = str.maketrans("018", "OIB")
@@ -79,6 +80,24 @@ def key_print(node: NodeId) -> bytes:
     """Return what an invitation says of the key of the node that lets in."""
     digest = hashlib.sha256(b"shoal-key-print-v1\0" + public_key(node)).digest()
     return digest[:PRINT_BYTES]
+
+
+def proof_of(secret: bytes, what: bytes) -> bytes:
+    """Return what shows, to who knows the secret or its hash, that we know it.
+
+    Whoever else sees it learns nothing that would serve for anything but `what`.
+    """
+    return proof_by_hash(_digest(secret), what)
+
+
+def joining(node: NodeId) -> bytes:
+    """Return what a newcomer proves: that it, and nobody else, wants to join."""
+    return b"join\0" + node.encode()
+
+
+def welcoming(grant: Grant) -> bytes:
+    """Return what whoever lets in proves: that this is the grant it gave."""
+    return b"welcome\0" + grant.signature
 
 
 # The text.
@@ -214,8 +233,9 @@ class Book:
         nothing.
         """
         found = self._find(secret)
-        if found is None:
-            return "no such invitation"
+        return _UNKNOWN if found is None else self._redeem(found, node, now)
+
+    def _redeem(self, found: _Open, node: NodeId, now: float) -> Terms | str:
         if now >= found.ends_at:
             return f"the invitation expired {now - found.ends_at:.0f} s ago"
         if node not in found.joined:
@@ -223,6 +243,19 @@ class Book:
                 return f"the invitation is used up: {found.uses} of {found.uses}"
             found.joined.append(node)
         return found.terms
+
+    def redeem_by_proof(
+        self, proof: bytes, node: NodeId, now: float
+    ) -> tuple[Terms, bytes] | str:
+        """Do the same for `node` at a gate, which showed a proof of the secret.
+
+        Returns also the hash of the secret, by which the answer is proved.
+        """
+        for one in list(self._open):
+            if hmac.compare_digest(proof_by_hash(one.digest, joining(node)), proof):
+                terms = self._redeem(one, node, now)
+                return terms if isinstance(terms, str) else (terms, one.digest)
+        return _UNKNOWN
 
     def withdraw(self, secret: bytes) -> bool:
         """End an invitation; return whether there was one."""
@@ -239,6 +272,11 @@ class Book:
             if hmac.compare_digest(one.digest, digest):
                 found = one
         return found
+
+
+def proof_by_hash(digest: bytes, what: bytes) -> bytes:
+    """Return the same as `proof_of`, by the hash of the secret."""
+    return hmac.digest(digest, b"shoal-proof-v1\0" + what, "sha256")
 
 
 def _digest(secret: bytes) -> bytes:

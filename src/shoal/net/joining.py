@@ -8,6 +8,8 @@ import hmac
 import socket
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
+import msgspec
+
 from shoal.errors import ProtocolError, ShoalError, UsageError
 from shoal.model.ids import RequestId
 from shoal.net import invitations, multiaddr
@@ -45,9 +47,10 @@ async def join(
     name: str = "",
     timeout_s: float = JOIN_S,
 ) -> Joined:
-    """Ask to be let in by whoever gave out the invitation.
+    """Ask to be let in by whoever gave out the invitation, or at a gate to it.
 
-    The secret is sent to the node with the right key only. Raises `ShoalError` with
+    The secret is sent to the node with the right key only; a gate sees a proof of it,
+    and whatever it answers is proved as well. Raises `ShoalError` with
     all reasons if no address led to a grant. Asking again does no harm. Whether the
     grant is signed as it should be is for the caller to check.
     """
@@ -80,7 +83,7 @@ async def _ask(
     """Ask at one place; note the answer, or raise why there is none."""
     request = RequestId(f"{own}/join")
     asking = _Asking(
-        invitation, Join(request=request, secret=invitation.secret, name=name)
+        invitation, Join(request=request, secret=invitation.secret, name=name), own
     )
     connection = Connection(asking, context)
     sock = socket.socket(place.family, socket.SOCK_STREAM)
@@ -111,37 +114,50 @@ async def _ask(
 class _Asking:
     """The newcomer's end of one connection."""
 
-    def __init__(self, invitation: Invitation, join: Join) -> None:
+    def __init__(self, invitation: Invitation, join: Join, own: NodeId) -> None:
         self.answer: asyncio.Future[Joined | str] = (
             asyncio.get_running_loop().create_future()
         )
         self._invitation = invitation
         self._join = join
-        self._inviter: NodeId | None = None
+        self._own = own
+        self._answerer: NodeId | None = None
+        self._is_inviter = False
 
     def arrived(self, connection: Connection) -> None:
         """Wait for the proof."""
 
     def proved(self, connection: Connection, shown: Shown) -> None:
-        """Show the secret to whom the invitation names, and to nobody else."""
+        """Show the secret to whom the invitation names, and a proof to a gate."""
         print_ = invitations.key_print(shown.node)
-        if not hmac.compare_digest(print_, self._invitation.key_print):
+        wanted = self._invitation.key_print
+        self._is_inviter = hmac.compare_digest(print_, wanted)
+        if not self._is_inviter and shown.grant is None:
             connection.close("not whom I was told to meet", "wrong id")
             return
-        self._inviter = shown.node
+        join = self._join
+        if not self._is_inviter:
+            what = invitations.joining(self._own)
+            proof = invitations.proof_of(join.secret, what)
+            join = msgspec.structs.replace(
+                join, secret=b"", proof=proof, inviter=wanted
+            )
+        self._answerer = shown.node
         connection.widen(FRAME_BYTES_MAX)
-        connection.send(framed(Kind.MESSAGES, codec.encode([self._join])[0]))
+        connection.send(framed(Kind.MESSAGES, codec.encode([join])[0]))
 
     def took(self, connection: Connection, frame: Frame) -> None:
         """Take the answer."""
         if frame.kind == Kind.CLOSE:
             connection.abort(f"it said: {reason_of(frame.payload)}", "closed by peer")
             return
-        if frame.kind != Kind.MESSAGES or self._inviter is None:
+        if frame.kind != Kind.MESSAGES or self._answerer is None:
             raise ProtocolError("a frame that nobody asked for")
         for message in codec.decode(frame.payload):
             if isinstance(message, Welcome) and message.request == self._join.request:
-                self._settle(Joined(self._inviter, message))
+                if not self._is_inviter and not self._is_proved(message):
+                    raise ProtocolError("a welcome of somebody who did not invite us")
+                self._settle(Joined(self._answerer, message))
             elif isinstance(message, Refusal):
                 self._settle(f"it refused: {message.reason}")
 
@@ -154,6 +170,11 @@ class _Asking:
 
     def gone(self, connection: Connection) -> None:
         """Be done."""
+
+    def _is_proved(self, welcome: Welcome) -> bool:
+        what = invitations.welcoming(welcome.grant)
+        proof = invitations.proof_of(self._invitation.secret, what)
+        return hmac.compare_digest(proof, welcome.proof)
 
     def _settle(self, answer: Joined | str) -> None:
         if not self.answer.done():

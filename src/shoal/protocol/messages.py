@@ -463,6 +463,7 @@ class PeersWanted(Message, frozen=True, tag="peers-wanted"):
     request: RequestId
     count: Count
     addresses: Addresses = ()
+    relays: bool = False  # I am a gate: others can be reached through me
 
 
 class PeerAddress(msgspec.Struct, frozen=True):
@@ -497,19 +498,38 @@ class Reservation(Message, frozen=True, tag="reservation"):
 
 
 class Join(Message, frozen=True, tag="join"):
-    """Let me in: somebody invited me with this secret. The link proved who I am."""
+    """Let me in: somebody invited me with this secret. The link proved who I am.
+
+    To a gate, which must not learn the secret, a newcomer shows a proof that it knows
+    it, and a print of the key of the node that gave it out.
+    """
 
     request: RequestId
     secret: Secret
     name: Name = ""
+    proof: Secret = b""
+    inviter: Secret = b""
+
+
+class Introduction(Message, frozen=True, tag="introduction"):
+    """A newcomer, whose id is proved, asks at this gate for what you invited it to."""
+
+    request: RequestId
+    newcomer: NodeId
+    proof: Secret
+    name: Name = ""
 
 
 class Welcome(Message, frozen=True, tag="welcome"):
-    """The receiver is a member by this grant, and these members can be dialled."""
+    """The receiver is a member by this grant, and these members can be dialled.
+
+    Through a gate, the proof says that this comes from whoever knows the secret.
+    """
 
     request: RequestId
     grant: Grant
     peers: Annotated[tuple[PeerAddress, ...], Meta(max_length=PEERS_MAX)] = ()
+    proof: Secret = b""
 
 
 class Goodbye(Message, frozen=True, tag="goodbye"):
@@ -587,7 +607,16 @@ ToScheduler = (
 ToGate = PeersWanted | ReservationWanted
 ToGossip = LoadDigests
 ToStore = PieceWanted | BlobPiece | PieceRefusal | BlobHeld
-ToAny = Hello | Revocation | Join | Welcome | Goodbye | PeersKnown | Reservation
+ToAny = (
+    Hello
+    | Revocation
+    | Join
+    | Introduction
+    | Welcome
+    | Goodbye
+    | PeersKnown
+    | Reservation
+)
 ToLanes = CallBatch | ResultBatch
 ToPost = Mail | MailReceipt
 AnyMessage = (

@@ -15,7 +15,15 @@ import msgspec
 
 from shoal.errors import ProtocolError
 from shoal.protocol import codec
-from shoal.protocol.messages import Announcement, PeersKnown, PeersWanted, Revocation
+from shoal.protocol.messages import (
+    Announcement,
+    Introduction,
+    PeersKnown,
+    PeersWanted,
+    Refusal,
+    Revocation,
+    Welcome,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,7 +39,8 @@ ECHO_S: Final = 10.0
 """The same announcement within this time is the same, by whatever way it came."""
 
 ECHOES_MAX: Final = 1_024
-_OURS: Final = (PeersWanted, PeersKnown)
+_OF_NEIGHBOURS: Final = frozenset({PeersWanted, PeersKnown})
+_OF_DESK: Final = frozenset({Introduction, Welcome, Refusal})
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,10 +126,16 @@ class Hearing:
         self._echoes = _Echoes(asyncio.get_running_loop().time)
         self._neighbours: Neighbours | None = None
         self._on_first: Callable[[], None] | None = None
+        self._desk: Callable[[NodeId, AnyMessage], bool] | None = None
 
-    def attach(self, neighbours: Neighbours, on_first: Callable[[], None]) -> None:
-        """Tell these neighbours, and that there is a first link."""
-        self._neighbours, self._on_first = neighbours, on_first
+    def attach(
+        self,
+        neighbours: Neighbours,
+        desk: Callable[[NodeId, AnyMessage], bool],
+        on_first: Callable[[], None],
+    ) -> None:
+        """Tell these neighbours, the desk, and that there is a first link."""
+        self._neighbours, self._desk, self._on_first = neighbours, desk, on_first
 
     def connected(self, peer: NodeId, grant: Grant | None) -> None:
         """Note that a link is up."""
@@ -134,21 +149,27 @@ class Hearing:
     def lost(self, peer: NodeId) -> None:
         """Note that a link is down."""
         self._listener.lost(peer)
+        if self._neighbours is not None:
+            self._neighbours.on_lost(peer)
 
     def received(self, peer: NodeId, messages: Sequence[AnyMessage]) -> None:
-        """Take messages of one frame, but for what was heard by gossip before."""
-        is_news = True
-        for message in messages:
-            if isinstance(message, _OURS) and self._neighbours is not None:
-                self._neighbours.on_message(peer, message)
-            elif isinstance(message, Announcement):
-                is_news = is_news and not self._echoes.repeats(message)
-        if is_news:
+        """Take messages of one frame, but for what is not for the machine."""
+        taken = [m for m in messages if self._takes(peer, m)]
+        if not taken:
             self._listener.received(peer, messages)
-            return
-        others = [m for m in messages if not isinstance(m, Announcement)]
-        if others:
-            self._listener.received(peer, others)
+        elif len(taken) < len(messages):
+            rest = [m for m in messages if not any(m is one for one in taken)]
+            self._listener.received(peer, rest)
+
+    def _takes(self, peer: NodeId, message: AnyMessage) -> bool:
+        """Take in what is for others here, and what was heard by gossip before."""
+        kind = type(message)
+        if kind in _OF_NEIGHBOURS and self._neighbours is not None:
+            self._neighbours.on_message(peer, message)
+            return kind is PeersKnown
+        if kind in _OF_DESK and self._desk is not None:
+            return self._desk(peer, message)
+        return isinstance(message, Announcement) and self._echoes.repeats(message)
 
     def heard(self, origin: NodeId, message: AnyMessage) -> None:
         """Take a message by gossip, unless a link was faster."""

@@ -34,6 +34,7 @@ LINKS_WANTED: Final = 16
 """So many links a node makes of its own accord; others may come to it."""
 
 PEERS_WANTED: Final = 16
+GATES_MAX: Final = 64
 TOLD_MAX: Final = 64
 """Linked peers that are told something by `publish`; a revocation is told to all."""
 
@@ -74,13 +75,24 @@ class Neighbours:
     """Keeps this node linked to some members of its shoal."""
 
     def __init__(
-        self, links: Linking, known: Acquaintances, rng: Random, *, asks: bool = True
+        self,
+        links: Linking,
+        known: Acquaintances,
+        rng: Random,
+        *,
+        asks: bool = True,
+        relays: bool = False,
     ) -> None:
-        """Begin with those who are `known`; look for others only if `asks`."""
+        """Begin with those who are `known`; look for others only if `asks`.
+
+        `relays` is what others are told of this node.
+        """
+        self.gates: dict[NodeId, tuple[str, ...]] = {}  # linked, and where they are
         self._links = links
         self._known = known
         self._rng = rng
         self._asks = asks
+        self._relays = relays
         self._requests = 0
         self._keeping: asyncio.Task[None] | None = None
 
@@ -100,10 +112,16 @@ class Neighbours:
         """Say where we are, and ask a new neighbour whom else it knows."""
         self._ask(peer)
 
+    def on_lost(self, peer: NodeId) -> None:
+        """Do without a neighbour."""
+        self.gates.pop(peer, None)
+
     def on_message(self, peer: NodeId, message: AnyMessage) -> None:
         """Take in where members can be reached."""
         if isinstance(message, PeersWanted):
             self._learn(peer, message.addresses)
+            if message.relays and len(self.gates) < GATES_MAX:
+                self.gates[peer] = message.addresses
         elif isinstance(message, PeersKnown) and self._asks:
             for named in message.peers:
                 self._learn(named.node, named.addresses)
@@ -147,6 +165,7 @@ class Neighbours:
             request=RequestId(f"{self._links.node}/peers/{self._requests}"),
             count=PEERS_WANTED if self._asks else 0,
             addresses=self._links.addresses[:ADDRESSES_MAX],
+            relays=self._relays,
         )
         self._links.send(peer, wanted)
 

@@ -14,12 +14,13 @@ import msgspec
 
 from shoal.core.events import AddressesChanged
 from shoal.errors import UsageError
-from shoal.model.addresses import stream_ones
+from shoal.model.addresses import direct_ones, stream_ones
 from shoal.net.direct import DirectLinks
 from shoal.net.libp2p.port import Libp2p
 from shoal.net.libp2p.settings import Greeting, Settings
 from shoal.net.petname import petname
 from shoal.net.ways import Ways
+from shoal.protocol.limits import ADDRESSES_MAX
 from shoal.protocol.messages import Hello
 from shoal.runtime.acquaintances import Acquaintances
 from shoal.runtime.finding import WAYS, Finders, Finding, Hearing, Libp2pEars
@@ -63,6 +64,7 @@ class Network:
         links: Ways,
         finder: Finders,
         libp2p: Libp2p | None,
+        neighbours: Neighbours,
         known: Acquaintances,
         *,
         is_lonely: bool,
@@ -72,6 +74,7 @@ class Network:
         self.finder: Final = finder
         self.libp2p: Final = libp2p
         self.is_gate: Final = is_gate
+        self._neighbours = neighbours
         self._known = known
         self._is_lonely = is_lonely
         self._is_ready = False
@@ -80,6 +83,13 @@ class Network:
     def acquaintances(self) -> list[tuple[NodeId, tuple[str, ...]]]:
         """Members that this node was linked to of late, and its gates, and where."""
         return list(self._known)
+
+    @property
+    def doors(self) -> tuple[str, ...]:
+        """Where a newcomer may ask to be let in: here, and at gates linked to us."""
+        here = direct_ones(self.links.addresses)
+        gates = (at for where in self._neighbours.gates.values() for at in where)
+        return (*here, *direct_ones(gates))[:ADDRESSES_MAX]
 
     @property
     def p2p_state(self) -> str:
@@ -137,9 +147,11 @@ async def make_network(node: Node, options: NetworkOptions, desk: Reception) -> 
     place = await listen(direct, node.home, options, is_on=finding.direct)
     known = _acquaintances(node, finding)
     is_public = not is_loopback(place.host)
-    neighbours = Neighbours(ways, known, Random(node.id), asks=finding.peers)
-    libp2p: Libp2p | None = None
     is_gate = _is_gate(node, options, is_asked_by_all=is_public and not len(known))
+    neighbours = Neighbours(
+        ways, known, Random(node.id), asks=finding.peers, relays=is_gate
+    )
+    libp2p: Libp2p | None = None
     if finding.p2p:
         settings = Settings(
             shoal=str(node.membership.root),
@@ -163,8 +175,13 @@ async def make_network(node: Node, options: NetworkOptions, desk: Reception) -> 
     ways.attach(direct, libp2p, dials=finding.direct)
     finder = Finders(neighbours, libp2p, hearing, finding)
     is_lonely = not len(known) and not is_public and not options.gate
-    network = Network(ways, finder, libp2p, known, is_lonely=is_lonely, is_gate=is_gate)
-    hearing.attach(neighbours, network.expect_company)
+    network = Network(
+        *(ways, finder, libp2p, neighbours, known),
+        is_lonely=is_lonely,
+        is_gate=is_gate,
+    )
+    hearing.attach(neighbours, desk.take, network.expect_company)
+    desk.links, desk.linked = ways, lambda: ways.connected
     neighbours.start()
     return network
 

@@ -1,5 +1,8 @@
 """Lets others into the shoal: invitations given out here, and grants for who comes.
 
+Who was invited by a node that cannot be dialled asks at a gate, which introduces it to
+that node and passes the answer back.
+
 Invitations live as long as the node: whoever was invited by an earlier life asks for a
 new one.
 """
@@ -14,7 +17,7 @@ import msgspec
 
 from shoal.core.membership import revocation_payload
 from shoal.errors import NotAllowedError, ShoalError
-from shoal.model.ids import NodeId, OwnerId
+from shoal.model.ids import NodeId, OwnerId, RequestId
 from shoal.net.identity import Identity
 from shoal.net.invitations import (
     Book,
@@ -23,14 +26,23 @@ from shoal.net.invitations import (
     encode,
     key_print,
     new_secret,
+    proof_by_hash,
+    welcoming,
 )
-from shoal.protocol.messages import Grant, Refusal, Revocation, Welcome
+from shoal.protocol.messages import (
+    Grant,
+    Introduction,
+    Refusal,
+    Revocation,
+    Welcome,
+)
 from shoal.runtime.membership import issue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from shoal.protocol.messages import Join, PeerAddress, Role
+    from shoal.net.base import Links
+    from shoal.protocol.messages import AnyMessage, Join, PeerAddress, Role
     from shoal.runtime.home import Home
     from shoal.runtime.membership import Membership
 
@@ -41,6 +53,10 @@ ROLES: Final[dict[str, tuple[Role, ...]]] = {
     "admin": ("scheduler", "worker", "gate", "admin"),
 }
 """What an invitation may be for, in the words of the command line."""
+
+INTRODUCE_S: Final = 8.0
+INTRODUCTIONS_MAX: Final = 64
+"""Newcomers at one time who wait for the answer of another node."""
 
 
 @final
@@ -53,6 +69,10 @@ class Reception:
         self._membership = membership
         self._book = Book()
         self.peers: Callable[[], tuple[PeerAddress, ...]] = tuple
+        self.linked: Callable[[], Sequence[NodeId]] = tuple
+        self.links: Links | None = None
+        self._introductions = 0
+        self._waiting: dict[RequestId, asyncio.Future[Welcome | Refusal]] = {}
 
     def invite(
         self, role: str, *, uses: int, ttl_s: float, addresses: Sequence[str]
@@ -79,7 +99,9 @@ class Reception:
         return encode(invitation)
 
     async def __call__(self, peer: NodeId, join: Join) -> Welcome | Refusal:
-        """Answer whoever knows a secret."""
+        """Answer whoever knows a secret, or have another node do so."""
+        if join.inviter and join.inviter != key_print(self._identity.node):
+            return await self._introduce(peer, join)
         now = asyncio.get_running_loop().time()
         terms = self._book.redeem(join.secret, peer, now)
         if isinstance(terms, str):
@@ -89,6 +111,64 @@ class Reception:
         except ShoalError as error:
             return Refusal(request=join.request, reason=str(error))
         return Welcome(request=join.request, grant=grant, peers=self.peers())
+
+    def take(self, peer: NodeId, message: AnyMessage) -> bool:
+        """Take in what members say about newcomers; return whether it was that."""
+        if isinstance(message, Introduction):
+            if self.links is not None:
+                self.links.send(peer, self._on_introduction(message))
+            return True
+        if not isinstance(message, Welcome | Refusal):
+            return False
+        waiting = self._waiting.get(message.request)
+        if waiting is None or waiting.done():
+            return isinstance(message, Welcome)
+        waiting.set_result(message)
+        return True
+
+    async def _introduce(self, newcomer: NodeId, join: Join) -> Welcome | Refusal:
+        """Ask the node that gave the invitation out; it must be linked to us."""
+        inviter = next((n for n in self.linked() if key_print(n) == join.inviter), None)
+        if inviter is None or self.links is None:
+            reason = "the node that gave this invitation out is not connected here now"
+            return Refusal(request=join.request, reason=reason)
+        if len(self._waiting) >= INTRODUCTIONS_MAX:
+            reason = f"{INTRODUCTIONS_MAX} others are being introduced"
+            return Refusal(request=join.request, reason=reason)
+        self._introductions += 1
+        own = RequestId(f"{self._identity.node}/introduction/{self._introductions}")
+        answer: asyncio.Future[Welcome | Refusal]
+        answer = asyncio.get_running_loop().create_future()
+        self._waiting[own] = answer
+        try:
+            introduction = Introduction(
+                request=own, newcomer=newcomer, proof=join.proof, name=join.name
+            )
+            self.links.send(inviter, introduction)
+            async with asyncio.timeout(INTRODUCE_S):
+                said = await answer
+        except TimeoutError:
+            reason = f"the node that gave it out did not answer in {INTRODUCE_S:g} s"
+            return Refusal(request=join.request, reason=reason)
+        finally:
+            del self._waiting[own]
+        return msgspec.structs.replace(said, request=join.request)
+
+    def _on_introduction(self, message: Introduction) -> Welcome | Refusal:
+        now = asyncio.get_running_loop().time()
+        node = message.newcomer
+        found = self._book.redeem_by_proof(message.proof, node, now)
+        if isinstance(found, str):
+            return Refusal(request=message.request, reason=found)
+        terms, digest = found
+        try:
+            grant = self._granted(node, terms)
+        except ShoalError as error:
+            return Refusal(request=message.request, reason=str(error))
+        proof = proof_by_hash(digest, welcoming(grant))
+        return Welcome(
+            request=message.request, grant=grant, peers=self.peers(), proof=proof
+        )
 
     def revocation(self, node: NodeId) -> Revocation:
         """Return the signed word that all grants of a node until now are void."""
