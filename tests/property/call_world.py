@@ -70,7 +70,9 @@ class Lane:
 class World:
     """Everything around one switchboard."""
 
-    def __init__(self, seed: int, *, loss: float, deaths: float, lanes_max: int) -> None:
+    def __init__(
+        self, seed: int, *, loss: float, deaths: float, lanes_max: int
+    ) -> None:
         self.rng = Random(seed)
         self.loss, self.deaths = loss, deaths
         self.now = 0.0

@@ -1,3 +1,5 @@
+from random import Random
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.property.call_world import World
@@ -86,8 +88,6 @@ def test_a_call_that_kills_its_interpreter_takes_nobody_else_along(
 def test_a_courier_brings_every_item_once_and_in_order(
     seed: int, loss: float, sizes: list[int], closed: set[int]
 ) -> None:
-    from random import Random
-
     rng = Random(seed)
     ours, theirs = Courier(), Courier()
     items = [bytes([n % 251]) * size for n, size in enumerate(sizes)]

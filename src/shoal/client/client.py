@@ -96,7 +96,6 @@ class Client:
         self._pools: dict[Options, PoolQueue] = {}
         self._lock = threading.Lock()
         self._closed = False
-        self._executors: weakref.WeakSet[Executor] = weakref.WeakSet()
         _clients.add(self)
 
     # Functions.
@@ -180,9 +179,7 @@ class Client:
         """
         from shoal.client.executor import Executor  # noqa: PLC0415 - They need us.
 
-        made = Executor(self, self._defaults.changed(**options))
-        self._executors.add(made)
-        return made
+        return Executor(self, self._defaults.changed(**options))
 
     def call_many(
         self, options: Options, function: Callable[..., T], rows: list[tuple[Any, ...]]
@@ -214,8 +211,9 @@ class Client:
         future: Future[Any] = Future()
         pool = self._pools.get(options) or self._pool(options)
         call = Pending(pool, function, parts_of(pieces), options.retries, future)
-        future.on_stop(lambda: self._stream.stop(call))
-        self._stream.put(call)
+        stream = self._stream
+        future.bind(lambda: stream.drop(call), lambda: stream.stop(call))
+        stream.put(call)
         return future
 
     def _pool(self, options: Options) -> PoolQueue:
@@ -294,12 +292,6 @@ class Client:
         """Refuse to be pickled: a connection cannot travel."""
         raise TypeError("a Client cannot be pickled: make one where it is needed")
 
-    def finish(self) -> None:
-        """End with the program: executors wait for their calls, as they promise."""
-        for executor in list(self._executors):
-            executor.shutdown()
-        self.close(wait=False)
-
     def _wire(self) -> Wire:
         if self._node is not None:
             return GrpcWire(self._connected())
@@ -333,4 +325,4 @@ def start_node(home: Home) -> None:
 def _finish() -> None:
     for client in list(_clients):
         with contextlib.suppress(Exception):
-            client.finish()
+            client.close()  # It waits, as the executors of the standard library do.

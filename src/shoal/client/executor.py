@@ -92,8 +92,7 @@ class Executor(concurrent.futures.Executor):
             futures = list(self._futures)
         if cancel_futures:
             for future in futures:
-                if future.cancel():
-                    future.set_running_or_notify_cancel()
+                future.cancel()
         if wait:
             concurrent.futures.wait(futures)
 

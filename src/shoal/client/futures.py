@@ -38,11 +38,21 @@ class Future(concurrent.futures.Future[T], Generic[T]):
 
     def __init__(self) -> None:
         super().__init__()
+        self._drop: Callable[[], None] | None = None
         self._stop: Callable[[], None] | None = None
 
-    def on_stop(self, stop: Callable[[], None]) -> None:
-        """Interrupt what runs by calling this."""
-        self._stop = stop
+    def bind(self, drop: Callable[[], None], stop: Callable[[], None]) -> None:
+        """Have `drop` called when this is cancelled, and `stop` to interrupt it."""
+        self._drop, self._stop = drop, stop
+
+    def cancel(self) -> bool:
+        """Keep the call from being sent; return whether that was possible."""
+        if not super().cancel():
+            return False
+        drop, self._drop = self._drop, None
+        if drop is not None:
+            drop()
+        return True
 
     def stop(self) -> bool:
         """Cancel, or interrupt what runs; return whether it had not ended before.

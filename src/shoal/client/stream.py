@@ -57,6 +57,7 @@ class Pending:
 
     __slots__ = (
         "came",
+        "dropped",
         "function",
         "future",
         "id",
@@ -83,6 +84,7 @@ class Pending:
         self.retries = retries
         self.future = future
         self.running = False  # whether it was sent, once at least
+        self.dropped = False  # cancelled, and of no interest any more
         self.came: list[bytes] = []  # parts of its result
 
 
@@ -164,6 +166,15 @@ class Stream:
         finally:
             self._sending.release()
 
+    def drop(self, call: Pending) -> None:
+        """Forget a call that was cancelled, and say so to those who wait for it."""
+        with self._lock:
+            if call.running or call.dropped or not call.id:
+                return
+            call.dropped = True
+            self._finished(1)
+        call.future.set_running_or_notify_cancel()
+
     def stop(self, call: Pending) -> None:
         """Have a call interrupted that was sent."""
         with self._lock:
@@ -189,10 +200,10 @@ class Stream:
         if wire is not None:
             wire.close()
         for call in waiting:
-            if call.running or not call.future.cancel():
+            if call.running:
                 sent.append(call)
             else:
-                call.future.set_running_or_notify_cancel()
+                call.future.cancel()
         because = "the client was closed before the result came"
         self._fail(sent, CallLostError("the call is lost", because=because))
         if thread is not None and thread is not threading.current_thread():
@@ -252,7 +263,10 @@ class Stream:
                 if len(calls) >= CALLS_PER_REQUEST_MAX:
                     break
                 pool.waiting.popleft()
+                if call.dropped:
+                    continue
                 if not call.running and not call.future.set_running_or_notify_cancel():
+                    call.dropped = True  # Whoever cancelled it has not said so yet.
                     self._finished(1)
                     continue
                 call.running = True
@@ -305,6 +319,8 @@ class Stream:
         wire = self._dial()
         with self._lock:
             self._wire = wire
+            if self._closed:
+                wire.close()  # Whoever closed us found no wire yet.
         sender = threading.Thread(
             target=self._send_all, args=(wire,), name="shoal-calls-out", daemon=True
         )
@@ -346,10 +362,18 @@ class Stream:
                 pool.waiting.clear()
                 pool.out = pool.told = 0
             self._again()
-        for call in calls:
+        self._fail([call for call in calls if self._begins(call)], error)
+
+    def _begins(self, call: Pending) -> bool:
+        """Let a call begin, so that it can fail; False: it was cancelled before."""
+        with self._lock:
+            if call.dropped or call.running:
+                return call.running
+            call.running = call.future.set_running_or_notify_cancel()
             if not call.running:
-                call.future.set_running_or_notify_cancel()
-        self._fail(calls, error)
+                call.dropped = True
+                self._finished(1)
+            return call.running
 
     def _on_reply(self, reply: pb.CallsReply) -> None:
         ended: list[tuple[Pending, pb.CallResult]] = []

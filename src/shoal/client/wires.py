@@ -55,7 +55,11 @@ class SocketWire:
         self._socket.sendall(frame(MESSAGE, request))
 
     def replies(self) -> Iterator[pb.CallsReply]:
-        """Return what comes."""
+        """Return what comes; the socket is closed with the last of it."""
+        with self._socket:
+            yield from self._heard()
+
+    def _heard(self) -> Iterator[pb.CallsReply]:
         unread = bytearray()
         while True:
             try:

@@ -270,6 +270,14 @@ class Switchboard:
                 times.append(lane.since + STALLED_S)
         return min(times, default=None)
 
+    def farewell(self) -> list[Tell]:
+        """Return what lanes are told when nobody wants a result any more."""
+        leave = item(call_items.LEAVE, 0)
+        return [
+            Tell(lane.id, [leave, *(item(call_items.STOP, id_) for id_ in lane.out)])
+            for lane in self._lanes.values()
+        ]
+
     # What happens.
 
     def _on_lane_opened(self, id_: Lane, now: float) -> list[Effect]:

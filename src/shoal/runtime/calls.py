@@ -38,6 +38,9 @@ FUNCTIONS_BYTES_MAX: Final = 256 << 20
 UNTOLD_BYTES_HIGH: Final = 32 << 20
 """Results that wait for one client before its lanes have to wait."""
 
+UNLINKED_S: Final = 3.0
+"""How long a worker may be out of reach before its calls are run elsewhere."""
+
 RESULTS_PER_REPLY_MAX: Final = 2_048
 REPLY_BYTES: Final = 4 << 20
 
@@ -88,6 +91,7 @@ class Calls:
         self._sessions: dict[str, Session] = {}
         self._names = 0
         self._pools: dict[TaskId, Pool] = {}  # by the tasks that are lanes
+        self._unlinked: dict[NodeId, asyncio.TimerHandle] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
     def open(self, name: str, on_news: Callable[[], None]) -> Session:
@@ -131,15 +135,26 @@ class Calls:
             self.counts["results of no lane of ours"] += 1
             return
         pool = self._pools.get(batch.task)
-        if pool is None:
+        if pool is None or not pool.received(peer, batch):
             self._send_away(peer, batch)
-        else:
-            pool.received(peer, batch)
 
     def linked(self, peer: NodeId) -> None:
         """Say again what may have been lost with the last link."""
+        if (timer := self._unlinked.pop(peer, None)) is not None:
+            timer.cancel()
         for session in self._sessions.values():
             session.linked(peer)
+
+    def lost(self, peer: NodeId) -> None:
+        """Give the lanes there up, unless there is a link again soon."""
+        if peer not in self._unlinked and self._sessions:
+            loop = asyncio.get_running_loop()
+            self._unlinked[peer] = loop.call_later(UNLINKED_S, self._give_up, peer)
+
+    def _give_up(self, peer: NodeId) -> None:
+        del self._unlinked[peer]
+        for session in self._sessions.values():
+            session.give_up(peer)
 
     def look(self) -> None:
         """See what has become of the tasks that are lanes."""
@@ -166,6 +181,8 @@ class Calls:
         """End all sessions."""
         for session in list(self._sessions.values()):
             session.close()
+        for timer in self._unlinked.values():
+            timer.cancel()
         for ending in list(self._ending):
             ending.cancel()
         await asyncio.gather(*self._ending, return_exceptions=True)
@@ -178,7 +195,10 @@ class Calls:
         """Tell a lane that nobody wants to leave; it asks again if this is lost."""
         leave = call_items.item(call_items.LEAVE, 0)
         taken = batch.first + len(batch.items)
-        answer = CallBatch(attempt=batch.attempt, first=0, taken=taken, items=(leave,))
+        first = batch.taken
+        answer = CallBatch(
+            attempt=batch.attempt, first=first, taken=taken, items=(leave,)
+        )
         self.send(peer, answer)
 
     @property
@@ -306,6 +326,11 @@ class Session:
         """Say again what may have been lost with the last link."""
         for pool in self._pools.values():
             pool.linked(peer)
+
+    def give_up(self, peer: NodeId) -> None:
+        """Expect nothing more of the lanes there."""
+        for pool in self._pools.values():
+            pool.give_up(peer)
 
     def look(self, book: JobBook) -> None:
         """See what has become of the tasks that are lanes."""

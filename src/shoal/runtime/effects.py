@@ -107,6 +107,7 @@ class Ears:
 
     def lost(self, peer: NodeId) -> None:
         """Note that a link is down."""
+        self._relay.lost(peer)
         self._happenings.lost(peer)
         self._cargo.lost(peer)
         self._feed(events.PeerLost(peer))

@@ -125,6 +125,7 @@ class Pool:
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[Attempt, _Lane] = {}
         self._tasks: dict[TaskId, Attempt | None] = {}  # hired; None: not heard of yet
+        self._given_up: set[Attempt] = set()  # as many as lanes were ever lost so
         self._jobs: list[JobId] = []
         self._hires: set[asyncio.Task[None]] = set()
         self._open = True
@@ -160,18 +161,33 @@ class Pool:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
+        for effect in self._machine.farewell():
+            self._perform(effect)
         for lane in self._lanes.values():
             lane.ferry.close()
         for task in self._tasks:
             self._calls.unregister(task)
         return self._jobs
 
-    def received(self, peer: NodeId, batch: ResultBatch) -> None:
-        """Take in what a lane says; the first word makes it known."""
+    def received(self, peer: NodeId, batch: ResultBatch) -> bool:
+        """Take in what a lane says; the first word makes it known.
+
+        False: it was given up, and its calls run elsewhere.
+        """
         lane = self._lanes.get(batch.attempt)
         if lane is None:
+            if batch.attempt in self._given_up:
+                return False
             lane = self._add(peer, batch)
         lane.ferry.receive(batch)
+        return True
+
+    def give_up(self, peer: NodeId) -> None:
+        """Expect nothing more of the lanes of a worker that is out of reach."""
+        for attempt, lane in list(self._lanes.items()):
+            if lane.worker == peer:
+                self._given_up.add(attempt)
+                self._lose(attempt, "its node is out of reach")
 
     def linked(self, peer: NodeId) -> None:
         """Say again what may have been lost with the last link."""

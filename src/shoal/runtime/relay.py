@@ -50,6 +50,10 @@ class Relay:
         self.lanes.linked(peer)
         self.calls.linked(peer)
 
+    def lost(self, peer: NodeId) -> None:
+        """Note that a link is gone."""
+        self.calls.lost(peer)
+
     async def close(self) -> None:
         """End what clients of this node wait for."""
         await self.calls.close()

@@ -202,7 +202,10 @@ def test_calls_are_refused_when_no_lane_can_ever_come() -> None:
 
     effects = machine.handle(HireFailed(2, "no such program", definite=True), 0.1)
 
-    assert [(r.id, r.kind) for r in answers(effects)] == [(1, "refused"), (2, "refused")]
+    assert [(r.id, r.kind) for r in answers(effects)] == [
+        (1, "refused"),
+        (2, "refused"),
+    ]
 
 
 def test_after_a_failure_lanes_are_hired_again_but_not_at_once() -> None:
@@ -214,7 +217,7 @@ def test_after_a_failure_lanes_are_hired_again_but_not_at_once() -> None:
 
     assert effects == []
     assert due == 2.0
-    assert hires(machine.handle(DeadlineReached(), due)) == 1
+    assert hires(machine.handle(DeadlineReached(), 2.0)) == 1
 
 
 def test_a_call_that_waits_is_stopped_here_and_one_that_runs_on_its_lane() -> None:
@@ -245,6 +248,15 @@ def test_a_lane_that_returns_is_not_hired_again() -> None:
 
     assert hires(effects) == 0
     assert machine.hired == 1
+
+
+def test_at_the_end_lanes_stop_what_they_run() -> None:
+    machine = board(A)
+    machine.handle(calls(1), 0.0)
+
+    assert told(list(machine.farewell())) == {
+        A: [(call_items.LEAVE, 0), (call_items.STOP, 1)]
+    }
 
 
 def test_credit_follows_the_windows() -> None:
