@@ -27,6 +27,7 @@ from shoal.model.resources import (
     GpuNeed,
     Profile,
 )
+from shoal.protocol.batches import CallBatch, ResultBatch
 from shoal.protocol.mail import Mail, MailReceipt
 from shoal.protocol.messages import (
     Acknowledgement,
@@ -35,7 +36,6 @@ from shoal.protocol.messages import (
     Assignment,
     BlobHeld,
     BlobPiece,
-    CallBatch,
     Cancel,
     Checkpoint,
     Commit,
@@ -71,7 +71,6 @@ from shoal.protocol.messages import (
     Report,
     Reservation,
     ReservationWanted,
-    ResultBatch,
     Revocation,
     Rumour,
     Staging,

@@ -24,9 +24,10 @@ from shoal.model.bounds import (
     Seconds,
     Text,
 )
-from shoal.model.ids import Attempt, BlobId, LeaseId, NodeId, OwnerId, RequestId, TaskId
+from shoal.model.ids import Attempt, BlobId, LeaseId, NodeId, OwnerId, RequestId
 from shoal.model.job import Scalar, Task
 from shoal.model.resources import Allocation, Capacity, Profile
+from shoal.protocol.batches import ToLanes
 from shoal.protocol.limits import (
     HOLDERS_MAX,
     LEASES_MAX,
@@ -44,7 +45,6 @@ from shoal.protocol.limits import (
     Gang,
     Hashes,
     Hops,
-    Items,
     Leases,
     Level,
     Piece,
@@ -424,36 +424,6 @@ class Acknowledgement(Message, frozen=True, tag="acknowledgement"):
     attempts: Annotated[tuple[Attempt, ...], Meta(max_length=LEASES_MAX)]
 
 
-# Calls: functions for an attempt that is an interpreter, and their results.
-
-
-class CallBatch(Message, frozen=True, tag="call-batch"):
-    """Items for the interpreter that this attempt is, numbered from `first`.
-
-    `taken` is how many items of the other side have come; these are never sent again.
-    A side that is not `open` wants nothing new for now, and a `probe` is answered.
-    """
-
-    attempt: Attempt
-    first: Count
-    taken: Count
-    items: Items = ()
-    open: bool = True
-    probe: bool = False
-
-
-class ResultBatch(Message, frozen=True, tag="result-batch"):
-    """Items from the interpreter that this attempt is; otherwise as in `CallBatch`."""
-
-    task: TaskId
-    attempt: Attempt
-    first: Count
-    taken: Count
-    items: Items = ()
-    open: bool = True
-    probe: bool = False
-
-
 # Gates: getting in, and being reached.
 
 
@@ -617,7 +587,6 @@ ToAny = (
     | PeersKnown
     | Reservation
 )
-ToLanes = CallBatch | ResultBatch
 ToPost = Mail | MailReceipt
 AnyMessage = (
     ToWorker | ToScheduler | ToGate | ToGossip | ToStore | ToLanes | ToPost | ToAny

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 from shoal.errors import UsageError
 from shoal.model.ids import JobId
 from shoal.protocol import call_items
-from shoal.protocol.messages import CallBatch
+from shoal.protocol.batches import CallBatch
 from shoal.runtime.pool import Pool
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from shoal.core.jobs import JobBook
     from shoal.core.scheduler import Scheduler
     from shoal.model.ids import NodeId, OwnerId, TaskId
-    from shoal.protocol.messages import AnyMessage, ResultBatch
+    from shoal.protocol.batches import ResultBatch
+    from shoal.protocol.messages import AnyMessage
     from shoal.runtime.clients import Clients
 
     Send = Callable[[NodeId, AnyMessage], None]

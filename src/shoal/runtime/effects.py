@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from shoal import failpoints
 from shoal.core import events
+from shoal.protocol.batches import CallBatch, ResultBatch
 from shoal.protocol.mail import Mail, MailReceipt
-from shoal.protocol.messages import Announcement, CallBatch, ResultBatch
+from shoal.protocol.messages import Announcement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

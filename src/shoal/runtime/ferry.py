@@ -10,7 +10,7 @@ from shoal.core.courier import Batch, Courier
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from shoal.protocol.messages import CallBatch, ResultBatch
+    from shoal.protocol.batches import CallBatch, ResultBatch
 
 
 @final

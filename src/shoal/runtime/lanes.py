@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Final, final
 
-from shoal.protocol.messages import CallBatch, ResultBatch
+from shoal.protocol.batches import CallBatch, ResultBatch
 from shoal.runtime.ferry import Ferry
 
 if TYPE_CHECKING:

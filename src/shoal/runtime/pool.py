@@ -30,7 +30,7 @@ from shoal.model.derive import derive, profiles_of
 from shoal.model.ids import Attempt, JobId, NodeId
 from shoal.model.spec import RetrySpec
 from shoal.model.submission import load_spec
-from shoal.protocol.messages import CallBatch
+from shoal.protocol.batches import CallBatch
 from shoal.runtime.ferry import Ferry
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from shoal.core.jobs import JobBook
     from shoal.model.ids import TaskId
     from shoal.model.spec import JobSpec
-    from shoal.protocol.messages import AnyMessage, ResultBatch
+    from shoal.protocol.batches import ResultBatch
+    from shoal.protocol.messages import AnyMessage
     from shoal.runtime.calls import CallingNode
 
 LANES_MAX: Final = 1_024

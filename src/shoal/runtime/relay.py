@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, final
 
-from shoal.protocol.messages import CallBatch, ToLanes
+from shoal.protocol.batches import CallBatch, ToLanes
 from shoal.runtime.calls import CallingNode, Calls
 from shoal.runtime.lanes import Lanes
 
