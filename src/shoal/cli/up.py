@@ -59,6 +59,9 @@ if TYPE_CHECKING:
 @click.option("--models", default="", help="The model of each declared GPU.")
 @click.option("--memories", default="", help="The MB of each declared GPU.")
 @click.option("--sandbox/--no-sandbox", default=True, help="Confine tasks.")
+@click.option(
+    "--functions/--no-functions", default=True, help="Run functions of Python programs."
+)
 @click.option("--cache", default="", help="Most that code and data may take: 20GB.")
 @click.option("--ready-fd", type=int, hidden=True)
 @json_option
@@ -137,6 +140,7 @@ def _options(given: dict[str, Any]) -> Options:
         models=given["models"],
         memories=given["memories"],
         sandbox=given["sandbox"],
+        functions=given["functions"],
         cache_bytes=parse_size(given["cache"]) if given["cache"] else 0,
     )
 
@@ -170,6 +174,7 @@ def _arguments(given: dict[str, Any]) -> list[str]:
     """Return the same options, for the process in the background."""
     args: list[str] = ["--no-worker"] if given["no_worker"] else []
     args += [] if given["sandbox"] else ["--no-sandbox"]
+    args += [] if given["functions"] else ["--no-functions"]
     if given["gate"] is not None:
         args.append("--gate" if given["gate"] else "--no-gate")
     for name in ("announce", "without"):
