@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from shoal.api import shoal_pb2 as pb
 from shoal.blobs.hashing import size_of
@@ -15,13 +15,14 @@ from shoal.errors import NotFoundError, ShoalError, UsageError
 from shoal.model.ids import BlobId
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator
 
-    from shoal.blobs.store import Draft
+    from shoal.blobs.store import BlobStore, Draft
     from shoal.core.jobs import JobRecord, TaskRecord
     from shoal.runtime.cargo import Cargo
 
 PART_BYTES: Final = 1 << 20
+SMALL_AT_ONCE: Final = 64
 UPLOAD_HELD_S: Final = 3_600.0
 """How long what was sent stays for the job that is about to need it."""
 
@@ -45,45 +46,26 @@ class CargoCalls(ABC):
         self, request: pb.MissingBlobsRequest
     ) -> pb.MissingBlobsReply:
         """Say what must be sent; what is here stays for a while."""
-        for name in request.blobs:
-            if size_of(name) is None:
-                raise UsageError(f"'{name[:80]}' is not the name of a blob")
-        blobs = [BlobId(name) for name in request.blobs]
-        self._hold(blobs)
+        blobs = [_checked(name) for name in request.blobs]
+        self._cargo.store.hold(self._holder(), blobs)
         missing = self._cargo.store.missing(blobs)
         return pb.MissingBlobsReply(missing=missing, salt=self._cargo.salt)
 
     async def on_put_blobs(self, parts: AsyncIterator[pb.BlobPart]) -> pb.PutBlobsReply:
         """Keep what is sent, if it is what it is called."""
-        store = self._cargo.store
+        store, holder = self._cargo.store, self._holder()
+        upload = _Upload(store)
         reply = pb.PutBlobsReply()
-        draft: Draft | None = None
-        name = BlobId("")
         try:
             async for part in parts:
                 if part.blob:
-                    if draft is not None:
-                        await asyncio.to_thread(_finish, draft, name)
-                    name = BlobId(part.blob)
-                    size = size_of(name)
-                    if size is None:
-                        raise UsageError(f"'{name[:80]}' is not the name of a blob")
-                    self._hold((name,))
-                    draft = await asyncio.to_thread(store.draft, size)
+                    store.hold(holder, (_checked(part.blob),))
                     reply.blobs += 1
-                if draft is None:
-                    raise UsageError("the first part does not say of which blob it is")
                 reply.bytes += len(part.data)
-                if len(part.data) > PART_BYTES // 16:
-                    await asyncio.to_thread(draft.write, part.data)
-                else:
-                    draft.write(part.data)  # Less than a change of threads costs.
-            if draft is not None:
-                await asyncio.to_thread(_finish, draft, name)
-                draft = None
+                await upload.take(part)
+            await upload.finish()
         finally:
-            if draft is not None:
-                draft.close()
+            upload.close()
         return reply
 
     async def on_get_blobs(
@@ -144,18 +126,81 @@ class CargoCalls(ABC):
         await asyncio.to_thread(self._cargo.secrets.remove, request.name)
         return pb.RemoveSecretReply()
 
-    def _hold(self, blobs: Iterable[BlobId]) -> None:
+    def _holder(self) -> str:
+        """Return in whose name blobs are held that a job is about to need."""
         self._uploads += 1
         holder = f"upload {self._uploads}"
-        store = self._cargo.store
-        store.hold(holder, blobs)
-        asyncio.get_running_loop().call_later(UPLOAD_HELD_S, store.release, holder)
+        release = self._cargo.store.release
+        asyncio.get_running_loop().call_later(UPLOAD_HELD_S, release, holder)
+        return holder
 
 
-def _finish(draft: Draft, name: BlobId) -> None:
-    if (found := draft.finish()) != name:
+@final
+class _Upload:
+    """Blobs that come one after another; small ones are written many at a time."""
+
+    def __init__(self, store: BlobStore) -> None:
+        self._store = store
+        self._small: dict[BlobId, bytes] = {}
+        self._small_bytes = 0
+        self._draft: Draft | None = None
+        self._name = BlobId("")
+
+    async def take(self, part: pb.BlobPart) -> None:
+        """Take what follows."""
+        if not part.blob:
+            if self._draft is None:
+                raise UsageError("the first part does not say of which blob it is")
+            await asyncio.to_thread(self._draft.write, part.data)
+            return
+        await self._end_draft()
+        name, size = BlobId(part.blob), size_of(part.blob)
+        if size == len(part.data):
+            self._small[name] = part.data
+            self._small_bytes += size
+            if self._small_bytes > PART_BYTES or len(self._small) >= SMALL_AT_ONCE:
+                await self._flush()
+            return
+        self._name = name
+        self._draft = await asyncio.to_thread(self._store.draft, size or 0)
+        await asyncio.to_thread(self._draft.write, part.data)
+
+    async def finish(self) -> None:
+        """Keep all that came."""
+        await self._end_draft()
+        await self._flush()
+
+    def close(self) -> None:
+        """Forget what came in part."""
+        if self._draft is not None:
+            self._draft.close()
+
+    async def _end_draft(self) -> None:
+        draft, self._draft = self._draft, None
+        if draft is not None:
+            _compare(self._name, await asyncio.to_thread(draft.finish))
+
+    async def _flush(self) -> None:
+        small, self._small = self._small, {}
+        self._small_bytes = 0
+        if small:
+            await asyncio.to_thread(self._put_all, small)
+
+    def _put_all(self, small: dict[BlobId, bytes]) -> None:
+        for name, data in small.items():
+            _compare(name, self._store.put(data))
+
+
+def _compare(name: BlobId, found: BlobId) -> None:
+    if found != name:
         raise ShoalError(
             "a file is not what it was when it was packed",
             because=f"it was called {name[:12]}…, and its bytes are {found[:12]}…",
             hint="it changed meanwhile: submit again",
         )
+
+
+def _checked(name: str) -> BlobId:
+    if size_of(name) is None:
+        raise UsageError(f"'{name[:80]}' is not the name of a blob")
+    return BlobId(name)

@@ -50,6 +50,10 @@ class Source:
             return 0
         return int(self.window) - self.under_way
 
+    def batch(self) -> int:
+        """Return how many pieces are worth a question: one by one costs more."""
+        return max(1, int(self.window) // 4)
+
     def asked(self, count: int, now: float) -> None:
         """Note that it was asked for pieces."""
         if not self.under_way:

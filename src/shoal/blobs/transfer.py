@@ -428,7 +428,8 @@ class Transfers:
             fetch = self._fetches[blob]
             for peer in fetch.sources:
                 source = self._sources.get(peer)
-                if fetch.todo and (room := source.room(now)) > 0:
+                room = source.room(now)
+                if room > 0 and room >= min(source.batch(), len(fetch.todo)) > 0:
                     effects.append(self._ask_of(peer, source, fetch, room, now))
             if not fetch.todo:
                 done.append(blob)

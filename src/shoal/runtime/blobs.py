@@ -145,7 +145,10 @@ class Blobs:
             waiting = self._waiting[blob] = self._loop.create_future()
             known = tuple(dict.fromkeys(sources))
             wanted = transfer.Wanted(blob, known, under or BlobId(""))
-            self._spawn(self._begin(wanted, size, waiting))
+            if size <= PIECE_BYTES_MAX:
+                self._feed(wanted)
+            else:
+                self._spawn(self._begin(wanted, waiting))
         self._waiters[blob] = self._waiters.get(blob, 0) + 1
         try:
             await asyncio.shield(waiting)
@@ -158,18 +161,16 @@ class Blobs:
                     self._feed(transfer.Unwanted(blob))
 
     async def _begin(
-        self, wanted: transfer.Wanted, size: int, waiting: asyncio.Future[None]
+        self, wanted: transfer.Wanted, waiting: asyncio.Future[None]
     ) -> None:
         """Make room, and start to ask, unless nobody waits any more."""
-        if size > PIECE_BYTES_MAX:
-            try:
-                resumed = await asyncio.to_thread(self.store.begin, wanted.blob)
-            except (OSError, ShoalError) as error:
-                self._settle(wanted.blob, ShoalError(f"cannot keep it: {error}"))
-                return
-            wanted = msgspec.structs.replace(wanted, resumed=resumed)
+        try:
+            resumed = await asyncio.to_thread(self.store.begin, wanted.blob)
+        except (OSError, ShoalError) as error:
+            self._settle(wanted.blob, ShoalError(f"cannot keep it: {error}"))
+            return
         if self._waiting.get(wanted.blob) is waiting:
-            self._feed(wanted)
+            self._feed(msgspec.structs.replace(wanted, resumed=resumed))
 
     async def fetch_tree(
         self,
@@ -266,6 +267,8 @@ class Blobs:
                     self._writing = self._loop.create_task(self._write())
             case transfer.LookForPieces():
                 self._spawn(self._look(effect))
+            case transfer.Finish() if self.store.has(effect.blob):
+                self._settle(effect.blob, None)  # It was only one piece.
             case transfer.Finish():
                 self._spawn(self._finish(effect))
             case transfer.Fail():
@@ -301,12 +304,11 @@ class Blobs:
 
     async def _finish(self, effect: transfer.Finish) -> None:
         blob = effect.blob
-        if not self.store.has(blob):  # It is, if it was only one piece.
-            try:
-                await asyncio.to_thread(self.store.finish, blob, effect.leaves)
-            except OSError as error:
-                self._settle(blob, ShoalError(f"cannot keep it: {error}"))
-                return
+        try:
+            await asyncio.to_thread(self.store.finish, blob, effect.leaves)
+        except OSError as error:
+            self._settle(blob, ShoalError(f"cannot keep it: {error}"))
+            return
         self._settle(blob, None)
 
     def _settle(self, blob: BlobId, error: ShoalError | None) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 QUESTIONS_MAX: Final = 256
 """Questions of one peer that wait; an honest one has fewer pieces under way."""
 
-PIECES_AT_ONCE: Final = 16
+PIECES_AT_ONCE: Final = 64
 READERS_MAX: Final = 4
 """Threads that read for others at a time: a node has other things to do."""
 
@@ -59,28 +59,43 @@ class Serving:
     async def _serve(self, peer: NodeId, queue: deque[PieceWanted]) -> None:
         try:
             while queue:
-                wanted = queue.popleft()
-                for first in range(0, len(wanted.pieces), PIECES_AT_ONCE):
-                    places = wanted.pieces[first : first + PIECES_AT_ONCE]
-                    if not await self._answer(peer, wanted, places):
-                        break
+                questions = _some(queue)
+                async with self._readers:
+                    answers = await asyncio.to_thread(self._read, questions)
+                for answer in answers:
+                    self._count(answer)
+                    self._send(peer, answer)
         finally:
             del self._serving[peer]
             del self._queues[peer]
 
-    async def _answer(
-        self, peer: NodeId, wanted: PieceWanted, places: tuple[tuple[int, int], ...]
-    ) -> bool:
-        async with self._readers:
-            found = await asyncio.to_thread(
-                self._shelf.pieces, wanted.blob, wanted.under, places
-            )
-        if isinstance(found, str):
+    def _count(self, answer: BlobPiece | PieceRefusal) -> None:
+        if isinstance(answer, PieceRefusal):
             self.counts["refused"] += 1
-            self._send(peer, PieceRefusal(blob=wanted.blob, reason=found))
-            return False
-        for level, index, data in found:
-            self.bytes_served += len(data)
-            piece = BlobPiece(blob=wanted.blob, level=level, index=index, data=data)
-            self._send(peer, piece)
-        return True
+        else:
+            self.bytes_served += len(answer.data)
+
+    def _read(self, questions: list[PieceWanted]) -> list[BlobPiece | PieceRefusal]:
+        """Return all answers to some questions. In a thread."""
+        answers: list[BlobPiece | PieceRefusal] = []
+        for wanted in questions:
+            blob = wanted.blob
+            found = self._shelf.pieces(blob, wanted.under, wanted.pieces)
+            if isinstance(found, str):
+                answers.append(PieceRefusal(blob=blob, reason=found))
+                continue
+            answers += (
+                BlobPiece(blob=blob, level=level, index=index, data=data)
+                for level, index, data in found
+            )
+        return answers
+
+
+def _some(queue: deque[PieceWanted]) -> list[PieceWanted]:
+    """Take questions that are answered at once: one at least, and not many pieces."""
+    questions = [queue.popleft()]
+    count = len(questions[0].pieces)
+    while queue and count + len(queue[0].pieces) <= PIECES_AT_ONCE:
+        count += len(queue[0].pieces)
+        questions.append(queue.popleft())
+    return questions
