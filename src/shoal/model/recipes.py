@@ -2,7 +2,8 @@
 
 `diloco` has workers that train, as a gang that goes on while its least is left, and one
 task that aggregates, which needs no GPU. `ddp` and `pipeline` are gangs that use the
-network, since torch's own transports do. The parts of a job without steps are called
+network, since torch's own transports do. `sweep` has one task for each of its trials,
+and one that judges them. The parts of a job without steps are called
 `train` and `aggregate`; those of a step carry its name before that.
 """
 
@@ -15,9 +16,13 @@ import msgspec
 from shoal.errors import SpecError
 from shoal.model.canonical import nodes_of
 from shoal.model.job import Retry
+from shoal.model.points import points
 from shoal.model.spec import JobSpec, ResourcesSpec, RetrySpec
 
 DILOCO: Final = "diloco"
+SWEEP: Final = "sweep"
+JUDGE: Final = "judge"
+TRIALS: Final = "trials"
 AGGREGATE: Final = "aggregate"
 TRAIN: Final = "train"
 
@@ -50,6 +55,21 @@ def parts_of(spec: JobSpec, name: str, path: str) -> list[tuple[str, JobSpec]]:
         return [
             (name, replace(spec, params=params, network=True, outputs=outputs)),
         ]
+    step = "" if name == "main" else f"{name}-"
+    little = ResourcesSpec(cpu=AGGREGATE_CPU)
+    if spec.recipe == SWEEP:
+        judged = {"trials": len(points(spec)), **spec.params}
+        judge = replace(
+            spec,
+            params=judged,
+            nodes=1,
+            array=None,
+            sweep=None,
+            resources=little,
+            any_of=(),
+            outputs=spec.outputs or (OUTPUTS,),
+        )
+        return [(JUDGE, judge), (TRIALS, replace(spec, params=judged))]
     if spec.recipe != DILOCO:
         return [(name, spec)]
     if most == 1 and (spec.array is not None or spec.sweep is not None):
@@ -59,12 +79,11 @@ def parts_of(spec: JobSpec, name: str, path: str) -> list[tuple[str, JobSpec]]:
             because="workers find their aggregator by the number of their gang",
             hint="write `nodes: 2`",
         )
-    step = "" if name == "main" else f"{name}-"
     aggregate = replace(
         spec,
         params=params,
         nodes=1,
-        resources=ResourcesSpec(cpu=AGGREGATE_CPU),
+        resources=little,
         any_of=(),
         outputs=spec.outputs or (OUTPUTS,),
     )

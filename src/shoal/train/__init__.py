@@ -12,5 +12,9 @@ RECIPES: Final[Mapping[str, str]] = {
     "ddp": "shoal.train.ddp",
     "diloco": "shoal.train.diloco",
     "echo": "shoal.train.echo",
+    "eval": "shoal.train.evaluate",
+    "pipeline": "shoal.train.pipeline",
+    "sweep": "shoal.train.sweep",
+    "train": "shoal.train.alone",
 }
 """What `recipe: NAME` runs: a module with a main program, which gets the params."""

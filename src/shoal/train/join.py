@@ -16,17 +16,24 @@ the job that it is a task of:
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING, Any, Protocol, Self, final
 
+import msgspec
 import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
 
+from shoal.errors import UsageError
 from shoal.train.checkpoints import Checkpoints, Stateful
 from shoal.train.data_parallel import DataParallelRun
+from shoal.train.halving import Halving, Report
 from shoal.train.session import Session
 from shoal.train.settings import Settings, settings_of
 from shoal.train.surroundings import Surroundings
-from shoal.train.telling import Telling, Validate, named_arrays, save
+from shoal.train.sweep import Trial
+from shoal.train.telling import OUT, Telling, Validate, named_arrays, save
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,7 +83,10 @@ def join(
         return DilocoRun(model, settings, around, validate)
     if around.recipe == "ddp":
         return DataParallelRun(model, settings, keep, validate)
-    return Alone(model, settings, keep, validate)
+    if around.recipe == "eval":
+        return Measured(model, settings, validate)
+    trial = Trial(around.exchange()) if around.recipe == "sweep" else None
+    return Alone(model, settings, keep, validate, trial, params)
 
 
 def set_arrays(model: torch.nn.Module, arrays: Mapping[str, Array]) -> None:
@@ -136,6 +146,59 @@ class DilocoRun:
 
 
 @final
+class Measured:
+    """Weights that are measured once, and not trained."""
+
+    def __init__(
+        self, model: torch.nn.Module, settings: Settings, validate: Validate | None
+    ) -> None:
+        if not settings.model or validate is None:
+            raise UsageError(
+                "there is nothing to measure",
+                because="no param `model` names a file of weights",
+                hint="write `params: {model: out/model.safetensors}`",
+            )
+        self.model = model
+        self.round = 0
+        self.finished = True
+        load_weights(model, settings.model)
+        figures = {f"validation_{k}": v for k, v in validate().items()}
+        Telling().tell({"event": "validation", "model": settings.model, **figures})
+        OUT.mkdir(exist_ok=True)
+        (OUT / "eval.json").write_text(json.dumps(figures) + "\n")
+
+    def step(self, samples: int, loss: float) -> None:
+        """Never called: it is finished."""
+
+    def __enter__(self) -> Measured:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Leave nothing to do."""
+
+
+def load_weights(model: torch.nn.Module, path: str) -> None:
+    """Set the weights of a model from a file of the workdir."""
+    try:
+        arrays = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise UsageError(
+            f"the weights in {path} cannot be read",
+            because=str(error),
+            hint="it must be a safetensors file below the workdir of the job",
+        ) from error
+    if {k: a.shape for k, a in arrays.items()} != {
+        k: a.shape for k, a in named_arrays(model).items()
+    }:
+        raise UsageError(
+            f"the weights in {path} are not those of this model",
+            because="names or shapes of the tensors differ",
+            hint="use the params that it was trained with",
+        )
+    set_arrays(model, arrays)
+
+
+@final
 class Alone:
     """One process, and nobody to exchange with."""
 
@@ -145,13 +208,22 @@ class Alone:
         settings: Settings,
         keep: Sequence[Stateful],
         validate: Validate | None,
+        trial: Trial | None = None,
+        params: Mapping[str, Any] | None = None,
     ) -> None:
+        """Report to a judge if this is a trial of a sweep."""
         self.model = model
         self._settings = settings
         self._validate = validate
         self._telling = Telling()
         self._checkpoints = Checkpoints([model, *keep])
         self._done = 0
+        self._trial = trial
+        self._params = dict(params or {})
+        self._stopped = False
+        self._rungs = Halving(settings.first_rung, settings.eta)
+        if settings.model:
+            load_weights(model, settings.model)
 
     @property
     def round(self) -> int:
@@ -161,10 +233,11 @@ class Alone:
     @property
     def finished(self) -> bool:
         """Whether all steps are done."""
-        return self._done >= self._settings.rounds * self._settings.inner_steps
+        all_steps = self._settings.rounds * self._settings.inner_steps
+        return self._stopped or self._done >= all_steps
 
     def step(self, samples: int, loss: float) -> None:
-        """Note a step; measure now and then."""
+        """Note a step; measure now and then, and ask the judge if there is one."""
         self._done += 1
         self._telling.step(samples, loss)
         rounds, rest = divmod(self._done, self._settings.inner_steps)
@@ -172,8 +245,28 @@ class Alone:
             self._checkpoints.save(self._done, elsewhere=True)
         due = rounds % self._settings.validate_every == 0 or self.finished
         if not rest and due and self._validate is not None:
-            figures = {f"validation_{k}": v for k, v in self._validate().items()}
+            measured = dict(self._validate())
+            figures = {f"validation_{k}": v for k, v in measured.items()}
             self._telling.tell({"event": "validation", "round": rounds, **figures})
+            self._ask_judge(rounds, measured)
+
+    def _ask_judge(self, rounds: int, measured: Mapping[str, float]) -> None:
+        if self._trial is None:
+            return
+        figure = measured[self._settings.metric]
+        report = Report(
+            trial="",
+            rounds=rounds,
+            figure=figure,
+            params=self._params,
+            over=self.finished,
+        )
+        if not self.finished and not self._rungs.is_rung(rounds):
+            return
+        verdict = self._trial.report(report)
+        if verdict == "stop" and not self.finished:
+            self._stopped = True
+            self._trial.report(msgspec.structs.replace(report, over=True))
 
     def __enter__(self) -> Alone:
         if (state := self._checkpoints.find()) is not None:

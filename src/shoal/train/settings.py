@@ -1,4 +1,4 @@
-"""The params of a DiLoCo job, checked before anything starts.
+"""The params of all recipes, checked before anything starts.
 
 A job gives them as `params` of its spec, and a task gets them as JSON in SHOAL_PARAMS.
 Names that are not known here belong to the program.
@@ -23,7 +23,7 @@ Seconds = Annotated[float, Meta(gt=0)]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a DiLoCo job learns together."""
+    """How a job learns together."""
 
     rounds: Positive = 40
     inner_steps: Positive = 50
@@ -40,6 +40,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     round_timeout: Seconds = 600.0
     validate_every: Positive = 1
     checkpoint_every: Positive = 10  # rounds
+    trials: Positive = 1  # of a sweep
+    first_rung: Positive = 1  # rounds, before the worse trials are stopped
+    eta: Annotated[int, Meta(ge=2)] = 3  # of so many trials one goes on
+    metric: str = "loss"  # by which trials are compared; the smaller the better
+    model: str = ""  # a file of weights to begin with, or to measure
 
     def rules(self) -> Rules:
         """Return what the machine of the aggregator needs to know."""
@@ -69,7 +74,7 @@ def settings_of(params: Mapping[str, Any]) -> Settings:
         return msgspec.convert(own, Settings, strict=False)
     except msgspec.ValidationError as error:
         raise UsageError(
-            "the params of a diloco job are wrong",
+            "the params of this job are wrong",
             because=str(error),
             hint="docs/guides/training.md lists them",
         ) from error

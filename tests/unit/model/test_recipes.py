@@ -83,3 +83,29 @@ def test_what_a_job_says_of_retries_counts() -> None:
     job = derived("recipe: diloco\nnodes: 2\nretry: {max: 1, on: [worker-lost]}\n")
 
     assert job.retry == Retry(1, ("worker-lost",))
+
+
+def test_a_sweep_has_a_judge_and_a_trial_for_each_point() -> None:
+    job = derived(
+        "recipe: sweep\nsweep: {lr: [0.1, 0.2, 0.3]}\nparams: {rounds: 9}\n"
+        "resources: {gpu: 1}\n"
+    )
+
+    judge, trials = job.groups
+    assert [task.id for task in judge.tasks] == ["j.judge.0"]
+    assert judge.tasks[0].params == {"rounds": 9, "trials": 3}
+    assert judge.tasks[0].profiles[0].gpu is None
+    assert [task.params["lr"] for task in trials.tasks] == [0.1, 0.2, 0.3]
+    assert trials.tasks[0].profiles[0].gpu is not None
+
+
+@pytest.mark.parametrize("recipe", ["ddp", "pipeline"])
+def test_recipes_that_talk_at_every_step_are_gangs_with_a_network(recipe: str) -> None:
+    job = derived(f"recipe: {recipe}\nnodes: 2..3\n")
+
+    [gang] = job.groups
+    assert gang.gang_min == 2
+    assert len(gang.tasks) == 3
+    assert all(task.work.network for task in gang.tasks)
+    assert gang.tasks[0].params == {"workers": 3, "quorum": 2}
+    assert gang.tasks[0].work.outputs == ("out/",)

@@ -10,15 +10,13 @@ It prints one line of JSON a second, and leaves out/model.safetensors.
 
 from __future__ import annotations
 
-import sysconfig
-from pathlib import Path
-
 import torch
 from torch import nn
-from torch.nn import functional
 
 from shoal.train.arguments import program_params
 from shoal.train.join import join
+from shoal.train.programs.corpus import draw, library_text
+from shoal.train.programs.layers import gpt_layers, loss_of
 
 # Settings; a job gives others as params.
 params = program_params(
@@ -38,75 +36,23 @@ params = program_params(
 
 torch.set_num_threads(params.threads)
 
-# Data: bytes of the standard library; every twentieth block of 4 KiB is for validation.
-library = Path(sysconfig.get_path("stdlib"))
-files = sorted(library.glob("*.py")) + sorted(library.glob("*/*.py"))
-text = b"".join(path.read_bytes() for path in files)[: params.corpus_bytes]
-blocks = [text[start : start + 4096] for start in range(0, len(text) - 4096, 4096)]
-validation = torch.frombuffer(
-    bytearray(b"".join(blocks[::20])), dtype=torch.uint8
-).long()
-training = torch.frombuffer(
-    bytearray(b"".join(block for n, block in enumerate(blocks) if n % 20)),
-    dtype=torch.uint8,
-).long()
+# Data: what the model learns from, and what it is measured by.
+training, validation = library_text(params.corpus_bytes)
 
 
-def batch(source: torch.Tensor, chance: torch.Generator) -> tuple[torch.Tensor, ...]:
-    """Draw sequences, and the same moved on by one byte."""
-    last = len(source) - params.context - 1
-    starts = torch.randint(last, (params.batch,), generator=chance).tolist()
-    rows = torch.stack([source[at : at + params.context + 1] for at in starts])
-    return rows[:, :-1], rows[:, 1:]
-
-
-# Model.
-class Block(nn.Module):
-    """Attention to what came before, then a layer for each position alone."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attend = nn.Linear(width, 3 * width, bias=False)
-        self.project = nn.Linear(width, width, bias=False)
-        self.think = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Add to `x` what this block has to say."""
-        rows, length, width = x.shape
-        parts = self.attend(self.norm1(x)).split(width, dim=2)
-        query, key, value = (
-            part.view(rows, length, self.heads, -1).transpose(1, 2) for part in parts
-        )
-        seen = functional.scaled_dot_product_attention(
-            query, key, value, is_causal=True
-        )
-        x = x + self.project(seen.transpose(1, 2).reshape(rows, length, width))
-        thought: torch.Tensor = self.think(self.norm2(x))
-        return x + thought
-
-
+# Model: layers one after another; `forward` returns the loss.
 class GPT(nn.Module):
-    """Says what byte comes next; `forward` returns the loss."""
+    """Says what byte comes next."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.bytes = nn.Embedding(256, params.width)
-        self.places = nn.Embedding(params.context, params.width)
-        self.blocks = nn.Sequential(
-            *(Block(params.width, params.heads) for _ in range(params.layers))
+        self.layers = nn.Sequential(
+            *gpt_layers(params.context, params.width, params.heads, params.layers)
         )
-        self.norm = nn.LayerNorm(params.width)
-        self.head = nn.Linear(params.width, 256, bias=False)
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Return the mean loss in nats a byte."""
-        hidden = self.bytes(x) + self.places(torch.arange(x.shape[1]))
-        scores = self.head(self.norm(self.blocks(hidden)))
-        return functional.cross_entropy(scores.flatten(0, 1), y.flatten())
+        return loss_of(self.layers(x), y)
 
 
 torch.manual_seed(params.seed)  # All workers begin with the same weights.
@@ -124,7 +70,7 @@ def measure() -> dict[str, float]:
     """Return the loss on validation batches that are the same for everybody."""
     chance = torch.Generator().manual_seed(0)
     losses = [
-        model(*batch(validation, chance)).item()
+        model(*draw(validation, 64, params.context, chance)).item()
         for _ in range(params.validation_batches)
     ]
     return {"loss": sum(losses) / len(losses)}
@@ -134,7 +80,7 @@ def measure() -> dict[str, float]:
 with join(model, params.all, validate=measure, keep=[optimizer, warm_up]) as run:
     chance = torch.Generator().manual_seed(params.data_seed + run.round)
     while not run.finished:
-        loss = run.model(*batch(training, chance))
+        loss = run.model(*draw(training, params.batch, params.context, chance))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -1,0 +1,295 @@
+# pyright: basic
+# torch describes its types only in part.
+"""The recipe `pipeline`: a model too large for one peer, split over several by layers.
+
+The peers measure themselves and the links between them, and agree on who computes which
+layers (`splitting`). Micro-batches flow through them by torch's own schedule. All peers
+draw the same batches, so the first has the inputs and the last has the targets without
+anything being sent for it. If one is lost all end, with a code by which shoal starts
+the gang again; it goes on from the latest checkpoint that all of them have.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final, final
+
+import psutil
+import torch
+from torch import distributed, nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+from shoal import reporting
+from shoal.errors import ShoalError
+from shoal.train import rendezvous
+from shoal.train.checkpoints import Checkpoints
+from shoal.train.programs import explain_and_exit, run_program
+from shoal.train.settings import params_of, settings_of
+from shoal.train.splitting import Layer, Peer, Split, split
+from shoal.train.surroundings import Surroundings
+from shoal.train.telling import OUT, Telling, save
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from shoal.train.settings import Settings
+
+TRY_AGAIN: Final = 33
+PROBE_BYTES: Final = 1 << 20
+PROBE_S: Final = 0.05
+STATE_COPIES: Final = 4
+"""Weights, gradients and two moments of AdamW."""
+
+
+def main() -> None:
+    """Meet the other peers, and run the program with them."""
+    around = Surroundings.of(os.environ)
+    params = params_of(os.environ)
+    settings = settings_of(params)
+    exchange = around.exchange()
+    first = f"{around.name.rpartition('.')[0]}.0"
+    host = None
+    if around.name == first:
+        address = os.environ.get("MASTER_ADDR", "127.0.0.1")
+        port = rendezvous.free_port(address)
+        host = rendezvous.Host(exchange, address, port)
+    else:
+        address, port = rendezvous.find(exchange, first)
+    os.environ.update(
+        MASTER_ADDR=address,
+        MASTER_PORT=str(port),
+        RANK=str(around.index),
+        WORLD_SIZE=str(settings.workers),
+    )
+    try:
+        run_program(str(params.get("program", "pipeline_gpt")))
+    except (distributed.DistBackendError, distributed.DistNetworkError) as error:
+        sys.exit(_again(error))
+    except RuntimeError as error:
+        if "onnection" not in str(error) and "gloo" not in str(error):
+            raise
+        sys.exit(_again(error))
+    finally:
+        if host is not None:
+            host.close()
+
+
+def _again(error: Exception) -> int:
+    print(f"a peer is lost: {error}", file=sys.stderr)
+    return TRY_AGAIN
+
+
+@final
+class PipelineRun:
+    """One peer's place in the pipeline. Alone, it is a pipeline of one."""
+
+    def __init__(
+        self,
+        layers: Sequence[nn.Module],
+        params: Mapping[str, Any],
+        *,
+        example: torch.Tensor,
+        loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+        optimizer: Callable[[Any], torch.optim.Optimizer],
+        micro_batches: int,
+    ) -> None:
+        """Split `layers`; `example` is one micro-batch, by which they are measured."""
+        self._settings: Settings = settings_of(params)
+        self._micro_batches = micro_batches
+        self._loss = loss
+        self._telling = Telling()
+        self._done = 0
+        self.world = int(os.environ.get("WORLD_SIZE", "1"))
+        self._rank = int(os.environ.get("RANK", "0"))
+        if self.world > 1:
+            distributed.init_process_group("gloo")
+        self.split = self._agree(layers, example)
+        place = self.split.peers.index(self._rank)
+        starts = (*self.split.starts, len(layers))
+        self.first, self.last = place == 0, place == self.world - 1
+        self._whole = layers
+        own = list(layers[starts[place] : starts[place + 1]])
+        self._own = range(starts[place], starts[place + 1])
+        self.stage = nn.Sequential(*own)
+        self._optimizer = optimizer(self.stage.parameters())
+        self._checkpoints = Checkpoints([self.stage, self._optimizer])
+        self._schedule = None if self.world == 1 else self._scheduled(place)
+        self._resume()
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps are done."""
+        return self._done >= self._settings.rounds * self._settings.inner_steps
+
+    @property
+    def steps(self) -> int:
+        """How many steps are done."""
+        return self._done
+
+    def step(self, x: torch.Tensor, y: torch.Tensor) -> float | None:
+        """Train on one batch; return the loss where it is known: on the last peer."""
+        self._optimizer.zero_grad()
+        if self._schedule is None:
+            value: float | None = self._step_alone(x, y)
+        else:
+            losses: list[torch.Tensor] = []
+            if self.first:
+                self._schedule.step(x)
+            elif self.last:
+                self._schedule.step(target=y, losses=losses)
+            else:
+                self._schedule.step()
+            value = torch.stack(losses).mean().item() if losses else None
+        self._optimizer.step()
+        self._done += 1
+        if value is not None:
+            fields = {"event": "loss", "step": self._done, "loss": value}
+            self._telling.tell(fields)
+            reporting.log({"loss": value}, step=self._done)
+        rounds, rest = divmod(self._done, self._settings.inner_steps)
+        if not rest and rounds % self._settings.checkpoint_every == 0:
+            self._checkpoints.save(self._done, elsewhere=True)
+        return value
+
+    def _step_alone(self, x: torch.Tensor, y: torch.Tensor) -> float:
+        losses: list[float] = []
+        parts = zip(
+            x.chunk(self._micro_batches), y.chunk(self._micro_batches), strict=True
+        )
+        for part, wanted in parts:
+            loss = self._loss(self.stage(part), wanted)
+            torch.autograd.backward(loss / self._micro_batches)
+            losses.append(loss.item())
+        return sum(losses) / len(losses)
+
+    def __enter__(self) -> PipelineRun:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Bring the whole model together on the first peer, and part."""
+        if exception[0] is None:
+            self._gather()
+        if self.world > 1 and exception[0] is None:
+            distributed.destroy_process_group()
+
+    # Agreeing.
+
+    def _agree(self, layers: Sequence[nn.Module], example: torch.Tensor) -> Split:
+        costs = measure_layers(layers, example)
+        share = psutil.virtual_memory().available
+        me = Peer(flops_per_s=measure_speed(), memory_bytes=share)
+        if self.world == 1:
+            return split(costs, [me], [[1.0]])
+        peers: list[Any] = [None] * self.world
+        distributed.all_gather_object(peers, me)
+        links = self._measure_links()
+        # All peers must come to the same split, so that of rank 0 counts.
+        found: list[Any] = [None]
+        if self._rank == 0:
+            found = [split(costs, peers, links)]
+            fields = {"event": "split", "peers": list(found[0].peers)}
+            self._telling.tell({**fields, "starts": list(found[0].starts)})
+        distributed.broadcast_object_list(found, src=0)
+        chosen: Split = found[0]
+        return chosen
+
+    def _measure_links(self) -> list[list[float]]:
+        """Send some bytes from each to each; return bytes a second."""
+        size = range(self.world)
+        rates = [[float("inf")] * self.world for _ in size]
+        data = torch.zeros(PROBE_BYTES, dtype=torch.uint8)
+        for one in size:
+            for other in size:
+                if one == other:
+                    continue
+                distributed.barrier()
+                began = time.monotonic()
+                if self._rank == one:
+                    distributed.send(data, other)
+                    distributed.recv(torch.zeros(1), other)
+                    rates[one][other] = PROBE_BYTES / (time.monotonic() - began)
+                elif self._rank == other:
+                    distributed.recv(data, one)
+                    distributed.send(torch.zeros(1), one)
+        all_rates: list[Any] = [None] * self.world
+        distributed.all_gather_object(all_rates, rates[self._rank])
+        return all_rates
+
+    def _scheduled(self, place: int) -> Schedule1F1B:
+        stage = PipelineStage(self.stage, place, self.world, torch.device("cpu"))
+        order = [self.split.peers.index(rank) for rank in range(self.world)]
+        if order != list(range(self.world)):
+            # torch takes the rank in its group for the place in the pipeline.
+            group: Any = distributed.new_group(list(self.split.peers), sort_ranks=False)
+            stage = PipelineStage(
+                self.stage, place, self.world, torch.device("cpu"), group=group
+            )
+        return Schedule1F1B(stage, self._micro_batches, loss_fn=self._loss)
+
+    # Keeping.
+
+    def _resume(self) -> None:
+        """Go on from the step that all peers can go on from."""
+        own = self._checkpoints.find()
+        step = int(own["step"]) if own else 0
+        steps: list[Any] = [step] * self.world
+        if self.world > 1:
+            distributed.all_gather_object(steps, step)
+        if own and min(steps) == max(steps) == step:
+            self._done = self._checkpoints.restore(own)
+            self._telling.tell({"event": "resumed", "step": self._done})
+
+    def _gather(self) -> None:
+        states = {number: self._whole[number].state_dict() for number in self._own}
+        found: list[Any] = [None] * self.world
+        if self.world > 1:
+            distributed.all_gather_object(found, states)
+        else:
+            found = [states]
+        if self._rank == 0:
+            for part in found:
+                for number, state in part.items():
+                    self._whole[number].load_state_dict(state)
+            save(nn.Sequential(*self._whole), OUT)
+
+
+def measure_layers(layers: Sequence[nn.Module], example: torch.Tensor) -> list[Layer]:
+    """Run one micro-batch through all layers; return what each takes."""
+    measured: list[Layer] = []
+    x = example
+    with torch.no_grad():
+        for layer in layers:
+            layer(x)  # Once to warm up.
+            began = time.perf_counter()
+            x = layer(x)
+            spent_s = time.perf_counter() - began
+            weights = sum(each.numel() * 4 for each in layer.parameters())
+            held = x.numel() * x.element_size()
+            memory = STATE_COPIES * weights + 2 * held
+            # Measured time stands for work: all peers compute alike, but for speed.
+            measured.append(Layer(spent_s, memory, held))
+    own_speed = measure_speed()
+    return [
+        Layer(each.flops * own_speed, each.memory_bytes, each.output_bytes)
+        for each in measured
+    ]
+
+
+def measure_speed() -> float:
+    """Return multiplications and additions a second, of this process."""
+    one = torch.ones(128, 128)
+    count = 0
+    began = time.perf_counter()
+    while time.perf_counter() - began < PROBE_S:
+        torch.matmul(one, one)
+        count += 1
+    return count * 2 * 128**3 / (time.perf_counter() - began)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except ShoalError as error:
+        explain_and_exit(error)

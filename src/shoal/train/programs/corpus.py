@@ -1,0 +1,39 @@
+# pyright: basic
+# torch describes its types only in part.
+"""Text that every machine has: the source of Python's standard library."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+from typing import Final
+
+import torch
+
+BLOCK: Final = 4_096
+KEPT_BACK: Final = 20
+"""Every so many blocks one is for validation."""
+
+
+def library_text(bytes_max: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return bytes to train on and bytes to validate with."""
+    library = Path(sysconfig.get_path("stdlib"))
+    files = sorted(library.glob("*.py")) + sorted(library.glob("*/*.py"))
+    text = b"".join(path.read_bytes() for path in files)[:bytes_max]
+    blocks = [text[at : at + BLOCK] for at in range(0, len(text) - BLOCK, BLOCK)]
+    kept = b"".join(blocks[::KEPT_BACK])
+    rest = b"".join(block for n, block in enumerate(blocks) if n % KEPT_BACK)
+    return _tensor(rest), _tensor(kept)
+
+
+def draw(
+    source: torch.Tensor, rows: int, context: int, chance: torch.Generator
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw sequences, and the same moved on by one byte."""
+    starts = torch.randint(len(source) - context - 1, (rows,), generator=chance)
+    found = torch.stack([source[at : at + context + 1] for at in starts.tolist()])
+    return found[:, :-1], found[:, 1:]
+
+
+def _tensor(text: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(text), dtype=torch.uint8).long()

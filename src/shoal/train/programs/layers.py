@@ -1,0 +1,76 @@
+# pyright: basic
+# torch describes its types only in part.
+"""The layers of a byte-level GPT, one after another, so that they can be split."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class Embed(nn.Module):
+    """Turns bytes into vectors that know their place."""
+
+    def __init__(self, context: int, width: int) -> None:
+        super().__init__()
+        self.bytes = nn.Embedding(256, width)
+        self.places = nn.Embedding(context, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return a vector for each byte."""
+        known: torch.Tensor = self.bytes(x) + self.places(torch.arange(x.shape[1]))
+        return known
+
+
+class Block(nn.Module):
+    """Attention to what came before, then a layer for each position alone."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attend = nn.Linear(width, 3 * width, bias=False)
+        self.project = nn.Linear(width, width, bias=False)
+        self.think = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Add to `x` what this block has to say."""
+        rows, length, width = x.shape
+        parts = self.attend(self.norm1(x)).split(width, dim=2)
+        query, key, value = (
+            part.view(rows, length, self.heads, -1).transpose(1, 2) for part in parts
+        )
+        seen = functional.scaled_dot_product_attention(
+            query, key, value, is_causal=True
+        )
+        x = x + self.project(seen.transpose(1, 2).reshape(rows, length, width))
+        thought: torch.Tensor = self.think(self.norm2(x))
+        return x + thought
+
+
+class Head(nn.Module):
+    """Says how likely each byte is to come next."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.scores = nn.Linear(width, 256, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return scores for 256 bytes at each place."""
+        scores: torch.Tensor = self.scores(self.norm(x))
+        return scores
+
+
+def gpt_layers(context: int, width: int, heads: int, layers: int) -> list[nn.Module]:
+    """Return all layers, in order."""
+    blocks = [Block(width, heads) for _ in range(layers)]
+    return [Embed(context, width), *blocks, Head(width)]
+
+
+def loss_of(scores: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    """Return the mean loss in nats a byte."""
+    return functional.cross_entropy(scores.flatten(0, 1), wanted.flatten())
