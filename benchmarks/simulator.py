@@ -2,7 +2,7 @@
 
 An event is one call of a machine's `handle`: the history, the fabric, the flows and
 the counting of messages are included. Each case is a leaf-spine fabric on which every
-host is a scheduler and a worker; jobs come for a minute of virtual time. CPU seconds
+host is a scheduler and a worker; jobs come for half a minute of virtual time. CPU seconds
 are given next to seconds, because other work on the machine disturbs. Each case runs
 in a process of its own, so that its memory is its own.
 
@@ -26,8 +26,8 @@ from shoal.sim.datacentre.settings import resolve
 CASES = {100: (4, 10, 10), 1_000: (8, 50, 20), 10_000: (16, 250, 40)}
 """Hosts, and the spines, leaves and hosts under each leaf that make them."""
 
-SPAN_S = 60
-JOBS_PER_HOST = 0.1
+SPAN_S = 30
+JOBS_PER_HOST = 0.05
 
 
 def measured(hosts: int) -> dict[str, object]:
@@ -50,7 +50,7 @@ def measured(hosts: int) -> dict[str, object]:
             ],
         },
         "gossip": {"overlay": "random", "known": 256},
-        "until": f"{SPAN_S + 30}s",
+        "until": f"{SPAN_S + 15}s",
     }
     began = time.perf_counter()
     settings, fabric = resolve(convert(document), Path())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from shoal.sim.datacentre.report import gantt, heat
 from shoal.sim.datacentre.report.charts import legend, marks_of, over_time, spreading
 from shoal.sim.datacentre.report.style import SCRIPT, STYLE
-from shoal.sim.datacentre.report.svg import HUES, element
+from shoal.sim.datacentre.report.svg import HUES, element, with_key
 from shoal.sim.datacentre.report.table import heading
 from shoal.sim.datacentre.report.wording import (
     GOSSIP_ROWS,
@@ -166,14 +166,16 @@ def pictures(comparison: Comparison) -> dict[str, str]:
     results = [run.result for run in comparison.runs]
     marks = marks_of(comparison.settings.happenings)
     interval_s = comparison.settings.interval_s
+    names = columns(results)
+    kinds = [kind.name for kind in comparison.settings.kinds]
     found = {
-        "over-time": over_time(results, marks),
-        "gossip": spreading(results, interval_s),
+        "over-time": with_key(over_time(results, marks), names),
+        "gossip": with_key(spreading(results, interval_s), names),
     }
-    for name, run in zip(columns(results), comparison.runs, strict=True):
+    for name, run in zip(names, comparison.runs, strict=True):
         word = name.replace(", ", "-")
         found[f"fabric-{word}"] = heat.heat(comparison.fabric, run.result)
-        found[f"jobs-{word}"] = _gantt(comparison, run)
+        found[f"jobs-{word}"] = with_key(_gantt(comparison, run), kinds)
     return {
         f"{name}.svg": drawn.replace(">", f"><style>{STYLE}</style>", 1)
         for name, drawn in found.items()

@@ -50,6 +50,25 @@ def picture(width: float, height: float, content: str, label: str) -> str:
     )
 
 
+def with_key(drawn: str, names: list[str]) -> str:
+    """Return a picture with the colours of names under it, for where no page is."""
+    head, _, rest = drawn.partition(">")
+    box = next(part for part in head.split('"') if part.startswith("0 0 "))
+    _, _, width, height = box.split()
+    below = float(height)
+    parts: list[str] = []
+    x = 60.0
+    for place, name in enumerate(names):
+        hue = f"fill{place % HUES}"
+        parts.append(
+            element("rect", x=x, y=below, width=11.0, height=11.0, rx=3.0, class_=hue)
+        )
+        parts.append(text(x + 17, below + 9.5, name, class_="name"))
+        x += 40 + 7 * len(name)
+    taller = head.replace(box, f"0 0 {width} {number(below + 20)}")
+    return f"{taller}>{rest.removesuffix('</svg>')}{''.join(parts)}</svg>"
+
+
 def ticks(most: float, about: int = 5) -> list[float]:
     """Return round values from 0 to `most`, about so many."""
     if most <= 0:
