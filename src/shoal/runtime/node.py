@@ -12,6 +12,7 @@ import msgspec
 from shoal import failpoints
 from shoal.core.events import AddressesChanged, Booted, DrainRequested, Event
 from shoal.core.gate import Gate
+from shoal.core.gossip import Gossip
 from shoal.core.peer import Peer
 from shoal.core.policies import Policies
 from shoal.core.roster import Roster
@@ -222,6 +223,7 @@ class Node:
         now = asyncio.get_running_loop().time()
         self._roster = roster = Roster(self.membership.members(), time.time() - now)
         worker = scheduler = gate = None
+        gossip = Gossip(self.id, self._rng)
         if "worker" in settings.roles:
             epoch = next_epoch(self.home)
             failpoints.reach("boot.epoch")
@@ -241,6 +243,7 @@ class Node:
                 journal=entries,
                 grant=grant,
                 policies=Policies(Registry(), settings.policy),
+                heard=gossip.known,
                 rng=self._rng,
                 now=now,
             )
@@ -253,6 +256,7 @@ class Node:
             worker=worker,
             scheduler=scheduler,
             gate=gate,
+            gossip=gossip,
             journal=entries,
         )
 
