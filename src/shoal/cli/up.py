@@ -58,6 +58,13 @@ if TYPE_CHECKING:
 @click.option("--gpus", help="Declare GPUs by id, such as 0,1; else they are detected.")
 @click.option("--models", default="", help="The model of each declared GPU.")
 @click.option("--memories", default="", help="The MB of each declared GPU.")
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="What jobs may ask for; leaf=NAME is the switch it hangs from.",
+)
 @click.option("--sandbox/--no-sandbox", default=True, help="Confine tasks.")
 @click.option(
     "--functions/--no-functions", default=True, help="Run functions of Python programs."
@@ -126,6 +133,13 @@ def _options(given: dict[str, Any]) -> Options:
             because="they describe the GPUs that --gpus lists",
             hint="write it like --gpus 0,1 --models RTX3090,RTX3090",
         )
+    for text in given["labels"]:
+        if not all(text.partition("=")):
+            raise UsageError(
+                f"'{text}' is not a label",
+                because="a label is a name, an equals sign and a value",
+                hint="write it like --label leaf=rack7",
+            )
     return Options(
         worker=not given["no_worker"],
         policy=given["policy"],
@@ -139,6 +153,7 @@ def _options(given: dict[str, Any]) -> Options:
         gpus=given["gpus"],
         models=given["models"],
         memories=given["memories"],
+        labels=given["labels"],
         sandbox=given["sandbox"],
         functions=given["functions"],
         cache_bytes=parse_size(given["cache"]) if given["cache"] else 0,
@@ -177,9 +192,9 @@ def _arguments(given: dict[str, Any]) -> list[str]:
     args += [] if given["functions"] else ["--no-functions"]
     if given["gate"] is not None:
         args.append("--gate" if given["gate"] else "--no-gate")
-    for name in ("announce", "without"):
+    for name in ("announce", "without", "labels"):
         for each in given[name]:
-            args += [f"--{name}", each]
+            args += [f"--{name.removesuffix('s')}", each]
     names = ("listen", "port", "metrics", "policy", "gpus", "models", "memories")
     for name in (*names, "cache"):
         if given[name] not in (None, ""):

@@ -44,6 +44,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     gpus: str | None = None  # declared; None: look for them
     models: str = ""
     memories: str = ""
+    labels: tuple[str, ...] = ()  # name=value
     sandbox: bool = True
     cache_bytes: int = 0  # 0: a fifth of the disk
     functions: bool = True  # whether tasks may be calls of functions
@@ -89,7 +90,9 @@ def detect(folder: Path, options: Options) -> tuple[Capacity, devices.Found]:
         found = devices.detect_gpus()
     else:
         found = devices.declared_gpus(options.gpus, options.models, options.memories)
-    return devices.capacity(folder, found.devices), found
+    pairs = [text.partition("=") for text in options.labels]
+    labels = tuple({name: value for name, _, value in pairs}.items())
+    return devices.capacity(folder, found.devices, labels), found
 
 
 def driver_settings(options: Options, found: devices.Found, scratch: Path) -> Settings:
