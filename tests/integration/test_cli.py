@@ -222,3 +222,22 @@ def test_a_job_that_is_done_has_nothing_left_to_retry(home: CliHome) -> None:
     assert done.code == 1
     assert "all its tasks are done" in done.err
     assert home("retry", "last").code == 0
+
+
+def test_jobs_have_numbers_which_name_them_too(
+    fresh: Callable[[str], CliHome],
+) -> None:
+    home = fresh("numbers")
+    home.ok("up", "--background", "-q")
+    jobs = [home.ok("submit", "-q", "--", "echo", str(n)).strip() for n in range(4)]
+
+    assert home("wait", "1-2,4").code == 0
+    assert home.ok("logs", "3") == "2\n"
+    assert [job["number"] for job in home.json("ps")["jobs"]] == [1, 2, 3, 4]
+    cancelled = home.json("cancel", "1-2,4")["jobs"]
+    assert [job["id"] for job in cancelled] == [jobs[0], jobs[1], jobs[3]]
+    home.kill()
+    home.ok("up", "--background", "-q")
+    again = home.json("show", home.ok("submit", "-q", "--", "true").strip())
+    assert again["job"]["number"] == 5
+    assert home("show", "17").code == 102

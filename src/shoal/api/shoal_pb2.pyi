@@ -98,7 +98,7 @@ class WatchRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "name", "owner", "state", "reason", "priority", "submitted_s", "counts", "nodes", "exit_code", "tasks", "fraction")
+    __slots__ = ("id", "name", "owner", "state", "reason", "priority", "submitted_s", "counts", "nodes", "exit_code", "tasks", "fraction", "number")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
@@ -111,6 +111,7 @@ class Job(_message.Message):
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
     FRACTION_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     owner: str
@@ -123,7 +124,8 @@ class Job(_message.Message):
     exit_code: int
     tasks: _containers.RepeatedCompositeFieldContainer[Task]
     fraction: float
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., owner: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., priority: _Optional[int] = ..., submitted_s: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., exit_code: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., fraction: _Optional[float] = ...) -> None: ...
+    number: int
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., owner: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., priority: _Optional[int] = ..., submitted_s: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., exit_code: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., fraction: _Optional[float] = ..., number: _Optional[int] = ...) -> None: ...
 
 class Counts(_message.Message):
     __slots__ = ("blocked", "waiting", "running", "done", "failed", "cancelled", "unknown")

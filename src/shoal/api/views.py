@@ -58,6 +58,7 @@ def job_view(node: Node, record: JobRecord, tasks_max: int = 0) -> pb.Job:
         state=STATES[_liveliest(counts) if state == "active" else state],
         reason=_reason(record, records, state) or _first_moving(node, records),
         priority=job.priority,
+        number=record.number,
         submitted_s=record.wall_s,
         counts=pb.Counts(**counts),
         nodes=map(name_of, _nodes(records)),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shoal.api.shoal_pb2 import TaskExplanation, Verdict
+from shoal.cli.selecting import one
 
 REJECTIONS_SHOWN_MAX = 20
 
@@ -27,7 +28,7 @@ REJECTIONS_SHOWN_MAX = 20
 def explain(job: str, task: str, node: str | None, as_json: bool) -> None:
     """Say why a JOB runs where it runs, or why it waits."""
     with api.connect(node) as client:
-        reply = client.explain(job, task)
+        reply = client.explain(one(client, job), task)
     if as_json:
         tasks = [_fields(each) for each in reply.tasks]
         echo_json({"job": reply.job_id, "tasks": tasks, "more": reply.more})

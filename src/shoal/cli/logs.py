@@ -12,6 +12,7 @@ from shoal.cli.following import follow
 from shoal.cli.naming import JOB
 from shoal.cli.options import json_option, node_option
 from shoal.cli.printing import echo_json
+from shoal.cli.selecting import one
 
 _STREAMS = {
     "both": pb.STREAM_UNSPECIFIED,
@@ -44,7 +45,7 @@ def logs(
     What went to stderr goes to stderr. With several tasks, each line names its own.
     """
     with api.connect(node) as client:
-        found = client.get(job, tasks_max=2)
+        found = client.get(one(client, job), tasks_max=2)
         request = pb.LogsRequest(
             job=found.id,
             task=task,

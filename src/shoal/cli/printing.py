@@ -73,6 +73,7 @@ def job_fields(job: pb.Job) -> dict[str, Any]:
     counts = {field.name: getattr(job.counts, field.name) for field in _COUNTS}
     fields: dict[str, Any] = {
         "id": job.id,
+        "number": job.number,
         "name": job.name,
         "owner": job.owner,
         "state": state_of(job.state),

@@ -48,9 +48,10 @@ def ps(
         suggest("shoal run -- COMMAND")
         return
     echo_table(
-        ("JOB", "NAME", "STATE", "TASKS", "NODE", "AGE", "WHY"),
+        ("#", "JOB", "NAME", "STATE", "TASKS", "NODE", "AGE", "WHY"),
         [
             (
+                str(job.number),
                 job.id,
                 job.name[:24],
                 state_of(job.state),

@@ -9,16 +9,18 @@ import click
 
 from shoal.api import client as api
 from shoal.api.shipping import Taken, take_outputs
+from shoal.cli.naming import JOB
 from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
 from shoal.cli.outputs import taken_fields, taken_text
 from shoal.cli.printing import echo_json, has_ended, state_of
+from shoal.cli.selecting import one
 from shoal.errors import NotFoundError
 
 OUT: Final = "out"
 
 
 @click.command()
-@click.argument("job", default="last")
+@click.argument("job", default="last", type=JOB)
 @click.option("--to", metavar="DIR", help="Where to; out/JOB if it is not said.")
 @click.option("--task", default="", help="Only this task, by its id or its place.")
 @node_option
@@ -33,7 +35,7 @@ def pull(
     into a folder of their own. Files of the same name are replaced.
     """
     with api.connect(node) as client:
-        found = client.get(job, tasks_max=1)
+        found = client.get(one(client, job), tasks_max=1)
         taken = take(client, found.id, to, task)
         if not taken:
             raise _nothing(found.id, ended=has_ended(found), state=found.state)

@@ -9,6 +9,7 @@ from shoal.api.shoal_pb2 import RetryRequest
 from shoal.cli.naming import JOB
 from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
 from shoal.cli.printing import echo_json, job_fields
+from shoal.cli.selecting import one
 from shoal.cli.spec_flags import new_job_id
 
 
@@ -23,8 +24,10 @@ def retry(job: str, failed: bool, node: str | None, as_json: bool, quiet: bool) 
 
     Tasks keep their indices and their parameters.
     """
-    request = RetryRequest(job=job, job_id=new_job_id(), failed_only=failed)
     with api.connect(node) as client:
+        request = RetryRequest(
+            job=one(client, job), job_id=new_job_id(), failed_only=failed
+        )
         reply = client.retry(request)
     new = reply.job
     if as_json:

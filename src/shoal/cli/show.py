@@ -20,6 +20,7 @@ from shoal.cli.printing import (
     task_fields,
     why,
 )
+from shoal.cli.selecting import one
 
 
 @click.command()
@@ -30,7 +31,7 @@ from shoal.cli.printing import (
 def show(job: str, tasks_max: int, node: str | None, as_json: bool) -> None:
     """Show a JOB and its tasks; without one, the last."""
     with api.connect(node) as client:
-        found = client.get(job, tasks_max)
+        found = client.get(one(client, job), tasks_max)
     if as_json:
         tasks = [task_fields(task) for task in found.tasks]
         echo_json({"job": job_fields(found), "tasks": tasks})

@@ -18,6 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 ID_LETTERS: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # none that look alike
 ID_LENGTH: Final = 6
+DIGITS: Final = "0123456789"
 COMMAND: Final = "shoal.command"
 
 _FLAGS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
@@ -154,8 +155,9 @@ def _flags_of(words: list[str]) -> dict[str, Any]:
 
 
 def new_job_id() -> str:
-    """Draw an id that is short and, for a while, nobody else's."""
-    return "".join(secrets.choice(ID_LETTERS) for _ in range(ID_LENGTH))
+    """Draw an id that is short and, for a while, nobody else's; it is no number."""
+    rest = (secrets.choice(ID_LETTERS) for _ in range(ID_LENGTH - 1))
+    return secrets.choice(ID_LETTERS.lstrip(DIGITS)) + "".join(rest)
 
 
 def _file(

@@ -36,7 +36,7 @@ def compacted(book: JobBook, revocations: Iterable[Revocation] = ()) -> list[Ent
     lost, who backs off, whose second run is wanted. `revocations` are those of the
     node that stand.
     """
-    entries: list[Entry] = [Incarnated(book.generation)]
+    entries: list[Entry] = [Incarnated(book.generation, book.numbered)]
     entries += map(Revoked, revocations)
     entries += map(_submitted, book.jobs.values())
     # Ends come first: they unblock what waits or runs. Jobs end in the same order.
@@ -51,7 +51,9 @@ def compacted(book: JobBook, revocations: Iterable[Revocation] = ()) -> list[Ent
 
 
 def _submitted(job: JobRecord) -> Submitted:
-    return Submitted(job.job, job.wall_s, job.quota_gpus, job.quota_cpu_milli)
+    return Submitted(
+        job.job, job.wall_s, job.quota_gpus, job.quota_cpu_milli, job.number
+    )
 
 
 def _ends(book: JobBook, job: JobRecord) -> list[Entry]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
+from msgspec.structs import replace
 
 from shoal.core.journal import (
     Assigned,
@@ -114,6 +115,7 @@ class JobRecord(msgspec.Struct, kw_only=True):
     wall_s: float = 0.0  # when it was submitted, by the clock that outlives us
     quota_gpus: int | None = None
     quota_cpu_milli: int | None = None
+    number: int = 0  # the first job of this scheduler is 1
     open: int = 0
     state: JobState = "active"
     reason: str = ""
@@ -129,6 +131,7 @@ class JobBook:
         self.groups: dict[GroupId, GroupRecord] = {}
         self.tasks: dict[TaskId, TaskRecord] = {}
         self.runs: dict[Attempt, Run] = {}
+        self.numbered = 0  # the number that a job was given last
         self._ended: dict[JobId, None] = {}  # in the order of their ends
         self._dependents: dict[GroupId, list[GroupId]] = {}
 
@@ -168,12 +171,15 @@ class JobBook:
         """Take in a new job; groups that need nothing wait from now on."""
         job = entry.job
         assert job.id not in self.jobs
+        number = entry.number or self.numbered + 1
+        self.numbered = max(self.numbered, number)
         self.jobs[job.id] = JobRecord(
             job=job,
             submitted_at=now - age_s,
             wall_s=entry.wall_s,
             quota_gpus=entry.quota_gpus,
             quota_cpu_milli=entry.quota_cpu_milli,
+            number=number,
             open=len(job.groups),
         )
         for group in job.groups:
@@ -191,7 +197,7 @@ class JobBook:
         for group in job.groups:
             if not group.needs:
                 self._unblock(self.groups[group.id], now - age_s)
-        return [entry]
+        return [entry if entry.number else replace(entry, number=number)]
 
     def assign(self, places: tuple[Place, ...], now: float) -> list[Entry]:
         """Start attempts: from here on their reports are awaited.
@@ -344,6 +350,7 @@ class JobBook:
         match entry:
             case Incarnated():
                 self.generation = max(self.generation, entry.generation)
+                self.numbered = max(self.numbered, entry.numbered)
             case Submitted():
                 self.submit(entry, now, max(0.0, wall_s - entry.wall_s))
             case Assigned():

@@ -20,6 +20,7 @@ class Incarnated(msgspec.Struct, frozen=True, tag="incarnated"):
     """The scheduler lives under this generation now; it was never used before."""
 
     generation: int
+    numbered: int = 0  # jobs were given numbers up to this before, if it is not 0
 
 
 class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
@@ -29,6 +30,7 @@ class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
     wall_s: float
     quota_gpus: int | None = None
     quota_cpu_milli: int | None = None
+    number: int = 0  # counts the jobs of this scheduler; 0 in journals before it did
 
 
 class Place(msgspec.Struct, frozen=True):
