@@ -28,6 +28,9 @@ _OF_BOTH = (
     "journal.commit",
     "journal.synced",
 )
+_ALSO_LATER = ("journal.commit", "journal.synced", "send.assignment")
+"""The first passing of these is at the start, where not all of them matters."""
+
 _WITH_A_LONG_JOURNAL = ("journal.swap", "journal.swapped")
 
 
@@ -55,7 +58,7 @@ def plans() -> list[Plan]:
             found.append(Plan("scheduler", name))
         if of_worker:
             found.append(Plan("worker", name))
-    return found
+    return found + [Plan("scheduler", name, 3) for name in _ALSO_LATER]
 
 
 class Arena:

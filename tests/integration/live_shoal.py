@@ -218,7 +218,8 @@ class LiveShoal:
                 node.start()
             for node in batch:
                 node.ready()
-        self.meet()
+        if len(self.nodes) <= STARTS_AT_ONCE:
+            self.meet()  # In large shoals a scheduler does not ask everybody.
 
     def meet(self, within_s: float = READY_S, boss: LiveNode | None = None) -> float:
         """Wait until a scheduler knows what every worker has; return how long."""

@@ -308,7 +308,7 @@ def _in_use(shoal: LiveShoal, boss: LiveNode) -> list[str]:
         if own.free != own.total or own.active:
             found.append(f"{name} says: {own.active} tasks, free {own.free}")
         seen = views.get(worker.id)
-        if seen is None or seen.free != seen.total:
+        if seen is None or seen.free != seen.total:  # Both are nothing if not known.
             found.append(f"the scheduler says of {name}: {seen and seen.free}")
         if left := worker.task_processes():
             found.append(f"{name} has processes of tasks: {left}")

@@ -9,6 +9,7 @@ hurt when; real processes do not repeat themselves exactly, so run it some more.
 import shutil
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -49,7 +50,7 @@ class Report:
             told = trial()
         except Exception as error:  # noqa: BLE001 - Whatever it is, it is told.
             self.wrong.append(f"{name}: {error!r}")
-            self.say(f"VIOLATION  {name}\n{error!r}\n{error}")
+            self.say(f"VIOLATION  {name}\n{traceback.format_exc()}")
         else:
             took_s = time.monotonic() - began
             self.say(f"ok  {name}  {took_s:.1f} s  {'' if told is None else told}")
