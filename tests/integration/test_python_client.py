@@ -121,6 +121,14 @@ def test_large_values_travel_both_ways_and_arrays_can_be_written(
     assert back.result(WAIT_S) == bytearray(b"ba" * 500_000)
 
 
+def test_more_than_fits_at_once_is_sent_bit_by_bit(caller: shoal.Client) -> None:
+    data = b"x" * 3_000_000
+
+    futures = [caller.submit(len, data) for _ in range(30)]
+
+    assert [future.result(WAIT_S) for future in futures] == [3_000_000] * 30
+
+
 def test_buffers_travel_beside_the_pickle_and_are_writable() -> None:
     array = np.arange(100_000, dtype=np.int64)
 

@@ -51,6 +51,19 @@ def test_every_result_comes_once_though_interpreters_are_killed(
         assert counts == [1] * CALLS
 
 
+def test_an_interpreter_that_must_go_loses_no_call(tmp_path: Path) -> None:
+    with node(tmp_path / "home") as home, client(lanes=2, cpu=0.5, retries=0) as caller:
+        caller.submit(square, 1).result(WAIT_S)
+        futures = [caller.submit(square, n) for n in range(3_000)]
+        slow = [caller.submit(_wait_a_little) for _ in range(50)]
+
+        for pid in lane_pids(home.path):
+            os.kill(pid, signal.SIGTERM)  # As when its lease is preempted.
+
+        assert [f.result(WAIT_S) for f in futures] == [n * n for n in range(3_000)]
+        assert {future.result(WAIT_S) for future in slow} == {"done"}
+
+
 def test_calls_survive_a_node_that_is_killed_and_started_again(tmp_path: Path) -> None:
     with node(tmp_path / "home") as home, client(lanes=2, cpu=0.5) as caller:
         caller.submit(square, 1).result(WAIT_S)

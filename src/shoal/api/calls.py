@@ -20,7 +20,7 @@ from shoal.api.call_frames import ERROR, FRAME_BYTES_MAX, HEAD_BYTES, MESSAGE, f
 from shoal.api.failures import kind_of
 from shoal.core.calls import Call
 from shoal.errors import ShoalError, UsageError
-from shoal.protocol.call_items import NUMBER_MAX, PART_BYTES
+from shoal.protocol.call_items import NUMBER_MAX, PART_BYTES, PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from shoal.runtime.calls import Calls, News, Session
 
 WRITE_BYTES_HIGH: Final = 1 << 20
-PAYLOAD_BYTES_MAX: Final = 1 << 30
-"""The arguments of one call; larger ones belong into files."""
-
 _KINDS: Final[dict[Kind, pb.CallResult.Kind]] = {
     "value": pb.CallResult.KIND_VALUE,
     "raised": pb.CallResult.KIND_RAISED,

@@ -36,6 +36,7 @@ from shoal.client.stream import Pending, PoolQueue, Stream, parts_of
 from shoal.client.wires import GrpcWire, SocketWire
 from shoal.errors import ShoalError, UsageError
 from shoal.protocol import payloads
+from shoal.protocol.call_items import PART_BYTES, PAYLOAD_BYTES_MAX
 from shoal.runtime.home import Home
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ T = TypeVar("T")
 
 START_TIMEOUT_S: Final = 60.0
 JOB_ID_BYTES: Final = 5
+PARTS_MAX: Final = PAYLOAD_BYTES_MAX // PART_BYTES
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
@@ -208,9 +210,16 @@ class Client:
                 because="its connection did not survive the fork",
                 hint="make a new Client in this process",
             )
+        parts = parts_of(pieces)
+        if len(parts) > PARTS_MAX:
+            raise UsageError(
+                "the arguments of this call are too large",
+                because=f"pickled they are over {PAYLOAD_BYTES_MAX >> 30} GiB",
+                hint="write them to a file that the function reads",
+            )
         future: Future[Any] = Future()
         pool = self._pools.get(options) or self._pool(options)
-        call = Pending(pool, function, parts_of(pieces), options.retries, future)
+        call = Pending(pool, function, parts, options.retries, future)
         stream = self._stream
         future.bind(lambda: stream.drop(call), lambda: stream.stop(call))
         stream.put(call)

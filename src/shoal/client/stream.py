@@ -232,9 +232,20 @@ class Stream:
         if self._pools_sent < len(self._pools):
             return True
         return any(
-            pool.waiting and (pool.out < pool.credit or self._untold(pool))
+            self._next_of(pool) is not None or self._untold(pool)
             for pool in self._pools.values()
         )
+
+    def _next_of(self, pool: PoolQueue) -> Pending | None:
+        """Return the call of a pool that may be sent now, if there is one."""
+        while pool.waiting and pool.waiting[0].dropped:
+            pool.waiting.popleft()
+        if not pool.waiting or pool.out >= pool.credit:
+            return None
+        call = pool.waiting[0]
+        if self._sent and self._sent_bytes + call.size > UNANSWERED_BYTES_MAX:
+            return None
+        return call
 
     def _untold(self, pool: PoolQueue) -> bool:
         """Whether the node should hear how much waits: it hires lanes by that."""
@@ -255,16 +266,10 @@ class Stream:
         calls: list[Pending] = []
         size = 0
         for pool in self._pools.values():
-            while pool.waiting and pool.out < pool.credit:
-                call = pool.waiting[0]
-                full = self._sent_bytes + call.size > UNANSWERED_BYTES_MAX
-                if (full and self._sent) or (calls and size > REQUEST_BYTES):
-                    break
-                if len(calls) >= CALLS_PER_REQUEST_MAX:
+            while (call := self._next_of(pool)) is not None:
+                if len(calls) >= CALLS_PER_REQUEST_MAX or size > REQUEST_BYTES:
                     break
                 pool.waiting.popleft()
-                if call.dropped:
-                    continue
                 if not call.running and not call.future.set_running_or_notify_cancel():
                     call.dropped = True  # Whoever cancelled it has not said so yet.
                     self._finished(1)
@@ -290,13 +295,13 @@ class Stream:
 
     def _serve(self) -> None:
         """Keep a wire to the node until the client is closed, or the node is gone."""
-        heard_at = time.monotonic()
+        gone_since: float | None = None
         while True:
             error: ShoalError = UnreachableError("the node ended the stream")
             try:
                 with self._connected() as wire:
                     for reply in wire.replies():
-                        heard_at = time.monotonic()
+                        gone_since = None
                         self._on_reply(reply)
             except UnreachableError as caught:
                 error = caught
@@ -309,7 +314,8 @@ class Stream:
                 if self._closed:
                     return
             self._fail(once, _lost_with_stream())
-            if time.monotonic() - heard_at > RECONNECT_S:
+            gone_since = gone_since or time.monotonic()
+            if time.monotonic() - gone_since > RECONNECT_S:
                 self._give_up(error)
                 return
 

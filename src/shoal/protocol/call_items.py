@@ -48,6 +48,9 @@ NUMBER_MAX: Final = (1 << 53) - 1
 PART_BYTES: Final = 200_000
 """A payload that is longer than this travels in several items."""
 
+PAYLOAD_BYTES_MAX: Final = 1 << 30
+"""The arguments of one call; larger ones belong into files."""
+
 ITEM_BYTES_MAX: Final = 262_144
 """The same as in `protocol.limits`, which an interpreter does not have."""
 
