@@ -74,12 +74,16 @@ class Node:
     """One node with libp2p, on this event loop and a thread of its own."""
 
     def __init__(
-        self, someone: Identity, settings: Settings, *, is_member: bool = True
+        self,
+        someone: Identity,
+        settings: Settings,
+        *,
+        show: Callable[[NodeId], Grant | None] = granted,
     ) -> None:
         self.node = someone.node
         self.identity = someone
         self.log = Log()
-        self.hello = Hello(grant=granted(someone.node) if is_member else None)
+        self.hello = Hello(grant=show(someone.node))
         self.bombs = 0  # so many greetings end in an error of the host's own
         greeting = Greeting(hello=self._greet, admit=Gatekeeper())
         self.port = Libp2p(someone, settings, greeting, self.log)
@@ -105,10 +109,12 @@ async def shoal(
     strangers: int = 0,
     listen: tuple[str, ...] = LOOPBACK,
     mdns: bool = False,
+    shown: Callable[[NodeId], Grant | None] = lambda _node: None,
 ) -> AsyncIterator[list[Node]]:
     """Run a gate and members that know only the gate; strangers come last.
 
-    With mDNS there is no gate, and nobody knows anybody.
+    Strangers have the grant that is `shown`. With mDNS there is no gate, and nobody
+    knows anybody.
     """
     nodes: list[Node] = []
     try:
@@ -122,7 +128,7 @@ async def shoal(
             mdns=mdns,
         )
         others = [
-            Node(identity(2 + n), settings, is_member=n < members - 1)
+            Node(identity(2 + n), settings, show=granted if n < members - 1 else shown)
             for n in range(members - 1 + strangers)
         ]
         nodes += others

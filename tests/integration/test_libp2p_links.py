@@ -2,12 +2,14 @@
 
 import asyncio
 import socket
+from collections.abc import Callable
 
 import pytest
 from tests.integration.libp2p_nodes import Node, eventually, meshed, shoal
+from tests.unit.net.shoals import granted, identity
 
-from shoal.model.ids import LeaseId, RequestId
-from shoal.protocol.messages import Inquiry, Release
+from shoal.model.ids import LeaseId, NodeId, RequestId
+from shoal.protocol.messages import Grant, Inquiry, Release
 
 pytestmark = [
     pytest.mark.integration,
@@ -82,15 +84,64 @@ def test_a_stranger_without_a_grant_gets_nothing_on_a_stream() -> None:
     asyncio.run(scene())
 
 
-def test_a_gate_relays_nothing_for_a_stranger() -> None:
+FLAWED: dict[str, Callable[[NodeId], Grant | None]] = {
+    "no grant": lambda _node: None,
+    "expired": lambda node: granted(node, expires_wall_s=1.0),
+    "signed by nobody": lambda node: granted(node, signer=identity(66)),
+    "of another shoal": lambda node: granted(node, shoal="lagoon"),
+    "of another node": lambda _node: granted(identity(67).node),
+}
+
+
+@pytest.mark.parametrize("flaw", FLAWED)
+def test_a_gate_relays_nothing_for_whose_grant_does_not_hold(flaw: str) -> None:
     async def scene() -> None:
-        async with shoal(1, strangers=1, listen=()) as nodes:
+        shown = FLAWED[flaw]
+        async with shoal(1, strangers=1, listen=(), shown=shown) as nodes:
             gate, stranger = nodes
 
             await eventually(lambda: stranger.counts.get("reserve-failed", 0) >= 1)
 
             assert not reserved(stranger)
             assert gate.log.links == []
+            assert gate.counts.get("stream-refused", 0) >= 1
+
+    asyncio.run(scene())
+
+
+def test_who_is_cut_off_is_not_relayed_for_any_more() -> None:
+    async def scene() -> None:
+        async with shoal(3, listen=()) as nodes:
+            gate, one, other = nodes
+            await eventually(lambda: all(reserved(node) for node in (one, other)))
+            one.port.send(other.node, INQUIRY)
+            await eventually(lambda: (one.node, INQUIRY) in other.log.messages)
+
+            gate.port.disconnect(one.node, "revoked")
+
+            await eventually(lambda: ("lost", one.node) in other.log.links)
+            await eventually(lambda: not reserved(one))
+
+    asyncio.run(scene())
+
+
+def test_a_stream_is_left_for_a_direct_link_on_both_sides() -> None:
+    async def scene() -> None:
+        async with shoal(2) as nodes:
+            gate, node = nodes
+            await meshed(nodes)
+            node.port.open(gate.node)
+            await eventually(lambda: ("connected", node.node) in gate.log.links)
+
+            for number in range(100):
+                node.port.send(gate.node, release(number))
+            node.port.move(gate.node)
+            await eventually(lambda: ("moved", node.node) in gate.log.links)
+            gate.port.move(node.node)
+
+            await eventually(lambda: ("lost", gate.node) in node.log.links)
+            assert len(gate.log.messages) == 101, "with the greeting"
+            assert node.log.ends == [True]
 
     asyncio.run(scene())
 

@@ -110,6 +110,11 @@ class Host:
         connections = self._swarm.connections.get(id_of(peer), [])
         return bool(connections) and all(map(_is_circuit, connections))
 
+    def connection(self, peer: NodeId) -> object:
+        """Return what stands for the connection to a peer: another one is another."""
+        connections = self._swarm.connections.get(id_of(peer), [])
+        return connections[0] if connections else None
+
     def is_relay(self, peer: NodeId) -> bool:
         """Say whether a connected peer offers to relay."""
         try:

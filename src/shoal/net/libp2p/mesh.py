@@ -73,7 +73,8 @@ class Mesh:
         self._meshed_at = monotonic()
         self._refreshed_at = 0.0
         self._trimmed_at = monotonic()
-        self._reserved: dict[NodeId, float] = {}  # gates that relay to us, since when
+        # Gates that relay to us: since when, and over which connection.
+        self._reserved: dict[NodeId, tuple[float, object]] = {}
         self._declined: Latest[NodeId, float] = Latest(PEERS_MAX)  # when, by gate
         self._introduced: Latest[NodeId, tuple[str, ...]] = Latest(PEERS_MAX)
         self._told = 0
@@ -248,7 +249,11 @@ class Mesh:
         """Have gates relay to us, and tell others the addresses that follow."""
         now = monotonic()
         relays = self._relays()
-        gone = [gate for gate in self._reserved if gate not in relays]
+        gone = [
+            gate
+            for gate, (_, connection) in self._reserved.items()
+            if gate not in relays or self._host.connection(gate) is not connection
+        ]
         for gate in gone:
             del self._reserved[gate]
         if gone:
@@ -259,14 +264,15 @@ class Mesh:
                 continue
             if self._may_reserve(gate, now):
                 if await self._links.as_member(gate, self._host.reserve, gate):
-                    self._reserved[gate] = now
+                    self._reserved[gate] = (now, self._host.connection(gate))
                 else:
                     self._declined.put(gate, now)
                     self._shared.counts["reserve-failed"] += 1
         self._show_circuits()
 
     def _may_reserve(self, gate: NodeId, now: float) -> bool:
-        if now - self._reserved.get(gate, -RESERVE_S) < RESERVE_S:
+        reserved = self._reserved.get(gate)
+        if reserved is not None and now - reserved[0] < RESERVE_S:
             return False
         declined = self._declined.get(gate)
         return declined is None or now - declined >= RESERVE_AGAIN_S
