@@ -19,7 +19,7 @@ import msgspec
 from shoal.cli.exit_codes import ExitCode
 from shoal.cli.options import json_option, quiet_option, talk
 from shoal.cli.printing import echo_table
-from shoal.errors import UsageError
+from shoal.errors import PolicyError, UsageError
 from shoal.sim.coarse.comparing import (
     Line,
     Setup,
@@ -229,7 +229,10 @@ def traces(file: str, as_json: bool, quiet: bool, **given: Any) -> None:  # noqa
     shoal sim traces pods.csv --nodes nodes.csv --policy best-fit,fgd,forage
     shoal sim traces philly:20000 --hosts 100000 --policy balanced
     """
-    lines = list(_lines(file, given))
+    try:
+        lines = list(_lines(file, given))
+    except PolicyError as error:
+        raise UsageError(error.what, because=error.because, hint=error.hint) from error
     if as_json:
         rows = [msgspec.to_builtins(line) for line in lines]
         click.echo(

@@ -67,7 +67,8 @@ def round_s(stages: Sequence[Stages]) -> float:
     """Return how long one step of each of these jobs takes, if they take turns.
 
     In a beat one job talks, the next computes, and the third ends loading, which it
-    had two beats for. The best order of the jobs counts.
+    had two beats for: data are read, then prepared, by different parts of a host. The
+    best order of the jobs counts.
     """
     best = min(_rotation_s(order) for order in permutations(stages))
     if len(stages) == 2:

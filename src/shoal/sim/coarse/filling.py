@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 import numpy as np
 
-from shoal.errors import PolicyError
+from shoal.errors import PolicyError, UsageError
 from shoal.model.ids import NodeId
 from shoal.model.resources import Capacity, Device, GpuNeed, Profile
 from shoal.policy.forage import Forage
@@ -58,15 +58,16 @@ class Fill(msgspec.Struct, frozen=True):
     placed: int
 
     def allocation_pct(self, demand_pct: int) -> float:
-        """Return the mean share of GPU in use while so much demand had arrived."""
+        """Return the mean share of GPU in use while so much demand had arrived.
+
+        The mean is over the pods at which the demand, rounded, was that; if there is
+        none, since each is a large part of a small cluster, over the nearest.
+        """
         arrived = 100 * np.array(self.arrived_milli) / self.capacity_milli
         here = np.rint(arrived) == demand_pct
         if not here.any():
-            reached = int(np.rint(arrived[-1])) if len(arrived) else 0
-            raise PolicyError(
-                f"no pod came at {demand_pct} % of demand",
-                because=f"the demand went up to {reached} %",
-            )
+            away = np.abs(arrived - demand_pct)
+            here = away == away.min()
         allocated = np.array(self.allocated_milli)[here]
         return float(100 * allocated.mean() / self.capacity_milli)
 
@@ -115,6 +116,8 @@ def fill(
     """
     rng = Random(seed)
     with_gpus = sorted((h for h in hosts if h.gpus), key=lambda host: host.name)
+    if not with_gpus or not pods:
+        raise UsageError("there are no hosts with GPUs, or no pods to fill them")
     table = _table(shuffled(with_gpus, rng))
     capacity_milli = 1_000 * sum(host.gpus for host in with_gpus)
     arriving = shuffled(sorted(pods, key=lambda pod: pod.name), rng)

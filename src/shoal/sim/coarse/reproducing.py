@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from shoal.errors import UsageError
+from shoal.errors import PolicyError, UsageError
 from shoal.sim.coarse.figures import METRICS, mean, metric_named
 from shoal.sim.coarse.filling import fill, policy_named, typical_pods
 from shoal.sim.coarse.protocols import (
@@ -76,8 +76,19 @@ class Result(msgspec.Struct, frozen=True):
 def parts_of(record: Record, folder: Path) -> list[Part]:
     """Return the replays that a record needs.
 
-    Raises an error if a file is missing, or a policy or a metric is not known.
+    Raises `UsageError` if a file is missing, or a policy or a metric is not known.
     """
+    try:
+        return _parts_of(record, folder)
+    except PolicyError as error:
+        raise UsageError(
+            f"a record on {record.trace}: {error.what}",
+            because=error.because,
+            hint=error.hint,
+        ) from error
+
+
+def _parts_of(record: Record, folder: Path) -> list[Part]:
     trace = str(found(folder, record.trace))
     policy = record.policy
     _check_metric(record)

@@ -1,0 +1,256 @@
+"""The coarse engine against simulators that are too simple to be wrong.
+
+They go through time second by second, or look at everything at each event, with no
+index, no shortcut and no numpy.
+"""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.policy.orders import ORDERS, Order, order_named
+from shoal.sim.coarse.batch import BatchOptions, BatchReplay
+from shoal.sim.coarse.columns import JobColumns, SomeJobs
+from shoal.sim.coarse.preemptive import PreemptiveOptions, PreemptiveReplay
+from shoal.sim.coarse.queues import Ordered
+from shoal.sim.coarse.rooms import Counted
+from shoal.sim.traces.values import Job
+
+SLOTS = 4
+WORKLOADS = st.lists(
+    st.tuples(
+        st.integers(0, 6), st.integers(1, 8), st.integers(0, 5), st.integers(1, SLOTS)
+    ),
+    min_size=1,
+    max_size=12,
+)
+BATCH_ORDERS = ["fcfs", "sjf", "minnow", "f1", "wfp3", "unicep"]
+
+Drawn = list[tuple[int, int, int, int]]
+
+
+def jobs_of(drawn: Drawn) -> list[Job]:
+    """Gaps, lengths, how much more was requested, and slots."""
+    at, jobs = 1, list[Job]()
+    for number, (gap, run, more, slots) in enumerate(drawn):
+        at += gap
+        jobs.append(
+            Job(
+                id=str(number),
+                submitted_s=at,
+                run_s=run,
+                requested_s=run + more,
+                slots=slots,
+            )
+        )
+    return jobs
+
+
+def key_of(order: Order, job: Job, now: float) -> float:
+    one = SomeJobs(
+        float(job.submitted_s), float(job.slots), float(job.requested_s), 0.0, 0.0
+    )
+    return float(order.key(one, now))
+
+
+def naive_again(jobs: list[Job], order: Order, *, backfill: bool) -> list[float]:
+    """Think everything over each second in which something happens."""
+    started: dict[int, int] = {}
+    now = 0
+    while len(started) < len(jobs):
+        ends = [at + jobs[n].run_s for n, at in started.items()]
+        if now not in [*ends, *(job.submitted_s for job in jobs)]:
+            now += 1
+            continue
+        running = [n for n, at in started.items() if at + jobs[n].run_s > now]
+        free = SLOTS - sum(jobs[n].slots for n in running)
+        here = [
+            n
+            for n in range(len(jobs))
+            if jobs[n].submitted_s <= now and n not in started
+        ]
+        here.sort(key=lambda n: (key_of(order, jobs[n], now), jobs[n].submitted_s, n))
+        promise: tuple[float, int] | None = None
+        for n in here:
+            job = jobs[n]
+            if promise is None and job.slots > free:
+                if not backfill:
+                    break
+                room, at = free, float(now)
+                latest = sorted((started[k] + jobs[k].requested_s, k) for k in running)
+                for end, k in latest:
+                    room, at = room + jobs[k].slots, end
+                    if room >= job.slots:
+                        break
+                promise = (at, room - job.slots)
+                continue
+            if job.slots > free:
+                continue
+            if promise is not None:
+                late = now + job.requested_s > promise[0]
+                if late and job.slots > promise[1]:
+                    continue
+                promise = (promise[0], promise[1] - job.slots * late)
+            started[n] = now
+            running.append(n)
+            free -= job.slots
+        now += 1
+    return [float(started[n]) for n in range(len(jobs))]
+
+
+def naive_once(jobs: list[Job], order: Order, *, backfill: bool) -> list[float]:
+    """Pick a job and stay with it, looking at everything at each event."""
+    started: dict[int, float] = {}
+    running: list[int] = []
+    waiting: list[int] = []
+    coming = list(range(len(jobs)))
+    now = 0.0
+
+    def free() -> int:
+        return SLOTS - sum(jobs[n].slots for n in running)
+
+    def start(n: int) -> None:
+        started[n] = now
+        running.append(n)
+        waiting.remove(n)
+
+    def step() -> None:
+        nonlocal now
+        ends = [(started[n] + jobs[n].run_s, n) for n in running]
+        if coming and (not ends or jobs[coming[0]].submitted_s <= min(ends)[0]):
+            now = max(now, jobs[coming[0]].submitted_s)
+            waiting.append(coming.pop(0))
+        else:
+            now = max(now, min(ends)[0])
+            running.remove(min(ends)[1])
+
+    while coming or waiting:
+        if not waiting:
+            step()
+            continue
+        at = now
+        picked = min(
+            waiting,
+            key=lambda n: (key_of(order, jobs[n], at), jobs[n].submitted_s, n),
+        )
+        room, promise = free(), now
+        ends = sorted((started[n] + jobs[n].requested_s, n) for n in running)
+        for end, n in ends if room < jobs[picked].slots else []:
+            room, promise = room + jobs[n].slots, end
+            if room >= jobs[picked].slots:
+                break
+        while jobs[picked].slots > free():
+            for n in sorted(waiting, key=lambda n: (jobs[n].submitted_s, n)):
+                ends_in_time = now + jobs[n].requested_s < promise
+                if backfill and ends_in_time and jobs[n].slots <= free():
+                    start(n)
+            step()
+        start(picked)
+    return [started[n] for n in range(len(jobs))]
+
+
+def naive_preemptive(jobs: list[Job], key: Callable[[Job, int], float]) -> list[float]:
+    """Decide anew each second who runs; lengths are whole seconds."""
+    left = [int(job.run_s) for job in jobs]
+    ended = [0.0] * len(jobs)
+    listed: list[int] = []
+    now = 0
+    while any(left):
+        # Whoever was first among equals stays so.
+        came = [n for n in range(len(jobs)) if jobs[n].submitted_s == now]
+        listed = [n for n in [*listed, *came] if left[n]]
+        listed.sort(key=lambda n: key(jobs[n], left[n]))
+        free = SLOTS
+        for n in listed:
+            if jobs[n].slots <= free:
+                free -= jobs[n].slots
+                left[n] -= 1
+                if left[n] == 0:
+                    ended[n] = now + 1.0
+        now += 1
+    return ended
+
+
+@pytest.mark.parametrize("backfill", [False, True])
+@pytest.mark.parametrize("name", BATCH_ORDERS)
+@given(drawn=WORKLOADS)
+@settings(max_examples=40)
+def test_a_queue_that_is_thought_over_is_that_of_the_naive_simulator(
+    name: str, backfill: bool, drawn: Drawn
+) -> None:
+    jobs, order = jobs_of(drawn), order_named(name)
+    options = BatchOptions("again", "easy" if backfill else "none")
+
+    queue = Ordered(order, JobColumns(jobs))
+    outcome = BatchReplay(jobs, Counted(SLOTS), queue, options).run()
+
+    naive = naive_again(jobs, order, backfill=backfill)
+    assert outcome.started_s.tolist() == naive
+
+
+@pytest.mark.parametrize("backfill", [False, True])
+@pytest.mark.parametrize("name", BATCH_ORDERS)
+@given(drawn=WORKLOADS)
+@settings(max_examples=40)
+def test_a_queue_with_one_pick_is_that_of_the_naive_simulator(
+    name: str, backfill: bool, drawn: Drawn
+) -> None:
+    jobs, order = jobs_of(drawn), order_named(name)
+    options = BatchOptions("once", "easy" if backfill else "none")
+
+    queue = Ordered(order, JobColumns(jobs))
+    outcome = BatchReplay(jobs, Counted(SLOTS), queue, options).run()
+
+    assert outcome.started_s.tolist() == naive_once(jobs, order, backfill=backfill)
+
+
+KEYS: dict[str, Callable[[Job, int], float]] = {
+    "fcfs": lambda job, _: job.submitted_s,
+    "srtf": lambda _, left: left,
+    "srsf": lambda job, left: left * job.slots,
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+@given(drawn=WORKLOADS)
+@settings(max_examples=60)
+def test_stopping_jobs_is_as_in_the_naive_simulator(name: str, drawn: Drawn) -> None:
+    jobs = jobs_of(drawn)
+
+    outcome = PreemptiveReplay(
+        jobs,
+        lambda: Counted(SLOTS),
+        order_named(name),
+        work_s=[job.run_s for job in jobs],
+        overhead_s=[0.0] * len(jobs),
+        options=PreemptiveOptions("none"),
+    ).run()
+
+    naive = naive_preemptive(jobs, KEYS[name])
+    assert outcome.ended_s.tolist() == naive
+
+
+@pytest.mark.parametrize("name", sorted(ORDERS))
+@given(drawn=WORKLOADS)
+@settings(max_examples=20)
+def test_whatever_the_order_every_job_runs_its_time_and_no_slot_is_used_twice(
+    name: str, drawn: Drawn
+) -> None:
+    jobs = jobs_of(drawn)
+
+    outcome = PreemptiveReplay(
+        jobs,
+        lambda: Counted(SLOTS),
+        order_named(name),
+        work_s=[job.run_s for job in jobs],
+        overhead_s=[1.0] * len(jobs),
+        options=PreemptiveOptions("when started"),
+    ).run()
+
+    assert (outcome.jcts_s >= outcome.run_s).all()
+    assert (outcome.waits_s >= 0).all()
+    work = sum(job.run_s * job.slots for job in jobs)
+    span_s = outcome.ended_s.max() - outcome.submitted_s.min()
+    assert work <= span_s * SLOTS
