@@ -1,0 +1,148 @@
+"""Several ranks in real processes compute what one process computes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn import functional
+
+from shoal.train.rendezvous import free_port
+
+STEPS = 12
+BATCH = 32
+LR = 2e-3
+TIMEOUT_S = 300
+
+
+def run_together(
+    folder: Path, module: str, recipe: str, world: int, params: dict[str, Any]
+) -> list[list[dict[str, Any]]]:
+    """Run a module once for each rank; return the lines that each printed."""
+    given = {"workers": world, "quorum": world, **params}
+    port = str(free_port("127.0.0.1"))
+    running: list[subprocess.Popen[str]] = []
+    for rank in range(world):
+        work = folder / f"rank{rank}"
+        work.mkdir(parents=True, exist_ok=True)
+        env = {
+            **os.environ,
+            "SHOAL_RECIPE": recipe,
+            "SHOAL_EXCHANGE": str(folder / "exchange"),
+            "SHOAL_JOB_ID": "j",
+            "SHOAL_TASK_ID": f"j.main.{rank}",
+            "SHOAL_TASK_INDEX": str(rank),
+            "SHOAL_PARAMS": json.dumps(given),
+            "OMP_NUM_THREADS": "1",
+            "RANK": str(rank),
+            "WORLD_SIZE": str(world),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+        }
+        running.append(
+            subprocess.Popen(
+                [sys.executable, "-m", module],
+                cwd=work,
+                env=env,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+    said = [process.communicate(timeout=TIMEOUT_S)[0] for process in running]
+    assert [process.returncode for process in running] == [0] * world, said
+    return [
+        [json.loads(line) for line in text.splitlines() if line[:1] == "{"]
+        for text in said
+    ]
+
+
+def accumulated(ranks: int) -> dict[str, Any]:
+    """Train digits in this process, with the batches of all ranks for each step."""
+    pictures, digits = load_digits(return_X_y=True)
+    x = torch.tensor(pictures / 16.0, dtype=torch.float32)
+    y = torch.tensor(digits)
+    is_kept = torch.arange(len(y)) % 5 == 0
+    x, y = x[~is_kept], y[~is_kept]
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LR)
+    chances = [
+        torch.Generator().manual_seed(1_000_003 + rank * 7_919) for rank in range(ranks)
+    ]
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        for chance in chances:
+            rows = torch.randint(len(y), (BATCH,), generator=chance)
+            loss = functional.cross_entropy(model(x[rows]), y[rows]) / ranks
+            torch.autograd.backward(loss)
+        optimizer.step()
+    return {f"layers.{k}": v.numpy() for k, v in model.state_dict().items()}
+
+
+def test_two_ranks_of_ddp_are_one_process_that_accumulates_gradients(
+    tmp_path: Path,
+) -> None:
+    expected = accumulated(ranks=2)
+
+    run_together(
+        tmp_path,
+        "shoal.train.programs.digits",
+        "ddp",
+        2,
+        {"rounds": 1, "inner_steps": STEPS, "batch": BATCH, "lr": LR},
+    )
+
+    found = load_file(tmp_path / "rank0" / "out" / "model.safetensors")
+    assert sorted(found) == sorted(expected)
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6)
+
+
+def test_ranks_that_meet_again_go_on_from_the_latest_checkpoint(tmp_path: Path) -> None:
+    module = "shoal.train.programs.digits"
+    params = {"inner_steps": 5, "checkpoint_every": 1}
+    run_together(tmp_path, module, "ddp", 2, {**params, "rounds": 2})
+    (tmp_path / "rank0" / "checkpoint" / "state.pt").unlink()  # A newcomer's.
+
+    said = run_together(tmp_path, module, "ddp", 2, {**params, "rounds": 3})
+
+    resumed = [line for line in said[0] if line["event"] == "resumed"]
+    assert resumed == [{"event": "resumed", "step": 10}]
+
+
+def test_two_peers_of_a_pipeline_have_the_loss_curve_of_the_unsplit_model(
+    tmp_path: Path,
+) -> None:
+    params = {
+        "rounds": 1,
+        "inner_steps": 6,
+        "batch": 8,
+        "context": 16,
+        "width": 32,
+        "layers": 2,
+        "corpus_bytes": 300_000,
+    }
+
+    curves: list[list[float]] = []
+    for world in (1, 2):
+        folder = tmp_path / str(world)
+        said = run_together(folder, "shoal.train.pipeline", "pipeline", world, params)
+        lines = [each for lines in said for each in lines if each["event"] == "loss"]
+        curves.append([each["loss"] for each in lines])
+
+    assert len(curves[0]) == 6
+    assert curves[0][-1] < curves[0][0]
+    assert curves[1] == pytest.approx(curves[0], rel=1e-5)
+    whole = load_file(tmp_path / "1" / "rank0" / "out" / "model.safetensors")
+    split = load_file(tmp_path / "2" / "rank0" / "out" / "model.safetensors")
+    assert sorted(whole) == sorted(split)
+    for name, array in whole.items():
+        np.testing.assert_allclose(split[name], array, rtol=1e-4, atol=1e-6)
