@@ -86,6 +86,8 @@ def loads(data: bytes | bytearray) -> Any:  # noqa: ANN401 - Whatever was pickle
     view = memoryview(data)
     if data[0] == WHOLE:
         return pickle.loads(view[1:])  # noqa: S301 - Both ends are the user's own.
+    if len(data) < _COUNT.size:
+        raise ValueError("these bytes are no payload")
     count = _COUNT.unpack_from(data)[1]
     start = _COUNT.size + 8 * count
     if not 0 < count <= BUFFERS_MAX or start > len(data):
