@@ -82,7 +82,7 @@ def test_an_array_that_came_in_parts_can_be_written() -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 50, 10_000])
 def test_parts_are_the_same_bytes(size: int) -> None:
-    pieces = [b"abc" * 30, memoryview(b"xyz" * 40), b""]
+    pieces: list[bytes | memoryview] = [b"abc" * 30, memoryview(b"xyz" * 40), b""]
 
     parts = payloads.parts_of(pieces, size)
 
