@@ -73,7 +73,7 @@ def message(message: m.AnyMessage) -> str:
         case m.Goodbye():
             return f"goodbye {message.reason}".rstrip()
         case _:
-            assert_never(message)
+            return str(message.__struct_config__.tag)  # Of hosts: no machine says it.
 
 
 def _to_scheduler(message: m.ToScheduler) -> str:
@@ -116,6 +116,10 @@ def _to_scheduler(message: m.ToScheduler) -> str:
         case m.Output():
             text = message.data.decode(errors="replace")
             return f"output {message.attempt} {message.stream}+{message.offset} {text}"
+        case m.Staging():
+            return f"staging {message.attempt} #{message.seq}"
+        case m.Checkpoint():
+            return f"checkpoint {message.attempt} #{message.seq} {message.tree}"
         case _:
             assert_never(message)
 
