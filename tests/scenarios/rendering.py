@@ -116,10 +116,9 @@ def _to_scheduler(message: m.ToScheduler) -> str:
         case m.Output():
             text = message.data.decode(errors="replace")
             return f"output {message.attempt} {message.stream}+{message.offset} {text}"
-        case m.Staging():
-            return f"staging {message.attempt} #{message.seq}"
-        case m.Checkpoint():
-            return f"checkpoint {message.attempt} #{message.seq} {message.tree}"
+        case m.Staging() | m.Checkpoint():
+            kind = message.__struct_config__.tag
+            return f"{kind} {message.attempt} #{message.seq}"
         case _:
             assert_never(message)
 
