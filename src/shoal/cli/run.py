@@ -6,6 +6,7 @@ import contextlib
 import sys
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -24,8 +25,10 @@ from shoal.errors import ShoalError
 from shoal.runtime.home import Home
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from shoal.api.shipping import Taken
-    from shoal.api.shoal_pb2 import Job
+    from shoal.api.shoal_pb2 import Job, LogPiece
 
 PATIENCE_S: Final = 2.0
 """After this a user is told why a job waits."""
@@ -34,6 +37,7 @@ PATIENCE_S: Final = 2.0
 @click.command(cls=JobCommand)
 @job_options
 @click.option("--no-pull", is_flag=True, help="Leave its outputs where they are.")
+@click.option("--watch", is_flag=True, help="Show curves instead of lines.")
 @node_option
 @json_option
 @quiet_option
@@ -44,6 +48,7 @@ def run(
     as_json: bool,
     quiet: bool,
     no_pull: bool,
+    watch: bool,
     **flags: Any,  # noqa: ANN401 - As many as a job has.
 ) -> None:
     """Run a job: submit it, show its output, and exit with its code.
@@ -62,7 +67,8 @@ def run(
         for note in reply.notes:
             talk(f"note: {note}", quiet=quiet or as_json)
         try:
-            end = _follow(client, job, began, quiet=quiet or as_json)
+            show = _curves if watch else partial(follow, prefixed=_has_many_tasks(job))
+            end = _follow(client, job, began, show, quiet=quiet or as_json)
         except KeyboardInterrupt:
             talk(f"\ncancelling job {job.id}", quiet=quiet)
             client.cancel(job.id, "Ctrl-C in shoal run")
@@ -94,7 +100,20 @@ def _start_node(home: Home, *, quiet: bool) -> None:
         talk(line, quiet=quiet)
 
 
-def _follow(client: api.Client, job: Job, began: float, *, quiet: bool) -> Job:
+def _curves(pieces: Iterable[LogPiece]) -> None:
+    from shoal.cli.watching import watch  # noqa: PLC0415 - Few jobs have curves.
+
+    watch(pieces)
+
+
+def _follow(
+    client: api.Client,
+    job: Job,
+    began: float,
+    show: Callable[[Iterable[LogPiece]], None],
+    *,
+    quiet: bool,
+) -> Job:
     """Show output in this thread while another says where the job runs."""
     teller = threading.Thread(
         target=_tell_placing, args=(client, job.id, began), daemon=True
@@ -102,7 +121,7 @@ def _follow(client: api.Client, job: Job, began: float, *, quiet: bool) -> Job:
     if not quiet:
         teller.start()
     request = LogsRequest(job=job.id, follow=True)
-    follow(client.logs(request), prefixed=_has_many_tasks(job))
+    show(client.logs(request))
     return client.get(job.id, tasks_max=1)
 
 

@@ -1,0 +1,134 @@
+"""`shoal run --watch`: the curves of a training job instead of its lines.
+
+Programs print one JSON object a line; what they say of losses, rounds and bytes is
+gathered here. In a terminal the picture is drawn again and again in its place;
+elsewhere there is a line for each round, and one picture at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Final, final
+
+from shoal.api import shoal_pb2 as pb
+from shoal.cli.plot import plot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ROUND: Final = "round"
+VALIDATION: Final = "validation_loss"
+TAIL_MAX: Final = 65_536
+"""Letters of a line that has not ended; more is no JSON of ours."""
+
+
+@final
+class Board:
+    """What is known of a run so far."""
+
+    def __init__(self) -> None:
+        self.loss: dict[float, float] = {}
+        self.validation: dict[float, float] = {}
+        self.latest: dict[str, Any] = {}
+        self.workers: dict[str, Any] = {}
+        self.remarks: list[str] = []
+        self._rests: dict[tuple[str, int], bytes] = {}
+
+    def take(self, piece: pb.LogPiece) -> bool:
+        """Take in some output; return whether a round or a measurement was in it."""
+        key = (piece.task, piece.stream)
+        *lines, rest = (self._rests.get(key, b"") + piece.data).split(b"\n")
+        self._rests[key] = rest[-TAIL_MAX:]
+        news = [self._take_line(piece.task.partition(".")[2], line) for line in lines]
+        return any(news)
+
+    def _take_line(self, task: str, line: bytes) -> bool:
+        try:
+            said: Any = json.loads(line)
+        except (ValueError, RecursionError):
+            said = None
+        if not isinstance(said, dict):
+            if line.strip():
+                self.remarks.append(f"{task} | {line.decode(errors='replace')}")
+            return False
+        fields: dict[str, Any] = said  # pyright: ignore[reportUnknownVariableType]
+        at = fields.get(ROUND, fields.get("step"))
+        if not isinstance(at, int | float):
+            return False
+        if isinstance(fields.get(VALIDATION), int | float):
+            self.validation[float(at)] = float(fields[VALIDATION])
+            return True
+        event = fields.get("event")
+        if event not in (ROUND, "loss") or not isinstance(
+            fields.get("loss"), int | float
+        ):
+            return False
+        self.loss[float(at)] = float(fields["loss"])
+        self.latest = fields
+        workers = fields.get("by_worker")
+        if isinstance(workers, dict):
+            self.workers.update(workers)  # pyright: ignore[reportUnknownArgumentType]
+        return True
+
+    def headline(self) -> str:
+        """Say how far it is, in one line."""
+        parts: list[str] = []
+        if self.loss:
+            at = max(self.loss)
+            parts.append(f"round {at:g}  loss {self.loss[at]:.4g}")
+        if self.validation:
+            parts.append(f"validation {self.validation[max(self.validation)]:.4g}")
+        for name, text in (
+            ("samples_per_s", "{:.3g} samples/s"),
+            ("workers", "{:g} workers"),
+        ):
+            if isinstance(self.latest.get(name), int | float):
+                parts.append(text.format(self.latest[name]))
+        if isinstance(self.latest.get("bytes_sent"), int | float):
+            parts.append(f"sent {_size(self.latest['bytes_sent'])} a round")
+        missing = self.latest.get("missing")
+        if missing:
+            parts.append(f"without {', '.join(map(str, missing))}")
+        return "  ".join(parts)
+
+    def picture(self, width: int = 72, height: int = 10) -> list[str]:
+        """Return the whole picture: headline and curves."""
+        curves = [sorted(self.loss.items()), sorted(self.validation.items())]
+        shown = plot(curves, width=width, height=height)
+        return [self.headline(), *shown] if shown else []
+
+
+def watch(pieces: Iterable[pb.LogPiece]) -> None:
+    """Show a run until its output ends."""
+    board = Board()
+    drawn = 0
+    is_terminal = sys.stdout.isatty()
+    for piece in pieces:
+        news = board.take(piece)
+        for remark in board.remarks:
+            print(remark, file=sys.stderr)
+        board.remarks.clear()
+        if news and is_terminal:
+            drawn = _draw(board.picture(), drawn)
+        elif news:
+            print(board.headline(), flush=True)
+    if not is_terminal:
+        print("\n".join(board.picture()), flush=True)
+
+
+def _draw(lines: list[str], drawn: int) -> int:
+    """Draw in the place of what was drawn before; return how many lines it is."""
+    up = f"\x1b[{drawn}A" if drawn else ""
+    text = "".join(f"\x1b[2K{line}\n" for line in lines)
+    sys.stdout.write(up + text)
+    sys.stdout.flush()
+    return len(lines)
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            break
+        count /= 1000
+    return f"{count:.3g} {unit}"
