@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -193,6 +194,24 @@ def test_a_slow_call_keeps_neither_results_nor_other_calls_back(
         assert [future.result(WAIT_S) for future in quick] == list(range(2_000))
         assert not slow.done()
         slow.stop()
+
+
+def test_what_a_function_forks_and_ends_does_not_end_its_interpreter(
+    caller: shoal.Client,
+) -> None:
+    def fork_and_end() -> tuple[int, int]:
+        child = os.fork()
+        if not child:
+            time.sleep(60)
+            os._exit(0)
+        os.kill(child, signal.SIGTERM)
+        return os.getpid(), os.WTERMSIG(os.waitpid(child, 0)[1])
+
+    with caller.executor(lanes=1, cpu=0.1) as executor:
+        pid, ended_by = executor.submit(fork_and_end).result(WAIT_S)
+
+        assert ended_by == signal.SIGTERM
+        assert executor.submit(os.getpid).result(WAIT_S) == pid
 
 
 def test_a_function_that_kills_its_interpreter_takes_nobody_along(

@@ -49,6 +49,7 @@ The packages above are empty, because an interpreter may lack the real ones; the
 gone before a call runs, so that a function which imports shoal gets the real one.
 """
 
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 LENGTH: Final = struct.Struct("<I")
 READ_BYTES: Final = 1 << 18
 FLUSH_BYTES: Final = 1 << 16
@@ -102,6 +103,11 @@ class Lane:
         signal.set_wakeup_fd(self._signals[1], warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, _on_notice)
         signal.signal(signal.SIGINT, self._on_interrupt)
+        os.register_at_fork(
+            before=_hold_signals,
+            after_in_parent=_let_signals_through,
+            after_in_child=_stop_listening,
+        )
         version = ".".join(map(str, sys.version_info[:3]))
         ready = json.dumps({"python": version, "pid": os.getpid()}).encode()
         self._send([call_items.item(call_items.READY, 0, ready)])
@@ -243,7 +249,8 @@ class Lane:
                     looks = 0
                     self._woken.clear()
                     self._asleep.set()
-                    self._woken.wait()
+                    if self._wants_to_read:  # Else it began just now.
+                        self._woken.wait()
             elif self._calls == before:
                 self._stand_in()
 
@@ -328,6 +335,23 @@ class Lane:
 
 def _on_notice(_number: int, _frame: object) -> None:
     """Do nothing: whoever reads is told of the signal."""
+
+
+def _hold_signals() -> None:
+    """Let signals wait while a function forks, so that none is taken for the lane's."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
+def _let_signals_through() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+
+def _stop_listening() -> None:
+    """Leave signals alone in what a function forked: they are not for the lane."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _let_signals_through()
 
 
 def _packed(error: BaseException) -> bytes:
