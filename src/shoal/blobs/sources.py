@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from shoal.protocol.limits import PIECE_BYTES_MAX
+
 if TYPE_CHECKING:
     from shoal.model.ids import NodeId
 
-WINDOW_FIRST: Final = 4.0
-WINDOW_MAX: Final = 64.0
+WINDOW_FIRST: Final = 4 * PIECE_BYTES_MAX
+WINDOW_MAX: Final = 64 * PIECE_BYTES_MAX
+"""Bytes that one peer is asked for at a time, at first and at most."""
+
+ROOM_MIN: Final = 4_096
+"""Less room than this is none: no piece counts less."""
+
 QUEUE_S: Final = 0.15
 """How much longer than the quickest an answer may take before we ask for less."""
 
 SLOWER: Final = 0.7
-LATE_MIN_S: Final = 2.0
+LATE_MIN_S: Final = 4.0
 LATE_MAX_S: Final = 15.0
 LATE_FIRST_S: Final = 5.0
 REST_S: Final = 1.0
-REST_MAX_S: Final = 30.0
-LATE_IN_A_ROW_MAX: Final = 5
+REST_MAX_S: Final = 5.0
 WRONG_MAX: Final = 3
 DISTRUST_S: Final = 600.0
 """Who sent so many wrong pieces is asked for nothing for so long."""
@@ -30,12 +36,12 @@ FORGET_QUICKEST: Final = 1.001
 
 @final
 class Source:
-    """One peer, as far as blobs go. `under_way` counts pieces asked for."""
+    """One peer, as far as blobs go. `under_way` counts bytes asked for."""
 
     def __init__(self) -> None:
         self.under_way = 0
         self.wrong = 0
-        self.window = WINDOW_FIRST
+        self.window = float(WINDOW_FIRST)
         self._quickest_s: float | None = None
         self._typical_s = LATE_FIRST_S / 4
         self._late_in_a_row = 0
@@ -45,34 +51,34 @@ class Source:
         self.heard_at = 0.0  # or when it was asked, while nothing was under way
 
     def room(self, now: float) -> int:
-        """Return how many pieces more it may be asked for."""
+        """Return how many bytes more it may be asked for."""
         if now < self._resting_until:
             return 0
         return int(self.window) - self.under_way
 
     def batch(self) -> int:
-        """Return how many pieces are worth a question: one by one costs more."""
-        return max(1, int(self.window) // 4)
+        """Return how many bytes are worth a question: piece by piece costs more."""
+        return int(self.window) // 4
 
-    def asked(self, count: int, now: float) -> None:
-        """Note that it was asked for pieces."""
+    def asked(self, cost: int, now: float) -> None:
+        """Note that it was asked for so many bytes."""
         if not self.under_way:
             self.heard_at = now
-        self.under_way += count
+        self.under_way += cost
 
-    def answered(self, took_s: float, now: float) -> None:
+    def answered(self, cost: int, took_s: float, now: float) -> None:
         """Note an answer, and ask for more or less from now on."""
-        self.under_way -= 1
+        self.under_way -= cost
         self.answered_at = self.heard_at = now
         quickest_s = min(took_s, (self._quickest_s or took_s) * FORGET_QUICKEST)
         self._quickest_s = quickest_s
         self._typical_s += (took_s - self._typical_s) / 8
         self._late_in_a_row = 0
         if took_s <= quickest_s + QUEUE_S:
-            self.window = min(WINDOW_MAX, self.window + 1)
+            self.window = min(WINDOW_MAX, self.window + cost)
         elif now - took_s >= self._slowed_at:
             # Once for all that was under way: it waited in the same queue.
-            self.window = max(1.0, self.window * SLOWER)
+            self.window = max(PIECE_BYTES_MAX, self.window * SLOWER)
             self._slowed_at = now
 
     def late_at(self) -> float | None:
@@ -84,13 +90,13 @@ class Source:
 
     def was_late(self, now: float) -> None:
         """Ask it for less, and not at once."""
-        self.window = 1.0
+        self.window = float(PIECE_BYTES_MAX)
         self._late_in_a_row += 1
         self.rest(now)
 
     def rest(self, now: float) -> None:
         """Leave it alone for a while, the longer the more often it was late."""
-        rest_s = REST_S * 2 ** min(self._late_in_a_row, LATE_IN_A_ROW_MAX)
+        rest_s = REST_S * (1 + self._late_in_a_row)
         self._resting_until = now + min(REST_MAX_S, rest_s)
 
     def shun(self, now: float) -> None:
@@ -134,7 +140,7 @@ class Sources:
 
     def any_room(self, now: float) -> bool:
         """Whether anybody can be asked for anything now."""
-        return any(source.room(now) > 0 for source in self._known.values())
+        return any(source.room(now) >= ROOM_MIN for source in self._known.values())
 
     def late(self, now: float) -> list[NodeId]:
         """Return those who have not answered in time."""

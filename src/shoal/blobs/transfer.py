@@ -17,16 +17,19 @@ from typing import TYPE_CHECKING, Final, assert_never, final
 import msgspec
 
 from shoal.blobs.hashing import FANOUT, Proof, size_of
-from shoal.blobs.sources import Source, Sources
+from shoal.blobs.sources import ROOM_MIN, Source, Sources
 from shoal.model.ids import BlobId, NodeId
-from shoal.protocol.limits import PIECES_MAX
+from shoal.protocol.limits import PIECE_BYTES_MAX, PIECES_MAX
 from shoal.protocol.messages import BlobPiece, PieceRefusal, PieceWanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-UNDER_WAY_MAX: Final = 256
-"""Pieces that were asked for, or have come and are not on disk, in all."""
+UNDER_WAY_MAX: Final = 256 * PIECE_BYTES_MAX
+"""Bytes that were asked for, or have come and are not on disk, in all."""
+
+SKIPPED_MAX: Final = 32
+"""Blobs that nobody has room for, after which no others are looked at."""
 
 STALL_S: Final = 60.0
 """A fetch that gets nothing for so long has failed."""
@@ -178,6 +181,14 @@ class _Fetch:
         self.refused: dict[NodeId, str] = {}
         self.progress_at = now
 
+    def cost(self, place: Place) -> int:
+        """Return what a piece counts while it is under way."""
+        return max(ROOM_MIN, self.proof.length(*place))
+
+    def cost_todo(self) -> int:
+        """Return about what all pieces count that are to be asked for."""
+        return self.cost(self.todo[0]) * len(self.todo)
+
 
 @final
 class Transfers:
@@ -273,31 +284,57 @@ class Transfers:
         if fetch is None:
             return
         self._ready.pop(blob, None)
-        self._under_way -= len(fetch.asked) + len(fetch.unwritten)
-        for peer, _ in fetch.asked.values():
-            self._sources.get(peer).under_way -= 1
+        for place, (peer, _) in fetch.asked.items():
+            self._sources.get(peer).under_way -= fetch.cost(place)
+            self._under_way -= fetch.cost(place)
+        for index in fetch.unwritten:
+            self._under_way -= fetch.cost((0, index))
 
     # What comes.
 
     def _on_piece(self, peer: NodeId, piece: BlobPiece, now: float) -> list[Effect]:
         fetch = self._fetches.get(piece.blob)
         place = (piece.level, piece.index)
-        asked = None if fetch is None else fetch.asked.get(place)
-        if fetch is None or asked is None or asked[0] != peer:
+        if fetch is None or peer not in fetch.sources:
             self.counts["unasked"] += 1  # Late, repeated, or made up.
             return []
+        asked = fetch.asked.get(place)
+        if asked is None or asked[0] != peer:
+            return self._on_late_piece(fetch, place, piece.data, now)
         del fetch.asked[place]
-        source = self._sources.get(peer)
-        source.answered(now - asked[1], now)
+        self._sources.get(peer).answered(fetch.cost(place), now - asked[1], now)
         if not fetch.proof.accepts(piece.level, piece.index, piece.data):
             return self._on_wrong(peer, fetch, place, now)
+        return self._on_right(fetch, place, piece.data, now)
+
+    def _on_late_piece(
+        self, fetch: _Fetch, place: Place, data: bytes, now: float
+    ) -> list[Effect]:
+        """Take what comes after we gave it up, if we still want it; it is proved."""
+        asked = fetch.asked.get(place)
+        is_wanted = asked is not None or place in fetch.todo
+        if not is_wanted or not fetch.proof.accepts(*place, data):
+            self.counts["unasked"] += 1
+            return []
+        if asked is not None:
+            del fetch.asked[place]
+            self._sources.get(asked[0]).under_way -= fetch.cost(place)
+        else:
+            fetch.todo.remove(place)
+            self._under_way += fetch.cost(place)
+        return self._on_right(fetch, place, data, now)
+
+    def _on_right(
+        self, fetch: _Fetch, place: Place, data: bytes, now: float
+    ) -> list[Effect]:
+        level, index = place
         fetch.progress_at = now
-        self.bytes_fetched += len(piece.data)
-        if piece.level > 0:
-            self._under_way -= 1
+        self.bytes_fetched += len(data)
+        if level > 0:
+            self._under_way -= fetch.cost(place)
             return self._go_down(fetch, place)
-        fetch.unwritten.add(piece.index)
-        return [WritePiece(piece.blob, piece.index, piece.data)]
+        fetch.unwritten.add(index)
+        return [WritePiece(fetch.proof.blob, index, data)]
 
     def _on_wrong(
         self, peer: NodeId, fetch: _Fetch, place: Place, now: float
@@ -346,7 +383,7 @@ class Transfers:
         written = fetch.unwritten.intersection(event.indices)
         fetch.unwritten -= written
         fetch.left -= len(written)
-        self._under_way -= len(written)
+        self._under_way -= sum(fetch.cost((0, index)) for index in written)
         fetch.progress_at = now
         return self._finish_if_done(fetch)
 
@@ -366,7 +403,7 @@ class Transfers:
         self.counts["refused"] += 1
         for place in [p for p, (who, _) in fetch.asked.items() if who == peer]:
             del fetch.asked[place]
-            self._sources.get(peer).under_way -= 1
+            self._sources.get(peer).under_way -= fetch.cost(place)
             self._put_back(fetch, place)
         return self._give_up_on(peer, fetch, refusal.reason or "does not have it")
 
@@ -413,7 +450,7 @@ class Transfers:
 
     def _put_back(self, fetch: _Fetch, place: Place) -> None:
         fetch.todo.appendleft(place)
-        self._under_way -= 1
+        self._under_way -= fetch.cost(place)
         self._ready[fetch.proof.blob] = None
 
     # Asking.
@@ -422,18 +459,21 @@ class Transfers:
         """Ask for as much as peers and disk keep up with."""
         effects: list[Effect] = []
         done: list[BlobId] = []
+        skipped = 0
         for blob in self._ready:
-            if self._under_way >= UNDER_WAY_MAX:
+            if self._under_way >= UNDER_WAY_MAX or skipped > SKIPPED_MAX:
                 break
             fetch = self._fetches[blob]
             for peer in fetch.sources:
                 source = self._sources.get(peer)
                 room = source.room(now)
-                if room > 0 and room >= min(source.batch(), len(fetch.todo)) > 0:
-                    effects.append(self._ask_of(peer, source, fetch, room, now))
+                if fetch.todo and (room >= source.batch() or room >= fetch.cost_todo()):
+                    effects += self._ask_of(peer, source, fetch, room, now)
             if not fetch.todo:
                 done.append(blob)
-            elif not self._sources.any_room(now):
+            elif self._sources.any_room(now):
+                skipped += 1
+            else:
                 break
         for blob in done:
             del self._ready[blob]
@@ -441,17 +481,24 @@ class Transfers:
 
     def _ask_of(
         self, peer: NodeId, source: Source, fetch: _Fetch, room: int, now: float
-    ) -> Ask:
-        count = min(
-            room, PIECES_MAX, len(fetch.todo), max(1, UNDER_WAY_MAX - self._under_way)
-        )
-        pieces = tuple(fetch.todo.popleft() for _ in range(count))
-        for place in pieces:
+    ) -> list[Effect]:
+        pieces: list[Place] = []
+        left = min(room, max(PIECE_BYTES_MAX, UNDER_WAY_MAX - self._under_way))
+        while fetch.todo and len(pieces) < PIECES_MAX:
+            cost = fetch.cost(fetch.todo[0])
+            if cost > left:
+                break
+            left -= cost
+            place = fetch.todo.popleft()
+            pieces.append(place)
             fetch.asked[place] = (peer, now)
-        source.asked(count, now)
-        self._under_way += count
-        wanted = PieceWanted(blob=fetch.proof.blob, pieces=pieces, under=fetch.under)
-        return Ask(peer, wanted)
+            source.asked(cost, now)
+            self._under_way += cost
+        if not pieces:
+            return []
+        blob = fetch.proof.blob
+        wanted = PieceWanted(blob=blob, pieces=tuple(pieces), under=fetch.under)
+        return [Ask(peer, wanted)]
 
 
 def _said(fetch: _Fetch) -> str:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     Told = Callable[[int, int], None]
     """Is told how many bytes of how many are here."""
 
-AT_ONCE_MAX: Final = 256
+AT_ONCE_MAX: Final = 1_024
 """Files of one tree that are fetched at a time."""
 
 TELL_S: Final = 0.5
@@ -265,6 +265,7 @@ class Blobs:
                 pieces.append((effect.index, effect.data))
                 if self._writing is None:
                     self._writing = self._loop.create_task(self._write())
+                    self._writing.add_done_callback(self._on_done)
             case transfer.LookForPieces():
                 self._spawn(self._look(effect))
             case transfer.Finish() if self.store.has(effect.blob):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shoal.protocol.messages import AnyMessage, PieceWanted
     from shoal.runtime.shelf import Shelf
 
-QUESTIONS_MAX: Final = 256
+QUESTIONS_MAX: Final = 1_024
 """Questions of one peer that wait; an honest one has fewer pieces under way."""
 
 PIECES_AT_ONCE: Final = 64

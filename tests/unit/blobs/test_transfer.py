@@ -91,10 +91,11 @@ def test_what_is_not_on_disk_yet_is_never_more_than_the_limit() -> None:
     while len(pond.machine):
         pond.run(until_s=pond.now + 0.01)
         asked = sum(len(ask.message.pieces) for ask in pond.asks)
-        most = max(most, asked - len(pond.disk.get(blob, {})))
+        under_way = asked - len(pond.disk.get(blob, {}))
+        most = max(most, under_way * PIECE_BYTES_MAX)
 
     assert fetched(pond, blob)
-    assert most <= UNDER_WAY_MAX + 1
+    assert most <= UNDER_WAY_MAX + PIECE_BYTES_MAX
     assert pond.machine.sources.get(NodeId("quick")).window <= WINDOW_MAX
 
 
