@@ -113,16 +113,20 @@ class Fgd:
         memory: list[int],
     ) -> int:
         """Return the fragmentation of a worker if this much were free there."""
-        state = (cpu_milli, memory_bytes, row.hardware, *free, *memory)
+        devices = sorted(zip(free, memory, row.kinds, strict=True))
+        state = (cpu_milli, memory_bytes, *devices)
         known = self._fragmentation.get(state)
         if known is not None:
             return known
-        alike = Counter(zip(free, memory, row.kinds, strict=True))
-        parts = [
-            seen * _unusable(typical, cpu_milli, memory_bytes, alike)
-            for typical, seen in self._needs
-        ]
-        return _remember(self._fragmentation, state, sum(parts))
+        alike = Counter(devices)
+        total = sum(free)
+        fragmentation = 0
+        for typical, seen in self._needs:
+            usable = 0
+            if cpu_milli >= typical.cpu_milli and memory_bytes >= typical.memory_bytes:
+                usable = _usable(typical, alike)
+            fragmentation += seen * (total - usable)
+        return _remember(self._fragmentation, state, fragmentation)
 
     def _growth_of_columns(self, need: Need, columns: Columns) -> Column:
         free, memory = columns.gpu_free, columns.gpu_memory_free
@@ -232,18 +236,11 @@ def _remember(memo: dict[K, V], state: K, value: V) -> V:
     return value
 
 
-def _unusable(
-    typical: Need,
-    cpu_milli: int,
-    memory_bytes: int,
-    devices: Mapping[tuple[int, int, int], int],
-) -> int:
-    """Return how much free GPU a task cannot use: all if it does not fit at all."""
-    fits = cpu_milli >= typical.cpu_milli and memory_bytes >= typical.memory_bytes
-    total = usable = fitting = 0
+def _usable(typical: Need, devices: Mapping[tuple[int, int, int], int]) -> int:
+    """Return how much free GPU a task could use: nothing if too few devices fit."""
+    usable = fitting = 0
     for (free, memory, kind), count in devices.items():
-        total += count * free
         if free >= typical.gpu_milli and memory >= typical.sizes[kind]:
             usable += count * free
             fitting += count
-    return total - usable if fits and fitting >= typical.gpus_min else total
+    return usable if fitting >= typical.gpus_min else 0
