@@ -31,6 +31,7 @@ class CliHome:
             "HOME": os.environ["HOME"],
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "SHOAL_HOME": str(path),
+            "XDG_CONFIG_HOME": str(path / "config"),  # What the user set.
         }
 
     def __call__(self, *args: str, typed: str = "") -> Done:

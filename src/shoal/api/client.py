@@ -25,6 +25,7 @@ TIMEOUT_S: Final = 20.0
 """How long a node may take for an answer that it could give at once."""
 
 MESSAGE_BYTES_MAX: Final = 64 << 20
+HERE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 M = TypeVar("M", bound="Message")
 
@@ -209,10 +210,19 @@ def connect(node: str | None = None, home: Home | None = None) -> Client:
     """Return a client of the node at an address, or of the one that runs here."""
     home = home or Home.default()
     if node:
-        token = os.environ.get("SHOAL_TOKEN") or whereabouts.read_token(home)
+        token = os.environ.get("SHOAL_TOKEN") or _token_for(node, home)
         return Client(node, name=node, token=token)
     found = whereabouts.required(home)
     return Client(f"unix:{found.socket}", name=found.petname)
+
+
+def _token_for(node: str, home: Home) -> str:
+    """Return the token of the node here, but only for this machine.
+
+    An address may come from the settings of a project, so from somebody else.
+    """
+    here = node.rpartition(":")[0].strip("[]") in HERE
+    return whereabouts.read_token(home) if here else ""
 
 
 def _serialized(message: Message) -> bytes:

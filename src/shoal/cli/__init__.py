@@ -5,6 +5,7 @@ it cannot do its work; `main` turns that into text and an exit code.
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -44,6 +45,7 @@ COMMANDS: dict[str, str] = {
     "schema": "shoal.cli.schema:schema",
     "secret": "shoal.cli.secret:secret",
     "server": "shoal.cli.server:server",
+    "set": "shoal.cli.set:set_",
     "show": "shoal.cli.show:show",
     "sim": "shoal.cli.sim:sim",
     "submit": "shoal.cli.submit:submit",
@@ -86,6 +88,7 @@ HELP = {
         "events": "Print what happens, line by line.",
     },
     "Other": {
+        "set": "Say once what would be a flag each time.",
         "secret": "Keep secrets for jobs.",
         "sim": "Simulate a data centre, with the machines of live nodes.",
         "policy": "List the policies that place tasks, and test them.",
@@ -133,8 +136,11 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="shoal")
-def shoal() -> None:
+@click.option("--color/--no-color", default=None, help="Whether to use colours.")
+def shoal(color: bool | None) -> None:
     """Pool the machines you have and run jobs on them, without a server."""
+    if color is not None:  # The commands look there; they are imported later.
+        os.environ["SHOAL_COLOR"] = "true" if color else "false"
 
 
 def explained(error: ShoalError) -> str:

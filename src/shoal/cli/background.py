@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shoal.api import whereabouts
 from shoal.api.shoal_pb2 import NodeInfo
+from shoal.cli.settings import current
 from shoal.errors import ShoalError, StoreError, UsageError
 from shoal.runtime.home import Home
 
@@ -34,7 +35,8 @@ def start(home: Home, args: Sequence[str] = ()) -> Started | None:
     """Run `shoal up` with these arguments in a session of its own.
 
     None if somebody else has just started a node in this home. The node tells through
-    a pipe that it is ready, or why it is not.
+    a pipe that it is ready, or why it is not. It leaves this folder, so the settings of
+    the project here go with it.
     """
     home.prepare()
     reading, writing = os.pipe()
@@ -49,7 +51,11 @@ def start(home: Home, args: Sequence[str] = ()) -> Started | None:
                 pass_fds=(writing,),
                 start_new_session=True,
                 cwd=home.path,
-                env={**os.environ, "SHOAL_HOME": str(home.path)},
+                env={
+                    **os.environ,
+                    **current().environment(),
+                    "SHOAL_HOME": str(home.path),
+                },
             )
         os.close(writing)
         told = pipe.read(READY_BYTES_MAX)

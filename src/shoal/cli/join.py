@@ -10,6 +10,7 @@ from shoal.api import whereabouts
 from shoal.cli import background
 from shoal.cli.options import json_option, quiet_option, suggest, talk
 from shoal.cli.printing import echo_json, info_lines
+from shoal.cli.settings import default_of
 from shoal.errors import ShoalError
 from shoal.runtime.home import Home
 
@@ -18,7 +19,7 @@ from shoal.runtime.home import Home
 @click.argument("invitation")
 @click.option(
     "--listen",
-    default="0.0.0.0:0",
+    default=default_of("listen", "0.0.0.0:0"),
     metavar="HOST:PORT",
     help="Where other members reach this node; port 0 is any that is free.",
 )

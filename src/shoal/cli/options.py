@@ -5,6 +5,8 @@ from typing import Any, TypeVar
 
 import click
 
+from shoal.cli.settings import default_of
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 json_option = click.option(
@@ -22,7 +24,7 @@ def node_option(command: F) -> F:
         "--scheduler",
         "node",
         metavar="HOST:PORT",
-        envvar="SHOAL_NODE",
+        default=default_of("node"),
         help="Ask the node there, not the one that runs here.",
     )(command)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from shoal.api import shoal_pb2 as pb
+from shoal.cli.settings import current
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -50,9 +51,15 @@ def echo_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def _coloured(word: str) -> str:
     colour = _COLOURS.get(word)
-    if colour is None or os.environ.get("NO_COLOR"):
+    if colour is None or not wants_colours():
         return word
     return click.style(word, fg=colour)  # Stripped where there is no terminal.
+
+
+def wants_colours() -> bool:
+    """Whether a terminal gets colours: what is set wins over `NO_COLOR`."""
+    value, origin = current().find("color")
+    return not os.environ.get("NO_COLOR") if origin == "default" else bool(value)
 
 
 # Jobs.

@@ -5,15 +5,25 @@ from __future__ import annotations
 import click
 
 from shoal.cli.options import talk
+from shoal.cli.settings import default_of
 from shoal.cli.up import up
 
 
 @click.command()
-@click.option("--port", default=50_051, show_default=True, help="Where clients call.")
-@click.option("--policy", default="balanced", show_default=True, help="Ranks workers.")
+@click.option(
+    "--port",
+    type=int,
+    default=default_of("port", 50_051),
+    help="Where clients call; 50051 if nothing is set.",
+)
+@click.option(
+    "--policy",
+    default=default_of("policy", "balanced"),
+    help="How workers are ranked; balanced if nothing is set.",
+)
 @click.option(
     "--listen",
-    default="",
+    default=default_of("listen", ""),
     metavar="HOST:PORT",
     help="Where workers reach it; else as the last time, or on loopback.",
 )

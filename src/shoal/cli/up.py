@@ -13,6 +13,7 @@ from shoal.api import whereabouts
 from shoal.cli import background
 from shoal.cli.options import json_option, quiet_option, suggest, talk
 from shoal.cli.printing import echo_json, info_lines, node_fields
+from shoal.cli.settings import default_of
 from shoal.errors import ShoalError, UsageError
 from shoal.runtime.home import Home
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--no-worker", is_flag=True, help="Lend nothing of this machine.")
 @click.option(
     "--listen",
-    default="",
+    default=default_of("listen", ""),
     metavar="HOST:PORT",
     help="Where other nodes reach this one; else as the last time, or on loopback.",
 )
@@ -47,14 +48,21 @@ if TYPE_CHECKING:
     metavar="WAY",
     help="Find others without gates, peers, gossip, dht, mdns, direct, or p2p at all.",
 )
-@click.option("--port", type=int, help="Where clients reach it; 50051 if it is free.")
+@click.option(
+    "--port",
+    type=int,
+    default=default_of("port"),
+    help="Where clients reach it; 50051 if it is free.",
+)
 @click.option(
     "--metrics",
-    default="",
+    default=default_of("metrics", ""),
     metavar="HOST:PORT",
     help="Serve http://HOST:PORT/metrics for Prometheus.",
 )
-@click.option("--policy", default="", help="How workers are ranked.")
+@click.option(
+    "--policy", default=default_of("policy", ""), help="How workers are ranked."
+)
 @click.option("--gpus", help="Declare GPUs by id, such as 0,1; else they are detected.")
 @click.option("--models", default="", help="The model of each declared GPU.")
 @click.option("--memories", default="", help="The MB of each declared GPU.")
@@ -62,14 +70,23 @@ if TYPE_CHECKING:
     "--label",
     "labels",
     multiple=True,
+    default=default_of("labels", ()),
     metavar="NAME=VALUE",
     help="What jobs may ask for; leaf=NAME is the switch it hangs from.",
 )
-@click.option("--sandbox/--no-sandbox", default=True, help="Confine tasks.")
 @click.option(
-    "--functions/--no-functions", default=True, help="Run functions of Python programs."
+    "--sandbox/--no-sandbox", default=default_of("sandbox"), help="Confine tasks."
 )
-@click.option("--cache", default="", help="Most that code and data may take: 20GB.")
+@click.option(
+    "--functions/--no-functions",
+    default=default_of("functions"),
+    help="Run functions of Python programs.",
+)
+@click.option(
+    "--cache",
+    default=default_of("cache", ""),
+    help="Most that code and data may take: 20GB.",
+)
 @click.option("--ready-fd", type=int, hidden=True)
 @json_option
 @quiet_option
@@ -188,16 +205,17 @@ def _start_detached(
 def _arguments(given: dict[str, Any]) -> list[str]:
     """Return the same options, for the process in the background."""
     args: list[str] = ["--no-worker"] if given["no_worker"] else []
-    args += [] if given["sandbox"] else ["--no-sandbox"]
-    args += [] if given["functions"] else ["--no-functions"]
-    if given["gate"] is not None:
-        args.append("--gate" if given["gate"] else "--no-gate")
+    args += [
+        f"--{name}" if given[name] else f"--no-{name}"
+        for name in ("sandbox", "functions", "gate")
+        if given[name] is not None
+    ]
     for name in ("announce", "without", "labels"):
         for each in given[name]:
             args += [f"--{name.removesuffix('s')}", each]
     names = ("listen", "port", "metrics", "policy", "gpus", "models", "memories")
     for name in (*names, "cache"):
-        if given[name] not in (None, ""):
+        if given[name] is not None:  # Also what is empty: it may hide a setting.
             args += [f"--{name}", str(given[name])]
     return args
 

@@ -11,6 +11,7 @@ import click
 from shoal.api import whereabouts
 from shoal.api.client import Client
 from shoal.cli.options import talk
+from shoal.cli.settings import default_of
 from shoal.cli.up import up
 from shoal.errors import NotAllowedError, ShoalError
 from shoal.runtime.home import Home
@@ -37,7 +38,9 @@ HERE: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
     "--addr", default="localhost:0", show_default=True, help="Where others reach it."
 )
 @click.option("--token", envvar="SHOAL_TOKEN", help="The scheduler's; not needed here.")
-@click.option("--sandbox/--no-sandbox", default=True, help="Confine tasks.")
+@click.option(
+    "--sandbox/--no-sandbox", default=default_of("sandbox"), help="Confine tasks."
+)
 @click.pass_context
 def worker(
     ctx: click.Context,

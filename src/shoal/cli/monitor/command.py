@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -13,7 +14,14 @@ from shoal.cli.monitor.tables import summary
 from shoal.cli.monitor.watching import look
 from shoal.cli.naming import NODE
 from shoal.cli.options import node_option, suggest
-from shoal.cli.printing import echo_table, places, state_of, tasks_text, why
+from shoal.cli.printing import (
+    echo_table,
+    places,
+    state_of,
+    tasks_text,
+    wants_colours,
+    why,
+)
 
 if TYPE_CHECKING:
     from shoal.cli.monitor.watching import Picture, Source
@@ -39,6 +47,8 @@ def monitor(
         elif not sys.stdout.isatty():
             _print_lines(client, worker, refresh_s)
         else:
+            if not wants_colours():
+                os.environ["NO_COLOR"] = "1"  # What textual looks at.
             from shoal.cli.monitor.screens import Monitor  # noqa: PLC0415 - Slow.
 
             app = Monitor(client, refresh_s=refresh_s, worker=worker, readonly=readonly)
