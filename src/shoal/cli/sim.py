@@ -52,14 +52,16 @@ class SimGroup(click.Group):
         return command
 
 
-@click.group(cls=SimGroup)
+@click.group(
+    cls=SimGroup,
+    help="Simulate a data centre, with the machines and policies of live nodes.\n\n"
+    "\b\n"
+    "shoal sim SCENARIO.yaml\n"
+    "shoal sim --leaves 8 --jobs poisson:200 --policy simple,nearest --seed 7\n"
+    "shoal sim run --help lists all flags",
+)
 def sim() -> None:
-    r"""Simulate a data centre, with the machines and policies of live nodes.
-
-    \b
-    shoal sim SCENARIO.yaml
-    shoal sim --leaves 8 --jobs poisson:200 --policy simple,nearest --seed 7
-    """
+    """Run a scenario, or what the first word says."""
 
 
 _FLAGS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
