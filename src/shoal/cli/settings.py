@@ -215,27 +215,26 @@ def _text_of(path: Path) -> str | None:
         ) from None
 
 
-def _of_kind(setting: Setting, value: Any, where: str) -> Value:  # noqa: ANN401
-    if isinstance(value, list):
-        value = tuple(value)  # pyright: ignore[reportUnknownVariableType]
+def _of_kind(setting: Setting, value: object, where: str) -> Value:
     match setting.kind:
-        case "text":
-            is_right = isinstance(value, str)
-        case "flag":
-            is_right = isinstance(value, bool)
-        case "number":
-            is_right = isinstance(value, int) and not isinstance(value, bool)
-        case "list":
-            is_right = isinstance(value, tuple) and all(
-                isinstance(each, str) for each in cast("tuple[object, ...]", value)
-            )
-    if not is_right:
-        raise UsageError(
-            f"{setting.name} is {value!r}{where}",
-            because=f"it must be {KINDS[setting.kind]}",
-            hint=f"it says {setting.about}",
-        )
-    return cast("Value", value)
+        case "text" if isinstance(value, str):
+            return value
+        case "flag" if isinstance(value, bool):
+            return value
+        case "number" if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        case "list" if isinstance(value, list):
+            parts = cast("list[object]", value)
+            texts = tuple(part for part in parts if isinstance(part, str))
+            if len(texts) == len(parts):
+                return texts
+        case _:
+            pass
+    raise UsageError(
+        f"{setting.name} is {value!r}{where}",
+        because=f"it must be {KINDS[setting.kind]}",
+        hint=f"it says {setting.about}",
+    )
 
 
 def _line_of(name: str, text: str) -> int:
