@@ -2,17 +2,20 @@
 
     SHOAL_FAILPOINT=kept.submitted:kill shoal up        # the first time it gets there
     SHOAL_FAILPOINT=send.report:3:stop shoal up         # the third time
+    SHOAL_FAILPOINT=journal.commit:linger shoal up      # a second later
     SHOAL_FAILPOINT=libp2p.turn:9:raise shoal up        # an error, not a signal
 
 A place costs one look at a constant while the variable is not set, as it never is in
 use. What `kill` leaves behind is what SIGKILL leaves: nothing is flushed, nothing is
-said. `docs/reliability.md` tells who passes which place.
+said. `linger` holds up the thread that got there for a second, and kills then: what
+other threads do too early is seen. `docs/reliability.md` lists the places.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import TYPE_CHECKING, Final, final
 
 from shoal.errors import UsageError
@@ -70,7 +73,13 @@ NAMES: Final[Mapping[str, str]] = {
 }
 """Every place, and what is true there."""
 
-_SIGNALS: Final = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+LINGER_S: Final = 1.0
+
+_SIGNALS: Final = {
+    "kill": signal.SIGKILL,
+    "stop": signal.SIGSTOP,
+    "linger": signal.SIGKILL,
+}
 _ACTIONS: Final = (*_SIGNALS, "raise")
 
 
@@ -92,6 +101,8 @@ class Failpoint:
             os.write(2, f"failpoint {name}: {self._action}\n".encode())
             if self._action == "raise":
                 raise RuntimeError(f"failpoint {name}")
+            if self._action == "linger":
+                time.sleep(LINGER_S)
             os.kill(os.getpid(), _SIGNALS[self._action])
 
 
@@ -111,7 +122,7 @@ def parsed(text: str) -> Failpoint | None:
 def _unknown(text: str) -> UsageError:
     return UsageError(
         f"{VARIABLE}={text} is no failpoint",
-        because=f"it is NAME:{'|'.join(_ACTIONS)} or NAME:TIMES:{'|'.join(_ACTIONS)}",
+        because=f"it is NAME:ACTION or NAME:TIMES:ACTION, with {', '.join(_ACTIONS)}",
         hint="docs/reliability.md lists the names; unset the variable for real use",
     )
 

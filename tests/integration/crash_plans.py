@@ -28,9 +28,6 @@ _OF_BOTH = (
     "journal.commit",
     "journal.synced",
 )
-_ALSO_LATER = ("journal.commit", "journal.synced", "send.assignment")
-"""The first passing of these is at the start, where not all of them matters."""
-
 _WITH_A_LONG_JOURNAL = ("journal.swap", "journal.swapped")
 
 
@@ -40,9 +37,19 @@ class Plan(NamedTuple):
     role: str
     name: str
     passing: int = 1
+    action: str = "kill"
 
     def __str__(self) -> str:
-        return f"{self.role}-{self.name}-{self.passing}"
+        return f"{self.role}-{self.name}-{self.passing}-{self.action}"
+
+
+_ALSO_LATER = [
+    Plan("scheduler", "journal.commit", 2, "linger"),
+    Plan("scheduler", "journal.commit", 4, "linger"),
+    Plan("scheduler", "journal.synced", 3, "linger"),
+    Plan("scheduler", "send.assignment", 3),
+]
+"""The first passing of these is at the start, where not all of them matters."""
 
 
 def plans() -> list[Plan]:
@@ -58,7 +65,7 @@ def plans() -> list[Plan]:
             found.append(Plan("scheduler", name))
         if of_worker:
             found.append(Plan("worker", name))
-    return found + [Plan("scheduler", name, 3) for name in _ALSO_LATER]
+    return [*found, *_ALSO_LATER]
 
 
 class Arena:
@@ -112,7 +119,7 @@ def crash(work: Work, plan: Plan, name: str) -> float:
     eventually(lambda: len(work.begun(f"{name}a")) >= 2, REACH_S, "tasks begin")
     began = time.monotonic()
     victim.kill()
-    victim.start(f"{plan.name}:{plan.passing}:kill")
+    victim.start(f"{plan.name}:{plan.passing}:{plan.action}")
     eventually(victim.is_ready_or_dead, REACH_S, victim.log)
     if victim.alive:
         _provoke(work, victim, plan, f"{name}b")

@@ -12,8 +12,10 @@ from contextlib import contextmanager
 
 import pytest
 
-SUBNET = "10.77.0"
 SIDES = ("left", "right")
+SUBNETS = {"left": "10.77.0", "right": "10.78.0"}
+CABLE = {"left": "10.79.0.1", "right": "10.79.0.2"}
+GATEWAY = "169.254.1.1"
 
 
 def ip(*args: str) -> None:
@@ -37,40 +39,51 @@ def missing() -> str:
 
 
 class Islands:
-    """A namespace for each node, on one of two bridges in a namespace of their own."""
+    """A namespace for each node, behind a router for each side.
+
+    Nodes are routed to and not bridged: the kernel keeps 1,024 neighbours for all its
+    namespaces together, which fifty nodes that see each other are too many for.
+    """
 
     def __init__(self, left: int, right: int) -> None:
         """Plan for so many nodes on each side; the first are on the left."""
         self._prefix = f"shoal{os.getpid()}"
         self._left = left
         self._count = left + right
-        self._hub = f"{self._prefix}-hub"
         self._made: list[str] = []
 
     def build(self) -> None:
         """Make all namespaces, joined."""
-        self._add(self._hub)
         for side in SIDES:
-            ip("-n", self._hub, "link", "add", side, "type", "bridge")
-            ip("-n", self._hub, "link", "set", side, "up")
-        cable = ("cable", "type", "veth", "peer", "name", "socket")
-        ip("-n", self._hub, "link", "add", *cable)
-        for end, side in zip(("cable", "socket"), SIDES, strict=True):
-            ip("-n", self._hub, "link", "set", end, "master", side, "up")
+            self._add(self._router(side))
+            forward = "echo 1 > /proc/sys/net/ipv4/ip_forward"
+            ip("netns", "exec", self._router(side), "sh", "-c", forward)
+        left, right = map(self._router, SIDES)
+        cable = ("cable", "type", "veth", "peer", "name", "cable", "netns", right)
+        ip("-n", left, "link", "add", *cable)
+        for side in SIDES:
+            router = self._router(side)
+            ip("-n", router, "address", "add", f"{CABLE[side]}/30", "dev", "cable")
+            ip("-n", router, "link", "set", "cable", "up")
+        self.heal()
         for n in range(self._count):
             self._attach(n)
 
     def place(self, n: int) -> tuple[str, Sequence[str]]:
         """Return the address of a node, and the command that runs it there."""
-        return f"{SUBNET}.{n + 1}", ("ip", "netns", "exec", self._name(n))
+        net = SUBNETS[self._side(n)]
+        return f"{net}.{n + 1}", ("ip", "netns", "exec", self._name(n))
 
     def split(self) -> None:
-        """Cut the cable."""
-        ip("-n", self._hub, "link", "set", "cable", "down")
+        """Cut the cable: what should go over it is dropped without a word."""
+        for side, other in (SIDES, SIDES[::-1]):
+            ip(*self._route(side), "replace", "blackhole", f"{SUBNETS[other]}.0/24")
 
     def heal(self) -> None:
         """Mend it."""
-        ip("-n", self._hub, "link", "set", "cable", "up")
+        for side, other in (SIDES, SIDES[::-1]):
+            via = ("via", CABLE[other], "dev", "cable")
+            ip(*self._route(side), "replace", f"{SUBNETS[other]}.0/24", *via)
 
     def remove(self) -> None:
         """Remove all namespaces, with all that is in them."""
@@ -78,24 +91,36 @@ class Islands:
             ip("netns", "delete", name)
         self._made.clear()
 
+    def _side(self, n: int) -> str:
+        return SIDES[n >= self._left]
+
+    def _router(self, side: str) -> str:
+        return f"{self._prefix}-{side}"
+
+    def _route(self, side: str) -> tuple[str, ...]:
+        return ("-n", self._router(side), "route")
+
     def _name(self, n: int) -> str:
         return f"{self._prefix}-{n}"
 
     def _add(self, name: str) -> None:
         ip("netns", "add", name)
         self._made.append(name)
+        ip("-n", name, "link", "set", "lo", "up")
 
     def _attach(self, n: int) -> None:
-        name, side = self._name(n), SIDES[n >= self._left]
+        name, router = self._name(n), self._router(self._side(n))
+        address, port = f"{self.place(n)[0]}/32", f"port{n}"
         self._add(name)
-        ip(
-            *("-n", self._hub, "link", "add", f"port{n}", "type", "veth"),
-            *("peer", "name", "eth0", "netns", name),
-        )
-        ip("-n", self._hub, "link", "set", f"port{n}", "master", side, "up")
-        ip("-n", name, "address", "add", f"{SUBNET}.{n + 1}/24", "dev", "eth0")
-        for device in ("lo", "eth0"):
-            ip("-n", name, "link", "set", device, "up")
+        eth0 = ("peer", "name", "eth0", "netns", name)
+        ip("-n", router, "link", "add", port, "type", "veth", *eth0)
+        ip("-n", router, "address", "add", f"{GATEWAY}/32", "dev", port)
+        ip("-n", router, "link", "set", port, "up")
+        ip("-n", router, "route", "add", address, "dev", port)
+        ip("-n", name, "address", "add", address, "dev", "eth0")
+        ip("-n", name, "link", "set", "eth0", "up")
+        ip("-n", name, "route", "add", f"{GATEWAY}/32", "dev", "eth0")
+        ip("-n", name, "route", "add", "default", "via", GATEWAY)
 
 
 @contextmanager

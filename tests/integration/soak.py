@@ -68,7 +68,7 @@ def folder() -> Iterator[Path]:
 def failpoints(report: Report, rounds: int, rng: Random, jobs: int) -> None:
     """Kill at every failpoint, in every role, so many times."""
     todo = [
-        Plan(plan.role, plan.name, PASSINGS[n % len(PASSINGS)])
+        plan._replace(passing=PASSINGS[n % len(PASSINGS)])
         for n in range(rounds)
         for plan in plans()
     ]
