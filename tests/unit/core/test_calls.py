@@ -149,14 +149,25 @@ def test_a_lane_that_goes_gets_nothing_more() -> None:
 
 def test_what_was_on_a_lost_lane_runs_alone_from_then_on() -> None:
     machine = board(A, B)
-    machine.handle(calls(1), 0.0)
-    machine.handle(value(1), 0.001)
-    machine.handle(calls(2), 0.01)
+    machine.handle(calls(1, 2), 0.0)
+    machine.handle(value(1, lane=A), 0.001)
+    machine.handle(value(2, lane=B), 0.001)  # Both would take several now.
+    machine.handle(calls(3), 0.01)
     suspects = machine.handle(LaneLost(A, "killed"), 0.02)
 
-    assert told(suspects) == {B: [(call_items.CALL, 2)]}
-    assert told(machine.handle(calls(3, 4), 0.03)) == {}
-    assert told(machine.handle(value(2, lane=B), 0.04))[B][0] == (call_items.CALL, 3)
+    assert told(suspects) == {B: [(call_items.CALL, 3)]}
+    assert told(machine.handle(calls(4, 5), 0.03)) == {}
+    both = [(call_items.CALL, 4), (call_items.CALL, 5)]
+    assert told(machine.handle(value(3, lane=B), 0.031)) == {B: both}
+
+
+def test_a_lane_that_opens_is_waited_for_no_more() -> None:
+    machine = board()
+    machine.handle(calls(1, 2), 0.0)
+
+    machine.handle(LaneOpened(A), 0.1)
+
+    assert (machine.lanes, machine.hired) == (1, 1)
 
 
 def test_a_call_is_lost_when_it_may_not_run_again() -> None:
