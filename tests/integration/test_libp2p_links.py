@@ -9,7 +9,7 @@ from tests.integration.libp2p_nodes import Node, eventually, meshed, shoal
 from tests.unit.net.shoals import granted, identity
 
 from shoal.model.ids import LeaseId, NodeId, RequestId
-from shoal.protocol.messages import Grant, Inquiry, Release
+from shoal.protocol.messages import AnyMessage, Grant, Inquiry, Release
 
 pytestmark = [
     pytest.mark.integration,
@@ -102,9 +102,9 @@ def test_a_gate_relays_nothing_for_whose_grant_does_not_hold(flaw: str) -> None:
 
             await eventually(lambda: stranger.counts.get("reserve-failed", 0) >= 1)
 
+            await eventually(lambda: gate.counts.get("stream-refused", 0) >= 1)
             assert not reserved(stranger)
             assert gate.log.links == []
-            assert gate.counts.get("stream-refused", 0) >= 1
 
     asyncio.run(scene())
 
@@ -132,16 +132,18 @@ def test_a_stream_is_left_for_a_direct_link_on_both_sides() -> None:
             await meshed(nodes)
             node.port.open(gate.node)
             await eventually(lambda: ("connected", node.node) in gate.log.links)
+            await eventually(lambda: ("connected", gate.node) in node.log.links)
 
+            node.port.note_link(gate.node, is_up=True)
+            gate.port.note_link(node.node, is_up=True)
             for number in range(100):
                 node.port.send(gate.node, release(number))
             node.port.move(gate.node)
-            await eventually(lambda: ("moved", node.node) in gate.log.links)
-            gate.port.move(node.node)
 
+            await eventually(lambda: ("moved", node.node) in gate.log.links)
             await eventually(lambda: ("lost", gate.node) in node.log.links)
             assert len(gate.log.messages) == 101, "with the greeting"
-            assert node.log.ends == [True]
+            assert node.log.ends == [False]
 
     asyncio.run(scene())
 
@@ -174,6 +176,31 @@ def test_a_link_that_is_cut_is_reported_on_both_sides() -> None:
 
             await eventually(lambda: ("lost", node.node) in gate.log.links)
             await eventually(lambda: ("lost", gate.node) in node.log.links)
+
+    asyncio.run(scene())
+
+
+def test_a_stream_that_is_left_without_a_direct_link_is_followed_by_another() -> None:
+    async def scene() -> None:
+        async with shoal(2) as nodes:
+            gate, node = nodes
+            await meshed(nodes)
+            node.port.open(gate.node)
+            await eventually(lambda: ("connected", node.node) in gate.log.links)
+            await eventually(lambda: ("connected", gate.node) in node.log.links)
+
+            for number in range(100):
+                node.port.send(gate.node, release(number))
+                if number == 50:
+                    node.port.move(gate.node)
+                    await asyncio.sleep(0)
+
+            def releases() -> list[AnyMessage]:
+                return [m for _, m in gate.log.messages if isinstance(m, Release)]
+
+            await eventually(lambda: len(releases()) == 100)
+            assert releases() == [release(number) for number in range(100)]
+            assert gate.log.links.count(("connected", node.node)) == 2
 
     asyncio.run(scene())
 

@@ -57,6 +57,24 @@ def test_two_behind_nat_work_together_through_a_gate(
     assert linked(asking)[gate.id] == "direct"
 
 
+def test_a_hole_is_punched_where_routers_keep_ports(net: Internet, reef: Found) -> None:
+    public, there = net.machine("gate", 10)
+    gate = reef.found("gate", public, "--no-worker", prefix=there)
+    where, there = net.home("one", 21)
+    asking = reef.join("asking", where, "--no-worker", prefix=there, gates=[gate])
+    where, there = net.home("two", 22)
+    worker = reef.join("worker", where, prefix=there, gates=[gate])
+
+    job = submit(asking, "sleep 12; echo done")
+    assert runs(asking, job) == worker.id
+    eventually(lambda: linked(asking).get(worker.id) == "stream", FOUND_S, asking.log)
+    done = finished(asking, job)
+
+    assert done.state == pb.STATE_DONE
+    assert job_of(asking, job).tasks[0].attempts == 1
+    assert linked(worker)[asking.id] == "stream"
+
+
 def test_a_gate_that_dies_hurts_nothing_that_runs_through_it(
     net: Internet, reef: Found
 ) -> None:

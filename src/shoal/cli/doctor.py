@@ -14,10 +14,12 @@ import click
 
 from shoal.api import client as api
 from shoal.api import whereabouts
+from shoal.api.shoal_pb2 import Gate, NodeInfo
 from shoal.cli.exit_codes import ExitCode
 from shoal.cli.options import json_option
 from shoal.cli.printing import echo_json
 from shoal.errors import ShoalError
+from shoal.model.addresses import is_direct
 from shoal.runtime.home import Home
 
 DISK_FREE_MIN: Final = 1 << 30
@@ -81,8 +83,49 @@ def _node(home: Home) -> list[Finding]:
         state = "bad" if home.node_info.exists() else "note"
         return [Finding("node", state, said, error.hint)]
     said = f"{info.name.petname} runs as process {info.pid}, version {info.version}"
-    findings = [Finding("node", "ok", said), Finding("log", "ok", str(home.log))]
-    return findings if home.log.exists() else findings[:1]
+    findings = [Finding("node", "ok", said)]
+    if home.log.exists():
+        findings.append(Finding("log", "ok", str(home.log)))
+    return [*findings, *_network(info)]
+
+
+def _network(info: NodeInfo) -> list[Finding]:
+    """Say how the node is connected to others: gates, libp2p, directly or not."""
+    network = info.network
+    findings = [_gate(gate) for gate in network.gates]
+    if network.gates and not any(gate.path for gate in network.gates):
+        how = "others are still linked" if network.links else "nobody is linked"
+        findings = [row._replace(state="bad") for row in findings]
+        findings[-1] = findings[-1]._replace(said=f"{findings[-1].said}; {how}")
+    state = "note" if network.p2p.startswith("starting again") else "ok"
+    fix = "nothing: direct links work on, and it is started by itself"
+    findings.append(Finding("libp2p", state, network.p2p, fix))
+    places = [address for address in info.addresses if is_direct(address)]
+    if not places:
+        said = "others reach this node by libp2p only"
+        fix = "do without `--without direct`, if that is not meant"
+        findings.append(Finding("links", "note", said, fix))
+    elif network.gates and all("/127." in place for place in places):
+        said = "other machines cannot dial this node: it listens on loopback"
+        fix = "shoal down; shoal up --listen 0.0.0.0:4001"
+        findings.append(Finding("links", "note", said, fix))
+    else:
+        said = f"{network.links} linked, dialled at {places[0].partition('/p2p/')[0]}"
+        findings.append(Finding("links", "ok", said))
+    return findings
+
+
+def _gate(gate: Gate) -> Finding:
+    name = gate.name.petname
+    if gate.path == "direct":
+        return Finding("gate", "ok", f"{name} is linked, {gate.rtt_us / 1000:.1f} ms")
+    if gate.path:
+        said = f"{name} is linked by libp2p only ({gate.path})"
+        fix = f"open its port for direct links; there was: {gate.trouble or 'silence'}"
+        return Finding("gate", "note", said, fix)
+    said = f"{name} is not linked: {gate.trouble or 'it was not tried yet'}"
+    fix = "see that it is up and its port open; ask for a new invitation if it moved"
+    return Finding("gate", "note", said, fix)
 
 
 def _port(home: Home) -> Finding:

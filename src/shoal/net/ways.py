@@ -341,7 +341,8 @@ class Ways:
         self.counts["limbo"] += 1
         self._limbo[peer] = self._loop.call_later(LIMBO_S, self._give_up, peer)
         self._links.reach(peer)
-        self._seek(peer, LIMBO_S, delay_s=0.0)
+        # One side begins, or two new streams would get in each other's way.
+        self._seek(peer, LIMBO_S, delay_s=0.0 if self.node < peer else AGAIN_FIRST_S)
 
     def received(self, peer: NodeId, messages: Sequence[AnyMessage]) -> None:
         """Deliver what came over a stream."""

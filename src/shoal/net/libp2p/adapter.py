@@ -22,6 +22,7 @@ from libp2p.network.swarm import Swarm
 from libp2p.peer.peerinfo import PeerInfo
 from libp2p.pubsub.gossipsub import GossipSub
 from libp2p.relay.circuit_v2.config import RelayConfig, RelayRole
+from libp2p.relay.circuit_v2.dcutr import DCUtRProtocol
 from libp2p.relay.circuit_v2.protocol import PROTOCOL_ID as HOP_PROTOCOL
 from libp2p.relay.circuit_v2.transport import CircuitV2Transport
 from libp2p.tools.anyio_service import background_trio_service
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
 DIALS_MAX: Final = 4
 STREAM_S: Final = 5.0
-CLOSE_S: Final = 3.0
+CLOSE_S: Final = 1.0
 PING_S: Final = 3.0
 PING_BYTES: Final = 32
 PING_PROTOCOL: Final = "/ipfs/ping/1.0.0"
@@ -356,9 +357,11 @@ async def running(plan: Plan, wiring: Wiring) -> AsyncGenerator[Host, None]:
     async with AsyncExitStack() as stack:
         listen = [Multiaddr(address) for address in plan.listen]
         await stack.enter_async_context(host.run(listen))
-        # Trap 12: hole punching of the library ends the relayed connection, and with
-        # it our stream, a minute after it has made another. Ours makes direct links.
         services: list[Any] = [gossip, router, dht, relay]
+        if plan.listen:
+            # Trap 12: a minute after a hole was punched, the relayed connection is
+            # closed with all its streams. Ours have moved by then (`links`).
+            services.append(DCUtRProtocol(host))
         for service in services:
             await stack.enter_async_context(background_trio_service(service))
         await gossip.wait_until_ready()

@@ -80,7 +80,7 @@ class Link:
 
     def send(self, frame: bytes) -> bool:
         """Queue a frame of the codec; return False if the peer is too slow for it."""
-        if self._left or self._queued_bytes + len(frame) > QUEUE_BYTES_MAX:
+        if self._leaving or self._queued_bytes + len(frame) > QUEUE_BYTES_MAX:
             return False
         self._frames.append(framed(Kind.MESSAGES, frame))
         self._queued_bytes += len(frame)
@@ -92,6 +92,11 @@ class Link:
         self._heard_at = min(self._heard_at, trio.current_time() - SILENCE_S + DOUBT_S)
         if len(self._pings) < PINGS_MAX:
             self._control(self._ping())
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it takes nothing more to send."""
+        return self._leaving
 
     def move(self) -> None:
         """Send what is queued and then no more; end when the peer does the same."""

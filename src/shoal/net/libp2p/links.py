@@ -96,6 +96,7 @@ class StreamLinks:
         self._nursery = nursery
         self._rows: dict[NodeId, Row] = {}
         self._opening: dict[NodeId, list[bytes]] = {}  # frames that wait
+        self._later: dict[NodeId, list[bytes]] = {}  # for the link after this one
         self._settled = trio.Event()  # Set, and replaced, when an opening ends.
         self._judging: dict[int, tuple[trio.Event, list[str | None]]] = {}
         self._stream_seq = 0
@@ -118,6 +119,11 @@ class StreamLinks:
     def transmit(self, peer: NodeId, frame: bytes) -> None:
         """Send a frame, and open a link first if there is none."""
         row = self._rows.get(peer)
+        if row is not None and row.link.is_leaving:
+            later = self._later.setdefault(peer, [])
+            if len(later) < WAITING_MAX:
+                later.append(frame)
+            return
         if row is not None:
             if not row.link.send(frame):
                 self._counts["stream-too-slow"] += 1
@@ -146,6 +152,18 @@ class StreamLinks:
         row = self._rows.get(peer)
         if row is not None:
             row.link.move()
+
+    def improve(self) -> None:
+        """Leave links through gates for new ones, where a hole was punched.
+
+        Only the node with the smaller id does so, or both would, at once.
+        """
+        for peer, row in self._rows.items():
+            if not row.is_relayed or row.link.is_leaving or self._is_relayed(peer):
+                continue
+            self._counts["hole-punched"] += 1
+            if self._shared.node < peer:
+                row.link.move()
 
     def doubt_relayed(self) -> None:
         """See whether the links through gates still work: a gate has gone."""
@@ -250,8 +268,9 @@ class StreamLinks:
             await row.link.run(shaken.early)
         if self._rows.get(peer) is row:
             del self._rows[peer]
-            is_definite = row.link.end in ("closed", "moved")
-            await self._tell(Ended(peer, is_definite=is_definite))
+            await self._tell(Ended(peer, is_definite=row.link.end == "closed"))
+            if row.link.end == "moved":
+                self._reopen(peer)
         await pipe.close()
 
     def _seat(self, peer: NodeId, pipe: Pipe, shaken: Shaken, opener: NodeId) -> Row:
@@ -262,13 +281,28 @@ class StreamLinks:
             self._shared.happenings.put(Measured(peer, rtt_s))
 
         async def moved() -> None:
+            link.move()  # Who is left leaves as well.
             await self._tell(Moved(peer))
 
         link = Link(pipe, shaken.reader, take, measured, moved, self._counts)
         row = self._rows[peer] = Row(link, opener, self._is_relayed(peer), scope())
-        for frame in self._settle(peer):
+        for frame in (*self._later.pop(peer, ()), *self._settle(peer)):
             link.send(frame)
         return row
+
+    def _reopen(self, peer: NodeId) -> None:
+        """Go on over another stream, if there is something to say and no better way."""
+        if peer in self._shared.linked:
+            self._later.pop(peer, None)
+        elif self._shared.node < peer:
+            self.open(peer)
+        elif peer in self._later:
+            start(self._nursery, self._open_later, peer)
+
+    async def _open_later(self, peer: NodeId) -> None:
+        """Open a link, unless the peer, whose turn it is, has done so first."""
+        await trio.sleep(AGAIN_S)
+        self.open(peer)
 
     async def _shake(
         self, peer: NodeId, pipe: Pipe, *, is_opener: bool

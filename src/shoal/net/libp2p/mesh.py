@@ -93,6 +93,7 @@ class Mesh:
             await self._refresh()
             await self._enrol()
             self._introduce()
+            self._links.improve()
             if self._shared.settings.is_relayed:
                 await self._reserve()
             await trio.sleep(WATCH_S * random.uniform(0.7, 1.3))
