@@ -45,7 +45,7 @@ REWIRE_S: Final = 5.0  # hosts need so long to notice a failure and compute over
 DRAIN_S: Final = 10.0  # a host that leaves lets its tasks go on for so long
 STEP_S: Final = 5.0  # of virtual time, between two looks at how far it is
 GRACE_S: Final = 3_600.0  # after the last job came, if nothing else says when to end
-PARTNERS: Final = 24  # links that a host keeps for gossip with drawn neighbours
+PARTNERS: Final = 8  # links that a host keeps for gossip with drawn neighbours
 ROLES: Final = ("scheduler", "worker")
 
 Progress = Callable[[int, int], None]
