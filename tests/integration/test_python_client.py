@@ -112,9 +112,9 @@ def test_functions_run_elsewhere_and_where_they_may_do_no_harm(
 def test_large_values_travel_both_ways_and_arrays_can_be_written(
     caller: shoal.Client,
 ) -> None:
-    text = "x" * 3_000_000
+    text = "x" * 70_000_000  # More than one message may hold.
 
-    assert caller.submit(len, text).result(WAIT_S) == 3_000_000
+    assert caller.submit(len, text).result(WAIT_S) == 70_000_000
     assert (
         caller.submit(lambda n: b"y" * n, 5_000_000).result(WAIT_S) == b"y" * 5_000_000
     )

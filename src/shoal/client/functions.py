@@ -14,7 +14,7 @@ from shoal.protocol import payloads
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-KEPT_BYTES_MAX: Final = 64 << 20
+KEPT_BYTES_MAX: Final = 32 << 20
 """Functions of one client that the node keeps; beyond it each call brings its own."""
 
 KNOWN_MAX: Final = 100_000

@@ -422,26 +422,30 @@ class Stream:
 
 
 def _send(wire: Wire, request: pb.CallsRequest, calls: list[Pending]) -> None:
-    """Send a request with these calls; if the wire broke, its reader knows."""
-    for call in calls:
-        _add_call(request, call)
+    """Send a request with these calls, in several messages if they are large.
+
+    If the wire broke, its reader knows.
+    """
+    size = 0
     with contextlib.suppress(OSError):
+        for call in calls:
+            last = len(call.parts) - 1
+            for place, part in enumerate(call.parts):
+                if size > REQUEST_BYTES:
+                    wire.send(request)
+                    request, size = pb.CallsRequest(), 0
+                size += len(part)
+                request.calls.append(
+                    pb.Call(
+                        id=call.id,
+                        pool=call.pool.id,
+                        function=call.function,
+                        payload=part,
+                        more=place < last,
+                        retries=call.retries,
+                    )
+                )
         wire.send(request)
-
-
-def _add_call(request: pb.CallsRequest, call: Pending) -> None:
-    last = len(call.parts) - 1
-    for place, part in enumerate(call.parts):
-        request.calls.append(
-            pb.Call(
-                id=call.id,
-                pool=call.pool.id,
-                function=call.function,
-                payload=part,
-                more=place < last,
-                retries=call.retries,
-            )
-        )
 
 
 def _settle(call: Pending, result: pb.CallResult) -> None:
