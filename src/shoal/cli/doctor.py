@@ -86,10 +86,10 @@ def _node(home: Home) -> list[Finding]:
     findings = [Finding("node", "ok", said)]
     if home.log.exists():
         findings.append(Finding("log", "ok", str(home.log)))
-    return [*findings, *_network(info)]
+    return [*findings, *network_findings(info)]
 
 
-def _network(info: NodeInfo) -> list[Finding]:
+def network_findings(info: NodeInfo) -> list[Finding]:
     """Say how the node is connected to others: gates, libp2p, directly or not."""
     network = info.network
     findings = [_gate(gate) for gate in network.gates]

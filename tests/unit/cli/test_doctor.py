@@ -1,0 +1,71 @@
+"""What doctor says of the network, from what a node tells."""
+
+from shoal.api import shoal_pb2 as pb
+from shoal.cli.doctor import Finding, network_findings
+
+HERE = "/ip4/127.0.0.1/tcp/4001/p2p/x"
+PUBLIC = "/ip4/192.0.2.7/tcp/4001/p2p/x"
+STREAM = "/ip4/192.0.2.7/tcp/4002/noise/p2p/x"
+
+
+def found(
+    *gates: pb.Gate, p2p: str = "up", addresses: tuple[str, ...] = (PUBLIC,)
+) -> dict[str, Finding]:
+    network = pb.NetworkInfo(p2p=p2p, gates=gates, links=len(gates))
+    rows = network_findings(pb.NodeInfo(addresses=addresses, network=network))
+    return {row.what: row for row in rows}
+
+
+def gate(path: str, trouble: str = "") -> pb.Gate:
+    name = pb.NodeName(petname="old-crow")
+    return pb.Gate(name=name, path=path, rtt_us=400, trouble=trouble)
+
+
+def test_a_gate_that_is_linked_directly_is_well() -> None:
+    rows = found(gate("direct"))
+
+    assert rows["gate"] == Finding("gate", "ok", "old-crow is linked, 0.4 ms")
+    assert rows["links"].state == "ok"
+    assert "/ip4/192.0.2.7/tcp/4001" in rows["links"].said
+
+
+def test_a_gate_that_is_linked_by_libp2p_only_wants_its_port_opened() -> None:
+    row = found(gate("relay", "timed out"))["gate"]
+
+    assert row.state == "note"
+    assert "timed out" in row.fix
+
+
+def test_it_is_bad_if_no_gate_can_be_reached() -> None:
+    row = found(gate("", "connection refused"))["gate"]
+
+    assert row.state == "bad"
+    assert "connection refused" in row.said
+
+
+def test_one_gate_of_two_is_enough() -> None:
+    network = pb.NetworkInfo(p2p="up", gates=[gate("direct"), gate("")])
+    rows = network_findings(pb.NodeInfo(addresses=[PUBLIC], network=network))
+
+    assert [row.state for row in rows if row.what == "gate"] == ["ok", "note"]
+
+
+def test_a_member_on_loopback_is_told_how_to_listen_for_others() -> None:
+    row = found(gate("direct"), addresses=(HERE,))["links"]
+
+    assert row.state == "note"
+    assert "--listen 0.0.0.0:4001" in row.fix
+
+
+def test_a_lone_node_on_loopback_is_well() -> None:
+    rows = found(p2p="not needed yet", addresses=(HERE,))
+
+    assert {row.state for row in rows.values()} == {"ok"}
+
+
+def test_it_is_said_if_others_need_libp2p_to_get_here() -> None:
+    assert "libp2p only" in found(addresses=(STREAM,))["links"].said
+
+
+def test_a_host_of_libp2p_that_died_is_said() -> None:
+    assert found(p2p="starting again: oops")["libp2p"].state == "note"
