@@ -64,6 +64,18 @@ def test_an_interpreter_that_must_go_loses_no_call(tmp_path: Path) -> None:
         assert {future.result(WAIT_S) for future in slow} == {"done"}
 
 
+def test_whoever_waits_for_interpreters_that_nobody_offers_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with node(tmp_path / "home", "--no-functions") as home, client() as caller:
+        future = caller.submit(square, 1)
+
+        eventually(lambda: "no interpreter has come up" in caplog.text)
+
+        assert not future.done()
+        assert "python" in home.ok("explain", "last")
+
+
 def test_calls_survive_a_node_that_is_killed_and_started_again(tmp_path: Path) -> None:
     with node(tmp_path / "home") as home, client(lanes=2, cpu=0.5) as caller:
         caller.submit(square, 1).result(WAIT_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import secrets
 import subprocess
@@ -51,9 +52,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 START_TIMEOUT_S: Final = 60.0
+PATIENCE_S: Final = 10.0
+"""After this a user is told that calls still wait."""
+
 JOB_ID_BYTES: Final = 5
 PARTS_MAX: Final = PAYLOAD_BYTES_MAX // PART_BYTES
 
+_log = logging.getLogger("shoal")
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
@@ -233,8 +238,24 @@ class Client:
                 lanes = options.lanes or 0
                 found = self._stream.pool(options.spec(), lanes, options.idle_s)
                 self._pools[kind] = found
+                self._look_after(found)
             self._pools[options] = found
             return found
+
+    def _look_after(self, pool: PoolQueue) -> None:
+        """Say so if no interpreter comes up for long: who waits wants to know why."""
+
+        def look() -> None:
+            if not pool.lanes and (pool.out or pool.waiting) and not self._closed:
+                _log.warning(
+                    "no interpreter has come up after %.0f s; "
+                    "`shoal explain last` says what it waits for",
+                    PATIENCE_S,
+                )
+
+        timer = threading.Timer(PATIENCE_S, look)
+        timer.daemon = True
+        timer.start()
 
     @property
     def lanes(self) -> int:
