@@ -18,7 +18,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-config --overrides requirements/overrides.txt $(LOCK_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint check format demo sim-demo integration soak sim-soak sim-bugs sim-showcase bench stubs lock clean all server worker submit monitor
+.PHONY: help setup test lint check format demo sim-demo integration soak sim-soak sim-bugs sim-showcase bench stubs docs lock clean all server worker submit monitor
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -102,6 +102,9 @@ bench: setup ## Run every benchmark; results are JSON lines on stdout.
 stubs: setup ## Compile src/shoal/api/shoal.proto; a test compares what is committed.
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src \
 		src/shoal/api/shoal.proto
+
+docs: setup ## Write docs/reference from the commands and the schema; a test compares.
+	@$(BIN)/python -m shoal.cli.reference docs/reference
 
 lock: setup ## Write requirements/*.lock anew; LOCK_FLAGS=--upgrade takes new versions.
 	$(COMPILE) pyproject.toml --extra p2p -o requirements/runtime.lock

@@ -8,9 +8,8 @@ imports this, so nothing slow is imported before a file is there to read.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, cast, final
+from typing import Final, Literal, NamedTuple, cast, final
 
 import click
 
@@ -186,20 +185,30 @@ def current() -> Settings:
     return found
 
 
-def default_of(name: str, otherwise: Value | None = None) -> Callable[[], Any]:
-    """Return what click calls for the value of an option that was not given."""
+@final
+class FromSettings:
+    """What click calls for the value of an option that was not given."""
 
-    def ask() -> Value | None:
+    def __init__(self, name: str, otherwise: Value | None) -> None:
+        self.name = name
+        self._otherwise = otherwise
+
+    def __call__(self) -> Value | None:
+        """Return what counts now; None if nothing is set and there is no default."""
         context = click.get_current_context(silent=True)
         try:
-            value = current().find(name).value
+            value = current().find(self.name).value
         except ShoalError:
             if context is not None and context.resilient_parsing:
-                return otherwise  # A shell that completes is no place for complaints.
+                return self._otherwise  # While a shell completes, nobody complains.
             raise
-        return otherwise if value is None else value
+        return self._otherwise if value is None else value
 
-    return ask
+
+def default_of(name: str, otherwise: Value | None = None) -> FromSettings:
+    """Return the default of an option: what is set, else what is given here."""
+    assert name in SETTINGS, name
+    return FromSettings(name, otherwise)
 
 
 def _text_of(path: Path) -> str | None:

@@ -95,6 +95,11 @@ class JobCommand(click.Command):
         return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
 
 
+def flags_of_a_job() -> list[click.Option]:
+    """Return the flags that describe a job, without a command around them."""
+    return [click.Option(names, **settings) for names, settings in _FLAGS]
+
+
 def job_options(command: F) -> F:
     """Add the file and all flags of a job; they arrive as `file`, `config`, `flags`."""
     for names, settings in reversed(_FLAGS):
@@ -148,8 +153,8 @@ def _given(flags: dict[str, Any]) -> dict[str, Any]:
 
 def _flags_of(words: list[str]) -> dict[str, Any]:
     """Return the flags of a line that stands in a script."""
-    options = [click.Option(names, **settings) for names, settings in _FLAGS]
-    reader = click.Command("#SHOAL", params=list(options), add_help_option=False)
+    options: list[click.Parameter] = [*flags_of_a_job()]
+    reader = click.Command("#SHOAL", params=options, add_help_option=False)
     with reader.make_context("#SHOAL", list(words)) as context:
         return _given(context.params)
 

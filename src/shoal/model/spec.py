@@ -159,7 +159,14 @@ class ResourcesSpec(Strict, frozen=True):
 class RetrySpec(Strict, frozen=True):
     """When a task that did not succeed is tried again, and how often."""
 
-    max: Annotated[int, Meta(ge=0, le=RETRIES_MAX)] = 3
+    max: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=RETRIES_MAX,
+            description="So many failures of a task are tried again.",
+        ),
+    ] = 3
     on: Annotated[
         tuple[Word, ...],
         Meta(
@@ -190,9 +197,9 @@ class PlacementSpec(Strict, frozen=True):
 class SpanSpec(Strict, frozen=True, rename={"start": "from", "stop": "to"}):
     """Evenly spaced values of a sweep, both ends included."""
 
-    start: int | float
-    stop: int | float
-    step: int | float = 1
+    start: Annotated[int | float, Meta(description="The first value.")]
+    stop: Annotated[int | float, Meta(description="The last value.")]
+    step: Annotated[int | float, Meta(description="From one to the next.")] = 1
 
 
 Values = Annotated[tuple[Scalar, ...], Meta(min_length=1)] | SpanSpec
@@ -241,14 +248,16 @@ class StepSpec(Strict, frozen=True):
     outputs: Outputs | None = None
     time_limit: Duration | None = None
     grace: Duration | None = None
-    network: bool | None = None
+    network: Annotated[
+        bool | None, Meta(description="Whether the program may use the network.")
+    ] = None
     driver: Driver | None = None
 
 
 class JobSpec(Strict, frozen=True):
     """A job. It has a `command`, a `recipe` or `steps`; all else is optional."""
 
-    name: Name = ""
+    name: Annotated[Name, Meta(description="What people call the job.")] = ""
     command: Command | None = None
     recipe: Recipe | None = None
     params: Params = {}
