@@ -2,9 +2,9 @@
 
 An event is one call of a machine's `handle`: the history, the fabric, the flows and
 the counting of messages are included. Each case is a leaf-spine fabric on which every
-host is a scheduler and a worker; jobs come for half a minute of virtual time. CPU seconds
-are given next to seconds, because other work on the machine disturbs. Each case runs
-in a process of its own, so that its memory is its own.
+host is a scheduler and a worker; jobs come for half a minute of virtual time. CPU
+seconds are given next to seconds, because other work on the machine disturbs. Each
+case runs in a process of its own, so that its memory is its own.
 
 Run: uv run python benchmarks/simulator.py >> benchmarks/results.jsonl
 One case: uv run python benchmarks/simulator.py 10000

@@ -6,7 +6,7 @@ import importlib
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import click
 
@@ -169,9 +169,10 @@ def _apply(document: dict[str, Any], flags: dict[str, Any]) -> None:
             return
         inner = document
         for step in path[:-1]:
-            inner = inner.setdefault(step, {})
-            if not isinstance(inner, dict):
+            below: Any = inner.setdefault(step, {})
+            if not isinstance(below, dict):
                 return  # The scenario is wrong here, and will be refused.
+            inner = cast("dict[str, Any]", below)
         inner[path[-1]] = value
 
     fabric = flags["fabric"]
@@ -195,9 +196,10 @@ def _apply(document: dict[str, Any], flags: dict[str, Any]) -> None:
 
 
 def _kind_of(document: dict[str, Any]) -> str:
-    fabric = document.get("fabric")
-    known = fabric.get("kind", "leaf-spine") if isinstance(fabric, dict) else ""
-    return str(known)
+    fabric: Any = document.get("fabric")
+    if not isinstance(fabric, dict):
+        return ""
+    return str(cast("dict[str, Any]", fabric).get("kind", "leaf-spine"))
 
 
 def _split(text: str | None) -> list[str] | None:

@@ -173,15 +173,12 @@ def _from_json(path: Path) -> tuple[Nodes, Edges]:
     return nodes, edges
 
 
-def _list(path: Path, document: dict[str, Any], key: str) -> Iterable[Any]:
-    value = document.get(key)
+def _list(path: Path, document: dict[str, Any], key: str) -> list[Any]:
+    value: Any = document.get(key)
     if not isinstance(value, list):
-        raise _unreadable(
-            path,
-            f"{key} is no list",
-            "write {nodes: [{id}], links: [{source, target}]}",
-        )
-    return value
+        form = "{nodes: [{id}], links: [{source, target}]}"
+        raise _unreadable(path, f"{key} is no list", f"write {form}")
+    return list(cast("Iterable[Any]", value))
 
 
 def _field(path: Path, where: str, data: object, key: str) -> str:

@@ -212,7 +212,7 @@ def _duration_range(amount: Amount) -> tuple[float, float]:
 
 def _arrivals(text: str) -> tuple[Arrivals, int]:
     word, _, count = text.partition(":")
-    kind = next((known for known in ARRIVALS if known == word), None)
+    kind: Arrivals | None = next((known for known in ARRIVALS if known == word), None)
     if kind is None or not count:
         raise SpecError(
             f"'{text}' is not how jobs arrive",
@@ -267,7 +267,9 @@ def _happening(path: str, spec: EventSpec, fabric: Fabric) -> Happening:
         "join": spec.join,
         "leave": spec.leave,
     }
-    named = [(what, name) for what, name in given.items() if name is not None]
+    named: list[tuple[What, str]] = [
+        (what, name) for what, name in given.items() if name is not None
+    ]
     if len(named) != 1:
         raise SpecError(
             f"an event is one thing, not {len(named)}",
