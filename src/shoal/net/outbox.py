@@ -23,8 +23,8 @@ ALL_OUTBOXES_BYTES_MAX: Final = 128 << 20
 SOFT_SHARE: Final = 2
 """Soft messages get one part of so many."""
 
-PIECES_SHARE: Final = 4
-"""Pieces of blobs get one part of so many."""
+PIECES_SHARE: Final = 2
+"""Pieces of blobs get one part of so many: more than a peer asks for at a time."""
 
 Drop = Literal["dropped soft", "dropped full", "dropped undelivered"]
 

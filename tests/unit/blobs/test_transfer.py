@@ -5,6 +5,7 @@ from shoal.blobs import transfer
 from shoal.blobs.sources import QUEUE_S, WINDOW_MAX
 from shoal.blobs.transfer import STALL_S, UNDER_WAY_MAX
 from shoal.model.ids import BlobId, NodeId
+from shoal.net.outbox import OUTBOX_BYTES_MAX, PIECES_SHARE
 from shoal.protocol.limits import PIECE_BYTES_MAX
 from shoal.protocol.messages import BlobPiece
 
@@ -79,6 +80,10 @@ def test_a_fast_link_is_filled_although_it_is_long() -> None:
 
     assert fetched(pond, blob)
     assert pond.now < 1.8  # 0.5 s, and a start in which the pace is found.
+
+
+def test_a_peer_is_never_asked_for_more_than_its_outbox_keeps() -> None:
+    assert WINDOW_MAX <= OUTBOX_BYTES_MAX // PIECES_SHARE
 
 
 def test_what_is_not_on_disk_yet_is_never_more_than_the_limit() -> None:

@@ -50,10 +50,10 @@ def test_pieces_of_blobs_leave_after_all_else() -> None:
     assert (len(outbox), outbox.bytes) == (0, 0)
 
 
-def test_pieces_of_blobs_get_a_quarter_of_the_room_and_are_dropped_first() -> None:
+def test_pieces_of_blobs_get_half_of_the_room_and_are_dropped_first() -> None:
     budget = Budget()
     outbox = box(budget)
-    kept = [outbox.put(PIECE, bytes(10)) for _ in range(4)]
+    kept = [outbox.put(PIECE, bytes(20)) for _ in range(4)]
     outbox.put(SOFT, bytes(40))
 
     assert kept == [True, True, False, False]
