@@ -63,6 +63,9 @@ if TYPE_CHECKING:
 @click.option(
     "--policy", default=default_of("policy", ""), help="How workers are ranked."
 )
+@click.option(
+    "--order", default="", help="Who is next, after priority and share: minnow, sjf."
+)
 @click.option("--gpus", help="Declare GPUs by id, such as 0,1; else they are detected.")
 @click.option("--models", default="", help="The model of each declared GPU.")
 @click.option("--memories", default="", help="The MB of each declared GPU.")
@@ -160,6 +163,7 @@ def _options(given: dict[str, Any]) -> Options:
     return Options(
         worker=not given["no_worker"],
         policy=given["policy"],
+        order=given["order"],
         network=NetworkOptions(
             listen=given["listen"],
             announce=given["announce"],
@@ -214,7 +218,7 @@ def _arguments(given: dict[str, Any]) -> list[str]:
         for each in given[name]:
             args += [f"--{name.removesuffix('s')}", each]
     names = ("listen", "port", "metrics", "policy", "gpus", "models", "memories")
-    for name in (*names, "cache"):
+    for name in (*names, "cache", "order"):
         if given[name] is not None:  # Also what is empty: it may hide a setting.
             args += [f"--{name}", str(given[name])]
     return args

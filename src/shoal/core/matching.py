@@ -89,7 +89,7 @@ class Matcher:
         self._policies = policies
         self._rng = rng
         self._reservations = Reservations(book, views, holdings)
-        self._queue = TaskQueue()
+        self._queue = TaskQueue(policies.order)
         self._waiting: dict[GroupId, tuple[_Kind, int]] = {}  # what the queue holds
         self._wanted: dict[_Kind, int] = {}  # slots that the queue wants, by kind
         self._pauses: dict[GroupId, _Pause] = {}
@@ -130,6 +130,7 @@ class Matcher:
                 shape.profile,
                 need,
                 group.served_at,
+                group.group.tasks[0].time_limit_s,
             )
         )
 

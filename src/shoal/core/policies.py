@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from shoal.errors import PolicyError
+from shoal.policy.orders import ORDERS, order_named
 from shoal.policy.registry import Registry
 
 if TYPE_CHECKING:
+    from shoal.policy.orders import Order
     from shoal.policy.placement import Policy
 
 
@@ -15,8 +17,14 @@ if TYPE_CHECKING:
 class Policies:
     """Finds a job's policy; what cannot be found gives way to the default."""
 
-    def __init__(self, registry: Registry | None = None, default: str = "") -> None:
-        """Use `default` for jobs that name no policy; it must be there."""
+    def __init__(
+        self, registry: Registry | None = None, default: str = "", order: str = ""
+    ) -> None:
+        """Use `default` for jobs that name no policy; it must be there.
+
+        An `order` is for the queue, after priority and fair share and before age.
+        """
+        self.order: Order | None = _live_order(order) if order else None
         self._registry = registry or Registry({})
         self._default = self._registry.get(default)
 
@@ -33,3 +41,16 @@ class Policies:
         except PolicyError as error:
             return str(error)
         return ""
+
+
+def _live_order(name: str) -> Order:
+    """Return an order for tasks of which only the time limits are known."""
+    order = order_named(name)
+    if order.changes == "never":
+        return order
+    live = [other for other in ORDERS if ORDERS[other]().changes == "never"]
+    raise PolicyError(
+        f"a live queue cannot be ordered by {order.name}",
+        because="that changes while tasks wait or run",
+        hint=f"choose one of {', '.join(live)}",
+    )

@@ -33,11 +33,30 @@ Changes: TypeAlias = Literal["never", "by running", "by waiting"]
 class Waiting(Protocol):
     """What an order may look at, of one job or of all of them at once."""
 
-    submitted_s: Amount
-    slots: Amount  # processors or GPUs that it needs at once
-    time_s: Amount  # how long it runs at most, as far as anybody knows
-    remaining_s: Amount  # of that, what is left to run
-    served_slot_s: Amount  # how long it ran so far, times its slots
+    @property
+    def submitted_s(self) -> Amount:
+        """When it came."""
+        ...
+
+    @property
+    def slots(self) -> Amount:
+        """Processors or GPUs that it needs at once."""
+        ...
+
+    @property
+    def time_s(self) -> Amount:
+        """How long it runs at most, as far as anybody knows."""
+        ...
+
+    @property
+    def remaining_s(self) -> Amount:
+        """Of that, what is left to run."""
+        ...
+
+    @property
+    def served_slot_s(self) -> Amount:
+        """How long it ran so far, times its slots."""
+        ...
 
 
 class Order(Protocol):

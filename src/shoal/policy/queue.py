@@ -1,4 +1,4 @@
-"""Who is next: priority, then fair share between owners, then age.
+"""Who is next: priority, then fair share between owners, then an order, or age.
 
 Whoever waits gains one point of priority every `AGEING_S`. So nothing starves: an
 entry of priority p can only be overtaken by those that came less than
@@ -22,6 +22,8 @@ from shoal.model.resources import GIB, WHOLE_GPU_MILLI, Profile
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from shoal.policy.orders import Order
+
 AGEING_S: Final = 3_600.0
 """Waiting so long counts as much as one point of priority."""
 
@@ -30,6 +32,9 @@ HALF_LIFE_S: Final = 86_400.0
 
 OWNERS_MAX: Final = 10_000
 """Owners whose use is remembered; those who used least are forgotten first."""
+
+UNLIMITED_S: Final = 604_800.0
+"""Tasks without a time limit count as this long where lengths count."""
 
 NEVER: Final = float("-inf")
 
@@ -59,6 +64,36 @@ class QueueEntry(msgspec.Struct, frozen=True):
     profile: Profile = Profile()
     count: int = 1
     served_at: float = NEVER
+    time_limit_s: float | None = None
+
+    # What orders look at.
+
+    @property
+    def submitted_s(self) -> float:
+        """When it came."""
+        return self.waiting_since
+
+    @property
+    def slots(self) -> int:
+        """GPUs of all its tasks; CPUs if they want no GPU."""
+        gpu = self.profile.gpu
+        each = gpu.count if gpu else -(-self.profile.cpu_milli // 1_000)
+        return self.count * max(1, each)
+
+    @property
+    def time_s(self) -> float:
+        """How long its tasks run at most."""
+        return UNLIMITED_S if self.time_limit_s is None else self.time_limit_s
+
+    @property
+    def remaining_s(self) -> float:
+        """How long they still run: what waits has not begun."""
+        return self.time_s
+
+    @property
+    def served_slot_s(self) -> float:
+        """What it was served: what waits has not begun."""
+        return 0.0
 
 
 @final
@@ -137,10 +172,12 @@ class TaskQueue:
     """Entries in the order of `order`, without sorting them all for each decision.
 
     Entries of one owner and priority never change places, so they wait in a lane,
-    and only the first of each lane are compared.
+    and only the first of each lane are compared. With an `order`, entries of the same
+    aged priority and share are served by that; then all of them are sorted each time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, order: Order | None = None) -> None:
+        self._order = order
         self._entries: dict[str, QueueEntry] = {}
         self._lanes: dict[Lane, list[tuple[float, str]]] = {}
 
@@ -176,6 +213,9 @@ class TaskQueue:
 
         The queue must not change meanwhile.
         """
+        if self._order is not None:
+            yield from self._by_order(self._order, usage, now)
+            return
         heads = [
             (_rank(self._entries[lane[0][1]], share, now), 0, share, lane)
             for (owner, _), lane in self._lanes.items()
@@ -192,6 +232,17 @@ class TaskQueue:
             else:
                 heappop(heads)
 
+    def _by_order(self, order: Order, usage: Usage, now: float) -> list[QueueEntry]:
+        shares = {owner: usage.share(owner, now) for owner, _ in self._lanes}
 
-def _rank(entry: QueueEntry, share: float, now: float) -> tuple[int, float, float, str]:
-    return -aged(entry, now), share, entry.waiting_since, entry.id
+        def rank(entry: QueueEntry) -> tuple[int, float, float, float, str]:
+            key = float(order.key(entry, now))
+            return _rank(entry, shares[entry.owner], now, key)
+
+        return sorted(self._entries.values(), key=rank)
+
+
+def _rank(
+    entry: QueueEntry, share: float, now: float, key: float = 0.0
+) -> tuple[int, float, float, float, str]:
+    return -aged(entry, now), share, key, entry.waiting_since, entry.id

@@ -62,6 +62,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     capacity: Capacity = Capacity()
     rules: Rules = Rules()
     policy: str = ""
+    order: str = ""  # of the queue, besides priority, share and age
     cache_bytes: int = 0  # of blobs; 0: a fifth of the disk
 
 
@@ -242,7 +243,7 @@ class Node:
                 roster,
                 journal=entries,
                 grant=grant,
-                policies=Policies(Registry(), settings.policy),
+                policies=Policies(Registry(), settings.policy, settings.order),
                 heard=gossip.known,
                 rng=self._rng,
                 now=now,

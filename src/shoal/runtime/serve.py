@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 import shoal
+from shoal.core.policies import Policies
 from shoal.core.rules import Rules
 from shoal.drivers import devices, environment
 from shoal.drivers.process import ProcessDriver, Settings
@@ -39,6 +40,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     worker: bool = True
     policy: str = ""
+    order: str = ""  # of the queue
     network: NetworkOptions = NetworkOptions()
     metrics: str = ""  # host:port
     gpus: str | None = None  # declared; None: look for them
@@ -58,7 +60,7 @@ async def compose(
     `scratch` is an empty folder that lasts as long as the node.
     """
     home.prepare()
-    Registry().get(options.policy)  # Raises if there is no such policy.
+    Policies(Registry(), options.policy, options.order)  # Raises if there is none.
     identity = Identity.load_or_create(home.key)
     belongs = membership.load(home)
     if belongs is None:
@@ -76,6 +78,7 @@ async def compose(
         capacity=capacity,
         rules=rules,
         policy=options.policy,
+        order=options.order,
         cache_bytes=options.cache_bytes,
     )
     runs: dict[str, Driver] = {driver.name: driver, python.name: python}

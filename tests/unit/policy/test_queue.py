@@ -3,7 +3,10 @@
 import pytest
 from tests.unit.policy.pools import needs
 
+from shoal.core.policies import Policies
+from shoal.errors import PolicyError
 from shoal.model.ids import OwnerId
+from shoal.policy.orders import order_named
 from shoal.policy.queue import (
     AGEING_S,
     HALF_LIFE_S,
@@ -119,3 +122,38 @@ def test_an_entry_put_again_replaces_the_first() -> None:
     queue.put(entry("a", priority=2, since=9.0))
 
     assert list(queue.ordered(Usage(), 10.0)) == [entry("a", priority=2, since=9.0)]
+
+
+def test_with_an_order_short_tasks_pass_long_ones_of_the_same_priority() -> None:
+    queue, usage = TaskQueue(order_named("sjf")), Usage()
+    long = QueueEntry("long", OwnerId("ann"), 0, 0.0, time_limit_s=900.0)
+    short = QueueEntry("short", OwnerId("ann"), 0, 1.0, time_limit_s=60.0)
+    unknown = QueueEntry("unknown", OwnerId("ann"), 0, 0.0)
+    urgent = QueueEntry("urgent", OwnerId("bob"), 5, 2.0, time_limit_s=9_000.0)
+    for entry in (long, unknown, short, urgent):
+        queue.put(entry)
+
+    names = [entry.id for entry in queue.ordered(usage, 3.0)]
+
+    assert names == ["urgent", "short", "long", "unknown"]
+    queue.remove("short")
+    assert [e.id for e in queue.ordered(usage, 3.0)] == ["urgent", "long", "unknown"]
+
+
+def test_whatever_the_order_whoever_has_waited_an_hour_longer_is_first() -> None:
+    queue, usage = TaskQueue(order_named("minnow")), Usage()
+    queue.put(QueueEntry("old", ANN, 0, 0.0, time_limit_s=90_000.0))
+    queue.put(QueueEntry("new", ANN, 0, AGEING_S, time_limit_s=1.0))
+    queue.put(QueueEntry("other", BOB, 0, AGEING_S, time_limit_s=1.0))
+
+    names = [entry.id for entry in queue.ordered(usage, AGEING_S + 1.0)]
+
+    assert names == ["old", "new", "other"]
+
+
+def test_an_order_that_changes_while_tasks_wait_is_not_for_a_live_queue() -> None:
+    assert Policies(order="minnow").order is not None
+    assert Policies().order is None
+    for name in ("wfp3", "srtf", "nonsense"):
+        with pytest.raises(PolicyError):
+            Policies(order=name)
