@@ -137,3 +137,37 @@ def test_a_host_of_libp2p_that_dies_is_started_again_and_work_goes_on(
     assert job_of(asking, job).tasks[0].attempts == 1
     eventually(lambda: p2p_state(asking) == "up", FOUND_S, asking.log)
     assert linked(asking)[gate.id] == "direct"
+
+
+def test_losing_the_only_gate_hurts_nothing_that_runs(
+    reef: Found, address: Address
+) -> None:
+    gate, asking, worker = gate_and_two(reef, address)
+    job = submit(asking, "sleep 5; echo done")
+    assert runs(asking, job) == worker.id
+
+    gate.kill()
+    eventually(lambda: gate.id not in linked(asking), FOUND_S, asking.log)
+    first = finished(asking, job)
+    second = finished(asking, submit(asking, "true"))
+
+    assert [first.state, second.state] == [pb.STATE_DONE] * 2
+    assert job_of(asking, job).tasks[0].attempts == 1
+
+
+def test_members_find_each_other_again_when_the_gate_they_joined_by_is_gone(
+    reef: Found, address: Address
+) -> None:
+    gate, asking, worker = gate_and_two(reef, address)
+    eventually(partial(is_linked, asking, worker), FOUND_S, asking.log)
+    gate.kill()
+    for node in (asking, worker):
+        with node.client() as client:
+            client.shutdown(0.0)
+        assert node.process is not None
+        node.process.wait(FOUND_S)
+
+    for node in (asking, worker):
+        reef.restart(node)
+
+    assert finished(asking, submit(asking, "true")).state == pb.STATE_DONE
