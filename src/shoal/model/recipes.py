@@ -15,6 +15,7 @@ import msgspec
 
 from shoal.errors import SpecError
 from shoal.model.canonical import nodes_of
+from shoal.model.footprint import ram_of
 from shoal.model.job import Retry
 from shoal.model.points import points
 from shoal.model.spec import JobSpec, ResourcesSpec, RetrySpec
@@ -41,6 +42,9 @@ TRY_AGAIN: Final = 33
 RESTARTING: Final = frozenset({"diloco", "ddp", "pipeline"})
 """Recipes that go on from where they were, so that being killed is no failure."""
 
+TRAINING: Final = frozenset({"ddp", "diloco", "pipeline", "sweep"})
+"""Recipes whose memory is assessed when a job does not say it."""
+
 _KILLED: Final = (134, 135, 137, 139, 143)
 """Exit codes of programs that were ended by a signal: ABRT, BUS, KILL, SEGV, TERM."""
 
@@ -48,6 +52,7 @@ _KILLED: Final = (134, 135, 137, 139, 143)
 def parts_of(spec: JobSpec, name: str, path: str) -> list[tuple[str, JobSpec]]:
     """Return the parts of a job or step, and what each is called."""
     least, most = nodes_of(spec)
+    spec = _assessed(spec, most)
     params = {"workers": most, "quorum": least, **spec.params}
     replace = msgspec.structs.replace
     if spec.recipe in GANGS:
@@ -89,6 +94,18 @@ def parts_of(spec: JobSpec, name: str, path: str) -> list[tuple[str, JobSpec]]:
     )
     train = replace(spec, params=params, outputs=())
     return [(f"{step}{AGGREGATE}", aggregate), (f"{step}{TRAIN}", train)]
+
+
+def _assessed(spec: JobSpec, most: int) -> JobSpec:
+    """Return a spec that says how much memory its tasks need, if that is known."""
+    if spec.recipe not in TRAINING or spec.any_of or spec.resources.ram is not None:
+        return spec
+    need = ram_of(spec.recipe, spec.params, most)
+    if need is None:
+        return spec
+    ram = f"{-(-need >> 20)}MB"
+    resources = msgspec.structs.replace(spec.resources, ram=ram)
+    return msgspec.structs.replace(spec, resources=resources)
 
 
 def retry_of(spec: JobSpec) -> Retry:

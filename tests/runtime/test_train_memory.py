@@ -1,0 +1,46 @@
+"""The memory that a job is assessed to need is what a real run takes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shoal.model.footprint import ram_of
+
+RUN = """
+import resource, runpy, sys
+sys.argv[0] = "gpt"
+runpy.run_module("shoal.train.programs.gpt", run_name="__main__")
+print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"width": 64, "layers": 2, "batch": 16, "context": 64},
+        {"width": 256, "layers": 8, "batch": 2, "context": 128},
+    ],
+)
+def test_a_real_run_takes_what_was_assessed(
+    tmp_path: Path, sizes: dict[str, int]
+) -> None:
+    few = {"rounds": 1, "inner_steps": 2, "corpus_bytes": 400_000}
+    flags = [word for k, v in {**sizes, **few}.items() for word in (f"--{k}", str(v))]
+
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, *flags, "--validation_batches", "1"],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+
+    peak = int(done.stdout.rsplit("peak", 1)[1])
+    assessed = ram_of("train", sizes, 1)
+    assert assessed is not None
+    assert abs(assessed - peak) / peak < 0.25, f"{assessed >> 20} and {peak >> 20} MiB"

@@ -1,0 +1,74 @@
+"""Memory is assessed from what a spec says, before anything is placed."""
+
+import pytest
+
+from shoal.model import footprint
+from shoal.model.derive import derive
+from shoal.model.ids import JobId, OwnerId
+from shoal.model.job import Job
+from shoal.model.submission import load_spec
+
+
+def derived(text: str) -> Job:
+    return derive(load_spec(text, "yaml"), JobId("j"), OwnerId("ann"))
+
+
+def memory(job: Job, group: int = -1) -> int:
+    return job.groups[group].tasks[0].profiles[0].memory_bytes
+
+
+def test_adamw_in_single_precision_takes_sixteen_bytes_a_parameter_and_copies() -> None:
+    one = footprint.training_bytes(0, activations=0)
+    more = footprint.training_bytes(1_000_000, activations=0, copies=0)
+
+    assert more - one == 16_000_000
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "precision", "each"),
+    [("sgd", "float32", 8), ("momentum", "float32", 12), ("adamw", "bfloat16", 12)],
+)
+def test_other_optimizers_and_precisions_take_less(
+    optimizer: str, precision: str, each: int
+) -> None:
+    none = footprint.training_bytes(0, activations=0)
+    some = footprint.training_bytes(
+        1_000, activations=0, optimizer=optimizer, precision=precision, copies=0
+    )
+
+    assert some - none == each * 1_000
+
+
+def test_a_job_that_says_nothing_of_memory_is_assessed() -> None:
+    small = derived("recipe: diloco\nnodes: 2\n")
+    wide = derived("recipe: diloco\nnodes: 2\nparams: {width: 1024, layers: 12}\n")
+    large = derived("recipe: diloco\nnodes: 2\nparams: {batch: 512, layers: 12}\n")
+
+    assert 300 << 20 < memory(small) < 500 << 20
+    assert memory(wide) > 5 << 30
+    assert memory(large) > memory(small)
+
+
+def test_a_job_that_says_it_is_believed() -> None:
+    job = derived("recipe: diloco\nnodes: 2\nresources: {ram: 2GB}\n")
+
+    assert memory(job) == 2 << 30
+
+
+def test_the_aggregator_of_a_job_is_not_a_trainer() -> None:
+    job = derived("recipe: diloco\nnodes: 2\nparams: {width: 1024, layers: 12}\n")
+
+    assert memory(job, 0) < memory(job, 1)
+
+
+def test_each_peer_of_a_pipeline_needs_less_than_all_of_the_model() -> None:
+    params = "params: {width: 1024, layers: 12}\n"
+    whole = derived(f"recipe: ddp\nnodes: 1\n{params}")
+    split = derived(f"recipe: pipeline\nnodes: 4\n{params}")
+
+    assert memory(split) < memory(whole) / 2
+
+
+def test_nothing_is_assessed_that_nobody_can_know() -> None:
+    assert memory(derived("recipe: ddp\nnodes: 2\nparams: {program: mine.py}\n")) == 0
+    assert memory(derived("recipe: echo\n")) == 0
