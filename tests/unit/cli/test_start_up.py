@@ -8,7 +8,9 @@ import pytest
 SLOW = ("numpy", "msgspec", "yaml", "rich", "cryptography", "psutil", "trio", "libp2p")
 
 
-@pytest.mark.parametrize("command", ["ps", "logs", "show", "wait", "cancel", "nodes"])
+@pytest.mark.parametrize(
+    "command", ["ps", "logs", "show", "wait", "cancel", "nodes", "sim"]
+)
 def test_a_command_that_asks_a_node_loads_nothing_slow(command: str) -> None:
     script = (
         f"import sys, shoal.cli.{command}; "

@@ -192,7 +192,8 @@ def _gossip(centre: DataCentre) -> GossipResult:
     spent = hosts * centre.world.now
     times = ear.converged_s
     half = quantile(times, 0.5) if times else None
-    step_s, curve = _curve(ear.delays, centre.settings.interval_s)
+    bound_s = math.log2(hosts) * centre.settings.interval_s
+    step_s, curve = _curve(ear.delays, max(bound_s * 1.25, 2 * (half or 0.0)))
     return GossipResult(
         messages=messages,
         bytes=size,
@@ -211,14 +212,13 @@ def _gossip(centre: DataCentre) -> GossipResult:
     )
 
 
-def _curve(delays: list[list[float]], interval_s: float) -> tuple[float, list[float]]:
+def _curve(delays: list[list[float]], span_s: float) -> tuple[float, list[float]]:
     """Return how many had heard after each step in time, over all probes."""
     heard = sorted(d for probe in delays for d in probe)
     known = [d for d in heard if math.isfinite(d)]
+    step_s = max(span_s, 1e-3) / (CURVE - 1)
     if not known:
-        return interval_s, [0.0]
-    span_s = max(interval_s, quantile(known, 0.97) * 1.2)
-    step_s = span_s / (CURVE - 1)
+        return step_s, [0.0]
     shares: list[float] = []
     place = 0
     for step in range(CURVE):

@@ -137,7 +137,7 @@ def _hosts(
     across: int,
 ) -> str:
     parts: list[str] = []
-    left = place[0] - across * (side + 2) / 2
+    left = place[0] - min(across, len(hosts)) * (side + 2) / 2
     for n, host in enumerate(hosts[:HOSTS_MAX]):
         parts.append(
             element(
