@@ -36,7 +36,7 @@ def test_a_real_run_takes_what_was_assessed(
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=True,
     )
 

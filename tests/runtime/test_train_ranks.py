@@ -20,7 +20,7 @@ from shoal.train.rendezvous import free_port
 STEPS = 12
 BATCH = 32
 LR = 2e-3
-TIMEOUT_S = 300
+TIMEOUT_S = 900
 
 
 def run_together(
