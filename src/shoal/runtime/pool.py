@@ -127,7 +127,8 @@ class Pool:
         self._lanes: dict[Attempt, _Lane] = {}
         self._tasks: dict[TaskId, Attempt | None] = {}  # hired; None: not heard of yet
         self._given_up: set[Attempt] = set()  # as many as lanes were ever lost so
-        self._jobs: list[JobId] = []
+        self._job_of: dict[TaskId, JobId] = {}  # of all that have not ended
+        self._hires_made = 0
         self._hires: set[asyncio.Task[None]] = set()
         self._open = True
         self._closed = False
@@ -166,9 +167,9 @@ class Pool:
             self._perform(effect)
         for lane in self._lanes.values():
             lane.ferry.close()
-        for task in self._tasks:
+        for task in self._job_of:
             self._calls.unregister(task)
-        return self._jobs
+        return list(dict.fromkeys(self._job_of.values()))
 
     def received(self, peer: NodeId, batch: ResultBatch) -> bool:
         """Take in what a lane says; the first word makes it known.
@@ -211,8 +212,7 @@ class Pool:
                     self._tasks[task] = None
                     self._lose(attempt, record.reason, returns=True)
                 continue
-            del self._tasks[task]
-            self._calls.unregister(task)
+            self._forget(task)
             outcome = None if record is None else record.outcome
             reason = "" if outcome is None else outcome.reason
             if not reason and record is not None:
@@ -264,7 +264,8 @@ class Pool:
         self._feed(LaneLost(attempt, reason, returns))
 
     async def _hire(self, count: int) -> None:
-        name = JobId(f"{self._name}-{len(self._jobs)}")
+        name = JobId(f"{self._name}-{self._hires_made}")
+        self._hires_made += 1
         node = self._calls.node
         spec = msgspec.structs.replace(self._spec, array=count)
         try:
@@ -273,15 +274,23 @@ class Pool:
             self._feed(HireFailed(count, str(error), definite=True))
             return
         tasks = [task.id for task in job.tasks()]
-        self._jobs.append(name)
-        self._tasks.update(dict.fromkeys(tasks))
+        self._job_of.update(dict.fromkeys(tasks, name))
         self._calls.register(tasks, self)
         answer = await node.clients.submit(job)
         if answer.refused:
             for task in tasks:
-                self._tasks.pop(task, None)
-                self._calls.unregister(task)
+                self._forget(task)
             self._feed(HireFailed(count, answer.refused, definite=True))
+            return
+        for task in tasks:
+            self._tasks.setdefault(task, None)  # Not before: nobody knew them yet.
+        if node.scheduler is not None:
+            self.look(node.scheduler.book)
+
+    def _forget(self, task: TaskId) -> None:
+        self._tasks.pop(task, None)
+        self._job_of.pop(task, None)
+        self._calls.unregister(task)
 
     def _room(self) -> int:
         """Say how many lanes the workers known could run, if they ran nothing else."""
