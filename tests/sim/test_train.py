@@ -149,6 +149,19 @@ def test_machines_at_three_speeds_are_all_busy(fragments: int) -> None:
         assert worker.busy_s / took_s > 0.8, worker.name
 
 
+def test_two_machines_at_threefold_speed_are_both_busy_most_of_the_time() -> None:
+    world = World(4, rules(rounds=40, inner_steps=150, workers=2))
+    world.start_aggregator()
+    world.start_worker("w0", speed=30.0)
+    world.start_worker("w1", speed=10.0)
+
+    world.run(until_s=2_000.0)
+
+    assert world.stopped_at is not None
+    for worker in world.workers.values():
+        assert worker.busy_s / world.stopped_at >= 0.85, worker.name
+
+
 def test_without_balance_the_slow_one_keeps_all_waiting() -> None:
     world = World(4, rules(rounds=40, balance=False, workers=2))
     world.start_aggregator()
