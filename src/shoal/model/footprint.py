@@ -65,8 +65,9 @@ def training_bytes(
 def ram_of(recipe: str, params: Mapping[str, Scalar], most: int) -> int | None:
     """Return the memory of one task of a recipe; None if nobody can know."""
     program = params.get("program", "pipeline_gpt" if recipe == "pipeline" else "gpt")
+    agent = PROCESS_BYTES if recipe == "ddp" else 0  # It loads torch as well.
     if program == "digits":
-        return training_bytes(20_000, activations=100_000)
+        return agent + training_bytes(20_000, activations=100_000)
     if program not in ("gpt", "pipeline_gpt"):
         return None
     defaults = _PIPELINE if program == "pipeline_gpt" else _GPT
@@ -83,7 +84,7 @@ def ram_of(recipe: str, params: Mapping[str, Scalar], most: int) -> int | None:
         return kept + training_bytes(share, activations=trained // most)
     copies = COPIES + (DILOCO_COPIES if recipe == "diloco" else 0)
     activations = max(trained, measured)
-    return training_bytes(parameters, activations=activations, copies=copies)
+    return agent + training_bytes(parameters, activations=activations, copies=copies)
 
 
 def _whole(params: Mapping[str, Scalar], name: str, default: int) -> int:

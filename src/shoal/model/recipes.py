@@ -45,6 +45,9 @@ RESTARTING: Final = frozenset({"diloco", "ddp", "pipeline"})
 TRAINING: Final = frozenset({"ddp", "diloco", "pipeline", "sweep"})
 """Recipes whose memory is assessed when a job does not say it."""
 
+HEADROOM_PERCENT: Final = 130
+"""What a task may use, of what it was assessed to need: beyond it, it is killed."""
+
 _KILLED: Final = (134, 135, 137, 139, 143)
 """Exit codes of programs that were ended by a signal: ABRT, BUS, KILL, SEGV, TERM."""
 
@@ -103,7 +106,7 @@ def _assessed(spec: JobSpec, most: int) -> JobSpec:
     need = ram_of(spec.recipe, spec.params, most)
     if need is None:
         return spec
-    ram = f"{-(-need >> 20)}MB"
+    ram = f"{-(-need * HEADROOM_PERCENT // 100 >> 20)}MB"
     resources = msgspec.structs.replace(spec.resources, ram=ram)
     return msgspec.structs.replace(spec, resources=resources)
 
