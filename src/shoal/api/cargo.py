@@ -157,7 +157,7 @@ class _Upload:
         name, size = BlobId(part.blob), size_of(part.blob)
         if size == len(part.data):
             self._small[name] = part.data
-            self._small_bytes += size
+            self._small_bytes += len(part.data)
             if self._small_bytes > PART_BYTES or len(self._small) >= SMALL_AT_ONCE:
                 await self._flush()
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
@@ -76,10 +76,9 @@ def ship_all(client: Client, spec: dict[str, object]) -> dict[str, Shipped]:
     Returns what was sent, by folder. Folders are seen from where the user is.
     """
     shipped: dict[str, Shipped] = {}
-    steps = spec.get("steps")
-    places = [spec, *(steps.values() if isinstance(steps, dict) else ())]
-    for place in places:
-        folder = place.get("workdir") if isinstance(place, dict) else None
+    steps = cast("dict[str, dict[str, object]]", spec.get("steps") or {})
+    for place in (spec, *steps.values()):
+        folder = place.get("workdir")
         if not isinstance(folder, str) or not folder or folder.startswith(TREE):
             continue
         if folder not in shipped:

@@ -146,7 +146,7 @@ class BlobStore:
         if not holders:
             del self._holders[blob]
 
-    def _make_room(self, size: int) -> None:
+    def make_room(self, size: int) -> None:
         """Drop what was not used for the longest time, until `size` bytes fit."""
         with self._lock:
             if self._bytes + size <= self.bytes_max:
@@ -278,6 +278,10 @@ class BlobStore:
         finally:
             draft.close()
 
+    def new_path(self) -> Path:
+        """Return where a blob can be written whose name is not known yet."""
+        return self._new / secrets.token_hex(8)
+
     def draft(self, size: int) -> Draft:
         """Begin a blob of about this size, whose bytes come in order."""
         return Draft(self, size)
@@ -288,7 +292,7 @@ class BlobStore:
         """Make room for a blob; return whether some of it may be here already."""
         size = size_of(blob)
         assert size is not None
-        self._make_room(size)
+        self.make_room(size)
         path = self._new / blob
         was_here = path.exists()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -321,7 +325,7 @@ class BlobStore:
 
     def finish(self, blob: BlobId, leaves: bytes) -> None:
         """Take in a blob all of whose pieces were written."""
-        self._settle(self._new / blob, blob, leaves)
+        self.settle(self._new / blob, blob, leaves)
 
     def abandon(self, blob: BlobId) -> None:
         """Forget what was fetched of a blob."""
@@ -353,9 +357,8 @@ class BlobStore:
         self._path(blob).unlink(missing_ok=True)
         self._path(blob, LEAVES).unlink(missing_ok=True)
 
-    def _settle(
-        self, path: Path, blob: BlobId, leaves: bytes, holder: str = ""
-    ) -> None:
+    def settle(self, path: Path, blob: BlobId, leaves: bytes, holder: str = "") -> None:
+        """Take a whole file in as a blob; for drafts."""
         size = size_of(blob)
         assert size is not None
         target = self._path(blob)
@@ -384,9 +387,9 @@ class Draft:
     """A blob that is written from its beginning; `close` if it is not finished."""
 
     def __init__(self, store: BlobStore, size: int) -> None:
-        store._make_room(size)  # noqa: SLF001 - one class in two halves
+        store.make_room(size)
         self._store = store
-        self._path = store._new / secrets.token_hex(8)  # noqa: SLF001
+        self._path = store.new_path()
         self._hasher = Hasher()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._file = open(os.open(self._path, flags, 0o600), "wb")  # noqa: PTH123, SIM115
@@ -406,7 +409,7 @@ class Draft:
         self._file.close()
         leaves = self._hasher.leaves()
         blob = self._hasher.name()
-        self._store._settle(self._path, blob, leaves, holder)  # noqa: SLF001
+        self._store.settle(self._path, blob, leaves, holder)
         return blob
 
     def close(self) -> None:
