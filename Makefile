@@ -18,7 +18,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-config --overrides requirements/overrides.txt $(LOCK_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint check format demo sim-demo integration soak sim-soak sim-bugs sim-showcase bench stubs docs lock clean all server worker submit monitor
+.PHONY: help setup test lint check format demo sim-demo integration soak sim-soak sim-bugs sim-showcase bench peers stubs docs lock clean all server worker submit monitor
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -96,8 +96,11 @@ sim-showcase: setup ## Eight schedulers that compete for gangs; ten thousand lis
 	@$(BIN)/python -m shoal.sim.showcase
 
 bench: setup ## Run every benchmark; results are JSON lines on stdout.
-	@set -e; for file in $(sort $(wildcard benchmarks/*.py)); do \
+	@set -e; for file in $(filter-out benchmarks/peers.py,$(sort $(wildcard benchmarks/*.py))); do \
 		$(BIN)/python $$file; done
+
+peers: setup ## Compare with Ray, Dask, Parsl and HyperQueue; takes a quarter of an hour.
+	@$(BIN)/python benchmarks/peers.py --write
 
 stubs: setup ## Compile src/shoal/api/shoal.proto; a test compares what is committed.
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src \
