@@ -66,12 +66,12 @@ class Forage:
         self._step.clear()
 
     def _step_of_row(self, need: Need, row: Row) -> int:
-        free, memory = row.gpu_free, row.gpu_memory_free
-        cpu_milli, memory_bytes = row.cpu_milli, row.memory_bytes
-        state = (need, cpu_milli, memory_bytes, row.hardware, *free, *memory)
+        state = (need, row.state)
         known = self._step.get(state)
         if known is not None:
             return known
+        free, memory = row.gpu_free, row.gpu_memory_free
+        cpu_milli, memory_bytes = row.cpu_milli, row.memory_bytes
         before = self._of_state(row, cpu_milli, memory_bytes, free, memory)
         if need.gpu is not None:
             free, memory = list(free), list(memory)

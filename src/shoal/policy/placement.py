@@ -109,7 +109,7 @@ def _chooser(
     if isinstance(ranking, LearnedFgd | LearnedForage):
         ranking = ranking.see(shape.profile, count)
     if isinstance(ranking, Sampled):
-        need = table.need(shape)
+        need = ranking.known(table.need(shape))
         inner = ranking.ranking(shape.profile, count)
         return need, partial(ranking.choose, inner, need, table.grid, rng)
     if isinstance(ranking, Uniform):

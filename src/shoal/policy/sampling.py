@@ -14,7 +14,7 @@ from shoal.policy.filters import mask
 from shoal.policy.forage import LearnedForage
 from shoal.policy.fragmentation import LearnedFgd
 from shoal.policy.grid import Grid
-from shoal.policy.shapes import Need
+from shoal.policy.shapes import Need, Shape
 from shoal.policy.shortlist import Ranking
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 CANDIDATES: Final = 64
 """As many as a look-up in the DHT brings at most."""
+
+SHAPES_MAX: Final = 4_096
+"""Shapes of tasks whose needs are kept."""
 
 DRAWS_PER_CANDIDATE: Final = 4
 """Draws for each candidate before it is quicker to ask all workers who fits."""
@@ -39,6 +42,17 @@ class Sampled:
         self.name = f"{inner.name}-{candidates}"
         self.candidates = candidates
         self._inner = inner
+        self._needs: dict[Shape, Need] = {}  # rankings remember what they worked out
+
+    def known(self, need: Need) -> Need:
+        """Return the first need of the same shape that came for the same table."""
+        first = self._needs.get(need.shape)
+        if first is not None and first.kinds is need.kinds:
+            return first
+        if len(self._needs) >= SHAPES_MAX:
+            self._needs.clear()
+        self._needs[need.shape] = need
+        return need
 
     def ranking(self, profile: Profile, count: int) -> Ranking:
         """Return the ranking to compare candidates by; learn from what is asked."""
