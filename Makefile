@@ -41,10 +41,10 @@ $(STAMP): pyproject.toml requirements/runtime.lock requirements/dev.lock \
 	@touch $(STAMP)
 
 test: setup ## Run the tests; PYTEST_FLAGS adds options, such as "-k worker".
-	@$(BIN)/pytest -n 2 $(PYTEST_FLAGS)
+	@$(BIN)/pytest -n 3 -m "not soak" $(PYTEST_FLAGS)
 
 integration: setup ## Run the tests with real processes, sockets and disks.
-	@$(BIN)/pytest -m integration $(PYTEST_FLAGS)
+	@$(BIN)/pytest -n 3 -m "integration and not soak" $(PYTEST_FLAGS)
 
 soak: setup ## Hurt live nodes at every failpoint and at random, for MINUTES=10; SEED=n again.
 	@$(BIN)/python -m tests.integration.soak --minutes $(MINUTES) --rounds $(ROUNDS) \
