@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from shoal.api import shoal_pb2 as pb
 from shoal.model.addresses import direct_ones
+from shoal.model.gpu import format_gpu
 from shoal.model.ids import NodeId
-from shoal.model.resources import Capacity
+from shoal.model.resources import Capacity, Profile
 from shoal.model.totals import amounts_of
 from shoal.net.petname import petname
 
@@ -104,7 +105,14 @@ def _moving(node: Node, record: TaskRecord) -> str:
 
 def needs_of(task: Task) -> str:
     """Say what a task needs, for people."""
-    return " or ".join(str(amounts_of(profile)) for profile in task.profiles)
+    return " or ".join(map(_need, task.profiles))
+
+
+def _need(profile: Profile) -> str:
+    gpu = profile.gpu
+    amounts = str(amounts_of(profile))
+    is_plain = gpu is None or format_gpu(gpu) == f"{gpu.count}"
+    return amounts if is_plain else f"{amounts} ({format_gpu(gpu)})"
 
 
 def explanation_view(found: TaskExplanation, task: Task) -> pb.TaskExplanation:

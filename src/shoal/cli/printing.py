@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 GIB: Final = 1 << 30
+LINE_LENGTH_MAX: Final = 100
 
 _COLOURS: Final = {
     "running": "cyan",
@@ -132,6 +133,12 @@ def places(nodes: Sequence[pb.NodeName]) -> str:
     return ", ".join(node.petname for node in nodes)
 
 
+def shortened(text: str, most: int = LINE_LENGTH_MAX) -> str:
+    """Bring a text to one line of limited length; what is left out is an ellipsis."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
 def why(job: pb.Job) -> str:
     """Say in one line what became of a job."""
     if job.reason:
@@ -207,14 +214,17 @@ def gib(amount_bytes: int) -> str:
 def info_lines(info: pb.NodeInfo, *, port_was_taken: bool = False) -> list[str]:
     """Return what a node is, in the lines that a user sees when it starts."""
     name = info.name
-    taken = "  (port 50051 is taken by another program)" if port_was_taken else ""
     here = all("/127.0.0.1/" in address for address in info.addresses)
     shown = [address.partition("/p2p/")[0] for address in info.addresses[:2]]
     reach = "private, this machine only" if here else ", ".join(shown)
-    return [
+    lines = [
         f"  node  {name.petname}   {short_id(name.id)}   {has_text(info.node)}",
-        f'  api   {info.api_address}   net "{info.shoal}" ({reach}){taken}',
+        f'  api   {info.api_address}   net "{info.shoal}" ({reach})',
     ]
+    if port_was_taken:
+        why = "port 50051 is taken, so another was chosen; commands here find it"
+        lines.append(f"  note  {why}")
+    return lines
 
 
 def short_id(node: str) -> str:

@@ -16,6 +16,7 @@ from shoal.cli.printing import (
     has_ended,
     job_fields,
     places,
+    shortened,
     state_of,
     task_fields,
     why,
@@ -29,7 +30,10 @@ from shoal.cli.selecting import one
 @node_option
 @json_option
 def show(job: str, tasks_max: int, node: str | None, as_json: bool) -> None:
-    """Show a JOB and its tasks; without one, the last."""
+    """Show a JOB and its tasks; without one, the last.
+
+    A long command is cut; --json has all of it.
+    """
     with api.connect(node) as client:
         found = client.get(one(client, job), tasks_max)
     if as_json:
@@ -42,7 +46,8 @@ def show(job: str, tasks_max: int, node: str | None, as_json: bool) -> None:
         "why": why(found),
         "submitted": f"{age(found.submitted_s)} ago",
         "priority": str(found.priority) if found.priority else "",
-        "command": shlex.join(found.tasks[0].argv) if found.tasks else "",
+        "node": places(found.nodes),
+        "command": shortened(shlex.join(found.tasks[0].argv)) if found.tasks else "",
         "needs": found.tasks[0].needs if found.tasks else "",
     }
     for name, text in rows.items():

@@ -2,7 +2,14 @@ import pytest
 
 from shoal.api import shoal_pb2 as pb
 from shoal.cli.ends import code_of, shell_code
-from shoal.cli.printing import echo_table, gpus_text, places, span, tasks_text
+from shoal.cli.printing import (
+    echo_table,
+    gpus_text,
+    places,
+    shortened,
+    span,
+    tasks_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -32,6 +39,12 @@ def test_many_places_are_shortened() -> None:
 
     assert places(names[:2]) == "a, b"
     assert places(names) == "a +2"
+
+
+def test_a_long_command_becomes_one_line() -> None:
+    assert shortened("python -c 'a\n  b'") == "python -c 'a b'"
+    assert shortened("x" * 101) == "x" * 99 + "…"
+    assert shortened("x" * 100) == "x" * 100
 
 
 def test_tasks_are_counted_when_there_are_several() -> None:
