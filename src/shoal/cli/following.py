@@ -11,8 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def follow(pieces: Iterable[pb.LogPiece], *, prefixed: bool) -> None:
-    """Print pieces until there are no more; `prefixed`, each line names its task."""
+def follow(
+    pieces: Iterable[pb.LogPiece], *, prefixed: bool, aside: bool = False
+) -> None:
+    """Print pieces until there are no more; `prefixed`, each line names its task.
+
+    `aside`, all of them go to stderr, because stdout is for something else.
+    """
     rests: dict[tuple[str, int], bytes] = {}
     for piece in pieces:
         data = piece.data
@@ -20,10 +25,10 @@ def follow(pieces: Iterable[pb.LogPiece], *, prefixed: bool) -> None:
             key = (piece.task, piece.stream)
             *lines, rests[key] = (rests.get(key, b"") + data).split(b"\n")
             data = b"".join(_line(piece.task, line) for line in lines)
-        _write(piece.stream, data)
+        _write(pb.STREAM_STDERR if aside else piece.stream, data)
     for (task, stream), rest in rests.items():
         if rest:
-            _write(stream, _line(task, rest))
+            _write(pb.STREAM_STDERR if aside else stream, _line(task, rest))
 
 
 def _line(task: str, line: bytes) -> bytes:

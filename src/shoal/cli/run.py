@@ -54,7 +54,8 @@ def run(
     """Run a job: submit it, show its output, and exit with its code.
 
     Starts a node in the background if none is running. Ctrl-C cancels the job. What it
-    leaves in its outputs is written to out/JOB.
+    leaves in its outputs is written to out/JOB. With --json all that it writes goes to
+    stderr, and stdout is the answer alone.
     """
     spec = spec_of(words, config, flags)
     home = Home.default()
@@ -67,7 +68,9 @@ def run(
         for note in reply.notes:
             talk(f"note: {note}", quiet=quiet or as_json)
         try:
-            show = _curves if watch else partial(follow, prefixed=_has_many_tasks(job))
+            many = _has_many_tasks(job)
+            plain = partial(follow, prefixed=many, aside=as_json)
+            show = _curves if watch and not as_json else plain
             end = _follow(client, job, began, show, quiet=quiet or as_json)
         except KeyboardInterrupt:
             talk(f"\ncancelling job {job.id}", quiet=quiet)
