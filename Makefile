@@ -63,7 +63,7 @@ format: setup ## Format the code and apply safe fixes.
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-demo: setup ## Three real nodes train twelve networks; two of them are killed.
+demo: setup ## Three real nodes train, alone and together, and are killed on the way.
 	@$(BIN)/python demo/demo.py
 
 sim-demo: setup ## Watch a small simulated shoal run jobs through faults.

@@ -1,4 +1,4 @@
-"""Three real nodes train twelve networks; two of the nodes are killed on the way.
+"""Three real nodes train twelve networks, then one together; nodes are killed.
 
 Everything here is what a user would type: the lines with a $ are the commands, and
 what follows them is what they print. Only the kills are ours.
@@ -26,6 +26,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from shoal.api import shoal_pb2 as pb
 from shoal.api.client import Client
 from shoal.api.whereabouts import is_node, read
+from shoal.cli.watching import Board
 from shoal.errors import ShoalError
 from shoal.runtime.home import Home
 
@@ -33,6 +34,8 @@ HERE: Final = Path(__file__).parent
 LOOK_S: Final = 0.2
 LIMIT_S: Final = 240.0
 WIDTH: Final = 78
+KILL_AT_ROUND: Final = 5
+BACK_AT_ROUND: Final = 8
 console = Console(highlight=False)
 
 
@@ -238,8 +241,8 @@ def train(a: Machine, b: Machine, c: Machine, progress: Progress) -> Watch:
 
 
 def sum_up(watch: Watch, a: Machine) -> bool:
-    """Tell what came out; return whether all is well."""
-    chapter("What came out")
+    """Tell what came out of the twelve; return whether all is well."""
+    chapter("What came out of the twelve")
     job = watch.job
     a.types("ps")
     with a.client() as client:
@@ -255,8 +258,38 @@ def sum_up(watch: Watch, a: Machine) -> bool:
         f"{again} ran again after a kill.",
         bold=True,
     )
-    say("   next: .venv/bin/shoal run -- COMMAND · make sim-demo · docs/index.md")
     return job.counts.done == total and len(list(filter(None, results))) == total
+
+
+def train_together(a: Machine, b: Machine) -> bool:
+    """Train one model on all three, and replace one of them; whether all is well."""
+    chapter("One model on three machines: DiLoCo")
+    job = a.does("submit", "-q", "diloco.yaml").strip()
+    say("a$ shoal submit diloco.yaml && shoal logs -f | …", bold=True)
+    board, told, killed, back = Board(), 0.0, False, False
+    name = b.name
+    with a.client() as client:
+        for piece in client.logs(pb.LogsRequest(job=job, follow=True)):
+            board.take(piece)
+            if board.loss and max(board.loss) > told:
+                told = max(board.loss)
+                say(f"   {board.headline()}")
+            if told >= KILL_AT_ROUND and not killed:
+                killed = True
+                b.is_killed()
+                say(f"   {name} is killed with SIGKILL; the others go on", bold=True)
+            elif told >= BACK_AT_ROUND and not back:
+                back = True
+                b.does("up", "--background", "-q")
+                say(
+                    f"   {name} is back, takes the weights of now, and joins", bold=True
+                )
+        end = client.get(job)
+    say()
+    for line in board.picture():
+        say(f"   {line}")
+    say("   next: .venv/bin/shoal run -- COMMAND · make sim-demo · docs/index.md")
+    return end.state == pb.STATE_DONE
 
 
 def main() -> int:
@@ -279,7 +312,7 @@ def main() -> int:
         make_shoal(a, b, c)
         with bar:
             watch = train(a, b, c, bar)
-        return 0 if sum_up(watch, a) else 1
+        return 0 if sum_up(watch, a) and train_together(a, b) else 1
 
 
 if __name__ == "__main__":
