@@ -8,8 +8,10 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import click
+from click.exceptions import NoArgsIsHelpError
 from click.shell_completion import CompletionItem
 
 from shoal import __version__
@@ -124,6 +126,22 @@ class LazyGroup(click.Group):
             if name.startswith(incomplete)
         ]
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is meant, or say which one is nearest."""
+        if args[0] in COMMANDS or args[0].startswith("-"):
+            return super().resolve_command(ctx, args)
+        from difflib import get_close_matches  # noqa: PLC0415 - Only after a mistake.
+
+        near = get_close_matches(args[0], COMMANDS, n=1)
+        raise UsageError(
+            f"there is no command '{args[0]}'",
+            hint=f"did you mean 'shoal {near[0]}'?"
+            if near
+            else "`shoal --help` lists all commands",
+        )
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return the command of this name, if there is one."""
         if cmd_name not in COMMANDS:
@@ -171,7 +189,33 @@ def exit_code_of(error: ShoalError) -> ExitCode:
 def main(args: Sequence[str] | None = None) -> None:
     """Run one command line, by default that of this process, and exit."""
     try:
-        shoal.main(args=args, prog_name="shoal")
+        code = shoal.main(args=args, prog_name="shoal", standalone_mode=False)
+    except NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        sys.exit(ExitCode.USAGE)
+    except click.UsageError as error:
+        _fail(_retold(error))
     except ShoalError as error:
-        click.echo(explained(error), err=True)
-        sys.exit(exit_code_of(error))
+        _fail(error)
+    except click.ClickException as error:
+        _fail(ShoalError(error.format_message()))
+    except click.Abort:
+        sys.exit(ExitCode.ERROR)
+    except BrokenPipeError:
+        # Who reads has enough, as in `shoal ps | head`. Python would complain again
+        # when it flushes, so let it write to nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(ExitCode.ERROR)
+    sys.exit(code if isinstance(code, int) else ExitCode.OK)
+
+
+def _fail(error: ShoalError) -> NoReturn:
+    click.echo(explained(error), err=True)
+    sys.exit(exit_code_of(error))
+
+
+def _retold(error: click.UsageError) -> UsageError:
+    """Say in our form what click found wrong with a command line."""
+    path = error.ctx.command_path if error.ctx is not None else "shoal"
+    what = " ".join(error.format_message().split()).rstrip(".")
+    return UsageError(what, hint=f"`{path} --help` lists what can be said")

@@ -27,8 +27,9 @@ def invite(
     """
     from shoal.model.units import parse_duration  # noqa: PLC0415 - Slow to import.
 
+    holds_s = parse_duration(ttl)
     with api.connect(node) as client:
-        reply = client.invite(role, uses, parse_duration(ttl))
+        reply = client.invite(role, uses, holds_s)
     if as_json:
         fields = {"invitation": reply.text, "shoal": reply.shoal, "role": role}
         echo_json({**fields, "addresses": list(reply.addresses), "ttl": ttl})

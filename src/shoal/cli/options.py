@@ -1,13 +1,16 @@
 """Options that many commands share, and how commands talk."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from shoal.cli.settings import default_of
+from shoal.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+PORT_MAX: Final = 65_535
 
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, in a form that stays."
@@ -17,14 +20,33 @@ quiet_option = click.option(
 )
 
 
+def checked_address(
+    ctx: click.Context, _param: click.Parameter, text: str | None
+) -> str | None:
+    """Refuse what is no address before somebody tries to call it."""
+    host, _, port = (text or "").rpartition(":")
+    is_one = bool(host) and port.isdecimal() and int(port) <= PORT_MAX
+    if not text or is_one or ctx.resilient_parsing:
+        return text
+    raise UsageError(
+        f"'{text}' is not a host and a port",
+        because=f"a port is a number up to {PORT_MAX}, after a colon",
+        hint="write it like localhost:50051",
+    )
+
+
 def node_option(command: F) -> F:
-    """Add `--node`, and the name that it had in the first training scheduler."""
+    """Add `--node`, and the name that it had in the first training scheduler.
+
+    The command gets an address, or None for the node that runs here.
+    """
     return click.option(
         "--node",
         "--scheduler",
         "node",
         metavar="HOST:PORT",
         default=default_of("node"),
+        callback=checked_address,
         help="Ask the node there, not the one that runs here.",
     )(command)
 

@@ -84,7 +84,11 @@ def _value(name: str, *, from_env: bool, from_file: str | None) -> str:
         try:
             return Path(from_file).read_text(encoding="utf-8").rstrip("\n")
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"cannot read {from_file}", because=str(error)) from None
+            raise UsageError(
+                f"cannot read {from_file}",
+                because=getattr(error, "strerror", "") or str(error),
+                hint="name a text file that you can read",
+            ) from None
     if sys.stdin.isatty():
         typed: str = click.prompt(name, hide_input=True, err=True)
         return typed

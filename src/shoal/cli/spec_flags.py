@@ -123,7 +123,7 @@ def spec_of(words: tuple[str, ...], config: str | None, flags: dict[str, Any]) -
     base = None
     given = _given(flags)
     if file is not None:
-        text = _read(file)
+        text = _read(file, is_config=config is not None)
         if is_script(text):
             script = read_script(file, text, _flags_of)
             for note in script.notes:
@@ -186,7 +186,7 @@ def _file(
     return config or (words[0] if words else None)
 
 
-def _read(file: str) -> bytes:
+def _read(file: str, *, is_config: bool) -> bytes:
     try:
         if file == "-":
             return sys.stdin.buffer.read()
@@ -195,5 +195,7 @@ def _read(file: str) -> bytes:
         raise UsageError(
             f"cannot read {file}",
             because=error.strerror or str(error),
-            hint=f"to run a command, put -- before it: shoal run -- {file}",
+            hint="name a file that you can read"
+            if is_config
+            else f"to run a command, put -- before it: shoal run -- {file}",
         ) from None

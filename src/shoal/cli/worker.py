@@ -10,7 +10,7 @@ import click
 
 from shoal.api import whereabouts
 from shoal.api.client import Client
-from shoal.cli.options import talk
+from shoal.cli.options import checked_address, talk
 from shoal.cli.settings import default_of
 from shoal.cli.up import up
 from shoal.errors import NotAllowedError, ShoalError
@@ -28,6 +28,7 @@ HERE: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
     "--scheduler",
     default="localhost:50051",
     show_default=True,
+    callback=checked_address,
     metavar="HOST:PORT",
     help="Whose jobs to run.",
 )

@@ -84,11 +84,25 @@ def test_wrong_use_exits_with_2_and_any_other_error_with_1(
     assert exit_code_of("fail") == code
 
 
+def test_a_command_alone_that_needs_another_word_prints_its_help(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert exit_code_of("secret") == 2
+    assert capsys.readouterr().err.startswith("Usage: shoal secret ")
+
+
+def test_a_misspelt_command_gets_the_nearest(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert exit_code_of("polcy") == 2
+    assert "next:  did you mean 'shoal policy'?" in capsys.readouterr().err
+
+
 def test_an_unknown_command_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
     code = exit_code_of("swim")
 
     assert code == 2
-    assert "No such command 'swim'" in capsys.readouterr().err
+    assert capsys.readouterr().err.startswith("error: there is no command 'swim'")
 
 
 def test_the_version_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
