@@ -547,7 +547,7 @@ def main() -> None:
         from peers_page import write_page
 
         machine = f"{os.cpu_count()} cores, {platform.machine()}, Python "
-        machine += platform.python_version()
+        machine += f"{platform.python_version()}, load average {os.getloadavg()[2]:.0f}"
         write_page(medians, left_out, rounds=rounds, machine=machine, date=began)
 
 
