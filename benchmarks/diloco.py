@@ -26,18 +26,22 @@ from pathlib import Path
 from typing import Any
 
 WORKERS = 4
-ROUNDS = 12
+ROUNDS = 40
 INNER_STEPS = 50
-BATCH = 8
+BATCH = 16
 SIZES: dict[str, Any] = {
-    "context": 64,
-    "width": 64,
-    "layers": 2,
+    "context": 32,
+    "width": 32,
+    "layers": 1,
     "heads": 4,
-    "validation_batches": 64,
+    "lr": 4e-3,
+    "decay": ROUNDS * INNER_STEPS,
+    "corpus_bytes": 3_000_000,
+    "validation_batches": 16,
+    "validate_every": 4,
     "seed": 1,
 }
-OUTER: dict[str, Any] = {"outer_lr": 0.9, "outer_momentum": 0.6}
+OUTER: dict[str, Any] = {"outer_lr": 0.7, "outer_momentum": 0.8}
 SPEED_ROUNDS = 10
 SLICE_S = 0.03
 GATHER_S = 300.0

@@ -17,6 +17,9 @@ from typing import Final
 
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousError
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
+    DynamicRendezvousHandler,
+)
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from shoal.errors import ShoalError
@@ -29,6 +32,7 @@ TRY_AGAIN: Final = 33
 """The exit code after which shoal starts the gang again."""
 
 RESTARTS_MAX: Final = 20
+AGENT_IDS: Final = 1_000_000
 MEET_S: Final = 10
 """How long those who met wait for more, up to the most."""
 
@@ -62,17 +66,28 @@ def main() -> None:
         max_restarts=RESTARTS_MAX,
         monitor_interval=0.2,
     )
+    _tell_apart(around.index)
     try:
         elastic_launch(config, sys.executable)("-m", "shoal.train.ddp")
     except ChildFailedError as error:
         codes = {failure.exitcode for failure in error.failures.values()}
         sys.exit(USAGE if codes == {USAGE} else TRY_AGAIN)
     except (RendezvousError, ConnectionError, RuntimeError) as error:
-        print(f"the gang cannot meet: {error}", file=sys.stderr)
+        print(f"the gang cannot meet: {error!r}", file=sys.stderr)
         sys.exit(TRY_AGAIN)
     finally:
         if host is not None:
             host.close()
+
+
+def _tell_apart(index: int) -> None:
+    """Let agents on one machine know each other by their place in the gang too.
+
+    torch knows an agent by address and process id, and in sandboxes two agents of one
+    machine have the same of both: each would take itself for all of the gang.
+    """
+    generator = DynamicRendezvousHandler._node_desc_generator  # noqa: SLF001
+    generator._local_id = index * AGENT_IDS  # noqa: SLF001
 
 
 def _own_address() -> str:

@@ -29,6 +29,7 @@ params = program_params(
     lr=3e-3,
     weight_decay=0.1,
     warmup=50,  # steps
+    decay=0,  # steps in which the rate falls to a tenth; 0: it stays
     corpus_bytes=6_000_000,
     validation_batches=8,
     threads=1,
@@ -60,8 +61,12 @@ model = GPT()
 optimizer = torch.optim.AdamW(
     model.parameters(), lr=params.lr, weight_decay=params.weight_decay
 )
-warm_up = torch.optim.lr_scheduler.LambdaLR(
-    optimizer, lambda step: min(1.0, (step + 1) / params.warmup)
+schedule = torch.optim.lr_scheduler.LambdaLR(
+    optimizer,
+    lambda step: (
+        min(1.0, (step + 1) / params.warmup)
+        * (1.0 - 0.9 * min(1.0, step / params.decay) if params.decay else 1.0)
+    ),
 )
 
 
@@ -77,12 +82,12 @@ def measure() -> dict[str, float]:
 
 
 # Loop. Each worker draws its own batches, and others if it starts again.
-with join(model, params.all, validate=measure, keep=[optimizer, warm_up]) as run:
+with join(model, params.all, validate=measure, keep=[optimizer, schedule]) as run:
     chance = torch.Generator().manual_seed(params.data_seed + run.round)
     while not run.finished:
         loss = run.model(*draw(training, params.batch, params.context, chance))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        warm_up.step()
+        schedule.step()
         run.step(samples=params.batch, loss=loss.item())
