@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -60,7 +60,7 @@ class Found:
         prefix: Sequence[str] = (),
         gates: Sequence[LiveNode] = (),
         start: bool = True,
-        **fields: object,
+        fields: Mapping[str, object] | None = None,
     ) -> LiveNode:
         """Start a member that knows where the gates are, and nothing else.
 
@@ -68,7 +68,7 @@ class Found:
         """
         node = self._node(name, address, args, prefix)
         known = [address for gate in gates for address in addresses(gate)]
-        membership.save(node.home, self._membership(node, known, fields))
+        membership.save(node.home, self._membership(node, known, fields or {}))
         if start:
             self._start(node)
         return node
@@ -109,7 +109,7 @@ class Found:
         node.ready()
 
     def _membership(
-        self, node: LiveNode, gates: Sequence[str], fields: dict[str, object]
+        self, node: LiveNode, gates: Sequence[str], fields: Mapping[str, object]
     ) -> Membership:
         assert self._founder is not None
         founder = membership.load(self._founder.home)

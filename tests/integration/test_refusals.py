@@ -76,7 +76,9 @@ def test_whose_grant_does_not_hold_is_refused_on_every_way(
         "foreign": {"shoal": "lagoon"},
     }
     off = without(*ways)
-    intruder = made.join("intruder", address, *BAIT, *off, gates=[gate], **fields[flaw])
+    intruder = made.join(
+        *("intruder", address, *BAIT, *off), gates=[gate], fields=fields[flaw]
+    )
     eventually(lambda: p2p_state(intruder) == "up", FOUND_S, intruder.log)
 
     job = wants_bait(asking)
