@@ -13,7 +13,13 @@ ROLES = ("member", "worker", "submit", "admin")
 
 @click.command()
 @click.option("--role", type=click.Choice(ROLES), default="member", show_default=True)
-@click.option("--uses", default=1, show_default=True, help="How many may join by it.")
+@click.option(
+    "--uses",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="How many may join by it.",
+)
 @click.option("--ttl", default="1h", show_default=True, help="How long it holds.")
 @node_option
 @json_option

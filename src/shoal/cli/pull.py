@@ -14,7 +14,7 @@ from shoal.cli.options import json_option, node_option, quiet_option, suggest, t
 from shoal.cli.outputs import taken_fields, taken_text
 from shoal.cli.printing import echo_json, has_ended, state_of
 from shoal.cli.selecting import one
-from shoal.errors import NotFoundError
+from shoal.errors import NotFoundError, UsageError
 
 OUT: Final = "out"
 
@@ -55,7 +55,15 @@ def take(
     reply = client.outputs(job, task)
     if not reply.tasks:
         return []
-    return take_outputs(reply, client, Path(to) if to else _usual(reply.job_id))
+    folder = Path(to or OUT)
+    try:
+        return take_outputs(reply, client, folder if to else _usual(reply.job_id))
+    except OSError as error:
+        raise UsageError(
+            f"cannot write the outputs of job {reply.job_id} to {folder}",
+            because=error.strerror or str(error),
+            hint=f"name a folder that can be: shoal pull {reply.job_id} --to DIR",
+        ) from None
 
 
 def _usual(job: str) -> Path:

@@ -22,6 +22,7 @@ from shoal.cli.printing import (
     wants_colours,
     why,
 )
+from shoal.errors import NotFoundError
 
 if TYPE_CHECKING:
     from shoal.cli.monitor.watching import Picture, Source
@@ -41,8 +42,15 @@ def monitor(
     Without a terminal it prints one line for each look.
     """
     with api.connect(node) as client:
+        picture = look(client, worker)
+        if worker and not picture.nodes:
+            raise NotFoundError(
+                f"there is no node '{worker}'",
+                because="it has left, or has another name",
+                hint="`shoal nodes` lists those that are known",
+            )
         if once:
-            _print(look(client, worker))
+            _print(picture)
             suggest("shoal top", "shoal ps", "shoal nodes")
         elif not sys.stdout.isatty():
             _print_lines(client, worker, refresh_s)
