@@ -77,13 +77,14 @@ def reproduce(
     Exits with 1 if one is outside its tolerance, and with 2 if a file is missing or
     wrong, or a policy or a metric is not known.
     """
+    if expect is None:
+        folder = folder or default_folder(Path())
+        expect = folder / EXPECTED
+    records, remarks = read_records(expect)
     if folder is None:
         # Only the records were named: the traces may be next to them.
-        near = expect.parent if expect is not None else None
-        folder = (
-            near if near and (near / EXPECTED).is_file() else default_folder(Path())
-        )
-    records, remarks = read_records(expect or folder / EXPECTED)
+        near = any((expect.parent / record.trace).exists() for record in records)
+        folder = expect.parent if near else default_folder(Path())
     for remark in remarks:
         talk(f"warning: {remark}", quiet=quiet)
     if tables:
