@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 GIB: Final = 1 << 30
 LINE_LENGTH_MAX: Final = 100
+GAP: Final = "  "
+LAST_COLUMN_MIN: Final = 12
 
 _COLOURS: Final = {
     "running": "cyan",
@@ -39,15 +43,20 @@ def echo_json(fields: dict[str, Any]) -> None:
 
 
 def echo_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows under headings, in columns; the last may be as long as it likes."""
+    """Print rows under headings, in columns; a terminal cuts the last at its edge."""
     lines = [tuple(headings), *(tuple(row) for row in rows)]
     widths = [max(len(line[n]) for line in lines) for n in range(len(headings))]
+    if sys.stdout.isatty():
+        left = sum(widths[:-1]) + len(GAP) * (len(widths) - 1)
+        most = max(LAST_COLUMN_MIN, shutil.get_terminal_size().columns - left)
+        lines = [(*line[:-1], shortened(line[-1], most)) for line in lines]
+        widths[-1] = min(widths[-1], most)
     for number, line in enumerate(lines):
         cells = [
             (_coloured(cell) if number else cell) + " " * (width - len(cell))
             for cell, width in zip(line, widths, strict=True)
         ]
-        click.echo("  ".join(cells).rstrip())
+        click.echo(GAP.join(cells).rstrip())
 
 
 def _coloured(word: str) -> str:
@@ -136,7 +145,7 @@ def places(nodes: Sequence[pb.NodeName]) -> str:
 def shortened(text: str, most: int = LINE_LENGTH_MAX) -> str:
     """Bring a text to one line of limited length; what is left out is an ellipsis."""
     line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
 
 def why(job: pb.Job) -> str:

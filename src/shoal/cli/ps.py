@@ -63,5 +63,8 @@ def ps(
             for job in reply.jobs
         ],
     )
+    waiting = [job.id for job in reply.jobs if state_of(job.state) == "waiting"]
+    if waiting:
+        suggest(f"shoal explain {waiting[0]}")
     if reply.total > len(reply.jobs):
         talk(f"{reply.total - len(reply.jobs)} older jobs: shoal ps --all")

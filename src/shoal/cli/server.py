@@ -30,5 +30,6 @@ from shoal.cli.up import up
 @click.pass_context
 def server(ctx: click.Context, port: int, policy: str, listen: str) -> None:
     """Run a scheduler: `shoal up` that lends nothing of this machine."""
-    talk(f"workers join by: shoal worker --scheduler localhost:{port}")
+    if port:  # Else the node says which one it found.
+        talk(f"workers join by: shoal worker --scheduler localhost:{port}")
     ctx.invoke(up, no_worker=True, port=port, policy=policy, listen=listen)

@@ -60,6 +60,17 @@ def test_columns_are_as_wide_as_their_widest_cell(
     assert capsys.readouterr().out == "JOB     STATE\nlonger  done\nx\n"
 
 
+def test_a_terminal_cuts_the_last_column_at_its_edge(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "24")
+
+    echo_table(("JOB", "WHY"), [("longer", "no room for so many words")])
+
+    assert capsys.readouterr().out == "JOB     WHY\nlonger  no room for so…\n"
+
+
 @pytest.mark.parametrize(
     ("job", "code"),
     [
