@@ -1,5 +1,6 @@
 """Training jobs on live nodes: real processes, sockets, weights and kills."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,7 @@ def test_training_goes_on_though_a_worker_the_aggregator_and_a_node_die(
         assert shoal.wait(job) == 0
         closed = shoal.rounds(job)
         assert sorted(set(closed)) == list(range(1, 61)), "no round is lost"
-        again = [later for early, later in zip(closed, closed[1:]) if later <= early]
+        again = [later for early, later in pairwise(closed) if later <= early]
         assert len(again) <= 2, "a fail-over repeats the open round at the most"
         kinds = [line["kind"] for line in shoal.lines(job, "loaded")]
         assert kinds[0] == "initial"

@@ -83,7 +83,7 @@ class TrainShoal:
         )
         return self.first("wait", job).code
 
-    def wait_for_round(self, job: str, number: int) -> None:
+    def wait_for_round(self, job: str, number: float) -> None:
         """Wait until a round is closed."""
         eventually(
             lambda: max(self.rounds(job), default=0) >= number,

@@ -15,6 +15,7 @@ from shoal.protocol.codec import (
     frames_of,
 )
 from shoal.protocol.limits import FRAME_BYTES_MAX, MESSAGES_MAX
+from shoal.protocol.message import Message
 from shoal.protocol.messages import (
     Announcement,
     Goodbye,
@@ -23,7 +24,6 @@ from shoal.protocol.messages import (
     InventoryChanged,
     Load,
     LoadDigest,
-    Message,
     Progress,
     Release,
     Renew,

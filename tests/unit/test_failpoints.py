@@ -12,6 +12,7 @@ from shoal.core.journal import Entry
 from shoal.errors import UsageError
 from shoal.failpoints import ARMED, NAMES, parsed
 from shoal.protocol import messages
+from shoal.protocol.message import Message
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reliability.md"
 SOURCE = Path(__file__).parents[2] / "src" / "shoal"
@@ -68,7 +69,7 @@ def test_the_document_lists_exactly_the_failpoints_that_there_are() -> None:
 
 def test_every_failpoint_that_names_an_entry_or_a_message_names_a_real_one() -> None:
     structs = [each for each in vars(messages).values() if isinstance(each, type)]
-    said = [each for each in structs if issubclass(each, messages.Message)]
+    said = [each for each in structs if issubclass(each, Message)]
     kinds = {str(each.__struct_config__.tag) for each in (*said, *get_args(Entry))}
 
     for name in NAMES:

@@ -115,7 +115,7 @@ class Reservations:
             room = sum(slots.get(node, 0) for node in nodes)
             if room >= least:
                 found.append((room, [node for node in nodes if node in slots]))
-        return min(found, key=lambda leaf: leaf[0], default=(0, []))[1]
+        return min(found, key=lambda leaf: leaf[0])[1] if found else []
 
     def _slots(self, node: NodeId, shape: Shape, most: int) -> int:
         view = self._views.table.view(node)
