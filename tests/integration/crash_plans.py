@@ -149,7 +149,7 @@ def _provoke(work: Work, victim: LiveNode, plan: Plan, name: str) -> None:
     work.cancel_some()
     if plan.name.endswith(".revoked") and victim.alive:
         stranger = Identity.generate().node
-        tolerant(lambda: _revoke(victim, stranger))
+        tolerant(victim, lambda: _revoke(victim, stranger))
 
 
 def _revoke(node: LiveNode, peer: str) -> None:

@@ -33,6 +33,7 @@ READY_S = 60.0
 """A machine that runs eight other suites starts nothing quickly."""
 
 STARTS_AT_ONCE = 8
+DYING_S = 5.0
 LOOK_S = 0.02
 PORT = 4001
 GPUS = ("--gpus", "0,1", "--models", "T4,T4", "--memories", "16000,16000")
@@ -285,10 +286,17 @@ def live_shoal(shoal: LiveShoal) -> Iterator[LiveShoal]:
         shoal.close()
 
 
-def tolerant(call: Callable[[], object]) -> bool:
-    """Call a node that may die meanwhile; return whether it has answered."""
+def tolerant(node: LiveNode, call: Callable[[], object]) -> bool:
+    """Call a node that may die meanwhile; return whether it has answered.
+
+    What a living node answers is never tolerated: a job that it does not know is lost.
+    """
     try:
         call()
-    except ShoalError:
+    except ShoalError as error:
+        try:
+            eventually(lambda: not node.alive, DYING_S)
+        except AssertionError:
+            raise AssertionError(f"{error!r}: {error}\n{node.log()}") from error
         return False
     return True

@@ -133,11 +133,11 @@ class Work:
     def _submitted(self, id_: str) -> bool:
         request = pb.SubmitRequest(job_id=id_, json=self._specs[id_])
         boss = self.boss
-        return boss.alive and tolerant(lambda: submit(boss, request))
+        return boss.alive and tolerant(boss, lambda: submit(boss, request))
 
     def _cancelled(self, id_: str) -> bool:
         boss = self.boss
-        return boss.alive and tolerant(lambda: cancel(boss, id_))
+        return boss.alive and tolerant(boss, lambda: cancel(boss, id_))
 
     # How it goes.
 

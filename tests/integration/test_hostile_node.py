@@ -66,6 +66,7 @@ def attack_and_serve(folder: Path, seconds: float, seed: int) -> str:
             since = time.monotonic()
             work.mixed("during", endless=1)
             while time.monotonic() < since + seconds:
+                assert shoal.boss.alive, shoal.boss.log()
                 growth.append(memory_of(shoal.boss) - before)
                 time.sleep(0.1)
             work.finish(PATIENCE_S)
