@@ -62,3 +62,31 @@ def test_training_goes_on_though_a_worker_the_aggregator_and_a_node_die(
         assert kinds[0] == "initial"
         assert set(kinds[1:]) == {"checkpoint"}
         assert shoal.lines(job, "validation")[-1]["validation_accuracy"] > 0.95
+
+
+RECIPES = {
+    "ddp": "params: {program: digits, rounds: 4, inner_steps: 20}\nnodes: 2\n",
+    "pipeline": (
+        "params: {rounds: 2, inner_steps: 4, batch: 8, context: 16, width: 32, "
+        "layers: 2, corpus_bytes: 300000}\nnodes: 2\n"
+    ),
+    "sweep": (
+        "params: {program: digits, rounds: 3, inner_steps: 20}\n"
+        "sweep: {lr: [0.0001, 0.003, 0.01]}\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_other_recipes_run_to_their_end_on_two_nodes(
+    tmp_path: Path, recipe: str
+) -> None:
+    left = {"sweep": "best.json"}.get(recipe, "model.safetensors")
+    with train_shoal(tmp_path, "a", "b") as shoal:
+        spec = f"recipe: {recipe}\nresources: {{cpu: 0.5}}\n{RECIPES[recipe]}"
+        job = shoal.submit(tmp_path, spec)
+
+        assert shoal.wait(job) == 0, shoal.first("logs", job).out
+
+        shoal.first.ok("pull", job, "--to", str(tmp_path / "pulled"))
+        assert list(tmp_path.glob(f"pulled/**/{left}"))

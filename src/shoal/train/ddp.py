@@ -48,8 +48,10 @@ def main() -> None:
     exchange = around.exchange()
     first = f"{around.name.rpartition('.')[0]}.0"
     host = None
+    own = rendezvous.own_address(os.environ)
+    os.environ.update(rendezvous.transport_variables(own))
     if around.name == first:
-        address = os.environ.get("MASTER_ADDR", "127.0.0.1")
+        address = own
         port = rendezvous.free_port(address)
         host = rendezvous.Host(exchange, address, port)
     else:
@@ -62,7 +64,7 @@ def main() -> None:
         rdzv_backend="c10d",
         rdzv_endpoint=f"{address}:{port}",
         rdzv_configs={"is_host": host is not None, "last_call_timeout": MEET_S},
-        local_addr=_own_address(),
+        local_addr=own,
         max_restarts=RESTARTS_MAX,
         monitor_interval=0.2,
     )
@@ -88,13 +90,6 @@ def _tell_apart(index: int) -> None:
     """
     generator = DynamicRendezvousHandler._node_desc_generator  # noqa: SLF001
     generator._local_id = index * AGENT_IDS  # noqa: SLF001
-
-
-def _own_address() -> str:
-    """Return where the others reach this node, as the scheduler told it."""
-    addresses = os.environ.get("NODE_IPS", "127.0.0.1").split("\n")
-    rank = int(os.environ.get("NODE_RANK", "0"))
-    return addresses[min(rank, len(addresses) - 1)]
 
 
 if __name__ == "__main__":

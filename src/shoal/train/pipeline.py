@@ -51,8 +51,9 @@ def main() -> None:
     exchange = around.exchange()
     first = f"{around.name.rpartition('.')[0]}.0"
     host = None
+    own = rendezvous.own_address(os.environ)
     if around.name == first:
-        address = os.environ.get("MASTER_ADDR", "127.0.0.1")
+        address = own
         port = rendezvous.free_port(address)
         host = rendezvous.Host(exchange, address, port)
     else:
@@ -62,6 +63,7 @@ def main() -> None:
         MASTER_PORT=str(port),
         RANK=str(around.index),
         WORLD_SIZE=str(settings.workers),
+        **rendezvous.transport_variables(own),
     )
     try:
         run_program(str(params.get("program", "pipeline_gpt")))

@@ -11,11 +11,16 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, final
 
+import psutil
+
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from shoal.train.exchange import Exchange
 
+LOOPBACK: Final = "127.0.0.1"
 ASK: Final = b"where?"
 HERE: Final = b"here:"
 ASK_AGAIN_S: Final = 1.0
@@ -28,6 +33,25 @@ def free_port(host: str) -> int:
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
+
+
+def own_address(environment: Mapping[str, str]) -> str:
+    """Return where the others reach this node, as the scheduler told it."""
+    addresses = environment.get("NODE_IPS", LOOPBACK).split("\n")
+    rank = int(environment.get("NODE_RANK", "0"))
+    return addresses[min(rank, len(addresses) - 1)] or LOOPBACK
+
+
+def transport_variables(address: str) -> dict[str, str]:
+    """Return variables by which torch's transports use the way to that address.
+
+    They would look up the name of the machine, which means nothing in a sandbox, and
+    then use loopback, which reaches nobody.
+    """
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(each.address.partition("%")[0] == address for each in addresses):
+            return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": name}
+    return {}
 
 
 @final
