@@ -1,5 +1,6 @@
 """Whole DiLoCo runs in one process: real threads, files and weights."""
 
+import json
 import threading
 from collections.abc import Callable, Mapping
 from io import StringIO
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from sklearn.datasets import load_digits
 
 from shoal.train.aggregator import Aggregator
 from shoal.train.compression import Array
@@ -39,7 +41,9 @@ class Loop:
         self.steps += 1
 
 
-def run_all(folder: Path, settings: Settings, *loops: Loop) -> tuple[Array, str]:
+def run_all(
+    folder: Path, settings: Settings, *loops: "Loop | Reader"
+) -> tuple[Array, str]:
     """Run an aggregator and a worker for each loop; return the weights and curves."""
     out = StringIO()
     exchange = FolderExchange(folder, "aggregate.0")
@@ -58,7 +62,7 @@ def run_all(folder: Path, settings: Settings, *loops: Loop) -> tuple[Array, str]
         thread.start()
         return thread
 
-    def work(number: int, loop: Loop) -> None:
+    def work(number: int, loop: "Loop | Reader") -> None:
         own = FolderExchange(folder, f"train.{number}")
         with Session(own, settings, life=1, read=loop.read, write=loop.write) as run:
             while not run.finished:
@@ -131,3 +135,64 @@ def test_workers_agree_at_the_end_whatever_is_sent(
     assert curves.count('"event": "round"') == 10 * fragments
     assert np.abs(final - 3.0).max() < np.abs(START - 3.0).max()
     assert all(loop.steps == 40 for loop in loops)
+
+
+class Reader:
+    """Softmax regression on digits; each loop draws batches of its own."""
+
+    def __init__(self, seed: int, batch: int) -> None:
+        pictures, digits = load_digits(return_X_y=True)
+        kept = np.arange(len(digits)) % 5 == 0
+        self.x = (pictures[~kept] / 16).astype(np.float32)
+        self.y = digits[~kept]
+        self.x_kept = (pictures[kept] / 16).astype(np.float32)
+        self.y_kept = digits[kept]
+        self.weights = np.zeros((64, 10), dtype=np.float32)
+        self.samples = batch
+        self.target = np.float32(0)
+        self.steps = 0
+        self._rng = np.random.default_rng(seed)
+
+    def read(self) -> Mapping[str, Array]:
+        return {"w": self.weights}
+
+    def write(self, arrays: Mapping[str, Array]) -> None:
+        self.weights = arrays["w"].copy()
+
+    def step(self) -> None:
+        rows = self._rng.integers(len(self.y), size=self.samples)
+        chances = _softmax(self.x[rows] @ self.weights)
+        chances[np.arange(self.samples), self.y[rows]] -= 1
+        gradient = self.x[rows].T @ chances / self.samples
+        self.weights -= np.float32(0.1) * gradient.astype(np.float32)
+        self.steps += 1
+
+    def loss(self, weights: Array) -> float:
+        chances = _softmax(self.x_kept @ weights)
+        right = chances[np.arange(len(self.y_kept)), self.y_kept]
+        return float(-np.log(right).mean())
+
+
+def _softmax(scores: Array) -> Array:
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True), dtype=np.float32)
+
+
+def test_four_workers_learn_as_much_as_one_in_step_and_send_far_less(
+    tmp_path: Path,
+) -> None:
+    rounds, inner_steps = 12, 50
+    in_step = Reader(seed=0, batch=4 * 16)
+    for _ in range(rounds * inner_steps):
+        in_step.step()
+    readers = [Reader(seed=number, batch=16) for number in range(1, 5)]
+    chosen = settings(
+        rounds=rounds, inner_steps=inner_steps, workers=4, quorum=4, outer_momentum=0.5
+    )
+
+    final, curves = run_all(tmp_path, chosen, *readers)
+
+    assert in_step.loss(final) < 1.03 * in_step.loss(in_step.weights)
+    last = json.loads(curves.strip().splitlines()[-1])
+    in_all_reduce = 2 * (4 - 1) * 4 * final.size * rounds * inner_steps
+    assert in_all_reduce / last["bytes_sent_total"] >= 50
