@@ -1,0 +1,28 @@
+"""The token of the node here is for this machine: addresses may come from anybody."""
+
+from pathlib import Path
+
+import pytest
+
+from shoal.api import client as api
+from shoal.api import whereabouts
+from shoal.runtime.home import Home
+
+
+@pytest.mark.parametrize(
+    ("node", "shown"),
+    [
+        ("localhost:50051", "ours"),
+        ("127.0.0.1:50051", "ours"),
+        ("[::1]:50051", "ours"),
+        ("gpu-box:50051", ""),
+        ("localhost.evil.example:50051", ""),
+    ],
+)
+def test_the_token_of_this_node_stays_on_this_machine(
+    node: str, shown: str, tmp_path: Path
+) -> None:
+    home = Home(tmp_path)
+    whereabouts.token_file(home).write_text("ours\n")
+
+    assert api._token_for(node, home) == shown
