@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
+import uvloop
 from tests.runtime.virtual_time import run
 
 from shoal.core.events import (
@@ -201,3 +202,29 @@ def test_a_full_inbox_drops_what_peers_say_and_never_what_happened_here() -> Non
         assert machine.heard[-1][1] == OwnerActive(True)
 
     run(story())
+
+
+def test_a_deadline_within_the_millisecond_does_no_harm_on_the_faster_loop() -> None:
+    """uvloop calls soon what is due that soon, and its handle knows no time."""
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        failures: list[BaseException] = []
+
+        def answer(event: Event) -> list[Effect]:
+            if isinstance(event, SizeEstimated) and event.nodes:
+                machine.deadline = loop.time() + 0.0004
+                host.feed(SizeEstimated(event.nodes - 1))  # As performing may do.
+            return []
+
+        machine = Scripted(answer)
+        host = Host(machine, Paper(), print, on_failure=failures.append)
+
+        host.feed(SizeEstimated(50))
+        await asyncio.sleep(0.05)
+
+        assert failures == []
+        assert machine.heard[-1][1] == DeadlineReached()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(story())

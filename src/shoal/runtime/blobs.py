@@ -67,6 +67,7 @@ class Blobs:
         self._writing: asyncio.Task[None] | None = None
         self._chores: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0  # what the timer is for: one of uvloop may not know
 
     def start(self, links: Links) -> None:
         """Begin to ask and to answer."""
@@ -325,11 +326,12 @@ class Blobs:
     def _arm(self) -> None:
         due = self.transfers.next_deadline()
         if self._timer is not None:
-            if self._timer.when() == due:
+            if self._due == due:
                 return
             self._timer.cancel()
             self._timer = None
         if due is not None:
+            self._due = due
             self._timer = self._loop.call_at(due, self._on_timer)
 
     def _on_timer(self) -> None:

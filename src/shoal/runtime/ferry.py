@@ -27,6 +27,7 @@ class Ferry:
         self._take = take
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0  # what the timer is for: one of uvloop may not know
         self._pumping = False
         self._again = False
         self._closed = False
@@ -83,9 +84,10 @@ class Ferry:
         if due is None or self._closed:
             return
         if self._timer is not None:
-            if self._timer.when() <= due:
+            if self._due <= due:
                 return  # It comes in time, and then looks again.
             self._timer.cancel()
+        self._due = due
         self._timer = self._loop.call_at(due, self._on_timer)
 
     def _on_timer(self) -> None:

@@ -78,6 +78,7 @@ class Host:
         self._barrier = Barrier()
         self._turn: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._due: float | None = None  # what the timer is for: uvloop's may not know
         self._closed = False
 
     def feed(self, event: Event) -> None:
@@ -140,11 +141,12 @@ class Host:
 
     def _arm(self, due: float | None) -> None:
         if self._timer is not None:
-            if self._timer.when() == due:
+            if self._due == due:
                 return
             self._timer.cancel()
             self._timer = None
         if due is not None and not self._closed:
+            self._due = due
             self._timer = self._loop.call_at(due, self._on_timer)
 
     def _on_timer(self) -> None:

@@ -133,6 +133,7 @@ class Pool:
         self._open = True
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0  # what the timer is for: one of uvloop may not know
         self.credit = 0
         self._feed(BacklogTold(0))  # It grants the first credit.
 
@@ -322,9 +323,10 @@ class Pool:
         if due is None:
             return
         if self._timer is not None:
-            if self._timer.when() <= due:
+            if self._due <= due:
                 return  # It comes in time, and then looks again.
             self._timer.cancel()
+        self._due = due
         self._timer = self._loop.call_at(due, self._on_timer)
 
     def _on_timer(self) -> None:
