@@ -307,9 +307,9 @@ def _in_use(shoal: LiveShoal, boss: LiveNode) -> list[str]:
         own = worker.view()
         if own.free != own.total or own.active:
             found.append(f"{name} says: {own.active} tasks, free {own.free}")
-        seen = views.get(worker.id)
-        if seen is None or seen.free != seen.total:  # Both are nothing if not known.
-            found.append(f"the scheduler says of {name}: {seen and seen.free}")
+        seen = views.get(worker.id)  # A scheduler need not know everybody.
+        if seen is not None and seen.free != seen.total:
+            found.append(f"the scheduler says of {name}: free {seen.free}")
         if left := worker.task_processes():
             found.append(f"{name} has processes of tasks: {left}")
     return found
