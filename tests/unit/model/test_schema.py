@@ -14,7 +14,8 @@ from shoal.model.schema import job_schema
 from shoal.model.submission import load_spec
 from shoal.model.totals import totals
 
-EXAMPLES = sorted((Path(__file__).parents[3] / "examples").iterdir())
+FOLDER = Path(__file__).parents[3] / "examples"
+EXAMPLES = sorted(path for path in FOLDER.iterdir() if path.is_file())
 SPECS = [path for path in EXAMPLES if path.suffix == ".yaml"]
 
 
