@@ -67,6 +67,7 @@ class CliHome:
             stderr=subprocess.PIPE,
             text=True,
             env=self.env,
+            preexec_fn=_heed_interrupts,  # noqa: PLW1509 - No thread holds a lock of it.
         )
 
     @property
@@ -95,6 +96,11 @@ class CliHome:
         """End the node, if one runs."""
         if (self.path / "node.json").exists():
             self("down", "-q")
+
+
+def _heed_interrupts() -> None:
+    """Undo what a shell does to programs in the background: ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager

@@ -34,7 +34,9 @@ def test_the_first_command_starts_a_node_and_prints_what_the_job_wrote(
 ) -> None:
     shoal = fresh("new")
 
-    first = shoal("run", "--", "python", "-c", 'print("hello")')
+    # It must be seen running, to be said where.
+    script = 'import time; time.sleep(1); print("hello")'
+    first = shoal("run", "--", "python", "-c", script)
 
     assert first.code == 0
     assert first.out == "hello\n"

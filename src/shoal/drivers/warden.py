@@ -497,6 +497,8 @@ def _on_signal(_number: int, _frame: object) -> NoReturn:
 def main(fd: int) -> None:
     """Serve the node at the other end of the socket `fd`."""
     os.set_inheritable(fd, False)  # A task must not talk in our name.
+    # Whoever started the node may have left it files that others inherit.
+    os.closerange(3, fd)
     os.closerange(fd + 1, FILES_END)
     line = socket.socket(fileno=fd)
     libc = ctypes.CDLL(None)
