@@ -16,10 +16,15 @@ MARK = "second-try"
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-    """Run a test, and if it failed in CI, once more; the second result counts."""
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> bool | None:
+    """Run a test, and if it failed in CI, once more; the second result counts.
+
+    None leaves a test to pytest itself; anything else says that it was run here.
+    """
     if not os.environ.get("CI") or item.get_closest_marker("integration") is None:
-        return False
+        return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     reports = runtestprotocol(item, nextitem=nextitem, log=False)
     failed = [report for report in reports if report.failed]
