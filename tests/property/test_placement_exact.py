@@ -8,7 +8,8 @@ import pytest
 from shoal.model.ids import NodeId
 from shoal.model.resources import GIB, Capacity, Device, GpuNeed, Profile
 from shoal.policy.forage import Forage
-from shoal.policy.fragmentation import Fgd, LearnedFgd, Typical
+from shoal.policy.fragmentation import Fgd, LearnedFgd
+from shoal.policy.gradient import Typical
 from shoal.policy.packing import GpuPacking
 from shoal.policy.placement import place
 from shoal.policy.rankings import Balanced, BestFit, DotProduct, Nearest, Simple

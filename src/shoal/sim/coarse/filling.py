@@ -13,7 +13,8 @@ from shoal.errors import PolicyError, UsageError
 from shoal.model.ids import NodeId
 from shoal.model.resources import Capacity, Device, GpuNeed, Profile
 from shoal.policy.forage import Forage
-from shoal.policy.fragmentation import TYPICAL_SHARE, Fgd, Typical
+from shoal.policy.fragmentation import TYPICAL_SHARE, Fgd
+from shoal.policy.gradient import Typical
 from shoal.policy.packing import GpuClustering, GpuPacking
 from shoal.policy.placement import Policy, place
 from shoal.policy.rankings import BestFit, DotProduct, Uniform
