@@ -19,6 +19,7 @@ from shoal.sim.coarse.reproducing import (
     wanted_of,
 )
 from shoal.sim.traces import openb
+from shoal.sim.traces.values import Pod
 
 BATCH: dict[str, Any] = {
     "table": "B",
@@ -223,6 +224,18 @@ def test_filling_drops_what_does_not_fit_and_never_gives_more_than_there_is(
         assert max(filled.allocated_milli) <= 2_000
         assert filled.arrived_milli[-1] <= 6_000
         assert filled.placed < len(filled.arrived_milli)
+
+
+def test_typical_are_the_most_frequent_pods_up_to_95_in_100() -> None:
+    frequent = [Pod(name=f"a{n}", cpu_milli=1, memory_mib=n) for n in range(60)]
+    seldom = [Pod(name=f"b{n}", cpu_milli=2, memory_mib=1) for n in range(35)]
+    rare = [Pod(name=f"c{n}", cpu_milli=3 + n, memory_mib=1) for n in range(5)]
+
+    typical = typical_pods([*rare, *seldom, *frequent])
+
+    assert [(profile.cpu_milli, n) for profile, n in typical] == [(1, 60), (2, 35)]
+    one_more = typical_pods([*rare, *seldom, *frequent[:-1]])
+    assert [n for _, n in one_more] == [59, 35, 1]
 
 
 def test_pods_with_models_go_only_to_such_hosts(folder: Path) -> None:

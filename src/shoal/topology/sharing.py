@@ -107,7 +107,7 @@ class Sharing:
         frontier = list(links)
         while frontier:
             for flow in self._users[frontier.pop()]:
-                if flow not in flows or flow in self._fresh:
+                if flow not in flows:
                     flows[flow] = None
                     for link in self._flows[flow].links:
                         if link not in links:

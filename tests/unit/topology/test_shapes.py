@@ -81,7 +81,9 @@ def test_the_path_by_transfer_time_takes_the_wide_way_round() -> None:
     fabric = Fabric("triangle", nodes, links)
 
     assert Routes(fabric).path(0, 1, 7) == [0]
-    assert Routes(fabric, by_transfer(1_000_000)).path(0, 1, 7) == [2, 4]
+    by_megabyte = Routes(fabric, by_transfer(1_000_000))
+    assert by_megabyte.path(0, 1, 7) == [2, 4]
+    assert by_megabyte.distance(0, 1) == 2 * (500 + 8_000_000)  # ns: 1 Gbit/s, twice
 
 
 def test_oversubscription_makes_uplinks_narrow() -> None:
