@@ -155,6 +155,7 @@ def test_the_spanning_tree_is_minimal_over_all_pairs_of_hosts(
         for part in nx.connected_components(closure):
             assert nx.is_connected(joined.subgraph(part))
         assert all(a in others[b] for a, them in others.items() for b in them)
+        assert all(a not in them for a, them in others.items())
 
 
 # Fair shares.
