@@ -57,15 +57,16 @@ def nearest(routes: Routes, count: int) -> Neighbours:
     many = len(hosts)
     edges, _ = _tree(routes)
     found = dict.fromkeys(edges)
+    count = min(count, many - 1)
     for place, host in enumerate(routes.fabric.hosts):
-        if many < 2:
+        if count < 1:
             break
         costs = routes.distances(host, hosts)
         # Of equally near hosts those that come after it, so that all are chosen alike.
         turn = (np.arange(many) - place) % many
         keys = np.minimum(costs, np.iinfo(np.int64).max // (2 * many)) * many + turn
         keys[place] = np.iinfo(np.int64).max
-        best = np.argpartition(keys, min(count, many - 1) - 1)[:count]
+        best = np.argpartition(keys, count - 1)[:count]
         for other in hosts[best[np.argsort(keys[best])]].tolist():
             found[min(host, other), max(host, other)] = None
     return _neighbours(routes, found)
