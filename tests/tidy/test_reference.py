@@ -5,19 +5,10 @@ from pathlib import Path
 import click
 import pytest
 
+from shoal.api import documents
 from shoal.api import shoal_pb2 as pb
 from shoal.api.shipping import Taken
-from shoal.cli import (
-    COMMANDS,
-    HELP,
-    events,
-    explain,
-    logs,
-    outputs,
-    plan,
-    printing,
-    shoal,
-)
+from shoal.cli import COMMANDS, HELP, outputs, shoal
 from shoal.cli.exit_codes import ExitCode
 from shoal.cli.reference import pages
 from shoal.cli.reference.answers import ANSWERS, OBJECTS, breaches
@@ -81,25 +72,25 @@ def test_what_commands_print_of_messages_is_as_documented() -> None:
     group = pb.GroupPlan(prospects=[pb.Prospect(node=node)])
 
     printed = {
-        "job": printing.job_fields(pb.Job(nodes=[pb.NodeName()])),
-        "task": printing.task_fields(pb.Task(nodes=[pb.NodeName()])),
-        "node": printing.node_fields(node),
-        "name": printing.name_fields(pb.NodeName()),
+        "job": documents.job_fields(pb.Job(nodes=[pb.NodeName()])),
+        "task": documents.task_fields(pb.Task(nodes=[pb.NodeName()])),
+        "node": documents.node_fields(node),
+        "name": documents.name_fields(pb.NodeName()),
         "output": outputs.taken_fields([taken])[0],
-        "explanation": explain._fields(task),
-        "group": plan._fields(group),
+        "explanation": documents.explanation_fields(task),
+        "group": documents.group_fields(group),
     }
 
     for name, document in printed.items():
         assert breaches(OBJECTS[name], document) == []
     event = pb.Event(job="j", task="t", node=pb.NodeName())
-    assert breaches(ANSWERS["events"], events._fields(event)) == []
+    assert breaches(ANSWERS["events"], documents.event_fields(event)) == []
     piece = pb.LogPiece(data=b"\xff")
-    assert breaches(ANSWERS["logs"], logs._fields(piece)) == []
+    assert breaches(ANSWERS["logs"], documents.piece_fields(piece)) == []
 
 
 def test_a_document_that_differs_is_told_where() -> None:
-    job = printing.job_fields(pb.Job(nodes=[pb.NodeName()]))
+    job = documents.job_fields(pb.Job(nodes=[pb.NodeName()]))
     del job["owner"]
     job["nodes"][0]["colour"] = "red"
     job["number"] = True

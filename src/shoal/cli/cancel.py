@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from shoal.api import client as api
+from shoal.api.documents import job_fields, state_of
 from shoal.cli.naming import JOBS
 from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
-from shoal.cli.printing import echo_json, job_fields, state_of
+from shoal.cli.printing import echo_json
 from shoal.cli.selecting import expanded
 
 

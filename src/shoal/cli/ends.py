@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shoal.api.documents import state_of
 from shoal.cli.exit_codes import ExitCode
-from shoal.cli.printing import span, state_of
+from shoal.cli.printing import span
 
 if TYPE_CHECKING:
     from shoal.api.shoal_pb2 import ExplainReply, Job

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from shoal.api import client as api
+from shoal.api.documents import event_fields
 from shoal.api.shoal_pb2 import EventsRequest
 from shoal.cli.options import json_option, node_option
-from shoal.cli.printing import echo_json, name_fields
-
-if TYPE_CHECKING:
-    from shoal.api.shoal_pb2 import Event
+from shoal.cli.printing import echo_json
 
 
 @click.command()
@@ -30,23 +27,7 @@ def events(latest: int, follow: bool, node: str | None, as_json: bool) -> None:
     with api.connect(node) as client:
         for event in client.events(request):
             if as_json:
-                echo_json(_fields(event))
+                echo_json(event_fields(event))
                 continue
             clock = time.strftime("%H:%M:%S", time.localtime(event.at_s))
             click.echo(f"{clock}  {event.what:<9}  {event.text}")
-
-
-def _fields(event: Event) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "number": event.number,
-        "at_s": event.at_s,
-        "what": event.what,
-        "text": event.text,
-    }
-    if event.job:
-        fields["job"] = event.job
-    if event.task:
-        fields["task"] = event.task
-    if event.HasField("node"):
-        fields["node"] = name_fields(event.node)
-    return fields

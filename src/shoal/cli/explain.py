@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from shoal.api import client as api
+from shoal.api.documents import explanation_fields, state_of
 from shoal.cli.naming import JOB
 from shoal.cli.options import json_option, node_option, suggest
-from shoal.cli.printing import echo_json, name_fields, places, state_of
+from shoal.cli.printing import echo_json, places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shoal.api.shoal_pb2 import TaskExplanation, Verdict
+    from shoal.api.shoal_pb2 import TaskExplanation
 from shoal.cli.selecting import one
 
 REJECTIONS_SHOWN_MAX = 20
@@ -30,7 +31,7 @@ def explain(job: str, task: str, node: str | None, as_json: bool) -> None:
     with api.connect(node) as client:
         reply = client.explain(one(client, job), task)
     if as_json:
-        tasks = [_fields(each) for each in reply.tasks]
+        tasks = [explanation_fields(each) for each in reply.tasks]
         echo_json({"job": reply.job_id, "tasks": tasks, "more": reply.more})
         return
     for each in reply.tasks:
@@ -62,21 +63,3 @@ def lines_of(task: TaskExplanation) -> Iterator[str]:
     yield f"  nodes  {task.fitting} of {total} could run it now"
     if task.helps:
         yield "  helps  " + "   |   ".join(task.helps)
-
-
-def _fields(task: TaskExplanation) -> dict[str, Any]:
-    return {
-        "task": task.task,
-        "state": state_of(task.state),
-        "needs": task.needs,
-        "why": list(task.why),
-        "nodes": [name_fields(node) for node in task.nodes],
-        "refused": [_verdict(verdict) for verdict in task.refused],
-        "rejected": [_verdict(verdict) for verdict in task.rejected],
-        "fitting": task.fitting,
-        "helps": list(task.helps),
-    }
-
-
-def _verdict(verdict: Verdict) -> dict[str, str]:
-    return {**name_fields(verdict.node), "reason": verdict.reason}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-
 import click
 
 from shoal.api import client as api
 from shoal.api import shoal_pb2 as pb
+from shoal.api.documents import piece_fields
 from shoal.cli.following import follow
 from shoal.cli.naming import JOB
 from shoal.cli.options import json_option, node_option
@@ -58,18 +57,4 @@ def logs(
             follow(pieces, prefixed=len(found.tasks) > 1 and not task)
             return
         for piece in pieces:
-            echo_json(_fields(piece))
-
-
-def _fields(piece: pb.LogPiece) -> dict[str, object]:
-    text = piece.data.decode(errors="replace")
-    fields: dict[str, object] = {
-        "task": piece.task,
-        "stream": pb.Stream.Name(piece.stream).removeprefix("STREAM_").lower(),
-        "attempt": piece.attempt,
-        "offset": piece.offset,
-        "text": text,
-    }
-    if text.encode() != piece.data:
-        fields["base64"] = base64.b64encode(piece.data).decode()
-    return fields
+            echo_json(piece_fields(piece))

@@ -29,7 +29,7 @@ class JobName(click.ParamType[str]):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Offer the latest jobs, the last first, and the words that mean one."""
-        from shoal.cli.printing import state_of  # noqa: PLC0415 - Slow to import.
+        from shoal.api.documents import state_of  # noqa: PLC0415 - Slow to import.
 
         words = [CompletionItem(word, help=WORDS[word]) for word in self._words]
         items = [

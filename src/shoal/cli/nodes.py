@@ -5,16 +5,10 @@ from __future__ import annotations
 import click
 
 from shoal.api import client as api
+from shoal.api.documents import node_fields
 from shoal.api.shoal_pb2 import Node
 from shoal.cli.options import json_option, node_option, quiet_option
-from shoal.cli.printing import (
-    echo_json,
-    echo_table,
-    gib,
-    gpus_text,
-    node_fields,
-    short_id,
-)
+from shoal.cli.printing import echo_json, echo_table, gib, gpus_text, short_id
 
 HEADINGS = ("NODE", "ID", "PATH", "CPU", "MEMORY", "GPU", "TASKS", "STATE")
 

@@ -9,10 +9,11 @@ import click
 
 from shoal.api import client as api
 from shoal.api import shoal_pb2 as pb
+from shoal.api.documents import plan_fields, when_of
 from shoal.cli.exit_codes import ExitCode
 from shoal.cli.nodes import path_text
 from shoal.cli.options import json_option, node_option, suggest, talk
-from shoal.cli.printing import echo_json, echo_table, gpus_text, node_fields
+from shoal.cli.printing import echo_json, echo_table, gpus_text
 from shoal.cli.spec_flags import JobCommand, job_options, spec_of
 
 if TYPE_CHECKING:
@@ -38,9 +39,7 @@ def plan(
     with api.connect(node) as client:
         reply = client.plan(pb.PlanRequest(json=spec))
     if as_json:
-        groups = [_fields(group) for group in reply.groups]
-        fields = {"fits_now": reply.fits_now, "needs": reply.needs, "groups": groups}
-        echo_json({**fields, "more": reply.more})
+        echo_json(plan_fields(reply))
     else:
         _print(reply)
     sys.exit(ExitCode.OK if reply.fits_now else ExitCode.NOT_PLACEABLE)
@@ -73,7 +72,7 @@ def _rows(prospects: Sequence[pb.Prospect]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for number, prospect in enumerate(prospects, start=1):
         node = prospect.node
-        start = _when(prospect)
+        start = when_of(prospect)
         if prospect.slots > 1:
             start += f", {prospect.slots} of them"
         rows.append(
@@ -87,28 +86,3 @@ def _rows(prospects: Sequence[pb.Prospect]) -> list[tuple[str, ...]]:
             )
         )
     return rows
-
-
-def _when(prospect: pb.Prospect) -> str:
-    return pb.Prospect.When.Name(prospect.when).removeprefix("WHEN_").lower()
-
-
-def _fields(group: pb.GroupPlan) -> dict[str, Any]:
-    return {
-        "group": group.group,
-        "tasks": group.tasks,
-        "needs": group.needs,
-        "least": group.least,
-        "room": group.room,
-        "prospects": [
-            {
-                "node": node_fields(prospect.node),
-                "when": _when(prospect),
-                "slots": prospect.slots,
-                "why": prospect.why,
-            }
-            for prospect in group.prospects
-        ],
-        "more": group.more,
-        "helps": list(group.helps),
-    }

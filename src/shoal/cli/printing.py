@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from shoal.api import shoal_pb2 as pb
+from shoal.api.documents import state_of
 from shoal.cli.settings import current
 
 if TYPE_CHECKING:
@@ -75,58 +76,12 @@ def wants_colours() -> bool:
 # Jobs.
 
 
-def state_of(state: int) -> str:
-    """Return the word for a state."""
-    return pb.State.Name(state).removeprefix("STATE_").lower()
-
-
 def has_ended(job: pb.Job) -> bool:
     """Whether nothing can change any more."""
     return state_of(job.state) in _ENDS
 
 
-def job_fields(job: pb.Job) -> dict[str, Any]:
-    """Return a job for JSON."""
-    counts = {field.name: getattr(job.counts, field.name) for field in _COUNTS}
-    fields: dict[str, Any] = {
-        "id": job.id,
-        "number": job.number,
-        "name": job.name,
-        "owner": job.owner,
-        "state": state_of(job.state),
-        "reason": job.reason,
-        "priority": job.priority,
-        "submitted_s": job.submitted_s,
-        "tasks": counts,
-        "nodes": [name_fields(node) for node in job.nodes],
-        "exit_code": job.exit_code if job.HasField("exit_code") else None,
-        "fraction": job.fraction if job.HasField("fraction") else None,
-    }
-    return fields
-
-
 _COUNTS: Final = pb.Counts.DESCRIPTOR.fields
-
-
-def task_fields(task: pb.Task) -> dict[str, Any]:
-    """Return a task for JSON."""
-    return {
-        "id": task.id,
-        "state": state_of(task.state),
-        "reason": task.reason,
-        "attempts": task.attempts,
-        "exit_code": task.exit_code if task.HasField("exit_code") else None,
-        "nodes": [name_fields(node) for node in task.nodes],
-        "argv": list(task.argv),
-        "needs": task.needs,
-        "fraction": task.fraction if task.HasField("fraction") else None,
-        "metrics": dict(task.metrics),
-    }
-
-
-def name_fields(name: pb.NodeName) -> dict[str, str]:
-    """Return the names of a node for JSON."""
-    return {"id": name.id, "petname": name.petname}
 
 
 def tasks_text(counts: pb.Counts) -> str:
@@ -160,37 +115,6 @@ def why(job: pb.Job) -> str:
 
 
 # Nodes.
-
-
-def node_fields(node: pb.Node) -> dict[str, Any]:
-    """Return a node for JSON."""
-    return {
-        **name_fields(node.name),
-        "self": node.self,
-        "worker": node.worker,
-        "total": _amount_fields(node.total),
-        "free": _amount_fields(node.free),
-        "devices": [
-            {
-                "id": device.id,
-                "vendor": device.vendor,
-                "model": device.model,
-                "memory_bytes": device.memory_bytes,
-                "free_milli": device.free_milli,
-            }
-            for device in node.devices
-        ],
-        "active": node.active,
-        "draining": node.draining,
-        "drivers": list(node.drivers),
-        "labels": dict(node.labels),
-        "rtt_us": node.rtt_us,
-        "path": node.path,
-    }
-
-
-def _amount_fields(amounts: pb.Amounts) -> dict[str, int]:
-    return {f.name: getattr(amounts, f.name) for f in pb.Amounts.DESCRIPTOR.fields}
 
 
 def has_text(node: pb.Node) -> str:

@@ -7,17 +7,9 @@ from typing import Final
 import click
 
 from shoal.api import client as api
+from shoal.api.documents import job_fields, state_of
 from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
-from shoal.cli.printing import (
-    age,
-    echo_json,
-    echo_table,
-    job_fields,
-    places,
-    state_of,
-    tasks_text,
-    why,
-)
+from shoal.cli.printing import age, echo_json, echo_table, places, tasks_text, why
 
 LATEST: Final = 20
 

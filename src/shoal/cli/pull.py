@@ -8,11 +8,12 @@ from typing import Final
 import click
 
 from shoal.api import client as api
+from shoal.api.documents import state_of
 from shoal.api.shipping import Taken, take_outputs
 from shoal.cli.naming import JOB
 from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
 from shoal.cli.outputs import taken_fields, taken_text
-from shoal.cli.printing import echo_json, has_ended, state_of
+from shoal.cli.printing import echo_json, has_ended
 from shoal.cli.selecting import one
 from shoal.errors import NotFoundError, UsageError
 

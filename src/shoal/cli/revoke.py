@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from shoal.api import client as api
+from shoal.api.documents import name_fields
 from shoal.cli.naming import NODE
 from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
-from shoal.cli.printing import echo_json, name_fields
+from shoal.cli.printing import echo_json
 
 
 @click.command()

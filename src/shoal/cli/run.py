@@ -13,12 +13,13 @@ import click
 
 from shoal.api import client as api
 from shoal.api import whereabouts
+from shoal.api.documents import job_fields
 from shoal.api.shoal_pb2 import LogsRequest
 from shoal.cli.ends import code_of, end_text, waits_text
 from shoal.cli.following import follow
 from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
 from shoal.cli.outputs import taken_fields, taken_text
-from shoal.cli.printing import echo_json, has_ended, job_fields, places, span
+from shoal.cli.printing import echo_json, has_ended, places, span
 from shoal.cli.spec_flags import JobCommand, job_options, spec_of
 from shoal.cli.submit import hand_in
 from shoal.errors import ShoalError

@@ -7,6 +7,7 @@ import shlex
 import click
 
 from shoal.api import client as api
+from shoal.api.documents import job_fields, state_of, task_fields
 from shoal.cli.naming import JOB
 from shoal.cli.options import json_option, node_option, suggest
 from shoal.cli.printing import (
@@ -14,11 +15,8 @@ from shoal.cli.printing import (
     echo_json,
     echo_table,
     has_ended,
-    job_fields,
     places,
     shortened,
-    state_of,
-    task_fields,
     why,
 )
 from shoal.cli.selecting import one

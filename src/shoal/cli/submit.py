@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.api import client as api
+from shoal.api.documents import job_fields
 from shoal.api.shoal_pb2 import SubmitRequest
 from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
-from shoal.cli.printing import echo_json, job_fields
+from shoal.cli.printing import echo_json
 from shoal.cli.spec_flags import JobCommand, job_options, new_job_id, spec_of
 
 if TYPE_CHECKING:

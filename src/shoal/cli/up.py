@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.api import whereabouts
+from shoal.api.documents import node_fields
 from shoal.cli import background
 from shoal.cli.options import json_option, quiet_option, suggest, talk
-from shoal.cli.printing import echo_json, info_lines, node_fields
+from shoal.cli.printing import echo_json, info_lines
 from shoal.cli.settings import default_of
 from shoal.errors import ShoalError, UsageError
 from shoal.runtime.home import Home

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.api import client as api
+from shoal.api.documents import job_fields
 from shoal.cli.ends import code_of, end_text
 from shoal.cli.exit_codes import ExitCode
 from shoal.cli.naming import JOBS
 from shoal.cli.options import json_option, node_option, quiet_option, talk
-from shoal.cli.printing import echo_json, has_ended, job_fields
+from shoal.cli.printing import echo_json, has_ended
 from shoal.cli.selecting import expanded
 from shoal.errors import UnreachableError
 

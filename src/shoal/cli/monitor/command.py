@@ -10,18 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.api import client as api
+from shoal.api.documents import state_of
 from shoal.cli.monitor.tables import summary
 from shoal.cli.monitor.watching import look
 from shoal.cli.naming import NODE
 from shoal.cli.options import node_option, suggest
-from shoal.cli.printing import (
-    echo_table,
-    places,
-    state_of,
-    tasks_text,
-    wants_colours,
-    why,
-)
+from shoal.cli.printing import echo_table, places, tasks_text, wants_colours, why
 from shoal.errors import NotFoundError
 
 if TYPE_CHECKING:

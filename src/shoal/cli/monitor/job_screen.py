@@ -10,9 +10,10 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Footer, RichLog, Sparkline, Static
 
+from shoal.api.documents import state_of
 from shoal.api.shoal_pb2 import STREAM_STDERR, LogsRequest
 from shoal.cli.monitor.watching import TASKS_MAX, Curves
-from shoal.cli.printing import age, has_ended, places, state_of, tasks_text, why
+from shoal.cli.printing import age, has_ended, places, tasks_text, why
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static
 
+from shoal.api.documents import state_of
 from shoal.cli.explain import lines_of
 from shoal.cli.monitor import tables
 from shoal.cli.monitor.job_screen import JobScreen
 from shoal.cli.monitor.watching import Picture, look
-from shoal.cli.printing import state_of
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:

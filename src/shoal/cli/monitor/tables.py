@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
+from shoal.api.documents import state_of
 from shoal.cli.nodes import path_text
-from shoal.cli.printing import age, gpus_text, places, state_of, tasks_text, why
+from shoal.cli.printing import age, gpus_text, places, tasks_text, why
 
 if TYPE_CHECKING:
     from shoal.api import shoal_pb2 as pb
