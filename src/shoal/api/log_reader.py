@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+import os
+from typing import TYPE_CHECKING, BinaryIO, Final, final
 
 from shoal.api import shoal_pb2 as pb
 from shoal.model.ids import Attempt, NodeId, TaskId
@@ -29,11 +30,14 @@ class LogReader:
         *,
         stream: pb.Stream = pb.STREAM_UNSPECIFIED,
         all_attempts: bool = False,
+        last_bytes: int = 0,
     ) -> None:
+        """Begin so many bytes before the end of each file; 0 is at its beginning."""
         self._outputs = outputs
         self._tasks = tasks
         self._stream = stream
         self._all = all_attempts
+        self._last_bytes = last_bytes
         self._from: dict[TaskId, tuple[int, int]] = {}  # the first attempt to show
         self._numbers: dict[TaskId, list[tuple[int, int]]] = {}
         self._offsets: dict[tuple[TaskId, int, int, str], int] = {}
@@ -67,14 +71,16 @@ class LogReader:
         self, task: TaskId, generation: int, sequence: int, stream: str
     ) -> pb.LogPiece | None:
         key = (task, generation, sequence, stream)
-        offset = self._offsets.get(key, 0)
         attempt = Attempt(NodeId(""), generation, sequence)
         with self._outputs.path(task, attempt, stream).open("rb") as file:
+            offset = self._offsets.get(key, -1)
+            if offset < 0:
+                offset = self._beginning(file)
             file.seek(offset)
             data = file.read(PIECE_BYTES)
+        self._offsets[key] = offset + len(data)
         if not data:
             return None
-        self._offsets[key] = offset + len(data)
         return pb.LogPiece(
             task=task,
             stream=_STREAMS[stream],
@@ -82,3 +88,8 @@ class LogReader:
             offset=offset,
             data=data,
         )
+
+    def _beginning(self, file: BinaryIO) -> int:
+        if not self._last_bytes:
+            return 0
+        return max(0, file.seek(0, os.SEEK_END) - self._last_bytes)

@@ -81,6 +81,8 @@ class Service(CargoCalls):
         self._stop = stop
         self._began = asyncio.get_running_loop().time()
         self.api_address = ""
+        self.web_address = ""
+        self.web_port_was_taken = False
 
     @property
     def calls(self) -> Calls:
@@ -181,6 +183,7 @@ class Service(CargoCalls):
             tasks,
             stream=request.stream,
             all_attempts=request.all_attempts,
+            last_bytes=max(0, request.last_bytes),
         )
         news = node.outputs.follow(*tasks)
         end = asyncio.ensure_future(node.end_of(record.job.id))
@@ -303,6 +306,8 @@ class Service(CargoCalls):
             jobs=len(jobs),
             active_jobs=self._active(),
             network=views.network_view(self._network),
+            web_address=self.web_address,
+            web_port_was_taken=self.web_port_was_taken,
         )
 
     async def on_invite(self, request: pb.InviteRequest) -> pb.InviteReply:

@@ -185,18 +185,20 @@ class Task(_message.Message):
     def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., attempts: _Optional[int] = ..., exit_code: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., argv: _Optional[_Iterable[str]] = ..., needs: _Optional[str] = ..., fraction: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class LogsRequest(_message.Message):
-    __slots__ = ("job", "task", "follow", "stream", "all_attempts")
+    __slots__ = ("job", "task", "follow", "stream", "all_attempts", "last_bytes")
     JOB_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     ALL_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    LAST_BYTES_FIELD_NUMBER: _ClassVar[int]
     job: str
     task: str
     follow: bool
     stream: Stream
     all_attempts: bool
-    def __init__(self, job: _Optional[str] = ..., task: _Optional[str] = ..., follow: _Optional[bool] = ..., stream: _Optional[_Union[Stream, str]] = ..., all_attempts: _Optional[bool] = ...) -> None: ...
+    last_bytes: int
+    def __init__(self, job: _Optional[str] = ..., task: _Optional[str] = ..., follow: _Optional[bool] = ..., stream: _Optional[_Union[Stream, str]] = ..., all_attempts: _Optional[bool] = ..., last_bytes: _Optional[int] = ...) -> None: ...
 
 class LogPiece(_message.Message):
     __slots__ = ("task", "stream", "attempt", "offset", "data")
@@ -460,7 +462,7 @@ class InfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class NodeInfo(_message.Message):
-    __slots__ = ("name", "version", "pid", "shoal", "roles", "addresses", "api_address", "home", "up_s", "policy", "node", "not_isolated", "sandboxed", "jobs", "active_jobs", "network")
+    __slots__ = ("name", "version", "pid", "shoal", "roles", "addresses", "api_address", "home", "up_s", "policy", "node", "not_isolated", "sandboxed", "jobs", "active_jobs", "network", "web_address", "web_port_was_taken")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
@@ -477,6 +479,8 @@ class NodeInfo(_message.Message):
     JOBS_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_JOBS_FIELD_NUMBER: _ClassVar[int]
     NETWORK_FIELD_NUMBER: _ClassVar[int]
+    WEB_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    WEB_PORT_WAS_TAKEN_FIELD_NUMBER: _ClassVar[int]
     name: NodeName
     version: str
     pid: int
@@ -493,7 +497,9 @@ class NodeInfo(_message.Message):
     jobs: int
     active_jobs: int
     network: NetworkInfo
-    def __init__(self, name: _Optional[_Union[NodeName, _Mapping]] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., shoal: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., addresses: _Optional[_Iterable[str]] = ..., api_address: _Optional[str] = ..., home: _Optional[str] = ..., up_s: _Optional[float] = ..., policy: _Optional[str] = ..., node: _Optional[_Union[Node, _Mapping]] = ..., not_isolated: _Optional[_Iterable[str]] = ..., sandboxed: _Optional[bool] = ..., jobs: _Optional[int] = ..., active_jobs: _Optional[int] = ..., network: _Optional[_Union[NetworkInfo, _Mapping]] = ...) -> None: ...
+    web_address: str
+    web_port_was_taken: bool
+    def __init__(self, name: _Optional[_Union[NodeName, _Mapping]] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., shoal: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., addresses: _Optional[_Iterable[str]] = ..., api_address: _Optional[str] = ..., home: _Optional[str] = ..., up_s: _Optional[float] = ..., policy: _Optional[str] = ..., node: _Optional[_Union[Node, _Mapping]] = ..., not_isolated: _Optional[_Iterable[str]] = ..., sandboxed: _Optional[bool] = ..., jobs: _Optional[int] = ..., active_jobs: _Optional[int] = ..., network: _Optional[_Union[NetworkInfo, _Mapping]] = ..., web_address: _Optional[str] = ..., web_port_was_taken: _Optional[bool] = ...) -> None: ...
 
 class NetworkInfo(_message.Message):
     __slots__ = ("p2p", "relays", "gates", "links", "is_relayed")
@@ -522,14 +528,20 @@ class Gate(_message.Message):
     def __init__(self, name: _Optional[_Union[NodeName, _Mapping]] = ..., path: _Optional[str] = ..., rtt_us: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...
 
 class InviteRequest(_message.Message):
-    __slots__ = ("role", "uses", "ttl_s")
+    __slots__ = ("role", "uses", "ttl_s", "quota_gpus", "quota_cpu_milli", "owner")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     USES_FIELD_NUMBER: _ClassVar[int]
     TTL_S_FIELD_NUMBER: _ClassVar[int]
+    QUOTA_GPUS_FIELD_NUMBER: _ClassVar[int]
+    QUOTA_CPU_MILLI_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     role: str
     uses: int
     ttl_s: float
-    def __init__(self, role: _Optional[str] = ..., uses: _Optional[int] = ..., ttl_s: _Optional[float] = ...) -> None: ...
+    quota_gpus: int
+    quota_cpu_milli: int
+    owner: str
+    def __init__(self, role: _Optional[str] = ..., uses: _Optional[int] = ..., ttl_s: _Optional[float] = ..., quota_gpus: _Optional[int] = ..., quota_cpu_milli: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class InviteReply(_message.Message):
     __slots__ = ("text", "shoal", "addresses", "only_here")
