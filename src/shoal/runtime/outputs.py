@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, final
 
 from shoal.protocol.messages import Checkpoint, Output, Progress, Staging
+from shoal.runtime.curves import Curves
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +37,7 @@ class Outputs:
         self._root = root
         self._open: OrderedDict[Path, int] = OrderedDict()
         self._figures: OrderedDict[TaskId, Progress] = OrderedDict()
+        self.curves = Curves()
         self._followers: dict[asyncio.Event, frozenset[TaskId]] = {}
         self._moving: OrderedDict[TaskId, str] = OrderedDict()  # code, data, outputs
         self._staged: OrderedDict[TaskId, tuple[Attempt, int]] = OrderedDict()
@@ -125,6 +128,7 @@ class Outputs:
         if known is not None and _order(progress) <= _order(known):
             return
         self._figures[task] = progress
+        self.curves.note(task, progress.metrics, time.time())
         if len(self._figures) > FIGURES_MAX:
             self._figures.popitem(last=False)
 
