@@ -9,6 +9,7 @@ import pytest
 
 from shoal.model.documents import Plain
 from shoal.sim.datacentre.comparing import Comparison, compare
+from shoal.sim.datacentre.report.wording import unended
 from shoal.sim.datacentre.results import Result
 from shoal.sim.datacentre.scenario import convert
 from shoal.sim.datacentre.settings import resolve
@@ -142,6 +143,21 @@ def test_a_leaf_that_fails_and_comes_back_costs_time_and_no_job() -> None:
     calm = default_runs().runs[1].result
     assert torn.policy == calm.policy
     assert torn.history != calm.history
+
+
+def test_a_job_that_cannot_end_is_told_with_the_reason() -> None:
+    wide: Plain = [{"name": "wide", "tasks": 4, "gang": True, "gpu": 4, "run": "5s"}]
+    jobs: Plain = {"arrivals": "burst:1", "submit_to": ["host3"], "mix": wide}
+
+    result = only(simulated(jobs=jobs, events=[{"fail": "leaf1", "at": "1s"}]))
+
+    assert result.ended == 0
+    assert [(one.job, one.why) for one in result.unended] == [
+        ("wide-0", "host3, where it was submitted, is cut off")
+    ]
+    assert unended([result]) == [
+        "nearest: 1 did not end: wide-0 (host3, where it was submitted, is cut off)"
+    ]
 
 
 def test_a_host_that_joins_is_found_and_one_that_leaves_is_not_used() -> None:

@@ -300,6 +300,7 @@ def _echo_tables(comparison: Comparison) -> None:
     from rich.console import Console  # noqa: PLC0415
 
     from shoal.sim.datacentre.report.table import heading, tables  # noqa: PLC0415
+    from shoal.sim.datacentre.report.wording import unended  # noqa: PLC0415
 
     width = None if sys.stdout.isatty() else 200
     console = Console(width=width, highlight=False)
@@ -308,6 +309,8 @@ def _echo_tables(comparison: Comparison) -> None:
     for table in tables(comparison):
         console.print()
         console.print(table)
+    left = unended([run.result for run in comparison.runs])
+    click.echo("".join(f"\n{line}" for line in left), nl=bool(left))
 
 
 def _tell_costs(comparison: Comparison, *, quiet: bool) -> None:

@@ -62,6 +62,13 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     used: tuple[float, ...]  # share of devices, on average
 
 
+class Unended(msgspec.Struct, frozen=True):
+    """A job that did not end, and why not."""
+
+    job: JobId
+    why: str
+
+
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """All that is told of one run."""
 
@@ -70,6 +77,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int
     ended: int
     failed: int
+    unended: tuple[Unended, ...]
     virtual_s: float
     makespan_s: float
     wait_p50_s: float
@@ -122,6 +130,9 @@ def summarise(centre: DataCentre, events: int, history: str) -> tuple[Result, Pi
         jobs=len(lives),
         ended=len(over),
         failed=sum(life.failed for life in over.values()),
+        unended=tuple(
+            Unended(toil.job, centre.why_unended(toil)) for toil in centre.unended()
+        ),
         virtual_s=centre.world.now,
         makespan_s=makespan_s,
         wait_p50_s=quantile(waits, 0.5),

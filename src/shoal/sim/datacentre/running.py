@@ -21,7 +21,7 @@ from shoal.sim.agenda import Agenda
 from shoal.sim.assembly import join_roles
 from shoal.sim.clients import Clients
 from shoal.sim.datacentre.hearing import Ear
-from shoal.sim.datacentre.jobs import OWNER, Toils
+from shoal.sim.datacentre.jobs import OWNER, Toil, Toils
 from shoal.sim.datacentre.observing import Meter, Recorder
 from shoal.sim.datacentre.traffic import Traffic
 from shoal.sim.host import Life, NodeSpec
@@ -301,8 +301,25 @@ class DataCentre:
             return False
         if self.settings.churn_every_s is not None:
             return False
-        open_ = [t for t in self.toils.toils if self.recorder.lives[t.job].ended < 0]
-        return not any(self._is_reachable(self.world.hosts[t.host]) for t in open_)
+        return not any(
+            self._is_reachable(self.world.hosts[toil.host]) for toil in self.unended()
+        )
+
+    def unended(self) -> list[Toil]:
+        """Return the jobs that have not ended."""
+        lives = self.recorder.lives
+        return [toil for toil in self.toils.toils if lives[toil.job].ended < 0]
+
+    def why_unended(self, toil: Toil) -> str:
+        """Say in a few words what keeps a job from ending."""
+        host = self.world.hosts[toil.host]
+        if not host.up:
+            return f"{host.id}, where it was submitted, is down"
+        if not self._is_reachable(host):
+            return f"{host.id}, where it was submitted, is cut off"
+        if self.recorder.lives[toil.job].started < 0:
+            return "it still waits for room"
+        return "it has not run to its end"
 
     def _is_reachable(self, host: Host) -> bool:
         """Whether a host is up and can hear at least one other."""

@@ -17,6 +17,7 @@ from shoal.sim.datacentre.report.wording import (
     count,
     share,
     size,
+    unended,
 )
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def page(comparison: Comparison) -> str:
         element("p", escape(_about(comparison)), class_="sub"),
         element("h2", f"{_compared(results)}, side by side" if many else "In figures"),
         _card(_table(names, results, ROWS)),
+        *(element("p", escape(line), class_="note") for line in unended(results)),
         element("h2", "Over time"),
         _card((legend(names) if many else "") + over_time(results, marks)),
         element("h2", "How news of room spreads"),

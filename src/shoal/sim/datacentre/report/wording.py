@@ -88,6 +88,24 @@ GOSSIP_ROWS: Final[tuple[Row, ...]] = (
 """What the table of overlays tells."""
 
 
+NAMED: Final = 3
+"""Jobs that did not end and are named; of others only the number is told."""
+
+
+def unended(results: list[Result]) -> list[str]:
+    """Return a line for each run in which jobs did not end, with reasons."""
+    lines: list[str] = []
+    for name, result in zip(columns(results), results, strict=True):
+        left = result.unended
+        if not left:
+            continue
+        told = [f"{one.job} ({one.why})" for one in left[:NAMED]]
+        if len(left) > NAMED:
+            told.append(f"and {len(left) - NAMED} more")
+        lines.append(f"{name}: {len(left)} did not end: {', '.join(told)}")
+    return lines
+
+
 def columns(results: list[Result]) -> list[str]:
     """Return a short name for each run: what tells it from the others."""
     policies = dict.fromkeys(result.policy for result in results)
