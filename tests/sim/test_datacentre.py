@@ -215,6 +215,15 @@ def test_news_reaches_everybody_whatever_the_overlay(overlay: str) -> None:
     assert gossip.stale_share < 0.2
 
 
+def test_news_counts_as_heard_without_those_that_are_cut_off() -> None:
+    jobs: Plain = {"arrivals": "poisson:30", "load": 0.6, "submit_to": ["host0"]}
+
+    torn = only(simulated(jobs=jobs, events=[{"at": "2s", "fail": "leaf1"}]))
+
+    assert torn.gossip.probes > torn.gossip.missed == 0
+    assert torn.gossip.stale_share < 0.5
+
+
 def test_a_tree_says_everything_once_and_flooding_many_times() -> None:
     kind: dict[str, Plain] = {"name": "small", "run": "5s..20s"}
     wide: Plain = {"kind": "leaf-spine", "spines": 2, "leaves": 4, "hosts": 4}

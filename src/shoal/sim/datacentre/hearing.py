@@ -6,11 +6,13 @@ from random import Random
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
+import numpy as np
 
 from shoal.core.events import Effect, MessageReceived
 from shoal.core.peer import Peer
 from shoal.model.resources import WHOLE_GPU_MILLI
 from shoal.protocol.messages import LoadDigests
+from shoal.topology.routes import FAR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,12 +22,13 @@ if TYPE_CHECKING:
     from shoal.sim.agenda import Agenda
     from shoal.sim.datacentre.observing import Recorder
     from shoal.sim.host import Host
+    from shoal.topology.routes import Routes
 
 PROBES: Final = 12
 """Hosts whose news is followed on its way."""
 
 REACHED: Final = 0.99
-"""News has arrived when so many of those that are up have heard it."""
+"""News has arrived when so many have heard it, of those that are up and not cut off."""
 
 PATIENCE_S: Final = 120.0
 """News that has not arrived by then never will."""
@@ -53,7 +56,9 @@ class Probe(msgspec.Struct):
 class Ear:
     """Follows some news, and compares what hosts believe with the truth."""
 
-    def __init__(self, agenda: Agenda, recorder: Recorder, rng: Random) -> None:
+    def __init__(
+        self, agenda: Agenda, recorder: Recorder, routes: Routes, rng: Random
+    ) -> None:
         self.delays: list[list[float]] = []  # of each probe: when hosts heard it
         self.converged_s: list[float] = []
         self.missed = 0  # probes that never reached enough
@@ -62,6 +67,8 @@ class Ear:
         self.wrong_age_s = 0.0
         self._agenda = agenda
         self._recorder = recorder
+        self._routes = routes
+        self._nodes = np.asarray(routes.fabric.hosts)
         self._rng = rng
         self._probes: dict[NodeId, Probe] = {}
         self._followed: dict[NodeId, None] = {}
@@ -103,8 +110,20 @@ class Ear:
             if self._agenda.now - probe.began < PATIENCE_S:
                 return
             self._close(host.id)
-        wanted = sum(other.up for other in self._hosts) - 1
-        self._probes[host.id] = Probe(version, self._agenda.now, wanted)
+        wanted = len(self._within_reach(host))
+        if wanted:
+            self._probes[host.id] = Probe(version, self._agenda.now, wanted)
+
+    def _within_reach(self, host: Host) -> list[Host]:
+        """Return the other hosts that are up and that a path leads to."""
+        costs = self._routes.distances(
+            self._routes.fabric.hosts[host.index], self._nodes
+        )
+        return [
+            other
+            for other, cost in zip(self._hosts, costs.tolist(), strict=True)
+            if other.up and cost < FAR and other is not host
+        ]
 
     def _on_told(
         self, host: Host, event: MessageReceived, effects: list[Effect]
@@ -138,16 +157,16 @@ class Ear:
         """Compare what some hosts heard of some others with the truth."""
         self._agenda.after(SAMPLE_S, self._sample)
         up = [host for host in self._hosts if host.up]
-        truths = {host.id: host for host in up}
         now = self._agenda.now
         for host in self._rng.sample(up, min(OBSERVERS, len(up))):
+            truths = {other.id: other for other in self._within_reach(host)}
             machine = host.machine
             assert isinstance(machine, Peer)
             assert machine.gossip is not None
             known = list(machine.gossip.known.values())
             for rumour in self._rng.sample(known, min(SUBJECTS, len(known))):
                 subject = truths.get(rumour.node)
-                if subject is None or subject is host:
+                if subject is None:
                     continue
                 self.views += 1
                 if not _is_true(rumour, subject):

@@ -95,7 +95,8 @@ class DataCentre:
         self.world.network.paths = self.meter
         self.world.scene.pacing = self.traffic.pacing
         self.world.plans.update(toils.plans)
-        self.ear = Ear(agenda, self.recorder, self.world.stream("ear"))
+        chance = self.world.stream("ear")
+        self.ear = Ear(agenda, self.recorder, self.routes, chance)
         self.recorder.clients = Clients(agenda, self._submit)
         self._chance = self.world.stream("churn")
         self._custom = installed()
