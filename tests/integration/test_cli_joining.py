@@ -71,6 +71,34 @@ def test_an_invitation_works_once_and_then_no_more(make: Make) -> None:
     assert "the invitation is used up" in late.err
 
 
+def test_who_joined_with_a_quota_keeps_within_it_and_is_told_so(make: Make) -> None:
+    first, second = founded(make), make("second")
+    invitation = first.ok("invite", "-q", "--quota", "cpus=1", "--owner", "alice")
+    second.ok("join", invitation.strip(), "--listen", "127.0.0.1:0")
+    eventually(lambda: len(nodes_of(second)) == 2)
+
+    long = second.ok("submit", "-q", "--cpus", "1", "--", "sleep", "60").strip()
+    eventually(lambda: second.json("show", long)["job"]["state"] == "running")
+    late = second.ok("submit", "-q", "--cpus", "1", "--", "true").strip()
+    huge = second.ok("submit", "-q", "--cpus", "2", "--", "true").strip()
+    reasons = [
+        " ".join(second.json("explain", job)["tasks"][0]["why"]) for job in (late, huge)
+    ]
+    second.ok("cancel", long, huge)
+
+    assert reasons == [
+        (
+            "quota of alice: 1 CPUs, 1 in use, 1 more wanted;"
+            " wait until some of its tasks end"
+        ),
+        (
+            "quota of alice: 1 CPUs, 1 in use, 2 more wanted;"
+            " ask for less, or an admin for a larger quota"
+        ),
+    ]
+    assert second("wait", late).code == 0
+
+
 def test_a_typo_in_an_invitation_is_found(make: Make) -> None:
     done = make("second")("join", "shoal1-AAAAAAB", "--no-up")
 

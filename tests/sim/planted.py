@@ -1,4 +1,4 @@
-"""Ten bugs, planted one by one: a simulator that finds none of them finds nothing.
+"""Eleven bugs, planted one by one: a simulator that finds none of them finds nothing.
 
 Each replaces one small method from outside, so that no trace of it is in the code
 itself. Every bug must be found within SEEDS_MAX seeds that are clean without it.
@@ -23,6 +23,7 @@ from shoal.core.jobs import Run, TaskRecord
 from shoal.core.journal import Finished, Incarnated
 from shoal.core.leases import Lease
 from shoal.core.lessor import Lessor
+from shoal.core.membership import Admission
 from shoal.core.negotiation import Negotiator, Round
 from shoal.core.scheduler import Scheduler
 from shoal.core.verdicts import Verdict, judge
@@ -30,7 +31,7 @@ from shoal.core.worker import Worker
 from shoal.model.ids import Attempt, LeaseId, NodeId, TaskId
 from shoal.model.job import Job
 from shoal.model.resources import Allocation
-from shoal.protocol.messages import Assignment, Outcome, Renew, Report
+from shoal.protocol.messages import Assignment, Demand, Outcome, Renew, Report
 from shoal.sim.disk import Disk
 from shoal.sim.seeds import run_seed
 
@@ -167,6 +168,13 @@ def preempted_task_counted_as_failed(
     return verdict
 
 
+def quota_not_kept_by_the_worker(
+    self: Lessor, demand: Demand, admission: Admission
+) -> tuple[Demand, str]:
+    """Leave it to each scheduler to keep the quota of its owner."""
+    return demand, ""
+
+
 BUGS: Final = (
     Bug("result not de-duplicated", Dispatcher, "on_report", result_not_deduplicated),
     Bug("lost dispatch not retried", Dispatcher, "_resend", lost_dispatch_not_retried),
@@ -202,6 +210,12 @@ BUGS: Final = (
         dispatch,
         "judge",
         preempted_task_counted_as_failed,
+    ),
+    Bug(
+        "quota not kept by the worker",
+        Lessor,
+        "_within_quota",
+        quota_not_kept_by_the_worker,
     ),
 )
 

@@ -43,6 +43,7 @@ from shoal.protocol.messages import (
     Renew,
     Report,
 )
+from shoal.sim import trust
 from shoal.sim.checkers.ending import Ending
 from shoal.sim.checkers.strangers import CONTAINER_MAX
 from shoal.sim.checkers.suite import Suite
@@ -59,6 +60,7 @@ CAPACITY = Capacity(
 GROUP = make_group("j", "g", 3, (Profile(cpu_milli=500),))
 JOB = Job(id=JobId("j"), owner=OwnerId("ann"), groups=(GROUP,))
 FIRST, SECOND = Attempt(S, 1, 1), Attempt(S, 1, 2)
+FEW_CPUS = trust.grant(NodeId("q"), ("scheduler",), OwnerId("ann"), quota_cpu_milli=500)
 DONE = Outcome("exited", exit_code=0)
 IDLE = WorkerOpinion(idle=True, load=Load(), unacknowledged=0)
 
@@ -70,6 +72,10 @@ class Beliefs:
         self.workers: dict[NodeId, WorkerOpinion] = {}
         self.leases: list[LeaseId] = []
         self.seen: dict[NodeId, Load] = {}
+        self.held: list[tuple[NodeId, Allocation]] = []
+
+    def leased(self, host: Host) -> list[tuple[NodeId, Allocation]]:
+        return self.held if host.id == W else []
 
     def worker(self, host: Host) -> WorkerOpinion | None:
         return self.workers.get(host.id)
@@ -243,6 +249,20 @@ def renewed_by_somebody_else(bench: Bench) -> None:
     bench.agenda.run(30.0)
 
 
+def offered_beyond_the_quota(bench: Bench) -> None:
+    bench.stage.add("q", roles=("scheduler",), grant=FEW_CPUS)
+    bench.beliefs.held = [(NodeId("q"), Allocation(cpu_milli=501))]
+    bench.offered(peer=NodeId("q"))
+
+
+def leased_beyond_the_quota_within_a_node(bench: Bench) -> None:
+    grant = msgspec.structs.replace(FEW_CPUS, quota_gpus=0, quota_cpu_milli=None)
+    bench.stage.add("q", roles=("scheduler",), grant=grant)
+    share = DeviceShare("gpu0", 1_000, 8)
+    bench.beliefs.held = [(NodeId("q"), Allocation(shares=(share,)))]
+    bench.agenda.run(2.0)
+
+
 def process_outlives_its_lease(bench: Bench) -> None:
     bench.offered()
     bench.start()
@@ -358,6 +378,8 @@ def cancelled_job_runs_on(bench: Bench) -> None:
         (view_stays_wrong, "I12"),
         (cancelled_job_runs_on, "L3"),
         (preemption_counted, "PREEMPTION"),
+        (offered_beyond_the_quota, "QUOTA"),
+        (leased_beyond_the_quota_within_a_node, "QUOTA"),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )

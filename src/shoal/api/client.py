@@ -113,9 +113,8 @@ class Client:
         """Return what the node is."""
         return self._ask("Info", pb.InfoRequest(), pb.NodeInfo)
 
-    def invite(self, role: str, uses: int, ttl_s: float) -> pb.InviteReply:
+    def invite(self, request: pb.InviteRequest) -> pb.InviteReply:
         """Make an invitation."""
-        request = pb.InviteRequest(role=role, uses=uses, ttl_s=ttl_s)
         return self._ask("Invite", request, pb.InviteReply)
 
     def revoke(self, node: str) -> pb.RevokeReply:

@@ -21,13 +21,16 @@ from shoal.api.cargo import CargoCalls
 from shoal.api.log_reader import LogReader
 from shoal.core.events import MessageReceived
 from shoal.errors import NotFoundError, ShoalError, UsageError
+from shoal.core.quotas import Quota, narrowed_job
 from shoal.model.again import again
 from shoal.model.derive import derive
-from shoal.model.ids import JobId, NodeId, TaskId
+from shoal.model.bounds import NAME_LENGTH_MAX
+from shoal.model.ids import JobId, NodeId, OwnerId, TaskId
 from shoal.model.submission import load_spec
 from shoal.model.totals import totals
 from shoal.net.identity import public_key
 from shoal.net.petname import petname
+from shoal.net.invitations import Terms
 from shoal.protocol.limits import ADDRESSES_MAX
 from shoal.protocol.messages import PeerAddress
 from shoal.runtime.cargo import needs_cargo
@@ -121,7 +124,7 @@ class Service(CargoCalls):
 
     async def _hand_in(self, job: Job) -> pb.SubmitReply:
         known = self._book.jobs.get(job.id)
-        if known is not None and not _same(known.job, job):
+        if known is not None and not _same(known, job):
             raise ShoalError(
                 f"there is a job {job.id} already",
                 because="it was submitted with another spec",
@@ -321,7 +324,7 @@ class Service(CargoCalls):
         self._network.expect_company()
         addresses = self._network.doors
         text = self._desk.invite(
-            request.role, uses=request.uses, ttl_s=request.ttl_s, addresses=addresses
+            _terms(request), uses=request.uses, ttl_s=request.ttl_s, addresses=addresses
         )
         return pb.InviteReply(
             text=text,
@@ -456,6 +459,32 @@ def _check_id(id_: str) -> None:
         )
 
 
-def _same(known: Job, job: Job) -> bool:
-    """Whether two jobs are one: priorities may have been cut to what is allowed."""
-    return msgspec.structs.replace(known, priority=job.priority) == job
+def _is_short(request: pb.SubmitRequest) -> bool:
+    """Whether a spec is small, and names nothing that makes many tasks of it."""
+    text = request.json
+    return 0 < len(text) <= SHORT_SPEC_CHARS and not MANY.search(text)
+
+
+def _same(known: JobRecord, job: Job) -> bool:
+    """Whether two jobs are one: one of them was cut to what is allowed."""
+    quota = Quota(known.quota_gpus, known.quota_cpu_milli)
+    cut = msgspec.structs.replace(job, priority=known.job.priority)
+    return known.job == narrowed_job(cut, quota)
+
+
+def _terms(request: pb.InviteRequest) -> Terms:
+    """Return what an invitation grants."""
+    gpus = request.quota_gpus if request.HasField("quota_gpus") else None
+    cpu = request.quota_cpu_milli if request.HasField("quota_cpu_milli") else None
+    if (gpus or 0) < 0 or (cpu or 0) < 0 or len(request.owner) > NAME_LENGTH_MAX:
+        raise UsageError(
+            "that is no quota",
+            because="amounts are 0 or more, and names of owners short",
+            hint="write it like --quota gpus=4,cpus=8 --owner alice",
+        )
+    return Terms(
+        roles=ROLES[request.role],
+        owner=OwnerId(request.owner),
+        quota_gpus=gpus,
+        quota_cpu_milli=cpu,
+    )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from shoal.api import client as api
 from shoal.cli.options import json_option, node_option, quiet_option, talk
 from shoal.cli.printing import echo_json
+from shoal.errors import UsageError
+
+if TYPE_CHECKING:
+    from shoal.api.shoal_pb2 import InviteRequest
 
 ROLES = ("member", "worker", "submit", "admin")
 
@@ -21,21 +27,43 @@ ROLES = ("member", "worker", "submit", "admin")
     help="How many may join by it.",
 )
 @click.option("--ttl", default="1h", show_default=True, help="How long it holds.")
+@click.option(
+    "--quota",
+    default="",
+    metavar="gpus=4,cpus=8",
+    help="What who joins may use of the shoal at one time.",
+)
+@click.option(
+    "--owner",
+    default="",
+    metavar="NAME",
+    help="Whose quota and share it is; else each node has its own.",
+)
 @node_option
 @json_option
 @quiet_option
 def invite(
-    role: str, uses: int, ttl: str, node: str | None, as_json: bool, quiet: bool
+    role: str,
+    uses: int,
+    ttl: str,
+    quota: str,
+    owner: str,
+    node: str | None,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Print the command by which another machine joins this shoal.
 
     Members may run code on each other's machines: give it to people whom you trust.
     """
-    from shoal.model.units import parse_duration  # noqa: PLC0415 - Slow to import.
+    from shoal.api.shoal_pb2 import InviteRequest  # noqa: PLC0415 - Slow to import.
+    from shoal.model.units import parse_duration  # noqa: PLC0415
 
-    holds_s = parse_duration(ttl)
+    request = InviteRequest(role=role, uses=uses, ttl_s=parse_duration(ttl))
+    request.owner = owner
+    _read_quota(quota, request)
     with api.connect(node) as client:
-        reply = client.invite(role, uses, holds_s)
+        reply = client.invite(request)
     if as_json:
         fields = {"invitation": reply.text, "shoal": reply.shoal, "role": role}
         echo_json({**fields, "addresses": list(reply.addresses), "ttl": ttl})
@@ -49,3 +77,22 @@ def invite(
             "\n      shoal down; shoal up --listen 0.0.0.0:4001 opens it to others",
             quiet=quiet,
         )
+
+
+def _read_quota(text: str, request: InviteRequest) -> None:
+    """Read `gpus=4,cpus=8` into a request; either may be left out."""
+    from shoal.model.units import parse_whole  # noqa: PLC0415 - As above.
+
+    for part in filter(None, text.split(",")):
+        name, _, amount = part.partition("=")
+        match name.strip():
+            case "gpus":
+                request.quota_gpus = parse_whole(amount)
+            case "cpus":
+                request.quota_cpu_milli = 1_000 * parse_whole(amount)
+            case _:
+                raise UsageError(
+                    f"'{part}' is no quota",
+                    because="there are quotas of gpus and of cpus",
+                    hint="write it like --quota gpus=4,cpus=8",
+                )

@@ -106,11 +106,12 @@ def _belongs_to(home: Home, info: NodeInfo) -> bool:
 
 
 def _join(home: Home, client: Client, scheduler: str) -> None:
-    from shoal.net.petname import petname  # noqa: PLC0415 - Slow to import.
+    from shoal.api import shoal_pb2 as pb  # noqa: PLC0415 - Slow to import.
+    from shoal.net.petname import petname  # noqa: PLC0415
     from shoal.runtime.joining import join_shoal  # noqa: PLC0415
 
-    reply = client.invite("worker", 1, INVITATION_S)
-    if reply.only_here and scheduler.rpartition(":")[0] not in HERE:
+    reply = client.invite(pb.InviteRequest(role="worker", uses=1, ttl_s=INVITATION_S))
+    if reply.only_here and not is_here(scheduler):
         raise ShoalError(
             f"the scheduler at {scheduler} cannot be reached by other machines",
             because="its node listens on loopback only",

@@ -8,6 +8,7 @@ import msgspec
 
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import Effect, Send
+from shoal.core.quotas import Used
 from shoal.core.timing import DRIFT_MAX, LEASE_S, RENEW_S
 from shoal.model.ids import Attempt, GroupId, LeaseId, NodeId, OwnerId, RequestId
 from shoal.model.job import SameLeaf
@@ -47,20 +48,6 @@ class Holding(msgspec.Struct, kw_only=True):
     attempt: Attempt | None = None
     since: float = 0.0  # when it was committed
     gang: bool = False
-
-
-class Used(msgspec.Struct):
-    """What one owner has leased, or asked for, adds up to this."""
-
-    leases: int = 0
-    cpu_milli: int = 0
-    gpus: int = 0
-
-    def add(self, profile: Profile, count: int) -> None:
-        """Count leases in; out, if there are less than none."""
-        self.leases += count
-        self.cpu_milli += count * profile.cpu_milli
-        self.gpus += count * (profile.gpu.count if profile.gpu else 0)
 
 
 class _Tie(msgspec.Struct):

@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, final
 
+import msgspec
+
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import Effect, Send, StopTask
 from shoal.core.leases import Lease, LeaseBook, ids_of
+from shoal.core.quotas import Quota, used_here
 from shoal.core.timing import HOLD_S, LEASE_MAX_S
 from shoal.core.waitlist import Waitlist
 from shoal.model.ids import Attempt, LeaseId, NodeId, RequestId
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from shoal.model.resources import Profile
 
 SLOTS_PER_DEMAND_MAX: Final = 256
+UNLIMITED: Final = Quota()
 
 Stop = Callable[[Attempt, Outcome, float | None], list[Effect]]
 """Stops an attempt, with this verdict and grace; None: the grace of its task."""
@@ -69,6 +73,9 @@ class Lessor:
         standing = self._book.of_request(peer, demand.request)
         if standing:
             return self._repeat_offer(peer, demand.request, standing, now)
+        demand, reason = self._within_quota(demand, admission)
+        if reason:
+            return [refuse(peer, demand.request, reason)]
         priority = admission.clamp(demand.rank.priority)
         rank = Rank(priority, demand.rank.age_s, peer, demand.request)
         held, effects, reason = self._hold(peer, demand, rank, admission, now)
@@ -77,6 +84,18 @@ class Lessor:
             offer = self._offer(demand.request, held, HOLD_S)
             return [*effects, Send(peer, offer)]
         return [*effects, refuse(peer, demand.request, reason)]
+
+    def _within_quota(self, demand: Demand, admission: Admission) -> tuple[Demand, str]:
+        """Return as much of a demand as its owner may have here, or why nothing."""
+        quota = Quota(admission.quota_gpus, admission.quota_cpu_milli)
+        if quota == UNLIMITED or demand.count == 0:
+            return demand, ""
+        used = used_here(self._book, admission.owner)
+        profile = quota.narrowed(demand.profile, used)
+        count = quota.slots(profile, used, demand.count)
+        if count == 0:
+            return demand, quota.excess(admission.owner, profile, used, 1)
+        return msgspec.structs.replace(demand, profile=profile, count=count), ""
 
     def _hold(
         self,

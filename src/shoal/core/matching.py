@@ -10,6 +10,7 @@ import msgspec
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.dispatch import shape_of
 from shoal.core.negotiation import Negotiator, Round, Wish
+from shoal.core.quotas import Quota
 from shoal.core.reserving import Reservations
 from shoal.core.timing import (
     GANG_WAIT_S,
@@ -180,15 +181,18 @@ class Matcher:
         return None if kept is None or kept.group == group else kept.group
 
     def over_quota(self, group: GroupRecord, job: JobRecord) -> str:
-        """Say how the owner's quota holds a group back, if it does."""
+        """Say how the owner's quota holds a group back, if it does, and what to do."""
         shape = shape_of(job.job, group.group.tasks[0], 0)
-        if self._within_quota(job, shape, 1) > 0:
-            return ""
+        quota, least = _quota_of(job), 1
+        if group.is_gang and not self._running(group):
+            least = min(group.group.gang_min, group.open)
         used = self._holdings.used_by(shape.owner)
-        return (
-            f"quota: {shape.owner} uses {used.gpus} of {job.quota_gpus} gpus and "
-            f"{used.cpu_milli} of {job.quota_cpu_milli} milli-cpus"
-        )
+        excess = quota.excess(shape.owner, shape.profile, used, least)
+        if not excess:
+            return ""
+        if quota.allows_ever(shape.profile, least):
+            return f"{excess}; wait until some of its tasks end"
+        return f"{excess}; ask for less, or an admin for a larger quota"
 
     def parted(self, group: GroupRecord, job: JobRecord) -> str:
         """Say that a gang waits for room under one leaf, if it does."""
@@ -554,15 +558,10 @@ class Matcher:
 
     def _within_quota(self, job: JobRecord, shape: Shape, count: int) -> int:
         """Return how many more slots the owner may have at this time."""
-        owner, profile = shape.owner, shape.profile
-        used = self._holdings.used_by(owner)
-        if job.quota_cpu_milli is not None and profile.cpu_milli > 0:
-            left = job.quota_cpu_milli - used.cpu_milli
-            count = min(count, left // profile.cpu_milli)
-        if job.quota_gpus is not None and profile.gpu and profile.gpu.count > 0:
-            left = job.quota_gpus - used.gpus
-            count = min(count, left // profile.gpu.count)
-        return max(0, count)
+        if job.quota_gpus is None and job.quota_cpu_milli is None:
+            return max(0, count)
+        used = self._holdings.used_by(shape.owner)
+        return _quota_of(job).slots(shape.profile, used, count)
 
     def _be_bold(self, profile: Profile, worker: NodeId) -> None:
         shy = self._shy.get(profile)
@@ -570,3 +569,7 @@ class Matcher:
             self._shy_ends.drop((profile, worker))
             if not shy:
                 del self._shy[profile]
+
+
+def _quota_of(job: JobRecord) -> Quota:
+    return Quota(job.quota_gpus, job.quota_cpu_milli)

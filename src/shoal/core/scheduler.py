@@ -36,6 +36,7 @@ from shoal.core.journal import Entry, Incarnated, Submitted
 from shoal.core.matching import Matcher
 from shoal.core.negotiation import Negotiator
 from shoal.core.policies import Policies
+from shoal.core.quotas import Quota, narrowed_job
 from shoal.core.timing import HEARSAY_S, LINGER_S, TENURE_S
 from shoal.core.vetting import flaw
 from shoal.core.views import Views
@@ -489,9 +490,12 @@ class Scheduler:
 
 
 def _clamped(job: Job, admission: Admission) -> Job:
-    return msgspec.structs.replace(
+    """Return a job with no more than its submitter may ask for."""
+    quota = Quota(admission.quota_gpus, admission.quota_cpu_milli)
+    clamped = msgspec.structs.replace(
         job, owner=admission.owner, priority=admission.clamp(job.priority)
     )
+    return narrowed_job(clamped, quota)
 
 
 def _drained(items: list[T]) -> list[T]:

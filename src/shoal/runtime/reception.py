@@ -75,7 +75,7 @@ class Reception:
         self._waiting: dict[RequestId, asyncio.Future[Welcome | Refusal]] = {}
 
     def invite(
-        self, role: str, *, uses: int, ttl_s: float, addresses: Sequence[str]
+        self, terms: Terms, *, uses: int, ttl_s: float, addresses: Sequence[str]
     ) -> str:
         """Return the text of a new invitation; raise if this node may invite nobody."""
         self._signer()
@@ -86,7 +86,6 @@ class Reception:
                 hint="restart it with --listen HOST:PORT",
             )
         secret = new_secret()
-        terms = Terms(roles=ROLES[role], owner=OwnerId(""))
         now = asyncio.get_running_loop().time()
         self._book.add(secret, terms, uses=uses, ttl_s=ttl_s, now=now)
         invitation = Invitation(
@@ -186,13 +185,18 @@ class Reception:
     def _granted(self, peer: NodeId, terms: Terms) -> Grant:
         signer, delegation = self._signer()
         own = self._membership.grant
+        gpus = cpu_milli = None  # The root has no limits, an admin those of its grant.
+        if delegation is not None:
+            gpus, cpu_milli = delegation.quota_gpus, delegation.quota_cpu_milli
         wall_s = time.time()
         grant = Grant(
             node=peer,
             shoal=self._membership.shoal,
             roles=terms.roles,
-            owner=OwnerId(peer),
-            top_priority=terms.top_priority,
+            owner=terms.owner or OwnerId(peer),
+            top_priority=min(terms.top_priority, own.top_priority),
+            quota_gpus=_least(terms.quota_gpus, gpus),
+            quota_cpu_milli=_least(terms.quota_cpu_milli, cpu_milli),
             serial=int(wall_s),
             expires_wall_s=min(wall_s + terms.valid_for_s, own.expires_wall_s),
             delegation=delegation,
@@ -214,3 +218,8 @@ class Reception:
             because=f"its roles are {', '.join(self._membership.grant.roles)}",
             hint="ask on the node that made the shoal, or to be invited as admin",
         )
+
+
+def _least(wanted: int | None, own: int | None) -> int | None:
+    """Return the smaller quota: nobody gives more than it has."""
+    return min((one for one in (wanted, own) if one is not None), default=None)

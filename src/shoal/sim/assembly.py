@@ -18,6 +18,7 @@ from shoal.core.scheduler import Scheduler
 from shoal.core.views import PathCost
 from shoal.core.worker import Worker
 from shoal.model.ids import LeaseId, NodeId
+from shoal.model.resources import Allocation
 from shoal.protocol.messages import Load, Revocation
 from shoal.sim import trust
 from shoal.sim.host import Host, Life
@@ -123,6 +124,13 @@ class PeerOpinions:
             for lease in machine.worker.leases
             if lease.state == "committed" and lease.peer != host.id
         ]
+
+    def leased(self, host: Host) -> list[tuple[NodeId, Allocation]]:
+        """Return what the worker of a node, if any, holds, and for whom."""
+        machine = host.machine
+        if not isinstance(machine, Peer) or machine.worker is None:
+            return []
+        return [(lease.peer, lease.allocation) for lease in machine.worker.leases]
 
     def views(self, host: Host) -> dict[NodeId, Load]:
         """Return what the scheduler of a node, if any, believes of workers."""

@@ -7,6 +7,7 @@ from typing import Protocol
 import msgspec
 
 from shoal.model.ids import LeaseId, NodeId
+from shoal.model.resources import Allocation
 from shoal.protocol.messages import Load
 from shoal.sim.host import Host
 
@@ -24,6 +25,10 @@ class Opinions(Protocol):
 
     def committed(self, host: Host) -> list[LeaseId]:
         """Return the leases that the worker of a node, if any, keeps for others."""
+        ...
+
+    def leased(self, host: Host) -> list[tuple[NodeId, Allocation]]:
+        """Return what the worker of a node, if any, holds, and for whom."""
         ...
 
     def worker(self, host: Host) -> WorkerOpinion | None:

@@ -88,3 +88,20 @@ def test_a_refusal_is_kept_in_the_words_of_the_worker() -> None:
 
     assert found is not None
     assert found.refused == ((W, "the owner is using the machine"),)
+
+
+def test_a_gang_beyond_the_quota_is_told_so_in_numbers() -> None:
+    scheduler = _scheduler()
+    grant = trust.grant(S, ("scheduler",), OwnerId("ann"), quota_cpu_milli=2_000)
+    gang = job(groups={"g": (3, ())}, gang_min=3)
+    scheduler.handle(JobSubmitted(1, gang, grant=grant), 0.0)
+
+    found = scheduler.explain(TaskId("j.g.0"))
+
+    assert found is not None
+    assert found.why == (
+        (
+            "quota of ann: 2 CPUs, 0 in use, 3 more wanted; "
+            "ask for less, or an admin for a larger quota"
+        ),
+    )

@@ -23,6 +23,7 @@ from shoal.protocol.messages import (
 from shoal.sim.agenda import Agenda
 from shoal.sim.checkers.journals import Journals
 from shoal.sim.checkers.processes import Processes
+from shoal.sim.checkers.quotas import Quotas
 from shoal.sim.checkers.strangers import Strangers
 from shoal.sim.checkers.violations import Violations
 from shoal.sim.clients import Clients
@@ -47,13 +48,14 @@ class Suite(Watch):
         self.journals = Journals(self.violations)
         self.processes = Processes(self.violations, self.journals, jobs)
         self.strangers = Strangers(self.violations)
+        self.quotas = Quotas(self.violations, opinions)
         self.clients: Clients | None = None
         self.hosts: dict[NodeId, Host] = {}
         self._agenda = agenda
         self._opinions = opinions
         self.sent.update(
             {
-                Offer: _if_honest(self.processes.offered),
+                Offer: _if_honest(self._offered),
                 Committed: _if_honest(self.processes.committed),
                 Preemption: _if_honest(self.processes.preempted),
                 Assignment: _if_honest(self._assigned),
@@ -111,12 +113,19 @@ class Suite(Watch):
         if request is not None:
             self.journals.answered(host, answer, request)
 
+    def _offered(self, host: Host, peer: NodeId, message: object) -> None:
+        assert isinstance(message, Offer)
+        if any(lease not in self.processes.leases for lease in message.leases):
+            self.quotas.offered(host, peer, self.hosts)
+        self.processes.offered(host, peer, message)
+
     def _assigned(self, host: Host, peer: NodeId, message: object) -> None:
         self.journals.assigned(host, peer, message)
         self.processes.assigned(host, peer, message)
 
     def _sweep(self) -> None:
         self.processes.sweep(list(self.hosts.values()), self._opinions)
+        self.quotas.sweep(self.hosts)
         self._agenda.after(SWEEP_S, self._sweep)
 
 

@@ -1,0 +1,109 @@
+"""How much an owner may have leased at one time, by the grant that it shows.
+
+A scheduler knows all leases of its owners and keeps their quota over the whole shoal.
+A worker knows only its own leases, but trusts nobody: it gives an owner no more than
+the quota of the grant in hand, counted over all schedulers of that owner.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from shoal.model.resources import GpuNeed, Profile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from shoal.core.leases import Lease
+    from shoal.model.ids import OwnerId
+    from shoal.model.job import Group, Job, Task
+
+
+class Used(msgspec.Struct):
+    """What one owner has leased, or asked for, adds up to this."""
+
+    leases: int = 0
+    cpu_milli: int = 0
+    gpus: int = 0
+
+    def add(self, profile: Profile, count: int) -> None:
+        """Count leases in; out, if there are less than none."""
+        self.leases += count
+        self.cpu_milli += count * profile.cpu_milli
+        self.gpus += count * gpus_of(profile)
+
+
+class Quota(msgspec.Struct, frozen=True):
+    """Limits of a grant; None means that there is none."""
+
+    gpus: int | None = None
+    cpu_milli: int | None = None
+
+    def slots(self, profile: Profile, used: Used, wanted: int) -> int:
+        """Return how many of the wanted slots are within the limits."""
+        gpus = gpus_of(profile)
+        if self.gpus is not None and gpus > 0:
+            wanted = min(wanted, (self.gpus - used.gpus) // gpus)
+        if self.cpu_milli is not None and profile.cpu_milli > 0:
+            wanted = min(wanted, (self.cpu_milli - used.cpu_milli) // profile.cpu_milli)
+        return max(0, wanted)
+
+    def narrowed(self, profile: Profile, used: Used | None = None) -> Profile:
+        """Let a task that takes all GPUs it can get take no more than there may be."""
+        gpu = profile.gpu
+        if self.gpus is None or gpu is None or gpu.count_max <= gpu.count:
+            return profile
+        left = self.gpus - (used.gpus if used else 0)
+        most = max(gpu.count, min(gpu.count_max, left))
+        return replace(profile, gpu=replace(gpu, count_max=most))
+
+    def excess(self, owner: OwnerId, profile: Profile, used: Used, slots: int) -> str:
+        """Say in numbers why so many slots are too many; nothing if they are not."""
+        gpus, cpu_milli = slots * gpus_of(profile), slots * profile.cpu_milli
+        if self.gpus is not None and gpus > 0 and used.gpus + gpus > self.gpus:
+            in_use = f"{self.gpus} GPUs, {used.gpus} in use, {gpus} more wanted"
+            return f"quota of {owner}: {in_use}"
+        limit = self.cpu_milli
+        if limit is not None and cpu_milli > 0 and used.cpu_milli + cpu_milli > limit:
+            so_far = f"{limit / 1_000:g} CPUs, {used.cpu_milli / 1_000:g} in use"
+            return f"quota of {owner}: {so_far}, {cpu_milli / 1_000:g} more wanted"
+        return ""
+
+    def allows_ever(self, profile: Profile, slots: int) -> bool:
+        """Whether so many slots are allowed while the owner has nothing else."""
+        return self.slots(profile, Used(), slots) >= slots
+
+
+def narrowed_job(job: Job, quota: Quota) -> Job:
+    """Return a job none of whose tasks may take more GPUs than the quota."""
+    if quota.gpus is None:
+        return job
+    return replace(job, groups=tuple(_narrowed_group(g, quota) for g in job.groups))
+
+
+def _narrowed_group(group: Group, quota: Quota) -> Group:
+    return replace(group, tasks=tuple(_narrowed_task(t, quota) for t in group.tasks))
+
+
+def _narrowed_task(task: Task, quota: Quota) -> Task:
+    return replace(task, profiles=tuple(map(quota.narrowed, task.profiles)))
+
+
+def gpus_of(profile: Profile) -> int:
+    """Return how many devices one task may take: a share of one counts as one."""
+    gpu: GpuNeed | None = profile.gpu
+    return max(gpu.count, gpu.count_max) if gpu and gpu.count else 0
+
+
+def used_here(leases: Iterable[Lease], owner: OwnerId) -> Used:
+    """Add up what one owner has on a worker, what is on offer and ending included."""
+    used = Used()
+    for lease in leases:
+        if lease.owner == owner:
+            used.leases += 1
+            used.cpu_milli += lease.allocation.cpu_milli
+            used.gpus += len(lease.allocation.shares)
+    return used

@@ -1,0 +1,78 @@
+"""The promise about quotas: a worker gives an owner no more than a grant allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import final
+
+from shoal.model.ids import NodeId, OwnerId
+from shoal.model.resources import Allocation
+from shoal.protocol.messages import Grant
+from shoal.sim.checkers.violations import Violations
+from shoal.sim.host import Host
+from shoal.sim.opinions import Opinions
+
+Leased = list[tuple[NodeId, Allocation]]
+
+
+@final
+class Quotas:
+    """Adds up what each owner has on a worker, by the grants that the root gave."""
+
+    def __init__(self, violations: Violations, opinions: Opinions) -> None:
+        self._violations = violations
+        self._opinions = opinions
+
+    def offered(self, host: Host, peer: NodeId, hosts: Mapping[NodeId, Host]) -> None:
+        """Check a new offer against the grant of whom it is for.
+
+        One that is repeated proves nothing: another scheduler of the same owner,
+        with a wider grant, may have got more since.
+        """
+        if grant := _grant_of(peer, hosts):
+            used = _used(grant.owner, self._opinions.leased(host), hosts)
+            self._check(host, [grant], used)
+
+    def sweep(self, hosts: Mapping[NodeId, Host]) -> None:
+        """Check all workers; the widest grant of those that hold leases counts."""
+        for host in hosts.values():
+            leased = self._opinions.leased(host) if host.up else []
+            grants = [
+                grant
+                for peer in dict.fromkeys(peer for peer, _ in leased)
+                if (grant := _grant_of(peer, hosts))
+            ]
+            for owner in dict.fromkeys(grant.owner for grant in grants):
+                used = _used(owner, leased, hosts)
+                self._check(host, [g for g in grants if g.owner == owner], used)
+
+    def _check(self, host: Host, grants: list[Grant], used: tuple[int, int]) -> None:
+        gpus, cpu_milli = used
+        owner = grants[0].owner
+        if _exceeds(gpus, (grant.quota_gpus for grant in grants)):
+            self._violations.report("QUOTA", f"{owner} has {gpus} gpus of {host.id}")
+        if _exceeds(cpu_milli, (grant.quota_cpu_milli for grant in grants)):
+            what = f"{owner} has {cpu_milli} milli cpus of {host.id}"
+            self._violations.report("QUOTA", what)
+
+
+def _grant_of(peer: NodeId, hosts: Mapping[NodeId, Host]) -> Grant | None:
+    host = hosts.get(peer)
+    return host.spec.grant if host else None
+
+
+def _used(
+    owner: OwnerId, leased: Leased, hosts: Mapping[NodeId, Host]
+) -> tuple[int, int]:
+    gpus = cpu_milli = 0
+    for peer, allocation in leased:
+        grant = _grant_of(peer, hosts)
+        if grant is not None and grant.owner == owner:
+            gpus += len(allocation.shares)
+            cpu_milli += allocation.cpu_milli
+    return gpus, cpu_milli
+
+
+def _exceeds(used: int, limits: Iterable[int | None]) -> bool:
+    """Whether more is used than any of these limits allows."""
+    return all(limit is not None and used > limit for limit in limits)
