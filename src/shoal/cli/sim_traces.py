@@ -213,23 +213,22 @@ def _traces_options(command: Any) -> Any:  # noqa: ANN401 - as click has it
     return command
 
 
-@click.command()
+@click.command(
+    help="Replay the workload in FILE under several policies, side by side.\n\n"
+    "FILE is a trace of any format that shoal knows, or a workload to make up, such "
+    "as lublin:1000, philly:1000 or poisson:1000.\n\n"
+    "\b\n"
+    "shoal sim traces trace.swf.gz --policy fcfs,sjf,minnow --backfill easy\n"
+    "shoal sim traces jobs.csv --cluster n8g8.csv --preemptive --policy srtf,braid\n"
+    "shoal sim traces pods.csv --nodes nodes.csv --policy best-fit,fgd,forage\n"
+    "shoal sim traces philly:20000 --hosts 100000 --policy balanced",
+)
 @click.argument("file")
 @_traces_options
 @json_option
 @quiet_option
 def traces(file: str, as_json: bool, quiet: bool, **given: Any) -> None:  # noqa: ANN401
-    r"""Replay the workload in FILE under several policies, side by side.
-
-    FILE is a trace of any format that shoal knows, or a workload to make up, such as
-    lublin:1000, philly:1000 or poisson:1000.
-
-    \b
-    shoal sim traces trace.swf.gz --policy fcfs,sjf,minnow --backfill easy
-    shoal sim traces jobs.csv --cluster n8g8.csv --preemptive --policy srtf,las,braid
-    shoal sim traces pods.csv --nodes nodes.csv --policy best-fit,fgd,forage
-    shoal sim traces philly:20000 --hosts 100000 --policy balanced
-    """
+    """Replay a workload and print what became of its jobs."""
     try:
         lines = list(_lines(file, given))
     except PolicyError as error:

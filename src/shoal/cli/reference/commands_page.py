@@ -81,7 +81,7 @@ def _about(command: click.Command, context: click.Context, depth: int) -> Iterat
     usage = " ".join(command.collect_usage_pieces(context))
     yield from ("", f"{'#' * depth} {context.command_path}", "")
     yield from ("```text", f"{context.command_path} {usage}", "```", "")
-    yield from inspect.cleandoc(command.help or "").replace("\b\n", "").splitlines()
+    yield from _paragraphs(command.help or "")
     params = command.params
     if isinstance(command, JobCommand):
         told = {param.name for param in flags_of_a_job()}
@@ -94,6 +94,18 @@ def _about(command: click.Command, context: click.Context, depth: int) -> Iterat
             assert child is not None, name
             below = click.Context(child, info_name=name, parent=context)
             yield from _about(child, below, depth + 1)
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Return the lines of a help text; what click would not wrap stays as it is."""
+    for number, paragraph in enumerate(inspect.cleandoc(text).split("\n\n")):
+        if number:
+            yield ""
+        first, *lines = paragraph.splitlines()
+        if first == "\b":
+            yield from ("```text", *lines, "```")
+        else:
+            yield from (first, *lines)
 
 
 def _options(params: Sequence[click.Parameter], context: click.Context) -> list[str]:
