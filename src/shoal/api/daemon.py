@@ -10,7 +10,7 @@ import secrets
 import signal
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 from shoal.api import whereabouts
 from shoal.api.scraping import MetricsPage
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     Ready = Callable[[NodeInfo, bool], None]
     """Is told what the node is, and whether the usual port was taken."""
 
+    MakePage = Callable[[Node, Service, str], "Page"]
+    """Makes the page for browsers, which asks for the token of the node."""
+
 TASKS_END_S: Final = 10.0
 """How long tasks have to end, after the grace, when the node does."""
 
@@ -45,8 +48,23 @@ LOOK_S: Final = 0.05
 TOKEN_BYTES: Final = 24
 
 
+class Page(Protocol):
+    """A page for browsers: what is on it, only rooms above this one know."""
+
+    address: str  # host and port; nothing if it is off
+    port_was_taken: bool
+
+    async def start(self) -> None:
+        """Listen."""
+        ...
+
+    async def stop(self) -> None:
+        """Listen no more, and send all visitors away."""
+        ...
+
+
 async def run_node(
-    home: Home, options: Options, port: int | None, ready: Ready
+    home: Home, options: Options, port: int | None, ready: Ready, make_page: MakePage
 ) -> None:
     """Run a node until a signal or a client ends it; raise if it fails by itself."""
     home.prepare()
@@ -54,11 +72,16 @@ async def run_node(
         _sole_node_of(home),
         tempfile.TemporaryDirectory(prefix="shoal-") as scratch,
     ):
-        await _run(home, options, port, ready, Path(scratch))
+        await _run(home, options, port, ready, make_page, Path(scratch))
 
 
 async def _run(
-    home: Home, options: Options, port: int | None, ready: Ready, scratch: Path
+    home: Home,
+    options: Options,
+    port: int | None,
+    ready: Ready,
+    make_page: MakePage,
+    scratch: Path,
 ) -> None:
     node, driver = await compose(home, options, scratch)
     try:
@@ -67,13 +90,18 @@ async def _run(
         network = await make_network(node, options.network, desk)
         await node.start(network.links, network.finder)
         service = Service(node, driver, network, desk, stop=stop.ask)
-        server = ApiServer(home, service, _token(home))
+        token = _token(home)
+        server = ApiServer(home, service, token)
         await server.start(port)
         service.api_address = server.address
-        page = MetricsPage(service.metrics_text)
+        figures = MetricsPage(service.metrics_text)
+        page = make_page(node, service, token)
         try:
             if options.metrics:
-                await page.start(*listen_address(options.metrics))
+                await figures.start(*listen_address(options.metrics))
+            await page.start()
+            service.web_address = page.address
+            service.web_port_was_taken = page.port_was_taken
             _write_down(home, node, server, network.links)
             ready(await service.on_info(InfoRequest()), server.port_was_taken)
             network.begin()
@@ -81,6 +109,7 @@ async def _run(
         finally:
             home.node_info.unlink(missing_ok=True)
             await page.stop()
+            await figures.stop()
             await server.stop()
     finally:
         await node.close()

@@ -54,6 +54,7 @@ COMMANDS: dict[str, str] = {
     "top": "shoal.cli.monitor.command:monitor",
     "up": "shoal.cli.up:up",
     "wait": "shoal.cli.wait:wait",
+    "web": "shoal.cli.web:web",
     "worker": "shoal.cli.worker:worker",
 }
 
@@ -87,6 +88,7 @@ HELP = {
     "Views": {
         "top": "Watch nodes and jobs.",
         "monitor": "The same, by the name of the first scheduler.",
+        "web": "Watch nodes and jobs in a browser.",
         "events": "Print what happens, line by line.",
     },
     "Other": {

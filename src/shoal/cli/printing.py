@@ -154,9 +154,13 @@ def info_lines(info: pb.NodeInfo, *, port_was_taken: bool = False) -> list[str]:
         f"  node  {name.petname}   {short_id(name.id)}   {has_text(info.node)}",
         f'  api   {info.api_address}   net "{info.shoal}" ({reach})',
     ]
+    if info.web_address:
+        lines.append(f"  web   http://{info.web_address}   (shoal web opens it)")
     if port_was_taken:
         why = "port 50051 is taken, so another was chosen; commands here find it"
         lines.append(f"  note  {why}")
+    if info.web_port_was_taken:
+        lines.append("  note  port 7420 is taken, so the page is on the next free one")
     return lines
 
 

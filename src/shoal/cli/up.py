@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -62,6 +63,13 @@ if TYPE_CHECKING:
     help="Serve http://HOST:PORT/metrics for Prometheus.",
 )
 @click.option(
+    "--web",
+    default=default_of("web", ""),
+    metavar="HOST:PORT",
+    help="Where the page for browsers is; on loopback, port 7420 if it is free.",
+)
+@click.option("--no-web", is_flag=True, help="Serve no page.")
+@click.option(
     "--policy", default=default_of("policy", ""), help="How workers are ranked."
 )
 @click.option(
@@ -102,6 +110,8 @@ def up(detach: bool, ready_fd: int | None, **given: Any) -> None:  # noqa: ANN40
     """
     home = Home.default()
     as_json, quiet = bool(given.pop("as_json")), bool(given.pop("quiet"))
+    if given.pop("no_web"):
+        given["web"] = "off"
     _refuse_second(home, detach=detach)
     if detach:
         _start_detached(home, given, as_json=as_json, quiet=quiet)
@@ -129,9 +139,11 @@ def _serve(home: Home, options: Options, port: int | None, ready: Any) -> None: 
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # What matters is raised too.
     from shoal.api.daemon import run_node  # noqa: PLC0415 - Slow to import.
     from shoal.net.loops import loop_factory  # noqa: PLC0415
+    from shoal.web.listening import WebPage  # noqa: PLC0415
 
+    make_page = partial(WebPage, where=options.web)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(run_node(home, options, port, ready))
+        runner.run(run_node(home, options, port, ready, make_page))
 
 
 def _options(given: dict[str, Any]) -> Options:
@@ -143,7 +155,8 @@ def _options(given: dict[str, Any]) -> Options:
     from shoal.runtime.network import finding_of  # noqa: PLC0415
     from shoal.runtime.serve import Options  # noqa: PLC0415 - Slow to import.
 
-    for text in (given["listen"], given["metrics"], *given["announce"]):
+    web = given["web"].removeprefix("off")
+    for text in (given["listen"], given["metrics"], web, *given["announce"]):
         if text:
             listen_address(text)  # Raises if it is none.
     finding_of(given["without"])
@@ -172,6 +185,7 @@ def _options(given: dict[str, Any]) -> Options:
             without=given["without"],
         ),
         metrics=given["metrics"],
+        web=given["web"],
         gpus=given["gpus"],
         models=given["models"],
         memories=given["memories"],
@@ -219,7 +233,7 @@ def _arguments(given: dict[str, Any]) -> list[str]:
         for each in given[name]:
             args += [f"--{name.removesuffix('s')}", each]
     names = ("listen", "port", "metrics", "policy", "gpus", "models", "memories")
-    for name in (*names, "cache", "order"):
+    for name in (*names, "web", "cache", "order"):
         if given[name] is not None:  # Also what is empty: it may hide a setting.
             args += [f"--{name}", str(given[name])]
     return args
@@ -233,6 +247,7 @@ def _say_ready(
             "pid": info.pid,
             "shoal": info.shoal,
             "api": info.api_address,
+            "web": info.web_address,
             "addresses": list(info.addresses),
             "home": info.home,
             "sandboxed": info.sandboxed,

@@ -43,6 +43,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     order: str = ""  # of the queue
     network: NetworkOptions = NetworkOptions()
     metrics: str = ""  # host:port
+    web: str = ""  # host:port of the page for browsers, or "off"
     gpus: str | None = None  # declared; None: look for them
     models: str = ""
     memories: str = ""

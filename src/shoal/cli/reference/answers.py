@@ -172,6 +172,7 @@ ANSWERS: Final[dict[str, Shape]] = {
         "pid": ("int", "the process of the node"),
         "shoal": ("text", "the shoal that it belongs to"),
         "api": ("text", "HOST:PORT for clients"),
+        "web": ("text", "HOST:PORT of the page for browsers; empty if it is off"),
         "addresses": ("list of text", "where other nodes reach it"),
         "home": ("text", "the folder with its files"),
         "sandboxed": ("bool", "whether tasks are confined"),
@@ -215,6 +216,10 @@ ANSWERS: Final[dict[str, Shape]] = {
         "job?": ("text", "the job that it happened to"),
         "task?": ("text", "the task that it happened to"),
         "node?": ("name", "the node that it is about"),
+    },
+    "web": {
+        "address": ("text", "HOST:PORT of the page"),
+        "url": ("text", "what a browser opens; the token is in it, so it is a secret"),
     },
     "set": {"settings": ("list of setting", "what counts, and where it comes from")},
     "secret list": {"secrets": ("list of text", "the names of all secrets")},
