@@ -25,8 +25,10 @@ class Done(NamedTuple):
 class CliHome:
     """One home, and commands in it; `close` ends whatever node is left."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, prefix: tuple[str, ...] = ()) -> None:
+        """Make one; `prefix` runs its commands elsewhere, as in a namespace."""
         self.path = path
+        self.prefix = prefix
         self.env = {
             "HOME": os.environ["HOME"],
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -37,7 +39,7 @@ class CliHome:
     def __call__(self, *args: str, typed: str = "") -> Done:
         """Run a command to its end."""
         done = subprocess.run(
-            ["shoal", *args],
+            [*self.prefix, "shoal", *args],
             input=typed,
             capture_output=True,
             text=True,
@@ -62,7 +64,7 @@ class CliHome:
     def start(self, *args: str) -> subprocess.Popen[str]:
         """Start a command and return at once."""
         return subprocess.Popen(
-            ["shoal", *args],
+            [*self.prefix, "shoal", *args],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -89,7 +89,7 @@ def test_a_stranger_is_told_how_to_get_a_token(shop: Shop, tmp_path: Path) -> No
     done = stranger("worker", shop.address)
 
     assert done.code == 106
-    assert "it must show a token" in done.err
+    assert "must show the token" in done.err
     assert "--token" in done.err
 
 

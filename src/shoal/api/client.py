@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
+    from shoal.api.secure import Credentials
+
 TIMEOUT_S: Final = 20.0
 """How long a node may take for an answer that it could give at once."""
 
@@ -36,14 +38,25 @@ _OPTIONS: Final = (
 )
 
 
+_CALLED: Final = ("grpc.ssl_target_name_override", "shoal")
+"""The name in the certificate of every node: it is known by its key."""
+
+
 @final
 class Client:
     """One connection to one node. Methods raise `ShoalError` as the node said it."""
 
-    def __init__(self, target: str, *, name: str, token: str = "") -> None:
+    def __init__(
+        self,
+        target: str,
+        *,
+        name: str,
+        token: str = "",
+        credentials: Credentials | None = None,
+    ) -> None:
         """Call the node at `target`, in gRPC's words; `name` is for messages."""
         self._name = name
-        self._channel = grpc.insecure_channel(target, options=_OPTIONS)
+        self._channel = _channel(target, credentials)
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
 
     def __enter__(self) -> Self:
@@ -205,14 +218,30 @@ class Client:
             raise unpacked(error, self._name) from None
 
 
-def connect(node: str | None = None, home: Home | None = None) -> Client:
-    """Return a client of the node at an address, or of the one that runs here."""
+def connect(
+    node: str | None = None, home: Home | None = None, token: str | None = None
+) -> Client:
+    """Return a client of the node at an address, or of the one that runs here.
+
+    Without a token, the one of the environment is shown, or that of the node here to
+    this machine. Other machines are called by TLS.
+    """
     home = home or Home.default()
-    if node:
-        token = os.environ.get("SHOAL_TOKEN") or _token_for(node, home)
+    if not node:
+        found = whereabouts.required(home)
+        return Client(f"unix:{found.socket}", name=found.petname)
+    token = token or os.environ.get("SHOAL_TOKEN") or _token_for(node, home)
+    if is_here(node):
         return Client(node, name=node, token=token)
-    found = whereabouts.required(home)
-    return Client(f"unix:{found.socket}", name=found.petname)
+    from shoal.api.secure import credentials_for  # noqa: PLC0415 - Slow to import.
+
+    credentials = credentials_for(node, token, home)
+    return Client(node, name=node, token=token, credentials=credentials)
+
+
+def is_here(node: str) -> bool:
+    """Whether an address is of this machine, where nobody listens in between."""
+    return node.rpartition(":")[0].strip("[]") in HERE
 
 
 def _token_for(node: str, home: Home) -> str:
@@ -220,8 +249,18 @@ def _token_for(node: str, home: Home) -> str:
 
     An address may come from the settings of a project, so from somebody else.
     """
-    here = node.rpartition(":")[0].strip("[]") in HERE
-    return whereabouts.read_token(home) if here else ""
+    return whereabouts.read_token(home) if is_here(node) else ""
+
+
+def _channel(target: str, credentials: Credentials | None) -> grpc.Channel:
+    if credentials is None:
+        return grpc.insecure_channel(target, options=_OPTIONS)
+    tls = grpc.ssl_channel_credentials(
+        root_certificates=credentials.trusted,
+        private_key=credentials.key or None,
+        certificate_chain=credentials.certificate or None,
+    )
+    return grpc.secure_channel(target, tls, options=(*_OPTIONS, _CALLED))
 
 
 def _serialized(message: Message) -> bytes:

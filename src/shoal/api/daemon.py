@@ -6,15 +6,15 @@ import asyncio
 import contextlib
 import fcntl
 import os
-import secrets
 import signal
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
-from shoal.api import whereabouts
+from shoal.api import credentials, tokens, whereabouts
+from shoal.api.door import Door
 from shoal.api.scraping import MetricsPage
-from shoal.api.server import ApiServer
+from shoal.api.server import ApiServer, DoorPlace
 from shoal.api.service import Service
 from shoal.api.shoal_pb2 import InfoRequest
 from shoal.api.whereabouts import Whereabouts
@@ -45,7 +45,6 @@ TASKS_END_S: Final = 10.0
 """How long tasks have to end, after the grace, when the node does."""
 
 LOOK_S: Final = 0.05
-TOKEN_BYTES: Final = 24
 
 
 class Page(Protocol):
@@ -90,9 +89,9 @@ async def _run(
         network = await make_network(node, options.network, desk)
         await node.start(network.links, network.finder)
         service = Service(node, driver, network, desk, stop=stop.ask)
-        token = _token(home)
-        server = ApiServer(home, service, token)
-        await server.start(port)
+        token = tokens.load_or_make(home, node.id)
+        server = ApiServer(home, service, token, node.admit)
+        await server.start(port, _door_place(node, options))
         service.api_address = server.address
         figures = MetricsPage(service.metrics_text)
         page = make_page(node, service, token)
@@ -106,6 +105,7 @@ async def _run(
             ready(await service.on_info(InfoRequest()), server.port_was_taken)
             network.begin()
             await _until_end(node, stop)
+            await desk.hand_over()
         finally:
             home.node_info.unlink(missing_ok=True)
             await page.stop()
@@ -181,9 +181,12 @@ def _write_down(home: Home, node: Node, server: ApiServer, links: Links) -> None
     write_private(home.node_info, whereabouts.encoded(found))
 
 
-def _token(home: Home) -> str:
-    token = whereabouts.read_token(home)
-    if not token:
-        token = secrets.token_urlsafe(TOKEN_BYTES)
-        write_private(whereabouts.token_file(home), token.encode() + b"\n")
-    return token
+def _door_place(node: Node, options: Options) -> DoorPlace | None:
+    """Return the door for other machines, if the user wants one, and where."""
+    grant = node.membership.grant
+    credentials.write_client_certificate(node.home, node.identity, grant)
+    if not options.api:
+        return None
+    host, port = listen_address(options.api)
+    context = credentials.serving(node.home, node.identity, grant, host)
+    return DoorPlace(Door(context), host, port)

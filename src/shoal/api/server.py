@@ -1,17 +1,17 @@
-"""Serves the API of a node: on a unix socket, and on a port of the loopback interface.
+"""Serves the API of a node: on a unix socket, on loopback, and behind a door.
 
 Whoever can open the socket is the node's user. On the port anybody of this machine
-could call, so each call there shows the token of the node.
+could call, so each call there shows the token of the node. Other machines come through
+the door, which is there only if the user says so, with the token or a certificate.
 """
 
 from __future__ import annotations
 
-import hmac
 import os
 import re
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, NoReturn, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, final
 
 import grpc
 import grpc.aio
@@ -19,16 +19,20 @@ import grpc.aio
 from shoal.api import shoal_pb2 as pb
 from shoal.api.call_frames import calls_socket
 from shoal.api.calls import CallsDoor
+from shoal.api.credentials import EVERYWHERE
 from shoal.api.failures import packed
+from shoal.api.rights import Rights
 from shoal.api.standard import StandardServices
 from shoal.api.whereabouts import socket_path
-from shoal.errors import NotAllowedError, ShoalError
+from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from google.protobuf.message import Message
 
+    from shoal.api.door import Door, Guest
+    from shoal.api.rights import Admit
     from shoal.api.service import Service
     from shoal.runtime.home import Home
 
@@ -46,42 +50,79 @@ _OPTIONS: Final = (
 )
 
 
+class DoorPlace(NamedTuple):
+    """A door, and where it is to be."""
+
+    door: Door
+    host: str
+    port: int
+
+    @property
+    def covers_loopback(self) -> bool:
+        """Whether it also gets what is sent to its port on loopback."""
+        return self.host in (*EVERYWHERE, HOST)
+
+
 @final
 class ApiServer:
-    """Listens in two places; `address` says which port it got."""
+    """Listens in up to three places; the addresses say which ports it got."""
 
-    def __init__(self, home: Home, service: Service, token: str) -> None:
+    def __init__(self, home: Home, service: Service, token: str, admit: Admit) -> None:
         self.address = ""
+        self.far_address = ""  # Of the door, if there is one.
         self.socket = socket_path(home)
         self.port_was_taken = False
-        self._token = token
+        self._guests: dict[int, Guest] = {}
+        self._rights = Rights(token, admit, self._guests)
+        self._door: Door | None = None
         self._server = grpc.aio.server(options=_OPTIONS)
         self._server.add_generic_rpc_handlers((self._handlers(service),))
         self._standard = StandardServices(self._server)
         self._calls = CallsDoor(service.calls, calls_socket(self.socket))
 
-    async def start(self, port: int | None) -> None:
+    async def start(self, port: int | None, place: DoorPlace | None = None) -> None:
         """Listen; without a port on the usual one, or on any other if it is taken."""
         self._open_socket(self.socket)
-        try:
-            bound = self._listen(PORT if port is None else port)
-        except ShoalError:
-            if port is not None:
-                raise
-            self.port_was_taken = True
-            bound = self._listen(0)
-        self.address = f"{HOST}:{bound}"
+        shared = await self._open_door(place) if place is not None else 0
+        if shared and port in (shared, None):
+            inner = self._listen(0)  # The door passes on what is said on loopback.
+            self.address = f"{HOST}:{shared}"
+        else:
+            inner = self._listen_inside(port)
+            self.address = f"{HOST}:{inner}"
         await self._server.start()
         self.socket.chmod(0o600)
         await self._calls.open()
         await self._standard.serve()
+        if self._door is not None:
+            await self._door.serve(inner)
 
     async def stop(self) -> None:
         """Let calls under way end, briefly, and close."""
         await self._standard.leave()
         self._calls.close()
         await self._server.stop(STOP_GRACE_S)
+        if self._door is not None:
+            self._door.close()
         self.socket.unlink(missing_ok=True)
+
+    async def _open_door(self, place: DoorPlace) -> int:
+        """Return the port that the door has on loopback too; 0 if it has none there."""
+        self._door = place.door
+        self._door.guests = self._guests
+        port = await place.door.open(place.host, place.port)
+        host = f"[{place.host}]" if ":" in place.host else place.host
+        self.far_address = f"{host}:{port}"
+        return port if place.covers_loopback else 0
+
+    def _listen_inside(self, port: int | None) -> int:
+        try:
+            return self._listen(PORT if port is None else port)
+        except ShoalError:
+            if port is not None:
+                raise
+            self.port_was_taken = True
+            return self._listen(0)
 
     def _open_socket(self, path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -108,10 +149,10 @@ class ApiServer:
         for method in described.methods:
             call = getattr(service, f"on_{snake(method.name)}")
             make = grpc.unary_unary_rpc_method_handler
-            wrapped: Any = self._answering(call)
+            wrapped: Any = self._answering(method.name, call)
             if method.server_streaming:
                 make = grpc.unary_stream_rpc_method_handler
-                wrapped = self._streaming(call)
+                wrapped = self._streaming(method.name, call)
             if method.client_streaming:
                 make = grpc.stream_unary_rpc_method_handler
                 if method.server_streaming:
@@ -124,11 +165,11 @@ class ApiServer:
         return grpc.method_handlers_generic_handler(described.full_name, handlers)
 
     def _answering(
-        self, call: Callable[[Any], Awaitable[Message]]
+        self, method: str, call: Callable[[Any], Awaitable[Message]]
     ) -> Callable[[Any, Context], Awaitable[Message]]:
         async def answer(request: Message, context: Context) -> Message:
             try:
-                self._authorise(context)
+                self._authorise(method, context)
                 return await call(request)
             except Exception as error:  # noqa: BLE001 - A client gets an answer.
                 await _abort(context, error)
@@ -136,11 +177,11 @@ class ApiServer:
         return answer
 
     def _streaming(
-        self, call: Callable[[Any], AsyncIterator[Message]]
+        self, method: str, call: Callable[[Any], AsyncIterator[Message]]
     ) -> Callable[[Any, Context], AsyncIterator[Message]]:
         async def answer(request: Message, context: Context) -> AsyncIterator[Message]:
             try:
-                self._authorise(context)
+                self._authorise(method, context)
                 async for message in call(request):
                     yield message
             except Exception as error:  # noqa: BLE001 - A client gets an answer.
@@ -148,17 +189,10 @@ class ApiServer:
 
         return answer
 
-    def _authorise(self, context: Context) -> None:
-        if context.peer().startswith("unix"):
-            return
+    def _authorise(self, method: str, context: Context) -> None:
         shown = dict(context.invocation_metadata() or ()).get("authorization", "")
         told = shown if isinstance(shown, str) else ""
-        if not hmac.compare_digest(told.encode(), f"Bearer {self._token}".encode()):
-            raise NotAllowedError(
-                "the node does not know this client",
-                because="calls over the network must show the token of the node",
-                hint="set SHOAL_TOKEN to what is in api.token of the node's home",
-            )
+        self._rights.check(method, context.peer(), told)
 
 
 async def _abort(context: Context, error: Exception) -> NoReturn:

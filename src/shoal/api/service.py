@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 import shoal
-from shoal.api import calls, metrics, planning, views
+from shoal.api import calls, metrics, planning, rights, views
 from shoal.api import shoal_pb2 as pb
 from shoal.api.cargo import CargoCalls
 from shoal.api.log_reader import LogReader
@@ -130,6 +130,7 @@ class Service(CargoCalls):
                 because="it was submitted with another spec",
                 hint="draw another id",
             )
+        rights.check_secrets(job)
         if needs_cargo(job):
             await asyncio.to_thread(self._node.cargo.check, job)
         answer = await self._node.clients.submit(job)

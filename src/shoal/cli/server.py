@@ -27,9 +27,15 @@ from shoal.cli.up import up
     metavar="HOST:PORT",
     help="Where workers reach it; else as the last time, or on loopback.",
 )
+@click.option(
+    "--api",
+    default=default_of("api", ""),
+    metavar="HOST:PORT",
+    help="Where clients on other machines call, by TLS; else they cannot.",
+)
 @click.pass_context
-def server(ctx: click.Context, port: int, policy: str, listen: str) -> None:
+def server(ctx: click.Context, port: int, policy: str, listen: str, api: str) -> None:
     """Run a scheduler: `shoal up` that lends nothing of this machine."""
     if port:  # Else the node says which one it found.
         talk(f"workers join by: shoal worker --scheduler localhost:{port}")
-    ctx.invoke(up, no_worker=True, port=port, policy=policy, listen=listen)
+    ctx.invoke(up, no_worker=True, port=port, policy=policy, listen=listen, api=api)

@@ -126,7 +126,7 @@ def _valid(setting: Setting, text: str) -> Value:
     match setting.name:
         case "cache":
             parse_size(text)
-        case "listen" | "metrics" | "node":
+        case "api" | "listen" | "metrics" | "node":
             listen_address(text)
         case "policy":
             from shoal.policy.registry import Registry  # noqa: PLC0415 - Slow.

@@ -57,6 +57,12 @@ if TYPE_CHECKING:
     help="Where clients reach it; 50051 if it is free.",
 )
 @click.option(
+    "--api",
+    default=default_of("api", ""),
+    metavar="HOST:PORT",
+    help="Where clients on other machines reach it, by TLS; else they do not.",
+)
+@click.option(
     "--metrics",
     default=default_of("metrics", ""),
     metavar="HOST:PORT",
@@ -156,7 +162,8 @@ def _options(given: dict[str, Any]) -> Options:
     from shoal.runtime.serve import Options  # noqa: PLC0415 - Slow to import.
 
     web = given["web"].removeprefix("off")
-    for text in (given["listen"], given["metrics"], web, *given["announce"]):
+    hosts = (given["listen"], given["api"], given["metrics"], web)
+    for text in (*hosts, *given["announce"]):
         if text:
             listen_address(text)  # Raises if it is none.
     finding_of(given["without"])
@@ -186,6 +193,7 @@ def _options(given: dict[str, Any]) -> Options:
         ),
         metrics=given["metrics"],
         web=given["web"],
+        api=given["api"],
         gpus=given["gpus"],
         models=given["models"],
         memories=given["memories"],
@@ -232,7 +240,7 @@ def _arguments(given: dict[str, Any]) -> list[str]:
     for name in ("announce", "without", "labels"):
         for each in given[name]:
             args += [f"--{name.removesuffix('s')}", each]
-    names = ("listen", "port", "metrics", "policy", "gpus", "models", "memories")
+    names = ("listen", "port", "api", "metrics", "policy", "gpus", "models", "memories")
     for name in (*names, "web", "cache", "order"):
         if given[name] is not None:  # Also what is empty: it may hide a setting.
             args += [f"--{name}", str(given[name])]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from shoal.api import whereabouts
-from shoal.api.client import Client
+from shoal.api.client import connect, is_here
 from shoal.cli.options import checked_address, talk
 from shoal.cli.settings import default_of
 from shoal.cli.up import up
@@ -17,10 +17,10 @@ from shoal.errors import NotAllowedError, ShoalError
 from shoal.runtime.home import Home
 
 if TYPE_CHECKING:
+    from shoal.api.client import Client
     from shoal.api.shoal_pb2 import NodeInfo
 
 INVITATION_S: Final = 60.0
-HERE: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 @click.command()
@@ -58,15 +58,14 @@ def worker(
     On the scheduler's own machine nothing else is needed. From another one, show the
     token of the scheduler, or join by `shoal invite` and `shoal join`.
     """
-    shown = token or whereabouts.read_token(Home.default())
-    with Client(scheduler, name=scheduler, token=shown) as client:
-        try:
+    try:
+        with connect(scheduler, token=token) as client:
             info = client.info()
             home = _home_for(info)
             if not _belongs_to(home, info):
                 _join(home, client, scheduler)
-        except NotAllowedError:
-            raise _lacking_token(scheduler) from None
+    except NotAllowedError as error:
+        raise _lacking_token(scheduler, error) from None
     os.environ["SHOAL_HOME"] = str(home.path)
     ctx.invoke(
         up,
@@ -121,10 +120,10 @@ def _join(home: Home, client: Client, scheduler: str) -> None:
     talk(f'joined "{belongs.shoal}", let in by {petname(inviter)}')
 
 
-def _lacking_token(scheduler: str) -> ShoalError:
+def _lacking_token(scheduler: str, error: NotAllowedError) -> ShoalError:
     return NotAllowedError(
         f"the scheduler at {scheduler} does not know this worker",
-        because="it is not of this machine's user, so it must show a token",
+        because=error.because,
         hint="--token with what `cat api.token` prints in the home of the scheduler; "
         "or `shoal invite` there and `shoal join` here",
     )

@@ -47,12 +47,12 @@ GRANT_OID: Final = x509.ObjectIdentifier("2.25.891648731052184603291875644201736
 """The extension that holds a grant: a name that needs no registration."""
 
 # A certificate lasts as long as a key. What ends is the grant inside.
-_FIRST_DAY: Final = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
-_LAST_DAY: Final = datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.UTC)
+FIRST_DAY: Final = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
+LAST_DAY: Final = datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.UTC)
 _ISSUER: Final = x509.Name(
     [x509.NameAttribute(NameOID.COMMON_NAME, "shoal open issuer, proves nothing")]
 )
-_UNREADABLE: Final = (
+UNREADABLE: Final = (
     ValueError,
     TypeError,
     UnsupportedAlgorithm,
@@ -104,11 +104,11 @@ def read(der: bytes) -> Shown:
         parsed = x509.load_der_x509_certificate(der)
         key = parsed.public_key()
         extensions = parsed.extensions
-    except _UNREADABLE:
+    except UNREADABLE:
         raise ProtocolError("an unreadable certificate") from None
     if not isinstance(key, Ed25519PublicKey):
         raise ProtocolError("a certificate of a key that is not Ed25519")
-    return Shown(node_id(key.public_bytes_raw()), _grant(extensions))
+    return Shown(node_id(key.public_bytes_raw()), grant_in(extensions))
 
 
 def contexts(identity: Identity, grant: Grant | None) -> Contexts:
@@ -117,7 +117,7 @@ def contexts(identity: Identity, grant: Grant | None) -> Contexts:
     accepting.num_tickets = 0  # Nothing is resumed: each link proves itself anew.
     dialling = _context(ssl.PROTOCOL_TLS_CLIENT)
     pem = ssl.DER_cert_to_PEM_cert(certificate(identity, grant)).encode()
-    with _private_file(identity.pem() + pem) as path:
+    with private_file(identity.pem() + pem) as path:
         accepting.load_cert_chain(path)
         dialling.load_cert_chain(path)
     return Contexts(accepting, dialling)
@@ -128,11 +128,12 @@ def _context(protocol: int) -> ssl.SSLContext:
     context.check_hostname = False  # A node is its key, wherever it is.
     context.verify_mode = ssl.CERT_REQUIRED
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.load_verify_locations(cadata=_open_certificate())
+    context.load_verify_locations(cadata=open_certificate())
     return context
 
 
-def _grant(extensions: x509.Extensions) -> Grant | None:
+def grant_in(extensions: x509.Extensions) -> Grant | None:
+    """Return the grant that a certificate shows; raise `ProtocolError` if it is bad."""
     try:
         extension = extensions.get_extension_for_oid(GRANT_OID)
     except x509.ExtensionNotFound:
@@ -150,8 +151,8 @@ def _builder() -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .issuer_name(_ISSUER)
-        .not_valid_before(_FIRST_DAY)
-        .not_valid_after(_LAST_DAY)
+        .not_valid_before(FIRST_DAY)
+        .not_valid_after(LAST_DAY)
     )
 
 
@@ -163,7 +164,8 @@ def _open_key() -> Ed25519PrivateKey:
 
 
 @functools.cache
-def _open_certificate() -> bytes:
+def open_certificate() -> bytes:
+    """Return the certificate of the key that issues all others, as DER."""
     return (
         _builder()
         .subject_name(_ISSUER)
@@ -176,7 +178,7 @@ def _open_certificate() -> bytes:
 
 
 @contextlib.contextmanager
-def _private_file(data: bytes) -> Generator[str]:
+def private_file(data: bytes) -> Generator[str]:
     """Lend a file with these bytes, in memory where possible: ssl reads only files."""
     if sys.platform == "linux":
         descriptor = os.memfd_create("shoal-key", os.MFD_CLOEXEC)

@@ -77,7 +77,12 @@ class TlsPipe:
     @property
     def certificate(self) -> bytes:
         """The certificate of the peer, as DER."""
-        assert self.ready
-        der = self._tls.getpeercert(binary_form=True)
+        der = self.shown
         assert der is not None, "contexts are made to require one"
         return der
+
+    @property
+    def shown(self) -> bytes | None:
+        """The same where contexts require none: None if the peer showed none."""
+        assert self.ready
+        return self._tls.getpeercert(binary_form=True)

@@ -44,6 +44,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     network: NetworkOptions = NetworkOptions()
     metrics: str = ""  # host:port
     web: str = ""  # host:port of the page for browsers, or "off"
+    api: str = ""  # host:port for clients of other machines
     gpus: str | None = None  # declared; None: look for them
     models: str = ""
     memories: str = ""

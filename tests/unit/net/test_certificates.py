@@ -168,7 +168,7 @@ def test_a_certificate_that_is_too_large_is_not_looked_at() -> None:
 
 
 def test_the_open_issuer_makes_nobody_a_member() -> None:
-    assert read(certificates._open_certificate()).grant is None
+    assert read(certificates.open_certificate()).grant is None
     assert certificates._open_key().public_key() != ROOT.key.public_key()
 
 

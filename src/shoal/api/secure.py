@@ -1,0 +1,121 @@
+"""Calling a node on another machine: first see who answers there, then talk.
+
+The certificate of whoever answers is fetched and judged: it must be the node that the
+token names, or else a member of the shoal that this home belongs to. From then on only
+that certificate will do, so neither token nor words ever reach somebody else.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from shoal.api.tokens import pin_of, print_of
+from shoal.errors import (
+    NotAllowedError,
+    ProtocolError,
+    ShoalError,
+    UnreachableError,
+)
+from shoal.net import vouching
+from shoal.net.certificates import certificate
+from shoal.net.identity import Identity
+from shoal.net.petname import petname
+from shoal.runtime import membership
+
+if TYPE_CHECKING:
+    from shoal.net.certificates import Shown
+    from shoal.runtime.home import Home
+    from shoal.runtime.membership import Membership
+
+CONNECT_S: Final = 10.0
+
+
+class Credentials(NamedTuple):
+    """What to trust, and what to show, as PEM. The last two may be empty."""
+
+    trusted: bytes
+    key: bytes = b""
+    certificate: bytes = b""
+
+
+def credentials_for(address: str, token: str, home: Home) -> Credentials:
+    """Return how to talk to the node there; raise unless it is the one that is meant.
+
+    With a token, the token will say who we are; else the membership of this home does.
+    """
+    belongs = None if token else membership.load(home)
+    if not pin_of(token) and belongs is None:
+        raise _stranger(address, has_token=bool(token))
+    der = _fetched(address)
+    try:
+        shown = vouching.read(der)
+    except ProtocolError as error:
+        raise _not_meant(address, f"it shows {error}") from None
+    trusted = ssl.DER_cert_to_PEM_cert(der).encode()
+    if belongs is None:
+        if print_of(shown.node) != pin_of(token):
+            why = f"{petname(shown.node)} answers, and the token is for another node"
+            raise _not_meant(address, why)
+        return Credentials(trusted)
+    _check_member(address, shown, belongs)
+    identity = Identity.load(home.key)
+    own = ssl.DER_cert_to_PEM_cert(certificate(identity, belongs.grant)).encode()
+    return Credentials(trusted, identity.pem(), own)
+
+
+def _fetched(address: str) -> bytes:
+    """Return the certificate of whoever answers there."""
+    host, _, port = address.rpartition(":")
+    place = (host.strip("[]"), int(port))
+    try:
+        with (
+            socket.create_connection(place, CONNECT_S) as raw,
+            vouching.looking().wrap_socket(raw) as tls,
+        ):
+            der = tls.getpeercert(binary_form=True)
+    except (ssl.SSLError, ConnectionResetError) as error:
+        raise ShoalError(
+            f"no TLS 1.3 at {address}",
+            because=getattr(error, "reason", None) or error.strerror or str(error),
+            hint="name the port of `shoal up --api HOST:PORT`: the others do not "
+            "serve other machines",
+        ) from None
+    except OSError as error:
+        raise UnreachableError(
+            f"the node {address} does not answer",
+            because=error.strerror or str(error),
+            hint="see that it was started with `shoal up --api HOST:PORT`, and that no "
+            "firewall is in between",
+        ) from None
+    assert der is not None, "a server has one"
+    return der
+
+
+def _check_member(address: str, shown: Shown, belongs: Membership) -> None:
+    admission = belongs.members().admit(shown.node, shown.grant, time.time())
+    if isinstance(admission, str):
+        who = f'{petname(shown.node)}, which is no member of "{belongs.shoal}" here'
+        raise _not_meant(address, f"it is {who}: {admission}")
+
+
+def _not_meant(address: str, because: str) -> NotAllowedError:
+    return NotAllowedError(
+        f"will not talk to whoever answers at {address}",
+        because=because,
+        hint="set SHOAL_TOKEN to what is in api.token of the node that you mean",
+    )
+
+
+def _stranger(address: str, *, has_token: bool) -> NotAllowedError:
+    because = "this home belongs to no shoal, and no token says who should answer there"
+    if has_token:
+        because = "the token does not say whose it is: it is that of an older shoal"
+    return NotAllowedError(
+        f"cannot tell who answers at {address}",
+        because=because,
+        hint="set SHOAL_TOKEN to what is in api.token of that node's home; "
+        "or `shoal invite` there and `shoal join` here",
+    )

@@ -1,0 +1,373 @@
+"""Clients on another machine: TLS, a token or a certificate, and the roles of a grant.
+
+The other machine is a network namespace, so nothing here is loopback.
+"""
+
+import json
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from tests.integration.cli_home import CliHome, Done
+from tests.integration.namespaces import internet, missing
+
+from shoal.api import shoal_pb2 as pb
+from shoal.api.tokens import print_of
+from shoal.model.ids import OwnerId
+from shoal.net.identity import Identity
+from shoal.protocol.messages import Grant, Role
+from shoal.runtime import membership
+from shoal.runtime.home import Home
+from shoal.runtime.membership import Membership
+from shoal.runtime.reception import ROLES
+
+pytestmark = pytest.mark.integration
+
+SRC = Path(__file__).parents[2] / "src"
+PORT = 50_051
+DONE = pb.STATE_DONE
+
+CLIENT = """
+    import json, sys
+    import grpc, shoal_pb2, shoal_pb2_grpc
+    address, trusted, key, certificate, token = sys.argv[1:]
+    read = lambda path: open(path, "rb").read() if path else None
+    options = [("grpc.enable_http_proxy", 0)]
+    if trusted == "plain":
+        channel = grpc.insecure_channel(address, options)
+    else:
+        shown = grpc.ssl_channel_credentials(*map(read, (trusted, key, certificate)))
+        channel = grpc.secure_channel(address, shown, options)
+    metadata = [("authorization", f"Bearer {token}")] if token else []
+    stub = shoal_pb2_grpc.ShoalStub(channel)
+    try:
+        info = stub.Info(shoal_pb2.InfoRequest(), metadata=metadata, timeout=10)
+        spec = json.dumps({"command": "true"})
+        request = shoal_pb2.SubmitRequest(job_id=sys.argv[0][-9:-3], json=spec)
+        job = stub.Submit(request, metadata=metadata, timeout=10).job
+        ended = list(stub.Watch(shoal_pb2.WatchRequest(job=job.id), metadata=metadata))
+        print(json.dumps({"pid": info.pid, "state": ended[-1].state}))
+    except grpc.RpcError as error:
+        print(json.dumps({"code": error.code().name, "details": error.details()}))
+"""
+
+
+class Far(NamedTuple):
+    """A node with a door on one machine, and a folder for clients on another."""
+
+    server: CliHome
+    address: str
+    there: tuple[str, ...]
+    folder: Path
+
+    def stranger(self, name: str) -> CliHome:
+        """Return a home on the other machine that belongs to no shoal."""
+        home = CliHome(self.folder / name, self.there)
+        home.env["SHOAL_NODE"] = self.address
+        return home
+
+    def member(self, name: str, role: str, expires_s: float = 3_600.0) -> CliHome:
+        """Return a home on the other machine with a grant; no node runs in it."""
+        home = self.stranger(name)
+        own = Home(home.path)
+        own.prepare()
+        identity = Identity.load_or_create(own.key)
+        grant = self.granted(identity, ROLES[role], expires_s)
+        known = membership.load(Home(self.server.path))
+        assert known is not None
+        belongs = Membership(shoal=known.shoal, root=known.root, grant=grant)
+        membership.save(own, belongs)
+        return home
+
+    def granted(
+        self, identity: Identity, roles: tuple[Role, ...], expires_s: float
+    ) -> Grant:
+        """Return a grant by the root of this shoal."""
+        root = Identity.load(Home(self.server.path).root_key)
+        grant = Grant(
+            node=identity.node,
+            shoal="home",
+            roles=roles,
+            owner=OwnerId("ann"),
+            expires_wall_s=time.time() + expires_s,
+        )
+        return membership.issue(root, grant)
+
+    @property
+    def token(self) -> str:
+        """The token of the node."""
+        return (self.server.path / "api.token").read_text().strip()
+
+    def generated(
+        self,
+        *,
+        trusted: Path | str,
+        key: Path | str = "",
+        shown: Path | str = "",
+        token: str = "",
+    ) -> dict[str, Any]:
+        """Run a client that protoc made, on the other machine."""
+        script = self.folder / f"c{len(list(self.folder.iterdir())):05}.py"
+        script.write_text(textwrap.dedent(CLIENT))
+        args = (self.address, str(trusted), str(key), str(shown), token)
+        done = subprocess.run(
+            [*self.there, sys.executable, str(script), *args],
+            env={"PYTHONPATH": str(self.folder / "stubs"), "GRPC_VERBOSITY": "NONE"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+
+@pytest.fixture(scope="module")
+def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Far]:
+    if why := missing():
+        pytest.skip(why)
+    folder = tmp_path_factory.mktemp("far")
+    _compile(folder / "stubs")
+    with internet() as net:
+        public, here = net.machine("server", 10)
+        _, there = net.machine("client", 11)
+        server = CliHome(folder / "server", here)
+        address = f"{public}:{PORT}"
+        try:
+            listen = ("--listen", f"{public}:4001", "--without", "p2p")
+            args = ("--background", "--no-sandbox", *listen, "--api", address)
+            server.ok("up", *args)
+            yield Far(server, address, there, folder)
+        finally:
+            server.close()
+
+
+def _compile(folder: Path) -> None:
+    folder.mkdir()
+    made = (f"--python_out={folder}", f"--grpc_python_out={folder}")
+    command = [sys.executable, "-m", "grpc_tools.protoc", *made]
+    proto = SRC / "shoal" / "api" / "shoal.proto"
+    subprocess.run([*command, f"-I{proto.parent}", proto.name], check=True)
+
+
+def refused(done: Done, words: str, code: int = 106) -> None:
+    assert done.code == code, done
+    assert done.err.startswith("error: "), done
+    assert "next:  " in done.err
+    assert words in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_member_that_may_submit_submits_and_looks_and_no_more(far: Far) -> None:
+    ann = far.member("ann", "submit")
+
+    assert ann("run", "-q", "--", "echo", "far") == (0, "far\n", "")
+    assert ann.json("ps")["total"] >= 1
+    refused(ann("invite"), "shoal invite --role admin")
+    refused(ann("revoke", "nobody"), "its roles are scheduler")
+
+
+def test_a_worker_may_look_at_nodes_and_not_submit(far: Far) -> None:
+    bob = far.member("bob", "worker")
+
+    assert bob.json("nodes")["nodes"]
+    refused(bob("submit", "--", "true"), "shoal invite --role submit")
+    refused(bob("ps"), "its roles are worker")
+
+
+def test_an_admin_invites_and_revokes_from_afar(far: Far) -> None:
+    boss, carl = far.member("boss", "admin"), far.member("carl", "submit")
+    carls = Identity.load(Home(carl.path).key).node
+    carl.ok("ps")
+
+    assert boss("invite").code == 0
+    boss.ok("revoke", carls)
+
+    refused(carl("ps"), "revoked")
+
+
+def test_only_an_admin_uses_secrets_of_the_node_from_afar(far: Far) -> None:
+    dora, chief = far.member("dora", "submit"), far.member("chief", "admin")
+    chief("secret", "set", "DEEP", typed="water")
+
+    told = chief("run", "-q", "--secret", "DEEP", "--", "sh", "-c", "echo ${#DEEP}")
+    refusal = dora("submit", "--secret", "DEEP", "--", "true")
+
+    assert told == (0, "5\n", "")
+    refused(refusal, "may not use the secrets")
+
+
+def test_a_grant_that_has_expired_opens_nothing(far: Far) -> None:
+    late = far.member("late", "submit", expires_s=-5.0)
+
+    refused(late("ps"), "grant expired")
+
+
+def test_a_token_is_as_good_as_being_the_user(far: Far) -> None:
+    eve = far.stranger("eve")
+    eve.env["SHOAL_TOKEN"] = far.token
+
+    assert eve("run", "-q", "--", "echo", "by token") == (0, "by token\n", "")
+    assert eve("invite").code == 0
+
+
+def test_a_wrong_token_is_refused_by_the_node(far: Far) -> None:
+    eve = far.stranger("wrong")
+    pin = far.token.partition(".")[2]
+    eve.env["SHOAL_TOKEN"] = f"guessed.{pin}"
+
+    refused(eve("ps"), "that is not its token")
+
+
+def test_a_token_is_not_shown_to_another_node_than_its_own(far: Far) -> None:
+    eve = far.stranger("misled")
+    other = print_of(Identity.generate().node)
+    eve.env["SHOAL_TOKEN"] = f"{far.token.partition('.')[0]}.{other}"
+
+    refused(eve("ps"), "the token is for another node")
+
+
+def test_whoever_can_tell_nothing_about_the_node_does_not_talk_to_it(far: Far) -> None:
+    eve = far.stranger("nobody")
+
+    refused(eve("ps"), "no token says who should answer")
+    eve.env["SHOAL_TOKEN"] = far.token.partition(".")[0]
+    refused(eve("ps"), "does not say whose it is")
+
+
+def test_a_member_does_not_talk_to_the_node_of_another_shoal(far: Far) -> None:
+    lost = far.stranger("lost")
+    own = Home(lost.path)
+    own.prepare()
+    membership.found(own, Identity.load_or_create(own.key), "home")
+
+    refused(lost("ps"), "no member of")
+
+
+def test_a_port_without_tls_is_named(far: Far) -> None:
+    ann = far.member("anna", "submit")
+    host = far.address.partition(":")[0]
+    server = (
+        "import socket; s=socket.create_server(('0.0.0.0', 6000)); print(flush=True)"
+    )
+    here = far.server.prefix
+    with subprocess.Popen(
+        [*here, sys.executable, "-c", f"{server}; s.accept()[0].sendall(b'hello'*9)"],
+        stdout=subprocess.PIPE,
+    ) as plain:
+        assert plain.stdout is not None
+        plain.stdout.readline()
+
+        refused(ann("ps", "--node", f"{host}:6000"), "no TLS 1.3 at", code=1)
+
+    refused(ann("ps", "--node", f"{host}:6001"), "does not answer", code=105)
+
+
+def test_a_worker_of_another_machine_joins_with_the_token(far: Far) -> None:
+    fay = far.stranger("fay")
+    without = fay("worker", "--scheduler", far.address)
+    refused(without, "--token with what `cat api.token` prints")
+
+    with fay.start("worker", "--scheduler", far.address, "--token", far.token) as node:
+        assert node.stderr is not None
+        said = [node.stderr.readline() for _ in range(2)]
+        node.terminate()
+
+    assert 'joined "home"' in said[0]
+    assert said[1].startswith("  node  ")
+
+
+def test_a_generated_client_works_with_a_token_or_a_certificate(far: Far) -> None:
+    trusted = far.server.path / "api.crt"
+    gus = far.member("gus", "submit")
+    own = Home(gus.path)
+    # A node that has run once leaves these for programs.
+    gus.ok("up", "--background", "--no-sandbox", "--port", "0")
+    gus.close()
+
+    by_token = far.generated(trusted=trusted, token=far.token)
+    by_key = far.generated(trusted=trusted, key=own.key, shown=own.path / "node.crt")
+
+    pid = far.server.info["pid"]
+    assert by_token == {"pid": pid, "state": DONE}, by_token
+    assert by_key == {"pid": pid, "state": DONE}, by_key
+
+
+def test_a_generated_client_is_refused_without_either(far: Far) -> None:
+    trusted = far.server.path / "api.crt"
+
+    nothing = far.generated(trusted=trusted)
+    wrong = far.generated(trusted=trusted, token="wrong")
+
+    assert nothing["code"] == "PERMISSION_DENIED"
+    assert "certificate of a member" in nothing["details"]
+    assert wrong["code"] == "PERMISSION_DENIED"
+    assert "not its token" in wrong["details"]
+
+
+def test_a_generated_client_does_not_trust_another_certificate(far: Far) -> None:
+    other = far.stranger("other")
+    other.ok("up", "--background", "--no-sandbox", "--port", "0", "--api", "0.0.0.0:0")
+    other.close()
+
+    done = far.generated(trusted=other.path / "api.crt", token=far.token)
+
+    assert done["code"] == "UNAVAILABLE"
+
+
+def test_one_port_serves_this_machine_in_plain_text_and_others_by_tls(far: Far) -> None:
+    both = far.stranger("both")
+    del both.env["SHOAL_NODE"]
+    args = ("--port", str(PORT), "--api", f"0.0.0.0:{PORT}")
+    both.ok("up", "--background", "--no-sandbox", *args)
+    try:
+        near = both("ps", "--node", f"localhost:{PORT}")
+        host = CliHome(far.folder / "visitor", far.server.prefix)
+        host.env["SHOAL_TOKEN"] = (both.path / "api.token").read_text().strip()
+        far_off = host("ps", "--node", f"203.0.113.11:{PORT}")
+    finally:
+        both.close()
+
+    assert near.code == 0, near
+    assert far_off.code == 0, far_off
+
+
+def test_plain_text_from_another_machine_is_refused_with_the_reason(far: Far) -> None:
+    done = far.generated(trusted="plain", token=far.token)
+
+    assert done["code"] == "UNAVAILABLE", done
+    assert "400" in done["details"]
+
+
+def test_tls_1_2_is_refused(far: Far) -> None:
+    host, _, port = far.address.partition(":")
+    old = f"""
+        import socket, ssl
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.wrap_socket(socket.create_connection(("{host}", {port})))
+        except ssl.SSLError as error:
+            print(error.reason)
+    """
+    done = subprocess.run(
+        [*far.there, sys.executable, "-c", textwrap.dedent(old)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert "PROTOCOL_VERSION" in done.stdout
+
+
+def test_on_its_own_machine_the_same_node_is_called_as_ever(far: Far) -> None:
+    done = far.server("ps", "--node", far.server.info["api"], "--json")
+
+    assert done.code == 0, done

@@ -1,0 +1,112 @@
+import time
+
+import pytest
+from tests.unit.net.shoals import Gatekeeper, granted, identity, revoked
+
+from shoal.api import shoal_pb2 as pb
+from shoal.api.door import Guest
+from shoal.api.rights import NEEDED, Rights
+from shoal.errors import NotAllowedError
+from shoal.net.certificates import Shown
+from shoal.protocol.messages import Role
+from shoal.runtime.reception import ROLES
+
+ANN, BOB = identity(1), identity(2)
+PORT = 40_123
+FAR = f"ipv4:127.0.0.1:{PORT}"
+NEAR = "ipv4:127.0.0.1:40999"
+TOKEN = "secret.print"
+
+
+def rights(shown: Shown | None, gate: Gatekeeper | None = None) -> Rights:
+    return Rights(TOKEN, gate or Gatekeeper(), {PORT: Guest(shown)})
+
+
+def member(*roles: Role) -> Shown:
+    return Shown(ANN.node, granted(ANN.node, roles=roles))
+
+
+def allowed(shown: Shown) -> set[str]:
+    found = set[str]()
+    for method in NEEDED:
+        try:
+            rights(shown).check(method, FAR, "")
+        except NotAllowedError:
+            continue
+        found.add(method)
+    return found
+
+
+def test_every_call_of_the_proto_has_a_role() -> None:
+    methods = pb.DESCRIPTOR.services_by_name["Shoal"].methods
+
+    assert set(NEEDED) == {method.name for method in methods}
+
+
+def test_roles_allow_more_and_more() -> None:
+    worker = allowed(member(*ROLES["worker"]))
+    submit = allowed(member(*ROLES["submit"]))
+    admin = allowed(member(*ROLES["admin"]))
+
+    assert worker == {"Info", "Nodes"}
+    assert worker < submit < admin == set(NEEDED)
+    assert not submit & {"Invite", "Revoke", "Shutdown", "SetSecret", "ListSecrets"}
+
+
+def test_a_call_that_nobody_thought_of_is_for_admins() -> None:
+    with pytest.raises(NotAllowedError):
+        rights(member("scheduler")).check("Unheard", FAR, "")
+
+
+@pytest.mark.parametrize("peer", [FAR, NEAR])
+@pytest.mark.parametrize("shown", ["Bearer secret", f"Bearer {TOKEN}"])
+def test_the_token_is_enough_for_everything(peer: str, shown: str) -> None:
+    rights(None).check("Shutdown", peer, shown)
+
+
+@pytest.mark.parametrize("shown", ["", "Bearer", "Bearer x", "Bearer .print", "secret"])
+def test_without_the_token_a_client_of_this_machine_is_unknown(shown: str) -> None:
+    with pytest.raises(NotAllowedError, match="does not know this client"):
+        rights(member("admin")).check("Info", NEAR, shown)
+
+
+def test_a_wrong_token_is_not_made_good_by_a_certificate() -> None:
+    with pytest.raises(NotAllowedError, match="not its token"):
+        rights(member("admin")).check("Info", FAR, "Bearer guessed")
+
+
+def test_who_shows_nothing_at_the_door_is_unknown() -> None:
+    with pytest.raises(NotAllowedError, match="certificate of a member"):
+        rights(None).check("Info", FAR, "")
+
+
+def test_the_socket_lets_in_by_its_mode() -> None:
+    rights(None).check("Shutdown", "unix:", "")
+
+
+@pytest.mark.parametrize(
+    ("shown", "words"),
+    [
+        (Shown(BOB.node, granted(ANN.node)), "grant is for"),
+        (Shown(ANN.node, None), "no grant"),
+        (Shown(ANN.node, granted(ANN.node, signer=BOB)), "non-admin"),
+        (
+            Shown(ANN.node, granted(ANN.node, expires_wall_s=time.time() - 9)),
+            "expired",
+        ),
+    ],
+)
+def test_a_grant_that_does_not_hold_opens_nothing(shown: Shown, words: str) -> None:
+    with pytest.raises(NotAllowedError, match=words):
+        rights(shown).check("Info", FAR, "")
+
+
+def test_a_revocation_acts_on_connections_that_are_open() -> None:
+    gate = Gatekeeper()
+    open_ = rights(member("scheduler"), gate)
+    open_.check("Submit", FAR, "")
+
+    gate.members.revoke(revoked(ANN.node))
+
+    with pytest.raises(NotAllowedError, match="revoked"):
+        open_.check("Submit", FAR, "")
