@@ -10,12 +10,13 @@ import asyncio
 import contextlib
 import os
 import re
+import time
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
 import shoal
-from shoal.api import calls, metrics, planning, rights, views
+from shoal.api import calls, metrics, planning, views
 from shoal.api import shoal_pb2 as pb
 from shoal.api.cargo import CargoCalls
 from shoal.api.log_reader import LogReader
@@ -50,10 +51,17 @@ if TYPE_CHECKING:
     from shoal.runtime.reception import Reception
 
 JOB_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+SHORT_SPEC_CHARS: Final = 4_096
+MANY: Final = re.compile(r'"(array|sweep|steps|nodes|recipe)"|\\')
+"""What may stand for many tasks in a spec; a backslash could spell any of it."""
+
 CANDIDATES_NAMED_MAX: Final = 5
 GROUPS_EXPLAINED_MAX: Final = 20
 WATCH_PAUSE_S: Final = 0.05
-"""Between two looks at a job that changes all the time."""
+"""Between two looks at a job that changes all the time, at least."""
+
+WATCH_SHARE: Final = 0.02
+"""Of its time a node looks at a job of many tasks, for each who watches it."""
 
 MANY_TASKS: Final = 16
 PEERS_TOLD_MAX: Final = 32
@@ -97,7 +105,10 @@ class Service(CargoCalls):
     async def on_submit(self, request: pb.SubmitRequest) -> pb.SubmitReply:
         """Take a job in."""
         _check_id(request.job_id)
-        job = await asyncio.to_thread(self._derived, request)
+        if _is_short(request):
+            job = self._derived(request)  # Sooner done than handed to a thread.
+        else:
+            job = await asyncio.to_thread(self._derived, request)
         return await self._hand_in(job)
 
     async def on_retry(self, request: pb.RetryRequest) -> pb.SubmitReply:
@@ -130,7 +141,6 @@ class Service(CargoCalls):
                 because="it was submitted with another spec",
                 hint="draw another id",
             )
-        rights.check_secrets(job)
         if needs_cargo(job):
             await asyncio.to_thread(self._node.cargo.check, job)
         answer = await self._node.clients.submit(job)
@@ -164,7 +174,9 @@ class Service(CargoCalls):
         last: pb.Job | None = None
         while True:
             has_ended = self._node.state_of(record.job.id) != "active"
+            began = time.perf_counter()
             view = views.job_view(self._node, record)
+            pause_s = (time.perf_counter() - began) / WATCH_SHARE
             if view != last:
                 yield view  # The job may end meanwhile; that is told the next time.
                 last = view
@@ -174,7 +186,7 @@ class Service(CargoCalls):
                 continue
             await self._node.news.wait()
             with contextlib.suppress(TimeoutError):  # An end is told at once.
-                async with asyncio.timeout(WATCH_PAUSE_S):
+                async with asyncio.timeout(max(WATCH_PAUSE_S, pause_s)):
                     await self._node.end_of(record.job.id)
 
     async def on_logs(self, request: pb.LogsRequest) -> AsyncIterator[pb.LogPiece]:

@@ -55,11 +55,21 @@ class Workdirs:
 
     def remove(self, attempts: Iterable[Attempt]) -> None:
         """Remove all that attempts left on disk; never follows a link out."""
+        there = set(os.listdir(self.root))  # noqa: PTH208 - Once for all of them.
         for attempt in attempts:
             name = self.name(attempt)
-            shutil.rmtree(f"{name}.work", ignore_errors=True)
+            _remove_folder(f"{name}.work")
+            base = os.path.basename(name)  # noqa: PTH119
             for ending in KEPT:
-                Path(name + ending).unlink(missing_ok=True)
+                if base + ending in there:
+                    Path(name + ending).unlink(missing_ok=True)
+
+
+def _remove_folder(path: str) -> None:
+    try:
+        os.rmdir(path)  # noqa: PTH106 - Most are empty, and this is one call.
+    except OSError:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def hand_over(directory: Path, uid: int) -> None:

@@ -6,7 +6,6 @@ liar of us. The rest is told as it comes.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, final
@@ -21,6 +20,7 @@ from shoal.core.journal import (
 )
 from shoal.model.ids import NodeId, TaskId
 from shoal.net.petname import petname
+from shoal.runtime.news import News
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from shoal.core.journal import Entry
 
 KEPT_MAX: Final = 2_000
+
+
+_Told = tuple[str, str, str, str, NodeId | None]
+_ALONE: Final = frozenset({Submitted, Returned, Finished, Cancelled, Revoked})
+"""Entries that one happening tells of; a gang that is assigned has several."""
 
 
 class Happening(NamedTuple):
@@ -42,57 +47,66 @@ class Happening(NamedTuple):
     node: NodeId | None = None
 
 
+class _Kept(NamedTuple):
+    """One thing that several happenings may tell of; texts are made when asked for.
+
+    There are many more things than people who watch.
+    """
+
+    number: int  # of the last happening that tells of it
+    at_s: float
+    said: Entry | tuple[_Told, ...]
+
+
 @final
 class Happenings:
     """The latest of them, and those who wait for the next."""
 
     def __init__(self) -> None:
-        self._kept: deque[Happening] = deque(maxlen=KEPT_MAX)
+        self._kept: deque[_Kept] = deque(maxlen=KEPT_MAX)
         self._number = 0
-        self._news = asyncio.Event()
+        self._news = News()
 
     def note(self, entry: Entry) -> None:
         """Tell of an entry that is on disk."""
-        for what, text, job, task, node in _told(entry):
-            self._add(what, text, job=job, task=task, node=node)
+        count = len(entry.places) if type(entry) is Assigned else type(entry) in _ALONE
+        self._add(entry, count)
 
     def linked(self, node: NodeId) -> None:
         """Tell of a link that is up."""
-        self._add("linked", f"{petname(node)} is linked", node=node)
+        self._add((("linked", f"{petname(node)} is linked", "", "", node),), 1)
 
     def lost(self, node: NodeId) -> None:
         """Tell of a link that is down."""
-        self._add("lost", f"the link to {petname(node)} is lost", node=node)
+        text = f"the link to {petname(node)} is lost"
+        self._add((("lost", text, "", "", node),), 1)
 
     async def follow(self, latest: int, *, on: bool) -> AsyncIterator[Happening]:
         """Return the latest so many, and if `on`, whatever happens from now on."""
-        first = self._number - min(latest, len(self._kept))
+        first = self._number - min(latest, KEPT_MAX)
         while True:
-            for happening in [each for each in self._kept if each.number > first]:
-                yield happening
-                first = happening.number
+            for kept in [each for each in self._kept if each.number > first]:
+                for happening in _happenings(kept):
+                    if happening.number > first:
+                        yield happening
+                        first = happening.number
             if not on:
                 return
             if first >= self._number:
                 await self._news.wait()
 
-    def _add(
-        self,
-        what: str,
-        text: str,
-        *,
-        job: str = "",
-        task: str = "",
-        node: NodeId | None = None,
-    ) -> None:
-        self._number += 1
-        happening = Happening(self._number, time.time(), what, text, job, task, node)
-        self._kept.append(happening)
-        self._news.set()
-        self._news = asyncio.Event()
+    def _add(self, said: Entry | tuple[_Told, ...], count: int) -> None:
+        if count:
+            self._number += count
+            self._kept.append(_Kept(self._number, time.time(), said))
+            self._news.tell()
 
 
-_Told = tuple[str, str, str, str, NodeId | None]
+def _happenings(kept: _Kept) -> Iterator[Happening]:
+    told = kept.said if isinstance(kept.said, tuple) else tuple(_told(kept.said))
+    for number, each in enumerate(told, kept.number - len(told) + 1):
+        what, text, job, task, node = each
+        yield Happening(number, kept.at_s, what, text, job, task, node)
 
 
 def _told(entry: Entry) -> Iterator[_Told]:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Final, final
 from shoal import failpoints
 from shoal.core.compaction import compacted
 from shoal.core.journal import Cancelled, Entry, Finished, decode, encode
+from shoal.model.ids import JobId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from shoal.core.jobs import JobBook, JobRecord
-    from shoal.model.ids import JobId, TaskId
+    from shoal.model.ids import TaskId
     from shoal.protocol.messages import Revocation
     from shoal.store.journal import Journal
 
@@ -55,13 +56,19 @@ class NodeJournal:
         while self._kinds and self._kinds[0][0] <= number:
             failpoints.reach(f"kept.{self._kinds.popleft()[1]}")
 
-    def synced(self, number: int) -> None:
-        """Take note that entries up to `number` are on disk."""
+    def synced(self, number: int) -> set[JobId]:
+        """Take note that entries up to `number` are on disk.
+
+        Return the jobs that have ended by that, or of which a task has.
+        """
+        jobs: set[JobId] = set()
         while self._ends and self._ends[0][0] <= number:
             of = self._ends.popleft()[1]
+            jobs.add(JobId(of.partition(".")[0]))
             self._unsafe[of] -= 1
             if not self._unsafe[of]:
                 del self._unsafe[of]
+        return jobs
 
     def kept(self, number: int) -> Iterator[Entry]:
         """Return the entries up to `number` that were not returned before."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Final, final
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from shoal.core.journal import Entry
+    from shoal.core.membership import Admission
     from shoal.drivers import Driver
     from shoal.errors import StoreError
     from shoal.model.ids import JobId, NodeId, OwnerId
@@ -53,6 +55,11 @@ if TYPE_CHECKING:
 
 EARLY_MAX: Final = 10_000
 """Facts that are kept until the machine runs; later ones are dropped."""
+
+
+SWITCH_S: Final = 0.0005
+"""How long the thread of the journal waits while the machine thinks. Everybody waits
+for that thread, which needs the interpreter for a moment only."""
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +92,7 @@ class Node:
         self.settings = settings
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.news = News()
+        self._awaited: dict[JobId, News] = {}  # jobs whose end somebody waits for
         self.happenings = Happenings()
         self.relay = Relay(self)
         self.outputs = Outputs(home.outputs)
@@ -141,6 +149,10 @@ class Node:
         admission = self._roster.verify(peer, grant, now)
         return admission if isinstance(admission, str) else None
 
+    def admission(self, peer: NodeId) -> Admission | None:
+        """Return what a member that we have met may do now."""
+        return self._roster.get(peer, asyncio.get_running_loop().time())
+
     def _is_member(self, peer: NodeId) -> bool:
         now = asyncio.get_running_loop().time()
         return self._roster.get(peer, now) is not None
@@ -160,6 +172,7 @@ class Node:
             clients=self.clients,
             cargo=self.cargo,
         )
+        sys.setswitchinterval(SWITCH_S)
         host = Host(self.peer, self._records, performer.perform, on_failure=self._fail)
         self._host = host
         loop = asyncio.get_running_loop()
@@ -187,8 +200,10 @@ class Node:
 
     async def end_of(self, job: JobId) -> JobState | None:
         """Wait until a job has ended for good; None if there is no such job."""
-        await self.news.until(lambda: self.state_of(job) != "active")
-        return self.state_of(job)
+        while (state := self.state_of(job)) == "active":
+            end = self._awaited.setdefault(job, News())
+            await end.wait()
+        return state
 
     def feed(self, event: Event) -> None:
         """Tell the machine a fact."""
@@ -268,10 +283,13 @@ class Node:
         assert self._host is not None
         self._records.reach_kept(number)
         self._host.synced(number)
-        self._records.synced(number)
+        ended = self._records.synced(number)
         for entry in self._records.kept(number):
             self.happenings.note(entry)
         self.news.tell()  # Not before: nobody is told of what a crash could undo.
+        for job in ended & self._awaited.keys():
+            if self.state_of(job) != "active":
+                self._awaited.pop(job).tell()
         self.relay.calls.look()
         if self._records.has_grown and self.peer.scheduler is not None:
             book = self.peer.scheduler.book

@@ -74,7 +74,8 @@ class Provisions:
 
     def given(self, effect: StartTask) -> StartTask:
         """Return an order of our own scheduler to our own worker, with provisions."""
-        return msgspec.structs.replace(effect, **self._of(effect, self._node))
+        found = self._of(effect, self._node)
+        return msgspec.structs.replace(effect, **found) if found else effect
 
     def dressed(self, peer: NodeId, assignment: Assignment) -> Assignment:
         """Return an assignment with all that its worker needs."""

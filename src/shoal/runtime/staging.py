@@ -190,6 +190,8 @@ class Staging:
     async def unload(self, driver: Driver, order: Order, outcome: Outcome) -> Outcome:
         """Keep the outputs of a task that has ended; return what to report."""
         attempt, work = order.attempt, order.task.work
+        if not self._has_cargo(order):
+            return outcome
         loop, store = asyncio.get_running_loop(), self._blobs.store
         for holder in (holder_of(attempt), f"{holder_of(attempt)} checkpoint"):
             loop.call_later(REPORT_HELD_S, store.release, holder)
@@ -208,6 +210,12 @@ class Staging:
             return msgspec.structs.replace(outcome, kind="lost", reason=reason)
         reason = "; ".join(text for text in (outcome.reason, *notes) if text)
         return msgspec.structs.replace(outcome, outputs={ALL: tree}, reason=reason)
+
+    def _has_cargo(self, order: Order) -> bool:
+        """Whether an attempt may hold blobs: most tasks never touch any."""
+        calls = order.calls
+        used = not isinstance(calls, TaskCalls) or calls.used
+        return used or order.directory is not None or bool(order.task.work.outputs)
 
     def _gather(
         self, directory: Path, patterns: tuple[str, ...], holder: str

@@ -39,6 +39,7 @@ class TaskCalls:
         save: Callable[[str, Path], Awaitable[BlobId]],
     ) -> None:
         """Look for blobs at `sources`; `save` keeps checkpoints."""
+        self.used = False  # whether the task has asked for anything yet
         self._blobs = blobs
         self._node = node
         self._holder = holder
@@ -48,6 +49,7 @@ class TaskCalls:
 
     async def __call__(self, call: Mapping[str, object]) -> dict[str, object]:
         """Answer a call of the task; never raises."""
+        self.used = True
         try:
             match call.get("call"):
                 case "put":

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 FOLDERS_KEPT_MAX: Final = 100
 """Ended attempts whose work directory and output stay for whoever wants to look."""
 
+DISCARDED_AT_ONCE: Final = 64
+"""How many more stay, so that a thread removes them together: one by one, that
+took as long as running short tasks."""
+
 OUTPUT_RATE_BYTES_S: Final = 4 << 20
 """What a task may send of its output on average; beyond it, it is slowed down."""
 
@@ -108,9 +112,16 @@ class Tasks:
         failpoints.reach("task.ended")
         self._feed(TaskEnded(effect.attempt, outcome))
         self._ended.append((driver, effect.attempt))
-        if len(self._ended) > FOLDERS_KEPT_MAX:
-            oldest, attempt = self._ended.popleft()
-            await oldest.discard(attempt)
+        if len(self._ended) >= FOLDERS_KEPT_MAX + DISCARDED_AT_ONCE:
+            await self._discard_oldest()
+
+    async def _discard_oldest(self) -> None:
+        by_driver: dict[str, tuple[Driver, list[Attempt]]] = {}
+        while len(self._ended) > FOLDERS_KEPT_MAX:
+            driver, attempt = self._ended.popleft()
+            by_driver.setdefault(driver.name, (driver, []))[1].append(attempt)
+        for driver, attempts in by_driver.values():
+            await driver.discard(*attempts)
 
     async def _attempt(self, driver: Driver, effect: StartTask) -> Outcome:
         order = await self._loaded(driver, effect)
@@ -124,6 +135,8 @@ class Tasks:
             self._post.end(effect.attempt)
         watcher.end()
         outcome = await self._cargo.unload(driver, order, outcome)
+        if not outcome.reason:
+            return outcome
         reason = cut(redaction.text(outcome.reason))
         return msgspec.structs.replace(outcome, reason=reason)
 
@@ -134,8 +147,9 @@ class Tasks:
             order = self._cargo.order(driver, effect)
         except ShoalError as error:
             return Outcome("not-started", reason=cut(str(error)))
-        addresses = tuple(_host(place) for place in effect.places)
-        order = msgspec.structs.replace(order, addresses=addresses)
+        if effect.places:
+            addresses = tuple(_host(place) for place in effect.places)
+            order = msgspec.structs.replace(order, addresses=addresses)
         if not effect.task.work.workdir and not effect.checkpoint:
             return order
         loop = asyncio.get_running_loop()

@@ -24,6 +24,18 @@ WAL_BYTES: Final = 8 << 20
 COMMIT_BYTES: Final = 8_192
 """What a transaction adds to the log besides its payload, about."""
 
+TOGETHER_MAX: Final = 16
+"""Rows that one statement writes; more rows wait for the interpreter less each."""
+
+_TAIL: Final = (
+    "CREATE TEMP TRIGGER entry_is_tail AFTER INSERT ON entries BEGIN"
+    " UPDATE tail SET seq = NEW.seq, checksum = NEW.checksum; END"
+)
+_INSERTS: Final = tuple(
+    f"INSERT INTO entries VALUES {', '.join(['(?, ?, ?, ?)'] * count)}"  # noqa: S608
+    for count in range(TOGETHER_MAX + 1)
+)
+
 Content = tuple[str, bytes]
 """The kind and the payload of a row that has no number yet."""
 
@@ -51,6 +63,7 @@ class Writer:
         self._chain = chain
         self._compaction: Iterator[None] | None = None
         self._logged = 0  # bytes, about, since the log was last empty
+        connection.execute(_TAIL)
 
     @property
     def busy(self) -> bool:
@@ -59,6 +72,30 @@ class Writer:
 
     def commit(self, writes: Sequence[Write]) -> None:
         """Write all of this, and a share of a compaction; return when it is on disk."""
+        if self._compaction is None and len(writes) <= TOGETHER_MAX:
+            rows = [write for write in writes if isinstance(write, Row)]
+            if rows and len(rows) == len(writes):
+                self._commit_together(rows)
+                return
+        self._commit_apart(writes)
+
+    def _commit_together(self, rows: Sequence[Row]) -> None:
+        """Write some rows by one statement, which is a transaction of its own.
+
+        At every statement this thread waits for the interpreter, which whoever waits
+        for the disk keeps busy: five of them took three times as long.
+        """
+        sealed = [value for row in rows for value in self._sealed(row)]
+        failpoints.reach("journal.commit")
+        self._connection.execute(_INSERTS[len(rows)], sealed)
+        self._committed()
+
+    def _committed(self) -> None:
+        failpoints.reach("journal.synced")
+        self.commits += 1
+        self._logged += COMMIT_BYTES
+
+    def _commit_apart(self, writes: Sequence[Write]) -> None:
         self._connection.execute("BEGIN IMMEDIATE")
         rows: list[Row] = []
         for write in writes:
@@ -73,9 +110,7 @@ class Writer:
         self._compact_some()
         failpoints.reach("journal.commit")
         self._connection.execute("COMMIT")
-        failpoints.reach("journal.synced")
-        self.commits += 1
-        self._logged += COMMIT_BYTES
+        self._committed()
 
     def tidy(self) -> None:
         """Move what is on disk from the log into the file, if it is much."""
@@ -94,11 +129,7 @@ class Writer:
     def _append(self, rows: Sequence[Row]) -> None:
         if not rows:
             return
-        self._connection.executemany(
-            "INSERT INTO entries VALUES (?, ?, ?, ?)", map(self._sealed, rows)
-        )
-        tail = (self._chain.seq, self._chain.head)
-        self._connection.execute("UPDATE tail SET seq = ?, checksum = ?", tail)
+        self._connection.executemany(_INSERTS[1], map(self._sealed, rows))
 
     def _sealed(self, row: Row) -> tuple[int, str, bytes, bytes]:
         self._logged += len(row.payload)
