@@ -71,6 +71,52 @@ def test_an_invitation_works_once_and_then_no_more(make: Make) -> None:
     assert "the invitation is used up" in late.err
 
 
+def test_an_invitation_outlives_a_crash_of_the_node_that_gave_it(make: Make) -> None:
+    first, second, third = founded(make), make("second"), make("third")
+    invitation = first.ok("invite", "-q").strip()
+    first.kill()
+
+    too_soon = second("join", invitation, "--no-up", "--wait", "0s")
+    joining = second.start("join", invitation, "--no-up", "--wait", "60s")
+    assert joining.stderr is not None
+    said = ""
+    while "waiting for up to 60s" not in said:
+        line = joining.stderr.readline()
+        assert line, said
+        said += line
+    first.ok("up", "--background")
+    out, err = joining.communicate(timeout=30.0)
+    late = third("join", invitation, "--no-up", "--wait", "0s")
+
+    assert too_soon.code == 105
+    assert "Connect call failed" in said
+    assert joining.returncode == 0, out + err
+    assert 'joined "reef"' in err
+    assert late.code == 1
+    assert "the invitation is used up" in late.err
+
+
+def test_an_admin_stands_in_for_a_node_that_left_and_lets_in_once(make: Make) -> None:
+    first, admin = founded(make), make("admin")
+    to_admin = first.ok("invite", "-q", "--role", "admin").strip()
+    admin.ok("join", to_admin, "--listen", "127.0.0.1:0")
+    eventually(lambda: len(nodes_of(first)) == 2)
+    invitation = first.ok("invite", "-q").strip()
+    first.ok("down")
+
+    let_in = make("second")("join", invitation, "--no-up", "--wait", "20s")
+    late = make("third")("join", invitation, "--no-up", "--wait", "0s")
+    first.ok("up", "--background")
+    eventually(lambda: len(nodes_of(first)) == 2)
+    later = make("third")("join", invitation, "--no-up", "--wait", "0s")
+
+    assert let_in.code == 0, let_in.err
+    assert f"let in by {admin.info['petname']}" in let_in.err
+    assert (late.code, later.code) == (1, 1)
+    assert "the invitation is used up" in late.err
+    assert "the invitation is used up" in later.err
+
+
 def test_who_joined_with_a_quota_keeps_within_it_and_is_told_so(make: Make) -> None:
     first, second = founded(make), make("second")
     invitation = first.ok("invite", "-q", "--quota", "cpus=1", "--owner", "alice")

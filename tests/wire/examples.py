@@ -48,6 +48,8 @@ from shoal.protocol.messages import (
     Introduction,
     Inventory,
     InventoryChanged,
+    InvitationGiven,
+    InvitationTaken,
     Join,
     Load,
     LoadDigest,
@@ -357,6 +359,19 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
     "introduction": Introduction(
         request=REQUEST, newcomer=BOB, proof=b"\x05" * 32, name="old-crow"
     ),
+    "invitation-given": InvitationGiven(
+        request=REQUEST,
+        digest=b"\x08" * 32,
+        roles=("worker",),
+        uses=2,
+        ends_in_s=600.0,
+        owner=OwnerId("carol"),
+        top_priority=3,
+        quota_gpus=4,
+        quota_cpu_milli=8_000,
+        valid_for_s=86_400.0,
+    ),
+    "invitation-taken": InvitationTaken(request=REQUEST),
     "welcome:through-a-gate": Welcome(request=REQUEST, grant=GRANT, proof=b"\x07" * 32),
     "peers-wanted:by-a-gate": PeersWanted(request=REQUEST, count=8, relays=True),
     "welcome": Welcome(

@@ -23,20 +23,39 @@ from shoal.runtime.home import Home
     metavar="HOST:PORT",
     help="Where other members reach this node; port 0 is any that is free.",
 )
+@click.option(
+    "--wait",
+    default="10m",
+    show_default=True,
+    help="How long to wait for the node that gave the invitation out.",
+)
 @click.option("--no-up", is_flag=True, help="Do not start the node.")
 @click.option("--leave", is_flag=True, help="Leave the shoal it joined before.")
 @json_option
 @quiet_option
 def join(
-    invitation: str, listen: str, no_up: bool, leave: bool, as_json: bool, quiet: bool
+    invitation: str,
+    listen: str,
+    wait: str,
+    no_up: bool,
+    leave: bool,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Join a shoal by an INVITATION, and start the node in the background."""
-    from shoal.net.petname import petname  # noqa: PLC0415 - Slow to import.
+    from shoal.model.units import parse_duration  # noqa: PLC0415 - Slow to import.
+    from shoal.net.petname import petname  # noqa: PLC0415
     from shoal.runtime.joining import join_shoal  # noqa: PLC0415
 
     home = Home.default()
     _refuse(home, leave=leave)
-    belongs, inviter = asyncio.run(join_shoal(home, invitation))
+
+    def waits(why: str) -> None:
+        talk(f"nobody is there who could let this machine in: {why}", quiet=quiet)
+        talk(f"waiting for up to {wait}: start that node, or Ctrl-C", quiet=quiet)
+
+    joining = join_shoal(home, invitation, wait_s=parse_duration(wait), waits=waits)
+    belongs, inviter = asyncio.run(joining)
     talk(f'joined "{belongs.shoal}", let in by {petname(inviter)}', quiet=quiet)
     started = None if no_up else background.start(home, ["--listen", listen])
     if as_json:

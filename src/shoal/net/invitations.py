@@ -14,7 +14,7 @@ import base64
 import hashlib
 import hmac
 import secrets
-from typing import Annotated, Final, final
+from typing import TYPE_CHECKING, Annotated, Final, final
 
 import msgspec
 from msgspec import Meta
@@ -26,6 +26,9 @@ from shoal.net.identity import public_key
 from shoal.protocol.limits import Addresses
 from shoal.protocol.messages import Grant, Role
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
 PREFIX: Final = "shoal1"
 GROUP_LENGTH: Final = 7
 SECRET_BYTES: Final = 16
@@ -36,7 +39,7 @@ TTL_MAX_S: Final = 30 * 86_400.0
 TOKEN_LENGTH_MAX: Final = 4_096
 
 _SUM_BYTES: Final = 3
-_UNKNOWN: Final = "no such invitation"
+UNKNOWN: Final = "no such invitation"
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _CODES: Final = {letter: code for code, letter in enumerate(_LETTERS)}
 _MISREAD: Final = str.maketrans("018", "OIB")
@@ -187,7 +190,7 @@ def _bad(because: str) -> UsageError:
 # The book.
 
 
-class _Open(msgspec.Struct):
+class Open(msgspec.Struct):
     """One invitation that was given out; forgotten some time after it ends."""
 
     digest: bytes
@@ -195,17 +198,27 @@ class _Open(msgspec.Struct):
     uses: int
     ends_at: float
     joined: list[NodeId]  # At most `uses`.
+    given_to: NodeId = NodeId("")  # who redeems it instead of us
+
+    @property
+    def left(self) -> int:
+        """How many may still join by it."""
+        return self.uses - len(self.joined)
 
 
 @final
 class Book:
-    """The invitations that a node gave out: bounded, and each for so many nodes."""
+    """The invitations that a node redeems: bounded, and each for so many nodes."""
 
-    def __init__(self) -> None:
-        self._open: list[_Open] = []
+    def __init__(self, kept: Iterable[Open] = ()) -> None:
+        """Begin with what an earlier life of the node wrote down."""
+        self._open = list(kept)
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def __iter__(self) -> Iterator[Open]:
+        return iter(self._open)
 
     def add(
         self, secret: bytes, terms: Terms, *, uses: int, ttl_s: float, now: float
@@ -214,8 +227,14 @@ class Book:
 
         Raises `UsageError` if that is too much, or too many invitations are open.
         """
-        _check_range("uses", uses, USES_MAX)
-        _check_range("seconds", ttl_s, TTL_MAX_S)
+        self.take(Open(_digest(secret), terms, uses, now + ttl_s, []), now)
+
+    def take(self, invitation: Open, now: float) -> None:
+        """Redeem one that another node gave out; one that is known stays as it is."""
+        _check_range("uses", invitation.uses, USES_MAX)
+        _check_range("seconds", invitation.ends_at - now, TTL_MAX_S)
+        if any(one.digest == invitation.digest for one in self._open):
+            return
         if len(self._open) >= INVITATIONS_MAX:
             self._open = [one for one in self._open if one.ends_at > now]
         if len(self._open) >= INVITATIONS_MAX:
@@ -224,7 +243,7 @@ class Book:
                 because=f"{INVITATIONS_MAX} are open",
                 hint="withdraw some, or wait until they expire",
             )
-        self._open.append(_Open(_digest(secret), terms, uses, now + ttl_s, []))
+        self._open.append(invitation)
 
     def redeem(self, secret: bytes, node: NodeId, now: float) -> Terms | str:
         """Return what `node` is granted for this secret, or why nothing.
@@ -232,10 +251,10 @@ class Book:
         Who asks again, because the answer got lost, gets the same and uses up
         nothing.
         """
-        found = self._find(secret)
-        return _UNKNOWN if found is None else self._redeem(found, node, now)
+        found = self.find(secret)
+        return UNKNOWN if found is None else self._redeem(found, node, now)
 
-    def _redeem(self, found: _Open, node: NodeId, now: float) -> Terms | str:
+    def _redeem(self, found: Open, node: NodeId, now: float) -> Terms | str:
         if now >= found.ends_at:
             return f"the invitation expired {now - found.ends_at:.0f} s ago"
         if node not in found.joined:
@@ -251,22 +270,32 @@ class Book:
 
         Returns also the hash of the secret, by which the answer is proved.
         """
-        for one in list(self._open):
+        one = self.proved(proof, node)
+        if one is None:
+            return UNKNOWN
+        terms = self._redeem(one, node, now)
+        return terms if isinstance(terms, str) else (terms, one.digest)
+
+    def proved(self, proof: bytes, node: NodeId) -> Open | None:
+        """Return the invitation whose secret this node has shown to know."""
+        for one in self._open:
             if hmac.compare_digest(proof_by_hash(one.digest, joining(node)), proof):
-                terms = self._redeem(one, node, now)
-                return terms if isinstance(terms, str) else (terms, one.digest)
-        return _UNKNOWN
+                return one
+        return None
 
     def withdraw(self, secret: bytes) -> bool:
         """End an invitation; return whether there was one."""
-        found = self._find(secret)
+        found = self.find(secret)
         if found is None:
             return False
         self._open.remove(found)
         return True
 
-    def _find(self, secret: bytes) -> _Open | None:
-        """Look at all, each in constant time: how long it takes tells nothing."""
+    def find(self, secret: bytes) -> Open | None:
+        """Return the invitation of a secret.
+
+        All are looked at, each in constant time: how long it takes tells nothing.
+        """
         digest, found = _digest(secret), None
         for one in self._open:
             if hmac.compare_digest(one.digest, digest):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import msgspec
 
-from shoal.errors import ProtocolError, ShoalError, UsageError
+from shoal.errors import ProtocolError, ShoalError, UnreachableError, UsageError
 from shoal.model.ids import RequestId
 from shoal.net import invitations, multiaddr
 from shoal.net.certificates import contexts
@@ -51,11 +51,12 @@ async def join(
 
     The secret is sent to the node with the right key only; a gate sees a proof of it,
     and whatever it answers is proved as well. Raises `ShoalError` with
-    all reasons if no address led to a grant. Asking again does no harm. Whether the
+    all reasons if no address led to a grant; it is an `UnreachableError` if whoever
+    could let us in was not reached. Asking again does no harm. Whether the
     grant is signed as it should be is for the caller to check.
     """
     context = contexts(identity, None).dialling
-    answers: list[Joined] = []
+    answers: list[Joined | Refusal] = []
     asked = functools.partial(_ask, context, invitation, identity.node, name, answers)
     try:
         async with asyncio.timeout(timeout_s):
@@ -64,12 +65,14 @@ async def join(
             await race([functools.partial(asked, place) for place in places])
     except (ShoalError, TimeoutError) as error:
         said = error.because if isinstance(error, ShoalError) else ""
-        raise ShoalError(
+        refusals = [one for one in answers if isinstance(one, Refusal)]
+        is_refused = any(one.retry_in_s is None for one in refusals)
+        raise (ShoalError if is_refused else UnreachableError)(
             f"could not join '{invitation.shoal}'",
             because=said or f"no answer within {timeout_s:g} s",
             hint="see that the other node is up; or ask for a new invitation",
         ) from None
-    return answers[0]
+    return next(one for one in answers if isinstance(one, Joined))
 
 
 async def _ask(
@@ -77,7 +80,7 @@ async def _ask(
     invitation: Invitation,
     own: NodeId,
     name: str,
-    answers: list[Joined],
+    answers: list[Joined | Refusal],
     place: Endpoint,
 ) -> None:
     """Ask at one place; note the answer, or raise why there is none."""
@@ -102,6 +105,9 @@ async def _ask(
             sock.close()
         raise
     connection.close("thank you", "done")
+    if isinstance(answer, Refusal):
+        answers.append(answer)
+        answer = f"it refused: {answer.reason}"
     if isinstance(answer, str):
         raise ShoalError(f"{place.host} port {place.port}", because=answer)
     grant = answer.welcome.grant
@@ -115,7 +121,7 @@ class _Asking:
     """The newcomer's end of one connection."""
 
     def __init__(self, invitation: Invitation, join: Join, own: NodeId) -> None:
-        self.answer: asyncio.Future[Joined | str] = (
+        self.answer: asyncio.Future[Joined | Refusal | str] = (
             asyncio.get_running_loop().create_future()
         )
         self._invitation = invitation
@@ -159,7 +165,7 @@ class _Asking:
                     raise ProtocolError("a welcome of somebody who did not invite us")
                 self._settle(Joined(self._answerer, message))
             elif isinstance(message, Refusal):
-                self._settle(f"it refused: {message.reason}")
+                self._settle(message)
 
     def drained(self, connection: Connection) -> None:
         """Go on; there is nothing more to send."""
@@ -176,7 +182,7 @@ class _Asking:
         proof = invitations.proof_of(self._invitation.secret, what)
         return hmac.compare_digest(proof, welcome.proof)
 
-    def _settle(self, answer: Joined | str) -> None:
+    def _settle(self, answer: Joined | Refusal | str) -> None:
         if not self.answer.done():
             self.answer.set_result(answer)
 

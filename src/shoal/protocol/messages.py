@@ -502,6 +502,30 @@ class Welcome(Message, frozen=True, tag="welcome"):
     proof: Secret = b""
 
 
+class InvitationGiven(Message, frozen=True, tag="invitation-given"):
+    """Redeem this invitation from now on: the sender has given it away, and leaves.
+
+    It may be that the receiver never hears of it, but never that both redeem it.
+    """
+
+    request: RequestId
+    digest: Secret  # of the secret that newcomers know
+    roles: Annotated[tuple[Role, ...], Meta(max_length=ROLES_MAX)]
+    uses: Count  # that are left
+    ends_in_s: Seconds
+    owner: OwnerId = OwnerId("")
+    top_priority: Priority = 0
+    quota_gpus: Count | None = None
+    quota_cpu_milli: Amount | None = None
+    valid_for_s: Seconds = 0.0  # of the grants
+
+
+class InvitationTaken(Message, frozen=True, tag="invitation-taken"):
+    """The sender has written down what it was given, and redeems it."""
+
+    request: RequestId
+
+
 class Goodbye(Message, frozen=True, tag="goodbye"):
     """The sender leaves in good order: all its leases are over."""
 
@@ -582,6 +606,8 @@ ToAny = (
     | Revocation
     | Join
     | Introduction
+    | InvitationGiven
+    | InvitationTaken
     | Welcome
     | Goodbye
     | PeersKnown

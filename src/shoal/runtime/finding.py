@@ -18,6 +18,8 @@ from shoal.protocol import codec
 from shoal.protocol.messages import (
     Announcement,
     Introduction,
+    InvitationGiven,
+    InvitationTaken,
     PeersKnown,
     PeersWanted,
     Refusal,
@@ -40,7 +42,9 @@ ECHO_S: Final = 10.0
 
 ECHOES_MAX: Final = 1_024
 _OF_NEIGHBOURS: Final = frozenset({PeersWanted, PeersKnown})
-_OF_DESK: Final = frozenset({Introduction, Welcome, Refusal})
+_OF_DESK: Final = frozenset(
+    {Introduction, InvitationGiven, InvitationTaken, Welcome, Refusal}
+)
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
-from shoal.errors import ShoalError
+from shoal.errors import ShoalError, UnreachableError
 from shoal.net.identity import Identity
 from shoal.net.joining import invitation_of, join
 from shoal.net.petname import petname
@@ -14,16 +16,28 @@ from shoal.runtime.membership import Membership
 
 if TYPE_CHECKING:
     from shoal.model.ids import NodeId
+    from shoal.net.invitations import Invitation
+    from shoal.net.joining import Joined
     from shoal.protocol.messages import Grant
     from shoal.runtime.home import Home
 
+AGAIN_S: Final = 2.0
+"""Between two attempts to be let in, while nobody is there who could."""
 
-async def join_shoal(home: Home, text: str) -> tuple[Membership, NodeId]:
-    """Ask to be let in, and write down that we were; return also who let us in."""
+Waits = Callable[[str], None]
+
+
+async def join_shoal(
+    home: Home, text: str, *, wait_s: float = 0.0, waits: Waits | None = None
+) -> tuple[Membership, NodeId]:
+    """Ask to be let in, and write down that we were; return also who let us in.
+
+    If whoever could let us in is not there, wait so long for it; `waits` is told why.
+    """
     invitation = invitation_of(text)
     home.prepare()
     identity = Identity.load_or_create(home.key)
-    joined = await join(identity, invitation, name=petname(identity.node))
+    joined = await _joined(identity, invitation, time.monotonic() + wait_s, waits)
     grant = joined.welcome.grant
     here = [_with_node(address, joined.inviter) for address in invitation.addresses]
     others = [
@@ -47,6 +61,23 @@ async def join_shoal(home: Home, text: str) -> tuple[Membership, NodeId]:
         )
     membership.save(home, belongs)
     return belongs, joined.inviter
+
+
+async def _joined(
+    identity: Identity, invitation: Invitation, until: float, waits: Waits | None
+) -> Joined:
+    told = ""
+    while True:
+        try:
+            return await join(identity, invitation, name=petname(identity.node))
+        except UnreachableError as error:
+            has_time = time.monotonic() + AGAIN_S < until
+            if not has_time or time.time() > invitation.expires_wall_s:
+                raise
+            if waits is not None and error.because != told:
+                told = error.because
+                waits(told)
+        await asyncio.sleep(AGAIN_S)
 
 
 def _root_of(grant: Grant) -> NodeId:

@@ -35,8 +35,9 @@ from shoal.runtime.membership import next_epoch
 from shoal.runtime.neighbours import Neighbours
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+    from shoal.core.membership import Admission
     from shoal.model.ids import NodeId
     from shoal.runtime.listening import NetworkOptions
     from shoal.runtime.node import Node
@@ -78,6 +79,7 @@ class Network:
         self._known = known
         self._is_lonely = is_lonely
         self._is_ready = False
+        self.admission: Callable[[NodeId], Admission | None] = lambda _: None
 
     @property
     def acquaintances(self) -> list[tuple[NodeId, tuple[str, ...]]]:
@@ -86,10 +88,15 @@ class Network:
 
     @property
     def doors(self) -> tuple[str, ...]:
-        """Where a newcomer may ask to be let in: here, and at gates linked to us."""
+        """Where a newcomer may ask to be let in: here, and at gates linked to us.
+
+        Also at admins, to whom our invitations are given when we leave.
+        """
         here = direct_ones(self.links.addresses)
         gates = (at for where in self._neighbours.gates.values() for at in where)
-        return (*here, *direct_ones(gates))[:ADDRESSES_MAX]
+        admins = (at for node, at in self._known if self._is_linked_admin(node))
+        others = direct_ones([*gates, *(one for at in admins for one in at)])
+        return tuple(dict.fromkeys((*here, *others)))[:ADDRESSES_MAX]
 
     @property
     def p2p_state(self) -> str:
@@ -107,6 +114,10 @@ class Network:
     def gates(self) -> tuple[NodeId, ...]:
         """The gates that this node was told of when it joined."""
         return self._known.gates
+
+    def _is_linked_admin(self, node: NodeId) -> bool:
+        admission = self.admission(node) if node in self.links.connected else None
+        return admission is not None and "admin" in admission.roles
 
     def begin(self) -> None:
         """Start what is slow: the node is ready."""
@@ -182,6 +193,7 @@ async def make_network(node: Node, options: NetworkOptions, desk: Reception) -> 
     )
     hearing.attach(neighbours, desk.take, network.expect_company)
     desk.links, desk.linked = ways, lambda: ways.connected
+    desk.admission = network.admission = node.admission
     neighbours.start()
     return network
 
