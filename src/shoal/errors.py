@@ -5,7 +5,8 @@
     │   ├── SpecError   a job spec is wrong; `path` says where in it
     │   └── TraceError  a file of a workload is wrong; `line` says where in it
     ├── ProtocolError   bytes from a peer are no message of ours; `kind` says how
-    ├── PolicyError     a policy is unknown, broken, or broke a promise
+    ├── PolicyError     a policy is broken, or broke a promise
+    │   └── UnknownPolicyError  there is none of this name; also a UsageError
     ├── StoreError      the journal cannot be read or written; `kind` says how
     ├── ApiError        a node did not do what a client asked
     │   ├── NotFoundError     it knows no such job, task or node
@@ -94,9 +95,13 @@ class ProtocolError(ShoalError):
         self.kind: ProtocolFault = kind
 
 
-@final
 class PolicyError(ShoalError):
-    """A policy is unknown, cannot be loaded, or broke a promise of its interface."""
+    """A policy cannot be loaded, or broke a promise of its interface."""
+
+
+@final
+class UnknownPolicyError(PolicyError, UsageError):
+    """There is no policy, or no order of the queue, of this name; exit code 2."""
 
 
 @final

@@ -48,7 +48,7 @@ def check(done: Done, code: int, words: str) -> None:
         ("top -1 --worker nope", 102, "nope"),
         ("run --secret NOPE -- true", 2, "no secret 'NOPE'"),
         # What the node does not understand, or cannot do.
-        ("submit --policy nope -- true", 1, "nope"),
+        ("submit --policy nope -- true", 2, "nope"),
         ("submit --workdir nowhere -- true", 2, "nowhere"),
         ("invite --uses 0", 2, "range"),
         ("up --listen nowhere", 1, "is running already"),
@@ -111,7 +111,7 @@ def test_doctor_says_what_is_wrong_with_a_home(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "code", "words"),
     [
-        ("--policy nope", 1, "nope"),
+        ("--policy nope", 2, "nope"),
         ("--gpus 0,1 --models A", 2, "--models has 1 entries"),
         ("--listen nowhere", 2, "is not a host and a port"),
         ("--port TAKEN", 1, "TAKEN"),

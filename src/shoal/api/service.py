@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 import shoal
-from shoal.api import calls, metrics, planning, views
+from shoal.api import calls, known_names, metrics, planning, rights, views
 from shoal.api import shoal_pb2 as pb
 from shoal.api.cargo import CargoCalls
 from shoal.api.log_reader import LogReader
 from shoal.core.events import MessageReceived
-from shoal.errors import NotFoundError, ShoalError, UsageError
 from shoal.core.quotas import Quota, narrowed_job
+from shoal.errors import NotFoundError, ShoalError, UsageError
 from shoal.model.again import again
-from shoal.model.derive import derive
 from shoal.model.bounds import NAME_LENGTH_MAX
+from shoal.model.derive import derive
 from shoal.model.ids import JobId, NodeId, OwnerId, TaskId
 from shoal.model.submission import load_spec
 from shoal.model.totals import totals
 from shoal.net.identity import public_key
-from shoal.net.petname import petname
 from shoal.net.invitations import Terms
+from shoal.net.petname import petname
 from shoal.protocol.limits import ADDRESSES_MAX
 from shoal.protocol.messages import PeerAddress
 from shoal.runtime.cargo import needs_cargo
@@ -141,6 +141,7 @@ class Service(CargoCalls):
                 because="it was submitted with another spec",
                 hint="draw another id",
             )
+        rights.check_secrets(job)
         if needs_cargo(job):
             await asyncio.to_thread(self._node.cargo.check, job)
         answer = await self._node.clients.submit(job)
@@ -387,7 +388,9 @@ class Service(CargoCalls):
         text = request.json if is_json else request.yaml
         spec = load_spec(text, "json" if is_json else "yaml")
         owner = self._node.membership.grant.owner
-        return derive(spec, JobId(request.job_id), owner)
+        job = derive(spec, JobId(request.job_id), owner)
+        known_names.check(job)
+        return job
 
     def _find(self, selector: str) -> JobRecord:
         jobs = self._book.jobs

@@ -67,7 +67,7 @@ _FLAGS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
         ("--network/--no-network",),
         {"default": None, "help": "Whether it may use the network."},
     ),
-    (("--driver",), {"help": "What runs it: process, container, torchrun."}),
+    (("--driver",), {"help": "What runs it: process or container."}),
     (
         ("--at-most-once/--maybe-twice", "at_most_once"),
         {"default": None, "help": "Whether it must never run a second time."},

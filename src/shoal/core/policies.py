@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from shoal.errors import PolicyError
+from shoal.errors import PolicyError, UnknownPolicyError
 from shoal.policy.orders import ORDERS, order_named
 from shoal.policy.registry import Registry
 
@@ -49,7 +49,7 @@ def _live_order(name: str) -> Order:
     if order.changes == "never":
         return order
     live = [other for other in ORDERS if ORDERS[other]().changes == "never"]
-    raise PolicyError(
+    raise UnknownPolicyError(
         f"a live queue cannot be ordered by {order.name}",
         because="that changes while tasks wait or run",
         hint=f"choose one of {', '.join(live)}",

@@ -117,7 +117,7 @@ Driver = Annotated[
     Word,
     Meta(
         description="What runs the command on the worker.",
-        examples=["process", "torchrun", "container"],
+        examples=["process", "container"],
     ),
 ]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, final
 
 import numpy as np
 
-from shoal.errors import PolicyError
+from shoal.errors import UnknownPolicyError
 from shoal.policy.rows import Amount
 
 if TYPE_CHECKING:
@@ -208,13 +208,13 @@ ALIASES: Final[Mapping[str, str]] = {"fifo": "fcfs", "tiresias": "las", "2d-las"
 
 
 def order_named(name: str) -> Order:
-    """Return the order of this name, in any case; `PolicyError` if there is none."""
+    """Return the order of this name, in any case; raise if there is none."""
     wanted = name.lower()
     wanted = ALIASES.get(wanted, wanted)
     if wanted in ORDERS:
         return ORDERS[wanted]()
     near = get_close_matches(wanted, [*ORDERS, *ALIASES], n=1)
-    raise PolicyError(
+    raise UnknownPolicyError(
         f"no queue order '{name}'",
         because=f"there are {', '.join(ORDERS)}",
         hint=f"did you mean {near[0]}?" if near else "any case will do",

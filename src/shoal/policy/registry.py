@@ -7,7 +7,7 @@ from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Final, TypeGuard, final
 
-from shoal.errors import PolicyError
+from shoal.errors import PolicyError, UnknownPolicyError
 from shoal.policy.custom import AssignsTasks, Custom
 from shoal.policy.forage import LearnedForage
 from shoal.policy.fragmentation import LearnedFgd
@@ -106,9 +106,9 @@ class Registry:
             )
         return Custom(name, made)
 
-    def _unknown(self, name: str) -> PolicyError:
+    def _unknown(self, name: str) -> UnknownPolicyError:
         near = get_close_matches(name, self.names(), n=1)
-        return PolicyError(
+        return UnknownPolicyError(
             f"no policy '{name}'",
             because=f"there are {', '.join(self.names())}",
             hint=f"did you mean {near[0]}?"

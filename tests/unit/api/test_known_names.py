@@ -1,0 +1,52 @@
+import pytest
+
+from shoal.api.known_names import check
+from shoal.errors import UsageError
+from shoal.model.derive import derive
+from shoal.model.ids import JobId, OwnerId
+from shoal.model.job import Job
+from shoal.model.submission import load_spec
+
+
+def job(text: str) -> Job:
+    return derive(load_spec(text, "yaml"), JobId("j"), OwnerId("ann"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "command: 'true'",
+        "command: 'true'\ndriver: container",
+        "recipe: diloco\nnodes: 2..4",
+        "command: 'true'\nplacement: {policy: balanced}",
+        "steps: {a: {command: 'true'}, b: {recipe: echo}}",
+    ],
+)
+def test_names_that_there_are_pass(text: str) -> None:
+    check(job(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "hint"),
+    [
+        ("command: 'true'\ndriver: proces", "no driver 'proces'", "process?"),
+        ("command: 'true'\ndriver: python", "no driver 'python'", "driver: process"),
+        ("recipe: dilocco", "no recipe 'dilocco'", "did you mean diloco?"),
+        ("recipe: x", "no recipe 'x'", "recipe: train"),
+        ("command: 'true'\nplacement: {policy: balancd}", "'balancd'", "balanced?"),
+        ("steps: {a: {command: 'true'}, b: {recipe: ecko}}", "'ecko'", "echo?"),
+        (
+            "steps: {a: {command: 'true', driver: docker}}",
+            "'docker'",
+            "driver: process",
+        ),
+    ],
+)
+def test_a_name_that_nobody_knows_is_refused_with_the_nearest(
+    text: str, words: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as told:
+        check(job(text))
+
+    assert words in told.value.what
+    assert hint in told.value.hint
