@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.policy.orders import ORDERS, Order, order_named
-from shoal.sim.coarse.batch import BatchOptions, BatchReplay
+from shoal.sim.coarse.batch import Backfill, BatchOptions, BatchReplay
 from shoal.sim.coarse.columns import JobColumns, SomeJobs
 from shoal.sim.coarse.preemptive import PreemptiveOptions, PreemptiveReplay
 from shoal.sim.coarse.queues import Ordered
@@ -204,6 +204,35 @@ def test_a_queue_with_one_pick_is_that_of_the_naive_simulator(
     outcome = BatchReplay(jobs, Counted(SLOTS), queue, options).run()
 
     assert outcome.started_s.tolist() == naive_once(jobs, order, backfill=backfill)
+
+
+@given(drawn=WORKLOADS)
+def test_a_plan_for_all_delays_nobody_behind_whom_it_was_submitted(
+    drawn: Drawn,
+) -> None:
+    """With true lengths, jumping ahead is allowed only at nobody's cost."""
+    jobs = jobs_of([(gap, run, 0, slots) for gap, run, _, slots in drawn])
+
+    def starts(backfill: Backfill) -> list[float]:
+        queue = Ordered(order_named("fcfs"), JobColumns(jobs))
+        options = BatchOptions("again", backfill)
+        return (
+            BatchReplay(jobs, Counted(SLOTS), queue, options).run().started_s.tolist()
+        )
+
+    pairs = zip(starts("conservative"), starts("none"), strict=True)
+    assert all(planned <= in_turn for planned, in_turn in pairs)
+
+
+def test_a_plan_lets_pass_only_who_is_in_nobodys_way() -> None:
+    first, wide = (0, 10, 0, 3), (1, 10, 0, 4)
+    jobs = jobs_of([first, wide, (1, 100, 0, 1), (1, 5, 0, 1)])
+
+    queue = Ordered(order_named("fcfs"), JobColumns(jobs))
+    options = BatchOptions("again", "conservative")
+    outcome = BatchReplay(jobs, Counted(SLOTS), queue, options).run()
+
+    assert outcome.started_s.tolist() == [1, 11, 21, 4]
 
 
 KEYS: dict[str, Callable[[Job, int], float]] = {

@@ -19,7 +19,7 @@ from shoal.sim.coarse.reproducing import (
     wanted_of,
 )
 from shoal.sim.traces import openb
-from shoal.sim.traces.values import Pod
+from shoal.sim.traces.values import Host, Pod
 
 BATCH: dict[str, Any] = {
     "table": "B",
@@ -224,6 +224,35 @@ def test_filling_drops_what_does_not_fit_and_never_gives_more_than_there_is(
         assert max(filled.allocated_milli) <= 2_000
         assert filled.arrived_milli[-1] <= 6_000
         assert filled.placed < len(filled.arrived_milli)
+
+
+def test_pods_need_memory_too() -> None:
+    hosts = [Host(name="h", cpu_milli=8_000, memory_mib=100, gpus=8, model="T4")]
+    pods = [
+        Pod(name=f"p{n}", cpu_milli=100, memory_mib=40, gpus=1, gpu_milli=1_000)
+        for n in range(8)
+    ]
+
+    assert fill(hosts, pods, policy_named("bestfit", (), None), 1.0, 1).placed == 2
+
+
+def test_only_random_placement_breaks_up_gpus_that_a_tight_fit_keeps_whole() -> None:
+    hosts = [Host(name="h", cpu_milli=8_000, memory_mib=100, gpus=2, model="T4")]
+    halves = [
+        Pod(name=f"h{n}", cpu_milli=100, memory_mib=1, gpus=1, gpu_milli=500)
+        for n in range(2)
+    ]
+    whole = Pod(name="w", cpu_milli=100, memory_mib=1, gpus=1, gpu_milli=1_000)
+
+    def placed(name: str) -> list[int]:
+        policy = policy_named(name, (), None)
+        return [
+            fill(hosts, [*halves, whole], policy, 1.0, seed).placed
+            for seed in range(20)
+        ]
+
+    assert set(placed("bestfit")) == {3}
+    assert min(placed("random")) == 2
 
 
 def test_typical_are_the_most_frequent_pods_up_to_95_in_100() -> None:
