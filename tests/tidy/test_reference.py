@@ -21,14 +21,14 @@ PAGES = pages()
 def commands(
     group: click.Group, path: tuple[str, ...] = ()
 ) -> dict[str, click.Command]:
-    """Return all commands under their whole names, but for those of the simulator."""
+    """Return all commands under their whole names."""
     context = click.Context(group)
     found: dict[str, click.Command] = {}
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None
         if isinstance(command, click.Group):
-            found |= commands(command, (*path, name)) if name != "sim" else {}
+            found |= commands(command, (*path, name))
         else:
             found[" ".join((*path, name))] = command
     return found

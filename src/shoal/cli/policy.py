@@ -1,6 +1,5 @@
 """`shoal policy`: which policies there are, and whether one keeps its promises."""
 
-import json
 import sys
 from functools import partial
 from random import Random
@@ -8,10 +7,11 @@ from random import Random
 import click
 
 from shoal.cli.exit_codes import ExitCode
+from shoal.cli.options import json_option
+from shoal.cli.printing import echo_json
 from shoal.policy.conformance import MEANINGS, Verdict, check
 from shoal.policy.registry import BUILT_IN, DEFAULT, Registry
 
-SCHEMA_VERSION = 1
 SEED = 7
 
 
@@ -21,7 +21,7 @@ def policy() -> None:
 
 
 @policy.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def list_policies(as_json: bool) -> None:
     """List all policies: those of shoal and those of installed packages."""
     registry = Registry()
@@ -35,7 +35,7 @@ def list_policies(as_json: bool) -> None:
         for name in registry.names()
     ]
     if as_json:
-        click.echo(json.dumps({"version": SCHEMA_VERSION, "policies": rows}))
+        echo_json({"policies": rows})
         return
     for row in rows:
         mark = "*" if row["default"] else " "
@@ -44,7 +44,7 @@ def list_policies(as_json: bool) -> None:
 
 @policy.command("test")
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def test_policy(name: str, as_json: bool) -> None:
     """Check that the policy NAME keeps what every policy promises."""
     registry = Registry()
@@ -52,9 +52,8 @@ def test_policy(name: str, as_json: bool) -> None:
     verdicts = check(partial(registry.make, name), Random(SEED))
     kept = all(verdict.kept for verdict in verdicts)
     if as_json:
-        answer = {"version": SCHEMA_VERSION, "policy": name, "kept": kept}
         rows = [{"check": v.check, "kept": v.kept, "how": v.how} for v in verdicts]
-        click.echo(json.dumps({**answer, "checks": rows}))
+        echo_json({"policy": name, "kept": kept, "checks": rows})
     else:
         for verdict in verdicts:
             click.echo(_line(verdict))

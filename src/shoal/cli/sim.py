@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, cast
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 import click
 
 from shoal.cli.options import json_option, quiet_option, suggest, talk
+from shoal.cli.printing import echo_json
 from shoal.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from shoal.sim.datacentre.comparing import Comparison
 
-SCHEMA_VERSION: Final = 1
 
 COMMANDS: Final[dict[str, str]] = {
     "reproduce": "shoal.cli.sim_traces:reproduce",
@@ -32,7 +31,7 @@ class SimGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take what is no command's name as a scenario to run."""
-        if args and args[0] not in COMMANDS and args[0] not in ("-h", "--help"):
+        if args and args[0] not in (*COMMANDS, "run", "-h", "--help"):
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
@@ -286,14 +285,13 @@ def _echo_json(comparison: Comparison) -> None:
     import msgspec  # noqa: PLC0415
 
     answer = {
-        "version": SCHEMA_VERSION,
         "scenario": comparison.settings.name,
         "seed": comparison.settings.seed,
         "fabric": comparison.fabric.name,
         "hosts": len(comparison.fabric.hosts),
         "runs": [run.result for run in comparison.runs],
     }
-    click.echo(json.dumps(msgspec.to_builtins(answer)))
+    echo_json(msgspec.to_builtins(answer))
 
 
 def _echo_tables(comparison: Comparison) -> None:

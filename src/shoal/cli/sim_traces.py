@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import sys
@@ -18,7 +17,7 @@ import msgspec
 
 from shoal.cli.exit_codes import ExitCode
 from shoal.cli.options import json_option, quiet_option, talk
-from shoal.cli.printing import echo_table
+from shoal.cli.printing import echo_json, echo_table
 from shoal.errors import PolicyError, UsageError
 from shoal.sim.coarse.comparing import (
     Line,
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
 
     from shoal.sim.coarse.reproducing import Part
 
-SCHEMA_VERSION: Final = 1
 SLOTS: Final = 256
 SEEDS: Final = 3
 
@@ -96,7 +94,7 @@ def reproduce(
     figures = _computed(wanted_of(records, parts), processes, quiet=quiet)
     results = results_of(records, parts, figures)
     if as_json:
-        click.echo(json.dumps(_results_json(results)))
+        echo_json(_results_json(results))
     else:
         _echo_results(results)
     outside = [result for result in results if not result.within]
@@ -158,7 +156,6 @@ def _echo_results(results: Sequence[Result]) -> None:
 
 def _results_json(results: Sequence[Result]) -> dict[str, Any]:
     return {
-        "version": SCHEMA_VERSION,
         "within": all(result.within for result in results),
         "records": [
             {
@@ -235,9 +232,7 @@ def traces(file: str, as_json: bool, quiet: bool, **given: Any) -> None:  # noqa
         raise UsageError(error.what, because=error.because, hint=error.hint) from error
     if as_json:
         rows = [msgspec.to_builtins(line) for line in lines]
-        click.echo(
-            json.dumps({"version": SCHEMA_VERSION, "trace": file, "policies": rows})
-        )
+        echo_json({"trace": file, "policies": rows})
     else:
         _echo_lines(lines)
     events, cpu_s = sum(n.events for n in lines), sum(n.cpu_s for n in lines)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
+from shoal.cli.reference.answers_sim import SIM_ANSWERS, SIM_OBJECTS
+
 Shape = dict[str, tuple[str, str]]
 
 NODE_NAME: Final[Shape] = {
@@ -130,6 +132,7 @@ OBJECTS: Final[dict[str, Shape]] = {
         "kept": ("bool", "whether it is kept"),
         "how": ("text", "how it was broken"),
     },
+    **SIM_OBJECTS,
 }
 
 _JOB: Final = ("job", "the job as it is now")
@@ -229,6 +232,7 @@ ANSWERS: Final[dict[str, Shape]] = {
         "kept": ("bool", "whether it keeps all promises"),
         "checks": ("list of check", "promise by promise"),
     },
+    **SIM_ANSWERS,
 }
 LINES: Final = ("logs", "events")
 """These print one document for each piece, not one in all."""

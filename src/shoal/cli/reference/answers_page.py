@@ -22,8 +22,7 @@ version rises.
 
 Each command prints one document on one line; `logs` and `events` print one for each
 piece. Errors are text on stderr, and the exit code says which kind: see
-[cli.md](cli.md#exit-codes). What `shoal sim` prints is in
-[the guide to simulations](../guides/simulate.md).
+[cli.md](cli.md#exit-codes).
 """
 
 
