@@ -65,11 +65,35 @@ class TrainShoal:
         [found] = [task for task in tasks if task["id"] == f"{job}.{name}"]
         return dict(found)
 
-    def lines(self, job: str, event: str) -> list[dict[str, Any]]:
-        """Return what the aggregators of a job have printed, all lives of it."""
-        done = self.first("logs", job, "--task", "aggregate.0", "--all-attempts")
+    def lines(
+        self, job: str, event: str, task: str = "aggregate.0"
+    ) -> list[dict[str, Any]]:
+        """Return what a task of a job has printed, all lives of it."""
+        done = self.first("logs", job, "--task", task, "--all-attempts")
         found = [json.loads(text) for text in done.out.splitlines() if text[:1] == "{"]
         return [line for line in found if line["event"] == event]
+
+    def said(self, job: str, event: str) -> list[dict[str, Any]]:
+        """Return what any task of a job has printed, in the order of tasks."""
+        tasks = self.first.json("show", job)["tasks"]
+        names = [task["id"].removeprefix(f"{job}.") for task in tasks]
+        return [line for name in names for line in self.lines(job, event, name)]
+
+    def wait_for(
+        self, job: str, event: str, condition: Callable[[dict[str, Any]], bool]
+    ) -> None:
+        """Wait until some task has printed such a line."""
+        eventually(
+            lambda: any(condition(line) for line in self.said(job, event)),
+            lambda: self.first("logs", job).out[-3_000:],
+        )
+
+    def wait_for_resumed(self, job: str, times: int) -> None:
+        """Wait until a gang has gone on from a checkpoint so many times."""
+        eventually(
+            lambda: len(self.said(job, "resumed")) >= times,
+            lambda: self.first("logs", job).out[-3_000:],
+        )
 
     def rounds(self, job: str) -> list[float]:
         """Return the rounds that were closed, in order."""

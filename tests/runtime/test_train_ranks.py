@@ -115,7 +115,7 @@ def test_ranks_that_meet_again_go_on_from_the_latest_checkpoint(tmp_path: Path) 
     said = run_together(tmp_path, module, "ddp", 2, {**params, "rounds": 3})
 
     resumed = [line for line in said[0] if line["event"] == "resumed"]
-    assert resumed == [{"event": "resumed", "step": 10}]
+    assert resumed == [{"event": "resumed", "step": 10, "ranks": 2}]
 
 
 def test_two_peers_of_a_pipeline_have_the_loss_curve_of_the_unsplit_model(

@@ -1,16 +1,19 @@
 """Whole DiLoCo runs in one process: real threads, files and weights."""
 
 import json
+import shutil
 import threading
 from collections.abc import Callable, Mapping
 from io import StringIO
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from sklearn.datasets import load_digits
 
+from shoal.errors import UsageError
 from shoal.train.aggregator import Aggregator
 from shoal.train.compression import Array
 from shoal.train.curves import Curves
@@ -42,13 +45,13 @@ class Loop:
 
 
 def run_all(
-    folder: Path, settings: Settings, *loops: "Loop | Reader"
+    folder: Path, settings: Settings, *loops: "Loop | Reader", epoch: int = 1
 ) -> tuple[Array, str]:
     """Run an aggregator and a worker for each loop; return the weights and curves."""
     out = StringIO()
     exchange = FolderExchange(folder, "aggregate.0")
     curves = Curves(settings, out)
-    aggregator = Aggregator(exchange, settings, 1, folder / "out", curves)
+    aggregator = Aggregator(exchange, settings, epoch, folder, curves)
     errors: list[BaseException] = []
 
     def guarded(work: Callable[[], None]) -> threading.Thread:
@@ -64,7 +67,9 @@ def run_all(
 
     def work(number: int, loop: "Loop | Reader") -> None:
         own = FolderExchange(folder, f"train.{number}")
-        with Session(own, settings, life=1, read=loop.read, write=loop.write) as run:
+        with Session(
+            own, settings, life=epoch, read=loop.read, write=loop.write
+        ) as run:
             while not run.finished:
                 loop.step()
                 run.step(samples=loop.samples, loss=float(loop.weights.mean()))
@@ -196,3 +201,43 @@ def test_four_workers_learn_as_much_as_one_in_step_and_send_far_less(
     last = json.loads(curves.strip().splitlines()[-1])
     in_all_reduce = 2 * (4 - 1) * 4 * final.size * rounds * inner_steps
     assert in_all_reduce / last["bytes_sent_total"] >= 50
+
+
+def test_a_run_goes_on_though_everybody_was_gone_at_once(tmp_path: Path) -> None:
+    chosen = settings(rounds=5, checkpoint_every=2, compress="float32")
+    whole, _ = run_all(tmp_path / "whole", chosen, Loop(target=7.0))
+    run_all(tmp_path / "parts", chosen, Loop(target=7.0))  # The state of round 4 stays.
+    shutil.rmtree(tmp_path / "parts" / "out")
+
+    again = Loop(target=7.0)
+    final, curves = run_all(tmp_path / "parts", chosen, again, epoch=2)
+
+    np.testing.assert_array_equal(final, whole)
+    assert again.steps == 4
+    assert json.loads(curves.splitlines()[0])["kind"] == "checkpoint"
+
+
+def test_a_finished_run_is_gone_on_with_for_more_rounds(tmp_path: Path) -> None:
+    more = settings(rounds=6, compress="float32")
+    whole, _ = run_all(tmp_path / "whole", more, Loop(target=7.0))
+    first = settings(rounds=4, compress="float32")
+    run_all(tmp_path / "first", first, Loop(target=7.0))
+    left = tmp_path / "first" / "out" / "state.safetensors"
+    later = tmp_path / "later"
+    later.mkdir()
+    left.rename(later / "state.safetensors")
+
+    again = Loop(target=7.0)
+    resumed = msgspec.structs.replace(more, resume="state.safetensors")
+    final, _ = run_all(later, resumed, again)
+
+    np.testing.assert_array_equal(final, whole)
+    assert again.steps == 8
+
+
+def test_what_cannot_be_gone_on_with_is_refused(tmp_path: Path) -> None:
+    exchange = FolderExchange(tmp_path, "aggregate.0")
+    chosen = settings(resume="nothing.safetensors")
+
+    with pytest.raises(UsageError, match=r"nothing\.safetensors cannot be gone on"):
+        Aggregator(exchange, chosen, 1, tmp_path, Curves(chosen, StringIO()))

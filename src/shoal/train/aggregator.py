@@ -6,23 +6,26 @@ files are fetched and averages computed by threads, so that workers are always h
 
 from __future__ import annotations
 
+import contextlib
+import os
 import queue
 import threading
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, assert_never, final
 
 import numpy as np
 
-from shoal.errors import ProtocolError, ShoalError
+from shoal import asking
+from shoal.errors import ProtocolError, ShoalError, UsageError
 from shoal.train import compression, messages, outer, rounds, tensors
 from shoal.train.curves import Curves
 from shoal.train.exchange import Exchange, ExchangeError, Mail
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from shoal.train.settings import Settings
 
@@ -34,6 +37,11 @@ ALONE_S: Final = 1_800.0
 """An aggregator that hears of no worker for so long gives up."""
 
 POLL_S: Final = 0.5
+OUT: Final = "out"
+CHECKPOINT: Final = "checkpoint"
+"""What is in there is found by a later life of this task, wherever that runs."""
+
+STATE: Final = "state.safetensors"
 
 
 @final
@@ -48,8 +56,13 @@ class Aggregator:
         folder: Path,
         curves: Curves,
     ) -> None:
-        """Write checkpoints below `folder`; `epoch` rises with every life."""
-        self.machine = rounds.Rounds(settings.rules(), epoch)
+        """Write weights below `folder`; `epoch` rises with every life."""
+        self._left = folder / CHECKPOINT / STATE
+        left = _left(self._left)
+        if left is None and settings.resume:
+            self._left = folder / settings.resume
+            left = _left(self._left, must=True)
+        self.machine = rounds.Rounds(settings.rules(), epoch, left)
         self._exchange = exchange
         self._settings = settings
         self._folder = folder
@@ -156,7 +169,7 @@ class Aggregator:
 
     def _load(self, order: rounds.Load) -> rounds.Event:
         try:
-            data = self._exchange.get(order.file, order.worker)
+            data = self._data(order)
             if order.kind == "checkpoint":
                 state = tensors.unpack_state(data)
             else:
@@ -169,6 +182,11 @@ class Aggregator:
         self._state = state
         self._curves.loaded(order.kind, state)
         return rounds.Loaded(state.syncs, *self._put())
+
+    def _data(self, order: rounds.Load) -> bytes:
+        if not order.worker:
+            return self._left.read_bytes()
+        return self._exchange.get(order.file, order.worker)
 
     def _put(self) -> tuple[str, str]:
         """Offer the weights and the checkpoint of now; return their files."""
@@ -222,14 +240,43 @@ class Aggregator:
         return rounds.Averaged(update, *files)
 
     def _save(self, state: tensors.State) -> None:
-        """Write weights where the job's outputs are taken from."""
+        """Write weights where outputs are taken from, and what a later life needs."""
         settings = self._settings
         done, rest = divmod(state.syncs, settings.fragments)
-        if rest or (done % settings.checkpoint_every and done != settings.rounds):
-            return
-        self._folder.mkdir(parents=True, exist_ok=True)
         last = done == settings.rounds
+        if rest or (done % settings.checkpoint_every and not last):
+            return
+        weights = tensors.pack_weights(state.layout, state.weights)
         name = "model.safetensors" if last else f"round-{done}.safetensors"
-        draft = self._folder / f".{name}"
-        draft.write_bytes(tensors.pack_weights(state.layout, state.weights))
-        draft.replace(self._folder / name)
+        _write(self._folder / OUT / name, weights)
+        whole = tensors.pack_state(state)
+        if last:
+            _write(self._folder / OUT / STATE, whole)
+            return
+        _write(self._folder / CHECKPOINT / STATE, whole)
+        if os.environ.get(asking.SOCKET_VARIABLE):
+            with contextlib.suppress(ShoalError):  # Workers keep one too.
+                asking.checkpoint(self._folder / CHECKPOINT)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file, all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}")
+    draft.write_bytes(data)
+    draft.replace(path)
+
+
+def _left(path: Path, *, must: bool = False) -> messages.Kept | None:
+    """Return the state that an earlier life or an earlier job has left, if any."""
+    try:
+        state = tensors.unpack_state(path.read_bytes())
+    except (OSError, ProtocolError) as error:
+        if not must:
+            return None
+        raise UsageError(
+            f"the run in {path.name} cannot be gone on with",
+            because=str(error),
+            hint=f"name a {STATE} that a job has left, below the workdir",
+        ) from error
+    return messages.Kept(state.syncs, path.name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 import torch
@@ -62,7 +63,12 @@ class Checkpoints:
 
     def find(self) -> dict[str, Any] | None:
         """Return the latest checkpoint that is here, if it can be read."""
-        try:
-            return dict(torch.load(self._path, weights_only=True))
-        except (FileNotFoundError, RuntimeError, EOFError):
-            return None
+        return read(self._path)
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """Return what was saved, if it is there and whole: a power cut leaves anything."""
+    try:
+        return dict(torch.load(path, weights_only=True, map_location="cpu"))
+    except (OSError, RuntimeError, EOFError, LookupError, ValueError, UnpicklingError):
+        return None

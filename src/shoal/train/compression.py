@@ -1,9 +1,9 @@
 """Make what is sent smaller, and send later what was lost by it.
 
-`float16` halves it. `int8` rounds to 255 levels of the largest value of a block and
-squeezes the levels by Huffman coding, to a sixth or less. What rounding takes away is
-kept as the residual and added to what is sent next (error feedback), so over time
-nothing is lost.
+`float16` halves it. `int8` rounds to 255 levels at the most, as fine as the values of a
+block need, and squeezes the levels by Huffman coding, to a sixth or less. What rounding
+takes away is kept as the residual and added to what is sent next (error feedback), so
+over time nothing is lost.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ BLOCK: Final = 65_536
 """Values that share one scale in int8."""
 
 LEVELS: Final = 127
+FINEST: Final = 8
+"""Levels that the usual value of a block spans. More would be coded exactly what is
+mostly noise: each doubling costs one bit a value, and rounding is made good later."""
+
 FLOAT16_MAX: Final = 65_504.0
 
 
@@ -73,13 +77,23 @@ def _to_int8(values: Array) -> bytes:
     padded = np.zeros(_blocks(values.size) * BLOCK, dtype=np.float32)
     padded[: values.size] = values
     blocks = padded.reshape(-1, BLOCK)
-    scales = (np.abs(blocks).max(axis=1) / np.float32(LEVELS)).astype("<f4")
+    scales = _scales(blocks, values.size)
     safe = np.where(scales > 0, scales, np.float32(1))
     levels = np.rint(blocks / safe[:, None]).astype(np.int8)
     squeezer = zlib.compressobj(9, zlib.DEFLATED, -15, 9, zlib.Z_HUFFMAN_ONLY)
     flat = levels.reshape(-1)[: values.size].tobytes()
     head: bytes = scales.tobytes()
     return head + squeezer.compress(flat) + squeezer.flush()
+
+
+def _scales(blocks: Array, size: int) -> Array:
+    """Return how much a level is worth: enough for the largest value of each block."""
+    counts = np.full(len(blocks), BLOCK, dtype=np.float64)
+    counts[-1:] -= blocks.size - size  # The padding of the last is no value.
+    usual = np.sqrt(np.square(blocks, dtype=np.float64).sum(axis=1) / counts)
+    largest = np.abs(blocks).max(axis=1)
+    scales: Array = np.maximum(largest / LEVELS, usual / FINEST).astype("<f4")
+    return scales
 
 
 def _from_int8(data: bytes, size: int) -> Array:

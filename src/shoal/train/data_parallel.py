@@ -10,14 +10,14 @@ gives it to all.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from shoal.train.checkpoints import Checkpoints
-from shoal.train.telling import Telling, save
+from shoal.train.telling import OUT, Telling, save
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from shoal.train.checkpoints import Stateful
     from shoal.train.settings import Settings
     from shoal.train.telling import Validate
-
-CHECKPOINT_STEPS: Final = 50
 
 
 @final
@@ -43,6 +41,7 @@ class DataParallelRun:
         self.rank = int(os.environ["RANK"])
         self.world = int(os.environ["WORLD_SIZE"])
         self.done = 0
+        self._local_rank = int(os.environ.get("LOCAL_RANK", "0"))
         self._plain = model
         self._settings = settings
         self._validate = validate
@@ -75,17 +74,27 @@ class DataParallelRun:
             return
         last = self.finished
         if rounds % self._settings.checkpoint_every == 0 or last:
-            self._checkpoints.save(self.done, elsewhere=first)
+            self._keep()
         due = rounds % self._settings.validate_every == 0 or last
         if first and due and self._validate is not None:
             figures = {f"validation_{k}": v for k, v in self._validate().items()}
             self._telling.tell({"event": "validation", "round": rounds, **figures})
+
+    def _keep(self) -> None:
+        """Keep a checkpoint, here and elsewhere.
+
+        Each task does so, though all have the same weights: nobody knows which of them
+        will be started again.
+        """
+        if self._local_rank == 0:
+            self._checkpoints.save(self.done, elsewhere=True)
 
     def __enter__(self) -> DataParallelRun:
         return self
 
     def __exit__(self, *exception: object) -> None:
         """Leave the weights where outputs are taken from, and the other ranks."""
+        OUT.mkdir(exist_ok=True)
         if exception[0] is None and self.rank == 0:
             save(self._plain)
         distributed.destroy_process_group()
@@ -105,7 +114,8 @@ class DataParallelRun:
         assert state is not None
         self.done = self._checkpoints.restore(state)
         if self.rank == 0:
-            self._telling.tell({"event": "resumed", "step": self.done})
+            fields = {"event": "resumed", "step": self.done, "ranks": self.world}
+            self._telling.tell(fields)
 
 
 def _size(model: torch.nn.Module) -> int:

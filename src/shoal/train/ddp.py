@@ -12,8 +12,9 @@ gang again.
 from __future__ import annotations
 
 import os
+import secrets
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousError
@@ -28,11 +29,16 @@ from shoal.train.programs import USAGE, explain_and_exit, run_program
 from shoal.train.settings import params_of, settings_of
 from shoal.train.surroundings import Surroundings
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shoal.train.settings import Settings
+
 TRY_AGAIN: Final = 33
 """The exit code after which shoal starts the gang again."""
 
 RESTARTS_MAX: Final = 20
-AGENT_IDS: Final = 1_000_000
+AGENT_BITS: Final = 40
 MEET_S: Final = 10
 """How long those who met wait for more, up to the most."""
 
@@ -45,30 +51,29 @@ def main() -> None:
         return
     settings = settings_of(params)
     around = Surroundings.of(os.environ)
-    exchange = around.exchange()
-    first = f"{around.name.rpartition('.')[0]}.0"
-    host = None
-    own = rendezvous.own_address(os.environ)
-    os.environ.update(rendezvous.transport_variables(own))
-    if around.name == first:
-        address = own
-        port = rendezvous.free_port(address)
-        host = rendezvous.Host(exchange, address, port)
-    else:
-        address, port = rendezvous.find(exchange, first)
+    with rendezvous.meet(around.exchange(), os.environ) as meeting:
+        _tell_apart(around.index)
+        _launch(settings, meeting)
+
+
+def _launch(settings: Settings, meeting: rendezvous.Meeting) -> None:
+    """Be an agent until the last rank has ended, or nobody can be met any more."""
+    os.environ.update(rendezvous.transport_variables(meeting.own))
+    # Else torch tells a newcomer nothing of the store that the others share already:
+    # it waits for that, and they wait for it.
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     config = LaunchConfig(
         min_nodes=settings.quorum,
         max_nodes=settings.workers,
-        nproc_per_node=1,
+        nproc_per_node=ranks_here(os.environ),
         run_id=os.environ.get("SHOAL_JOB_ID", "shoal"),
         rdzv_backend="c10d",
-        rdzv_endpoint=f"{address}:{port}",
-        rdzv_configs={"is_host": host is not None, "last_call_timeout": MEET_S},
-        local_addr=own,
+        rdzv_endpoint=f"{_bracketed(meeting.host)}:{meeting.port}",
+        rdzv_configs={"is_host": meeting.is_host, "last_call_timeout": MEET_S},
+        local_addr=meeting.own,
         max_restarts=RESTARTS_MAX,
         monitor_interval=0.2,
     )
-    _tell_apart(around.index)
     try:
         elastic_launch(config, sys.executable)("-m", "shoal.train.ddp")
     except ChildFailedError as error:
@@ -77,19 +82,26 @@ def main() -> None:
     except (RendezvousError, ConnectionError, RuntimeError) as error:
         print(f"the gang cannot meet: {error!r}", file=sys.stderr)
         sys.exit(TRY_AGAIN)
-    finally:
-        if host is not None:
-            host.close()
+
+
+def ranks_here(environment: Mapping[str, str]) -> int:
+    """Return how many ranks this task runs: one for each of its GPUs."""
+    return max(1, int(environment.get("GPUS_PER_NODE", "0")))
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _tell_apart(index: int) -> None:
-    """Let agents on one machine know each other by their place in the gang too.
+    """Let agents on one machine, and an agent and its successor, be told apart.
 
-    torch knows an agent by address and process id, and in sandboxes two agents of one
-    machine have the same of both: each would take itself for all of the gang.
+    torch knows an agent by address and process id, and in sandboxes all agents of one
+    machine have the same of both. Each would take itself for all of the gang, and who
+    is started again for the one who died, and the others would wait for that.
     """
     generator = DynamicRendezvousHandler._node_desc_generator  # noqa: SLF001
-    generator._local_id = index * AGENT_IDS  # noqa: SLF001
+    generator._local_id = (index << AGENT_BITS) + secrets.randbits(AGENT_BITS)  # noqa: SLF001
 
 
 if __name__ == "__main__":

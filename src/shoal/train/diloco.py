@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Final
 
 from shoal.errors import ShoalError
 from shoal.train.aggregator import Aggregator
@@ -17,8 +16,6 @@ from shoal.train.curves import Curves
 from shoal.train.programs import explain_and_exit, run_program
 from shoal.train.settings import params_of, settings_of
 from shoal.train.surroundings import Surroundings
-
-OUT: Final = Path("out")
 
 
 def main() -> None:
@@ -30,7 +27,7 @@ def main() -> None:
     if around.is_aggregator:
         exchange = around.exchange()
         curves = Curves(settings)
-        Aggregator(exchange, settings, around.life, OUT, curves).run()
+        Aggregator(exchange, settings, around.life, Path(), curves).run()
         return
     run_program(str(params.get("program", "gpt")))
 

@@ -79,6 +79,8 @@ def join(
     """
     around = Surroundings.of(os.environ)
     settings = settings_of(params)
+    if settings.model:
+        load_weights(model, settings.model)
     if around.recipe == "diloco":
         return DilocoRun(model, settings, around, validate)
     if around.recipe == "ddp":
@@ -161,7 +163,6 @@ class Measured:
         self.model = model
         self.round = 0
         self.finished = True
-        load_weights(model, settings.model)
         figures = {f"validation_{k}": v for k, v in validate().items()}
         Telling().tell({"event": "validation", "model": settings.model, **figures})
         OUT.mkdir(exist_ok=True)
@@ -222,8 +223,6 @@ class Alone:
         self._params = dict(params or {})
         self._stopped = False
         self._rungs = Halving(settings.first_rung, settings.eta)
-        if settings.model:
-            load_weights(model, settings.model)
 
     @property
     def round(self) -> int:

@@ -24,7 +24,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from shoal import reporting
 from shoal.errors import ShoalError
 from shoal.train import rendezvous
-from shoal.train.checkpoints import Checkpoints
+from shoal.train.layer_states import LayerStates
 from shoal.train.programs import explain_and_exit, run_program
 from shoal.train.settings import params_of, settings_of
 from shoal.train.splitting import Layer, Peer, Split, split
@@ -48,34 +48,22 @@ def main() -> None:
     around = Surroundings.of(os.environ)
     params = params_of(os.environ)
     settings = settings_of(params)
-    exchange = around.exchange()
-    first = f"{around.name.rpartition('.')[0]}.0"
-    host = None
-    own = rendezvous.own_address(os.environ)
-    if around.name == first:
-        address = own
-        port = rendezvous.free_port(address)
-        host = rendezvous.Host(exchange, address, port)
-    else:
-        address, port = rendezvous.find(exchange, first)
-    os.environ.update(
-        MASTER_ADDR=address,
-        MASTER_PORT=str(port),
-        RANK=str(around.index),
-        WORLD_SIZE=str(settings.workers),
-        **rendezvous.transport_variables(own),
-    )
-    try:
-        run_program(str(params.get("program", "pipeline_gpt")))
-    except (distributed.DistBackendError, distributed.DistNetworkError) as error:
-        sys.exit(_again(error))
-    except RuntimeError as error:
-        if "onnection" not in str(error) and "gloo" not in str(error):
-            raise
-        sys.exit(_again(error))
-    finally:
-        if host is not None:
-            host.close()
+    with rendezvous.meet(around.exchange(), os.environ) as meeting:
+        os.environ.update(
+            MASTER_ADDR=meeting.host,
+            MASTER_PORT=str(meeting.port),
+            RANK=str(around.index),
+            WORLD_SIZE=str(settings.workers),
+            **rendezvous.transport_variables(meeting.own),
+        )
+        try:
+            run_program(str(params.get("program", "pipeline_gpt")))
+        except (distributed.DistBackendError, distributed.DistNetworkError) as error:
+            sys.exit(_again(error))
+        except RuntimeError as error:
+            if "onnection" not in str(error) and "gloo" not in str(error):
+                raise
+            sys.exit(_again(error))
 
 
 def _again(error: Exception) -> int:
@@ -97,12 +85,14 @@ class PipelineRun:
         optimizer: Callable[[Any], torch.optim.Optimizer],
         micro_batches: int,
     ) -> None:
-        """Split `layers`; `example` is one micro-batch, by which they are measured."""
+        """Split `layers`; `example` is one micro-batch, by which they are measured.
+
+        `optimizer` is called for each layer, with its weights.
+        """
         self._settings: Settings = settings_of(params)
         self._micro_batches = micro_batches
         self._loss = loss
         self._telling = Telling()
-        self._done = 0
         self.world = int(os.environ.get("WORLD_SIZE", "1"))
         self._rank = int(os.environ.get("RANK", "0"))
         if self.world > 1:
@@ -112,13 +102,14 @@ class PipelineRun:
         starts = (*self.split.starts, len(layers))
         self.first, self.last = place == 0, place == self.world - 1
         self._whole = layers
-        own = list(layers[starts[place] : starts[place + 1]])
-        self._own = range(starts[place], starts[place + 1])
-        self.stage = nn.Sequential(*own)
-        self._optimizer = optimizer(self.stage.parameters())
-        self._checkpoints = Checkpoints([self.stage, self._optimizer])
+        own = {n: layers[n] for n in range(starts[place], starts[place + 1])}
+        self._own = own
+        self.stage = nn.Sequential(*own.values())
+        self._states = LayerStates(own, optimizer)
         self._schedule = None if self.world == 1 else self._scheduled(place)
-        self._resume()
+        self._done = self._states.resume(self._rank, self.world, len(layers))
+        if self._done and self._rank == 0:
+            self._telling.tell({"event": "resumed", "step": self._done})
 
     @property
     def finished(self) -> bool:
@@ -132,7 +123,7 @@ class PipelineRun:
 
     def step(self, x: torch.Tensor, y: torch.Tensor) -> float | None:
         """Train on one batch; return the loss where it is known: on the last peer."""
-        self._optimizer.zero_grad()
+        self._states.zero_grad()
         if self._schedule is None:
             value: float | None = self._step_alone(x, y)
         else:
@@ -144,7 +135,7 @@ class PipelineRun:
             else:
                 self._schedule.step()
             value = torch.stack(losses).mean().item() if losses else None
-        self._optimizer.step()
+        self._states.step()
         self._done += 1
         if value is not None:
             fields = {"event": "loss", "step": self._done, "loss": value}
@@ -152,7 +143,7 @@ class PipelineRun:
             reporting.log({"loss": value}, step=self._done)
         rounds, rest = divmod(self._done, self._settings.inner_steps)
         if not rest and rounds % self._settings.checkpoint_every == 0:
-            self._checkpoints.save(self._done, elsewhere=True)
+            self._states.save(self._done)
         return value
 
     def _step_alone(self, x: torch.Tensor, y: torch.Tensor) -> float:
@@ -230,18 +221,7 @@ class PipelineRun:
             )
         return Schedule1F1B(stage, self._micro_batches, loss_fn=self._loss)
 
-    # Keeping.
-
-    def _resume(self) -> None:
-        """Go on from the step that all peers can go on from."""
-        own = self._checkpoints.find()
-        step = int(own["step"]) if own else 0
-        steps: list[Any] = [step] * self.world
-        if self.world > 1:
-            distributed.all_gather_object(steps, step)
-        if own and min(steps) == max(steps) == step:
-            self._done = self._checkpoints.restore(own)
-            self._telling.tell({"event": "resumed", "step": self._done})
+    # The end.
 
     def _gather(self) -> None:
         states = {number: self._whole[number].state_dict() for number in self._own}

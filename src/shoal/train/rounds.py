@@ -9,7 +9,8 @@ Fail-over: an aggregator that starts knows nothing. Workers tell it in every sta
 which checkpoint they keep and what they contributed since, so it loads the latest
 checkpoint that anybody keeps and closes again the syncs that came after it. Workers
 drop a contribution only when enough of them keep a checkpoint that includes it, so no
-sync is lost.
+sync is lost. If all of them are gone as well, it goes on from the checkpoint that an
+earlier life left for itself, which is older.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ class Load(msgspec.Struct, frozen=True):
     """Get weights to begin with; answered by `Loaded` or `LoadFailed`."""
 
     kind: Literal["initial", "checkpoint", "weights"]
-    worker: str
+    worker: str  # who has them; empty if that is an earlier life of the aggregator
     syncs: int
     file: str
 
@@ -177,9 +178,13 @@ class _Member(msgspec.Struct):
 class Rounds:
     """Decides; the aggregator's host does it, in the order returned."""
 
-    def __init__(self, rules: Rules, epoch: int) -> None:
-        """Know nothing yet. `epoch` is larger than in any earlier life."""
+    def __init__(self, rules: Rules, epoch: int, left: Kept | None = None) -> None:
+        """Know nothing yet but what an earlier life has `left`.
+
+        `epoch` is larger than in any earlier life.
+        """
         assert rules.quorum >= 1
+        self._left = left
         self.rules = rules
         self.phase: Literal["gathering", "loading", "running", "finished"] = "gathering"
         self.closed = 0  # syncs
@@ -337,6 +342,8 @@ class Rounds:
             return []
         held = [(s.holds.syncs, s.worker, s.holds) for s in self._said() if s.holds]
         far = max((status.merged for status in self._said()), default=0)
+        if self._left is not None and (held or self._left.syncs >= far):
+            held.append((self._left.syncs, "", self._left))
         if held:
             syncs, worker, kept = max(held, key=lambda each: each[:2])
             load = Load("checkpoint", worker, syncs, kept.file)
@@ -381,6 +388,7 @@ class Rounds:
             self.phase = "gathering"
             self._gathering_since = now - self.rules.gather_s
             self._lose(event.worker)
+            self._left = self._left if event.worker else None
 
     # Closing syncs.
 

@@ -45,6 +45,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     eta: Annotated[int, Meta(ge=2)] = 3  # of so many trials one goes on
     metric: str = "loss"  # by which trials are compared; the smaller the better
     model: str = ""  # a file of weights to begin with, or to measure
+    resume: str = ""  # a file of all that an earlier job left, to go on from
 
     def rules(self) -> Rules:
         """Return what the machine of the aggregator needs to know."""

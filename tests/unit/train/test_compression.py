@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shoal.errors import ProtocolError
-from shoal.train import compression
+from shoal.train import compression, tensors
 from shoal.train.compression import ENCODINGS, Encoding
 
 
@@ -34,6 +34,20 @@ def test_int8_takes_less_than_a_quarter_of_float32() -> None:
 
     assert sizes["float16"] == sizes["float32"] // 2
     assert sizes["int8"] < 0.8 * sizes["float32"] / 4
+
+
+@pytest.mark.parametrize("shape", ["normal", "laplace", "uniform", "standard_t"])
+def test_a_small_fragment_takes_a_sixth_whatever_its_values_look_like(
+    shape: str,
+) -> None:
+    rng = np.random.default_rng(1)
+    drawn = rng.standard_t(3, 7_512) if shape == "standard_t" else None
+    values = getattr(rng, shape)(size=7_512) if drawn is None else drawn
+
+    data = compression.encode(values.astype(np.float32), "int8")
+    packed = tensors.pack_fragment(data, "int8")
+
+    assert len(packed) < 4 * values.size / 6
 
 
 @pytest.mark.parametrize("encoding", ["float16", "int8"])

@@ -2,27 +2,71 @@
 
 from pathlib import Path
 
+import pytest
+
+from shoal.errors import UsageError
 from shoal.train import rendezvous
 from shoal.train.exchange import FolderExchange
+from shoal.train.reach import Door, towards
+
+ADDRESS = "127.0.0.1"
 
 
 def test_others_find_the_place_that_the_first_chose(tmp_path: Path) -> None:
     first = FolderExchange(tmp_path, "main.0")
     other = FolderExchange(tmp_path, "main.1")
-    port = rendezvous.free_port("127.0.0.1")
-    host = rendezvous.Host(first, "10.0.0.7", port)
+    place = rendezvous.Place("10.0.0.7", 4_000, 4_001)
+    host = rendezvous.Host(first, place)
 
     found = rendezvous.find(other, "main.0")
 
     host.close()
-    assert found == ("10.0.0.7", port)
+    assert found == place
+
+
+def test_first_and_other_dial_each_other(tmp_path: Path) -> None:
+    first = FolderExchange(tmp_path, "main.0")
+    other = FolderExchange(tmp_path, "main.1")
+    with Door("main.0") as there, Door("main.1") as here:
+        place = rendezvous.Place(ADDRESS, 4_000, there.port)
+        host = rendezvous.Host(first, place)
+
+        rendezvous.check(other, "main.0", place, ADDRESS, here.port)
+
+        host.close()
+
+
+def test_who_cannot_dial_the_first_is_told_what_to_do(tmp_path: Path) -> None:
+    other = FolderExchange(tmp_path, "main.1")
+    place = rendezvous.Place(ADDRESS, 4_000, rendezvous.free_port(ADDRESS))
+
+    with pytest.raises(UsageError, match=r"main\.1 cannot dial main\.0") as caught:
+        rendezvous.check(other, "main.0", place, ADDRESS, 4_001)
+
+    assert "refused" in str(caught.value)
+    assert "diloco" in caught.value.hint
+
+
+def test_who_cannot_be_dialled_back_is_told_so(tmp_path: Path) -> None:
+    first = FolderExchange(tmp_path, "main.0")
+    other = FolderExchange(tmp_path, "main.1")
+    with Door("main.0") as there, Door("somebody") as here:
+        place = rendezvous.Place(ADDRESS, 4_000, there.port)
+        host = rendezvous.Host(first, place)
+
+        with pytest.raises(UsageError, match=r"main\.0 cannot dial main\.1") as caught:
+            rendezvous.check(other, "main.0", place, ADDRESS, here.port)
+
+        host.close()
+    assert "somebody else answers" in str(caught.value)
 
 
 def test_each_rank_knows_its_own_address() -> None:
     around = {"NODE_IPS": "10.0.0.1\n10.0.0.2", "NODE_RANK": "1"}
 
     assert rendezvous.own_address(around) == "10.0.0.2"
-    assert rendezvous.own_address({}) == "127.0.0.1"
+    assert rendezvous.own_address({}) == towards()
+    assert towards(ADDRESS) == ADDRESS
 
 
 def test_transports_use_the_interface_of_the_address() -> None:
