@@ -145,7 +145,7 @@ class Connection:
                             await self._send(go_on)
                         self._http.receive_data(await self._reader.read(READ_BYTES))
                     case h11.Request():
-                        head = event
+                        head = _checked(event)
                     case h11.Data():
                         body += event.data
                         if len(body) > BODY_BYTES_MAX:
@@ -232,6 +232,21 @@ class Connection:
     async def _until_gone(self) -> None:
         while await self._reader.read(READ_BYTES):
             pass  # Whoever follows a stream has nothing more to say.
+
+
+def _checked(head: h11.Request) -> h11.Request:
+    """Refuse what h11 would take, but a proxy in front might take for another thing."""
+    size = len(head.target) + sum(
+        len(name) + len(value) for name, value in head.headers
+    )
+    names = {name for name, _ in head.headers}
+    if size > HEAD_BYTES_MAX:
+        raise RefusalError(431, _nonsense(f"its head is over {HEAD_BYTES_MAX} bytes"))
+    if {b"content-length", b"transfer-encoding"} <= names:
+        raise RefusalError(400, _nonsense("it has a length, and chunks as well"))
+    if head.http_version not in {b"1.0", b"1.1"}:
+        raise RefusalError(505, _nonsense("it is of another version of HTTP"))
+    return head
 
 
 def _request(head: h11.Request, body: bytes) -> Request:

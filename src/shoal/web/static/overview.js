@@ -1,0 +1,83 @@
+// The first page: the shoal at a glance, its topology, its jobs, what happened of late.
+
+import { command } from "./cli.js";
+import { amount, bar, clock, count, ENDED, gib, h, rebuild } from "./dom.js";
+import { jobsTable } from "./jobs.js";
+import { topology } from "./topology.js";
+
+const EVENTS_MAX = 100;
+
+export function overviewPage() {
+  const glance = h("dl", { class: "glance", "aria-label": "The shoal at a glance" });
+  const drawing = h("div", { class: "drawing" });
+  const alone = h("p", { class: "hint", hidden: true }, "Only this machine so far. ", command("shoal invite", "let another machine join"), " lets another one join.");
+  const jobs = jobsTable();
+  const log = h("ol", { class: "events" });
+  const quiet = h("p", { class: "empty" }, "Nothing has happened yet.");
+  const net = topology(drawing);
+  let nodes = [];
+  let found = { jobs: [], total: 0 };
+  let events = [];
+
+  const look = () => rebuild(glance, tiles(nodes, found));
+  return {
+    element: h("div", { class: "overview" },
+      h("h1", { class: "unseen" }, "Overview"),
+      glance,
+      h("section", { class: "panel", "aria-labelledby": "topology" },
+        h("div", { class: "head" }, h("h2", { id: "topology" }, "Topology"), command("shoal nodes", "list nodes")),
+        drawing, alone, legend()),
+      h("section", { class: "panel", "aria-labelledby": "jobs" },
+        h("div", { class: "head" }, h("h2", { id: "jobs" }, "Jobs"), command("shoal ps", "list jobs")),
+        jobs.element),
+      h("section", { class: "panel", "aria-labelledby": "events" },
+        h("div", { class: "head" }, h("h2", { id: "events" }, "Of late"), command("shoal events -f", "follow events")),
+        quiet, log)),
+    on: {
+      info: (info) => net.setGates(info.gates),
+      nodes: (told) => { nodes = told; net.setNodes(told); alone.hidden = told.length > 1; look(); },
+      jobs: (told) => { found = told; jobs.set(told.jobs); look(); },
+      happened: (told) => {
+        events = [...events, ...told].slice(-EVENTS_MAX);
+        quiet.hidden = events.length > 0;
+        rebuild(log, [...events].reverse().map(line));
+      },
+    },
+    reset: () => { events = []; },
+    leave: jobs.leave,
+  };
+}
+
+function tiles(nodes, found) {
+  const workers = nodes.filter((node) => node.worker);
+  const sum = (of) => workers.reduce((total, node) => total + of(node), 0);
+  const cpu = sum((node) => node.total.cpu_milli) / 1000;
+  const cpuUsed = cpu - sum((node) => node.free.cpu_milli) / 1000;
+  const memory = sum((node) => node.total.memory_bytes);
+  const memoryUsed = memory - sum((node) => node.free.memory_bytes);
+  const gpus = sum((node) => node.devices.length);
+  const gpusUsed = gpus - sum((node) => node.free.gpu_milli) / 1000;
+  const active = found.jobs.filter((job) => !ENDED.has(job.state));
+  const running = active.reduce((total, job) => total + job.tasks.running, 0);
+  const waiting = active.reduce((total, job) => total + job.tasks.waiting, 0);
+  const tile = (name, text, rest, meter) => h("div", {}, h("dt", {}, name), h("dd", {}, h("strong", {}, text), h("span", {}, rest), meter));
+  return [
+    tile("Nodes", String(nodes.length), workers.length === nodes.length ? "" : `${workers.length} lend`),
+    tile("CPU", amount(cpuUsed), `of ${amount(cpu)} lent`, bar(cpuUsed, cpu, { warns: true })),
+    tile("Memory", gib(memoryUsed), `of ${gib(memory)} GiB lent`, bar(memoryUsed, memory, { warns: true })),
+    gpus ? tile("GPU", amount(gpusUsed), `of ${amount(gpus)} lent`, bar(gpusUsed, gpus, { warns: true })) : tile("GPU", "none", ""),
+    tile("Jobs", String(active.length), `active of ${found.total}`),
+    tile("Tasks", String(running), `running, ${waiting} waiting`),
+  ];
+}
+
+function legend() {
+  const item = (kind, text) => h("li", {}, h("span", { class: `key ${kind}`, "aria-hidden": "true" }), text);
+  return h("ul", { class: "legend", "aria-label": "Kinds of links" },
+    item("direct", "direct"), item("stream", "libp2p"), item("relay", "relayed by a gate"), item("none", "no link now"));
+}
+
+function line(event) {
+  const text = event.job ? h("a", { href: `/jobs/${event.job}`, "data-key": `event-${event.number}` }, event.text) : event.text;
+  return h("li", {}, h("time", {}, clock(event.at_s)), h("span", { class: `what ${event.what}` }, event.what), h("span", { class: "text" }, text));
+}

@@ -1,0 +1,100 @@
+"""A node as the page sees it: what it is asked, and answers that never change."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+from shoal.api import shoal_pb2 as pb
+from shoal.api.service import Service
+from shoal.errors import NotFoundError, ShoalError
+from shoal.runtime.curves import Curves
+from shoal.runtime.news import News
+from shoal.runtime.node import Node
+from shoal.web.site import Site
+
+TOKEN = "token-of-the-node"
+HOST = "127.0.0.1"
+
+
+class FakeService:
+    """Answers as a node with one job would; `asked` is all that it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.nodes = [
+            pb.Node(name=pb.NodeName(id="n0", petname="calm-heron-01"), self=True)
+        ]
+        self.job = pb.Job(id="abc", name="<b>bold</b>", state=pb.STATE_RUNNING)
+        self.job.counts.running = 1
+        self.job.tasks.add(id="abc.main.0", state=pb.STATE_RUNNING, attempts=1)
+        self.output = [b"gr\xc3", b"\xbc\xc3\x9fe\n"]
+        self.fails: Exception | None = None
+
+    async def on_info(self, request: pb.InfoRequest) -> pb.NodeInfo:
+        return pb.NodeInfo(name=self.nodes[0].name, shoal="reef")
+
+    async def on_nodes(self, request: pb.NodesRequest) -> pb.NodesReply:
+        return pb.NodesReply(nodes=self.nodes)
+
+    async def on_list(self, request: pb.ListRequest) -> pb.ListReply:
+        return pb.ListReply(jobs=[self.job], total=1)
+
+    async def on_get(self, request: pb.GetRequest) -> pb.Job:
+        if self.fails is not None:
+            raise self.fails
+        if request.job != self.job.id:
+            raise NotFoundError(f"no job '{request.job}'", hint="`shoal ps`")
+        return self.job
+
+    async def on_events(self, request: pb.EventsRequest) -> AsyncIterator[pb.Event]:
+        yield pb.Event(number=1, what="submitted", text="job abc", job="abc")
+        yield pb.Event(number=2, what="linked", text="somebody is linked")
+        if request.follow:
+            await asyncio.Event().wait()
+
+    async def on_logs(self, request: pb.LogsRequest) -> AsyncIterator[pb.LogPiece]:
+        self.asked.append(request)
+        for data in self.output:
+            yield pb.LogPiece(
+                task="abc.main.0", stream=pb.STREAM_STDOUT, attempt=1, data=data
+            )
+
+    async def on_explain(self, request: pb.ExplainRequest) -> pb.ExplainReply:
+        self.asked.append(request)
+        return pb.ExplainReply(job_id="abc", tasks=[pb.TaskExplanation(task="t")])
+
+    async def on_cancel(self, request: pb.CancelRequest) -> pb.CancelReply:
+        self.asked.append(request)
+        return pb.CancelReply(job=self.job)
+
+    async def on_retry(self, request: pb.RetryRequest) -> pb.SubmitReply:
+        self.asked.append(request)
+        raise ShoalError("job abc has not ended", because="it would run twice")
+
+    async def on_submit(self, request: pb.SubmitRequest) -> pb.SubmitReply:
+        self.asked.append(request)
+        return pb.SubmitReply(job=self.job, needs="1 CPU", notes=["mind the gap"])
+
+    async def on_plan(self, request: pb.PlanRequest) -> pb.PlanReply:
+        self.asked.append(request)
+        return pb.PlanReply(fits_now=True, groups=[pb.GroupPlan(group="main")])
+
+
+class FakeOutputs:
+    """The figures of tasks."""
+
+    def __init__(self) -> None:
+        self.curves = Curves()
+
+
+class FakeNode:
+    """What streams wait for, and where figures are."""
+
+    def __init__(self) -> None:
+        self.news = News()
+        self.outputs = FakeOutputs()
+
+
+def make_site(service: FakeService, node: FakeNode | None = None) -> Site:
+    """Return the page of such a node."""
+    return Site(cast("Node", node or FakeNode()), cast("Service", service), TOKEN, HOST)

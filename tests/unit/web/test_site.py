@@ -1,0 +1,197 @@
+"""What the page answers."""
+
+import json
+import re
+from importlib.resources import files
+from typing import Any
+
+import pytest
+from tests.unit.web.fake_node import FakeService, make_site
+from tests.unit.web.visits import body_of, head_of, request, said, status
+
+from shoal.api import shoal_pb2 as pb
+from shoal.cli.reference.answers import ANSWERS, OBJECTS, breaches
+
+STATIC = files("shoal.web").joinpath("static")
+NAMES = sorted(file.name for file in STATIC.iterdir())
+
+
+def ask(path: str, service: FakeService | None = None) -> dict[str, Any]:
+    answer = said(request(path), make_site(service or FakeService()))
+    assert status(answer) == 200, answer
+    document: dict[str, Any] = json.loads(body_of(answer))
+    return document
+
+
+def order(path: str, body: object, service: FakeService) -> tuple[int, dict[str, Any]]:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    answer = said(request(path, "POST", data), make_site(service))
+    return status(answer), json.loads(body_of(answer))
+
+
+# Files.
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_file_of_the_page_is_served_with_its_type(name: str) -> None:
+    answer = said(request(f"/static/{name}", token=None))
+
+    assert status(answer) == 200
+    assert body_of(answer) == STATIC.joinpath(name).read_bytes()
+    kind = {"js": "javascript", "css": "css", "html": "html", "svg": "svg"}
+    assert kind[name.rpartition(".")[2]] in head_of(answer).split("content-type: ")[1]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../site.py",
+        "/static/..%2fsite.py",
+        "/static/%2e%2e/site.py",
+        "/static/....//site.py",
+        "/static//etc/passwd",
+        "//etc/passwd",
+        "/static/",
+        "/static",
+        "/static/main.js%00",
+        "/jobs/../static/main.js",
+        "/jobs/a/b",
+        "/jobs/",
+        "/site.py",
+        "/nowhere",
+        "*",
+        "http://127.0.0.1/static/../site.py",
+    ],
+)
+def test_no_other_file_can_be_had(path: str) -> None:
+    answer = said(request(path))
+
+    assert status(answer) == 404
+    assert b"import" not in body_of(answer)
+
+
+def test_files_can_only_be_read() -> None:
+    answer = said(request("/static/main.js", "DELETE"))
+
+    assert status(answer) == 405
+
+
+def test_the_page_brings_everything_along_and_has_no_script_inside() -> None:
+    text = STATIC.joinpath("index.html").read_text()
+
+    assert re.findall(r"<script(?![^>]*\bsrc=)", text) == []
+    assert re.findall(r"\son\w+=|style=", text) == []
+    for name in NAMES:
+        found = STATIC.joinpath(name).read_text()
+        links = re.findall(r"https?://[^\s\"'`)]+", found)
+        assert [link for link in links if "w3.org/" not in link] == []
+    for name in re.findall(r"/static/([\w.]+)", text):
+        assert name in NAMES
+
+
+def test_no_text_ever_becomes_markup() -> None:
+    for name in NAMES:
+        text = STATIC.joinpath(name).read_text()
+        words = (
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|Function\("
+        )
+        assert re.findall(words, text) == [], name
+
+
+# What is asked.
+
+
+def test_documents_are_those_of_the_command_line() -> None:
+    job, nodes = ask("/api/jobs/abc"), ask("/api/nodes")
+
+    assert breaches(ANSWERS["show"], job) == []
+    assert breaches(ANSWERS["nodes"], nodes) == []
+    assert breaches(ANSWERS["ps"], ask("/api/jobs")) == []
+    assert breaches(ANSWERS["explain"], ask("/api/jobs/abc/explain")) == []
+    for event in ask("/api/events")["events"]:
+        assert breaches(ANSWERS["events"], event) == []
+    assert breaches(OBJECTS["job"], job["job"]) == []
+    assert job["job"]["name"] == "<b>bold</b>"
+
+
+def test_a_figure_that_is_no_number_is_null() -> None:
+    service = FakeService()
+    service.job.tasks[0].metrics["loss"] = float("nan")
+
+    [task] = ask("/api/jobs/abc", service)["tasks"]
+
+    assert task["metrics"] == {"loss": None}
+
+
+def test_a_job_that_is_not_there_is_said() -> None:
+    for path in ("/api/jobs/nope", "/api/stream?job=nope"):
+        answer = said(request(path))
+
+        assert status(answer) == 404
+        error = json.loads(body_of(answer))["error"]
+        assert error["what"] == "no job 'nope'"
+        assert error["hint"]
+
+
+# What is done.
+
+
+def test_a_job_is_submitted_under_the_id_that_was_drawn() -> None:
+    service = FakeService()
+
+    code, reply = order("/api/jobs", {"spec": "command: x", "job_id": "q7"}, service)
+
+    assert code == 200
+    assert reply["notes"] == ["mind the gap"]
+    assert service.asked == [pb.SubmitRequest(job_id="q7", yaml="command: x")]
+
+
+def test_a_job_is_planned_cancelled_and_run_again() -> None:
+    service = FakeService()
+
+    _, plan = order("/api/plan", {"spec": "command: x"}, service)
+    _, ended = order("/api/jobs/abc/cancel", {"reason": "wrong lr"}, service)
+    code, refused = order("/api/jobs/abc/retry", {"job_id": "q8"}, service)
+
+    assert breaches(ANSWERS["plan"], plan) == []
+    assert ended["job"]["id"] == "abc"
+    assert code == 409
+    assert refused["error"]["because"] == "it would run twice"
+    assert service.asked == [
+        pb.PlanRequest(yaml="command: x"),
+        pb.CancelRequest(job="abc", reason="wrong lr"),
+        pb.RetryRequest(job="abc", job_id="q8"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/jobs", {}),
+        ("/api/jobs", {"spec": "x", "job_id": "../x"}),
+        ("/api/jobs", {"spec": 7, "job_id": "x"}),
+        ("/api/jobs", {"spec": "x", "job_id": "x", "more": 1}),
+        ("/api/jobs", b"not json"),
+        ("/api/jobs", b"[" * 100_000),
+        ("/api/jobs/abc/cancel", {"reason": "x" * 2_000}),
+        ("/api/jobs/abc/retry", {"failed_only": True}),
+    ],
+)
+def test_a_body_that_makes_no_sense_is_refused(path: str, body: object) -> None:
+    service = FakeService()
+
+    code, reply = order(path, body, service)
+
+    assert code == 400
+    assert reply["error"]["hint"]
+    assert service.asked == []
+
+
+@pytest.mark.parametrize(
+    ("path", "method"),
+    [("/api/jobs/abc/cancel", "GET"), ("/api/info", "POST"), ("/api/plan", "PUT")],
+)
+def test_each_answer_has_its_own_method(path: str, method: str) -> None:
+    body = b"{}" if method != "GET" else b""
+
+    assert status(said(request(path, method, body))) == 405
