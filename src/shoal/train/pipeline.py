@@ -162,6 +162,7 @@ class PipelineRun:
 
     def __exit__(self, *exception: object) -> None:
         """Bring the whole model together on the first peer, and part."""
+        OUT.mkdir(exist_ok=True)
         if exception[0] is None:
             self._gather()
         if self.world > 1 and exception[0] is None:

@@ -1,0 +1,95 @@
+"""Machines that cannot dial each other train one model through a gate."""
+
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.found_shoal import Found, finished, linked, shoal
+from tests.integration.live_shoal import LiveNode
+from tests.integration.namespaces import Internet, internet, missing
+
+from shoal.api import shoal_pb2 as pb
+
+pytestmark = pytest.mark.integration
+
+LONG_S = 240.0
+
+# So much of a machine that no second task fits on it.
+MOST = "resources: {cpu: 1.5}"
+DILOCO = f"""
+recipe: diloco
+nodes: 2
+params: {{program: gpt, rounds: 8, inner_steps: 3, compress: float32, batch: 4,
+  corpus_bytes: 300000, validation_batches: 1, gather: 120}}
+{MOST}
+"""
+DDP = f"""
+recipe: ddp
+nodes: 2
+params: {{program: digits, rounds: 1, inner_steps: 5}}
+{MOST}
+"""
+
+
+@pytest.fixture
+def net() -> Iterator[Internet]:
+    if why := missing():
+        pytest.skip(why)
+    with internet() as made:
+        yield made
+
+
+@pytest.fixture
+def reef(net: Internet, tmp_path: Path) -> Iterator[Found]:
+    del net  # Its namespaces must outlive the nodes.
+    with shoal(tmp_path) as made:
+        yield made
+
+
+def submit(node: LiveNode, spec: str) -> str:
+    """Hand in a job; return its id."""
+    job = uuid.uuid4().hex[:8]
+    with node.client() as client:
+        client.submit(pb.SubmitRequest(job_id=job, yaml=spec))
+    return job
+
+
+def said(node: LiveNode, job: str) -> str:
+    """Return all that the tasks of a job have written."""
+    with node.client() as client:
+        pieces = client.logs(pb.LogsRequest(job=job))
+        return b"".join(piece.data for piece in pieces).decode()
+
+
+def test_two_behind_nat_train_through_a_gate_or_are_told_why_not(
+    net: Internet, reef: Found
+) -> None:
+    public, there = net.machine("gate", 10)
+    gate = reef.found("gate", public, "--no-worker", prefix=there)
+    workers: list[LiveNode] = []
+    for name, last in (("one", 21), ("two", 22)):
+        where, there = net.home(name, last, symmetric=True)
+        workers.append(reef.join(name, where, prefix=there, gates=[gate]))
+    asking, other = workers
+
+    job = submit(asking, DILOCO)
+    done = finished(asking, job, LONG_S)
+
+    text = said(asking, job)
+    assert done.state == pb.STATE_DONE, text
+    lines = [json.loads(line) for line in text.splitlines() if line[:1] == "{"]
+    rounds = [line for line in lines if line["event"] == "round"]
+    assert [line["round"] for line in rounds] == list(range(1, 9))
+    assert all(line["workers"] == 2 for line in rounds)
+    # More than relays of libp2p let through unless they are told to.
+    assert rounds[-1]["bytes_sent_total"] > 5 << 20
+    assert linked(asking)[other.id] == "relay"
+
+    job = submit(asking, DDP)
+    refused = finished(asking, job, LONG_S)
+
+    assert refused.state == pb.STATE_FAILED
+    assert "cannot dial" in said(asking, job)
+    assert "recipe: diloco" in said(asking, job)
