@@ -1,0 +1,103 @@
+"""Where the page listens, and what it costs before somebody comes."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+from typing import cast
+
+import pytest
+from tests.unit.web.fake_node import TOKEN, FakeNode, FakeService
+from tests.unit.web.visits import request, status
+
+from shoal.api.service import Service
+from shoal.errors import ShoalError
+from shoal.runtime.node import Node
+from shoal.web import listening
+from shoal.web.listening import WebPage
+
+
+def page_at(where: str) -> WebPage:
+    return WebPage(
+        cast("Node", FakeNode()), cast("Service", FakeService()), TOKEN, where
+    )
+
+
+def test_a_page_that_is_off_listens_nowhere() -> None:
+    async def story() -> str:
+        page = page_at("off")
+        await page.start()
+        await page.stop()
+        return page.address
+
+    assert asyncio.run(story()) == ""
+
+
+def test_the_next_free_port_is_taken_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(taken: int) -> tuple[str, bool]:
+        monkeypatch.setattr(listening, "USUAL", f"127.0.0.1:{taken}")
+        page = page_at("")
+        await page.start()
+        await page.stop()
+        return page.address, page.port_was_taken
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        address, was_taken = asyncio.run(story(port))
+
+    assert was_taken
+    assert address != f"127.0.0.1:{port}"
+
+
+def test_a_port_that_was_asked_for_and_is_taken_is_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        where = f"127.0.0.1:{other.getsockname()[1]}"
+
+        with pytest.raises(ShoalError, match="for the page") as caught:
+            asyncio.run(page_at(where).start())
+
+    assert "--no-web" in caught.value.hint
+
+
+def test_visitors_are_served_up_to_a_limit_and_sent_away_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listening, "CONNECTIONS_MAX", 2)
+
+    async def story() -> tuple[bytes, bytes, bytes]:
+        page = page_at("127.0.0.1:0")
+        await page.start()
+        port = int(page.address.rpartition(":")[2])
+        visits = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        for _, writer in visits[:2]:
+            writer.write(request("/api/info"))
+        answer = await visits[0][0].readuntil(b"\r\n\r\n")
+        await visits[1][0].readuntil(b"\r\n\r\n")
+        try:
+            third = await visits[2][0].read()
+        except ConnectionResetError:
+            third = b""
+        await page.stop()
+        rest = await visits[1][0].read()
+        for _, writer in visits:
+            writer.close()
+        return answer, third, rest
+
+    answer, third, rest = asyncio.run(story())
+
+    assert status(answer) == 200
+    assert third == b""
+    assert rest.endswith(b"}")  # The rest of its answer, and then the end.
+
+
+def test_nothing_of_the_page_is_imported_before_somebody_comes() -> None:
+    script = (
+        "import sys, shoal.web.listening; "
+        "print([m for m in sys.modules if m == 'h11' or m.startswith('shoal.web.')])"
+    )
+
+    loaded = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True
+    ).stdout
+
+    assert loaded.strip() == "['shoal.web.listening']"
