@@ -83,7 +83,7 @@ class Happenings:
 
     async def follow(self, latest: int, *, on: bool) -> AsyncIterator[Happening]:
         """Return the latest so many, and if `on`, whatever happens from now on."""
-        first = self._number - min(latest, KEPT_MAX)
+        first = max(0, self._number - min(latest, KEPT_MAX))
         while True:
             for kept in [each for each in self._kept if each.number > first]:
                 for happening in _happenings(kept):
