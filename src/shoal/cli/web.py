@@ -35,7 +35,7 @@ def web(job: str, no_open: bool, node: str | None, as_json: bool) -> None:
     home = Home.default()
     with api.connect(node, home) as client:
         info = client.info()
-        path = f"/jobs/{one(client, job)}" if job else "/"
+        path = f"/jobs/{client.get(one(client, job), 1).id}" if job else "/"
     if not info.web_address:
         raise ShoalError(
             f"{info.name.petname} has no page",
