@@ -119,3 +119,14 @@ def test_what_neither_runs_nor_has_ended_nor_exited_waits_after_a_replay(
             told_of = again.tasks[task.id]
             idle = not (told_of.ended or told_of.live or task.id in group.exited)
             assert (task.id in group.waiting) == (idle and group.needs_open == 0)
+
+
+@given(STEPS)
+def test_a_group_knows_how_many_of_its_runs_are_live(
+    steps: list[tuple[str, int, dict[str, tuple[int, tuple[str, ...]]]]],
+) -> None:
+    book = JobBook()
+    for now, (do, number, shape) in enumerate(steps):
+        step(book, do, number, shape, float(now))
+        for group in book.groups.values():
+            assert group.live == len(book.live_in(group))

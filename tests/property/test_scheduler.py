@@ -371,6 +371,12 @@ def _told(scheduler: Scheduler) -> dict[TaskId, str]:
     return {id_: record.state for id_, record in scheduler.book.tasks.items()}
 
 
+def _size(owner: object, name: str) -> int:
+    """Count what a part keeps, whether or not others may read it."""
+    kept = vars(owner)
+    return len(kept[name] if name in kept else kept[f"_{name}"])
+
+
 def _kept(scheduler: Scheduler) -> dict[str, int]:
     """Return how much each part of a scheduler remembers."""
     inside = cast("Any", scheduler)
@@ -394,7 +400,7 @@ def _kept(scheduler: Scheduler) -> dict[str, int]:
         "views": (scheduler.views, ("seen", "costs", "expiry")),
     }
     return {"runs": len(scheduler.book.runs)} | {
-        f"{part} {name}": len(getattr(owner, f"_{name}"))
+        f"{part} {name}": _size(owner, name)
         for part, (owner, names) in parts.items()
         for name in names
     }

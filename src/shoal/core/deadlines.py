@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, Generic, TypeVar, final
 
 import msgspec
@@ -11,12 +11,23 @@ K = TypeVar("K")
 
 
 class _Entry(msgspec.Struct, order=True):
-    """One deadline in the heap: by time, then by who came first."""
+    """One deadline in the heap: by time, then by who came first.
+
+    One that was put off, as most are again and again, keeps its place in the heap
+    until it surfaces: until then `due` and `set_as` are later than `at` and `seq`.
+    """
 
     at: float
     seq: int
     owner: Deadlines[Any] | None  # None once it was replaced, dropped or has fallen due
     key: Any
+    due: float
+    set_as: int
+
+    def surfaced(self) -> _Entry:
+        """Take the place that it was put off to."""
+        self.at, self.seq = self.due, self.set_as
+        return self
 
 
 @final
@@ -31,7 +42,7 @@ class DeadlineHeap:
         self.entries: list[_Entry] = []
         self.live = 0
         self.overdue = 0  # keys that are due and not taken out yet
-        self._seq = 0
+        self.seq = 0  # how many were set so far
         self._sorted_at = 0.0
 
     def next(self) -> float | None:
@@ -41,15 +52,18 @@ class DeadlineHeap:
         entries = self.entries
         while entries:
             first = entries[0]
-            if first.owner is not None:
+            if first.owner is None:
+                heappop(entries)
+            elif first.set_as != first.seq:
+                heapreplace(entries, first.surfaced())
+            else:
                 return first.at
-            heappop(entries)
         return None
 
     def push(self, at: float, owner: Deadlines[K], key: K) -> _Entry:
         """Add an entry; it counts while it has its owner."""
-        self._seq += 1
-        entry = _Entry(at, self._seq, owner, key)
+        self.seq = seq = self.seq + 1
+        entry = _Entry(at, seq, owner, key, at, seq)
         entries = self.entries
         heappush(entries, entry)
         if len(entries) > 2 * self.live + 64:
@@ -63,7 +77,11 @@ class DeadlineHeap:
         entries = self.entries
         while entries and entries[0].at <= now:
             entry = heappop(entries)
-            if entry.owner is not None:
+            if entry.owner is None:
+                continue
+            if entry.set_as != entry.seq:
+                heappush(entries, entry.surfaced())
+            else:
                 entry.owner.ready(entry.key)
 
 
@@ -85,19 +103,23 @@ class Deadlines(Generic[K]):
 
     def set(self, key: K, at: float) -> None:
         """Wait for `at` under `key`, instead of any other time."""
-        live = self._live.get(key)
-        if live is not None:
-            live.owner = None
-        else:
-            self._heap.live += 1
+        live, heap = self._live.get(key), self._heap
+        if live is None:
+            heap.live += 1
             if self._ready:
                 self._take_out(key)
-        self._live[key] = self._heap.push(at, self, key)
+        elif at >= live.at:
+            heap.seq += 1
+            live.due, live.set_as = at, heap.seq
+            return
+        else:
+            live.owner = None
+        self._live[key] = heap.push(at, self, key)
 
     def set_earlier(self, key: K, at: float) -> None:
         """Wait for `at` under `key`, unless something earlier is waited for."""
         live = self._live.get(key)
-        if key not in self._ready and (live is None or at < live.at):
+        if key not in self._ready and (live is None or at < live.due):
             self.set(key, at)
 
     def drop(self, key: K) -> None:

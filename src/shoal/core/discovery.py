@@ -37,21 +37,17 @@ class Discovery:
         self, node: NodeId, grant: Grant | None, rng: Random, heap: DeadlineHeap
     ) -> None:
         self.addresses: tuple[str, ...] = ()  # where this node can be dialled
+        self.wants: dict[Profile, int] = {}  # the demand that is unmet
         self._node = node
         self._grant = grant
         self._rng = rng
-        self._wants: dict[Profile, int] = {}
         self._recent: dict[Profile, float] = {}  # when each was last unmet
+        self._oldest = 0.0  # none of these is older
         self._seq = 0
         self._lookups: dict[int, Profile] = {}
         self._lookup_seq = 0
         self._tried: dict[Profile, int] = {}  # look-ups so far: the next key's place
         self._due: Deadlines[str] = Deadlines(heap)
-
-    @property
-    def wants(self) -> dict[Profile, int]:
-        """The demand that is unmet."""
-        return self._wants
 
     def want(
         self, unmet: dict[Profile, int], now: float, *, wait_s: float = 0.0
@@ -61,23 +57,30 @@ class Discovery:
         Demand that ceased for a moment, while slots for it were being negotiated,
         is not new: its back-off goes on where it was.
         """
-        for profile in [p for p, at in self._recent.items() if now - at > RECENT_S]:
-            del self._recent[profile]
-            self._tried.pop(profile, None)
-        news = any(profile not in self._recent for profile in unmet)
-        self._recent.update(dict.fromkeys(unmet, now))
-        self._wants = unmet
+        if now - self._oldest > RECENT_S:
+            self._forget(now)
+        news = not unmet.keys() <= self._recent.keys()
+        for profile in unmet:
+            self._recent[profile] = now
+        self.wants = unmet
         if news:
             self._seq = 0
         if news or (unmet and "announce" not in self._due):
             self._due.set("announce", now + wait_s)
             self._due.set("lookup", now + wait_s)
 
+    def _forget(self, now: float) -> None:
+        """Forget demand that was met for long."""
+        for profile in [p for p, at in self._recent.items() if now - at > RECENT_S]:
+            del self._recent[profile]
+            self._tried.pop(profile, None)
+        self._oldest = min(self._recent.values(), default=now)
+
     def due(self, epoch: int, now: float) -> list[Effect]:
         """Return what is to be announced and looked up now."""
         effects: list[Effect] = []
         for chore in self._due.pop_due(now):
-            if not self._wants:
+            if not self.wants:
                 continue  # Silent until there is demand again.
             effects += self._announce(epoch, now) if chore == "announce" else []
             effects += self._look_up(now) if chore == "lookup" else []
@@ -98,7 +101,7 @@ class Discovery:
     def _announce(self, epoch: int, now: float) -> list[Effect]:
         pause_s = min(ANNOUNCE_MAX_S, ANNOUNCE_FIRST_S * 2 ** min(self._seq, 16))
         self._due.set("announce", now + pause_s * self._rng.uniform(0.9, 1.1))
-        wants = [Want(profile, count) for profile, count in self._wants.items()]
+        wants = [Want(profile, count) for profile, count in self.wants.items()]
         announcement = Announcement(
             scheduler=self._node,
             addresses=self.addresses,
@@ -116,7 +119,7 @@ class Discovery:
         self._lookups.clear()  # One that was not answered by now never will be.
         for profile in [p for p in self._tried if p not in self._recent]:
             del self._tried[profile]
-        for profile in list(self._wants)[:LOOKUPS_MAX]:
+        for profile in list(self.wants)[:LOOKUPS_MAX]:
             keys = lookup_keys(profile)
             if not keys:
                 continue

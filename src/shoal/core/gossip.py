@@ -95,8 +95,9 @@ class Gossip:
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take in one fact; return what to do about it. Raising is a bug."""
         match event:
-            case MessageReceived(peer=peer, message=LoadDigests(rumours=rumours)):
-                self._on_rumours(peer, rumours, now)
+            case MessageReceived():
+                if isinstance(event.message, LoadDigests):
+                    self._on_rumours(event.peer, event.message.rumours, now)
             case DeadlineReached():
                 return self._on_deadline(now)
             case PeerConnected():
@@ -134,17 +135,20 @@ class Gossip:
         self._note(rumour, None, now)
 
     def _on_rumours(self, peer: NodeId, rumours: Sequence[Rumour], now: float) -> None:
+        known, node = self._known, self.node
         for rumour in rumours:
             about = rumour.node
-            if about == self.node:
+            if about == node:
                 continue
-            heard = self._known.get(about)
+            heard = known.get(about)
             if heard is not None:
-                told, knew = (rumour.epoch, rumour.seq), (heard.epoch, heard.seq)
-                if told == knew and (news := self._news.get(about)) is not None:
-                    news.told_by.append(peer)
+                epoch, seq = rumour.epoch, rumour.seq
+                if seq == heard.seq and epoch == heard.epoch:
+                    if (news := self._news.get(about)) is not None:
+                        news.told_by.append(peer)
+                    continue
                 # What a worker says of itself counts, whatever others made of it.
-                if told == knew or (told < knew and about != peer):
+                if about != peer and (epoch, seq) < (heard.epoch, heard.seq):
                     continue
             self._note(rumour, peer, now)
 
@@ -209,9 +213,9 @@ class Gossip:
         if not drawn:
             self._news.clear()
             return []
-        some = list(self._news.items())[:RUMOURS_MAX]
-        fresh = [self._known[about] for about, _ in some]
-        for about, news in some:
+        fresh: list[Rumour] = []
+        for about, news in list(self._news.items())[:RUMOURS_MAX]:
+            fresh.append(self._known[about])
             news.left -= 1
             if news.left <= 0:
                 del self._news[about]
@@ -219,11 +223,13 @@ class Gossip:
         return [Send(peer, message) for peer in drawn] if message.rumours else []
 
     def _draw(self) -> list[NodeId]:
-        pool = self._hood.drawn_from
+        pool, fan_out = self._hood.drawn_from, self._hood.fan_out
         everybody = list(self._linked) if pool is None else pool
-        count = min(self._hood.fan_out + 1, len(everybody))
+        count = min(fan_out + 1, len(everybody))
         drawn = self._rng.sample(everybody, count)
-        return [peer for peer in drawn if peer != self.node][: self._hood.fan_out]
+        if self.node in drawn:
+            drawn.remove(self.node)
+        return drawn[:fan_out]
 
     def _told(self, peer: NodeId, rumours: Sequence[Rumour]) -> list[Effect]:
         message = self._message(rumours)

@@ -89,6 +89,7 @@ class GroupRecord(msgspec.Struct, kw_only=True):
     job: JobId
     needs_open: int = 0  # groups it needs that have not ended
     open: int = 0  # tasks that have not ended
+    live: int = 0  # runs of its tasks that have not ended
     waiting_since: float = 0.0
     served_at: float = float("-inf")  # when a task of it was last started
     waiting: dict[TaskId, None] = msgspec.field(default_factory=dict[TaskId, None])
@@ -242,12 +243,15 @@ class JobBook:
         record.live[place.attempt] = run
         self.runs[place.attempt] = run
         self.stop_waiting(place.task)
-        self.group_of(place.task).served_at = now
+        group = self.group_of(place.task)
+        group.live += 1
+        group.served_at = now
 
     def drop_run(self, run: Run) -> None:
         """Fence an attempt: whatever it still says changes nothing."""
         self.runs.pop(run.attempt, None)
-        self.tasks[run.task].live.pop(run.attempt, None)
+        if self.tasks[run.task].live.pop(run.attempt, None) is not None:
+            self.group_of(run.task).live -= 1
 
     def put_back(
         self, run: Run, reason: str, *, failed: bool = False, crashed: bool = False

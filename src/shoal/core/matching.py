@@ -20,7 +20,7 @@ from shoal.core.timing import (
     WAIT_S,
 )
 from shoal.model.ids import GroupId, NodeId, TaskId
-from shoal.model.resources import Ledger, Profile
+from shoal.model.resources import Profile
 from shoal.policy import leaves
 from shoal.policy.placement import Placed, place
 from shoal.policy.queue import QueueEntry, TaskQueue
@@ -103,18 +103,31 @@ class Matcher:
 
     def note(self, group_id: GroupId) -> None:
         """Bring a group's place in the queue up to date with its need."""
-        self._leave(group_id)
         group = self._book.groups.get(group_id)
         if group is None or group.open == 0:
+            self._leave(group_id)
             self._pauses.pop(group_id, None)
             self._pause_ends.drop(group_id)
             self._reservations.end(group_id)
             return
-        if group.is_gang and self._running(group):
+        if group.is_gang and group.live:
             self._reservations.end(group_id)
         need = self._need(group)
+        if need > 0 and self._waits_for(group, need):
+            return
+        self._leave(group_id)
         if need > 0:
             self._enter(group, need)
+
+    def _waits_for(self, group: GroupRecord, need: int) -> bool:
+        """Whether the queue has a group as it is: of its place nothing else changes."""
+        entry = self._queue.get(group.id)
+        return (
+            entry is not None
+            and entry.count == need
+            and entry.served_at == group.served_at
+            and entry.waiting_since == group.waiting_since
+        )
 
     def _enter(self, group: GroupRecord, need: int) -> None:
         job = self._book.jobs[group.job].job
@@ -184,7 +197,7 @@ class Matcher:
         """Say how the owner's quota holds a group back, if it does, and what to do."""
         shape = shape_of(job.job, group.group.tasks[0], 0)
         quota, least = _quota_of(job), 1
-        if group.is_gang and not self._running(group):
+        if group.is_gang and not group.live:
             least = min(group.group.gang_min, group.open)
         used = self._holdings.used_by(shape.owner)
         excess = quota.excess(shape.owner, shape.profile, used, least)
@@ -231,6 +244,7 @@ class Matcher:
         """
         if not self._wanted:
             self.unmet = {}
+            self.cut_short = False
             return []
         effects: list[Effect] = []
         stuck = {kind: None for kind in self._tried if kind in self._wanted}
@@ -283,7 +297,7 @@ class Matcher:
         return [*asked, *(holding.worker for holding in held if holding)]
 
     def _serve(self, group: GroupRecord, job: JobRecord, now: float) -> list[Effect]:
-        if group.is_gang and not self._running(group):
+        if group.is_gang and not group.live:
             return self._serve_gang(group, job, now)
         effects: list[Effect] = []
         for profile in range(len(group.group.tasks[0].profiles)):
@@ -456,23 +470,19 @@ class Matcher:
         if len(nodes) > DISPLACE_SAMPLE:
             nodes = sorted(self._rng.sample(nodes, DISPLACE_SAMPLE))
         shy = self._shy.get(shape.profile, {})
-        asked = self._negotiator.workers_asked_by(shape)
+        busy = self._negotiator.workers_asked_by(shape)
         bookings = Counter(taken.node for taken in booked)
+        asked = PlacedShape(shape.profile, shape.driver)
         found: list[NodeId] = []
         for node in nodes:
-            if node in shy or node in asked or node in barred:
+            if node in shy or node in busy or node in barred:
                 continue
             most = count - len(found) + bookings[node]
-            found += [node] * (self._slots_at(node, shape, most) - bookings[node])
+            slots = self._views.table.slots_if_idle(node, asked, most)
+            found += [node] * (slots - bookings[node])
             if len(found) >= count:
                 break
         return found
-
-    def _slots_at(self, node: NodeId, shape: Shape, most: int) -> int:
-        view = self._views.table.view(node)
-        if view is None or view.draining or shape.driver not in view.drivers:
-            return 0
-        return Ledger(view.capacity).use_up(shape.profile, most)
 
     def _place(self, shape: Shape, count: int, exclude: Collection[NodeId]) -> Placed:
         return place(
@@ -533,16 +543,13 @@ class Matcher:
 
     def _need(self, group: GroupRecord) -> int:
         """Return how many slots a group wants beyond those being won for it."""
-        if group.is_gang and not self._running(group):
+        if group.is_gang and not group.live:
             if self._negotiator.round_of(group.id) is not None:
                 return 0
             if len(group.waiting) < min(group.group.gang_min, group.open):
                 return 0  # Some of it rests after a failure.
             return len(group.waiting)
         return len(group.waiting) - self._negotiator.pending(group.id)
-
-    def _running(self, group: GroupRecord) -> bool:
-        return bool(self._book.live_in(group))
 
     def _live_at(self, group: GroupRecord) -> list[NodeId]:
         """Return where the tasks of a group run."""

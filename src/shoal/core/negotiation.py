@@ -127,12 +127,12 @@ class Negotiator:
         self.failed: list[Round] = []  # gangs that must try again
         self.missed: list[GroupId] = []  # groups that lost a slot they had been offered
         self.refused: list[tuple[NodeId, Wish, str]] = []
+        self.rounds: dict[RequestId, Round] = {}  # those that are being held
         self._node = node
         self._holdings = holdings
         self._table = table
         self._seq = 0
         self._asks: dict[tuple[RequestId, NodeId], Ask] = {}
-        self._rounds: dict[RequestId, Round] = {}
         self._round_of: dict[GroupId, Round] = {}
         self._commits: dict[tuple[RequestId, NodeId], int] = {}  # tries so far
         self._pending: Counter[GroupId] = Counter()
@@ -157,18 +157,14 @@ class Negotiator:
 
     def is_round(self, request: RequestId) -> bool:
         """Whether a request is that of a gang."""
-        return request in self._rounds
-
-    def rounds(self) -> list[Round]:
-        """Return the rounds that are being held."""
-        return list(self._rounds.values())
+        return request in self.rounds
 
     def asked_workers(self, request: RequestId) -> list[NodeId]:
         """Return who was asked under this request: asking again gets the same answer.
 
         Those who refused are not among them; the round knows them.
         """
-        round_ = self._rounds.get(request)
+        round_ = self.rounds.get(request)
         offered = [
             holding.worker
             for lease in (round_.leases if round_ else ())
@@ -197,14 +193,14 @@ class Negotiator:
         self._asks[key] = ask
         self._holdings.reserve(wish.shape, len(takens))
         self._count(wish.group, len(takens))
-        if round_ := self._rounds.get(wish.rank.request):
+        if round_ := self.rounds.get(wish.rank.request):
             round_.asked += len(takens)
         self._deadlines.set(("ask", *key), now + RESEND_S)
         return [Send(worker, ask.demand)]
 
     def begin_round(self, round_: Round, now: float) -> None:
         """Hold the offers to this request until there are enough."""
-        self._rounds[round_.request] = round_
+        self.rounds[round_.request] = round_
         self._round_of[round_.wish.group] = round_
         early = round_.least < round_.wanted
         wait_s = ELASTIC_ROUND_S if early else ROUND_S
@@ -229,7 +225,7 @@ class Negotiator:
             self._give_up_ask(
                 ask, f"offered {len(wanted)}, asked {len(wanted) + short}"
             )
-        round_ = self._rounds.get(offer.request)
+        round_ = self.rounds.get(offer.request)
         if round_ is None:
             return effects + self._commit(offer.request, peer, holdings, now)
         round_.asked -= len(holdings)
@@ -245,7 +241,7 @@ class Negotiator:
             if ask is not None:
                 self._deadlines.drop(("ask", refusal.request, peer))
                 self._give_up_ask(ask, refusal.reason)
-                if round_ := self._rounds.get(refusal.request):
+                if round_ := self.rounds.get(refusal.request):
                     effects += self._advance(round_, now)
         return effects + self.on_gone(peer, refusal.leases, now)
 
@@ -258,7 +254,7 @@ class Negotiator:
             holding = self._holdings.at(peer, lease)
             if holding is None or (holding.state == "committed" and not holding.gang):
                 continue
-            round_ = self._rounds.get(holding.request)
+            round_ = self.rounds.get(holding.request)
             if round_ is None and holding.state == "committed":
                 continue  # The gang has started; its lease is the scheduler's care.
             self._lose(holding)
@@ -285,7 +281,7 @@ class Negotiator:
         if self._all_committed(committed.request, peer):
             self._commits.pop((committed.request, peer), None)
             self._deadlines.drop(("commit", committed.request, peer))
-        if round_ := self._rounds.get(committed.request):
+        if round_ := self.rounds.get(committed.request):
             effects += self._advance(round_, now)
         return effects
 
@@ -296,7 +292,7 @@ class Negotiator:
             ask = self._asks.pop((request, peer))
             self._deadlines.drop(("ask", request, peer))
             self._give_up_ask(ask, "the worker was lost")
-            if round_ := self._rounds.get(request):
+            if round_ := self.rounds.get(request):
                 effects += self._advance(round_, now)
         leases = [h.lease for h in self._holdings.all_at(worker)]
         return effects + self.on_gone(worker, leases, now)
@@ -321,7 +317,7 @@ class Negotiator:
                 effects += self._ask_again(request, worker, now)
             elif kind == "commit":
                 effects += self._commit_again(request, worker, now)
-            elif round_ := self._rounds.get(request):
+            elif round_ := self.rounds.get(request):
                 effects += self._on_round_due(round_, now)
         return effects
 
@@ -334,7 +330,7 @@ class Negotiator:
         if ask.tries >= ASK_TRIES_MAX:
             del self._asks[(request, worker)]
             self._give_up_ask(ask, "no answer")
-            round_ = self._rounds.get(request)
+            round_ = self.rounds.get(request)
             return self._advance(round_, now) if round_ else []
         ask.tries += 1
         self._deadlines.set(("ask", request, worker), now + RESEND_S)
@@ -409,7 +405,7 @@ class Negotiator:
         return self._holdings.release(holdings)
 
     def _end_round(self, round_: Round) -> None:
-        del self._rounds[round_.request]
+        del self.rounds[round_.request]
         del self._round_of[round_.wish.group]
         self._deadlines.drop(("round", round_.request, self._node))
 
@@ -424,7 +420,7 @@ class Negotiator:
             shape=ask.wish.shape,
             profile=ask.wish.profile,
             taken=ask.takens.pop(),
-            gang=ask.wish.rank.request in self._rounds,
+            gang=ask.wish.rank.request in self.rounds,
         )
         self._holdings.reserve(holding.shape, -1)
         self._holdings.add(holding, now)
@@ -465,7 +461,7 @@ class Negotiator:
         holding.state = "committed"
         holding.since = now
         self._count(holding.group, -1)
-        if holding.request not in self._rounds:
+        if holding.request not in self.rounds:
             self.secured.append(holding)
 
     def _all_committed(self, request: RequestId, worker: NodeId) -> bool:
@@ -505,7 +501,7 @@ class Negotiator:
 
     def _give_up_ask(self, ask: Ask, reason: str) -> None:
         """Take it that a worker will not offer what it was asked for."""
-        if round_ := self._rounds.get(ask.wish.rank.request):
+        if round_ := self.rounds.get(ask.wish.rank.request):
             round_.refused[ask.worker] = reason
         self._drop_ask(ask)
         self.refused.append((ask.worker, ask.wish, reason))
@@ -517,7 +513,7 @@ class Negotiator:
                 self._table.give(taken)
         self._holdings.reserve(ask.wish.shape, -len(ask.takens))
         self._count(ask.wish.group, -len(ask.takens))
-        if round_ := self._rounds.get(ask.wish.rank.request):
+        if round_ := self.rounds.get(ask.wish.rank.request):
             round_.asked -= len(ask.takens)
         ask.takens.clear()
 

@@ -170,10 +170,10 @@ class Peer:
 
     def _on_event(self, event: Event, now: float) -> list[Effect]:
         match event:
-            case MessageReceived():
-                return self._on_message(event, now)
             case DeadlineReached():
                 return self._on_deadline(now)
+            case MessageReceived():
+                return self._on_message(event, now)
             case PeerConnected():
                 return self._on_peer_connected(event, now)
             case Booted():
@@ -196,7 +196,9 @@ class Peer:
             at = machine.next_deadline()
             if at is not None and at <= now:
                 effects += machine.handle(DEADLINE_REACHED, now)
-        return effects if self.gossip is None else self._gossiped(effects, now)
+        if not effects or self.gossip is None:
+            return effects
+        return self._gossiped(effects, now)
 
     def _gossiped(self, effects: list[Effect], now: float) -> list[Effect]:
         """Let what our worker says of its room go from neighbour to neighbour."""

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from shoal.model.ids import GroupId, NodeId
-from shoal.model.resources import Allocation, Ledger, total
+from shoal.model.resources import Allocation, total
 from shoal.policy import leaves
 from shoal.policy.backfill import Plan, Running, Wish
+from shoal.policy.shapes import Shape as PlacedShape
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -97,8 +98,10 @@ class Reservations:
 
         About twice as many as are needed, the largest first; none if too few.
         """
-        nodes = self._views.table.nodes()[:WORKERS_CONSIDERED_MAX]
-        slots = {node: self._slots(node, shape, least) for node in nodes}
+        table = self._views.table
+        nodes = table.nodes()[:WORKERS_CONSIDERED_MAX]
+        asked = PlacedShape(shape.profile, shape.driver)
+        slots = {node: table.slots_if_idle(node, asked, least) for node in nodes}
         if shape.same_leaf == "require":
             nodes = self._under_one_leaf(slots, least)
         chosen: list[NodeId] = []
@@ -116,12 +119,6 @@ class Reservations:
             if room >= least:
                 found.append((room, [node for node in nodes if node in slots]))
         return min(found, key=lambda leaf: leaf[0])[1] if found else []
-
-    def _slots(self, node: NodeId, shape: Shape, most: int) -> int:
-        view = self._views.table.view(node)
-        if view is None or view.draining or shape.driver not in view.drivers:
-            return 0
-        return Ledger(view.capacity).use_up(shape.profile, most)
 
     def _promised(
         self,

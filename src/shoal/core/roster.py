@@ -46,17 +46,20 @@ class Roster:
         if valid is not None and now < valid[1]:
             return valid[0]
         admission = self.recall(peer, now)
-        if isinstance(admission, str):
-            return None
-        self._valid[peer] = (admission, now + admission.valid_for_s)
-        return admission
+        return None if isinstance(admission, str) else admission
 
     def recall(self, peer: NodeId, now: float) -> Admission | str:
         """Return what `peer` may do now by the grant it showed, or why nothing."""
+        valid = self._valid.get(peer)
+        if valid is not None and now < valid[1]:
+            return valid[0]
         grant = self._shown.get(peer)
         if grant is None:
             return "no grant was shown"
-        return self.verify(peer, grant, now)
+        admission = self.verify(peer, grant, now)
+        if not isinstance(admission, str):
+            self._valid[peer] = (admission, now + admission.valid_for_s)
+        return admission
 
     def revoke(self, revocation: Revocation) -> bool:
         """Take in a revocation; return whether it is valid and news."""

@@ -395,8 +395,11 @@ class Scheduler:
 
     def _release_idle(self, now: float) -> list[Effect]:
         """Return slots to their workers that waited for a task long enough."""
-        due = [self._holdings.get(lease) for lease in self._lingering.pop_due(now)]
-        idle = [h for h in due if h is not None and self._holdings.is_idle(h)]
+        due = self._lingering.pop_due(now)
+        if not due:
+            return []
+        held = [self._holdings.get(lease) for lease in due]
+        idle = [h for h in held if h is not None and self._holdings.is_idle(h)]
         return self._holdings.release(idle)
 
     # What follows.
@@ -442,12 +445,15 @@ class Scheduler:
             self._chores.set_earlier("match", self._rests_until)
             return []
         kinds = self._matcher.kinds
+        if kinds == 0 and not self._negotiator.rounds and not self._discovery.wants:
+            self._match_wanted = False
+            return []  # Nobody waits, so there is nothing to say to anybody.
         self._rests_until = now + REST_PER_KIND_S * max(0, kinds - KINDS_AT_ONCE)
         return self._match(now)
 
     def _match(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
-        for round_ in self._negotiator.rounds():
+        for round_ in list(self._negotiator.rounds.values()):
             effects += self._matcher.refill(round_, now)
         effects += self._matcher.match(now)
         self._dispatcher.changed.clear()
@@ -462,6 +468,8 @@ class Scheduler:
     ) -> list[Effect]:
         """Ask workers that gossip says have room for what is unmet."""
         wants = self._discovery.wants if unmet is None else unmet
+        if not wants:
+            return []
         asked = self._hearsay.whom_to_ask(wants, self._views, now)
         return [self._inquire(peer) for peer in asked]
 

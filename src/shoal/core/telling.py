@@ -38,7 +38,8 @@ class Telling:
         self._drivers = drivers
         self._seq = 0
         self._subscribers: dict[NodeId, None] = {}  # an ordered set
-        self._planned: Version | None = None  # nothing is to be done until it changes
+        # What was planned for this version is sooner than what would be planned now.
+        self.planned: Version | None = None
         self._told: Version | None = None
         self._digested: Version | None = None
         self._chores: Deadlines[str] = Deadlines(heap)
@@ -51,7 +52,7 @@ class Telling:
         if peer not in self._subscribers and len(self._subscribers) >= SUBSCRIBERS_MAX:
             self.forget(next(iter(self._subscribers)))
         self._subscribers[peer] = None
-        self._planned = None
+        self.planned = None
         self._seq += 1
         inventory = Inventory(
             epoch=self._epoch,
@@ -68,10 +69,11 @@ class Telling:
         self._subscribers.pop(peer, None)
 
     def note(self, version: Version, now: float) -> None:
-        """Plan to tell a changed load soon, and an unchanged one now and then."""
-        if version == self._planned:
-            return  # What was planned for it is sooner than what would be planned now.
-        self._planned = version
+        """Plan to tell a changed load soon, and an unchanged one now and then.
+
+        To be called when the version is not the one that is `planned`.
+        """
+        self.planned = version
         if self._subscribers:
             changed = version != self._told
             delay_s = INVENTORY_DELAY_S if changed else INVENTORY_REFRESH_S
@@ -83,7 +85,7 @@ class Telling:
         """Return what is to be told now."""
         effects: list[Effect] = []
         for chore in self._chores.pop_due(now):
-            self._planned = None
+            self.planned = None
             self._seq += 1
             if chore == "tell":
                 self._told = version

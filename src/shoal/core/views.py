@@ -102,7 +102,17 @@ class Views:
         self._note(peer, message, now)
         if message.load == seen.load and not self.table.is_booked(peer):
             return False  # A sign of life.
-        self._set_load(peer, message.load)
+        load = message.load
+        self.table.set_load(
+            peer,
+            load.cpu_milli,
+            load.memory_bytes,
+            load.disk_bytes,
+            load.gpu_milli,
+            load.gpu_memory,
+            load.active,
+            draining=load.draining,
+        )
         return True
 
     def on_path_measured(self, peer: NodeId, rtt_s: float) -> None:
@@ -134,9 +144,6 @@ class Views:
         if measured is None and self._estimate is not None:
             measured = self._estimate(peer)
         return FAR_US if measured is None else measured
-
-    def _set_load(self, peer: NodeId, load: Load) -> None:
-        self.table.set_load(peer, **msgspec.structs.asdict(load))
 
     def _note(
         self, peer: NodeId, said: Inventory | InventoryChanged | LoadDigest, now: float

@@ -115,6 +115,7 @@ class Worker:
         self._booted = False
         self._owner_active = False
         self._draining = False
+        self._closed = True  # while any of these is in the way of new work
         self._runs_due: Deadlines[Attempt] = Deadlines(self._heap)
         self._chores: Deadlines[str] = Deadlines(self._heap)
 
@@ -186,7 +187,9 @@ class Worker:
                 effects = []
             case _:
                 effects = []  # A fact for another role of this node.
-        self._telling.note(self._load_version, now)
+        version = self._load_version
+        if version != self._telling.planned:
+            self._telling.note(version, now)
         return effects
 
     def next_deadline(self) -> float | None:
@@ -336,6 +339,7 @@ class Worker:
 
     def _on_booted(self, now: float) -> list[Effect]:
         self._booted = True
+        self._open_or_close()
         return self._provide(now)
 
     def _on_task_ended(
@@ -404,6 +408,7 @@ class Worker:
 
     def _on_owner_active(self, active: bool, now: float) -> list[Effect]:
         self._owner_active = active
+        self._open_or_close()
         if not (active and self.rules.yield_to_owner):
             return []
         reason = "the owner is using the machine"
@@ -411,6 +416,7 @@ class Worker:
 
     def _on_drain_requested(self, grace_s: float, now: float) -> list[Effect]:
         self._draining = True
+        self._open_or_close()
         self._chores.set("drained", now + grace_s)
         return []
 
@@ -455,9 +461,8 @@ class Worker:
     def _load_version(self) -> tuple[int, int, bool]:
         return (self._book.ledger.version, len(self._runs), self._closed)
 
-    @property
-    def _closed(self) -> bool:
-        return self._draining or self._owner_active or not self._booted
+    def _open_or_close(self) -> None:
+        self._closed = self._draining or self._owner_active or not self._booted
 
     def _authority(self, peer: NodeId, demand: Demand, now: float) -> Admission | str:
         """Return what the sender may do, by the grant in hand or the one it showed.

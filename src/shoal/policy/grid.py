@@ -158,24 +158,24 @@ class Grid:
         """Put `row` in the place of another of the same worker."""
         self.rows[index] = row
         self._columns.grow(len(self.rows), len(row.kinds))
-        self._note(index, None)
+        self.note(index)
 
     def remove(self, index: int) -> None:
         """Take a row out; its index will be used again."""
         self.rows[index] = None
         self._unused.append(index)
         self._order = None
-        self._note(index, None)
+        self.note(index)
 
     def gained(self, index: int, row: Row) -> None:
         """Write down that `row` has more room."""
         self.log.append(index)
-        self._note(index, row)
+        self.note(index, row)
 
     def lost(self, index: int, row: Row) -> None:
         """Write down that `row` has less room."""
         self.log.append(~index)
-        self._note(index, row)
+        self.note(index, row)
 
     def order(self) -> Ints:
         """Return the indices of all rows in use, by the ids of their nodes."""
@@ -184,8 +184,11 @@ class Grid:
             self._order = np.array([index for _, index in sorted(names)], np.int64)
         return self._order
 
-    def _note(self, index: int, row: Row | None) -> None:
-        """Complete the log: with devices of many kinds, more room may be less."""
+    def note(self, index: int, row: Row | None = None) -> None:
+        """Complete the log of a row that changed; without `row`, in any way.
+
+        With devices of many kinds, more room may be less.
+        """
         self._stale[index] = None
         log = self.log
         if row is None or row.mixed:

@@ -105,6 +105,8 @@ class Usage:
     ) -> None:
         self.pool = pool or Pool()
         self._half_life_s = half_life_s
+        # Who uses one unit for ever is charged this many unit seconds in the end.
+        self._for_ever_s = half_life_s / log(2)
         # Seconds of CPU, memory and GPU of each owner, and when they were counted.
         self._used: dict[OwnerId, tuple[float, float, float, float]] = {}
 
@@ -128,9 +130,10 @@ class Usage:
 
         1 means that the owner had all of the pool for a long time; 0, nothing.
         """
+        if owner not in self._used:
+            return 0.0
         cpu, memory, gpu = self._faded(owner, now)
-        # Who uses one unit for ever is charged this many unit seconds in the end.
-        for_ever_s = self._half_life_s / log(2)
+        for_ever_s = self._for_ever_s
         return max(
             cpu / (max(1, self.pool.cpu_milli) * for_ever_s),
             memory / (max(1, self.pool.memory_bytes) * for_ever_s),

@@ -299,4 +299,4 @@ class Row:
 
 def _within(amount: int, most: int) -> int:
     """Cut down what a peer claims to be free to what it claims to have."""
-    return min(max(0, amount), most)
+    return amount if 0 <= amount <= most else min(max(0, amount), most)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, final
 import msgspec
 
 from shoal.model.ids import NodeId
-from shoal.model.resources import Allocation, Capacity, Profile
+from shoal.model.resources import Allocation, Capacity, Ledger, Profile
 from shoal.policy.grid import Grid
 from shoal.policy.rows import Row
 from shoal.policy.shapes import KINDS_MAX, Kinds, Need, Shape
@@ -85,6 +85,16 @@ class WorkerTable:
         index = self._index.get(node)
         return None if index is None else view_of(self.row(index))
 
+    def slots_if_idle(self, node: NodeId, shape: Shape, most: int) -> int:
+        """Return how many tasks, up to `most`, a worker could hold if nothing ran."""
+        index = self._index.get(node)
+        if index is None:
+            return 0
+        row = self.row(index)
+        if row.draining or shape.driver not in row.drivers:
+            return 0
+        return Ledger(row.capacity).use_up(shape.profile, most)
+
     def is_booked(self, node: NodeId) -> bool:
         """Whether something was booked on a known worker since its last report."""
         return bool(self.row(self._index[node]).bookings)
@@ -92,13 +102,13 @@ class WorkerTable:
     def set_load(
         self,
         node: NodeId,
-        *,
         cpu_milli: int = 0,
         memory_bytes: int = 0,
         disk_bytes: int = 0,
         gpu_milli: Sequence[int] = (),
         gpu_memory: Sequence[int] = (),
         active: int = 0,
+        *,
         draining: bool = False,
     ) -> None:
         """Take over what a worker reports as free; void if the worker is unknown.
@@ -112,8 +122,9 @@ class WorkerTable:
         row.bookings.clear()
         row.draining = draining
         row.set_free(cpu_milli, memory_bytes, disk_bytes, active)
-        row.set_gpus(gpu_milli, gpu_memory)
-        self.grid.replace(index, row)
+        if row.ids:
+            row.set_gpus(gpu_milli, gpu_memory)
+        self.grid.note(index)
 
     def set_path_cost(self, node: NodeId, us: int) -> None:
         """Take over how far away a worker is; void if the worker is unknown."""
@@ -122,7 +133,7 @@ class WorkerTable:
             return
         row = self.row(index)
         row.path_cost_us = us
-        self.grid.replace(index, row)
+        self.grid.note(index)
 
     def take(self, node: NodeId, profile: Profile) -> Taken:
         """Book one task on a known worker, on the devices that it would choose.

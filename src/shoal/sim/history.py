@@ -21,7 +21,8 @@ class History:
     """Takes in every event with its effects, in order; forgets them once hashed."""
 
     def __init__(self) -> None:
-        self.batch: list[Moment] = []  # not hashed yet; a host adds to it, and flushes
+        # Not hashed yet. It is always the same list: hosts add to it, and flush.
+        self.batch: list[Moment] = []
         self._hashed = 0  # events
         self._hash = hashlib.blake2b(digest_size=16)
         self._encoder = msgspec.msgpack.Encoder()

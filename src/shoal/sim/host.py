@@ -174,6 +174,8 @@ class Host:
         self._due: float | None = None  # what the machine last asked for
         self._armed_at = NEVER_S  # the wake-up on the agenda, in virtual time
         self._history = scene.history
+        self._moments = scene.history.batch
+        self._tap = scene.tap
         self._sent = scene.watch.sent
         self._told = scene.watch.told
         self._suspects = scene.watch.suspects
@@ -201,6 +203,7 @@ class Host:
         compact = self._scene.compact
         if compact is not None and self.rng.random() < COMPACTED_SHARE:
             self.disk.compact(compact(self.disk.entries))
+        self._tap = self._scene.tap
         self._due = None
         self._armed_at = NEVER_S
         self._offset_s = self.rng.uniform(0.0, UPTIME_MAX_S) - self._agenda.now
@@ -256,12 +259,11 @@ class Host:
         if now > self.now_local:
             self.now_local = now
         effects = machine.handle(event, self.now_local)
-        batch = self._history.batch
-        batch.append((at, self.index, event, effects))
-        if len(batch) >= BATCH:
+        self._moments.append((at, self.index, event, effects))
+        if len(self._moments) >= BATCH:
             self._history.flush()
-        if self._scene.tap is not None:
-            self._scene.tap(self, event, effects)
+        if self._tap is not None:
+            self._tap(self, event, effects)
         if type(event) is MessageReceived:
             hook = self._told.get(type(event.message))
             if hook is not None:
@@ -278,15 +280,13 @@ class Host:
     def _arm(self, due: float | None) -> None:
         self._due = due
         if due is not None:
-            at = self._when(due)
+            at = due / self._rate - self._offset_s + self.lag_s
+            now = self._agenda.now
+            if at < now:
+                at = now
             if at < self._armed_at:
                 self._armed_at = at
                 self._agenda.at(at, self._wake, self.life, at)
-
-    def _when(self, local: float) -> float:
-        at = local / self._rate - self._offset_s + self.lag_s
-        now = self._agenda.now
-        return at if at > now else now
 
     def _wake(self, life: int, at: float) -> None:
         if life != self.life or at != self._armed_at or not self.up:
@@ -295,7 +295,7 @@ class Host:
         due = self._due
         if due is None:
             return
-        if self._when(due) > self._agenda.now:
+        if due / self._rate - self._offset_s + self.lag_s > self._agenda.now:
             self._arm(due)  # It was put off since.
             return
         self._due = None

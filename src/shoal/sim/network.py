@@ -51,11 +51,12 @@ class Port(Protocol):
 class Link:
     """One connection of two nodes, in the lives they had when it was made."""
 
-    __slots__ = ("alive", "ends", "lives", "ready_at")
+    __slots__ = ("alive", "ends", "latency_s", "lives", "ready_at")
 
-    def __init__(self, a: Port, b: Port, ready_at: float) -> None:
+    def __init__(self, a: Port, b: Port, latency_s: float, ready_at: float) -> None:
         self.ends = (a, b)
         self.lives = (a.life, b.life)
+        self.latency_s = latency_s  # without what each message adds
         self.ready_at = ready_at  # no message arrives before
         self.alive = True  # until one side gave it up or crashed
 
@@ -185,7 +186,8 @@ class Network:
                 self._agenda.after(delay_s, _hear, port, port.life, event)
 
     def _carry(self, src: Port, dst: Port, link: Link, event: Event) -> None:
-        at = self._agenda.now + self._delay_s(src, dst)
+        base = link.latency_s if self.paths is None else self._base_s(src, dst)
+        at = self._agenda.now + self._delayed(base, src, dst)
         if at < link.ready_at:
             at = link.ready_at
         if self.ordered:
@@ -194,11 +196,9 @@ class Network:
         self._agenda.at(at, _deliver, dst, src.id, link, event)
 
     def _delay_s(self, src: Port, dst: Port) -> float:
-        paths, base = self.paths, None
-        if paths is None:
-            base = self._latency.get((src.index, dst.index))
-        if base is None:
-            base = self._base_s(src, dst)
+        return self._delayed(self._base_s(src, dst), src, dst)
+
+    def _delayed(self, base: float, src: Port, dst: Port) -> float:
         # A delay of about one mean, sometimes twenty. No logarithm: those of two C
         # libraries may differ in the last bit, and the same seed must give the same
         # history everywhere.
@@ -231,7 +231,8 @@ class Network:
         link = self._links.get(key)
         if link is None or not link.current():
             delay_s = self._delay_s(src, dst)
-            link = Link(src, dst, self._agenda.now + delay_s)
+            latency_s = self._base_s(src, dst)
+            link = Link(src, dst, latency_s, self._agenda.now + delay_s)
             self._links[key] = link
             self._agenda.after(delay_s, self._connect, dst, link)
         src.links[peer] = link

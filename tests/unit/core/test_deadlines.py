@@ -90,3 +90,40 @@ def test_the_heap_stays_small_however_often_a_key_is_set() -> None:
 
     assert len(heap.entries) <= 2 * 3 + 65
     assert deadlines.pop_due(5_000.0) == [2, 0, 1]
+
+
+def test_keys_that_were_put_off_fall_due_in_the_order_they_were_set_last() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    for key in ("a", "b", "c"):
+        deadlines.set(key, 1.0)
+    deadlines.set("a", 4.0)
+    deadlines.set("b", 4.0)
+    deadlines.set("a", 4.0)
+
+    assert deadlines.next() == 1.0
+    assert deadlines.pop_due(3.0) == ["c"]
+    assert deadlines.next() == 4.0
+    assert deadlines.pop_due(4.0) == ["b", "a"]
+
+
+def test_a_key_that_was_put_off_can_be_set_earlier_again_and_dropped() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    deadlines.set("a", 1.0)
+    deadlines.set("a", 9.0)
+    deadlines.set_earlier("a", 5.0)
+    deadlines.set("b", 1.0)
+    deadlines.set("b", 9.0)
+    deadlines.drop("b")
+
+    assert deadlines.next() == 5.0
+    assert deadlines.pop_due(9.0) == ["a"]
+    assert deadlines.next() is None
+
+
+def test_putting_a_key_off_adds_nothing_to_the_heap() -> None:
+    heap = DeadlineHeap()
+    deadlines: Deadlines[str] = Deadlines(heap)
+    for n in range(50):
+        deadlines.set("a", float(n))
+
+    assert len(heap.entries) == 1
