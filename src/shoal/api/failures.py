@@ -62,8 +62,10 @@ def unpacked(error: grpc.RpcError, node: str) -> ShoalError:
     if code in _SILENT:
         return UnreachableError(
             f"the node {node} does not answer",
-            because=details or code.name,
-            hint="`shoal doctor` looks for the cause",
+            because=_in_short(details) or code.name,
+            hint="see that a node runs there: `shoal up` says where it is called"
+            if ":" in node
+            else "`shoal doctor` looks for the cause",
         )
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return ShoalError(
@@ -76,6 +78,12 @@ def unpacked(error: grpc.RpcError, node: str) -> ShoalError:
         because=details or code.name,
         hint="its log may say more; `shoal doctor` says where that is",
     )
+
+
+def _in_short(details: str | None) -> str:
+    """Return the end of what gRPC says: before that it tells of each attempt."""
+    last = (details or "").rpartition("last error: ")[2]
+    return last.rpartition(": ")[2].strip() or last
 
 
 def error_of(told: pb.Error) -> ShoalError:

@@ -198,22 +198,57 @@ def main(args: Sequence[str] | None = None) -> None:
     except click.UsageError as error:
         _fail(_retold(error))
     except ShoalError as error:
-        _fail(error)
+        _fail(_with_hint(error, args if args is not None else sys.argv[1:]))
     except click.ClickException as error:
         _fail(ShoalError(error.format_message()))
     except click.Abort:
         sys.exit(ExitCode.ERROR)
     except BrokenPipeError:
-        # Who reads has enough, as in `shoal ps | head`. Python would complain again
-        # when it flushes, so let it write to nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_nowhere()  # Who reads has enough, as in `shoal ps | head`.
         sys.exit(ExitCode.ERROR)
+    except OSError as error:
+        _write_nowhere()
+        _fail(_of_the_machine(error))
+    except Exception as error:
+        if os.environ.get("SHOAL_DEBUG"):
+            raise
+        _fail(_bug(error))
     sys.exit(code if isinstance(code, int) else ExitCode.OK)
 
 
 def _fail(error: ShoalError) -> NoReturn:
     click.echo(explained(error), err=True)
     sys.exit(exit_code_of(error))
+
+
+def _with_hint(error: ShoalError, args: Sequence[str]) -> ShoalError:
+    """Say at least where to read on, if whoever raised it knows no better."""
+    if not error.hint:
+        command = f" {args[0]}" if args and args[0] in COMMANDS else ""
+        error.hint = f"`shoal{command} --help` says what can be said"
+    return error
+
+
+def _write_nowhere() -> None:
+    """Drop what could not be written: Python would complain again when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _of_the_machine(error: OSError) -> ShoalError:
+    """Say what no command foresaw: a full disk, a file that is in the way."""
+    return ShoalError(
+        f"cannot use {error.filename or 'the output'}",
+        because=error.strerror or str(error),
+        hint="free some space, or name a place where you may read and write",
+    )
+
+
+def _bug(error: Exception) -> ShoalError:
+    return ShoalError(
+        "shoal failed, and that is a bug of shoal",
+        because=f"{type(error).__name__}: {error}",
+        hint="the same command with SHOAL_DEBUG=1 before it shows where",
+    )
 
 
 def _retold(error: click.UsageError) -> UsageError:

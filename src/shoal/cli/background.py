@@ -92,9 +92,10 @@ def _result(home: Home, told: bytes) -> Started | None:
             return None
         kind = UsageError if fields["usage"] else ShoalError
         raise kind(fields["what"], because=fields["because"], hint=fields["hint"])
+    what, because = _last_words(home)
     raise ShoalError(
-        "the node ended before it was ready",
-        because=_last_line(home),
+        f"the node ended before it was ready: {what}",
+        because=because,
         hint=f"{home.log} has the whole story",
     )
 
@@ -109,6 +110,13 @@ def _another_is_ready(home: Home) -> bool:
     return True
 
 
-def _last_line(home: Home) -> str:
+def _last_words(home: Home) -> tuple[str, str]:
+    """Return what the log says at its end, and why, if it says so in our form."""
     lines = home.log.read_text(encoding="utf-8", errors="replace").split("\n")
-    return next((line for line in reversed(lines) if line.strip()), "it said nothing")
+    told = [line for line in lines if line.strip()] or ["it said nothing"]
+    for place in range(len(told) - 1, max(-1, len(told) - 4), -1):
+        if told[place].startswith("error: "):
+            why = told[place + 1] if place + 1 < len(told) else ""
+            because = why.removeprefix("why:").strip() if why[:4] == "why:" else ""
+            return told[place].removeprefix("error: "), because
+    return told[-1], ""

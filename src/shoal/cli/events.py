@@ -14,7 +14,14 @@ from shoal.cli.printing import echo_json
 
 
 @click.command()
-@click.option("-n", "--latest", default=20, show_default=True, help="Of the past ones.")
+@click.option(
+    "-n",
+    "--latest",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="Of the past ones.",
+)
 @click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
 @node_option
 @json_option

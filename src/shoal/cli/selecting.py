@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from shoal.errors import NotFoundError
+from shoal.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,6 +31,12 @@ def expanded(client: Client, selectors: Iterable[str]) -> list[str]:
 
 def one(client: Client, selector: str) -> str:
     """Return the name of one job; the node knows all but numbers."""
+    if selector == "all" or (NUMBERS.fullmatch(selector) and not selector.isdecimal()):
+        raise UsageError(
+            f"'{selector}' may be several jobs",
+            because="this is about one job at a time",
+            hint="name one: its id, the beginning of it, its number, or last",
+        )
     return _numbered(client, selector)[0] if selector.isdecimal() else selector
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import click
 
+from shoal.api import whereabouts
 from shoal.cli.options import talk
 from shoal.cli.settings import default_of
 from shoal.cli.up import up
+from shoal.runtime.home import Home
 
 
 @click.command()
@@ -36,6 +38,10 @@ from shoal.cli.up import up
 @click.pass_context
 def server(ctx: click.Context, port: int, policy: str, listen: str, api: str) -> None:
     """Run a scheduler: `shoal up` that lends nothing of this machine."""
-    if port:  # Else the node says which one it found.
+    if policy:  # One message is enough, if it is not there.
+        from shoal.policy.registry import Registry  # noqa: PLC0415 - Slow to import.
+
+        Registry().get(policy)
+    if port and whereabouts.running(Home.default()) is None:  # Else it is refused.
         talk(f"workers join by: shoal worker --scheduler localhost:{port}")
     ctx.invoke(up, no_worker=True, port=port, policy=policy, listen=listen, api=api)

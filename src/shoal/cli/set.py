@@ -64,6 +64,12 @@ def set_(
     shoal.toml in this folder, that over your own file, and that over the default.
     """
     settings = current()
+    if name is None and unset:
+        raise UsageError(
+            "--unset without a name",
+            because="it takes one setting out",
+            hint="`shoal set` lists them all; shoal set NAME --unset",
+        )
     if name is None:
         _list(settings, show_origin=show_origin, as_json=as_json)
         return

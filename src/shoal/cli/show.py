@@ -24,7 +24,13 @@ from shoal.cli.selecting import one
 
 @click.command()
 @click.argument("job", default="last", type=JOB)
-@click.option("--tasks", "tasks_max", default=100, help="List at most so many tasks.")
+@click.option(
+    "--tasks",
+    "tasks_max",
+    type=click.IntRange(min=1),
+    default=100,
+    help="List at most so many tasks.",
+)
 @node_option
 @json_option
 def show(job: str, tasks_max: int, node: str | None, as_json: bool) -> None:

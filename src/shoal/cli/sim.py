@@ -11,7 +11,7 @@ import click
 
 from shoal.cli.options import json_option, quiet_option, suggest, talk
 from shoal.cli.printing import echo_json
-from shoal.errors import UsageError
+from shoal.errors import SpecError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,7 +150,11 @@ def _document(scenario: Path | None) -> tuple[dict[str, Any], Path]:
             because=error.strerror or str(error),
             hint="examples/sim has some to begin with",
         ) from None
-    document = read_scenario(text, as_json=scenario.suffix == ".json")
+    try:
+        document = read_scenario(text, as_json=scenario.suffix == ".json")
+    except SpecError as error:
+        what = error.what.replace("the spec", f"scenario {scenario}", 1)
+        raise SpecError(what, because=error.because, hint=error.hint) from None
     if not isinstance(document, dict):
         raise UsageError(
             f"scenario {scenario} is no mapping",

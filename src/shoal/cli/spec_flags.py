@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from shoal.cli.options import talk
-from shoal.errors import UsageError
+from shoal.errors import SpecError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -131,7 +131,10 @@ def spec_of(words: tuple[str, ...], config: str | None, flags: dict[str, Any]) -
             given = {**script.flags, **given}
         else:
             is_json = file.endswith(".json") or text.lstrip()[:1] == b"{"
-            base = load_spec(text, "json" if is_json or config else "yaml")
+            try:
+                base = load_spec(text, "json" if is_json or config else "yaml")
+            except SpecError as error:
+                raise _in_file(file, error) from None
     for name in ("array", "nodes"):
         if str(given.get(name, "")).isdecimal():
             given[name] = int(given[name])  # A number is how many, a text is which.
@@ -145,6 +148,14 @@ def spec_of(words: tuple[str, ...], config: str | None, flags: dict[str, Any]) -
         )
     spec = base if base is not None and not given else spec_from_flags(given, base)
     return json.dumps(msgspec.to_builtins(spec))
+
+
+def _in_file(file: str, error: SpecError) -> SpecError:
+    """Say in which file a spec is wrong; of several one may not know."""
+    name = "what stdin has" if file == "-" else file
+    what = error.what.removeprefix("the spec ")
+    what = f"{name} {what}" if what != error.what else f"{name}: {what}"
+    return SpecError(what, because=error.because, hint=error.hint)
 
 
 def _given(flags: dict[str, Any]) -> dict[str, Any]:

@@ -67,7 +67,9 @@ def spec_of(document: Plain) -> JobSpec:
     if not isinstance(document, dict):
         raise SpecError(
             "the spec is not a mapping",
-            because=f"it is {type(document).__name__}",
+            because="it is empty"
+            if document is None
+            else f"it is {type(document).__name__}",
             hint="begin with `command: ...` or `recipe: ...`",
         )
     _refuse_unknown_names(document, _SHAPE, "$")

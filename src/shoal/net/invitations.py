@@ -316,5 +316,6 @@ def _check_range(what: str, value: float, most: float) -> None:
     if not 0 < value <= most:
         raise UsageError(
             f"an invitation cannot be for {value:g} {what}",
-            because=f"more than 0 and at most {most:g} are possible",
+            because=f"more than 0 and at most {most:,.0f} are possible",
+            hint="write it like --uses 3 --ttl 2d",
         )

@@ -48,6 +48,8 @@ class SecretStore:
             raise UsageError(
                 "this value cannot be a secret",
                 because=f"a variable has 1 to {ARGUMENT_LENGTH_MAX:,} bytes, none 0",
+                hint=f"type it, or take it from a file: shoal secret set {name} "
+                "--from-file FILE",
             )
         known = self._read()
         if name not in known and len(known) >= SECRETS_MAX:

@@ -6,16 +6,22 @@ import click
 import pytest
 
 from shoal import __version__, cli
-from shoal.errors import PolicyError, ShoalError, SpecError, UsageError
+from shoal.errors import (
+    PolicyError,
+    ShoalError,
+    SpecError,
+    UnknownPolicyError,
+    UsageError,
+)
 
-Raising = Callable[[ShoalError], None]
+Raising = Callable[[Exception], None]
 
 
 @pytest.fixture
 def raising(monkeypatch: pytest.MonkeyPatch) -> Raising:
     """Make `shoal fail` the only command, and let it raise the given error."""
 
-    def install(error: ShoalError) -> None:
+    def install(error: Exception) -> None:
         def fail() -> None:
             raise error
 
@@ -56,7 +62,7 @@ def test_an_error_is_told_as_what_and_why_and_what_next(
     )
 
 
-def test_an_error_without_reason_and_hint_is_one_line(
+def test_an_error_without_a_hint_says_at_least_where_to_read_on(
     raising: Raising, capsys: pytest.CaptureFixture[str]
 ) -> None:
     raising(SpecError("expected a number, got 'two'", path="$.nodes"))
@@ -64,7 +70,28 @@ def test_an_error_without_reason_and_hint_is_one_line(
     exit_code_of("fail")
 
     captured = capsys.readouterr()
-    assert captured.err == "error: expected a number, got 'two' - at `$.nodes`\n"
+    assert captured.err == (
+        "error: expected a number, got 'two' - at `$.nodes`\n"
+        "next:  `shoal fail --help` says what can be said\n"
+    )
+
+
+def test_a_bug_is_told_without_a_stack_unless_one_asks(
+    raising: Raising,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    raising(ZeroDivisionError("division by zero"))
+
+    code = exit_code_of("fail")
+
+    told = capsys.readouterr().err
+    assert code == 1
+    assert "why:   ZeroDivisionError: division by zero\n" in told
+    assert "Traceback" not in told
+    monkeypatch.setenv("SHOAL_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["fail"])
 
 
 @pytest.mark.parametrize(
@@ -73,6 +100,7 @@ def test_an_error_without_reason_and_hint_is_one_line(
         (UsageError("wrong"), 2),
         (SpecError("wrong", path="$.name"), 2),
         (PolicyError("wrong"), 1),
+        (UnknownPolicyError("wrong"), 2),
         (ShoalError("wrong"), 1),
     ],
 )

@@ -3,12 +3,16 @@
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import click
 import pytest
 
 from shoal import cli
+from shoal.api.client import Client
+from shoal.cli.selecting import one
 from shoal.cli.settings import SETTINGS
+from shoal.errors import UsageError
 
 NEEDED = {
     "cancel": ("x",),
@@ -71,6 +75,65 @@ def answer(
     return exit_.value.code, captured.err
 
 
+EVERY = sorted(name for name, _ in commands(cli.shoal))
+
+
+@pytest.mark.parametrize("command", EVERY)
+def test_a_flag_that_there_is_not_is_refused(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (*command.split(), "--flagg")
+
+    code, err = answer(words, capsys)
+
+    assert code == 2
+    assert "--flagg" in err
+    assert "--help` lists what can be said" in err
+
+
+TEXTS = {
+    "broken.yaml": b"command: [true\n",
+    "broken.json": b'{"name": ',
+    "binary.yaml": b"\xff\xfe\x00",
+    "list.json": b"[1, 2]",
+    "empty.yaml": b"",
+    "typo.sh": b"#!/bin/sh\n#SHOAL --bogus\ntrue\n",
+}
+
+
+@pytest.mark.parametrize("command", ["run", "submit", "plan", "sim"])
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_file_that_makes_no_sense_is_named(
+    command: str, name: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if (command, name) == ("sim", "empty.yaml"):
+        pytest.skip("a scenario says only what differs")
+    (place / name).write_bytes(TEXTS[name])
+
+    code, err = answer((command, name), capsys)
+
+    assert code == 2
+    assert name in err
+
+
+@pytest.mark.parametrize("command", ASKING)
+def test_settings_that_make_no_sense_are_named(
+    command: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place / "shoal.toml").write_text("node = [\n")
+
+    code, err = answer((*command.split(), *NEEDED.get(command, ())), capsys)
+
+    assert code == 2
+    assert "shoal.toml is not TOML" in err
+
+
+@pytest.mark.parametrize("selector", ["all", "1-3", "1,2"])
+def test_what_is_about_one_job_takes_no_several(selector: str) -> None:
+    with pytest.raises(UsageError, match="may be several jobs"):
+        one(cast("Client", None), selector)
+
+
 def test_many_commands_ask_a_node() -> None:
     assert len(ASKING) > 15
 
@@ -126,6 +189,10 @@ def test_a_node_that_does_not_answer_is_named(
         ("sim traces nowhere.csv", "no such file"),
         # Words of the wrong kind.
         ("show --tasks many", "not a valid integer"),
+        ("show --tasks 0", "x>=1"),
+        ("events -n -5", "x>=0"),
+        ("top --refresh 0", "x>=0.1"),
+        ("set --unset", "--unset without a name"),
         ("events -n many", "not a valid integer"),
         ("logs --stream third", "'both', 'stdout', 'stderr'"),
         ("wait x --timeout soon", "write it like 90s"),
@@ -136,6 +203,13 @@ def test_a_node_that_does_not_answer_is_named(
         ("top --refresh soon", "not a valid float"),
         ("up --port many", "not a valid integer"),
         ("up --listen nowhere", "is not a host and a port"),
+        ("up --api nowhere", "is not a host and a port"),
+        ("up --policy balancd", "did you mean balanced?"),
+        ("up --order minow", "did you mean minnow?"),
+        ("server --policy balancd", "did you mean balanced?"),
+        ("sim --policy balancd", "no policy 'balancd'"),
+        ("policy test balancd", "did you mean balanced?"),
+        ("set policy balancd", "did you mean balanced?"),
         ("up --metrics nowhere", "is not a host and a port"),
         ("up --announce nowhere", "is not a host and a port"),
         ("up --cache lots", "write it like 512MB"),

@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--worker", default="", type=NODE, help="Only this node, and its jobs.")
-@click.option("--refresh", "refresh_s", default=1.0, show_default=True, help="Seconds.")
+@click.option(
+    "--refresh",
+    "refresh_s",
+    type=click.FloatRange(min=0.1),
+    default=1.0,
+    show_default=True,
+    help="Seconds.",
+)
 @click.option("-1", "--once", is_flag=True, help="Print once and end.")
 @click.option("--readonly", is_flag=True, help="Let nobody cancel a job here.")
 @node_option
