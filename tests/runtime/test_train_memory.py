@@ -24,10 +24,14 @@ print("peak", int(peak.split()[1]) * 1024)
     [
         {"width": 64, "layers": 2, "batch": 16, "context": 64},
         {"width": 256, "layers": 8, "batch": 2, "context": 128},
+        {"width": 128, "layers": 4, "batch": 64, "context": 128},
+        {"width": 512, "layers": 8, "batch": 1, "context": 64},
+        {"width": 512, "layers": 8, "batch": 1, "context": 64, "optimizer": "sgd"},
     ],
+    ids=str,
 )
 def test_a_real_run_takes_what_was_assessed(
-    tmp_path: Path, sizes: dict[str, int]
+    tmp_path: Path, sizes: dict[str, int | str]
 ) -> None:
     few = {"rounds": 1, "inner_steps": 2, "corpus_bytes": 400_000}
     flags = [word for k, v in {**sizes, **few}.items() for word in (f"--{k}", str(v))]

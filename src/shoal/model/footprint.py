@@ -84,7 +84,13 @@ def ram_of(recipe: str, params: Mapping[str, Scalar], most: int) -> int | None:
         return kept + training_bytes(share, activations=trained // most)
     copies = COPIES + (DILOCO_COPIES if recipe == "diloco" else 0)
     activations = max(trained, measured)
-    return agent + training_bytes(parameters, activations=activations, copies=copies)
+    optimizer = str(params.get("optimizer", "adamw"))
+    return agent + training_bytes(
+        parameters,
+        activations=activations,
+        optimizer=optimizer if optimizer in MOMENTS else "adamw",
+        copies=copies,
+    )
 
 
 def _whole(params: Mapping[str, Scalar], name: str, default: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from shoal.errors import UsageError
 from shoal.train.settings import Settings, params_of
@@ -13,6 +13,10 @@ from shoal.train.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+
+LOCAL_APART: Final = 100
+"""More than tasks of a job, so that no two processes draw the same batches."""
 
 
 def program_params(**defaults: Any) -> SimpleNamespace:  # noqa: ANN401
@@ -34,7 +38,9 @@ def program_params(**defaults: Any) -> SimpleNamespace:  # noqa: ANN401
             because=f"its params are {', '.join(sorted(known))}",
         )
     everything = {**rest, **values}
-    seed = int(values.get("seed", 0)) * 1_000_003 + around.index * 7_919
+    local = int(os.environ.get("LOCAL_RANK", "0"))  # of several processes of a task
+    place = around.index + local * LOCAL_APART
+    seed = int(values.get("seed", 0)) * 1_000_003 + place * 7_919
     data_seed = int(given.get("data_seed", seed))
     return SimpleNamespace(**everything, data_seed=data_seed, all=everything)
 

@@ -17,6 +17,7 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from shoal.train.checkpoints import Checkpoints
+from shoal.train.devices import backend_of, peak_figures
 from shoal.train.telling import OUT, Telling, save
 
 if TYPE_CHECKING:
@@ -47,10 +48,11 @@ class DataParallelRun:
         self._validate = validate
         self._telling = Telling()
         self._checkpoints = Checkpoints([model, *keep])
-        backend = "nccl" if torch.cuda.is_available() else "gloo"
-        distributed.init_process_group(backend)
+        self._device = next(model.parameters()).device
+        distributed.init_process_group(backend_of(self._device))
         self._agree()
-        self.model: torch.nn.Module = DistributedDataParallel(model)
+        ids = [self._device] if self._device.type == "cuda" else None
+        self.model: torch.nn.Module = DistributedDataParallel(model, device_ids=ids)
 
     @property
     def round(self) -> int:
@@ -68,7 +70,10 @@ class DataParallelRun:
         first = self.rank == 0
         if first:
             sent = 2 * (self.world - 1) * 4 * _size(self._plain)
-            self._telling.step(samples * self.world, loss, bytes_sent=float(sent))
+            figures = peak_figures(self._device)
+            self._telling.step(
+                samples * self.world, loss, bytes_sent=float(sent), **figures
+            )
         rounds, rest = divmod(self.done, self._settings.inner_steps)
         if rest:
             return

@@ -28,6 +28,7 @@ from safetensors.numpy import load_file
 from shoal.errors import UsageError
 from shoal.train.checkpoints import Checkpoints, Stateful
 from shoal.train.data_parallel import DataParallelRun
+from shoal.train.devices import peak_figures
 from shoal.train.halving import Halving, Report
 from shoal.train.session import Session
 from shoal.train.settings import Settings, settings_of
@@ -111,6 +112,7 @@ class DilocoRun:
         validate: Validate | None,
     ) -> None:
         self.model = model
+        self._device = next(model.parameters()).device
         self._telling = Telling()
         self._session = Session(
             around.exchange(),
@@ -137,7 +139,7 @@ class DilocoRun:
         self._session.step(samples, loss)
         session = self._session
         busy = session.computed_s / max(1e-9, session.computed_s + session.waited_s)
-        self._telling.step(samples, loss, busy=busy)
+        self._telling.step(samples, loss, busy=busy, **peak_figures(self._device))
 
     def __enter__(self) -> DilocoRun:
         self._session.__enter__()

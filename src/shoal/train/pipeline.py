@@ -16,7 +16,6 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final, final
 
-import psutil
 import torch
 from torch import distributed, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
@@ -24,6 +23,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from shoal import reporting
 from shoal.errors import ShoalError
 from shoal.train import rendezvous
+from shoal.train.devices import backend_of, finish_work, free_bytes
 from shoal.train.layer_states import LayerStates
 from shoal.train.programs import explain_and_exit, run_program
 from shoal.train.settings import params_of, settings_of
@@ -90,19 +90,23 @@ class PipelineRun:
         `optimizer` is called for each layer, with its weights.
         """
         self._settings: Settings = settings_of(params)
+        self._device = example.device
         self._micro_batches = micro_batches
         self._loss = loss
         self._telling = Telling()
         self.world = int(os.environ.get("WORLD_SIZE", "1"))
         self._rank = int(os.environ.get("RANK", "0"))
         if self.world > 1:
-            distributed.init_process_group("gloo")
+            distributed.init_process_group(backend_of(self._device))
         self.split = self._agree(layers, example)
         place = self.split.peers.index(self._rank)
         starts = (*self.split.starts, len(layers))
         self.first, self.last = place == 0, place == self.world - 1
         self._whole = layers
-        own = {n: layers[n] for n in range(starts[place], starts[place + 1])}
+        own = {
+            n: layers[n].to(self._device)
+            for n in range(starts[place], starts[place + 1])
+        }
         self._own = own
         self.stage = nn.Sequential(*own.values())
         self._states = LayerStates(own, optimizer)
@@ -172,8 +176,8 @@ class PipelineRun:
 
     def _agree(self, layers: Sequence[nn.Module], example: torch.Tensor) -> Split:
         costs = measure_layers(layers, example)
-        share = psutil.virtual_memory().available
-        me = Peer(flops_per_s=measure_speed(), memory_bytes=share)
+        share = free_bytes(self._device)
+        me = Peer(flops_per_s=measure_speed(self._device), memory_bytes=share)
         if self.world == 1:
             return split(costs, [me], [[1.0]])
         peers: list[Any] = [None] * self.world
@@ -212,13 +216,13 @@ class PipelineRun:
         return all_rates
 
     def _scheduled(self, place: int) -> Schedule1F1B:
-        stage = PipelineStage(self.stage, place, self.world, torch.device("cpu"))
+        stage = PipelineStage(self.stage, place, self.world, self._device)
         order = [self.split.peers.index(rank) for rank in range(self.world)]
         if order != list(range(self.world)):
             # torch takes the rank in its group for the place in the pipeline.
             group: Any = distributed.new_group(list(self.split.peers), sort_ranks=False)
             stage = PipelineStage(
-                self.stage, place, self.world, torch.device("cpu"), group=group
+                self.stage, place, self.world, self._device, group=group
             )
         return Schedule1F1B(stage, self._micro_batches, loss_fn=self._loss)
 
@@ -244,29 +248,34 @@ def measure_layers(layers: Sequence[nn.Module], example: torch.Tensor) -> list[L
     x = example
     with torch.no_grad():
         for layer in layers:
+            layer.to(x.device)
             layer(x)  # Once to warm up.
+            finish_work(x.device)
             began = time.perf_counter()
             x = layer(x)
+            finish_work(x.device)
             spent_s = time.perf_counter() - began
+            layer.cpu()  # There may not be room for all of them at once.
             weights = sum(each.numel() * 4 for each in layer.parameters())
             held = x.numel() * x.element_size()
             memory = STATE_COPIES * weights + 2 * held
             # Measured time stands for work: all peers compute alike, but for speed.
             measured.append(Layer(spent_s, memory, held))
-    own_speed = measure_speed()
+    own_speed = measure_speed(example.device)
     return [
         Layer(each.flops * own_speed, each.memory_bytes, each.output_bytes)
         for each in measured
     ]
 
 
-def measure_speed() -> float:
+def measure_speed(device: torch.device) -> float:
     """Return multiplications and additions a second, of this process."""
-    one = torch.ones(128, 128)
+    one = torch.ones(128, 128, device=device)
     count = 0
     began = time.perf_counter()
     while time.perf_counter() - began < PROBE_S:
         torch.matmul(one, one)
+        finish_work(device)
         count += 1
     return count * 2 * 128**3 / (time.perf_counter() - began)
 

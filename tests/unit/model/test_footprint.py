@@ -49,6 +49,14 @@ def test_a_job_that_says_nothing_of_memory_is_assessed() -> None:
     assert memory(large) > memory(small)
 
 
+def test_an_optimizer_without_moments_needs_less() -> None:
+    text = "recipe: ddp\nnodes: 2\nparams: {width: 512, layers: 8, optimizer: %s}\n"
+
+    need = {each: memory(derived(text % each)) for each in ("adamw", "sgd")}
+
+    assert need["adamw"] - need["sgd"] > 25_000_000 * 8
+
+
 def test_a_job_that_says_it_is_believed() -> None:
     job = derived("recipe: diloco\nnodes: 2\nresources: {ram: 2GB}\n")
 

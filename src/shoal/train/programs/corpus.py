@@ -30,8 +30,9 @@ def draw(
     source: torch.Tensor, rows: int, context: int, chance: torch.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Draw sequences, and the same moved on by one byte."""
-    starts = torch.randint(len(source) - context - 1, (rows,), generator=chance)
-    found = torch.stack([source[at : at + context + 1] for at in starts.tolist()])
+    starts = torch.randint(len(source) - context - 1, (rows, 1), generator=chance)
+    places = (starts + torch.arange(context + 1)).to(source.device)
+    found = source[places]
     return found[:, :-1], found[:, 1:]
 
 

@@ -14,17 +14,19 @@ from torch import nn
 from torch.nn import functional
 
 from shoal.train.arguments import program_params
+from shoal.train.devices import choose_device
 from shoal.train.join import join
 
 # Settings; a job gives others as params.
 params = program_params(seed=1, batch=32, width=64, lr=2e-3, threads=1)
 torch.set_num_threads(params.threads)
+device = choose_device()  # a GPU, if this task was lent one
 
 # Data: every fifth picture is for validation.
 pictures, digits = load_digits(return_X_y=True)
-x = torch.tensor(pictures / 16.0, dtype=torch.float32)
-y = torch.tensor(digits)
-is_kept = torch.arange(len(y)) % 5 == 0
+x = torch.tensor(pictures / 16.0, dtype=torch.float32, device=device)
+y = torch.tensor(digits, device=device)
+is_kept = torch.arange(len(y), device=device) % 5 == 0
 x_train, y_train, x_kept, y_kept = x[~is_kept], y[~is_kept], x[is_kept], y[is_kept]
 
 
@@ -44,7 +46,7 @@ class Reader(nn.Module):
 
 
 torch.manual_seed(params.seed)  # All workers begin with the same weights.
-model = Reader()
+model = Reader().to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=params.lr)
 
 
@@ -62,7 +64,7 @@ def measure() -> dict[str, float]:
 with join(model, params.all, validate=measure, keep=[optimizer]) as run:
     chance = torch.Generator().manual_seed(params.data_seed + run.round)
     while not run.finished:
-        rows = torch.randint(len(y_train), (params.batch,), generator=chance)
+        rows = torch.randint(len(y_train), (params.batch,), generator=chance).to(device)
         loss = run.model(x_train[rows], y_train[rows])
         optimizer.zero_grad()
         loss.backward()

@@ -10,10 +10,14 @@ It prints one line of JSON a second, and leaves out/model.safetensors.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import nn
 
 from shoal.train.arguments import program_params
+from shoal.train.devices import choose_device, precision_of
 from shoal.train.join import join
 from shoal.train.programs.corpus import draw, library_text
 from shoal.train.programs.layers import gpt_layers, loss_of
@@ -28,6 +32,8 @@ params = program_params(
     layers=2,
     lr=3e-3,
     weight_decay=0.1,
+    optimizer="adamw",  # or momentum, or sgd
+    precision="float32",  # or bfloat16: of computing on a GPU, not of weights
     warmup=50,  # steps
     decay=0,  # steps in which the rate falls to a tenth; 0: it stays
     corpus_bytes=6_000_000,
@@ -36,9 +42,10 @@ params = program_params(
 )
 
 torch.set_num_threads(params.threads)
+device = choose_device()  # a GPU, if this task was lent one
 
 # Data: what the model learns from, and what it is measured by.
-training, validation = library_text(params.corpus_bytes)
+training, validation = (each.to(device) for each in library_text(params.corpus_bytes))
 
 
 # Model: layers one after another; `forward` returns the loss.
@@ -53,12 +60,18 @@ class GPT(nn.Module):
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Return the mean loss in nats a byte."""
-        return loss_of(self.layers(x), y)
+        with precision_of(device, params.precision):
+            return loss_of(self.layers(x), y)
 
 
 torch.manual_seed(params.seed)  # All workers begin with the same weights.
-model = GPT()
-optimizer = torch.optim.AdamW(
+model = GPT().to(device)
+kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adamw": torch.optim.AdamW,
+    "momentum": partial(torch.optim.SGD, momentum=0.9),
+    "sgd": torch.optim.SGD,
+}
+optimizer = kinds[params.optimizer](
     model.parameters(), lr=params.lr, weight_decay=params.weight_decay
 )
 schedule = torch.optim.lr_scheduler.LambdaLR(

@@ -19,7 +19,8 @@ class Embed(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return a vector for each byte."""
-        known: torch.Tensor = self.bytes(x) + self.places(torch.arange(x.shape[1]))
+        places = torch.arange(x.shape[1], device=x.device)
+        known: torch.Tensor = self.bytes(x) + self.places(places)
         return known
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 
 from shoal.train.arguments import program_params
+from shoal.train.devices import choose_device
 from shoal.train.pipeline import PipelineRun
 from shoal.train.programs.corpus import draw, library_text
 from shoal.train.programs.layers import gpt_layers, loss_of
@@ -29,9 +30,10 @@ params = program_params(
     threads=1,
 )
 torch.set_num_threads(params.threads)
+device = choose_device()  # a GPU, if this task was lent one
 
 # Data: all peers draw the same batches.
-training, _ = library_text(params.corpus_bytes)
+training = library_text(params.corpus_bytes)[0].to(device)
 
 # Model: every peer makes all layers from the same seed, and keeps those it computes.
 torch.manual_seed(params.seed)
