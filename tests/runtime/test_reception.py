@@ -20,14 +20,8 @@ from shoal.net.invitations import (
     key_print,
     proof_of,
 )
-from shoal.protocol.messages import (
-    AnyMessage,
-    InvitationGiven,
-    InvitationTaken,
-    Join,
-    Refusal,
-    Welcome,
-)
+from shoal.protocol.messages import AnyMessage, Join, Refusal, Welcome
+from shoal.protocol.newcomers import InvitationGiven, InvitationTaken
 from shoal.runtime import membership, reception
 from shoal.runtime.home import Home
 from shoal.runtime.membership import Membership

@@ -48,8 +48,6 @@ from shoal.protocol.messages import (
     Introduction,
     Inventory,
     InventoryChanged,
-    InvitationGiven,
-    InvitationTaken,
     Join,
     Load,
     LoadDigest,
@@ -80,6 +78,12 @@ from shoal.protocol.messages import (
     Want,
     Welcome,
     Withdrawal,
+)
+from shoal.protocol.newcomers import (
+    AdmissionHeard,
+    AdmissionWanted,
+    InvitationGiven,
+    InvitationTaken,
 )
 
 ANN: Final = NodeId("12D3KooWAnn")
@@ -359,6 +363,10 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
     "introduction": Introduction(
         request=REQUEST, newcomer=BOB, proof=b"\x05" * 32, name="old-crow"
     ),
+    "admission-wanted": AdmissionWanted(
+        request=REQUEST, commitment=b"\x09" * 32, nonce=b"\x0a" * 16, has="1 GPU"
+    ),
+    "admission-heard": AdmissionHeard(request=REQUEST, nonce=b"\x0b" * 16),
     "invitation-given": InvitationGiven(
         request=REQUEST,
         digest=b"\x08" * 32,

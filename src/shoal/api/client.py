@@ -130,6 +130,15 @@ class Client:
         """Make an invitation."""
         return self._ask("Invite", request, pb.InviteReply)
 
+    def requests(self) -> pb.RequestsReply:
+        """Return who asks to be let in."""
+        return self._ask("Requests", pb.RequestsRequest(), pb.RequestsReply)
+
+    def accept(self, node: str, *, decline: bool = False) -> pb.AcceptReply:
+        """Let in who asked, or do not; or agree to join whom this node asked."""
+        request = pb.AcceptRequest(node=node, decline=decline)
+        return self._ask("Accept", request, pb.AcceptReply)
+
     def revoke(self, node: str) -> pb.RevokeReply:
         """Void the grants of a node."""
         return self._ask("Revoke", pb.RevokeRequest(node=node), pb.RevokeReply)

@@ -11,6 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
+import msgspec
+
 from shoal.api import credentials, tokens, whereabouts
 from shoal.api.door import Door
 from shoal.api.scraping import MetricsPage
@@ -22,6 +24,7 @@ from shoal.errors import StoreError
 from shoal.net.petname import petname
 from shoal.runtime.listening import listen_address
 from shoal.runtime.membership import write_private
+from shoal.runtime.nearby import Nearby
 from shoal.runtime.network import make_network
 from shoal.runtime.reception import Reception
 from shoal.runtime.serve import compose
@@ -45,6 +48,7 @@ TASKS_END_S: Final = 10.0
 """How long tasks have to end, after the grace, when the node does."""
 
 LOOK_S: Final = 0.05
+ANYWHERE: Final = "0.0.0.0:0"
 
 
 class Page(Protocol):
@@ -62,26 +66,49 @@ class Page(Protocol):
         ...
 
 
-async def run_node(
-    home: Home, options: Options, port: int | None, ready: Ready, make_page: MakePage
-) -> None:
-    """Run a node until a signal or a client ends it; raise if it fails by itself."""
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """What the process around a node does for it."""
+
+    ready: Ready
+    say: Callable[[str], None]  # to the user, whenever there is something to say
+    make_page: MakePage
+
+
+async def run_node(home: Home, options: Options, port: int | None, host: Host) -> None:
+    """Run a node until a signal or a client ends it; raise if it fails by itself.
+
+    If it joins another shoal meanwhile, it ends and starts again as a member of that.
+    """
     home.prepare()
-    with (
-        _sole_node_of(home),
-        tempfile.TemporaryDirectory(prefix="shoal-") as scratch,
-    ):
-        await _run(home, options, port, ready, make_page, Path(scratch))
+    with _sole_node_of(home):
+        goes_on = await _live(home, options, port, host)
+        if goes_on:
+            options = _as_member(options)
+            host = msgspec.structs.replace(host, ready=_was_ready)
+            await _live(home, options, port, host)
+
+
+async def _live(home: Home, options: Options, port: int | None, host: Host) -> bool:
+    with tempfile.TemporaryDirectory(prefix="shoal-") as scratch:
+        return await _run(home, options, port, host, Path(scratch))
+
+
+def _was_ready(info: NodeInfo, port_was_taken: bool) -> None:
+    """Say nothing: the user was told, and of the new shoal too."""
+
+
+def _as_member(options: Options) -> Options:
+    """Return the same options, but listen where other members reach this node."""
+    network = msgspec.structs.replace(
+        options.network, lan="off", listen=options.network.listen or ANYWHERE
+    )
+    return msgspec.structs.replace(options, network=network)
 
 
 async def _run(
-    home: Home,
-    options: Options,
-    port: int | None,
-    ready: Ready,
-    make_page: MakePage,
-    scratch: Path,
-) -> None:
+    home: Home, options: Options, port: int | None, host: Host, scratch: Path
+) -> bool:
+    """Run one life of the node; return whether it shall have another."""
     node, driver = await compose(home, options, scratch)
     try:
         stop = Stop()
@@ -94,7 +121,8 @@ async def _run(
         await server.start(port, _door_place(node, options))
         service.api_address = server.address
         figures = MetricsPage(service.metrics_text)
-        page = make_page(node, service, token)
+        page = host.make_page(node, service, token)
+        near = service.near = Nearby(node, network, desk, options.network, host.say)
         try:
             if options.metrics:
                 await figures.start(*listen_address(options.metrics))
@@ -102,17 +130,20 @@ async def _run(
             service.web_address = page.address
             service.web_port_was_taken = page.port_was_taken
             _write_down(home, node, server, network.links)
-            ready(await service.on_info(InfoRequest()), server.port_was_taken)
+            host.ready(await service.on_info(InfoRequest()), server.port_was_taken)
             network.begin()
+            near.start(stop.ask)
             await _until_end(node, stop)
             await desk.hand_over()
         finally:
             home.node_info.unlink(missing_ok=True)
+            await near.close()
             await page.stop()
             await figures.stop()
             await server.stop()
     finally:
         await node.close()
+    return near.has_joined
 
 
 @contextlib.contextmanager

@@ -30,7 +30,9 @@ NEEDED: Final[dict[str, Role | None]] = {
     ),
     **dict.fromkeys(("Plan", "Events", "Metrics", "Outputs", "Calls"), "scheduler"),
     **dict.fromkeys(("MissingBlobs", "PutBlobs", "GetBlobs"), "scheduler"),
-    **dict.fromkeys(("Invite", "Revoke", "Drain", "Shutdown"), "admin"),
+    **dict.fromkeys(
+        ("Invite", "Requests", "Accept", "Revoke", "Drain", "Shutdown"), "admin"
+    ),
     **dict.fromkeys(("SetSecret", "ListSecrets", "RemoveSecret"), "admin"),
 }
 """The role that a member needs for each call; None: any member may."""

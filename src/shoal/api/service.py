@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from shoal.drivers.process import ProcessDriver
     from shoal.model.job import Job
     from shoal.runtime.calls import Calls
+    from shoal.runtime.nearby import Nearby
     from shoal.runtime.network import Network
     from shoal.runtime.node import Node
     from shoal.runtime.reception import Reception
@@ -91,6 +92,7 @@ class Service(CargoCalls):
         desk.peers = self._dialable
         self._stop = stop
         self._began = asyncio.get_running_loop().time()
+        self.near: Nearby | None = None
         self.api_address = ""
         self.web_address = ""
         self.web_port_was_taken = False
@@ -346,6 +348,17 @@ class Service(CargoCalls):
             addresses=addresses,
             only_here=only_here(addresses),
         )
+
+    async def on_requests(self, request: pb.RequestsRequest) -> pb.RequestsReply:
+        """Say who asks to be let in."""
+        return views.requests_view(self._node, self._desk, self.near)
+
+    async def on_accept(self, request: pb.AcceptRequest) -> pb.AcceptReply:
+        """Let somebody in, or not; or agree to be let in."""
+        if self.near is None:
+            raise NotFoundError("nobody asks", because="the node is starting")
+        node = self.near.decide(request.node, accepted=not request.decline)
+        return pb.AcceptReply(node=views.name_of(node))
 
     async def on_revoke(self, request: pb.RevokeRequest) -> pb.RevokeReply:
         """Void the grants of a node."""

@@ -555,6 +555,56 @@ class InviteReply(_message.Message):
     only_here: bool
     def __init__(self, text: _Optional[str] = ..., shoal: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., only_here: _Optional[bool] = ...) -> None: ...
 
+class RequestsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RequestsReply(_message.Message):
+    __slots__ = ("shoal", "newcomers", "near")
+    SHOAL_FIELD_NUMBER: _ClassVar[int]
+    NEWCOMERS_FIELD_NUMBER: _ClassVar[int]
+    NEAR_FIELD_NUMBER: _ClassVar[int]
+    shoal: str
+    newcomers: _containers.RepeatedCompositeFieldContainer[Newcomer]
+    near: Near
+    def __init__(self, shoal: _Optional[str] = ..., newcomers: _Optional[_Iterable[_Union[Newcomer, _Mapping]]] = ..., near: _Optional[_Union[Near, _Mapping]] = ...) -> None: ...
+
+class Newcomer(_message.Message):
+    __slots__ = ("name", "has", "code")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    HAS_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    name: NodeName
+    has: str
+    code: str
+    def __init__(self, name: _Optional[_Union[NodeName, _Mapping]] = ..., has: _Optional[str] = ..., code: _Optional[str] = ...) -> None: ...
+
+class Near(_message.Message):
+    __slots__ = ("name", "shoal", "code", "state")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SHOAL_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    name: NodeName
+    shoal: str
+    code: str
+    state: str
+    def __init__(self, name: _Optional[_Union[NodeName, _Mapping]] = ..., shoal: _Optional[str] = ..., code: _Optional[str] = ..., state: _Optional[str] = ...) -> None: ...
+
+class AcceptRequest(_message.Message):
+    __slots__ = ("node", "decline")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    DECLINE_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    decline: bool
+    def __init__(self, node: _Optional[str] = ..., decline: _Optional[bool] = ...) -> None: ...
+
+class AcceptReply(_message.Message):
+    __slots__ = ("node",)
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    node: NodeName
+    def __init__(self, node: _Optional[_Union[NodeName, _Mapping]] = ...) -> None: ...
+
 class RevokeRequest(_message.Message):
     __slots__ = ("node",)
     NODE_FIELD_NUMBER: _ClassVar[int]

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from shoal.model.job import Task
     from shoal.net.ways import Ways
     from shoal.policy.workers import WorkerView
+    from shoal.runtime.nearby import Nearby
     from shoal.runtime.network import Network
     from shoal.runtime.node import Node
+    from shoal.runtime.reception import Reception
 
 TASKS_SHOWN_MAX: Final = 1_000
 NODES_OF_A_JOB_MAX: Final = 64
@@ -291,3 +293,21 @@ def _exit_code(records: list[TaskRecord], state: str) -> int | None:
     outcomes = [task.outcome for task in records if task.state == "failed"]
     codes = (outcome.exit_code for outcome in outcomes if outcome is not None)
     return next((code for code in codes if code), None)
+
+
+def requests_view(node: Node, desk: Reception, near: Nearby | None) -> pb.RequestsReply:
+    """Return who asks to be let in here, and whom this node asked."""
+    reply = pb.RequestsReply(
+        shoal=node.membership.shoal,
+        newcomers=[
+            pb.Newcomer(name=name_of(one.node), has=one.has, code=one.code)
+            for one in desk.waiting
+        ],
+    )
+    join = None if near is None else near.join
+    if join is not None and join.near is not None:
+        found = join.near
+        reply.near.name.CopyFrom(name_of(found.node))
+        reply.near.shoal, reply.near.code = found.shoal, join.code
+        reply.near.state = join.state
+    return reply

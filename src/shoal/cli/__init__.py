@@ -25,6 +25,7 @@ from shoal.errors import (
 )
 
 COMMANDS: dict[str, str] = {
+    "accept": "shoal.cli.accept:accept",
     "cancel": "shoal.cli.cancel:cancel",
     "completion": "shoal.cli.completion:completion",
     "doctor": "shoal.cli.doctor:doctor",
@@ -80,6 +81,7 @@ HELP = {
         "init": "Make a shoal, with a name.",
         "invite": "Let somebody join the shoal.",
         "join": "Join somebody's shoal.",
+        "accept": "Let machines in that are near, and asked.",
         "revoke": "Turn a node out of the shoal.",
         "doctor": "Check this machine, and say what to mend.",
         "server": "Run a node that lends nothing: up --no-worker.",

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -20,6 +20,9 @@ from shoal.errors import ShoalError, UsageError
 from shoal.runtime.home import Home
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shoal.api.daemon import Ready
     from shoal.api.shoal_pb2 import NodeInfo
     from shoal.runtime.serve import Options
 
@@ -49,6 +52,16 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="WAY",
     help="Find others without gates, peers, gossip, dht, mdns, direct, or p2p at all.",
+)
+@click.option(
+    "--lan/--no-lan",
+    default=None,
+    help="Join the shoal that is near, if somebody there says yes; else you are asked.",
+)
+@click.option(
+    "--open-lan",
+    is_flag=True,
+    help="Let whoever is on the local network join as a worker, without being asked.",
 )
 @click.option(
     "--port",
@@ -133,7 +146,7 @@ def up(detach: bool, ready_fd: int | None, **given: Any) -> None:  # noqa: ANN40
             else:
                 suggest("shoal run -- COMMAND", "shoal ps", "Ctrl-C ends", quiet=quiet)
 
-        _serve(home, options, port, ready)
+        _serve(home, options, port, ready, partial(talk, quiet=quiet))
     except ShoalError as error:
         if ready_fd is not None:
             background.report_failure(ready_fd, error)
@@ -141,15 +154,21 @@ def up(detach: bool, ready_fd: int | None, **given: Any) -> None:  # noqa: ANN40
     talk("the node has ended", quiet=quiet)
 
 
-def _serve(home: Home, options: Options, port: int | None, ready: Any) -> None:  # noqa: ANN401
+def _serve(
+    home: Home,
+    options: Options,
+    port: int | None,
+    ready: Ready,
+    say: Callable[[str], None],
+) -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # What matters is raised too.
-    from shoal.api.daemon import run_node  # noqa: PLC0415 - Slow to import.
+    from shoal.api.daemon import Host, run_node  # noqa: PLC0415 - Slow to import.
     from shoal.net.loops import loop_factory  # noqa: PLC0415
     from shoal.web.listening import WebPage  # noqa: PLC0415
 
-    make_page = partial(WebPage, where=options.web)
+    host = Host(ready=ready, say=say, make_page=partial(WebPage, where=options.web))
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(run_node(home, options, port, ready, make_page))
+        runner.run(run_node(home, options, port, host))
 
 
 def _options(given: dict[str, Any]) -> Options:
@@ -190,6 +209,8 @@ def _options(given: dict[str, Any]) -> Options:
             announce=given["announce"],
             gate=given["gate"],
             without=given["without"],
+            lan=_lan(given["lan"]),
+            open_lan=given["open_lan"],
         ),
         metrics=given["metrics"],
         web=given["web"],
@@ -202,6 +223,13 @@ def _options(given: dict[str, Any]) -> Options:
         functions=given["functions"],
         cache_bytes=parse_size(given["cache"]) if given["cache"] else 0,
     )
+
+
+def _lan(wanted: bool | None) -> Literal["off", "ask", "join"]:
+    """Look for a shoal only if somebody sits there to read what is found."""
+    if wanted is None:
+        return "ask" if sys.stderr.isatty() else "off"
+    return "join" if wanted else "off"
 
 
 def _refuse_second(home: Home, *, detach: bool) -> None:
@@ -232,9 +260,10 @@ def _start_detached(
 def _arguments(given: dict[str, Any]) -> list[str]:
     """Return the same options, for the process in the background."""
     args: list[str] = ["--no-worker"] if given["no_worker"] else []
+    args += ["--open-lan"] if given["open_lan"] else []
     args += [
         f"--{name}" if given[name] else f"--no-{name}"
-        for name in ("sandbox", "functions", "gate")
+        for name in ("sandbox", "functions", "gate", "lan")
         if given[name] is not None
     ]
     for name in ("announce", "without", "labels"):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from shoal.model.ids import NodeId
     from shoal.net.base import Listener
     from shoal.net.identity import Identity
-    from shoal.net.lobby import Desk
+    from shoal.net.lobby import Desk, Porter
     from shoal.protocol.messages import AnyMessage, Grant
 
     Admit = Callable[[NodeId, Grant | None], str | None]
@@ -60,13 +60,14 @@ class DirectLinks:
     """Carries messages over TLS connections between nodes that can dial each other.
 
     Make it and use it on a running event loop. `admit` is asked about everybody who
-    dials us or whom we dial; `desk` answers newcomers, if this node takes any in.
+    dials us or whom we dial; `desk` answers newcomers, if this node takes any in, and
+    `porter` those without an invitation.
     With `holds`, messages for whom nobody can dial wait for a while, like all others:
     another way may be found, and `take_waiting` gives them out for that.
     `counts` says how often what happened, by a fixed set of kinds.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each of these is a part that a host chooses
         self,
         identity: Identity,
         grant: Grant,
@@ -75,6 +76,7 @@ class DirectLinks:
         listener: Listener,
         hello: Hello | None = None,
         desk: Desk | None = None,
+        porter: Porter | None = None,
         settings: LinkSettings | None = None,
         holds: bool = False,
     ) -> None:
@@ -90,7 +92,7 @@ class DirectLinks:
         self._clock = time.monotonic  # That of uvloop knows milliseconds only.
         self._decoder = codec.Decoder()
         self._budget = Budget()
-        self._lobby = Lobby(desk, self._settings.handshake_s)
+        self._lobby = Lobby(desk, self._settings.handshake_s, porter)
         self._servers: list[asyncio.Server] = []
         self._announced: list[str] = []
         self._dialler = Dialler(

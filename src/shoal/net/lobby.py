@@ -14,6 +14,7 @@ from shoal.net.doors import Doors
 from shoal.net.frames import Kind, framed
 from shoal.protocol import codec
 from shoal.protocol.messages import Join, Refusal, Welcome
+from shoal.protocol.newcomers import AdmissionHeard, AdmissionWanted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
     Desk = Callable[[NodeId, Join], Awaitable[Welcome | Refusal]]
     """Answers somebody who holds the secret of an invitation, or says so."""
 
+    Porter = Callable[
+        [NodeId, AdmissionWanted, str], Welcome | Refusal | AdmissionHeard
+    ]
+    """Answers somebody without one, who asks from an address."""
+
 NO_GRANT = "no grant: join with an invitation first"
 
 
@@ -32,9 +38,12 @@ NO_GRANT = "no grant: join with an invitation first"
 class Lobby:
     """Keeps whoever has connected, until there is a link or an end."""
 
-    def __init__(self, desk: Desk | None, handshake_s: float) -> None:
+    def __init__(
+        self, desk: Desk | None, handshake_s: float, porter: Porter | None = None
+    ) -> None:
         """Let newcomers speak to `desk`, if there is one, within so many seconds."""
         self._desk = desk
+        self._porter = porter
         self._handshake_s = handshake_s
         self._doors: Doors[Connection] = Doors()
         # A connection that ends, or becomes the link, leaves both.
@@ -88,6 +97,13 @@ class Lobby:
             task = asyncio.get_running_loop().create_task(work)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        elif (
+            len(messages) == 1
+            and isinstance(messages[0], AdmissionWanted)
+            and self._porter is not None
+        ):
+            answer = self._porter(node, messages[0], connection.address)
+            _answer(connection, answer)
         else:
             connection.close(NO_GRANT, "not admitted")
 
@@ -100,8 +116,11 @@ class Lobby:
     async def _receive(
         self, desk: Desk, connection: Connection, node: NodeId, join: Join
     ) -> None:
-        answer = await desk(node, join)
-        frames = codec.encode([answer])
-        connection.send(*(framed(Kind.MESSAGES, frame) for frame in frames))
-        joined = isinstance(answer, Welcome)
-        connection.close("that is all", "joined" if joined else "join refused")
+        _answer(connection, await desk(node, join))
+
+
+def _answer(connection: Connection, answer: Welcome | Refusal | AdmissionHeard) -> None:
+    frames = codec.encode([answer])
+    connection.send(*(framed(Kind.MESSAGES, frame) for frame in frames))
+    joined = isinstance(answer, Welcome)
+    connection.close("that is all", "joined" if joined else "join refused")

@@ -27,6 +27,7 @@ from shoal.model.bounds import (
 from shoal.model.ids import Attempt, BlobId, LeaseId, NodeId, OwnerId, RequestId
 from shoal.model.job import Scalar, Task
 from shoal.model.resources import Allocation, Capacity, Profile
+from shoal.protocol import newcomers
 from shoal.protocol.batches import ToLanes
 from shoal.protocol.limits import (
     HOLDERS_MAX,
@@ -502,30 +503,6 @@ class Welcome(Message, frozen=True, tag="welcome"):
     proof: Secret = b""
 
 
-class InvitationGiven(Message, frozen=True, tag="invitation-given"):
-    """Redeem this invitation from now on: the sender has given it away, and leaves.
-
-    It may be that the receiver never hears of it, but never that both redeem it.
-    """
-
-    request: RequestId
-    digest: Secret  # of the secret that newcomers know
-    roles: Annotated[tuple[Role, ...], Meta(max_length=ROLES_MAX)]
-    uses: Count  # that are left
-    ends_in_s: Seconds
-    owner: OwnerId = OwnerId("")
-    top_priority: Priority = 0
-    quota_gpus: Count | None = None
-    quota_cpu_milli: Amount | None = None
-    valid_for_s: Seconds = 0.0  # of the grants
-
-
-class InvitationTaken(Message, frozen=True, tag="invitation-taken"):
-    """The sender has written down what it was given, and redeems it."""
-
-    request: RequestId
-
-
 class Goodbye(Message, frozen=True, tag="goodbye"):
     """The sender leaves in good order: all its leases are over."""
 
@@ -606,8 +583,10 @@ ToAny = (
     | Revocation
     | Join
     | Introduction
-    | InvitationGiven
-    | InvitationTaken
+    | newcomers.AdmissionWanted
+    | newcomers.AdmissionHeard
+    | newcomers.InvitationGiven
+    | newcomers.InvitationTaken
     | Welcome
     | Goodbye
     | PeersKnown

@@ -18,14 +18,13 @@ from shoal.protocol import codec
 from shoal.protocol.messages import (
     Announcement,
     Introduction,
-    InvitationGiven,
-    InvitationTaken,
     PeersKnown,
     PeersWanted,
     Refusal,
     Revocation,
     Welcome,
 )
+from shoal.protocol.newcomers import InvitationGiven, InvitationTaken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from shoal.errors import ShoalError, UnreachableError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shoal.model.ids import NodeId
     from shoal.net.invitations import Invitation
     from shoal.net.joining import Joined
-    from shoal.protocol.messages import Grant
+    from shoal.protocol.messages import Grant, Welcome
     from shoal.runtime.home import Home
 
 AGAIN_S: Final = 2.0
@@ -38,20 +38,9 @@ async def join_shoal(
     home.prepare()
     identity = Identity.load_or_create(home.key)
     joined = await _joined(identity, invitation, time.monotonic() + wait_s, waits)
-    grant = joined.welcome.grant
     here = [_with_node(address, joined.inviter) for address in invitation.addresses]
-    others = [
-        _with_node(address, peer.node)
-        for peer in joined.welcome.peers
-        for address in peer.addresses
-        if peer.node != identity.node
-    ]
-    belongs = Membership(
-        shoal=invitation.shoal,
-        root=_root_of(grant),
-        grant=grant,
-        gates=tuple(dict.fromkeys([*here, *others])),
-    )
+    belongs = belonging(joined.welcome, invitation.shoal, identity, here)
+    grant = belongs.grant
     admission = belongs.members().admit(identity.node, grant, time.time())
     if isinstance(admission, str):
         raise ShoalError(
@@ -61,6 +50,24 @@ async def join_shoal(
         )
     membership.save(home, belongs)
     return belongs, joined.inviter
+
+
+def belonging(
+    welcome: Welcome, shoal: str, identity: Identity, here: Iterable[str]
+) -> Membership:
+    """Return the membership that a welcome gives; `here` is where it came from."""
+    others = [
+        _with_node(address, peer.node)
+        for peer in welcome.peers
+        for address in peer.addresses
+        if peer.node != identity.node
+    ]
+    return Membership(
+        shoal=shoal,
+        root=_root_of(welcome.grant),
+        grant=welcome.grant,
+        gates=tuple(dict.fromkeys([*here, *others])),
+    )
 
 
 async def _joined(

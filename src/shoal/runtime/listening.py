@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -34,6 +34,10 @@ class NetworkOptions(msgspec.Struct, frozen=True, kw_only=True):
     announce: tuple[str, ...] = ()  # host:port as others see it
     gate: bool | None = None  # whether to relay; None: if others join through it
     without: tuple[str, ...] = ()  # ways of finding others that are switched off
+    # Whether a node that is alone looks for a shoal on the local network, and then
+    # asks its user, or was told beforehand to join.
+    lan: Literal["off", "ask", "join"] = "off"
+    open_lan: bool = False  # whether whoever is near may join as a worker
 
 
 class Place(NamedTuple):

@@ -153,15 +153,15 @@ async def make_network(node: Node, options: NetworkOptions, desk: Reception) -> 
         listener=ways.direct_ears,
         hello=msgspec.structs.replace(hello, grant=None),  # It is in the certificate.
         desk=desk,
+        porter=desk.porter,
         holds=finding.p2p,
     )
     place = await listen(direct, node.home, options, is_on=finding.direct)
     known = _acquaintances(node, finding)
     is_public = not is_loopback(place.host)
     is_gate = _is_gate(node, options, is_asked_by_all=is_public and not len(known))
-    neighbours = Neighbours(
-        ways, known, Random(node.id), asks=finding.peers, relays=is_gate
-    )
+    rng = Random(node.id)
+    neighbours = Neighbours(ways, known, rng, asks=finding.peers, relays=is_gate)
     libp2p: Libp2p | None = None
     if finding.p2p:
         settings = Settings(
@@ -186,11 +186,8 @@ async def make_network(node: Node, options: NetworkOptions, desk: Reception) -> 
     ways.attach(direct, libp2p, dials=finding.direct)
     finder = Finders(neighbours, libp2p, hearing, finding)
     is_lonely = not len(known) and not is_public and not options.gate
-    network = Network(
-        *(ways, finder, libp2p, neighbours, known),
-        is_lonely=is_lonely,
-        is_gate=is_gate,
-    )
+    parts = (ways, finder, libp2p, neighbours, known)
+    network = Network(*parts, is_lonely=is_lonely, is_gate=is_gate)
     hearing.attach(neighbours, desk.take, network.expect_company)
     desk.links, desk.linked = ways, lambda: ways.connected
     desk.admission = network.admission = node.admission

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
+from secrets import token_bytes
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -34,14 +36,19 @@ from shoal.net.invitations import (
     welcoming,
 )
 from shoal.net.petname import petname
-from shoal.protocol.messages import (
-    Grant,
-    Introduction,
+from shoal.net.requests import (
+    NONCE_BYTES,
+    REQUESTS_MAX,
+    Asked,
+    Requests,
+    is_local,
+)
+from shoal.protocol.messages import Grant, Introduction, Refusal, Revocation, Welcome
+from shoal.protocol.newcomers import (
+    AdmissionHeard,
+    AdmissionWanted,
     InvitationGiven,
     InvitationTaken,
-    Refusal,
-    Revocation,
-    Welcome,
 )
 from shoal.runtime import invited
 from shoal.runtime.membership import issue
@@ -87,6 +94,10 @@ class Reception:
         self.linked: Callable[[], Sequence[NodeId]] = tuple
         self.admission: Callable[[NodeId], Admission | None] = _nobody
         self.links: Links | None = None
+        self.requests = Requests(identity.node, partial(token_bytes, NONCE_BYTES))
+        self.open_lan = False  # whether anybody near may lend without being asked
+        self.say: Callable[[str], None] = lambda _: None
+        self._told: list[str] = []  # Codes that were said; at most REQUESTS_MAX.
         self._print = key_print(identity.node)
         self._introductions = 0
         self._waiting: dict[RequestId, asyncio.Future[Answer]] = {}
@@ -141,6 +152,59 @@ class Reception:
             return not isinstance(message, Refusal)
         waiting.set_result(message)
         return True
+
+    def porter(
+        self, peer: NodeId, wanted: AdmissionWanted, address: str
+    ) -> Welcome | Refusal | AdmissionHeard:
+        """Answer somebody without an invitation, once somebody here has decided."""
+        try:
+            self._signer()
+            answer = self.requests.hear(peer, address, wanted, time.monotonic())
+            if self.open_lan and is_local(address) and isinstance(answer, Refusal):
+                self.decide(peer, accepted=True)
+                answer = self.requests.hear(peer, address, wanted, time.monotonic())
+            if not isinstance(answer, Asked):
+                self._tell_of(peer)
+                return answer
+            role = "worker" if self.open_lan else "member"
+            grant = self._granted(peer, Terms(roles=ROLES[role], owner=OwnerId("")))
+        except ShoalError as error:
+            return Refusal(request=wanted.request, reason=str(error))
+        return Welcome(request=wanted.request, grant=grant, peers=self.peers())
+
+    @property
+    def waiting(self) -> list[Asked]:
+        """Those who ask to be let in, and for whom nobody has decided."""
+        return self.requests.pending(time.monotonic())
+
+    @property
+    def may_let_in(self) -> bool:
+        """Whether this node can sign grants."""
+        try:
+            self._signer()
+        except ShoalError:
+            return False
+        return True
+
+    @property
+    def has_invited(self) -> bool:
+        """Whether somebody may hold an invitation of this node."""
+        return any(one.ends_at > time.time() for one in self._book)
+
+    def decide(self, node: NodeId, *, accepted: bool) -> bool:
+        """Let in who asked, or do not; return whether it still waits."""
+        return self.requests.decide(node, time.monotonic(), accepted=accepted)
+
+    def _tell_of(self, peer: NodeId) -> None:
+        """Say once of each who asks that it does."""
+        for one in self.waiting:
+            if one.node == peer and one.code not in self._told:
+                self._told = [*self._told, one.code][-REQUESTS_MAX:]
+                has = f"  {one.has}" if one.has else ""
+                self.say(
+                    f'{petname(peer)} wants to join "{self._membership.shoal}"{has}'
+                    f"  code {one.code}: `shoal accept`"
+                )
 
     async def hand_over(self) -> None:
         """Give what newcomers still hold to an admin, who redeems it from now on.
@@ -356,7 +420,7 @@ def _given(one: Open, request: RequestId, now: float) -> InvitationGiven:
 def _taken(given: InvitationGiven, giver: Admission, now: float) -> Open:
     """Return an invitation that gives no more than whoever gave it out has."""
     terms = Terms(
-        roles=tuple(role for role in given.roles if role in giver.roles),
+        roles=tuple(role for role in giver.roles if role in given.roles),
         owner=given.owner,
         top_priority=min(given.top_priority, giver.top_priority),
         quota_gpus=_least(given.quota_gpus, giver.quota_gpus),

@@ -110,6 +110,17 @@ OBJECTS: Final[dict[str, Shape]] = {
         "more": ("int", "nodes that are left out here"),
         "helps": ("list of text", "what would make room"),
     },
+    "newcomer": {
+        **NODE_NAME,
+        "has": ("text", "what it says it would lend"),
+        "code": ("text", "what its screen must show"),
+    },
+    "near": {
+        **NODE_NAME,
+        "shoal": ("text", "how its shoal is called"),
+        "code": ("text", "what its screen must show"),
+        "state": ("text", "looking, asking, accepted, joined, over"),
+    },
     "finding": {
         "what": ("text", "what was looked at"),
         "state": ("text", "ok, note or bad"),
@@ -205,6 +216,11 @@ ANSWERS: Final[dict[str, Shape]] = {
         "node": ("text", "the id of this node"),
         "inviter": ("text", "the id of the node that let it in"),
         "roles": ("list of text", "what this node may do"),
+    },
+    "accept": {
+        "shoal": ("text", "the shoal of this node"),
+        "newcomers": ("list of newcomer", "who asks to be let in"),
+        "near": ("near or null", "the shoal that this node asked"),
     },
     "revoke": {"revoked": ("name", "the node that is no member any more")},
     "doctor": {
