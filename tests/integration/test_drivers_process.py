@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -551,3 +552,26 @@ def test_nothing_of_an_attempt_is_on_disk_after_it_was_discarded(
 
     assert [path.name for path in tmp_path.iterdir()] == ["sockets"]
     assert Path("/usr").exists()
+
+
+def test_an_empty_work_directory_serves_the_next_task(tmp_path: Path) -> None:
+    async def act(driver: ProcessDriver) -> list[bool]:
+        inodes: list[int] = []
+        for script in ("true", "true", "touch x", "true"):
+            one, watched = shell(f"stat -c %i . && {script}"), Watched()
+            outcome = await driver.run(one, watched)
+            assert outcome.exit_code == 0
+            inodes.append(int(watched.text()))
+        return [before == after for before, after in pairwise(inodes)]
+
+    assert with_driver(tmp_path, act) == [True, True, False]
+
+
+def test_a_work_directory_that_a_task_changed_is_nobody_elses(tmp_path: Path) -> None:
+    async def act(driver: ProcessDriver) -> str:
+        await driver.run(shell("chmod 755 ."), Watched())
+        watched = Watched()
+        await driver.run(shell("stat -c %a ."), watched)
+        return watched.text()
+
+    assert with_driver(tmp_path, act) == "700\n"

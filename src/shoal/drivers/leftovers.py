@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 VARIABLE: Final = "SHOAL_WORKER"
 ATTEMPT_VARIABLE: Final = "SHOAL_ATTEMPT"
+SLOT_VARIABLE: Final = "SHOAL_SLOT"
+"""Of a warden and of who keeps its sandbox, which no attempt marks."""
+
 CLEAR_TIMEOUT_S: Final = 20.0
 PASS_WAIT_S: Final = 0.5
 QUIET_PASSES: Final = 2
@@ -82,11 +85,15 @@ def read_marker(path: Path) -> Process | None:
     return process if alive else None
 
 
-def marked(mark: str, attempt: str = "") -> list[Process]:
-    """Return all processes of a worker, or of one attempt on it, but never our own."""
-    wanted = {f"{VARIABLE}={mark}".encode()}
-    if attempt:
-        wanted.add(f"{ATTEMPT_VARIABLE}={attempt}".encode())
+def marked(mark: str, attempt: str = "", slot: int | None = None) -> list[Process]:
+    """Return all processes of a worker, or of one attempt on it, but never our own.
+
+    With a slot, return also who keeps the sandbox there.
+    """
+    ours = f"{VARIABLE}={mark}".encode()
+    signs = {f"{ATTEMPT_VARIABLE}={attempt}".encode()} if attempt else set[bytes]()
+    if slot is not None:
+        signs.add(f"{SLOT_VARIABLE}={slot}".encode())
     found: list[Process] = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit() or int(folder.name) == os.getpid():
@@ -95,7 +102,9 @@ def marked(mark: str, attempt: str = "") -> list[Process]:
             variables = (folder / "environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        if wanted <= set(variables) and (started := started_at(int(folder.name))):
+        if ours not in variables or (signs and signs.isdisjoint(variables)):
+            continue
+        if started := started_at(int(folder.name)):
             found.append(Process(int(folder.name), started))
     return found
 
@@ -120,6 +129,7 @@ def kill_until_gone(
     mark: str,
     attempt: str = "",
     *,
+    slot: int | None = None,
     known: Sequence[Process] = (),
     timeout_s: float = CLEAR_TIMEOUT_S,
 ) -> int:
@@ -129,7 +139,7 @@ def kill_until_gone(
     quiet = 0
     while quiet < QUIET_PASSES:
         roots = [p for p in known if started_at(p.pid) == p.started]
-        roots += marked(mark, attempt)
+        roots += marked(mark, attempt, slot)
         found = sorted({*roots, *_below(roots)})
         quiet = 0 if found else quiet + 1
         if not found:

@@ -171,21 +171,27 @@ class ProcessDriver:
     ) -> End:
         used = running.warden
         assert used is not None
-        directory = order.directory or self._workdirs.work(order.attempt)
+        name = self._workdirs.name(order.attempt)
+        directory = order.directory or f"{name}.work"
         if running.stop_grace_s is not None:
             return End("not-started", reason="stopped before it started")
         if self._sandbox is not None and (reason := self._missing(order, directory)):
             return End("not-started", reason=reason)
         uid = None if self._sandbox is None else self._sandbox.uid_of(used.slot)
         if order.directory is not None and uid is not None:
-            await asyncio.to_thread(hand_over, directory, uid)
+            await asyncio.to_thread(hand_over, order.directory, uid)
         killed_before = self._limit(used, order)
-        start = self._start(order, used, directory, cpus)
+        start = self._start(order, used, name, cpus)
+        calls_before = used.reports.counts["calls"]
         used.reports.begin(watcher.progressed, order.calls)
         try:
             end = await used.run(start, watcher.wrote)
         finally:
             used.reports.end()
+        # Whatever a task asked for may still be done with its folder.
+        is_left = end.as_new and used.reports.counts["calls"] == calls_before
+        free = is_left and not order.task.work.outputs and self._sandbox is None
+        used.spare = start.make if free else ""
         if self._cgroups and self._cgroups.out_of_memory(used.slot) > killed_before:
             limit = order.allocation.memory_bytes >> 20
             reason = f"killed: it used more memory than its limit of {limit} MiB"
@@ -196,34 +202,41 @@ class ProcessDriver:
         """Return a warden; if it was killed, kill first what it watched over."""
         assert self._wardens is not None
         if used.lost:
+            attempt, slot = str(order.attempt), used.slot
             await asyncio.to_thread(
-                leftovers.kill_until_gone, self.mark, str(order.attempt)
+                leftovers.kill_until_gone, self.mark, attempt, slot=slot
             )
         await self._wardens.put(used)
 
     def _start(
-        self, order: Order, used: Warden, directory: Path, cpus: tuple[int, ...]
+        self, order: Order, used: Warden, name: str, cpus: tuple[int, ...]
     ) -> Start:
         box = self._sandbox
         work = order.task.work
+        directory = str(order.directory or f"{name}.work")
         env = environment.variables(
             order,
             mark=self.mark,
-            home=str(directory) if box is None else boxes.WORK,
+            home=directory if box is None else boxes.WORK,
             socket=str(used.reports.path) if box is None else boxes.SOCKET,
             path=self.settings.path,
             renumbered=box is not None,
         )
         start = Start(
-            kept=self._workdirs.name(order.attempt),
-            make="" if order.directory else str(directory),
+            kept=name,
+            make="" if order.directory else directory,
+            spare=used.spare,
             owner=-1,
-            directory=str(directory),
+            directory=directory,
             cpus=as_list(cpus),
             memory_bytes=0 if self._cgroups else order.allocation.memory_bytes,
             boxed=box is not None,
-            env=[f"{name}={value}" for name, value in env.items()],
+            scratch_bytes=order.allocation.memory_bytes or boxes.SCRATCH_BYTES_DEFAULT,
+            processes_max=0 if box is None else box.processes_most,
+            env=list(map("=".join, env.items())),
             setup=work.setup,
+            shown=(),
+            room=(),
             argv=work.argv,
         )
         return start if box is None else self._boxed(box, start, order, used)
@@ -236,24 +249,26 @@ class ProcessDriver:
             os.chown(used.reports.path, uid, uid)
         shares = order.allocation.shares
         files = [self.settings.device_files.get(share.device, ()) for share in shares]
-        memory_bytes = order.allocation.memory_bytes
         inside = boxes.Box(
-            directory=start.directory,
+            directory=str(self.root) if box.stays else start.directory,
             socket=str(used.reports.path),
             devices=tuple(dict.fromkeys(path for paths in files for path in paths)),
             readable=self.settings.readable,
             network=order.task.work.network,
-            scratch_bytes=memory_bytes or boxes.SCRATCH_BYTES_DEFAULT,
+            scratch_bytes=start.scratch_bytes,
             slot=used.slot,
         )
+        start = start._replace(owner=-1 if uid is None else uid)
+        if box.stays:
+            shown = boxes.hidden(self.settings.readable)
+            return start._replace(shown=shown, room=box.room(inside))
         return start._replace(
-            owner=-1 if uid is None else uid,
             directory="/",
             setup=box.argv(inside, start.setup) if start.setup else (),
             argv=box.argv(inside, start.argv),
         )
 
-    def _missing(self, order: Order, directory: Path) -> str | None:
+    def _missing(self, order: Order, directory: str | Path) -> str | None:
         work = order.task.work
         path = work.env.get("PATH", self.settings.path)
         readable = self.settings.readable
@@ -261,7 +276,7 @@ class ProcessDriver:
         if work.setup:
             programs = programs[:1]  # It may make the other.
         for name in programs:
-            if why := boxes.program_missing(name, path, directory, readable):
+            if why := boxes.program_missing(name, path, Path(directory), readable):
                 return why
         return None
 

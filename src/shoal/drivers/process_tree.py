@@ -116,9 +116,9 @@ def _numbers(pid: int | str) -> list[str]:
     return _read(f"/proc/{pid}/status").partition("NSpid:")[2].split("\n")[0].split()
 
 
-def memory_used(limit_bytes: int) -> int:
-    """Return what all below this process use; exact only if it is near the limit."""
-    pids = descendants(os.getpid())
+def memory_used(top: int, limit_bytes: int) -> int:
+    """Return what all below a process use; exact only if it is near the limit."""
+    pids = descendants(top)
     statms = [_read(f"/proc/{pid}/statm").split() for pid in pids]
     resident = sum(int(fields[1]) for fields in statms if fields) * PAGE_BYTES
     if resident <= limit_bytes:

@@ -8,6 +8,9 @@ capability and no way to get one. It dies with its warden.
 A node that runs as root gives each slot a uid of its own. The work directory and what
 the node lets tasks read may lie where that uid cannot go, such as below root's home, so
 an outer bubblewrap first mounts them where it can.
+
+Where the kernel allows it, bubblewrap builds a sandbox once for each warden, and tasks
+enter it (`rooms.py`); elsewhere there is one for each task.
 """
 
 from __future__ import annotations
@@ -15,24 +18,36 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from shoal.drivers import keeper
+from shoal.drivers.keeper import BASE, INNER_UID, SCRATCH, SHOWN
+from shoal.drivers.rooms import INFO_FD, SLEEPER, TRIAL
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-WORK: Final = "/job"
-"""A name that hides no folder where people keep programs that tasks need."""
-
+WORK: Final = keeper.WORK
 SOCKET: Final = "/run/shoal.sock"
 OUTER: Final = "/mnt"
 TASK_UID_FIRST: Final = 1_900_000_000
 """Above what users, services and containers get; one uid for each slot."""
 
-INNER_UID: Final = "1000"
+TRY: Final = """
+import sys
+for name in ("shoal", "shoal.drivers"):
+    sys.modules[name] = type(sys)(name)
+sys.modules["shoal.drivers"].__path__ = [sys.argv[1]]
+from shoal.drivers.rooms import try_out
+try_out(sys.argv[2], sys.argv[3:])
+"""
+"""Tries a sandbox that stays, in a process of one thread, as only such may enter it."""
+
 PROCESSES_MAX: Final = 4_096
 SCRATCH_BYTES_DEFAULT: Final = 4 << 30
 PROBE_TIMEOUT_S: Final = 10.0
@@ -54,7 +69,10 @@ GPU_MACHINE: Final = ("/sys/bus/pci", "/sys/class/drm", "/sys/devices", "/sys/mo
 
 
 class Box(msgspec.Struct, frozen=True, kw_only=True):
-    """What one task gets to see. `readable` are folders beyond those of the system."""
+    """What one task gets to see. `readable` are folders beyond those of the system.
+
+    `directory` is its work directory, or the folder of all of them for one that stays.
+    """
 
     directory: str
     socket: str = ""
@@ -72,6 +90,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
     prlimit: str = ""  # empty: the number of processes is not limited
     setpriv: str = ""  # empty: tasks keep the uid of the node
     closed: bool = True  # no namespaces of users inside
+    stays: bool = False  # one for each warden, which tasks enter
     processes_max: int = PROCESSES_MAX
 
     @property
@@ -83,15 +102,35 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
                 "tasks are root in their namespaces, since no other uid works here",
                 "the number of processes of a task has no limit",
             ]
-        elif not self.prlimit:
+        elif not self.prlimit and not self.stays:
             said.append("the number of processes of a task has no limit: no prlimit")
         if not self.closed:
             said.append("a task may make namespaces of its own: bubblewrap is old")
         return tuple(said)
 
+    @property
+    def processes_most(self) -> int:
+        """How many processes a task may have, if it enters; 0 for no limit."""
+        has_uid = os.geteuid() != 0 or bool(self.setpriv)
+        return self.processes_max if has_uid else 0
+
     def uid_of(self, slot: int) -> int | None:
         """Return whose the work directory and the socket must be, if not ours."""
         return TASK_UID_FIRST + slot if self.setpriv else None
+
+    def room(self, box: Box) -> list[str]:
+        """Return the command that builds what tasks enter one after another."""
+        if not self.setpriv:
+            shown = {path: path for path in box.readable}
+            directory = "" if os.geteuid() == 0 else box.directory
+            own = msgspec.structs.replace(box, directory=directory)
+            return [*self._inner(own, shown, stays=True), "--", SLEEPER]
+        moved = msgspec.structs.replace(
+            box, directory="", socket=f"{OUTER}/task.sock" if box.socket else ""
+        )
+        shown = {path: f"{OUTER}/{n}" for n, path in enumerate(box.readable)}
+        outer = self._outer(msgspec.structs.replace(box, directory=""), shown)
+        return [*outer, *self._inner(moved, shown, stays=True), "--", SLEEPER]
 
     def argv(self, box: Box, argv: Sequence[str]) -> list[str]:
         """Return the command that runs `argv` inside."""
@@ -112,7 +151,10 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
 
     def _outer(self, box: Box, shown: dict[str, str]) -> list[str]:
         uid = str(self.uid_of(box.slot))
-        binds = ["--dir", f"{OUTER}/work", "--bind", box.directory, f"{OUTER}/work"]
+        binds: list[str] = []
+        if box.directory:
+            work = f"{OUTER}/work"
+            binds += ["--dir", work, "--bind", box.directory, work]
         if box.socket:
             binds += ["--bind", box.socket, f"{OUTER}/task.sock"]
         for path, place in shown.items():
@@ -124,23 +166,26 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
             *("--inh-caps=-all", "--bounding-set=-all", "--"),
         ]
 
-    def _inner(self, box: Box, shown: dict[str, str]) -> list[str]:
+    def _inner(
+        self, box: Box, shown: dict[str, str], *, stays: bool = False
+    ) -> list[str]:
         """Return the sandbox itself; `shown` tells where each readable folder is."""
-        size = str(max(1 << 20, box.scratch_bytes))
+        uid = str(INNER_UID)
         return [
             *(self.bwrap, "--unshare-all", "--unshare-user", "--die-with-parent"),
             *("--new-session", "--cap-drop", "ALL", "--hostname", "shoal"),
-            *("--uid", INNER_UID, "--gid", INNER_UID),
-            *(["--disable-userns"] if self.closed else []),
+            *("--uid", uid, "--gid", uid),
+            *(["--disable-userns"] if self.closed and not stays else []),
+            *(["--info-fd", str(INFO_FD)] if stays else []),
             *(["--share-net"] if box.network else []),
             *_system(),
             *_read_only(SETTINGS + (NETWORK_SETTINGS if box.network else ())),
             *("--proc", "/proc", "--dev", "/dev"),
             *_devices(box.devices),
-            *("--perms", "1777", "--size", size, "--tmpfs", "/dev/shm"),  # noqa: S108
-            *("--perms", "1777", "--size", size, "--tmpfs", "/tmp"),  # noqa: S108
-            *(t for path, at in shown.items() for t in ("--ro-bind-try", at, path)),
-            *("--bind", box.directory, WORK, "--chdir", WORK),
+            *(_scratch(box) if not stays else ("--dir", "/tmp")),  # noqa: S108
+            *_shown(box, shown, stays=stays),
+            *(_places(box) if stays else ("--bind", box.directory, WORK)),
+            *("--chdir", WORK),
             *(["--bind", box.socket, SOCKET] if box.socket else []),
             *("--remount-ro", "/dev", "--remount-ro", "/"),
         ]
@@ -155,6 +200,40 @@ def _system() -> list[str]:
         elif path.exists():
             args += ["--ro-bind", name, name]
     return args
+
+
+def hidden(readable: Sequence[str]) -> list[str]:
+    """Return the folders that a task's own `/tmp` would hide if they were below."""
+    return [path for path in readable if _is_below(path, SCRATCH)]
+
+
+def _is_below(path: str, folders: Sequence[str]) -> bool:
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
+
+
+def _shown(box: Box, shown: dict[str, str], *, stays: bool) -> list[str]:
+    """Return how readable folders get where they are, or where tasks get them from."""
+    numbers = {path: n for n, path in enumerate(hidden(box.readable))} if stays else {}
+    args: list[str] = []
+    for path, at in shown.items():
+        if path in numbers:
+            place = f"{SHOWN}/{numbers[path]}"
+            args += ["--dir", place, "--ro-bind-try", at, place]
+        else:
+            args += ["--ro-bind-try", at, path]
+    return args
+
+
+def _scratch(box: Box) -> list[str]:
+    size = str(max(1 << 20, box.scratch_bytes))
+    own = ["--perms", "1777", "--size", size, "--tmpfs"]
+    return [*own, "/dev/shm", *own, "/tmp"]  # noqa: S108
+
+
+def _places(box: Box) -> list[str]:
+    """Return where work directories will be, and where they come from if not root."""
+    base = ["--bind", box.directory, BASE] if box.directory else []
+    return ["--dir", WORK, *base]
 
 
 def _read_only(paths: Sequence[str]) -> list[str]:
@@ -217,9 +296,22 @@ def _candidates(bwrap: str, processes_max: int) -> list[Sandbox]:
         setpriv=(shutil.which("setpriv") or "") if os.geteuid() == 0 else "",
         processes_max=processes_max,
     )
-    same_uid = msgspec.structs.replace(best, setpriv="")
+    replace = msgspec.structs.replace
+    same_uid = replace(best, setpriv="")
     plain = [best, same_uid] if best.setpriv else [best]
-    return plain + [msgspec.structs.replace(each, closed=False) for each in plain]
+    return [
+        replace(best, stays=True),
+        *plain,
+        *(replace(each, closed=False) for each in plain),
+    ]
+
+
+def _trial(sandbox: Sandbox, directory: str) -> list[str]:
+    if not sandbox.stays:
+        return sandbox.argv(Box(directory=directory), TRIAL)
+    room = sandbox.room(Box(directory=str(Path(directory).parent)))
+    here = str(Path(__file__).parent)
+    return [sys.executable, "-I", "-S", "-c", TRY, here, directory, *room]
 
 
 def _try(sandbox: Sandbox, folder: Path) -> str:
@@ -227,7 +319,7 @@ def _try(sandbox: Sandbox, folder: Path) -> str:
         uid = sandbox.uid_of(0)
         if uid is not None:
             os.chown(directory, uid, uid)
-        command = sandbox.argv(Box(directory=directory), ["touch", f"{WORK}/probe"])
+        command = _trial(sandbox, directory)
         try:
             done = subprocess.run(
                 command,

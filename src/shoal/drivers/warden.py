@@ -1,11 +1,11 @@
 """A small process that runs one attempt at a time and leaves nothing of it behind.
 
 The node starts it with `BOOT`, without its own packages, so it may import nothing but
-the standard library and `process_tree`. It
-is the subreaper of whatever a task starts: a process that forks twice and makes its
-own session is still below the warden, and below no other. When the first process of
-a task ends, when the node says so, or when the node dies (the socket closes), all
-that is below is killed and reaped. The end is told after that, and after all output.
+the standard library, `process_tree` and `rooms`. It is the subreaper of whatever a task
+starts: a process that forks twice and makes its own session is still below the warden,
+and below no other. When the first process of a task ends, when the node says so, or
+when the node dies (the socket closes), all that is below is killed and reaped. The end
+is told after that, and after all output.
 
 Frames on the socket are a length (4 bytes, little-endian, of what follows), a kind (1
 byte) and a body. Texts in a body are joined by NUL, which no argument can contain.
@@ -23,10 +23,13 @@ import resource
 import select
 import signal
 import socket
+import stat
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, final
 
+from shoal.drivers.keeper import TASK_NICE, TASK_OOM_SCORE, Entry
 from shoal.drivers.process_tree import give_notice, kill_all_below, memory_used
+from shoal.drivers.rooms import Room, RoomError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,7 +48,7 @@ The packages above are empty there, because the real ones import what a warden l
 """
 
 HEADER_BYTES: Final = 5
-HEAD_TEXTS: Final = 9
+HEAD_TEXTS: Final = 14
 """Texts of an order before those whose number they tell."""
 
 START: Final = b"S"
@@ -63,8 +66,11 @@ FILE_BYTES_MAX: Final = 64 << 20
 OPEN_FILES_MAX: Final = 65_536
 FILES_END: Final = 1 << 20
 MEMORY_CHECK_S: Final = 0.5
-TASK_NICE: Final = 5  # The node must be heard on a busy machine, and so must its owner.
-TASK_OOM_SCORE: Final = "500"  # If memory runs out, the kernel kills tasks first.
+ROOMS_MAX: Final = 2
+"""Sandboxes that a warden keeps: tasks with other devices need another one."""
+
+KILLED: Final = 128 + signal.SIGKILL
+EMPTY_MODE: Final = stat.S_IFDIR | 0o700
 PR_SET_CHILD_SUBREAPER: Final = 36
 
 
@@ -73,13 +79,18 @@ class Start(NamedTuple):
 
     kept: str  # how the paths of kept output begin
     make: str  # a work directory to make; empty if it is there
+    spare: str  # an empty one that nobody needs any more, to be renamed instead
     owner: int  # of that directory; -1 for us
     directory: str  # where the programs begin
     cpus: str  # such as "0,3"; empty for all
     memory_bytes: int  # watched and enforced here; 0 for no limit
     boxed: bool  # in a pid namespace of its own, which gets the notice to stop
+    scratch_bytes: int  # in a room
+    processes_max: int  # in a room
     env: Sequence[str]
     setup: Sequence[str]
+    shown: Sequence[str]  # in a room, see there
+    room: Sequence[str]  # builds the sandbox to run in, if it does not stand yet
     argv: Sequence[str]
 
 
@@ -91,24 +102,32 @@ def frame(kind: bytes, body: bytes) -> bytes:
 def pack_start(start: Start) -> bytes:
     """Return the frame of an order; a NUL inside one of its texts is a bug."""
     head = [
-        *(start.kept, start.make, str(start.owner), start.directory, start.cpus),
-        *(str(start.memory_bytes), "1" if start.boxed else ""),
-        *(str(len(start.env)), str(len(start.setup))),
+        *(start.kept, start.make, start.spare, str(start.owner), start.directory),
+        *(start.cpus, str(start.memory_bytes), "1" if start.boxed else ""),
+        *(str(start.scratch_bytes), str(start.processes_max)),
+        *(str(len(part)) for part in (start.env, start.setup, start.shown, start.room)),
     ]
-    texts = [*head, *start.env, *start.setup, *start.argv]
+    lists = (start.env, start.setup, start.shown, start.room, start.argv)
+    texts = [*head, *(text for part in lists for text in part)]
     return frame(START, os.fsencode("\0".join(texts)))
 
 
 def unpack_start(body: bytes) -> Start:
     """Return the order in the body of a frame."""
     texts = os.fsdecode(body).split("\0")
-    kept, make, owner, directory, cpus, memory, boxed, *counts = texts[:HEAD_TEXTS]
-    env_count, setup_count = counts
-    env_end = HEAD_TEXTS + int(env_count)
-    setup_end = env_end + int(setup_count)
-    programs = (texts[HEAD_TEXTS:env_end], texts[env_end:setup_end], texts[setup_end:])
+    kept, make, spare, owner, directory, cpus, memory, boxed, *counts = texts[
+        :HEAD_TEXTS
+    ]
+    scratch, processes, *lengths = map(int, counts)
+    parts: list[list[str]] = []
+    begin = HEAD_TEXTS
+    for length in lengths:
+        parts.append(texts[begin : begin + length])
+        begin += length
+    env, setup, shown, room = parts
     return Start(
-        kept, make, int(owner), directory, cpus, int(memory), bool(boxed), *programs
+        *(kept, make, spare, int(owner), directory, cpus, int(memory), bool(boxed)),
+        *(scratch, processes, env, setup, shown, room, texts[begin:]),
     )
 
 
@@ -182,7 +201,7 @@ def why_not_started(path: str, error: OSError) -> str:
             return f"cannot start '{path}': {error.strerror}"
 
 
-def _spawn(argv: Sequence[str], env: Sequence[str], files: tuple[int, int, int]) -> int:
+def _spawn(argv: Sequence[str], env: Sequence[str], files: tuple[int, ...]) -> int:
     path = find_program(argv[0], env)
     pairs = (text.partition("=") for text in env)
     try:
@@ -199,21 +218,39 @@ def _spawn(argv: Sequence[str], env: Sequence[str], files: tuple[int, int, int])
         raise NotStartedError(why_not_started(path, error)) from error
 
 
-def _make(directory: str, owner: int) -> None:
+def _make(start: Start) -> None:
+    if start.spare:  # Making one takes six times as long.
+        try:
+            os.rename(start.spare, start.make)  # noqa: PTH104
+        except OSError:
+            pass  # It has been removed, or is not empty after all.
+        else:
+            return
     try:
-        os.mkdir(directory, 0o700)  # noqa: PTH102
+        os.mkdir(start.make, 0o700)  # noqa: PTH102
     except FileExistsError:
         return  # The host has made it.
-    if owner >= 0:
-        os.chown(directory, owner, owner)
+    if start.owner >= 0:
+        os.chown(start.make, start.owner, start.owner)
+
+
+def _is_as_new(directory: str) -> bool:
+    """Whether a work directory can be that of another task."""
+    try:
+        return not os.listdir(directory) and (  # noqa: PTH208
+            os.stat(directory).st_mode == EMPTY_MODE  # noqa: PTH116
+        )
+    except OSError:
+        return False
 
 
 def _prepare(start: Start) -> None:
     """Become what the task shall inherit: this process has no other work."""
     try:
         if start.make:  # The loop of the node must not wait for a slow disk.
-            _make(start.make, start.owner)
-        os.chdir(start.directory)
+            _make(start)
+        if not start.room:
+            os.chdir(start.directory)
     except OSError as error:
         reason = f"no work directory: {error.strerror}"
         raise NotStartedError(reason) from error
@@ -233,15 +270,16 @@ _ALL_CPUS: Final = sorted(os.sched_getaffinity(0))
 class Run:
     """One attempt, from the order until its first process has ended."""
 
-    def __init__(self, start: Start, null: int) -> None:
+    def __init__(self, start: Start, null: int, room: Room | None) -> None:
         self.start = start
-        self.pid = 0
-        self.pidfd = -1
+        self.pid = 0  # unless it is in a room
+        self.exit_fd = -1  # tells when the program has ended
         self.kill_at: float | None = None
         self.over_memory = 0  # what it used when it was killed for it
         self.late = False  # whether it was killed after its grace
         self.setting_up = bool(start.setup)
         self._null = null
+        self._room = room
         self.pipes: dict[int, tuple[bytes, Kept]] = {}
         self._ends: list[int] = []
 
@@ -261,24 +299,59 @@ class Run:
         self._launch(self.start.argv)
 
     def _launch(self, argv: Sequence[str]) -> None:
-        out, err = self._ends
-        self.pid = _spawn(argv, self.start.env, (self._null, out, err))
-        self.pidfd = os.pidfd_open(self.pid)
+        files = (self._null, *self._ends)
+        if self._room is None:
+            self._spawn(argv, files)
+        else:
+            start = self.start
+            limits = (start.scratch_bytes, start.processes_max)
+            entry = Entry(start.directory, *limits, start.shown, start.env, argv)
+            try:
+                self._room.start(entry, files)
+            except (RoomError, OSError) as error:
+                raise NotStartedError(f"not started in its sandbox: {error}") from error
+            self.exit_fd = self._room.line.fileno()
+        if not self.setting_up:
+            self._close_ends()
+
+    def _spawn(self, argv: Sequence[str], files: tuple[int, ...]) -> None:
+        self.pid = _spawn(argv, self.start.env, files)
+        self.exit_fd = os.pidfd_open(self.pid)
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, self.pid, TASK_NICE)
             fd = os.open(f"/proc/{self.pid}/oom_score_adj", os.O_WRONLY)
             os.write(fd, TASK_OOM_SCORE.encode())
             os.close(fd)
-        if not self.setting_up:
-            self._close_ends()
 
     def reap(self) -> int:
-        """Reap the process that has ended; return its code as shells write it."""
-        os.close(self.pidfd)
-        self.pidfd = -1
+        """Reap the program that has ended; return its code as shells write it."""
+        if self._room is not None:
+            code = self._room.ended()
+            return KILLED if code is None else code
+        os.close(self.exit_fd)
+        self.exit_fd = -1
         status = os.waitpid(self.pid, 0)[1]
         code = os.waitstatus_to_exitcode(status)
         return code if code >= 0 else 128 - code
+
+    def give_notice(self) -> None:
+        """Let the task end by itself."""
+        if self._room is None:
+            give_notice(self.pid, boxed=self.start.boxed)
+        else:
+            self._room.notify()
+
+    def kill(self) -> None:
+        """Kill the program; whatever else is left is killed when it has ended."""
+        if self._room is None:
+            os.kill(self.pid, signal.SIGKILL)
+        else:
+            self._room.notify(kill=True)
+
+    def memory_used(self) -> int:
+        """Return what the task uses; exact only if it is near its limit."""
+        top = os.getpid() if self._room is None else self._room.pid
+        return memory_used(top, self.start.memory_bytes)
 
     def _close_ends(self) -> None:
         for fd in self._ends:
@@ -292,8 +365,8 @@ class Run:
             os.close(fd)
             kept.close()
         self.pipes = {}
-        if self.pidfd >= 0:
-            os.close(self.pidfd)
+        if self.exit_fd >= 0 and self._room is None:
+            os.close(self.exit_fd)
 
 
 @final
@@ -308,6 +381,7 @@ class Warden:
         self._unsent = b""
         self._listening = True  # to the pipes
         self._run: Run | None = None
+        self._rooms: dict[tuple[str, ...], Room] = {}
         self._handlers: dict[int, Callable[[int], None]] = {}
         line.setblocking(False)
         self._watch(line.fileno(), self._on_line)
@@ -349,11 +423,11 @@ class Warden:
         if run.kill_at is not None and run.kill_at <= time.monotonic():
             run.kill_at = None
             run.late = True
-            os.kill(run.pid, signal.SIGKILL)
+            run.kill()
         limit = run.start.memory_bytes
-        if limit and not run.over_memory and (used := memory_used(limit)) > limit:
+        if limit and not run.over_memory and (used := run.memory_used()) > limit:
             run.over_memory = used
-            os.kill(run.pid, signal.SIGKILL)
+            run.kill()
 
     # The node.
 
@@ -375,7 +449,13 @@ class Warden:
 
     def _on_start(self, start: Start) -> None:
         assert self._run is None, "one attempt at a time"
-        run = self._run = Run(start, self._null)
+        try:
+            room = self._room_for(start) if start.room else None
+        except RoomError as error:
+            reason = f"no sandbox for it: {error}"
+            self._send(END, os.fsencode(f"not-started\0{0}\0\0{reason}"))
+            return
+        run = self._run = Run(start, self._null, room)
         try:
             run.open()
         except NotStartedError as error:
@@ -383,7 +463,22 @@ class Warden:
             return
         for fd in run.pipes:
             self._watch(fd, self._on_pipe)
-        self._watch(run.pidfd, self._on_exit)
+        self._watch(run.exit_fd, self._on_exit)
+
+    def _room_for(self, start: Start) -> Room:
+        """Return the sandbox for a task; the one that was not used longest may go."""
+        key = tuple(start.room)
+        room = self._rooms.pop(key, None)
+        if room is not None and not room.stands:
+            room.close()
+            room = None
+        if room is None:
+            if len(self._rooms) == ROOMS_MAX:
+                self._rooms.pop(next(iter(self._rooms))).close()
+            mark = [f"{name}={value}" for name, value in os.environ.items()]
+            room = Room(key, mark)
+        self._rooms[key] = room
+        return room
 
     def _on_stop(self, run: Run, grace_s: float) -> None:
         if run.late:
@@ -392,7 +487,7 @@ class Warden:
         first = run.kill_at is None
         run.kill_at = kill_at if run.kill_at is None else min(run.kill_at, kill_at)
         if first and grace_s > 0:
-            give_notice(run.pid, boxed=run.start.boxed)
+            run.give_notice()
 
     def _send(self, kind: bytes, body: bytes) -> None:
         assert not self._unsent, "one frame at a time"
@@ -454,7 +549,7 @@ class Warden:
             except NotStartedError as error:
                 self._end("not-started", 0, str(error))
             else:
-                self._watch(run.pidfd, self._on_exit)
+                self._watch(run.exit_fd, self._on_exit)
             return
         self._end("exited", code, _reason(run, code))
 
@@ -462,7 +557,8 @@ class Warden:
         """Kill what is left, pass on what it wrote, and only then tell the end."""
         run = self._run
         assert run is not None
-        kill_all_below()
+        if not self._rooms:  # Whoever keeps a room has done that, in there.
+            kill_all_below()
         # Nothing of it lives, so waiting for the node now keeps nobody else waiting.
         self._line.setblocking(True)
         while self._unsent:
@@ -472,7 +568,8 @@ class Warden:
                 pass
             self._unwatch(fd)
         self._run = None
-        self._send(END, os.fsencode(f"{kind}\0{code}\0{reason}"))
+        as_new = "1" if _is_as_new(run.start.make) else ""
+        self._send(END, os.fsencode(f"{kind}\0{code}\0{as_new}\0{reason}"))
         self._line.setblocking(False)
         run.close()
         os.chdir("/")

@@ -48,6 +48,7 @@ class End(msgspec.Struct, frozen=True):
     kind: str  # "exited", "not-started" or "lost"
     code: int = 0
     reason: str = ""
+    as_new: bool = False  # whether its work directory can be that of another task
 
 
 @final
@@ -59,6 +60,7 @@ class Warden(asyncio.BufferedProtocol):
         self.reports = reports
         self.pid = 0
         self.lost = False
+        self.spare = ""  # an empty work directory that nobody needs any more
         self._marker = marker
         self._pidfd = -1
         self._transport: asyncio.Transport | None = None
@@ -75,7 +77,7 @@ class Warden(asyncio.BufferedProtocol):
         """
         ours, theirs = socket.socketpair()
         try:
-            self.pid = _spawn(theirs.fileno(), mark)
+            self.pid = _spawn(theirs.fileno(), mark, self.slot)
         except OSError:
             ours.close()
             raise
@@ -194,12 +196,12 @@ class Warden(asyncio.BufferedProtocol):
         self.reports.close()
 
 
-def _spawn(fd: int, mark: str) -> int:
+def _spawn(fd: int, mark: str, slot: int) -> int:
     """Start a warden at the other end of `fd`, which becomes its file 3."""
     return os.posix_spawn(
         sys.executable,
         [*(sys.executable, "-I", "-S", "-c", warden.BOOT), "3", str(HERE)],
-        {leftovers.VARIABLE: mark},
+        {leftovers.VARIABLE: mark, leftovers.SLOT_VARIABLE: str(slot)},
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
             (os.POSIX_SPAWN_DUP2, fd, 3),
@@ -216,8 +218,8 @@ def _reap(pid: int) -> None:
 
 
 def _parse_end(body: bytes) -> End:
-    kind, code, reason = os.fsdecode(body).split("\0", 2)
-    return End(kind, int(code), reason)
+    kind, code, as_new, reason = os.fsdecode(body).split("\0", 3)
+    return End(kind, int(code), reason, bool(as_new))
 
 
 async def _readable(fd: int, timeout_s: float) -> bool:

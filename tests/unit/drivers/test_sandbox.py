@@ -7,7 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shoal.drivers.sandbox import TASK_UID_FIRST, Box, Sandbox, program_missing
+from shoal.drivers.keeper import BASE, SHOWN
+from shoal.drivers.rooms import SLEEPER
+from shoal.drivers.sandbox import TASK_UID_FIRST, Box, Sandbox, hidden, program_missing
 
 PLAIN = Sandbox(bwrap="/usr/bin/bwrap", prlimit="/usr/bin/prlimit")
 ROOT = msgspec.structs.replace(PLAIN, setpriv="/usr/bin/setpriv")
@@ -109,3 +111,41 @@ def test_a_program_is_looked_for_where_a_sandbox_has_it(
         (tmp_path / file).chmod(mode)
 
     assert program_missing(name, "/usr/bin:/bin", tmp_path) == reason
+
+
+# Sandboxes that stay.
+
+
+def test_a_sandbox_that_stays_holds_no_work_of_a_task_and_no_program() -> None:
+    argv = ROOT.room(Box(directory="/root/tasks", socket="/root/s", slot=3))
+
+    inner = argv[argv.index("/usr/bin/setpriv") :]
+    assert argv[-2:] == ["--", SLEEPER]
+    assert "/root/tasks" not in argv
+    assert ("--dir", "/job") in pairwise(inner)
+    assert ("--remount-ro", "/") in pairwise(inner)
+    assert {"--unshare-all", "--new-session", "--die-with-parent"} <= set(inner)
+
+
+def test_who_is_not_root_keeps_work_directories_where_tasks_enter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+
+    argv = PLAIN.room(Box(directory="/d"))
+
+    assert [argv[n + 1 : n + 3] for n, a in enumerate(argv) if a == "--bind"] == [
+        ["/d", BASE]
+    ]
+
+
+def test_what_tmp_would_hide_is_kept_elsewhere_for_those_who_enter() -> None:
+    box = Box(directory="/d", readable=("/opt/x", "/tmp/y", "/tmpz"))
+
+    argv = ROOT.room(box)
+
+    assert hidden(box.readable) == ["/tmp/y"]
+    inner = argv[argv.index("/usr/bin/setpriv") :]
+    assert f"{SHOWN}/0" in inner
+    assert {"/opt/x", "/tmpz"} <= set(inner)
+    assert "/tmp/y" not in inner

@@ -28,13 +28,18 @@ STARTS = st.builds(
     Start,
     kept=TEXTS,
     make=TEXTS,
+    spare=TEXTS,
     owner=st.integers(-1, 2**31),
     directory=TEXTS,
     cpus=TEXTS,
     memory_bytes=st.integers(0, 2**53),
     boxed=st.booleans(),
+    scratch_bytes=st.integers(0, 2**53),
+    processes_max=st.integers(0, 2**31),
     env=LISTS,
     setup=LISTS,
+    shown=LISTS,
+    room=LISTS,
     argv=st.lists(TEXTS, min_size=1, max_size=5),
 )
 

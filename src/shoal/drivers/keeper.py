@@ -1,0 +1,290 @@
+"""The first process in a sandbox that stays: it starts one task after another there.
+
+It is a fork of a warden that has entered what bubblewrap built (`rooms.py`). As the
+first process of its namespace of processes it gets every orphan in there, and one call
+of it kills all but itself, however they fork. It mounts what is a task's own, and a
+child of it gives up all rights for good and becomes the program.
+
+Two namespaces of users, one inside the other, are around it: the outer owns the
+mounts, and in the inner tasks run, where no further one can be made.
+
+Wardens use this, so it may import nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import select
+import signal
+import socket
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+WORK: Final = "/job"
+"""A name that hides no folder where people keep programs that tasks need."""
+
+BASE: Final = "/mnt"
+"""Where the folder of all work directories is, if it is not root who mounts one."""
+
+SCRATCH: Final = ("/dev/shm", "/tmp")  # noqa: S108 - Each task has its own.
+SHOWN: Final = "/shown"
+"""Where folders are, numbered, that belong below those and would be hidden there."""
+
+INNER_UID: Final = 1000
+TASK_NICE: Final = 5  # The node must be heard on a busy machine, and so must its owner.
+TASK_OOM_SCORE: Final = "500"  # If memory runs out, the kernel kills tasks first.
+FILES: Final = 3  # input, output and errors, as a task has them
+MESSAGE_BYTES_MAX: Final = 4 << 20
+REASON_BYTES_MAX: Final = 4_096
+CAPABILITIES_MAX: Final = 64
+HEAD_TEXTS: Final = 5
+
+NOTICE, KILL = b"T", b"K"
+STARTED, FAILED, ENDED = b"S", b"F", b"X"
+
+NEWNS, NEWCGROUP, NEWUTS, NEWIPC = 0x20000, 0x2000000, 0x4000000, 0x8000000
+NEWUSER, NEWPID, NEWNET = 0x10000000, 0x20000000, 0x40000000
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND = 2, 4, 8, 4096
+_MS_REMOUNT, _MS_REC, _MS_PRIVATE = 32, 16384, 1 << 18
+_MNT_DETACH: Final = 2
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 1, 4, 24
+_PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL = 38, 47, 4
+_CAPABILITY_VERSION_3: Final = 0x20080522
+_SYS_OPEN_TREE, _SYS_MOVE_MOUNT = 428, 429
+_SYS_CAPSET: Final = 126 if os.uname().machine == "x86_64" else 91
+_AT_FDCWD: Final = -100
+_OPEN_TREE_CLONE, _MOVE_EMPTY_PATH = 1, 4
+_FILES_END: Final = 1 << 20
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Entry(NamedTuple):
+    """One program, and what it gets inside."""
+
+    directory: str  # its work directory, outside
+    scratch_bytes: int
+    processes_max: int  # 0: no limit
+    shown: Sequence[str]  # folders to show below `SCRATCH`, from those in `SHOWN`
+    env: Sequence[str]
+    argv: Sequence[str]
+
+
+def packed(entry: Entry) -> bytes:
+    """Return an entry as it goes to the keeper."""
+    head = [entry.directory, str(entry.scratch_bytes), str(entry.processes_max)]
+    head += [str(len(entry.shown)), str(len(entry.env))]
+    return os.fsencode("\0".join([*head, *entry.shown, *entry.env, *entry.argv]))
+
+
+def unpacked(data: bytes) -> Entry:
+    """Return the entry that came from the warden."""
+    texts = os.fsdecode(data).split("\0")
+    directory, *numbers = texts[:HEAD_TEXTS]
+    scratch, most, shown_count, env_count = map(int, numbers)
+    shown_end = HEAD_TEXTS + shown_count
+    env_end = shown_end + env_count
+    shown, env = texts[HEAD_TEXTS:shown_end], texts[shown_end:env_end]
+    return Entry(directory, scratch, most, shown, env, texts[env_end:])
+
+
+def call(what: str, *args: object) -> int:
+    """Call a function of the system; raise if it fails."""
+    found: int = getattr(_libc, what)(*args)
+    if found < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return found
+
+
+def detached(directory: str) -> int:
+    """Return a mount of a folder that is in no namespace yet; only root can."""
+    flags = _OPEN_TREE_CLONE | os.O_CLOEXEC
+    path = os.fsencode(directory)
+    return call("syscall", _SYS_OPEN_TREE, _AT_FDCWD, path, flags)
+
+
+def close_all_but(*keep: int) -> None:
+    """Close all files but the standard ones and these."""
+    first = FILES
+    for fd in sorted(keep):
+        os.closerange(first, fd)
+        first = fd + 1
+    os.closerange(first, _FILES_END)
+
+
+def guarded(fails: int, step: Callable[[], NoReturn]) -> NoReturn:
+    """Do what a child is for; what goes wrong is told, and it always ends here."""
+    try:
+        step()
+    except OSError as error:
+        why = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        os.write(fails, os.fsencode(why)[:REASON_BYTES_MAX])
+    except BaseException as error:  # noqa: BLE001 - No child may go on as a warden.
+        os.write(fails, repr(error).encode()[:REASON_BYTES_MAX])
+    finally:
+        os._exit(127)
+
+
+@final
+class Keeper:
+    """Serves one warden until it is gone. Everything else in here dies with it."""
+
+    def __init__(self, line: socket.socket, inner: int, *, root: bool) -> None:
+        """Run tasks in the namespace of users `inner`; `root` mounts what it likes."""
+        self._line = line
+        self._inner = inner
+        self._root = root
+        self._pid = 0  # of the program that runs
+
+    def serve(self) -> NoReturn:
+        """Start what the warden says, one at a time."""
+        # Nobody inside may see or trace this one: it came from outside.
+        call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)
+        _mount(b"none", "/", b"", _MS_REC | _MS_PRIVATE)
+        flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
+        _mount(b"proc", "/proc", b"proc", flags, b"hidepid=invisible")
+        self._line.send(STARTED)
+        while True:
+            data, fds, _, _ = socket.recv_fds(self._line, MESSAGE_BYTES_MAX, FILES + 1)
+            for fd in fds:
+                os.set_inheritable(fd, False)
+            if not data:
+                os._exit(0)
+            if len(fds) >= FILES:  # Anything else is for a program that has ended.
+                self._on_entry(unpacked(data), fds)
+
+    def _on_entry(self, entry: Entry, fds: list[int]) -> None:
+        # Our parent is the warden by now: it has reaped who stood between.
+        call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        failed, fails = os.pipe2(os.O_CLOEXEC)
+        try:
+            self._furnish(entry, fds[FILES] if len(fds) > FILES else -1)
+            self._pid = os.fork()
+            if self._pid == 0:
+                guarded(fails, lambda: self._become(entry, fds[:FILES]))
+        except OSError as error:
+            self._line.send(FAILED + os.fsencode(str(error)))
+            return
+        finally:
+            for fd in (*fds, fails):
+                os.close(fd)
+        why = os.read(failed, REASON_BYTES_MAX)
+        os.close(failed)
+        if why:
+            self._empty()
+            self._line.send(FAILED + why)
+            return
+        self._line.send(STARTED + str(self._pid).encode())
+        self._attend()
+
+    def _attend(self) -> None:
+        """Wait for the end of the program, and pass notices on."""
+        pidfd = os.pidfd_open(self._pid)
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        poll.register(self._line, select.POLLIN)
+        while not any(fd == pidfd for fd, _ in poll.poll()):
+            said = self._line.recv(1)
+            if not said:
+                os._exit(0)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGTERM if said == NOTICE else signal.SIGKILL)
+        os.close(pidfd)
+        code = self._empty()
+        self._line.send(ENDED + str(code).encode())
+
+    def _empty(self) -> int:
+        """Kill and reap all that is inside; return how the program ended."""
+        code = 0
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+        while True:
+            try:
+                pid, status = os.wait()
+            except ChildProcessError:
+                return code
+            if pid == self._pid:
+                ended = os.waitstatus_to_exitcode(status)
+                code = ended if ended >= 0 else 128 - ended
+
+    def _furnish(self, entry: Entry, tree: int) -> None:
+        """Mount what is the task's own; what the one before had goes."""
+        call("unshare", NEWIPC)
+        flags = _MS_NOSUID | _MS_NODEV
+        size = b"mode=1777,size=%d" % max(1 << 20, entry.scratch_bytes)
+        for place in SCRATCH:
+            _unmount(place)
+            _mount(b"tmpfs", place, b"tmpfs", flags, size)
+        for number, path in enumerate(entry.shown):
+            os.makedirs(path, exist_ok=True)  # noqa: PTH103
+            _mount(f"{SHOWN}/{number}".encode(), path, b"", _MS_BIND)
+        _unmount(WORK)
+        if tree >= 0:
+            where, flags = WORK.encode(), _MOVE_EMPTY_PATH
+            call("syscall", _SYS_MOVE_MOUNT, tree, b"", _AT_FDCWD, where, flags)
+            flags = _MS_REMOUNT | _MS_BIND | _MS_NOSUID | _MS_NODEV
+            _mount(b"none", WORK, b"", flags)
+        else:
+            name = os.path.basename(entry.directory)  # noqa: PTH119
+            _mount(os.fsencode(f"{BASE}/{name}"), WORK, b"", _MS_BIND)
+
+    def _become(self, entry: Entry, files: Sequence[int]) -> NoReturn:
+        """Give up all rights, and be the program."""
+        for target, fd in enumerate(files):
+            os.dup2(fd, target)
+        if not self._root:
+            call("unshare", NEWNS)
+            _unmount(BASE)
+        os.setsid()
+        os.setpriority(os.PRIO_PROCESS, 0, TASK_NICE)
+        call("setns", self._inner, NEWUSER)
+        os.setresgid(INNER_UID, INNER_UID, INNER_UID)
+        os.setresuid(INNER_UID, INNER_UID, INNER_UID)
+        _write("/proc/sys/user/max_user_namespaces", b"0")
+        if most := entry.processes_max:
+            resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+        _give_up_rights()
+        os.chdir(WORK)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        env = dict(text.split("=", 1) for text in entry.env)
+        os.execvpe(entry.argv[0], list(entry.argv), env)  # noqa: S606
+
+
+def _mount(
+    source: bytes, place: str, kind: bytes, flags: int, options: bytes = b""
+) -> None:
+    where = place.encode()
+    try:
+        call("mount", source, where, kind, ctypes.c_ulong(flags), options)
+    except OSError as error:
+        raise OSError(error.errno, f"{place}: {error.strerror}") from error
+
+
+def _unmount(place: str) -> None:
+    _libc.umount2(place.encode(), _MNT_DETACH)  # The first task finds nothing there.
+
+
+def _give_up_rights() -> None:
+    for capability in range(CAPABILITIES_MAX):
+        if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
+            break  # There are no more.
+    call("prctl", _PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    call("syscall", _SYS_CAPSET, header, (ctypes.c_uint32 * 6)())
+    call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def _write(path: str, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)

@@ -1,0 +1,227 @@
+"""Sandboxes that stay: a warden builds one, and lets one task after another in.
+
+A sandbox takes bubblewrap several milliseconds to build, and is the same for all tasks
+of a warden but for the work directory. So it is built once, with a program inside that
+does nothing, and a keeper (`keeper.py`) enters it and starts tasks there.
+
+Wardens use this, so it may import nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+from typing import TYPE_CHECKING, Final, NoReturn, final
+
+from shoal.drivers import keeper
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+INFO_FD: Final = 3
+"""Where bubblewrap says which process is inside."""
+
+SLEEPER: Final = "/bin/cat"
+"""Is inside until its warden is gone."""
+
+TRIAL: Final = ("touch", f"{keeper.WORK}/probe")
+OTHERS: Final = {
+    keeper.NEWNET: "net",
+    keeper.NEWUTS: "uts",
+    keeper.NEWCGROUP: "cgroup",
+}
+INFO_BYTES_MAX: Final = 4_096
+NS_GET_USERNS: Final = 0xB701
+
+
+class RoomError(Exception):
+    """A sandbox could not be built, or a program not started in it."""
+
+
+@final
+class Room:
+    """A sandbox and its keeper, whose end of `line` tells how programs end."""
+
+    def __init__(self, argv: Sequence[str], env: Sequence[str]) -> None:
+        """Build it by a command that runs `SLEEPER` inside; takes some time."""
+        self.pid = 0  # of the keeper
+        self._builder = 0
+        self.line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            building = _Building(argv, env)
+            self._builder, self._life = building.pid, building.life
+            with contextlib.closing(building):
+                building.open()
+                self.pid = self._enter(building, theirs)
+        except (OSError, ValueError, KeyError) as error:
+            self.close()
+            raise RoomError(str(error)) from error
+        finally:
+            theirs.close()
+        said = self.line.recv(keeper.REASON_BYTES_MAX)
+        if said != keeper.STARTED:
+            self.close()
+            raise RoomError(os.fsdecode(said) or "its keeper ended")
+
+    def _enter(self, building: _Building, theirs: socket.socket) -> int:
+        """Fork a process that enters, and one in there; return the pid of that."""
+        told, tells = os.pipe2(os.O_CLOEXEC)
+        entering = os.fork()
+        if entering == 0:
+            fails = os.dup(theirs.fileno())
+            keeper.guarded(fails, lambda: _enter(building, theirs, fails, tells))
+        os.close(tells)
+        pid = os.read(told, INFO_BYTES_MAX)
+        os.close(told)
+        os.waitpid(entering, 0)
+        if not pid:
+            raise ValueError(os.fsdecode(self.line.recv(keeper.REASON_BYTES_MAX)))
+        return int(pid)
+
+    def start(self, entry: keeper.Entry, files: Sequence[int]) -> int:
+        """Start a program inside; return its pid there. Raises if that fails."""
+        fds = list(files)
+        if os.geteuid() == 0:
+            fds.append(keeper.detached(entry.directory))
+        try:
+            socket.send_fds(self.line, [keeper.packed(entry)], fds)
+        finally:
+            for fd in fds[len(files) :]:
+                os.close(fd)
+        said = self.line.recv(keeper.REASON_BYTES_MAX)
+        if said[:1] != keeper.STARTED:
+            raise RoomError(os.fsdecode(said[1:]) or "its sandbox is gone")
+        return int(said[1:])
+
+    @property
+    def stands(self) -> bool:
+        """Whether its keeper is there."""
+        poll = select.poll()
+        poll.register(self.line, select.POLLIN)
+        return not poll.poll(0)
+
+    def ended(self) -> int | None:
+        """Return the code of the program that has ended; None if the room is gone."""
+        said = self.line.recv(keeper.REASON_BYTES_MAX)
+        return int(said[1:]) if said[:1] == keeper.ENDED else None
+
+    def notify(self, *, kill: bool = False) -> None:
+        """Tell all inside to end, or kill them."""
+        with contextlib.suppress(OSError):
+            self.line.send(keeper.KILL if kill else keeper.NOTICE)
+
+    def close(self) -> None:
+        """Let it fall: whoever is inside ends."""
+        self.line.close()
+        if self._builder:
+            os.close(self._life)
+        for pid in (self.pid, self._builder):
+            if pid:
+                with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
+
+
+@final
+class _Building:
+    """What bubblewrap builds, and ways into it; `life` keeps it from falling."""
+
+    def __init__(self, argv: Sequence[str], env: Sequence[str]) -> None:
+        self._info, told = os.pipe2(os.O_CLOEXEC)
+        theirs, self.life = os.pipe2(os.O_CLOEXEC)
+        self._said, says = os.pipe2(os.O_CLOEXEC)
+        pairs = (text.partition("=") for text in env)
+        files = ((theirs, 0), (says, 1), (says, 2), (told, INFO_FD))
+        self.namespaces: dict[int, int] = {}
+        self.owner = self.inner = -1
+        try:
+            self.pid = os.posix_spawn(
+                argv[0],
+                list(argv),
+                {name: value for name, _, value in pairs},
+                file_actions=[(os.POSIX_SPAWN_DUP2, fd, n) for fd, n in files],
+                setsid=True,
+                setsigmask=(),
+                setsigdef=(signal.SIGPIPE, signal.SIGINT, signal.SIGTERM),
+            )
+        finally:
+            for fd in (told, theirs, says):
+                os.close(fd)
+
+    def open(self) -> None:
+        """Wait until it stands, and find the ways into it."""
+        # What runs inside repeats what it is told: then all is in its place.
+        os.write(self.life, b"\n")
+        first = os.read(self._said, keeper.REASON_BYTES_MAX)
+        if first != b"\n":
+            raise ValueError(first.decode(errors="replace").strip() or "it ended")
+        inside = json.loads(os.read(self._info, INFO_BYTES_MAX))["child-pid"]
+
+        def namespace(name: str) -> int:
+            return os.open(f"/proc/{inside}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+
+        self.inner = namespace("user")
+        mounts = self.namespaces[keeper.NEWNS] = namespace("mnt")
+        self.owner = fcntl.ioctl(mounts, NS_GET_USERNS)
+        for kind, name in OTHERS.items():
+            fd = self.namespaces[kind] = namespace(name)
+            if os.path.samestat(os.fstat(fd), os.stat(f"/proc/self/ns/{name}")):  # noqa: PTH116
+                os.close(self.namespaces.pop(kind))  # It was not to be another one.
+
+    def close(self) -> None:
+        """Forget the ways into it."""
+        for fd in (self._info, self._said, self.owner, self.inner):
+            if fd >= 0:
+                os.close(fd)
+        for fd in self.namespaces.values():
+            os.close(fd)
+
+
+def _enter(
+    building: _Building, line: socket.socket, fails: int, tells: int
+) -> NoReturn:
+    """Enter what was built, in a child of the warden; the keeper is a child of it."""
+    os.setsid()
+    with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:  # noqa: PTH123
+        file.write(keeper.TASK_OOM_SCORE)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in range(keeper.FILES):
+        os.dup2(null, standard)
+    inner, owner, namespaces = building.inner, building.owner, building.namespaces
+    ways = (inner, owner, *namespaces.values())
+    keeper.close_all_but(line.fileno(), fails, tells, *ways)
+    root = os.geteuid() == 0
+    if root:
+        os.setgroups([])
+    keeper.call("setns", owner, keeper.NEWUSER)
+    os.setresgid(0, 0, 0)
+    os.setresuid(0, 0, 0)
+    for kind, fd in namespaces.items():
+        keeper.call("setns", fd, kind)
+    keeper.call("unshare", keeper.NEWNS | keeper.NEWPID)
+    pid = os.fork()
+    if pid == 0:
+        keeper.close_all_but(line.fileno(), fails, inner)
+        keeper.guarded(fails, keeper.Keeper(line, inner, root=root).serve)
+    os.write(tells, str(pid).encode())
+    os._exit(0)
+
+
+def try_out(directory: str, argv: Sequence[str]) -> None:
+    """Build a room and run a program in it, or end with why that is not possible."""
+    try:
+        room = Room(argv, ("PATH=/usr/bin:/bin",))
+        entry = keeper.Entry(directory, 0, 0, (), ("PATH=/usr/bin:/bin",), TRIAL)
+        room.start(entry, range(keeper.FILES))
+    except (RoomError, OSError) as error:
+        raise SystemExit(str(error)) from error
+    code = room.ended()
+    room.close()
+    raise SystemExit(code)

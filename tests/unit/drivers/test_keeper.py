@@ -1,0 +1,25 @@
+"""What a warden tells who keeps its sandbox; whether it holds is in integration."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.drivers.keeper import Entry, packed, unpacked
+
+TEXTS = st.text(
+    st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20
+)
+LISTS = st.lists(TEXTS, max_size=5)
+ENTRIES = st.builds(
+    Entry,
+    directory=TEXTS,
+    scratch_bytes=st.integers(0, 2**53),
+    processes_max=st.integers(0, 2**31),
+    shown=LISTS,
+    env=LISTS,
+    argv=st.lists(TEXTS, min_size=1, max_size=5),
+)
+
+
+@given(ENTRIES)
+def test_an_entry_arrives_as_it_was_sent(entry: Entry) -> None:
+    assert unpacked(packed(entry)) == entry
