@@ -22,7 +22,7 @@ from shoal.drivers import sandbox as boxes
 from shoal.drivers.cgroup import Cgroups, own_group
 from shoal.drivers.cpus import Cpus, as_list
 from shoal.drivers.task_socket import PATH_BYTES_MAX
-from shoal.drivers.warden import Start
+from shoal.drivers.warden_frames import Start
 from shoal.drivers.wardens import End, Warden, Wardens
 from shoal.drivers.workdirs import Workdirs, hand_over
 from shoal.errors import UsageError

@@ -23,6 +23,7 @@ import msgspec
 
 from shoal import failpoints
 from shoal.drivers import Stream, leftovers, warden
+from shoal.drivers import warden_frames as frames
 from shoal.drivers.task_socket import TaskSocket
 
 WARDENS_MAX: Final = 1_024
@@ -35,8 +36,8 @@ KILL_WAIT_S: Final = 10.0
 HERE: Final = Path(__file__).parent
 _LOST: Final = b"?"
 _STREAMS: Final[dict[bytes, Stream]] = {
-    warden.STDOUT: "stdout",
-    warden.STDERR: "stderr",
+    frames.STDOUT: "stdout",
+    frames.STDERR: "stderr",
 }
 
 Take = Callable[[Stream, int, bytes], Awaitable[None]]
@@ -103,7 +104,7 @@ class Warden(asyncio.BufferedProtocol):
         """Take in what has come, frame by frame."""
         unparsed = self._unparsed
         unparsed += self._space[:nbytes]
-        head = warden.HEADER_BYTES
+        head = frames.HEADER_BYTES
         while len(unparsed) >= head:
             end = head + int.from_bytes(unparsed[:4], "little")
             if len(unparsed) < end:
@@ -127,9 +128,9 @@ class Warden(asyncio.BufferedProtocol):
 
     # Orders.
 
-    async def run(self, start: warden.Start, take: Take) -> End:
+    async def run(self, start: frames.Start, take: Take) -> End:
         """Run one attempt; return when nothing of it is left, and never before."""
-        self._write(warden.pack_start(start))
+        self._write(frames.pack_start(start))
         failpoints.reach("task.spawned")
         try:
             return await self._pass_on(take)
@@ -140,7 +141,7 @@ class Warden(asyncio.BufferedProtocol):
 
     def stop(self, grace_s: float) -> None:
         """Pass a notice to stop on."""
-        self._write(warden.frame(warden.STOP, str(max(0.0, grace_s)).encode()))
+        self._write(frames.frame(frames.STOP, str(max(0.0, grace_s)).encode()))
 
     def _write(self, data: bytes) -> None:
         assert self._transport is not None
@@ -148,10 +149,10 @@ class Warden(asyncio.BufferedProtocol):
             self._transport.write(data)
 
     async def _pass_on(self, take: Take) -> End:
-        offsets = {warden.STDOUT: 0, warden.STDERR: 0}
+        offsets = {frames.STDOUT: 0, frames.STDERR: 0}
         while True:
             kind, body = await self._next()
-            if kind == warden.END:
+            if kind == frames.END:
                 return _parse_end(body)
             if kind == _LOST:
                 return End("lost", reason="its warden was killed")
@@ -176,7 +177,7 @@ class Warden(asyncio.BufferedProtocol):
                 kind, _ = await self._next()
             except asyncio.CancelledError:
                 continue
-            if kind in (warden.END, _LOST):
+            if kind in (frames.END, _LOST):
                 return
 
     # The end of the warden itself.

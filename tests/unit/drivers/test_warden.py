@@ -10,15 +10,12 @@ from hypothesis import strategies as st
 
 from shoal.drivers import warden
 from shoal.drivers.warden import (
-    HEADER_BYTES,
     Kept,
     NotStartedError,
-    Start,
     find_program,
-    pack_start,
-    unpack_start,
     why_not_started,
 )
+from shoal.drivers.warden_frames import HEADER_BYTES, Start, pack_start, unpack_start
 
 TEXTS = st.text(
     st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20
