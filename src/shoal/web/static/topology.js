@@ -1,7 +1,7 @@
 // The nodes as this one sees them: itself in the middle, and how it reaches each other.
 // A few nodes are cards on a ring; many are dots; on a narrow screen they are a list.
 
-import { amount, gib, rebuild, rtt, s } from "./dom.js";
+import { amount, gib, onWidth, rebuild, rtt, s } from "./dom.js";
 
 const CARD = { width: 212, height: 84 };
 const CARDS_MAX = 8;
@@ -21,7 +21,7 @@ export function topology(parent) {
     const width = Math.floor(parent.clientWidth);
     if (width > 0) rebuild(parent, picture(nodes, gates, width));
   };
-  new ResizeObserver(draw).observe(parent);
+  onWidth(parent, draw);
   return {
     setNodes(found) { nodes = found; draw(); },
     setGates(found) { gates = found; draw(); },
