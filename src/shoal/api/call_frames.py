@@ -16,6 +16,9 @@ SUFFIX: Final = ".calls"
 HEAD_BYTES: Final = 5
 MESSAGE: Final = 0
 ERROR: Final = 1
+END: Final = 2
+"""No answer follows."""
+
 FRAME_BYTES_MAX: Final = 64 << 20
 
 
@@ -27,4 +30,9 @@ def calls_socket(api_socket: str | Path) -> Path:
 def frame(kind: int, message: Message) -> bytes:
     """Return a message as it goes over the socket."""
     data = message.SerializeToString()
-    return len(data).to_bytes(4, "little") + bytes((kind,)) + data
+    return head(len(data), kind) + data
+
+
+def head(size: int, kind: int) -> bytes:
+    """Return what goes before so many bytes."""
+    return size.to_bytes(4, "little") + bytes((kind,))

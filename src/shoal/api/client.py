@@ -1,6 +1,7 @@
 """A client of a node, for commands: it waits for each answer.
 
-It imports neither the node nor anything else that takes long.
+It imports neither the node nor anything else that takes long; gRPC only for nodes of
+other machines, and for what is more than one request.
 """
 
 from __future__ import annotations
@@ -8,20 +9,21 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final, Self, TypeVar, final
 
-import grpc
-
 from shoal.api import shoal_pb2 as pb
 from shoal.api import whereabouts
-from shoal.api.failures import unpacked
+from shoal.api.plain import PlainCalls, plain_socket
 from shoal.runtime.home import Home
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import TracebackType
 
+    import grpc
     from google.protobuf.message import Message
 
     from shoal.api.secure import Credentials
+    from shoal.api.whereabouts import Whereabouts
+    from shoal.errors import ShoalError
 
 TIMEOUT_S: Final = 20.0
 """How long a node may take for an answer that it could give at once."""
@@ -53,10 +55,14 @@ class Client:
         name: str,
         token: str = "",
         credentials: Credentials | None = None,
+        plain: PlainCalls | None = None,
     ) -> None:
         """Call the node at `target`, in gRPC's words; `name` is for messages."""
         self._name = name
-        self._channel = _channel(target, credentials)
+        self._target = target
+        self._credentials = credentials
+        self._plain = plain
+        self._open: grpc.Channel | None = None
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
 
     def __enter__(self) -> Self:
@@ -68,7 +74,8 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._channel.close()
+        if self._open is not None:
+            self._open.close()
 
     def submit(self, request: pb.SubmitRequest) -> pb.SubmitReply:
         """Hand a job in."""
@@ -150,6 +157,8 @@ class Client:
 
     def put_blobs(self, parts: Iterator[pb.BlobPart]) -> pb.PutBlobsReply:
         """Send blobs; however long that takes."""
+        import grpc  # noqa: PLC0415 - Slow to import.
+
         call = self._channel.stream_unary(
             "/shoal.v1.Shoal/PutBlobs",
             request_serializer=_serialized,
@@ -158,7 +167,7 @@ class Client:
         try:
             return call(parts, metadata=self._metadata)
         except grpc.RpcError as error:
-            raise unpacked(error, self._name) from None
+            raise _unpacked(error, self._name) from None
 
     def get_blobs(self, blobs: Iterable[str]) -> Iterator[pb.BlobPart]:
         """Return blobs, in parts."""
@@ -192,6 +201,8 @@ class Client:
 
     def calls(self, requests: Iterator[pb.CallsRequest]) -> Iterator[pb.CallsReply]:
         """Call functions; the stream ends with the requests."""
+        import grpc  # noqa: PLC0415 - Slow to import.
+
         call = self._channel.stream_stream(
             "/shoal.v1.Shoal/Calls",
             request_serializer=_serialized,
@@ -200,9 +211,19 @@ class Client:
         try:
             yield from call(requests, metadata=self._metadata)
         except grpc.RpcError as error:
-            raise unpacked(error, self._name) from None
+            raise _unpacked(error, self._name) from None
+
+    @property
+    def _channel(self) -> grpc.Channel:
+        if self._open is None:
+            self._open = _channel(self._target, self._credentials)
+        return self._open
 
     def _ask(self, method: str, request: Message, type_: type[M]) -> M:
+        if self._plain is not None:
+            return self._plain.ask(method, request, type_, TIMEOUT_S)
+        import grpc  # noqa: PLC0415 - Slow to import.
+
         call = self._channel.unary_unary(
             f"/shoal.v1.Shoal/{method}",
             request_serializer=_serialized,
@@ -211,11 +232,16 @@ class Client:
         try:
             return call(request, timeout=TIMEOUT_S, metadata=self._metadata)
         except grpc.RpcError as error:
-            raise unpacked(error, self._name) from None
+            raise _unpacked(error, self._name) from None
 
     def _follow(
         self, method: str, request: Message, type_: type[M], timeout_s: float | None
     ) -> Iterator[M]:
+        if self._plain is not None:
+            yield from self._plain.follow(method, request, type_, timeout_s)
+            return
+        import grpc  # noqa: PLC0415 - Slow to import.
+
         call = self._channel.unary_stream(
             f"/shoal.v1.Shoal/{method}",
             request_serializer=_serialized,
@@ -224,7 +250,7 @@ class Client:
         try:
             yield from call(request, timeout=timeout_s, metadata=self._metadata)
         except grpc.RpcError as error:
-            raise unpacked(error, self._name) from None
+            raise _unpacked(error, self._name) from None
 
 
 def connect(
@@ -237,8 +263,7 @@ def connect(
     """
     home = home or Home.default()
     if not node:
-        found = whereabouts.required(home)
-        return Client(f"unix:{found.socket}", name=found.petname)
+        return client_of(whereabouts.required(home))
     token = token or os.environ.get("SHOAL_TOKEN") or _token_for(node, home)
     if is_here(node):
         return Client(node, name=node, token=token)
@@ -246,6 +271,13 @@ def connect(
 
     credentials = credentials_for(node, token, home)
     return Client(node, name=node, token=token, credentials=credentials)
+
+
+def client_of(found: Whereabouts) -> Client:
+    """Return a client of a node of this user and machine."""
+    path = plain_socket(found.socket)
+    plain = PlainCalls(path, found.petname) if path.exists() else None  # It is older.
+    return Client(f"unix:{found.socket}", name=found.petname, plain=plain)
 
 
 def is_here(node: str) -> bool:
@@ -262,6 +294,8 @@ def _token_for(node: str, home: Home) -> str:
 
 
 def _channel(target: str, credentials: Credentials | None) -> grpc.Channel:
+    import grpc  # noqa: PLC0415 - Slow to import.
+
     if credentials is None:
         return grpc.insecure_channel(target, options=_OPTIONS)
     tls = grpc.ssl_channel_credentials(
@@ -270,6 +304,12 @@ def _channel(target: str, credentials: Credentials | None) -> grpc.Channel:
         certificate_chain=credentials.certificate or None,
     )
     return grpc.secure_channel(target, tls, options=(*_OPTIONS, _CALLED))
+
+
+def _unpacked(error: grpc.RpcError, name: str) -> ShoalError:
+    from shoal.api.grpc_failures import unpacked  # noqa: PLC0415 - Slow to import.
+
+    return unpacked(error, name)
 
 
 def _serialized(message: Message) -> bytes:

@@ -1,31 +1,12 @@
-"""Errors on their way from a node to a client: what failed, why, and what next."""
+"""Errors on their way from a node to a client: what failed, why, and what next.
+
+Commands import this, so it knows nothing of gRPC; `grpc_failures` does.
+"""
 
 from __future__ import annotations
 
-from typing import Final, cast
-
-import grpc
-
 from shoal.api import shoal_pb2 as pb
-from shoal.errors import (
-    NotAllowedError,
-    NotFoundError,
-    ShoalError,
-    UnreachableError,
-    UsageError,
-)
-
-DETAILS: Final = "shoal-error-bin"
-"""The trailing metadata that hold an `Error`."""
-
-_CODES: Final[dict[str, grpc.StatusCode]] = {
-    "usage": grpc.StatusCode.INVALID_ARGUMENT,
-    "not-found": grpc.StatusCode.NOT_FOUND,
-    "not-allowed": grpc.StatusCode.PERMISSION_DENIED,
-    "refused": grpc.StatusCode.FAILED_PRECONDITION,
-    "error": grpc.StatusCode.INTERNAL,
-}
-_SILENT: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+from shoal.errors import NotAllowedError, NotFoundError, ShoalError, UsageError
 
 
 def kind_of(error: ShoalError) -> str:
@@ -41,49 +22,23 @@ def kind_of(error: ShoalError) -> str:
             return "refused"
 
 
-def packed(
-    error: ShoalError, kind: str = ""
-) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
-    """Return the code, the text and the trailing metadata that tell of an error."""
-    kind = kind or kind_of(error)
-    message = pb.Error(
-        what=error.what, because=error.because, hint=error.hint, kind=kind
+def message_of(error: ShoalError, kind: str = "") -> pb.Error:
+    """Return an error as clients are told of it."""
+    return pb.Error(
+        what=error.what,
+        because=error.because,
+        hint=error.hint,
+        kind=kind or kind_of(error),
     )
-    return _CODES[kind], str(error), ((DETAILS, message.SerializeToString()),)
 
 
-def unpacked(error: grpc.RpcError, node: str) -> ShoalError:
-    """Return the error that a node told of, or why it told nothing."""
-    call = cast("grpc.Call", error)  # What a channel raises is both.
-    code, details = call.code(), call.details()
-    for key, value in call.trailing_metadata() or ():
-        if key == DETAILS and isinstance(value, bytes):
-            return error_of(pb.Error.FromString(value))
-    if code in _SILENT:
-        return UnreachableError(
-            f"the node {node} does not answer",
-            because=_in_short(details) or code.name,
-            hint="see that a node runs there: `shoal up` says where it is called"
-            if ":" in node
-            else "`shoal doctor` looks for the cause",
-        )
-    if code is grpc.StatusCode.UNIMPLEMENTED:
-        return ShoalError(
-            f"the node {node} does not know this command",
-            because="it runs an older shoal",
-            hint="restart it: shoal down; shoal up",
-        )
+def bug_of(error: Exception) -> ShoalError:
+    """Return what a client is told when a node fails as it should not."""
     return ShoalError(
-        f"the node {node} failed",
-        because=details or code.name,
-        hint="its log may say more; `shoal doctor` says where that is",
+        "the node failed",
+        because=f"{type(error).__name__}: {error}",
+        hint="this is a bug: the node's log has the details",
     )
-
-
-def _in_short(details: str | None) -> str:
-    """Return the end of what gRPC says: before that it tells of each attempt."""
-    last = (details or "").rpartition("last error: ")[2]
-    return last.rpartition(": ")[2].strip() or last
 
 
 def error_of(told: pb.Error) -> ShoalError:

@@ -8,7 +8,6 @@ the door, which is there only if the user says so, with the token or a certifica
 from __future__ import annotations
 
 import os
-import re
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, final
@@ -20,7 +19,10 @@ from shoal.api import shoal_pb2 as pb
 from shoal.api.call_frames import calls_socket
 from shoal.api.calls import CallsDoor
 from shoal.api.credentials import EVERYWHERE
-from shoal.api.failures import packed
+from shoal.api.failures import bug_of
+from shoal.api.grpc_failures import packed
+from shoal.api.plain import plain_socket
+from shoal.api.plain_door import PlainDoor, snake
 from shoal.api.rights import Rights
 from shoal.api.standard import StandardServices
 from shoal.api.whereabouts import socket_path
@@ -79,6 +81,7 @@ class ApiServer:
         self._server.add_generic_rpc_handlers((self._handlers(service),))
         self._standard = StandardServices(self._server)
         self._calls = CallsDoor(service.calls, calls_socket(self.socket))
+        self._plain = PlainDoor(service, plain_socket(self.socket))
 
     async def start(self, port: int | None, place: DoorPlace | None = None) -> None:
         """Listen; without a port on the usual one, or on any other if it is taken."""
@@ -93,6 +96,7 @@ class ApiServer:
         await self._server.start()
         self.socket.chmod(0o600)
         await self._calls.open()
+        await self._plain.open()
         await self._standard.serve()
         if self._door is not None:
             await self._door.serve(inner)
@@ -101,6 +105,7 @@ class ApiServer:
         """Let calls under way end, briefly, and close."""
         await self._standard.leave()
         self._calls.close()
+        await self._plain.close()
         await self._server.stop(STOP_GRACE_S)
         if self._door is not None:
             self._door.close()
@@ -202,19 +207,9 @@ async def _abort(context: Context, error: Exception) -> NoReturn:
         code, text, details = packed(error)
     else:
         traceback.print_exception(error)  # Into the node's log.
-        bug = ShoalError(
-            "the node failed",
-            because=f"{type(error).__name__}: {error}",
-            hint="this is a bug: the node's log has the details",
-        )
-        code, text, details = packed(bug, "error")
+        code, text, details = packed(bug_of(error), "error")
     await context.abort(code, text, details)
 
 
 def _serialized(message: Message) -> bytes:
     return message.SerializeToString()
-
-
-def snake(name: str) -> str:
-    """Return the name of a call as the methods that answer it have it."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()

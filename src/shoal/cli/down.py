@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from shoal.api import whereabouts
-from shoal.api.client import Client
+from shoal.api.client import client_of
 from shoal.cli.options import json_option, quiet_option, suggest, talk
 from shoal.cli.printing import echo_json
 from shoal.errors import ShoalError, UnreachableError
@@ -57,7 +57,7 @@ def down(grace: str, as_json: bool, quiet: bool) -> None:
 def _ask_to_end(found: whereabouts.Whereabouts, grace_s: float) -> tuple[int, int]:
     """Ask by the API, or by a signal if the node has no ear for it."""
     try:
-        with Client(f"unix:{found.socket}", name=found.petname) as client:
+        with client_of(found) as client:
             reply = client.shutdown(grace_s)
             return reply.tasks, reply.active_jobs
     except UnreachableError:

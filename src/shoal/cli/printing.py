@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -49,7 +48,9 @@ def echo_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     widths = [max(len(line[n]) for line in lines) for n in range(len(headings))]
     if sys.stdout.isatty():
         left = sum(widths[:-1]) + len(GAP) * (len(widths) - 1)
-        most = max(LAST_COLUMN_MIN, shutil.get_terminal_size().columns - left)
+        from shutil import get_terminal_size  # noqa: PLC0415 - Only for people.
+
+        most = max(LAST_COLUMN_MIN, get_terminal_size().columns - left)
         lines = [(*line[:-1], shortened(line[-1], most)) for line in lines]
         widths[-1] = min(widths[-1], most)
     for number, line in enumerate(lines):

@@ -137,6 +137,12 @@ class Identity:
 
 
 def _read_private(path: Path) -> bytes:
+    if path.is_dir():  # The error of `open` would name a number.
+        raise ShoalError(
+            f"no key of a node in {path}",
+            because="it is a folder",
+            hint="move it away, and a new identity is made",
+        )
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:  # noqa: PTH123 - the mode of what is open
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)

@@ -1,7 +1,8 @@
 import grpc
 import pytest
 
-from shoal.api.failures import kind_of, packed
+from shoal.api.failures import kind_of
+from shoal.api.grpc_failures import packed
 from shoal.api.shoal_pb2 import Error
 from shoal.errors import (
     NotAllowedError,
