@@ -294,12 +294,16 @@ class Switchboard:
         if lane is None:
             return []  # It was lost, and its calls run elsewhere.
         results: list[Result] = []
+        effects: list[Effect] = []
         ended = 0
         for data in items:
             kind, number = HEAD.unpack_from(data)
             call = lane.out.get(number)
             if call is None:
-                lane.leaving = lane.leaving or kind == call_items.GOING
+                if kind == call_items.GOING and not lane.leaving:
+                    # By this it knows that what it gets before is all it will get.
+                    lane.leaving = True
+                    effects.append(Tell(lane.id, [item(call_items.LEAVE, 0)]))
                 continue
             if kind == call_items.VALUE_PART:
                 part = lane.parts[number] = lane.parts.get(number, -1) + 1
@@ -322,7 +326,7 @@ class Switchboard:
         if not lane.out:
             lane.recalled = lane.alone = False
             lane.since = now
-        return [Answer(results)] if results else []
+        return [*effects, Answer(results)] if results else effects
 
     def _take_back(self, lane: _Lane, call: Call) -> None:
         """Queue a call again that has not begun; its lane is slower than it was."""

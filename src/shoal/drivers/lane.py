@@ -56,6 +56,9 @@ FLUSH_BYTES: Final = 1 << 16
 FLUSH_S: Final = 0.002
 """Results of quick calls wait so long for others to go with them."""
 
+GOING_S: Final = 5.0
+"""How long a lane that must go waits for a word that no more calls will come."""
+
 LOOK_S: Final = 0.02
 """A call that takes longer than this is slow, and the second thread comes in."""
 
@@ -95,7 +98,9 @@ class Lane:
         self._flushed_at = time.monotonic()
         self._running: int | None = None
         self._stopped: int | None = None
-        self._leaving = False
+        self._leaving = False  # takes no more calls
+        self._leave_by = 0.0
+        self._dismissed = False  # and will get none
         self._signals = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def serve(self) -> None:
@@ -139,11 +144,11 @@ class Lane:
             os.write(self._signals[1], b"\0")  # Let the second thread go.
             self._reading.acquire()
         try:
-            if not self._waiting and not self._leaving:
-                self._read(None)
+            if not self._waiting and not self._is_over():
+                self._read(GOING_S if self._leaving else None)
         finally:
             self._reading.release()
-        if self._leaving and not self._waiting:
+        if self._is_over() and not self._waiting:
             return False
         self._wants_to_read = False
         self._flushed_at = time.monotonic()
@@ -151,6 +156,11 @@ class Lane:
             self._asleep.clear()
             self._woken.set()
         return True
+
+    def _is_over(self) -> bool:
+        """Whether no call can be on its way any more, or nobody says so."""
+        late = self._leaving and time.monotonic() > self._leave_by
+        return self._dismissed or late
 
     # Running.
 
@@ -304,6 +314,7 @@ class Lane:
         elif kind == call_items.STOP:
             self._stop(number)
         elif kind == call_items.LEAVE:
+            self._dismissed = True
             self._leave()
 
     def _give_back(self, count: int) -> None:
@@ -328,6 +339,9 @@ class Lane:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     def _leave(self) -> None:
+        if self._leaving:
+            return
+        self._leave_by = time.monotonic() + GOING_S
         self._leaving = True
         self._give_back(len(self._waiting))
         self._send([call_items.item(call_items.GOING, call_items.NUMBER_MAX)])

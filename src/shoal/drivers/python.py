@@ -34,6 +34,9 @@ FOLDER: Final = ".shoal"
 SOCKET: Final = "lane.sock"
 PROGRAM: Final = "python3"
 WRITE_BYTES_HIGH: Final = 1 << 20
+HEAR_OUT_S: Final = 10.0
+"""How long what a lane said is waited for after its end, if nobody takes it."""
+
 
 
 class LaneEnd(Protocol):
@@ -70,6 +73,7 @@ class LaneLine(asyncio.Protocol):
         self._end: LaneEnd | None = None
         self._transport: asyncio.Transport | None = None
         self._unread = b""
+        self._lost = asyncio.Event()
 
     def write(self, items: Sequence[bytes]) -> None:
         """Say this to the lane."""
@@ -86,6 +90,13 @@ class LaneLine(asyncio.Protocol):
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
+
+    async def heard_out(self) -> None:
+        """Wait until all that a lane has said is read: its process has ended."""
+        if self._transport is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(HEAR_OUT_S):
+                    await self._lost.wait()
 
     def close(self) -> None:
         """Hang up; a lane that is still there ends."""
@@ -132,6 +143,7 @@ class LaneLine(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Pass it on that the lane is over."""
+        self._lost.set()
         end, self._end = self._end, None
         if end is not None:
             end.ended()
@@ -180,7 +192,9 @@ class PythonDriver:
         )
         order = msgspec.structs.replace(order, task=task, directory=directory)
         try:
-            return await self._process.run(order, watcher)
+            outcome = await self._process.run(order, watcher)
+            await line.heard_out()
+            return outcome
         finally:
             greeting.cancel()
             await asyncio.gather(greeting, return_exceptions=True)

@@ -18,7 +18,7 @@ Up, from it:
     VALUE     what a call returned; VALUE_PART is the beginning of it
     RAISED    the exception of a call; never in parts
     BACK      this call has not begun and will not
-    GOING     it begins no more calls, and ends soon
+    GOING     it begins no more calls, and ends when it is told to leave
 
 An interpreter has this file but nothing else of shoal, so it imports nothing of ours.
 """

@@ -1,0 +1,134 @@
+"""One sandbox for many tasks: nothing of one is there for the next (I11)."""
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.drivers.orders import Watched, order, shell, with_driver
+
+from shoal.drivers import sandbox
+from shoal.drivers.leftovers import marked, worker_mark
+from shoal.drivers.process import ProcessDriver, Settings
+from shoal.protocol.messages import Outcome
+
+pytestmark = pytest.mark.integration
+
+PYTHON = "/usr/bin/python3"
+BOXED = Settings(processes_max=64)
+PRELUDE = """
+import ctypes, os, socket, time
+libc = ctypes.CDLL(None, use_errno=True)
+def connects(kind, address):
+    try:
+        socket.socket(kind, socket.SOCK_STREAM).connect(address); return True
+    except OSError:
+        return False
+"""
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    # Not below pytest's own folder, so that the path of a socket is short.
+    folder = Path(tempfile.mkdtemp(prefix="shoal-rooms-"))
+    found = sandbox.find(folder)
+    if isinstance(found, str) or not found.stays or not Path(PYTHON).exists():
+        pytest.skip(f"no sandbox stays here: {found}")
+    yield folder
+    shutil.rmtree(folder)
+
+
+def one_after_another(root: Path, *scripts: str) -> list[str]:
+    """Run tasks of one warden, hence in one sandbox; return what each said."""
+
+    async def act(driver: ProcessDriver) -> list[str]:
+        said: list[str] = []
+        for script in scripts:
+            watched = Watched()
+            one = order(PYTHON, "-c", PRELUDE + script)
+            outcome = await driver.run(one, watched)
+            assert outcome.exit_code == 0, (outcome, watched.text("stderr"))
+            said.append(watched.text())
+        return said
+
+    return with_driver(root, act, BOXED)
+
+
+def test_nothing_of_a_task_is_there_for_the_next(root: Path) -> None:
+    leaves = """
+for path in ("/tmp/x", "/dev/shm/x", "/job/x"):
+    open(path, "w").write("left")
+shared = libc.shmget(0x5f1d5f1d, 4096, 0o1666)
+assert shared >= 0
+if os.fork() == 0:
+    os.setsid()
+    s = socket.socket(socket.AF_UNIX); s.bind("\\0left"); s.listen()
+    print("made", flush=True)
+    time.sleep(1000)
+time.sleep(0.3)
+"""
+    looks = """
+print(os.listdir("/tmp"), os.listdir("/dev/shm"), os.listdir("/job"))
+print(libc.shmget(0x5f1d5f1d, 4096, 0) >= 0, connects(socket.AF_UNIX, "\\0left"))
+print(len([n for n in os.listdir("/proc") if n.isdigit()]))
+"""
+
+    said = one_after_another(root, leaves, looks)
+
+    assert said == ["made\n", "[] [] []\nFalse False\n1\n"]
+
+
+def test_a_sandbox_is_built_once_for_many_tasks(root: Path) -> None:
+    look = "print(os.stat('/proc/self/ns/mnt').st_ino, os.readlink('/proc/self'))"
+
+    said = [line.split() for line in one_after_another(root, look, look)]
+
+    assert said[0][0] == said[1][0]
+    assert int(said[1][1]) > int(said[0][1])
+
+
+def test_who_kills_the_keeper_of_a_sandbox_ends_its_task_and_no_other(
+    root: Path,
+) -> None:
+    async def act(driver: ProcessDriver) -> list[tuple[str, int | None]]:
+        watched, one = Watched(), shell("echo go; sleep 1000")
+        running = asyncio.create_task(driver.run(one, watched))
+        await watched.spoke.wait()
+        for pid in await asyncio.to_thread(keepers, driver.mark):
+            os.kill(pid, signal.SIGKILL)
+        first = await running
+        second = await driver.run(shell("exit 3"), Watched())
+        return [(each.kind, each.exit_code) for each in (first, second)]
+
+    assert with_driver(root, act, BOXED) == [("exited", 137), ("exited", 3)]
+    assert marked(worker_mark(root)) == []
+
+
+def keepers(mark: str) -> list[int]:
+    """Return who is the first process of a namespace, below wardens."""
+    found: list[int] = []
+    for process in marked(mark):
+        status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+        numbers = status.partition("NSpid:")[2].split("\n")[0].split()
+        line = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        if len(numbers) > 1 and numbers[-1] == "1" and b"bwrap" not in line:
+            found.append(process.pid)
+    return found
+
+
+def test_a_program_that_cannot_run_says_why(root: Path) -> None:
+    async def act(driver: ProcessDriver) -> Outcome:
+        one = order("./run")
+        given = driver.prepare(one.attempt)
+        (given / "run").write_text("#!/nope\n", encoding="ascii")
+        (given / "run").chmod(0o755)
+        return await driver.run(order("./run", directory=given), Watched())
+
+    outcome = with_driver(root, act, BOXED)
+
+    assert outcome.kind == "not-started"
+    assert "./run: No such file or directory" in outcome.reason
