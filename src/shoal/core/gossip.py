@@ -69,6 +69,7 @@ class _News(msgspec.Struct, gc=False):
 
     left: int  # rounds, when neighbours are drawn
     told_by: list[NodeId]  # neighbours who know it already
+    passed: Rumour | None = None  # as it was passed on last
 
 
 @final
@@ -178,8 +179,12 @@ class Gossip:
         fixed = self._hood.fixed
         if fixed is None or peer not in fixed:
             return []
-        latest = list(self._known.values())[-RUMOURS_MAX:]
-        return self._told(peer, [r for r in latest if r.node != peer])
+        passed = [
+            _with_hops(rumour, self._hops_left(rumour))
+            for rumour in list(self._known.values())[-RUMOURS_MAX:]
+            if rumour.hops and rumour.node != peer
+        ]
+        return [Send(peer, LoadDigests(rumours=tuple(passed)))] if passed else []
 
     def _on_deadline(self, now: float) -> list[Effect]:
         """Begin a round, if it is time."""
@@ -198,11 +203,12 @@ class Gossip:
         some = dict(list(self._news.items())[:RUMOURS_MAX])
         for peer in neighbours:
             fresh = [
-                self._known[about]
+                self._passed_on(about, news)
                 for about, news in some.items()
                 if about != peer and peer not in news.told_by
             ]
-            effects += self._told(peer, fresh)
+            if fresh:
+                effects.append(Send(peer, LoadDigests(rumours=tuple(fresh))))
         for about in some:
             del self._news[about]
         return effects
@@ -215,12 +221,14 @@ class Gossip:
             return []
         fresh: list[Rumour] = []
         for about, news in list(self._news.items())[:RUMOURS_MAX]:
-            fresh.append(self._known[about])
+            fresh.append(self._passed_on(about, news))
             news.left -= 1
             if news.left <= 0:
                 del self._news[about]
-        message = self._message(fresh)
-        return [Send(peer, message) for peer in drawn] if message.rumours else []
+        if not fresh:
+            return []
+        message = LoadDigests(rumours=tuple(fresh))
+        return [Send(peer, message) for peer in drawn]
 
     def _draw(self) -> list[NodeId]:
         pool, fan_out = self._hood.drawn_from, self._hood.fan_out
@@ -231,15 +239,17 @@ class Gossip:
             drawn.remove(self.node)
         return drawn[:fan_out]
 
-    def _told(self, peer: NodeId, rumours: Sequence[Rumour]) -> list[Effect]:
-        message = self._message(rumours)
-        return [Send(peer, message)] if message.rumours else []
+    def _passed_on(self, about: NodeId, news: _News) -> Rumour:
+        """Return news as others are told it, which is the same in every round."""
+        hops = self._hops_left(rumour := self._known[about])
+        if news.passed is None or news.passed.hops != hops:
+            news.passed = _with_hops(rumour, hops)
+        return news.passed
 
-    def _message(self, rumours: Sequence[Rumour]) -> LoadDigests:
-        """Return rumours with fewer hops before them: one less, or what we allow."""
-        most = (HOPS_MAX if self._hops is None else self._hops) - 1
-        passed = [_with_hops(r, min(r.hops - 1, most)) for r in rumours if r.hops]
-        return LoadDigests(rumours=tuple(passed))
+    def _hops_left(self, rumour: Rumour) -> int:
+        """Return how far a rumour may go from here: one hop less, or what we allow."""
+        left = rumour.hops if self._hops is None else min(rumour.hops, self._hops)
+        return left - 1
 
     def _forget(self, about: NodeId) -> None:
         if about != self.node:

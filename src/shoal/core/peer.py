@@ -122,6 +122,7 @@ class Peer:
         }
         self._roles = {name: m for name, m in machines.items() if m is not None}
         self._machines = tuple(self._roles.values())
+        self._deadlines = tuple(m.next_deadline for m in self._machines)
         # By message: the machine it is for, and the role that its sender must have.
         self._routes = {
             message: (self._roles[role], _SENDER[role])
@@ -162,8 +163,8 @@ class Peer:
     def next_deadline(self) -> float | None:
         """When to deliver `DeadlineReached`, if ever."""
         first: float | None = None
-        for machine in self._machines:
-            at = machine.next_deadline()
+        for next_deadline in self._deadlines:
+            at = next_deadline()
             if at is not None and (first is None or at < first):
                 first = at
         return first

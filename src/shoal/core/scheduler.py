@@ -407,17 +407,25 @@ class Scheduler:
     def _follow_up(self, now: float) -> list[Effect]:
         """Use what the parts have left: won slots, freed ones, changed needs."""
         effects = self._use_winnings(now) if self._negotiator.has_news else []
+        if self._dispatcher.freed:
+            effects += self._reuse_freed(now)
+        if self._dispatcher.changed:
+            for group in self._dispatcher.changed:
+                self._matcher.note(group)
+            self._dispatcher.changed.clear()
+            self._match_wanted = True
+        if self._match_wanted:
+            effects += self._match_or_rest(now)
+        return effects
+
+    def _reuse_freed(self, now: float) -> list[Effect]:
+        """Let the next task have a slot whose task has ended, but not for ever."""
+        effects: list[Effect] = []
         for holding in _drained(self._dispatcher.freed):
             if now - holding.since > TENURE_S:
                 effects += self._holdings.release([holding])
             else:
                 self._offer_idle(holding, now)
-        for group in self._dispatcher.changed:
-            self._matcher.note(group)
-            self._match_wanted = True
-        self._dispatcher.changed.clear()
-        if self._match_wanted:
-            effects += self._match_or_rest(now)
         return effects
 
     def _use_winnings(self, now: float) -> list[Effect]:
@@ -448,7 +456,8 @@ class Scheduler:
         if kinds == 0 and not self._negotiator.rounds and not self._discovery.wants:
             self._match_wanted = False
             return []  # Nobody waits, so there is nothing to say to anybody.
-        self._rests_until = now + REST_PER_KIND_S * max(0, kinds - KINDS_AT_ONCE)
+        if kinds > KINDS_AT_ONCE:
+            self._rests_until = now + REST_PER_KIND_S * (kinds - KINDS_AT_ONCE)
         return self._match(now)
 
     def _match(self, now: float) -> list[Effect]:

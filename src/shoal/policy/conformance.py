@@ -17,6 +17,7 @@ from shoal.policy.custom import Breach, Promise
 from shoal.policy.filters import reason
 from shoal.policy.placement import Policy, place
 from shoal.policy.shapes import Shape
+from shoal.policy.shortlist import RUN_MIN
 from shoal.policy.workers import WorkerTable, WorkerView
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from random import Random
 
 ROUNDS: Final = 30
-POOL_MAX: Final = 12
+POOL_MAX: Final = 2 * RUN_MIN  # few rows are ranked one by one, many at once
 TASKS_MAX: Final = 8
 
 Check: TypeAlias = Literal[

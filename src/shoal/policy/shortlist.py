@@ -34,6 +34,9 @@ REPAIRS_SHARE: Final = 4
 
 REPAIRS_MIN: Final = 64
 
+RUN_MIN: Final = 16
+"""Fewer rows than these are scored one by one, which is quicker than with numpy."""
+
 WhenFuller: TypeAlias = Literal["better", "worse", "unclear"]
 Key: TypeAlias = tuple[Amount, ...]
 
@@ -87,21 +90,30 @@ class Shortlist:
     def _sort(self) -> None:
         self.need.learn_kinds()
         grid = self._grid
+        self._run: list[int] = []
+        self._run_keys: list[list[int | float]] = []
+        self._heap: list[Entry] = []
+        # When each row was scored last. Whoever is missing here does not fit.
+        self._scored: dict[int, int] = {}
+        self._sorted_at = self._seen = grid.now
+        if len(grid.rows) < RUN_MIN:
+            self._score(range(len(grid.rows)))
+        else:
+            self._sort_run(grid)
+        self._places = iter(range(len(self._run)))
+        self._first: Entry | None = None
+        self._next_of_run()
+
+    def _sort_run(self, grid: Grid) -> None:
         order = grid.order()
         rows = order[mask(self.need, grid)[order]]
         key = self._ranking.key(self.need, grid.columns)
         columns = [np.broadcast_to(part, grid.columns.live.shape)[rows] for part in key]
         # The sort is stable and the rows are in the order of their node ids.
         ranks = np.lexsort(columns[::-1])
-        self._run: list[int] = rows[ranks].tolist()
-        self._run_keys: list[list[int | float]] = [c[ranks].tolist() for c in columns]
-        self._places = iter(range(len(self._run)))
-        self._sorted_at = self._seen = grid.now
-        self._heap: list[Entry] = []
-        # When each row was scored last. Whoever is missing here does not fit.
+        self._run = rows[ranks].tolist()
+        self._run_keys = [column[ranks].tolist() for column in columns]
         self._scored = dict.fromkeys(self._run, grid.now)
-        self._first: Entry | None = None
-        self._next_of_run()
 
     def _repair(self) -> None:
         """Score the rows anew that may be better than they were."""

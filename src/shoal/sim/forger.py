@@ -154,48 +154,64 @@ class Forger:
         lease = self._lease_of(message)
         attempt = self._attempt_of(message)
         own = Attempt(FORGER, 1, self._seq)
-        return self._rng.choice(
-            (
-                Renew(leases=(lease,), lease_s=60.0),
-                Renew(leases=(lease,), lease_s=60.0),
-                Commit(request=RequestId("x"), leases=(lease,), lease_s=60.0),
-                Release(leases=(lease,)),
-                Cancel(attempt=attempt, lease=lease),
-                Assignment(lease=lease, attempt=own, task=_task()),
-                Assignment(lease=lease, attempt=attempt, task=_task()),
-                self._demand(),
-                Inquiry(request=RequestId(f"x{self._seq}")),
-                Goodbye(),
-            )
-        )
+        count = self._rng.choice((1, 1000))
+        match self._rng.randrange(10):
+            case 0 | 1:
+                return Renew(leases=(lease,), lease_s=60.0)
+            case 2:
+                return Commit(request=RequestId("x"), leases=(lease,), lease_s=60.0)
+            case 3:
+                return Release(leases=(lease,))
+            case 4:
+                return Cancel(attempt=attempt, lease=lease)
+            case 5:
+                return Assignment(lease=lease, attempt=own, task=_task())
+            case 6:
+                return Assignment(lease=lease, attempt=attempt, task=_task())
+            case 7:
+                return self._demand(count)
+            case 8:
+                return Inquiry(request=RequestId(f"x{self._seq}"))
+            case _:
+                return Goodbye()
 
     def _to_scheduler(self, message: AnyMessage) -> AnyMessage:
         lease = self._lease_of(message)
         attempt = self._attempt_of(message)
         request = self._request_of(message)
-        success = Outcome("exited", exit_code=0)
-        return self._rng.choice(
-            (
-                Report(attempt=attempt, lease=lease, outcome=success),
-                Report(attempt=attempt, lease=lease, outcome=success),
-                Started(attempt=attempt, lease=lease),
-                Committed(request=request, leases=(lease,)),
-                Offer(request=request, leases=(lease,), valid_for_s=9.0),
-                Refusal(request=request, leases=(lease,), attempt=attempt, reason="no"),
-                Withdrawal(leases=(lease,)),
-                Preemption(lease=lease, grace_s=0.0),
-                Renewed(leases=(), gone=(lease,)),
-                self._inventory(),
-                InventoryChanged(epoch=9, seq=self._seq, load=Load()),
-            )
-        )
+        leases = (lease,)
+        match self._rng.randrange(11):
+            case 0 | 1:
+                success = Outcome("exited", exit_code=0)
+                return Report(attempt=attempt, lease=lease, outcome=success)
+            case 2:
+                return Started(attempt=attempt, lease=lease)
+            case 3:
+                return Committed(request=request, leases=leases)
+            case 4:
+                return Offer(request=request, leases=leases, valid_for_s=9.0)
+            case 5:
+                no = "no"
+                return Refusal(
+                    request=request, leases=leases, attempt=attempt, reason=no
+                )
+            case 6:
+                return Withdrawal(leases=leases)
+            case 7:
+                return Preemption(lease=lease, grace_s=0.0)
+            case 8:
+                return Renewed(leases=(), gone=leases)
+            case 9:
+                return self._inventory()
+            case _:
+                return InventoryChanged(epoch=9, seq=self._seq, load=Load())
 
-    def _demand(self) -> Demand:
+    def _demand(self, count: int) -> Demand:
         request = RequestId(f"{FORGER}/1/{self._seq}")
         return Demand(
             request=request,
             profile=Profile(cpu_milli=100),
-            count=self._rng.choice((1, 1000)),
+            count=count,
             rank=Rank(100, 1e8, FORGER, request),
             preempt=True,
             owner=OwnerId("ann"),

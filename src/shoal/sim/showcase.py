@@ -62,15 +62,14 @@ class Notes:
     def tap(self, host: Host, event: Event, effects: list[Effect]) -> None:
         """Look at what a node does."""
         for effect in effects:
-            match effect:
-                case Send(message=Inventory()):
+            if type(effect) is Send:
+                if type(effect.message) is Inventory:
                     self.answered[host.id] = None
-                case Record(entry=Assigned(places=places)):
-                    job = JobId(places[0].task.partition(".")[0])
-                    times = self.placed_at.setdefault(job, [])
-                    times.extend([self._agenda.now] * len(places))
-                case _:
-                    pass
+            elif type(effect) is Record and type(effect.entry) is Assigned:
+                places = effect.entry.places
+                job = JobId(places[0].task.partition(".")[0])
+                times = self.placed_at.setdefault(job, [])
+                times.extend([self._agenda.now] * len(places))
 
 
 def competing_gangs(

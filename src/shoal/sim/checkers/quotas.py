@@ -34,9 +34,17 @@ class Quotas:
             self._check(host, [grant], used)
 
     def sweep(self, hosts: Mapping[NodeId, Host]) -> None:
-        """Check all workers; the widest grant of those that hold leases counts."""
+        """Check all workers; the widest grant of those that hold leases counts.
+
+        A worker without a lease of somebody with a quota has nothing to exceed.
+        """
+        limited = {id_ for id_, host in hosts.items() if _has_quota(host.spec.grant)}
+        if not limited:
+            return
         for host in hosts.values():
             leased = self._opinions.leased(host) if host.up else []
+            if limited.isdisjoint([peer for peer, _ in leased]):
+                continue
             grants = [
                 grant
                 for peer in dict.fromkeys(peer for peer, _ in leased)
@@ -54,6 +62,12 @@ class Quotas:
         if _exceeds(cpu_milli, (grant.quota_cpu_milli for grant in grants)):
             what = f"{owner} has {cpu_milli} milli cpus of {host.id}"
             self._violations.report("QUOTA", what)
+
+
+def _has_quota(grant: Grant | None) -> bool:
+    return grant is not None and not (
+        grant.quota_gpus is None and grant.quota_cpu_milli is None
+    )
 
 
 def _grant_of(peer: NodeId, hosts: Mapping[NodeId, Host]) -> Grant | None:
