@@ -84,6 +84,8 @@ def test_tasks_whose_wardens_were_killed_too_are_found_and_killed(
     tmp_path: Path, node: subprocess.Popen[str]
 ) -> None:
     pids = [int(p.read_text().split()[0]) for p in sorted(tmp_path.glob("warden-*"))]
+    # Or it would notice the loss of a warden, and kill what is left of its task.
+    os.kill(node.pid, signal.SIGSTOP)
     for pid in (*pids, node.pid):
         os.kill(pid, signal.SIGKILL)
     node.wait()
