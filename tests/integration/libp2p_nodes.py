@@ -12,7 +12,7 @@ from shoal.model.addresses import stream_ones
 from shoal.model.ids import NodeId
 from shoal.net.identity import Identity
 from shoal.net.libp2p.port import Libp2p
-from shoal.net.libp2p.settings import Greeting, Settings
+from shoal.net.libp2p.settings import Greeting, RelayRoom, Settings
 from shoal.protocol.messages import AnyMessage, Grant, Hello, PeerAddress
 
 LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
@@ -110,6 +110,7 @@ async def shoal(
     listen: tuple[str, ...] = LOOPBACK,
     mdns: bool = False,
     shown: Callable[[NodeId], Grant | None] = lambda _node: None,
+    relay: RelayRoom | None = None,
 ) -> AsyncIterator[list[Node]]:
     """Run a gate and members that know only the gate; strangers come last.
 
@@ -118,7 +119,13 @@ async def shoal(
     """
     nodes: list[Node] = []
     try:
-        settings = Settings(shoal=SHOAL, listen=LOOPBACK, is_gate=not mdns, mdns=mdns)
+        settings = Settings(
+            shoal=SHOAL,
+            listen=LOOPBACK,
+            is_gate=not mdns,
+            mdns=mdns,
+            relay=relay or RelayRoom(),
+        )
         nodes.append(await started(Node(identity(1), settings)))
         settings = Settings(
             shoal=SHOAL,

@@ -9,6 +9,7 @@ from tests.integration.libp2p_nodes import Node, eventually, meshed, shoal
 from tests.unit.net.shoals import granted, identity
 
 from shoal.model.ids import LeaseId, NodeId, RequestId
+from shoal.net.libp2p.settings import RelayRoom
 from shoal.protocol.messages import AnyMessage, Grant, Inquiry, Release
 
 pytestmark = [
@@ -44,6 +45,46 @@ def test_two_that_nobody_can_dial_talk_through_a_gate() -> None:
 
 def reserved(node: Node) -> bool:
     return bool(node.port._shared.circuits)
+
+
+def test_a_gate_keeps_a_place_for_so_many_members_and_no_more() -> None:
+    async def scene() -> None:
+        async with shoal(3, listen=(), relay=RelayRoom(members=1)) as nodes:
+            _, *others = nodes
+            await eventually(lambda: any(map(reserved, others)))
+            await eventually(
+                lambda: any(node.counts.get("reserve-failed", 0) for node in others)
+            )
+
+            assert sum(map(reserved, others)) == 1
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    "room",
+    [RelayRoom(circuit_s=3), RelayRoom(circuit_bytes=150_000)],
+    ids=["time", "bytes"],
+)
+def test_a_link_outlives_the_circuits_that_carry_it(room: RelayRoom) -> None:
+    async def scene() -> None:
+        async with shoal(3, listen=(), relay=room) as nodes:
+            _, one, other = nodes
+            await eventually(lambda: all(reserved(node) for node in (one, other)))
+            sent = [long_release(number) for number in range(60)]
+
+            for message in sent:
+                one.port.send(other.node, message)
+                await asyncio.sleep(0.15)
+            await eventually(lambda: (one.node, sent[-1]) in other.log.messages)
+
+            assert one.counts["relayed"] + other.counts.get("relayed", 0) >= 2
+
+    asyncio.run(scene())
+
+
+def long_release(number: int) -> Release:
+    return Release(leases=tuple(LeaseId(f"{n:040}-{number}") for n in range(200)))
 
 
 def test_a_worker_behind_a_gate_is_found_and_reached() -> None:

@@ -100,6 +100,25 @@ def test_a_gate_that_dies_hurts_nothing_that_runs_through_it(
     assert linked(asking)[worker.id] == "relay"
 
 
+def test_work_outlives_the_circuits_that_carry_it(net: Internet, reef: Found) -> None:
+    public, there = net.machine("gate", 10)
+    args = ("--no-worker", "--relay", "time=4s")
+    gate = reef.found("gate", public, *args, prefix=there)
+    where, there = net.home("one", 21, symmetric=True)
+    asking = reef.join("asking", where, "--no-worker", prefix=there, gates=[gate])
+    where, there = net.home("two", 22, symmetric=True)
+    worker = reef.join("worker", where, prefix=there, gates=[gate])
+
+    job = submit(asking, "for n in 1 2 3 4 5 6; do echo part $n; sleep 2; done")
+    assert runs(asking, job) == worker.id
+    done = finished(asking, job)
+    said = command(asking, "logs", job).stdout
+
+    assert done.state == pb.STATE_DONE
+    assert job_of(asking, job).tasks[0].attempts == 1
+    assert said.split("\n") == [*(f"part {n}" for n in range(1, 7)), ""]
+
+
 def test_whom_a_node_behind_nat_invited_is_let_in_at_a_gate(
     net: Internet, reef: Found
 ) -> None:

@@ -269,7 +269,7 @@ class Service(CargoCalls):
 
     def metrics_text(self) -> str:
         """Return figures of this node, as Prometheus reads them."""
-        return metrics.text_of(self._node, self._links.counts)
+        return metrics.text_of(self._node, self._network.counts)
 
     async def on_explain(self, request: pb.ExplainRequest) -> pb.ExplainReply:
         """Say why tasks are where they are."""

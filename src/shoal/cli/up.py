@@ -48,6 +48,12 @@ if TYPE_CHECKING:
     help="Relay for members that cannot be dialled; else only who made the shoal does.",
 )
 @click.option(
+    "--relay",
+    default="",
+    metavar="LIMITS",
+    help="What a gate relays at most: members=256,circuits=32,bytes=4GB,time=12h.",
+)
+@click.option(
     "--without",
     multiple=True,
     metavar="WAY",
@@ -178,6 +184,7 @@ def _options(given: dict[str, Any]) -> Options:
         listen_address,
     )
     from shoal.runtime.network import finding_of  # noqa: PLC0415
+    from shoal.runtime.relaying import relay_room  # noqa: PLC0415
     from shoal.runtime.serve import Options  # noqa: PLC0415 - Slow to import.
 
     web = given["web"].removeprefix("off")
@@ -186,6 +193,7 @@ def _options(given: dict[str, Any]) -> Options:
         if text:
             listen_address(text)  # Raises if it is none.
     finding_of(given["without"])
+    relay_room(given["relay"])
     declares = given["gpus"] is not None
     if not declares and (given["models"] or given["memories"]):
         raise UsageError(
@@ -211,6 +219,7 @@ def _options(given: dict[str, Any]) -> Options:
             without=given["without"],
             lan=_lan(given["lan"]),
             open_lan=given["open_lan"],
+            relay=given["relay"],
         ),
         metrics=given["metrics"],
         web=given["web"],
@@ -270,7 +279,7 @@ def _arguments(given: dict[str, Any]) -> list[str]:
         for each in given[name]:
             args += [f"--{name.removesuffix('s')}", each]
     names = ("listen", "port", "api", "metrics", "policy", "gpus", "models", "memories")
-    for name in (*names, "web", "cache", "order"):
+    for name in (*names, "web", "cache", "order", "relay"):
         if given[name] is not None:  # Also what is empty: it may hide a setting.
             args += [f"--{name}", str(given[name])]
     return args

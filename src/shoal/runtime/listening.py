@@ -37,6 +37,7 @@ class NetworkOptions(msgspec.Struct, frozen=True, kw_only=True):
     # Whether a node that is alone looks for a shoal on the local network, and then
     # asks its user, or was told beforehand to join.
     lan: Literal["off", "ask", "join"] = "off"
+    relay: str = ""  # what a gate relays at most: members=256,circuits=32,bytes=4GB
     open_lan: bool = False  # whether whoever is near may join as a worker
 
 

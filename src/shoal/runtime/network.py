@@ -33,6 +33,7 @@ from shoal.runtime.listening import (
 )
 from shoal.runtime.membership import next_epoch
 from shoal.runtime.neighbours import Neighbours
+from shoal.runtime.relaying import relay_room
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -111,6 +112,12 @@ class Network:
         return f"starting again: {why}" if why else "starting"
 
     @property
+    def counts(self) -> dict[str, int]:
+        """How often what happened to links, and in libp2p."""
+        p2p = {} if self.libp2p is None else self.libp2p.counts
+        return {**self.links.counts, **{f"p2p {key}": n for key, n in p2p.items()}}
+
+    @property
     def gates(self) -> tuple[NodeId, ...]:
         """The gates that this node was told of when it joined."""
         return self._known.gates
@@ -172,6 +179,7 @@ async def make_network(node: Node, options: NetworkOptions, desk: Reception) -> 
             gates=tuple(a for _, where in known for a in stream_ones(where)),
             is_gate=is_gate,
             is_relayed=not is_gate,
+            relay=relay_room(options.relay),
             mdns=finding.mdns,
         )
 

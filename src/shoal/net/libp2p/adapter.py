@@ -352,7 +352,7 @@ async def running(plan: Plan, wiring: Wiring) -> AsyncGenerator[Host, None]:
     dht = KadDHT(host, mode, enable_values=False, strict_validation=True)
     router = make_router()
     gossip = GuardedGossip(host, router, plan, wiring)
-    relay = MemberRelay(host, wiring, is_gate=plan.is_gate)
+    relay = MemberRelay(host, wiring, plan)
     transport = CircuitV2Transport(host, relay, RelayConfig(roles=RelayRole.STOP))
     async with AsyncExitStack() as stack:
         listen = [Multiaddr(address) for address in plan.listen]

@@ -95,7 +95,8 @@ async def run_host(shared: Shared) -> None:
             deliver=partial(_deliver, shared),
             may_relay=may_relay,
         )
-        plan = Plan(shared.seed, shared.listen, (topic,), near, settings.is_gate)
+        gate = (settings.is_gate, settings.relay)
+        plan = Plan(shared.seed, shared.listen, (topic,), near, *gate)
         async with running(plan, wiring) as host:
             shared.listen, shared.reachable = host.listening(), host.reachable()
             async with Neighbourhood(shared) as local:

@@ -29,6 +29,7 @@ from libp2p.pubsub.gossipsub import PROTOCOL_ID_V11, GossipSub
 from libp2p.pubsub.pubsub import Pubsub
 from libp2p.pubsub.validators import signature_validator
 from libp2p.relay.circuit_v2.protocol import CircuitV2Protocol
+from libp2p.relay.circuit_v2.protocol_buffer import StatusCode
 from libp2p.relay.circuit_v2.resources import RelayLimits
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE_PROTOCOL
 from libp2p.security.noise.transport import Transport as NoiseTransport
@@ -39,6 +40,8 @@ from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from shoal.model.ids import NodeId
 from shoal.net.libp2p import book
+from shoal.net.libp2p.circuits import Circuits
+from shoal.net.libp2p.settings import RelayRoom
 from shoal.net.libp2p.tasks import shielded
 
 if TYPE_CHECKING:
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
 DIAL_S: Final = 4.0
 QUERY_S: Final = 2
 WRITE_S: Final = 10.0
+SAID_S: Final = 0.5
 CHUNK_BYTES: Final = 60_000
 READ_BYTES: Final = 65_536
 CONNECTIONS_MAX: Final = 1_024
@@ -65,10 +69,6 @@ DEGREE_HIGH: Final = 12
 HEARTBEAT_S: Final = 1
 SEEN_S: Final = 120
 RPC_BYTES_MAX: Final = 262_144
-RELAY_S: Final = 12 * 3_600
-RELAY_BYTES: Final = 4 << 30
-RELAY_CIRCUITS_PER_PEER: Final = 32
-RELAY_PEERS_MAX: Final = 256
 
 # Trap 6: every dial would wait 250 ms for a second address to be tried.
 # There is no option for it.
@@ -101,6 +101,7 @@ class Plan(NamedTuple):
     topics: Sequence[str]  # passed on by everybody
     near_topic: str  # only from neighbour to neighbour
     is_gate: bool
+    relay: RelayRoom = RelayRoom()
 
 
 @final
@@ -220,17 +221,19 @@ class GuardedGossip(Pubsub):
 
 @final
 class MemberRelay(CircuitV2Protocol):
-    """A relay for members only."""
+    """A relay for members only, none of which takes all of it."""
 
-    def __init__(self, host: MemberHost, w: Wiring, *, is_gate: bool) -> None:
+    def __init__(self, host: MemberHost, w: Wiring, plan: Plan) -> None:
+        room = plan.relay
         limits = RelayLimits(
-            duration=RELAY_S,
-            data=RELAY_BYTES,
-            max_circuit_conns=RELAY_CIRCUITS_PER_PEER,
-            max_reservations=RELAY_PEERS_MAX,
+            duration=room.circuit_s,
+            data=room.circuit_bytes,
+            max_circuit_conns=room.circuits,
+            max_reservations=room.members,
         )
-        super().__init__(host, limits, allow_hop=is_gate)
+        super().__init__(host, limits, allow_hop=plan.is_gate)
         self._wiring = w
+        self._circuits = Circuits(room)
 
     async def _handle_hop_stream(self, stream: INetStream) -> None:
         if not self._wiring.may_relay(node_of(stream.muxed_conn.peer_id)):
@@ -244,6 +247,22 @@ class MemberRelay(CircuitV2Protocol):
         # peer could take all places in the names of others.
         msg.ClearField("peer")
         await super()._handle_reserve(stream, msg)
+
+    async def _handle_connect(self, stream: INetStream, msg: HopMessage) -> None:
+        """Relay between two members, as long as they like or may."""
+        source = node_of(stream.muxed_conn.peer_id)
+        target = node_of(ID(msg.peer.id))
+        if full := self._circuits.enter(source, target):
+            self._wiring.counts["relay-full"] += 1
+            code = StatusCode.RESOURCE_LIMIT_EXCEEDED
+            await self._send_status(stream, code, full)
+            await trio.sleep(SAID_S)  # Or the reset would overtake what was said.
+            await _reset(stream)
+            return
+        try:
+            await super()._handle_connect(stream, msg)
+        finally:
+            self._circuits.leave(source, target)
 
 
 @final

@@ -13,6 +13,17 @@ if TYPE_CHECKING:
     from shoal.protocol.messages import Grant, Hello
 
 
+class RelayRoom(msgspec.Struct, frozen=True, kw_only=True):
+    """What a gate relays at most. Who needs more opens another circuit, if it may."""
+
+    members: int = 256  # for whom it keeps a place
+    circuits: int = 32  # that lead to one of them
+    circuits_from: int = 64  # that one member opens
+    circuits_between: int = 4  # that one opens to another
+    circuit_bytes: int = 4 << 30  # both ways
+    circuit_s: int = 12 * 3_600
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What does not change while a node runs. Addresses are multiaddrs as text."""
 
@@ -24,6 +35,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     is_gate: bool = False  # Relays for members that cannot be dialled.
     is_relayed: bool = False  # Asks gates to relay: it may not be dialled.
     gossips: bool = True
+    relay: RelayRoom = RelayRoom()
     mdns: bool = False  # Says on the local network that we are here, and listens.
 
 
