@@ -42,6 +42,9 @@ SIZES: dict[str, Any] = {
     "seed": 1,
 }
 OUTER: dict[str, Any] = {"outer_lr": 0.7, "outer_momentum": 0.8}
+COMPARED = (("float32", 1), ("float16", 1), ("int8", 1), ("int8", 4))
+"""How deltas are sent, and in how many fragments."""
+
 SPEED_ROUNDS = 10
 SLICE_S = 0.03
 GATHER_S = 300.0
@@ -164,12 +167,7 @@ def compare() -> None:
     curve = alone(batch=BATCH * WORKERS, steps=steps)
     reference = curve[-1]["validation_loss"]
     tell("compare", how="synchronous", loss=reference, curve=losses(curve))
-    for compress, fragments in (
-        ("float32", 1),
-        ("float16", 1),
-        ("int8", 1),
-        ("int8", 4),
-    ):
+    for compress, fragments in COMPARED:
         with job(
             rounds=ROUNDS,
             inner_steps=INNER_STEPS,

@@ -24,7 +24,7 @@ from shoal.train.curves import Curves
 from shoal.train.exchange import Exchange, ExchangeError, Mail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from shoal.train.settings import Settings
@@ -35,6 +35,9 @@ FILES_KEPT: Final = 3 * (rounds.UPDATES_KEPT + 1)
 
 ALONE_S: Final = 1_800.0
 """An aggregator that hears of no worker for so long gives up."""
+
+ASK_S: Final = 10.0
+"""Workers that say nothing for so long are asked after."""
 
 POLL_S: Final = 0.5
 OUT: Final = "out"
@@ -55,8 +58,14 @@ class Aggregator:
         epoch: int,
         folder: Path,
         curves: Curves,
+        workers: Sequence[str] = (),
     ) -> None:
-        """Write weights below `folder`; `epoch` rises with every life."""
+        """Write weights below `folder`; `epoch` rises with every life.
+
+        If all of `workers` have ended for good, this has nothing to do any more.
+        """
+        self._workers = workers
+        self._asked_at = time.monotonic()
         self._left = folder / CHECKPOINT / STATE
         left = _left(self._left)
         if left is None and settings.resume:
@@ -96,12 +105,7 @@ class Aggregator:
             event = self._events.get(timeout=wait_s)
         except queue.Empty:
             now = time.monotonic()
-            if now - self._heard_at > ALONE_S:
-                raise ShoalError(
-                    "no worker has come",
-                    because=f"none was heard for {ALONE_S:.0f} s",
-                    hint="`shoal explain` says why the workers wait",
-                ) from None
+            self._look_for_workers(now)
             if due is None or due > now:
                 return
             event = rounds.DeadlineReached()
@@ -109,6 +113,27 @@ class Aggregator:
             raise event
         for effect in self.machine.handle(event, time.monotonic()):
             self._perform(effect, pool)
+
+    def _look_for_workers(self, now: float) -> None:
+        """Ask after workers that say nothing; raise if none of them will ever come."""
+        if now - self._heard_at > ALONE_S:
+            raise ShoalError(
+                "no worker has come",
+                because=f"none was heard for {ALONE_S:.0f} s",
+                hint="`shoal explain` says why the workers wait",
+            )
+        if not self._workers or now - max(self._heard_at, self._asked_at) < ASK_S:
+            return
+        if all(self._exchange.has_ended(name) for name in self._workers):
+            raise ShoalError(
+                "there is nobody to train with",
+                because="all workers have ended",
+                hint="`shoal logs` says why they did",
+            )
+        self._asked_at = now
+        nothing = messages.encode(messages.Directive(epoch=0, seq=0))
+        for name in self._workers:
+            self._exchange.send(name, nothing)  # Who has ended cannot be written to.
 
     def _listen(self) -> None:
         while not self._stopping.is_set():

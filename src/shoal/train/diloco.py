@@ -27,7 +27,8 @@ def main() -> None:
     if around.is_aggregator:
         exchange = around.exchange()
         curves = Curves(settings)
-        Aggregator(exchange, settings, around.life, Path(), curves).run()
+        workers = around.workers(settings.workers)
+        Aggregator(exchange, settings, around.life, Path(), curves, workers).run()
         return
     run_program(str(params.get("program", "gpt")))
 

@@ -62,6 +62,16 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
         number = index if role == AGGREGATE else point or "0"
         return f"{step}{AGGREGATE}.{number}"
 
+    def workers(self, most: int) -> tuple[str, ...]:
+        """Return what the workers of this aggregator may be called, of so many.
+
+        Those of a sweep carry the number of their point; the first may do without.
+        """
+        found = _ROLE.fullmatch(self.name)
+        step, number = (found[1], found[4]) if found else ("", "0")
+        roles = [f"{step}train-{number}", *([f"{step}train"] if number == "0" else [])]
+        return tuple(f"{role}.{index}" for role in roles for index in range(most))
+
     def exchange(self) -> Exchange:
         """Return the way to the other tasks of the job."""
         if self.folder:

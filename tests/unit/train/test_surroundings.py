@@ -25,6 +25,18 @@ def test_every_worker_finds_its_aggregator(name: str, aggregator: str) -> None:
     assert around.is_aggregator == (name == aggregator)
 
 
+@pytest.mark.parametrize(
+    "name", ["train.1", "train-0.1", "train-2.0", "learn-train.0", "learn-train-4.1"]
+)
+def test_an_aggregator_knows_what_its_workers_may_be_called(name: str) -> None:
+    aggregator = Surroundings(name=Surroundings(name=name).aggregator)
+
+    workers = aggregator.workers(2)
+
+    assert name in workers
+    assert {Surroundings(name=each).aggregator for each in workers} == {aggregator.name}
+
+
 def test_a_later_attempt_is_a_later_life() -> None:
     lives = [life_of(f"node:{text}") for text in ("1.4", "1.5", "1.12", "2.1")]
 
