@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from tests.unit.web.visits import body_of, head_of, request, said, status, visit
 from shoal.web import connection
 from shoal.web.connection import Connection
 from shoal.web.exchange import Request, Response, Send, Stream
+
+SOON_S = 5.0
 
 
 @pytest.mark.parametrize(
@@ -51,7 +54,14 @@ def test_a_length_and_chunks_at_once_are_not_two_requests() -> None:
 
 
 def test_two_requests_that_come_at_once_are_answered_in_order() -> None:
-    answer = said(request("/") + request("/api/info", connection="close"))
+    async def visit(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bytes:
+        writer.write(request("/") + request("/api/info", connection="close"))
+        async with asyncio.timeout(SOON_S):
+            return await reader.read()
+
+    answer = visited(visit)
 
     assert answer.count(b"HTTP/1.1 200 OK") == 2
     assert answer.index(b"text/html") < answer.index(b"application/json")
@@ -131,7 +141,8 @@ def test_who_does_not_get_on_with_a_request_is_cut_off(
 class Endless:
     """A page whose only answer never ends; `told` counts what was taken from it."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: float = math.inf) -> None:
+        self.most = most
         self.told = 0
         self.ended = asyncio.Event()
 
@@ -140,9 +151,10 @@ class Endless:
 
     async def run(self, send: Send) -> None:
         try:
-            while True:
+            while self.told < self.most:
                 await send("x", b"y" * 65_536)
                 self.told += 1
+            await asyncio.Event().wait()
         finally:
             self.ended.set()
 
@@ -168,14 +180,16 @@ def test_who_does_not_take_a_stream_is_cut_off_and_nothing_piles_up(
     assert page.told < 200  # What the kernel takes, and no more: not gigabytes.
 
 
-def test_a_stream_ends_when_its_visitor_goes() -> None:
-    page: Any = Endless()
+@pytest.mark.parametrize("most", [1, math.inf])
+def test_a_stream_ends_when_its_visitor_goes(most: float) -> None:
+    page: Any = Endless(most)
 
     async def visit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(request("/"))
         await reader.readuntil(b"event: x\n")
         writer.close()
-        await page.ended.wait()
+        async with asyncio.timeout(SOON_S):
+            await page.ended.wait()
 
     visited(visit, page)
 
