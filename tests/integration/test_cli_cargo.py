@@ -50,6 +50,9 @@ def test_a_secret_is_seen_by_the_task_and_by_nobody_else(home: CliHome) -> None:
     shown = home.json("show", "last")
 
     assert kept.code == 0, kept
+    files = [path.read_bytes() for path in (home.path / "tasks").rglob("*.std*")]
+    assert any(b"**************" in data for data in files)
+    assert not any(b"hunter2hunter2" in data for data in files)
     assert home.json("secret", "list")["secrets"] == ["TOKEN"]
     assert job.out == "*" * 14 + " 14\n"
     assert "hunter2" not in str(shown)

@@ -12,10 +12,11 @@ import pytest
 from tests.unit.drivers.orders import Watched, order, run, shell, with_driver
 
 from shoal.drivers import Stream
+from shoal.drivers.kept import FILE_BYTES_MAX
 from shoal.drivers.leftovers import marked, worker_mark
 from shoal.drivers.process import ProcessDriver, Settings
 from shoal.drivers.process_tree import descendants
-from shoal.drivers.warden import FILE_BYTES_MAX, PIECE_BYTES_MAX
+from shoal.drivers.warden import PIECE_BYTES_MAX
 from shoal.model.resources import Allocation, DeviceShare
 
 pytestmark = pytest.mark.integration

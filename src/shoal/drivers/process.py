@@ -237,6 +237,7 @@ class ProcessDriver:
             setup=work.setup,
             shown=(),
             room=(),
+            secrets=tuple(order.secrets.values()),
             argv=work.argv,
         )
         return start if box is None else self._boxed(box, start, order, used)

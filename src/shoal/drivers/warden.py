@@ -26,6 +26,7 @@ import time
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
 from shoal.drivers.keeper import TASK_NICE, TASK_OOM_SCORE, Entry
+from shoal.drivers.kept import Kept
 from shoal.drivers.process_tree import give_notice, kill_all_below, memory_used
 from shoal.drivers.rooms import Room, RoomError
 from shoal.drivers.warden_frames import (
@@ -58,9 +59,6 @@ The packages above are empty there, because the real ones import what a warden l
 PIECE_BYTES_MAX: Final = 32_768
 """What is read of a pipe at a time, and sent in one frame."""
 
-FILE_BYTES_MAX: Final = 64 << 20
-"""Of a longer output the last part is kept: between this much and twice as much."""
-
 OPEN_FILES_MAX: Final = 65_536
 FILES_END: Final = 1 << 20
 MEMORY_CHECK_S: Final = 0.5
@@ -74,38 +72,6 @@ PR_SET_CHILD_SUBREAPER: Final = 36
 
 class NotStartedError(Exception):
     """The program could not be started; the text says why."""
-
-
-@final
-class Kept:
-    """One output of a task in a file, cut at the front when it grows too long."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._fd = -1
-        self._size = 0
-
-    def write(self, data: bytes) -> None:
-        """Append, unless the disk is full or broken: the stream goes on anyway."""
-        if not self._path:
-            return
-        try:
-            if self._fd < 0:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-                self._fd = os.open(self._path, flags | os.O_NOFOLLOW, 0o600)
-            self._size += os.write(self._fd, data)
-            if self._size >= FILE_BYTES_MAX:
-                os.replace(self._path, self._path + ".1")  # noqa: PTH105
-                self.close()
-        except OSError:
-            self.close()
-            self._path = ""
-
-    def close(self) -> None:
-        """Close the file; a later write begins a new one."""
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd, self._size = -1, 0
 
 
 # Starting a program.
@@ -230,7 +196,8 @@ class Run:
         for kind, name in ((STDOUT, "stdout"), (STDERR, "stderr")):
             ours, theirs = os.pipe2(os.O_CLOEXEC)
             os.set_blocking(ours, False)
-            self.pipes[ours] = (kind, Kept(f"{self.start.kept}.{name}"))
+            path = f"{self.start.kept}.{name}"
+            self.pipes[ours] = (kind, Kept(path, self.start.secrets))
             self._ends.append(theirs)
         self._launch(self.start.setup if self.setting_up else self.start.argv)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 HEADER_BYTES: Final = 5
-HEAD_TEXTS: Final = 14
+HEAD_TEXTS: Final = 15
 """Texts of an order before those whose number they tell."""
 
 START: Final = b"S"
@@ -42,6 +42,7 @@ class Start(NamedTuple):
     setup: Sequence[str]
     shown: Sequence[str]  # in a room, see there
     room: Sequence[str]  # builds the sandbox to run in, if it does not stand yet
+    secrets: Sequence[str]  # stars in what is kept
     argv: Sequence[str]
 
 
@@ -57,8 +58,9 @@ def pack_start(start: Start) -> bytes:
         *(start.cpus, str(start.memory_bytes), "1" if start.boxed else ""),
         *(str(start.scratch_bytes), str(start.processes_max)),
         *(str(len(part)) for part in (start.env, start.setup, start.shown, start.room)),
+        str(len(start.secrets)),
     ]
-    lists = (start.env, start.setup, start.shown, start.room, start.argv)
+    lists = (start.env, start.setup, start.shown, start.room, start.secrets, start.argv)
     texts = [*head, *(text for part in lists for text in part)]
     return frame(START, os.fsencode("\0".join(texts)))
 
@@ -75,8 +77,8 @@ def unpack_start(body: bytes) -> Start:
     for length in lengths:
         parts.append(texts[begin : begin + length])
         begin += length
-    env, setup, shown, room = parts
+    env, setup, shown, room, secrets = parts
     return Start(
         *(kept, make, spare, int(owner), directory, cpus, int(memory), bool(boxed)),
-        *(scratch, processes, env, setup, shown, room, texts[begin:]),
+        *(scratch, processes, env, setup, shown, room, secrets, texts[begin:]),
     )

@@ -19,11 +19,11 @@ from shoal.core.events import (
 )
 from shoal.drivers import Order
 from shoal.drivers.process import cut
+from shoal.drivers.redaction import Redacted, Redaction
 from shoal.errors import ShoalError, UsageError
 from shoal.net import multiaddr
 from shoal.protocol.limits import OUTPUT_BYTES_MAX
 from shoal.protocol.messages import Outcome
-from shoal.runtime.redaction import Redacted, Redaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.drivers import warden
 from shoal.drivers.warden import (
-    Kept,
     NotStartedError,
     find_program,
     why_not_started,
@@ -37,6 +35,7 @@ STARTS = st.builds(
     setup=LISTS,
     shown=LISTS,
     room=LISTS,
+    secrets=LISTS,
     argv=st.lists(TEXTS, min_size=1, max_size=5),
 )
 
@@ -76,29 +75,3 @@ def test_a_program_is_looked_for_in_the_path_of_the_task(tmp_path: Path) -> None
 )
 def test_a_start_that_fails_has_a_reason(number: int, reason: str) -> None:
     assert why_not_started("/x/y", OSError(number, os.strerror(number))) == reason
-
-
-def test_of_a_long_output_the_front_is_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(warden, "FILE_BYTES_MAX", 10)
-    kept = Kept(str(tmp_path / "out"))
-
-    for data in (b"01234567", b"89", b"abcdefghij", b"xyz"):
-        kept.write(data)
-    kept.close()
-
-    assert (tmp_path / "out").read_bytes() == b"xyz"
-    assert (tmp_path / "out.1").read_bytes() == b"abcdefghij"
-
-
-def test_output_that_cannot_be_kept_is_given_up_once(tmp_path: Path) -> None:
-    target = tmp_path / "target"
-    target.write_text("mine", encoding="ascii")
-    (tmp_path / "out").symlink_to(target)
-    kept = Kept(str(tmp_path / "out"))
-
-    kept.write(b"data")
-    kept.write(b"more")
-
-    assert target.read_text(encoding="ascii") == "mine"

@@ -1,7 +1,8 @@
 """Takes secrets out of what a task writes, wherever a piece of output is cut.
 
 A secret becomes as many stars as it has bytes, so offsets stay what they are. Shorter
-ones than `SECRET_BYTES_MIN` are not looked for: they would be found everywhere.
+ones than `SECRET_BYTES_MIN` are not looked for: they would be found everywhere. This is
+for wardens, too.
 """
 
 from __future__ import annotations
