@@ -25,8 +25,9 @@ print("peak", int(peak.split()[1]) * 1024)
         {"width": 64, "layers": 2, "batch": 16, "context": 64},
         {"width": 256, "layers": 8, "batch": 2, "context": 128},
         {"width": 128, "layers": 4, "batch": 64, "context": 128},
-        {"width": 512, "layers": 8, "batch": 1, "context": 64},
-        {"width": 512, "layers": 8, "batch": 1, "context": 64, "optimizer": "sgd"},
+        {"width": 512, "layers": 8, "batch": 1, "context": 16},
+        {"width": 512, "layers": 8, "batch": 1, "context": 16, "optimizer": "sgd"},
+        {"width": 384, "layers": 6, "batch": 2, "context": 32, "optimizer": "momentum"},
     ],
     ids=str,
 )

@@ -21,8 +21,8 @@ BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}
 MOMENTS: Final = {"sgd": 0, "momentum": 1, "adamw": 2}
 """Numbers in single precision that an optimizer keeps for each parameter."""
 
-COPIES: Final = 3
-"""Of all weights for a moment: in the optimizer's step, and when they are written."""
+COPIES: Final = {"sgd": 1, "momentum": 1, "adamw": 3}
+"""Of all weights for a moment: when they are written, and in the optimizer's step."""
 
 DILOCO_COPIES: Final = 5
 """Shared weights, what compression lost, a snapshot, and two on their way."""
@@ -51,14 +51,15 @@ def training_bytes(
     activations: int,
     optimizer: str = "adamw",
     precision: str = "float32",
-    copies: int = COPIES,
+    copies: int | None = None,
 ) -> int:
     """Return the memory of a task that trains so many parameters.
 
     `activations` are the numbers that the layers keep for one batch.
     """
     size = BYTES[precision]
-    each = 2 * size + 4 * MOMENTS[optimizer] + 4 * copies
+    copied = COPIES[optimizer] if copies is None else copies
+    each = 2 * size + 4 * MOMENTS[optimizer] + 4 * copied
     return PROCESS_BYTES + parameters * each + activations * size
 
 
@@ -82,13 +83,13 @@ def ram_of(recipe: str, params: Mapping[str, Scalar], most: int) -> int | None:
         share = -(-parameters // most)
         kept = parameters * 4
         return kept + training_bytes(share, activations=trained // most)
-    copies = COPIES + (DILOCO_COPIES if recipe == "diloco" else 0)
-    activations = max(trained, measured)
-    optimizer = str(params.get("optimizer", "adamw"))
+    named = str(params.get("optimizer", "adamw"))
+    optimizer = named if named in MOMENTS else "adamw"
+    copies = COPIES[optimizer] + (DILOCO_COPIES if recipe == "diloco" else 0)
     return agent + training_bytes(
         parameters,
-        activations=activations,
-        optimizer=optimizer if optimizer in MOMENTS else "adamw",
+        activations=max(trained, measured),
+        optimizer=optimizer,
         copies=copies,
     )
 
