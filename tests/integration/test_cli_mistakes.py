@@ -1,23 +1,157 @@
 """Whatever goes wrong with a node is told as what, why and what next, with a code.
 
-What goes wrong without one is in tests/unit/cli/test_mistakes.py.
+`MISTAKES` has rows for every command; one that is new and has none fails a test. What
+goes wrong without a node is in tests/unit/cli/test_mistakes.py.
 """
 
+import json
+import os
+import signal
 import socket
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.cli_home import CliHome, Done, homes
+from tests.unit.cli.test_mistakes import commands
+
+from shoal import cli
+from shoal.api.client import connect
+from shoal.api.shoal_pb2 import SubmitRequest
+from shoal.runtime.home import Home
 
 pytestmark = pytest.mark.integration
+
+UNKNOWN = "no job 'nope'"
+TWICE = "could be 2 jobs"
+NOWHERE = "is not a host and a port"
+
+MISTAKES: dict[str, list[tuple[str, int, str]]] = {
+    # By command: what follows it, the exit code, and words of the message.
+    "accept": [("--flagg", 2, "No such option")],
+    "cancel": [
+        ("nope", 102, UNKNOWN),
+        ("twin", 2, TWICE),
+        ("7-9", 102, "there are no jobs 7 to 9"),
+        ("3-1", 102, "there are no jobs 3 to 1"),
+    ],
+    "completion": [("tcsh", 2, "'bash', 'zsh', 'fish'")],
+    "doctor": [("much", 2, "unexpected extra argument")],
+    "down": [("--grace soon", 2, "write it like 90s")],
+    "events": [("-n many", 2, "not a valid integer")],
+    "explain": [
+        ("nope", 102, UNKNOWN),
+        ("twin", 2, TWICE),
+        ("all", 2, "may be several"),
+        ("twin1 --task 9", 102, "no task '9'"),
+    ],
+    "init": [("other", 1, "belongs to the shoal")],
+    "invite": [
+        ("--uses 0", 2, "range"),
+        ("--uses 5000", 2, "at most 1,000"),
+        ("--ttl 99d", 2, "at most 2,592,000"),
+        ("--role king", 2, "'worker'"),
+    ],
+    "join": [("shoal1-AAAAAAA", 1, "is running")],
+    "logs": [
+        ("nope", 102, UNKNOWN),
+        ("twin", 2, TWICE),
+        ("1,2", 2, "may be several"),
+        ("twin1 --task x", 102, "no task 'x'"),
+    ],
+    "monitor": [("-1 --worker nope", 102, "there is no node 'nope'")],
+    "nodes": [("--node nowhere", 2, NOWHERE)],
+    "ping": [("nope", 102, "no node 'nope'"), ("-c 0", 2, "x>=1")],
+    "plan": [
+        ("nowhere.yaml", 2, "No such file"),
+        ("--driver proces -- true", 2, "did you mean process?"),
+        ("--recipe dilocco", 2, "did you mean diloco?"),
+        ("--policy balancd -- true", 2, "did you mean balanced?"),
+    ],
+    "policy list": [("much", 2, "unexpected extra argument")],
+    "policy test": [("nope", 2, "no policy 'nope'")],
+    "ps": [("much", 2, "unexpected extra argument"), ("--node nowhere", 2, NOWHERE)],
+    "pull": [
+        ("nope", 102, UNKNOWN),
+        ("twin", 2, TWICE),
+        ("twin1", 102, "no outputs of job twin1"),
+        ("left --to /dev/null/x", 2, "/dev/null/x"),
+    ],
+    "retry": [("nope", 102, UNKNOWN), ("twin", 2, TWICE), ("long", 1, "has not ended")],
+    "revoke": [("nope", 2, "'nope' is no node id")],
+    "run": [
+        ("--secret NOPE -- true", 2, "no secret 'NOPE'"),
+        ("--driver proces -- true", 2, "did you mean process?"),
+        ("--recipe dilocco", 2, "did you mean diloco?"),
+        ("--workdir nowhere -- true", 2, "nowhere"),
+        ("--workdir /etc/passwd -- true", 2, "/etc/passwd is no folder"),
+    ],
+    "schema": [("much", 2, "unexpected extra argument")],
+    "secret list": [("much", 2, "unexpected extra argument")],
+    "secret rm": [("NOPE", 102, "no secret 'NOPE'")],
+    "secret set": [
+        ("1X", 2, "is not the name of a secret"),
+        ("X", 2, "cannot be a secret"),
+        ("X --from-file /dev/null/x", 2, "cannot read /dev/null/x"),
+    ],
+    "server": [("", 1, "is running already")],
+    "set": [("port many", 2, "a whole number"), ("prot 1", 2, "did you mean 'port'?")],
+    "show": [
+        ("nope", 102, UNKNOWN),
+        ("twin", 2, TWICE),
+        ("77", 102, "there is no job 77"),
+        ("all", 2, "may be several"),
+    ],
+    "sim reproduce": [("--traces nowhere", 2, "no such file")],
+    "sim run": [("nowhere.yaml", 2, "No such file"), ("--seed x", 2, "valid integer")],
+    "sim traces": [("nowhere.csv", 2, "no such file"), (".", 2, "Is a directory")],
+    "submit": [
+        ("--policy balancd -- true", 2, "did you mean balanced?"),
+        ("--driver proces -- true", 2, "did you mean process?"),
+        ("--recipe dilocco", 2, "did you mean diloco?"),
+        ("--workdir nowhere -- true", 2, "nowhere"),
+        (".", 2, "Is a directory"),
+    ],
+    "top": [("-1 --worker nope", 102, "there is no node 'nope'")],
+    "up": [("--listen nowhere", 1, "is running already")],
+    "wait": [("nope", 102, UNKNOWN), ("twin", 2, TWICE), ("x --timeout y", 2, "90s")],
+    "web": [("nope", 102, UNKNOWN)],
+    "worker": [("--scheduler nowhere", 2, NOWHERE)],
+}
+
+SPECS = {
+    "typo.yaml": ("command: 'true'\nnodez: 2\n", "nodez"),
+    "driver.yaml": ("command: 'true'\ndriver: proces\n", "did you mean process?"),
+    "recipe.yaml": ("recipe: dilocco\n", "did you mean diloco?"),
+    "policy.yaml": (
+        "command: 'true'\nplacement: {policy: balancd}\n",
+        "did you mean balanced?",
+    ),
+    "steps.yaml": ("steps: {a: {recipe: ecko}}\n", "did you mean echo?"),
+}
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHome]:
     with homes(tmp_path_factory.mktemp("mistakes")) as make:
         home = make("one")
-        home.ok("up", "--background", "--port", "0")
+        home.ok("up", "--background", "--port", "0", "--no-sandbox")
+        jobs: dict[str, dict[str, Any]] = {
+            "twin1": {"command": ["true"]},
+            "twin2": {"command": ["true"]},
+            "long": {"command": ["sleep", "600"]},
+            "left": {
+                "command": ["sh", "-c", "mkdir out; echo 1 > out/x"],
+                "outputs": ["out/"],
+            },
+        }
+        with connect(home=Home(home.path)) as client:
+            for name, spec in jobs.items():
+                client.submit(SubmitRequest(job_id=name, json=json.dumps(spec)))
+        home.ok("wait", "-q", "twin1", "twin2", "left")
         yield home
 
 
@@ -30,51 +164,111 @@ def check(done: Done, code: int, words: str) -> None:
     assert "Traceback" not in done.err
 
 
+def test_every_command_has_rows() -> None:
+    assert sorted(MISTAKES) == sorted(name for name, _ in commands(cli.shoal))
+
+
 @pytest.mark.parametrize(
-    ("line", "code", "words"),
-    [
-        # What there is not.
-        ("show nope", 102, "no job 'nope'"),
-        ("logs nope", 102, "no job 'nope'"),
-        ("wait nope", 102, "no job 'nope'"),
-        ("cancel nope", 102, "no job 'nope'"),
-        ("explain nope", 102, "no job 'nope'"),
-        ("retry nope", 102, "no job 'nope'"),
-        ("pull nope", 102, "no job 'nope'"),
-        ("show 77", 102, "there is no job 77"),
-        ("cancel 7-9", 102, "there are no jobs 7 to 9"),
-        ("revoke nope", 2, "'nope' is no node id"),
-        ("secret rm NOPE", 102, "NOPE"),
-        ("top -1 --worker nope", 102, "nope"),
-        ("run --secret NOPE -- true", 2, "no secret 'NOPE'"),
-        # What the node does not understand, or cannot do.
-        ("submit --policy nope -- true", 2, "nope"),
-        ("submit --workdir nowhere -- true", 2, "nowhere"),
-        ("invite --uses 0", 2, "range"),
-        ("up --listen nowhere", 1, "is running already"),
-        ("join shoal1-AAAAAAA", 1, "is running"),
-        ("init other", 1, "belongs to the shoal"),
-    ],
+    ("command", "rest", "code", "words"),
+    [(command, *row) for command, rows in MISTAKES.items() for row in rows],
 )
 def test_a_mistake_is_explained(
-    home: CliHome, line: str, code: int, words: str
+    home: CliHome, command: str, rest: str, code: int, words: str
 ) -> None:
-    check(home(*line.split()), code, words)
+    check(home(*command.split(), *rest.split()), code, words)
 
 
-def test_a_spec_with_a_typo_names_the_place(home: CliHome, tmp_path: Path) -> None:
-    spec = tmp_path / "bad.yaml"
-    spec.write_text("command: true\nnodez: 2\n")
+@pytest.mark.parametrize("command", ["run", "submit", "plan"])
+@pytest.mark.parametrize("name", SPECS)
+def test_a_spec_with_a_typo_names_the_place(
+    home: CliHome, command: str, name: str, tmp_path: Path
+) -> None:
+    text, words = SPECS[name]
+    (tmp_path / name).write_text(text)
 
-    check(home("submit", str(spec)), 2, "nodez")
+    check(home(command, str(tmp_path / name)), 2, words)
 
 
-def test_outputs_that_cannot_be_written_are_explained(home: CliHome) -> None:
-    words = ("--output", "out/", "--", "sh", "-c", "mkdir out; echo 1 > out/x")
-    job = home.ok("submit", "-q", *words).strip()
-    home.ok("wait", "-q", job)
+PRINTING = (
+    *("ps", "nodes", "show twin1", "events", "schema", "set", "policy list"),
+    *("doctor", "top -1", "completion bash", "--help", "ps --help", "--version"),
+    *("invite", "web --no-open", "explain long", "sim run --jobs poisson:1 -q"),
+)
 
-    check(home("pull", job, "--to", "/dev/null/x"), 2, "/dev/null/x")
+
+@pytest.mark.parametrize("line", PRINTING)
+def test_a_pipe_that_nobody_reads_ends_a_command_in_silence(
+    home: CliHome, line: str
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        ["shoal", *line.split()],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=home.env,
+        timeout=40,
+        check=False,
+    )
+    os.close(writing)
+
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "error" not in done.stderr
+
+
+@pytest.mark.parametrize("line", PRINTING)
+def test_a_disk_that_is_full_is_told(home: CliHome, line: str) -> None:
+    with open("/dev/full", "wb") as full:  # noqa: PTH123 - It is no file of ours.
+        done = subprocess.run(
+            ["shoal", *line.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=home.env,
+            timeout=40,
+            check=False,
+        )
+
+    assert done.returncode == 1
+    assert "why:   No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "line", ["wait long", "logs -f long", "events -f", "top --refresh 0.2"]
+)
+def test_ctrl_c_ends_what_would_go_on_without_a_word_of_python(
+    home: CliHome, line: str
+) -> None:
+    with home.start(*line.split()) as going:
+        time.sleep(1.0)  # It says nothing by which we could know that it waits.
+        going.send_signal(signal.SIGINT)
+        assert going.stderr is not None
+        said = going.stderr.read()
+
+    assert going.returncode == 1
+    assert said.strip() == ""
+
+
+def test_colours_are_for_terminals_that_want_them(home: CliHome) -> None:
+    home.env["NO_COLOR"] = "1"
+    try:
+        done = [home(*line.split()) for line in ("ps", "nodes", "top -1", "doctor")]
+    finally:
+        del home.env["NO_COLOR"]
+
+    assert not any("\x1b" in each.out + each.err for each in done)
+    assert "\x1b" not in home("ps").out
+
+
+def test_a_secret_that_is_typed_into_no_terminal_is_read_from_there(
+    home: CliHome,
+) -> None:
+    done = home("secret", "set", "TYPED", typed="value\n")
+
+    assert done.code == 0, done
 
 
 def test_who_shows_no_token_or_a_wrong_one_is_told(
@@ -112,11 +306,14 @@ def test_doctor_says_what_is_wrong_with_a_home(tmp_path: Path) -> None:
     ("flags", "code", "words"),
     [
         ("--policy nope", 2, "nope"),
+        ("--order nope", 2, "no queue order 'nope'"),
         ("--gpus 0,1 --models A", 2, "--models has 1 entries"),
-        ("--listen nowhere", 2, "is not a host and a port"),
+        ("--listen nowhere", 2, NOWHERE),
+        ("--api nowhere", 2, NOWHERE),
         ("--port TAKEN", 1, "TAKEN"),
         ("--listen 127.0.0.1:TAKEN", 1, "TAKEN"),
         ("--metrics 127.0.0.1:TAKEN", 1, "TAKEN"),
+        ("--api 127.0.0.1:TAKEN", 1, "TAKEN"),
     ],
 )
 def test_a_node_in_the_background_tells_why_it_did_not_start(
@@ -129,3 +326,16 @@ def test_a_node_in_the_background_tells_why_it_did_not_start(
         done = CliHome(tmp_path / "one")("up", "--background", *args)
 
     check(done, code, words.replace("TAKEN", port))
+
+
+@pytest.mark.parametrize("name", ["node.key", "journal.db", "membership.json"])
+def test_a_folder_in_the_way_of_a_file_is_explained(name: str, tmp_path: Path) -> None:
+    home = CliHome(tmp_path / "one")
+    (home.path / name).mkdir(parents=True)
+
+    done = home("up", "--background", "--port", "0")
+
+    assert done.code in (1, 2), done
+    assert name in done.err
+    assert done.err.startswith("error: ")
+    assert "Traceback" not in done.err

@@ -129,6 +129,11 @@ class Client:
         """Return all known nodes."""
         return self._ask("Nodes", pb.NodesRequest(), pb.NodesReply)
 
+    def ping(self, node: str, timeout_s: float) -> pb.PingReply:
+        """Measure the way to a node, by its id."""
+        request = pb.PingRequest(node=node, timeout_s=timeout_s)
+        return self._ask("Ping", request, pb.PingReply)
+
     def info(self) -> pb.NodeInfo:
         """Return what the node is."""
         return self._ask("Info", pb.InfoRequest(), pb.NodeInfo)

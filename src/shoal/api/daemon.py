@@ -120,6 +120,7 @@ async def _run(
         server = ApiServer(home, service, token, node.admit)
         await server.start(port, _door_place(node, options))
         service.api_address = server.address
+        service.far_address = server.far_address
         figures = MetricsPage(service.metrics_text)
         page = host.make_page(node, service, token)
         near = service.near = Nearby(node, network, desk, options.network, host.say)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 NEEDED: Final[dict[str, Role | None]] = {
     "Info": None,
     "Nodes": None,
+    "Ping": None,
     **dict.fromkeys(
         ("Submit", "Get", "List", "Watch", "Logs", "Cancel", "Retry", "Explain"),
         "scheduler",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 import shoal
-from shoal.api import calls, known_names, metrics, planning, rights, views
+from shoal.api import calls, known_names, metrics, pinging, planning, rights, views
 from shoal.api import shoal_pb2 as pb
 from shoal.api.cargo import CargoCalls
 from shoal.api.log_reader import LogReader
@@ -94,6 +94,7 @@ class Service(CargoCalls):
         self._began = asyncio.get_running_loop().time()
         self.near: Nearby | None = None
         self.api_address = ""
+        self.far_address = ""
         self.web_address = ""
         self.web_port_was_taken = False
 
@@ -304,6 +305,10 @@ class Service(CargoCalls):
         nodes = views.nodes_view(self._node, self._links)
         return pb.NodesReply(nodes=nodes)
 
+    async def on_ping(self, request: pb.PingRequest) -> pb.PingReply:
+        """Measure the way to a node."""
+        return await pinging.answer(self._node.id, self._links, request)
+
     async def on_info(self, request: pb.InfoRequest) -> pb.NodeInfo:
         """Return what this node is."""
         del request
@@ -325,6 +330,7 @@ class Service(CargoCalls):
             jobs=len(jobs),
             active_jobs=self._active(),
             network=views.network_view(self._network),
+            far_address=self.far_address,
             web_address=self.web_address,
             web_port_was_taken=self.web_port_was_taken,
         )

@@ -386,6 +386,26 @@ class MetricsReply(_message.Message):
     text: str
     def __init__(self, text: _Optional[str] = ...) -> None: ...
 
+class PingRequest(_message.Message):
+    __slots__ = ("node", "timeout_s")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    timeout_s: float
+    def __init__(self, node: _Optional[str] = ..., timeout_s: _Optional[float] = ...) -> None: ...
+
+class PingReply(_message.Message):
+    __slots__ = ("node", "path", "rtt_s", "trouble")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    RTT_S_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    node: NodeName
+    path: str
+    rtt_s: float
+    trouble: str
+    def __init__(self, node: _Optional[_Union[NodeName, _Mapping]] = ..., path: _Optional[str] = ..., rtt_s: _Optional[float] = ..., trouble: _Optional[str] = ...) -> None: ...
+
 class NodesRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -462,7 +482,7 @@ class InfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class NodeInfo(_message.Message):
-    __slots__ = ("name", "version", "pid", "shoal", "roles", "addresses", "api_address", "home", "up_s", "policy", "node", "not_isolated", "sandboxed", "jobs", "active_jobs", "network", "web_address", "web_port_was_taken")
+    __slots__ = ("name", "version", "pid", "shoal", "roles", "addresses", "api_address", "home", "up_s", "policy", "node", "not_isolated", "sandboxed", "jobs", "active_jobs", "network", "web_address", "web_port_was_taken", "far_address")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
@@ -481,6 +501,7 @@ class NodeInfo(_message.Message):
     NETWORK_FIELD_NUMBER: _ClassVar[int]
     WEB_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     WEB_PORT_WAS_TAKEN_FIELD_NUMBER: _ClassVar[int]
+    FAR_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     name: NodeName
     version: str
     pid: int
@@ -499,7 +520,8 @@ class NodeInfo(_message.Message):
     network: NetworkInfo
     web_address: str
     web_port_was_taken: bool
-    def __init__(self, name: _Optional[_Union[NodeName, _Mapping]] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., shoal: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., addresses: _Optional[_Iterable[str]] = ..., api_address: _Optional[str] = ..., home: _Optional[str] = ..., up_s: _Optional[float] = ..., policy: _Optional[str] = ..., node: _Optional[_Union[Node, _Mapping]] = ..., not_isolated: _Optional[_Iterable[str]] = ..., sandboxed: _Optional[bool] = ..., jobs: _Optional[int] = ..., active_jobs: _Optional[int] = ..., network: _Optional[_Union[NetworkInfo, _Mapping]] = ..., web_address: _Optional[str] = ..., web_port_was_taken: _Optional[bool] = ...) -> None: ...
+    far_address: str
+    def __init__(self, name: _Optional[_Union[NodeName, _Mapping]] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., shoal: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., addresses: _Optional[_Iterable[str]] = ..., api_address: _Optional[str] = ..., home: _Optional[str] = ..., up_s: _Optional[float] = ..., policy: _Optional[str] = ..., node: _Optional[_Union[Node, _Mapping]] = ..., not_isolated: _Optional[_Iterable[str]] = ..., sandboxed: _Optional[bool] = ..., jobs: _Optional[int] = ..., active_jobs: _Optional[int] = ..., network: _Optional[_Union[NetworkInfo, _Mapping]] = ..., web_address: _Optional[str] = ..., web_port_was_taken: _Optional[bool] = ..., far_address: _Optional[str] = ...) -> None: ...
 
 class NetworkInfo(_message.Message):
     __slots__ = ("p2p", "relays", "gates", "links", "is_relayed")

@@ -155,6 +155,8 @@ def info_lines(info: pb.NodeInfo, *, port_was_taken: bool = False) -> list[str]:
         f"  node  {name.petname}   {short_id(name.id)}   {has_text(info.node)}",
         f'  api   {info.api_address}   net "{info.shoal}" ({reach})',
     ]
+    if info.far_address:
+        lines.append(f"  tls   {info.far_address}   (clients on other machines)")
     if info.web_address:
         lines.append(f"  web   http://{info.web_address}   (shoal web opens it)")
     if port_was_taken:

@@ -199,9 +199,11 @@ class DirectLinks:
         return bool(self._dialler.book.get(peer))
 
     def reach(self, peer: NodeId) -> None:
-        """Open a link to a peer if there is none, though there is nothing to say."""
+        """Open a link to a peer if there is none; else ask how far away it is."""
         refused = self._closing or peer == self.node or self._is_refused(peer)
-        if not refused and self.can_dial(peer):
+        if peer in self._up:
+            self._ask(self._up[peer])
+        elif not refused and self.can_dial(peer):
             self._dial(self._peer(peer))
 
     def generation(self, peer: NodeId) -> int:

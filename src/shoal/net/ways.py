@@ -62,7 +62,7 @@ class Direct(Protocol):
         ...
 
     def reach(self, peer: NodeId) -> None:
-        """Open a link to a peer if there is none."""
+        """Open a link to a peer if there is none; else ask how far away it is."""
         ...
 
     def send(self, peer: NodeId, message: AnyMessage) -> None:
@@ -179,6 +179,7 @@ class Ways:
         self._seeking: dict[NodeId, _Seeking] = {}
         self._upgrades: dict[NodeId, asyncio.TimerHandle] = {}
         self._rtts: dict[NodeId, float] = {}  # of linked peers, in seconds
+        self._pings: dict[NodeId, list[asyncio.Future[float]]] = {}  # that wait
         self._closing = False
 
     def attach(
@@ -211,6 +212,23 @@ class Ways:
     def trouble(self, peer: NodeId) -> str:
         """Say why there is no direct link to a peer, as far as is known."""
         return self._links.trouble(peer)
+
+    async def ping(self, peer: NodeId) -> float:
+        """Return how long a round trip to a linked peer takes now.
+
+        A direct link is asked at once; a stream asks by itself every few seconds. Lasts
+        until there is an answer: the caller knows how long to wait.
+        """
+        answer: asyncio.Future[float] = self._loop.create_future()
+        self._pings.setdefault(peer, []).append(answer)
+        try:
+            if peer in self._linked:
+                self._links.reach(peer)
+            return await answer
+        finally:
+            self._pings[peer].remove(answer)
+            if not self._pings[peer]:
+                del self._pings[peer]
 
     def rtt_s(self, peer: NodeId) -> float | None:
         """Say how far away a linked peer is, if that was measured."""
@@ -358,6 +376,9 @@ class Ways:
         if peer in self._told:
             self._rtts[peer] = rtt_s
             self._listener.measured(peer, rtt_s)
+            for answer in self._pings.get(peer, ()):
+                if not answer.done():
+                    answer.set_result(rtt_s)
 
     # How ways change.
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+import pytest
 from tests.runtime.virtual_time import run
 
 from shoal.model.ids import LeaseId, NodeId
@@ -412,5 +413,48 @@ def test_only_the_way_in_use_is_measured() -> None:
 def test_all_addresses_are_told_the_best_first() -> None:
     async def scene(stage: Stage) -> None:
         assert stage.ways.addresses == (*Direct.addresses, *Streams.addresses)
+
+    play(scene)
+
+
+def test_a_ping_asks_the_direct_link_and_returns_its_answer() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.link()
+        before = stage.direct.reached
+
+        asked = [asyncio.ensure_future(stage.ways.ping(BOB)) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert stage.direct.reached == before + 2
+        stage.ways.direct_ears.measured(BOB, 0.25)
+
+        assert [await each for each in asked] == [0.25, 0.25]
+
+    play(scene)
+
+
+def test_a_ping_over_a_stream_is_the_next_that_it_measures() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.open(is_relayed=True)
+
+        asked = asyncio.ensure_future(stage.ways.ping(BOB))
+        await asyncio.sleep(0)
+        stage.ways.measured(BOB, 0.5)
+
+        assert await asked == 0.5
+        assert stage.direct.reached == 0
+
+    play(scene)
+
+
+def test_a_ping_that_nobody_answers_leaves_nothing_behind() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.link()
+
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5.0):
+                await stage.ways.ping(BOB)
+
+        stage.ways.direct_ears.measured(BOB, 0.25)  # Too late, and no harm.
+        assert stage.ways.rtt_s(BOB) == 0.25
 
     play(scene)

@@ -143,6 +143,14 @@ OBJECTS: Final[dict[str, Shape]] = {
         "kept": ("bool", "whether it is kept"),
         "how": ("text", "how it was broken"),
     },
+    "ping": {
+        "node": ("name", "whom"),
+        "path": ("text", "direct, stream, relay or self; empty if there is no link"),
+        "sent": ("int", "how often it was asked"),
+        "lost": ("int", "how often it did not answer in time"),
+        "rtts_s": ("list of float", "how long each round trip took"),
+        "trouble": ("text", "why there is no link, if that is known"),
+    },
     **SIM_OBJECTS,
 }
 
@@ -199,6 +207,7 @@ ANSWERS: Final[dict[str, Shape]] = {
         "active_jobs?": ("int", "jobs that go on the next time"),
     },
     "nodes": {"nodes": ("list of node", "the node that was asked, and those it knows")},
+    "ping": {"nodes": ("list of ping", "what came of asking each node")},
     "init": {
         "shoal": ("text", "the name of the new shoal"),
         "root": ("text", "the public key of its root"),
