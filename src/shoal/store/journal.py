@@ -51,7 +51,8 @@ class Journal:
         self.path = path
         self._connection = connection
         self._base = base
-        self._writer = Writer(connection, base, tail)
+        log = path.with_name(f"{path.name}-wal")
+        self._writer = Writer(connection, base, tail, log)
         self._last = tail.seq  # appended, but perhaps not on disk
         self._synced = tail.seq
         self._snapshot_at = base.seq

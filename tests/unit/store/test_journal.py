@@ -269,3 +269,19 @@ def test_a_compaction_that_was_cut_short_has_not_happened(path: Path) -> None:
     with hosted(path) as again:
         again.compact(b"a")
     assert payloads(path) == [b"a"]
+
+
+def test_room_in_the_log_is_no_part_of_what_a_crash_leaves(path: Path) -> None:
+    log = path.with_name(f"{path.name}-wal")
+    crashed = path.with_name("crashed")
+    sizes: list[int] = []
+    with hosted(path) as host:
+        for number in range(40):
+            host.journal.append("job", b"%d" % number)
+            host.sync()
+            sizes.append(log.stat().st_size)
+        crashed.write_bytes(path.read_bytes())
+        log.with_name("crashed-wal").write_bytes(log.read_bytes())
+
+    assert sizes[-1] == sizes[-2] >= WAL_BYTES  # It grew ahead, and grows no more.
+    assert payloads(crashed) == [b"%d" % number for number in range(40)]
