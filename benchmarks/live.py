@@ -5,7 +5,8 @@ them as any client does. A task starts when its program says so: `date` reads th
 
 Run: python benchmarks/live.py [CASE ...] >> benchmarks/results.jsonl
 Cases: startup rest submits one-node four-nodes commits. `commits` starts 20 nodes.
-Compare ratios of lines from one run: machines differ, and other work disturbs.
+Compare ratios of lines from one run: machines differ, and other work disturbs. It
+disturbs `cpu_ms_per_task` least: the time that nodes themselves compute for a task.
 """
 
 from __future__ import annotations
@@ -158,6 +159,11 @@ def cpu_s(pid: int) -> float:
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
+def cpu_of(nodes: Sequence[LiveNode]) -> float:
+    """Return the processor time of nodes, without that of their tasks."""
+    return sum(cpu_s(node.info["pid"]) for node in nodes)
+
+
 def memory_mb(pid: int) -> float:
     """Return the memory that is this process's own, shared parts by their share."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
@@ -242,12 +248,15 @@ def short_tasks(case: str, count: int) -> None:
     for flag in ("--no-sandbox", "--sandbox"):
         with pool(count, flag) as nodes, nodes[0].client() as client:
             run(client, request(TRUE, array=50))  # Warm up.
+            before = cpu_of(nodes)
             took = run(client, request(TRUE, array=SHORT_TASKS))
+            cpu_ms = (cpu_of(nodes) - before) * 1e3 / SHORT_TASKS
             ends = [run(client, request(TRUE)) for _ in range(SINGLES)]
             clock = [started_after(client, request(CLOCK))[0] for _ in range(SINGLES)]
         sandboxed = flag == "--sandbox"
         shared = {"nodes": count, "sandbox": sandboxed}
-        emit(case, **shared, tasks_per_s=round(SHORT_TASKS / took))
+        rate = round(SHORT_TASKS / took)
+        emit(case, **shared, tasks_per_s=rate, cpu_ms_per_task=round(cpu_ms, 2))
         emit(f"{case}: submit to exit", **shared, **spread_ms(ends))
         emit(f"{case}: submit to start", **shared, **spread_ms(clock))
 

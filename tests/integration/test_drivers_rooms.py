@@ -14,6 +14,7 @@ from tests.unit.drivers.orders import Watched, order, shell, with_driver
 from shoal.drivers import sandbox
 from shoal.drivers.leftovers import marked, worker_mark
 from shoal.drivers.process import ProcessDriver, Settings
+from shoal.model.resources import Allocation
 from shoal.protocol.messages import Outcome
 
 pytestmark = pytest.mark.integration
@@ -132,3 +133,22 @@ def test_a_program_that_cannot_run_says_why(root: Path) -> None:
 
     assert outcome.kind == "not-started"
     assert "./run: No such file or directory" in outcome.reason
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one CPU")
+def test_each_task_keeps_to_its_own_cpus(root: Path) -> None:
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+
+    async def act(driver: ProcessDriver) -> list[str]:
+        said: list[str] = []
+        for cpus in (1, 2, 1):
+            watched = Watched()
+            script = "print(len(os.sched_getaffinity(0)))"
+            share = Allocation(cpu_milli=1_000 * cpus)
+            one = order(PYTHON, "-c", PRELUDE + script, allocation=share)
+            await driver.run(one, watched)
+            said.append(watched.text())
+        return said
+
+    settings = Settings(cpus=(first, second))
+    assert with_driver(root, act, settings) == ["1\n", "2\n", "1\n"]

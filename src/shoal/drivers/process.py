@@ -125,7 +125,7 @@ class ProcessDriver:
         running = self._running[order.attempt] = _Running()
         cpus = self._cpus.take(order.allocation.cpu_milli)
         try:
-            running.warden = await self._wardens.get()
+            running.warden = await self._wardens.get(as_list(cpus))
             try:
                 end = await self._run(order, running, cpus, watcher)
             finally:

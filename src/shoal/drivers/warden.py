@@ -161,12 +161,16 @@ def _prepare(start: Start) -> None:
     except OSError as error:
         reason = f"no work directory: {error.strerror}"
         raise NotStartedError(reason) from error
-    cpus = [int(cpu) for cpu in start.cpus.split(",") if cpu] or _ALL_CPUS
+
+
+def _keep_to(pid: int, cpus: str) -> None:
+    """Let what a process starts run on these CPUs only."""
+    wanted = [int(cpu) for cpu in cpus.split(",") if cpu] or _ALL_CPUS
     try:
-        if cpus != sorted(os.sched_getaffinity(0)):  # Setting costs far more.
-            os.sched_setaffinity(0, cpus)
+        if wanted != sorted(os.sched_getaffinity(pid)):  # Setting costs far more.
+            os.sched_setaffinity(pid, wanted)
     except OSError as error:
-        reason = f"cpus {start.cpus} cannot be used: {error.strerror}"
+        reason = f"cpus {cpus} cannot be used: {error.strerror}"
         raise NotStartedError(reason) from error
 
 
@@ -193,6 +197,7 @@ class Run:
     def open(self) -> None:
         """Start its first program; both programs write to the same pipes."""
         _prepare(self.start)
+        _keep_to(0 if self._room is None else self._room.pid, self.start.cpus)
         for kind, name in ((STDOUT, "stdout"), (STDERR, "stderr")):
             ours, theirs = os.pipe2(os.O_CLOEXEC)
             os.set_blocking(ours, False)

@@ -61,6 +61,7 @@ class Warden(asyncio.BufferedProtocol):
         self.reports = reports
         self.pid = 0
         self.lost = False
+        self.cpus = ""  # those of its last run
         self.spare = ""  # an empty work directory that nobody needs any more
         self._marker = marker
         self._pidfd = -1
@@ -130,6 +131,7 @@ class Warden(asyncio.BufferedProtocol):
 
     async def run(self, start: frames.Start, take: Take) -> End:
         """Run one attempt; return when nothing of it is left, and never before."""
+        self.cpus = start.cpus
         self._write(frames.pack_start(start))
         failpoints.reach("task.spawned")
         try:
@@ -254,11 +256,14 @@ class Wardens:
         self._slots_used = 0
         self._room = asyncio.Semaphore(WARDENS_MAX)
 
-    async def get(self) -> Warden:
-        """Return an idle warden, or start one; give it back with `put`."""
+    async def get(self, cpus: str = "") -> Warden:
+        """Return an idle warden, or start one; give it back with `put`.
+
+        One that ran on these CPUs last comes first: to move costs it 0.1 ms.
+        """
         await self._room.acquire()
         try:
-            found = await self._take_idle() or await self._start()
+            found = await self._take_idle(cpus) or await self._start()
         except BaseException:
             self._room.release()
             raise
@@ -286,9 +291,10 @@ class Wardens:
         idle, self._idle = self._idle, []
         await asyncio.gather(*(self._retire(each) for each in idle))
 
-    async def _take_idle(self) -> Warden | None:
+    async def _take_idle(self, cpus: str) -> Warden | None:
         while self._idle:
-            found = self._idle.pop()
+            fitting = [n for n, each in enumerate(self._idle) if each.cpus == cpus]
+            found = self._idle.pop(fitting[-1] if fitting else -1)
             if not found.lost:
                 return found
             self.lost += 1
