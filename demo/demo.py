@@ -9,6 +9,7 @@ Run: make demo
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from shoal.api import shoal_pb2 as pb
 from shoal.api.client import Client
 from shoal.api.whereabouts import is_node, read
+from shoal.cli.plot import MARGIN
 from shoal.cli.watching import Board
 from shoal.errors import ShoalError
 from shoal.runtime.home import Home
@@ -36,6 +38,13 @@ LIMIT_S: Final = 240.0
 WIDTH: Final = 78
 KILL_AT_ROUND: Final = 5
 BACK_AT_ROUND: Final = 8
+NEXT: Final = {
+    ".venv/bin/shoal up": "start a node, and leave it running",
+    ".venv/bin/shoal run -- COMMAND": "run something on it",
+    ".venv/bin/shoal run examples/diloco-gpt.yaml": "train this GPT for longer",
+    "less docs/guides/training.md": "train a model of your own",
+    "make sim-demo": "watch the same machines in virtual time",
+}
 console = Console(highlight=False)
 
 
@@ -179,9 +188,7 @@ class Watch:
         what = f"training {number:>2}"
         nodes = ", ".join(node.petname for node in task.nodes)
         if task.state == pb.STATE_RUNNING:
-            again = (
-                f" again, for the {task.attempts}. time" if task.attempts > 1 else ""
-            )
+            again = f", attempt {task.attempts}" if task.attempts > 1 else ""
             self.note(f"{what} runs on {nodes}{again}")
         elif task.state == pb.STATE_DONE:
             self.note(f"{what} is done, {task.metrics['right']:.1%} right")
@@ -261,35 +268,99 @@ def sum_up(watch: Watch, a: Machine) -> bool:
     return job.counts.done == total and len(list(filter(None, results))) == total
 
 
+class Together:
+    """Follows one DiLoCo job, tells its rounds, and hurts it on the way."""
+
+    def __init__(self, a: Machine, b: Machine, job: str) -> None:
+        self.board = Board()
+        self._a, self._b, self._job = a, b, job
+        self._name = b.name
+        self._told = 0.0
+        self._marks: dict[float, str] = {}
+        self._sent: list[float] = []  # bytes a round, whoever aggregated
+        self._parameters = 0
+
+    def follow(self) -> pb.Job:
+        """Follow the job to its end; return it."""
+        with self._a.client() as client:
+            for piece in client.logs(pb.LogsRequest(job=self._job, follow=True)):
+                self._take(piece)
+            return client.get(self._job)
+
+    def _take(self, piece: pb.LogPiece) -> None:
+        if found := re.search(rb'"parameters": (\d+)', piece.data):
+            self._parameters = int(found[1])
+        before = self.board.latest.get("workers", 0)
+        self.board.take(piece)
+        if not self.board.loss or max(self.board.loss) <= self._told:
+            return
+        self._told = max(self.board.loss)
+        self._sent.append(self.board.latest["bytes_sent"])
+        say(f"   {self.board.headline()}")
+        if before and self.board.latest["workers"] > before:
+            told = "a worker has taken its place, with the weights of now"
+            say(f"   + {told}", bold=True)
+        self._hurt()
+
+    def _hurt(self) -> None:
+        if "x" not in self._marks.values() and self._told >= KILL_AT_ROUND:
+            self._marks[self._told] = "x"
+            self._b.is_killed()
+            told = f"{self._name} is killed with SIGKILL; the other workers go on"
+            say(f"   x {told}", bold=True)
+        elif "+" not in self._marks.values() and self._told >= BACK_AT_ROUND:
+            self._marks[self._told] = "+"
+            self._b.does("up", "--background", "-q")
+            say(f"   + {self._name} is back, and lends its CPUs again", bold=True)
+
+    def sum_up(self) -> None:
+        """Draw the curves, and say what was sent."""
+        *picture, axis = self.board.picture(WIDTH - 3)
+        for line in picture[1:]:
+            say(f"   {line}")
+        say(f"   {self._marked(axis)}")
+        say("   loss by round, in training and on text that was kept back;")
+        say("   x: a machine was killed, +: it came back\n")
+        rounds, latest = len(self.board.loss), self.board.latest
+        sent = sum(self._sent) / len(self._sent)
+        # What a ring of as many workers sends if it averages after every step.
+        steps = max(each["steps"] for each in self.board.workers.values())
+        in_step = 2 * (latest["workers"] - 1) * 4 * self._parameters * steps
+        say(
+            f"   {rounds} rounds, none lost; {sent / 1e6:.1f} MB a round, "
+            f"where training in step sends {in_step / 1e6:.0f} MB.",
+            bold=True,
+        )
+
+    def _marked(self, axis: str) -> str:
+        """Write marks between the ends of the axis, where they happened."""
+        last = max(self.board.loss)
+        letters = list(axis.ljust(WIDTH - 3))
+        width = len(axis.rstrip()) - MARGIN
+        for at, mark in self._marks.items():
+            letters[MARGIN + round((at - 1) / max(1.0, last - 1) * (width - 1))] = mark
+        return "".join(letters).rstrip()
+
+
 def train_together(a: Machine, b: Machine) -> bool:
     """Train one model on all three, and replace one of them; whether all is well."""
     chapter("One model on three machines: DiLoCo")
+    say("a$ shoal run diloco.yaml --watch", bold=True)
     job = a.does("submit", "-q", "diloco.yaml").strip()
-    say("a$ shoal submit diloco.yaml && shoal logs -f | …", bold=True)
-    board, told, killed, back = Board(), 0.0, False, False
-    name = b.name
-    with a.client() as client:
-        for piece in client.logs(pb.LogsRequest(job=job, follow=True)):
-            board.take(piece)
-            if board.loss and max(board.loss) > told:
-                told = max(board.loss)
-                say(f"   {board.headline()}")
-            if told >= KILL_AT_ROUND and not killed:
-                killed = True
-                b.is_killed()
-                say(f"   {name} is killed with SIGKILL; the others go on", bold=True)
-            elif told >= BACK_AT_ROUND and not back:
-                back = True
-                b.does("up", "--background", "-q")
-                say(
-                    f"   {name} is back, takes the weights of now, and joins", bold=True
-                )
-        end = client.get(job)
+    together = Together(a, b, job)
+    end = together.follow()
+    if end.state != pb.STATE_DONE:
+        raise click.ClickException(f"the training failed: {end.reason}")
     say()
-    for line in board.picture():
-        say(f"   {line}")
-    say("   next: .venv/bin/shoal run -- COMMAND · make sim-demo · docs/index.md")
-    return end.state == pb.STATE_DONE
+    together.sum_up()
+    return True
+
+
+def say_next() -> None:
+    """Say what to type now."""
+    chapter("Now you")
+    for command, what in NEXT.items():
+        say(f"   {command:<46} {what}")
 
 
 def main() -> int:
@@ -309,10 +380,16 @@ def main() -> int:
         for machine in machines:
             end.callback(machine.goes_home)
         a, b, c = machines
+        began = time.monotonic()
+        say("Three nodes on this machine train, and are killed on the way: 2 to 3 min.")
         make_shoal(a, b, c)
         with bar:
             watch = train(a, b, c, bar)
-        return 0 if sum_up(watch, a) and train_together(a, b) else 1
+        is_well = sum_up(watch, a) and train_together(a, b)
+        say(f"   All of it took {time.monotonic() - began:.0f} s.")
+    if is_well:
+        say_next()
+    return 0 if is_well else 1
 
 
 if __name__ == "__main__":
