@@ -172,3 +172,20 @@ def test_a_node_that_dies_while_one_follows_is_told(tmp_path: Path) -> None:
 
     assert following.returncode == 105
     assert "does not answer" in said
+
+
+def test_curves_are_there_for_who_looks_late(home: CliHome) -> None:
+    told = "import shoal; [shoal.log({'loss': 1 / n}, step=n) for n in range(1, 6)]"
+    script = f"import time; {told}; time.sleep(0.5)"
+    job = home.ok("submit", "-q", "--", sys.executable, "-c", script).strip()
+    home.ok("wait", "-q", job)
+
+    with connect(home=Home(home.path)) as client:
+        [curve] = client.curves(job).curves
+        later = client.curves(job, since_s=curve.at_s[-1]).curves
+
+    assert (curve.task, curve.name) == (f"{job}.main.0", "loss")
+    assert curve.values[-1] == pytest.approx(0.2)
+    assert curve.steps[-1] == 5
+    assert len(curve.values) == len(curve.at_s) == len(curve.steps)
+    assert not later

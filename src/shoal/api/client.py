@@ -108,6 +108,11 @@ class Client:
         """Run a job once more."""
         return self._ask("Retry", request, pb.SubmitReply)
 
+    def curves(self, job: str, since_s: float = 0.0) -> pb.CurvesReply:
+        """Return the figures that tasks of a job told, as they went by."""
+        request = pb.CurvesRequest(job=job, since_s=since_s)
+        return self._ask("Curves", request, pb.CurvesReply)
+
     def plan(self, request: pb.PlanRequest) -> pb.PlanReply:
         """Say where a job would go."""
         return self._ask("Plan", request, pb.PlanReply)

@@ -29,7 +29,9 @@ NEEDED: Final[dict[str, Role | None]] = {
         ("Submit", "Get", "List", "Watch", "Logs", "Cancel", "Retry", "Explain"),
         "scheduler",
     ),
-    **dict.fromkeys(("Plan", "Events", "Metrics", "Outputs", "Calls"), "scheduler"),
+    **dict.fromkeys(
+        ("Plan", "Curves", "Events", "Metrics", "Outputs", "Calls"), "scheduler"
+    ),
     **dict.fromkeys(("MissingBlobs", "PutBlobs", "GetBlobs"), "scheduler"),
     **dict.fromkeys(
         ("Invite", "Requests", "Accept", "Revoke", "Drain", "Shutdown"), "admin"

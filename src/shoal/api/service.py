@@ -234,6 +234,11 @@ class Service(CargoCalls):
         view = views.job_view(self._node, record)
         return pb.CancelReply(job=view, had_ended=had_ended)
 
+    async def on_curves(self, request: pb.CurvesRequest) -> pb.CurvesReply:
+        """Return the figures that tasks of a job told."""
+        record = self._find(request.job)
+        return views.curves_view(self._node, record, request.since_s)
+
     async def on_plan(self, request: pb.PlanRequest) -> pb.PlanReply:
         """Say where a job would go."""
         kind = request.WhichOneof("spec")

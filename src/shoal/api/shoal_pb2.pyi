@@ -386,6 +386,34 @@ class MetricsReply(_message.Message):
     text: str
     def __init__(self, text: _Optional[str] = ...) -> None: ...
 
+class CurvesRequest(_message.Message):
+    __slots__ = ("job", "since_s")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    SINCE_S_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    since_s: float
+    def __init__(self, job: _Optional[str] = ..., since_s: _Optional[float] = ...) -> None: ...
+
+class CurvesReply(_message.Message):
+    __slots__ = ("curves",)
+    CURVES_FIELD_NUMBER: _ClassVar[int]
+    curves: _containers.RepeatedCompositeFieldContainer[Curve]
+    def __init__(self, curves: _Optional[_Iterable[_Union[Curve, _Mapping]]] = ...) -> None: ...
+
+class Curve(_message.Message):
+    __slots__ = ("task", "name", "at_s", "steps", "values")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    AT_S_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    task: str
+    name: str
+    at_s: _containers.RepeatedScalarFieldContainer[float]
+    steps: _containers.RepeatedScalarFieldContainer[float]
+    values: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, task: _Optional[str] = ..., name: _Optional[str] = ..., at_s: _Optional[_Iterable[float]] = ..., steps: _Optional[_Iterable[float]] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
+
 class PingRequest(_message.Message):
     __slots__ = ("node", "timeout_s")
     NODE_FIELD_NUMBER: _ClassVar[int]

@@ -311,3 +311,15 @@ def requests_view(node: Node, desk: Reception, near: Nearby | None) -> pb.Reques
         reply.near.shoal, reply.near.code = found.shoal, join.code
         reply.near.state = join.state
     return reply
+
+
+def curves_view(node: Node, record: JobRecord, since_s: float) -> pb.CurvesReply:
+    """Return what the tasks of a job told later than this."""
+    reply = pb.CurvesReply()
+    for task in record.job.tasks():
+        for name, points in node.outputs.curves.since(task.id, since_s).items():
+            times, steps, values = zip(*points, strict=True)
+            reply.curves.add(
+                task=task.id, name=name, at_s=times, steps=steps, values=values
+            )
+    return reply

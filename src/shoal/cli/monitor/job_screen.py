@@ -89,9 +89,11 @@ class JobScreen(Screen[None]):
     def _ask(self) -> None:
         try:
             job = self._source.get(self._job, TASKS_MAX)
+            told = self._source.curves(self._job, self._curves.latest_s)
         except ShoalError as error:
             self._back(self._say, error.what)
             return
+        self._back(self._curves.note, told)
         self._back(self.show, job)
 
     def _say(self, text: str) -> None:
@@ -100,7 +102,6 @@ class JobScreen(Screen[None]):
     def show(self, job: Job) -> None:
         """Show what has become of the job."""
         self._say(about(job))
-        self._curves.note(job)
         curves = self.query_one("#curves", VerticalScroll)
         known = {line.id for line in curves.children}
         for number, (name, points) in enumerate(self._curves):

@@ -30,6 +30,10 @@ class Source(Protocol):
         """Return a job and its tasks."""
         ...
 
+    def curves(self, job: str, since_s: float = 0.0) -> pb.CurvesReply:
+        """Return the figures that tasks told, as they went by."""
+        ...
+
     def logs(self, request: pb.LogsRequest) -> Iterator[pb.LogPiece]:
         """Return what tasks wrote."""
         ...
@@ -75,20 +79,20 @@ class Curves:
     """The figures that tasks of a job told, in the order in which they came."""
 
     def __init__(self) -> None:
+        self.latest_s = 0.0  # What is later is not here yet.
         self._points: dict[tuple[str, str], deque[float]] = {}
 
-    def note(self, job: pb.Job) -> None:
-        """Add what is new; a figure that did not change is no new point."""
-        many = len(job.tasks) > 1
-        for task in job.tasks:
-            where = task.id.partition(".")[2] if many else ""
-            for name, value in sorted(task.metrics.items()):
-                points = self._points.setdefault(
-                    (name, where), deque(maxlen=POINTS_MAX)
-                )
-                if not points or points[-1] != value:
-                    points.append(value)
+    def note(self, reply: pb.CurvesReply) -> None:
+        """Add what is new; what two looks at once have brought is added once."""
+        known_s = self.latest_s
+        for curve in reply.curves:
+            key = (curve.name, curve.task.partition(".")[2])
+            points = self._points.setdefault(key, deque(maxlen=POINTS_MAX))
+            told = zip(curve.at_s, curve.values, strict=True)
+            points.extend(value for at_s, value in told if at_s > known_s)
+            self.latest_s = max(self.latest_s, *curve.at_s)
 
     def __iter__(self) -> Iterator[tuple[str, list[float]]]:
+        many = len({where for _, where in self._points}) > 1
         for (name, where), points in sorted(self._points.items()):
-            yield f"{name} {where}".strip(), list(points)
+            yield f"{name} {where}" if many else name, list(points)

@@ -23,6 +23,16 @@ OTTER = pb.NodeName(id="12D3KooWotter", petname="brave-otter-42")
 HERON = pb.NodeName(id="12D3KooWheron", petname="calm-heron-07")
 
 
+def told(task: str, since_s: float = 0.0) -> pb.CurvesReply:
+    """Return a curve of three points, of which only later ones are wanted."""
+    points = [p for p in ((10.0, 4.0), (11.0, 3.0), (12.0, 2.5)) if p[0] > since_s]
+    if not points:
+        return pb.CurvesReply()
+    times, values = zip(*points, strict=True)
+    curve = pb.Curve(task=task, name="loss", at_s=times, values=values)
+    return pb.CurvesReply(curves=[curve])
+
+
 class Memory:
     """A node that was asked everything before."""
 
@@ -72,6 +82,9 @@ class Memory:
             fraction=0.5,
             tasks=[task],
         )
+
+    def curves(self, job: str, since_s: float = 0.0) -> pb.CurvesReply:
+        return told(f"{job}.main.0", since_s)
 
     def logs(self, request: pb.LogsRequest) -> Iterator[pb.LogPiece]:
         yield pb.LogPiece(
@@ -183,9 +196,25 @@ def test_one_worker_is_shown_with_what_runs_there(node: Memory) -> None:
     assert look(node, "nobody") == Picture((), ())
 
 
-def test_a_figure_that_stays_is_one_point() -> None:
+def test_curves_begin_before_anybody_looked_and_go_on_from_there() -> None:
     curves = Curves()
-    for value in (3.0, 3.0, 2.0):
-        curves.note(pb.Job(tasks=[pb.Task(id="j.main.0", metrics={"loss": value})]))
 
-    assert list(curves) == [("loss", [3.0, 2.0])]
+    curves.note(told("j.main.0", curves.latest_s))
+    curves.note(told("j.main.0", 0.0))  # Two looks at once bring the same.
+    curves.note(pb.CurvesReply())
+    curves.note(
+        pb.CurvesReply(
+            curves=[pb.Curve(task="j.main.0", name="loss", at_s=[13.0], values=[1.0])]
+        )
+    )
+
+    assert list(curves) == [("loss", [4.0, 3.0, 2.5, 1.0])]
+    assert curves.latest_s == 13.0
+
+
+def test_curves_of_several_tasks_say_whose_they_are() -> None:
+    curves = Curves()
+
+    curves.note(pb.CurvesReply(curves=[*told("j.a.0").curves, *told("j.b.0").curves]))
+
+    assert [name for name, _ in curves] == ["loss a.0", "loss b.0"]
