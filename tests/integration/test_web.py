@@ -172,6 +172,22 @@ def test_mistakes_are_explained(home: CliHome, tmp_path: Path) -> None:
     assert home.ok("web", "--no-open").startswith("http://127.0.0.1:")
 
 
+def test_a_browser_is_opened_without_showing_the_token_to_others(
+    home: CliHome, tmp_path: Path
+) -> None:
+    script, told = tmp_path / "browser", tmp_path / "told"
+    script.write_text(f'#!/bin/sh\necho "$@" > {told}\n')
+    script.chmod(0o755)
+    home.env |= {"DISPLAY": ":0", "BROWSER": f"{script} %s"}
+
+    url = home.ok("web").strip()
+
+    page = home.path / "web.html"
+    assert told.read_text().strip() == page.as_uri()
+    assert url in page.read_text()
+    assert page.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_page_that_nobody_looks_at_costs_nothing(home: CliHome) -> None:
     page = Page(home)
     for _ in page.stream("/api/stream"):

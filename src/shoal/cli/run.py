@@ -68,6 +68,8 @@ def run(
         job = reply.job
         for note in reply.notes:
             talk(f"note: {note}", quiet=quiet or as_json)
+        if watch and (where := client.info().web_address):
+            talk(f"web  http://{where}/jobs/{job.id}", quiet=quiet or as_json)
         try:
             many = _has_many_tasks(job)
             plain = partial(follow, prefixed=many, aside=as_json)

@@ -102,15 +102,14 @@ class Site:
     async def answer(self, request: Request) -> Response | Stream:
         """Answer one request."""
         self._guard.check(request)
-        method = "GET" if request.method == "HEAD" else request.method
         if (file := _file_of(request.path)) is not None:
-            if method != "GET":
+            if request.method not in ("GET", "HEAD"):
                 raise _not_so("GET, HEAD")
             return file
         allowed: list[str] = []
         for each, path, handler in self._routes:
             if found := path.fullmatch(request.path):
-                if each == method:
+                if each == request.method:
                     return await handler(request, found.groupdict().get("job", ""))
                 allowed.append(each)
         if allowed:

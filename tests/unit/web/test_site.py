@@ -189,9 +189,21 @@ def test_a_body_that_makes_no_sense_is_refused(path: str, body: object) -> None:
 
 @pytest.mark.parametrize(
     ("path", "method"),
-    [("/api/jobs/abc/cancel", "GET"), ("/api/info", "POST"), ("/api/plan", "PUT")],
+    [
+        ("/api/jobs/abc/cancel", "GET"),
+        ("/api/info", "POST"),
+        ("/api/plan", "PUT"),
+        ("/api/stream", "OPTIONS"),
+    ],
 )
 def test_each_answer_has_its_own_method(path: str, method: str) -> None:
     body = b"{}" if method != "GET" else b""
 
     assert status(said(request(path, method, body))) == 405
+
+
+def test_a_stream_has_no_head_of_its_own() -> None:
+    answer = said(request("/api/stream", "HEAD"))
+
+    assert status(answer) == 405
+    assert body_of(answer) == b""
