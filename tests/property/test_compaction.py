@@ -18,6 +18,7 @@ Steps = list[tuple[str, int, dict[str, tuple[int, tuple[str, ...]]]]]
 def lived(steps: Steps, book: JobBook, since: int = 1) -> list[Entry]:
     """Change a book step by step; return its journal."""
     journal: list[Entry] = []
+    book.wall_at_zero_s = WALL
     for n, (do, number, shape) in enumerate(steps, since):
         journal += step(book, do, number, shape, float(n))
     return journal

@@ -99,6 +99,9 @@ def _kept(record: TaskRecord) -> TaskKept:
         attempts=record.attempts,
         reason=record.reason,
         outcome=record.outcome,
+        worker=record.worker,
+        began_wall_s=record.began_wall_s,
+        ended_wall_s=record.ended_wall_s,
     )
 
 

@@ -70,6 +70,9 @@ class TaskRecord(msgspec.Struct, kw_only=True):
     not_before: float = 0.0
     reason: str = ""
     outcome: Outcome | None = None
+    worker: NodeId = NodeId("")  # where it runs, or ran last
+    began_wall_s: float = 0.0  # when it was first assigned; 0 if nobody knows
+    ended_wall_s: float = 0.0
     live: dict[Attempt, Run] = msgspec.field(default_factory=dict[Attempt, Run])
 
     @property
@@ -132,6 +135,8 @@ class JobBook:
         self.groups: dict[GroupId, GroupRecord] = {}
         self.tasks: dict[TaskId, TaskRecord] = {}
         self.runs: dict[Attempt, Run] = {}
+        self.wall_at_zero_s: float | None = None  # what the wall clock reads at 0
+        self._replayed_s: float | None = None  # when what is replayed happened
         self.numbered = 0  # the number that a job was given last
         self._ended: dict[JobId, None] = {}  # in the order of their ends
         self._dependents: dict[GroupId, list[GroupId]] = {}
@@ -217,7 +222,7 @@ class JobBook:
                     entries += self.put_back(run, "superseded", crashed=crashed)
             gang = self._gang_with(places) if group.is_gang else ()
             self._start(place, gang, now)
-        return [*entries, Assigned(places)]
+        return [*entries, Assigned(places, self._wall_s(now))]
 
     def _gang_with(self, places: tuple[Place, ...]) -> tuple[NodeId, ...]:
         """Return where a gang runs, by the order of its tasks, with these."""
@@ -231,6 +236,8 @@ class JobBook:
         record.state = "running"
         record.attempts += 1
         record.reason = ""
+        record.worker = place.worker
+        record.began_wall_s = record.began_wall_s or self._wall_s(now)
         run = Run(
             task=place.task,
             attempt=place.attempt,
@@ -320,11 +327,15 @@ class JobBook:
         record = self.tasks[task]
         if record.ended:
             return []
-        entries: list[Entry] = [Finished(task, state, attempt, outcome, reason)]
+        wall_s = self._wall_s(now)
+        entries: list[Entry] = [Finished(task, state, attempt, outcome, reason, wall_s)]
         group = self.group_of(task)
         run = record.live.get(attempt) if attempt is not None else None
         if run is not None and state == "done" and now > run.since:
             group.done_s.append(now - run.since)  # In a replay nothing takes time.
+        if run is not None:
+            record.worker = run.worker
+        record.ended_wall_s = wall_s
         for live in list(record.live.values()):
             self.drop_run(live)
         record.state = state
@@ -340,7 +351,7 @@ class JobBook:
     def cancel(self, job: JobId, reason: str, now: float) -> list[Entry]:
         """End every task of a job that has not ended."""
         record = self.jobs[job]
-        entries: list[Entry] = [Cancelled(job, reason)]
+        entries: list[Entry] = [Cancelled(job, reason, self._wall_s(now))]
         record.reason = reason
         for task in record.job.tasks():
             # Replaying the one entry above ends the tasks too.
@@ -351,6 +362,19 @@ class JobBook:
 
     def replay(self, entry: Entry, now: float, wall_s: float) -> None:
         """Apply one entry of an earlier life."""
+        self._replayed_s = 0.0
+        if isinstance(entry, Assigned | Finished | Cancelled):
+            self._replayed_s = entry.wall_s
+        self._replay(entry, now, wall_s)
+        self._replayed_s = None
+
+    def _wall_s(self, now: float) -> float:
+        """Return the time of day of what happens now; 0 if nobody knows."""
+        if self._replayed_s is not None:
+            return self._replayed_s
+        return 0.0 if self.wall_at_zero_s is None else self.wall_at_zero_s + now
+
+    def _replay(self, entry: Entry, now: float, wall_s: float) -> None:
         match entry:
             case Incarnated():
                 self.generation = max(self.generation, entry.generation)
@@ -418,6 +442,9 @@ class JobBook:
             self.wait_again(entry.task)
         if entry.exited is None:
             record.outcome = entry.outcome
+        record.worker = entry.worker or record.worker
+        record.began_wall_s = entry.began_wall_s
+        record.ended_wall_s = entry.ended_wall_s
         record.failures = entry.failures
         record.crashes = entry.crashes
         record.attempts = entry.attempts

@@ -47,6 +47,7 @@ class Assigned(msgspec.Struct, frozen=True, tag="assigned"):
     """These attempts may run from now on. A gang is one entry: all or none of it."""
 
     places: tuple[Place, ...]
+    wall_s: float = 0.0  # when; 0 in journals that did not say
 
 
 class Exited(msgspec.Struct, frozen=True, tag="exited"):
@@ -78,6 +79,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     attempt: Attempt | None = None
     outcome: Outcome | None = None
     reason: str = ""
+    wall_s: float = 0.0  # as of `Assigned`
 
 
 class Cancelled(msgspec.Struct, frozen=True, tag="cancelled"):
@@ -85,6 +87,7 @@ class Cancelled(msgspec.Struct, frozen=True, tag="cancelled"):
 
     job: JobId
     reason: str = ""
+    wall_s: float = 0.0  # as of `Assigned`
 
 
 class Revoked(msgspec.Struct, frozen=True, tag="revoked"):
@@ -117,6 +120,9 @@ class TaskKept(
     reason: str = ""
     outcome: Outcome | None = None
     exited: Attempt | None = None  # succeeded, while its gang went on
+    worker: NodeId = NodeId("")  # where it ran last
+    began_wall_s: float = 0.0
+    ended_wall_s: float = 0.0
 
 
 Entry = (

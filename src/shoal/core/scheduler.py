@@ -142,6 +142,7 @@ class Scheduler:
         self._match_wanted = False
         self._rests_until = float("-inf")
         self._chores: Deadlines[str] = Deadlines(self._heap)
+        self._book.wall_at_zero_s = roster.wall_s(0.0)
         for entry in journal:
             self._book.replay(entry, now, roster.wall_s(now))
         self._book.generation += 1

@@ -3,7 +3,9 @@
 from tests.unit.core.builders import attempt, book_with, job, place, record, running
 
 from shoal.core import jobs
-from shoal.core.journal import Cancelled, Finished, Returned, Submitted
+from shoal.core.compaction import compacted
+from shoal.core.jobs import JobBook
+from shoal.core.journal import Assigned, Cancelled, Finished, Returned, Submitted
 from shoal.model.ids import GroupId, JobId, TaskId
 
 G, T0, T1 = GroupId("j.g"), TaskId("j.g.0"), TaskId("j.g.1")
@@ -110,3 +112,40 @@ def test_the_oldest_ended_jobs_are_forgotten() -> None:
     assert len(book.jobs) == len(book.groups) == jobs.ENDED_JOBS_MAX
     assert JobId("j2") not in book.jobs
     assert JobId("j3") in book.jobs
+
+
+def test_when_and_where_a_task_ran_is_known_after_a_restart() -> None:
+    book = JobBook()
+    book.wall_at_zero_s = 1_000.0
+    made = job(groups={"a": (1, ()), "b": (1, ("a",))})
+    entries = book.submit(Submitted(made, 1_001.0), 1.0)
+    entries += book.assign((place("j.a.0", 1, "w1"),), 2.0)
+    entries += book.put_back(book.runs[attempt(1)], "lost", crashed=True)
+    entries += book.assign((place("j.a.0", 2, "w2"),), 5.0)
+    entries += book.finish(TaskId("j.a.0"), "failed", 9.0, attempt=attempt(2))
+
+    again = JobBook()
+    for entry in entries:
+        again.replay(entry, 50.0, 2_000.0)
+    short = JobBook()
+    for entry in compacted(again):
+        short.replay(entry, 60.0, 3_000.0)
+
+    for each in (book, again, short):
+        ran, blocked = each.tasks[TaskId("j.a.0")], each.tasks[TaskId("j.b.0")]
+        assert (ran.began_wall_s, ran.ended_wall_s) == (1_002.0, 1_009.0)
+        assert ran.worker == "w2"
+        assert (blocked.began_wall_s, blocked.ended_wall_s) == (0.0, 1_009.0)
+        assert blocked.worker == ""
+
+
+def test_a_journal_that_says_no_times_is_read_without_them() -> None:
+    book = JobBook()
+    book.wall_at_zero_s = 1_000.0
+    book.replay(Submitted(job(), 1_001.0), 0.0, 2_000.0)
+    book.replay(Assigned((place("j.g.0", 1),)), 0.0, 2_000.0)
+    book.replay(Finished(T0, "done", attempt(1)), 0.0, 2_000.0)
+
+    record = book.tasks[T0]
+    assert (record.began_wall_s, record.ended_wall_s) == (0.0, 0.0)
+    assert record.worker == "w"
