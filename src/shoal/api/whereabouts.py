@@ -95,10 +95,11 @@ def required(home: Home) -> Whereabouts:
     """Return where the node of this home is, or say why there is none."""
     found = read(home)
     if found is None:
+        shoal = f"shoal --net {home.net}" if home.net else "shoal"
         raise UnreachableError(
             "no node is running",
             because=f"there is no node.json in {home.path}",
-            hint="`shoal up` starts one; `shoal run` does so by itself",
+            hint=f"`{shoal} up` starts one; `{shoal} run` does so by itself",
         )
     if answers(found.socket):
         return found

@@ -169,10 +169,25 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="shoal")
 @click.option("--color/--no-color", default=None, help="Whether to use colours.")
-def shoal(color: bool | None) -> None:
+@click.option("--net", metavar="NAME", help="Use the home of this name, of several.")
+def shoal(color: bool | None, net: str | None) -> None:
     """Pool the machines you have and run jobs on them, without a server."""
+    _choose_net(net)
     if color is not None:  # The commands look there; they are imported later.
         os.environ["SHOAL_COLOR"] = "true" if color else "false"
+
+
+def _choose_net(net: str | None) -> None:
+    """Let a flag win over `SHOAL_HOME`, and that over what is set in files."""
+    if net:
+        os.environ.pop("SHOAL_HOME", None)
+        os.environ["SHOAL_NET"] = net
+    elif "SHOAL_HOME" not in os.environ and "SHOAL_NET" not in os.environ:
+        from shoal.cli.settings import current  # noqa: PLC0415 - Commands import it.
+
+        with contextlib.suppress(ShoalError):  # Who needs the settings will tell.
+            if found := current().find("net").value:
+                os.environ["SHOAL_NET"] = str(found)
 
 
 def explained(error: ShoalError) -> str:

@@ -138,6 +138,10 @@ def _valid(setting: Setting, text: str) -> Value:
             from shoal.policy.registry import Registry  # noqa: PLC0415 - Slow.
 
             Registry().get(text)
+        case "net":
+            from shoal.runtime.home import checked_net  # noqa: PLC0415 - Rare.
+
+            checked_net(text)
         case "port":
             _check_port(text)
         case "labels":

@@ -58,6 +58,7 @@ _ALL: Final = (
     Setting("labels", "list", "what jobs may ask of this node, such as leaf=rack7"),
     Setting("listen", "text", "HOST:PORT where other nodes reach this one", None, True),
     Setting("metrics", "text", "HOST:PORT of a page for Prometheus", None, True),
+    Setting("net", "text", "which of several shoals here commands are about"),
     Setting("node", "text", "HOST:PORT of the node that commands ask"),
     Setting("policy", "text", "how workers are ranked"),
     Setting("port", "number", "where clients reach this node; 50051 if it is free"),

@@ -1,14 +1,20 @@
-"""Where a node keeps its files. `SHOAL_HOME` moves all of them."""
+"""Where a node keeps its files. `SHOAL_HOME` moves all of them.
+
+Several shoals of one user have homes by name, which `SHOAL_NET` chooses from.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
-from typing import final
+from typing import Final, final
 
 from shoal.errors import UsageError
 
 PRIVATE = 0o700
+NETS: Final = "nets"
+_NET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 @final
@@ -26,7 +32,14 @@ class Home:
             return cls(Path(named).expanduser().absolute())
         data = os.environ.get("XDG_DATA_HOME")
         base = Path(data) if data else Path.home() / ".local" / "share"
-        return cls(base / "shoal")
+        own = base / "shoal"
+        net = os.environ.get("SHOAL_NET")
+        return cls(own / NETS / checked_net(net) if net else own)
+
+    @property
+    def net(self) -> str:
+        """The name under which this home is one of several; usually empty."""
+        return self.path.name if self.path.parent.name == NETS else ""
 
     @property
     def key(self) -> Path:
@@ -90,3 +103,17 @@ class Home:
                     hint="set SHOAL_HOME to a folder that you can write to",
                 ) from error
         self.path.chmod(PRIVATE)
+
+
+def checked_net(name: str) -> str:
+    """Return a name that a home can have; raise `UsageError` if it is none.
+
+    It may come from a file of somebody else, and becomes part of a path.
+    """
+    if _NET.fullmatch(name) is None:
+        raise UsageError(
+            f"'{name[:80]}' cannot be the name of a net",
+            because="it is 1 to 64 letters, digits, dashes and underscores",
+            hint="write it like --net lab",
+        )
+    return name

@@ -66,7 +66,7 @@ async def compose(
     identity = Identity.load_or_create(home.key)
     belongs = membership.load(home)
     if belongs is None:
-        belongs = membership.found(home, identity, SHOAL_OF_ONE)
+        belongs = membership.found(home, identity, home.net or SHOAL_OF_ONE)
     capacity, found = await asyncio.to_thread(detect, home.tasks, options)
     driver = ProcessDriver(home.tasks, driver_settings(options, found, scratch))
     roles: tuple[Role, ...] = ("scheduler", "gate")
