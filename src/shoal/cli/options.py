@@ -58,5 +58,10 @@ def talk(text: str, *, quiet: bool = False) -> None:
 
 
 def suggest(*commands: str, quiet: bool = False) -> None:
-    """Say which commands one may want to type next."""
+    """Say which commands one may want to type next, in the same net."""
+    context = click.get_current_context(silent=True)
+    net = context.find_root().params.get("net") if context is not None else None
+    if net:
+        of_net = f"shoal --net {net} "
+        commands = tuple(each.replace("shoal ", of_net, 1) for each in commands)
     talk("next: " + " · ".join(commands), quiet=quiet)

@@ -74,3 +74,12 @@ def test_a_home_knows_its_net(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_NET", "lab")
 
     assert Home.default().net == "lab"
+
+
+def test_what_to_type_next_stays_in_the_net(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--net", "lab", "set", "color", "true"])
+
+    assert "next: shoal --net lab set --show-origin\n" in capsys.readouterr().err
