@@ -1,6 +1,7 @@
 """Compare DiLoCo with synchronous training: what it learns, and what it sends.
 
 Run: python benchmarks/diloco.py [compare|speeds|faults ...] >> results.jsonl
+What it draws goes to the terminal.
 
 Real processes train the byte-level GPT on the standard library's source text. They are
 joined by a folder, so what is measured is learning and not a network; bytes are those
@@ -24,6 +25,8 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from shoal.cli.plot import plot
 
 WORKERS = 4
 ROUNDS = 40
@@ -167,6 +170,7 @@ def compare() -> None:
     curve = alone(batch=BATCH * WORKERS, steps=steps)
     reference = curve[-1]["validation_loss"]
     tell("compare", how="synchronous", loss=reference, curve=losses(curve))
+    drawn = [points(curve)]
     for compress, fragments in COMPARED:
         with job(
             rounds=ROUNDS,
@@ -198,11 +202,18 @@ def compare() -> None:
                 fewer_bytes=would / sent,
                 curve=losses(run.events("validation")),
             )
+            drawn.append(points(run.events("validation")))
+    print("\n".join(plot(drawn, width=72, height=12)), file=sys.stderr)
 
 
 def losses(lines: list[dict[str, Any]]) -> list[float]:
     """Return a curve, rounded for reading."""
     return [round(line["validation_loss"], 4) for line in lines]
+
+
+def points(lines: list[dict[str, Any]]) -> list[tuple[float, float]]:
+    """Return a curve for drawing."""
+    return [(line["round"], line["validation_loss"]) for line in lines]
 
 
 def speeds() -> None:

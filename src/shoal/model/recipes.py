@@ -22,6 +22,7 @@ from shoal.model.spec import JobSpec, ResourcesSpec, RetrySpec
 
 DILOCO: Final = "diloco"
 SWEEP: Final = "sweep"
+PIPELINE: Final = "pipeline"
 JUDGE: Final = "judge"
 TRIALS: Final = "trials"
 AGGREGATE: Final = "aggregate"
@@ -56,6 +57,13 @@ def parts_of(spec: JobSpec, name: str, path: str) -> list[tuple[str, JobSpec]]:
     """Return the parts of a job or step, and what each is called."""
     least, most = nodes_of(spec)
     spec = _assessed(spec, most)
+    if spec.recipe == PIPELINE and least != most:
+        raise SpecError(
+            "a pipeline has a fixed number of nodes",
+            path=f"{path}.nodes",
+            because="each computes some layers, and none can be left out",
+            hint=f"write `nodes: {most}`",
+        )
     params = {"workers": most, "quorum": least, **spec.params}
     replace = msgspec.structs.replace
     if spec.recipe in GANGS:

@@ -71,6 +71,11 @@ def test_a_sweep_of_single_workers_is_refused() -> None:
         derived("recipe: diloco\nsweep: {lr: [0.1, 0.2]}\n")
 
 
+def test_a_pipeline_of_no_fixed_length_is_refused() -> None:
+    with pytest.raises(SpecError, match="fixed number of nodes"):
+        derived("recipe: pipeline\nnodes: 2..3\n")
+
+
 def test_being_killed_is_no_failure_of_a_recipe_that_goes_on() -> None:
     job = derived("recipe: diloco\nnodes: 2\n")
 
@@ -99,13 +104,17 @@ def test_a_sweep_has_a_judge_and_a_trial_for_each_point() -> None:
     assert trials.tasks[0].profiles[0].gpu is not None
 
 
-@pytest.mark.parametrize("recipe", ["ddp", "pipeline"])
-def test_recipes_that_talk_at_every_step_are_gangs_with_a_network(recipe: str) -> None:
-    job = derived(f"recipe: {recipe}\nnodes: 2..3\n")
+@pytest.mark.parametrize(
+    ("recipe", "nodes", "least"), [("ddp", "2..3", 2), ("pipeline", "3", 3)]
+)
+def test_recipes_that_talk_at_every_step_are_gangs_with_a_network(
+    recipe: str, nodes: str, least: int
+) -> None:
+    job = derived(f"recipe: {recipe}\nnodes: {nodes}\n")
 
     [gang] = job.groups
-    assert gang.gang_min == 2
+    assert gang.gang_min == least
     assert len(gang.tasks) == 3
     assert all(task.work.network for task in gang.tasks)
-    assert gang.tasks[0].params == {"workers": 3, "quorum": 2}
+    assert gang.tasks[0].params == {"workers": 3, "quorum": least}
     assert gang.tasks[0].work.outputs == ("out/",)
