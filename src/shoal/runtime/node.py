@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Final, final
@@ -55,11 +54,6 @@ if TYPE_CHECKING:
 
 EARLY_MAX: Final = 10_000
 """Facts that are kept until the machine runs; later ones are dropped."""
-
-
-SWITCH_S: Final = 0.0005
-"""How long the thread of the journal waits while the machine thinks. Everybody waits
-for that thread, which needs the interpreter for a moment only."""
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,7 +166,6 @@ class Node:
             clients=self.clients,
             cargo=self.cargo,
         )
-        sys.setswitchinterval(SWITCH_S)
         host = Host(self.peer, self._records, performer.perform, on_failure=self._fail)
         self._host = host
         loop = asyncio.get_running_loop()
