@@ -97,6 +97,20 @@ def _amount_fields(amounts: pb.Amounts) -> dict[str, int]:
     return {field.name: getattr(amounts, field.name) for field in _AMOUNTS}
 
 
+def requests_fields(reply: pb.RequestsReply) -> dict[str, Any]:
+    """Return who asks to join, and whom this node asked, for JSON."""
+    near = None
+    if reply.HasField("near"):
+        asked = reply.near
+        state = {"code": asked.code, "state": asked.state}
+        near = {**name_fields(asked.name), "shoal": asked.shoal, **state}
+    newcomers = [
+        {**name_fields(one.name), "has": one.has, "code": one.code}
+        for one in reply.newcomers
+    ]
+    return {"shoal": reply.shoal, "newcomers": newcomers, "near": near}
+
+
 def event_fields(event: pb.Event) -> dict[str, Any]:
     """Return something that happened for JSON."""
     fields: dict[str, Any] = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.api import client as api
-from shoal.api.documents import name_fields
+from shoal.api.documents import requests_fields
 from shoal.cli.naming import NODE
 from shoal.cli.options import json_option, node_option, suggest, talk
 from shoal.cli.printing import echo_json
@@ -46,22 +46,9 @@ def accept(
             client.accept(machine, decline=decline)
             talk(f"{machine} {'is not let in' if decline else 'may join'}")
         elif as_json:
-            _print_json(found)
+            echo_json(requests_fields(found))
         else:
             _go_through(client, found, machine)
-
-
-def _print_json(found: RequestsReply) -> None:
-    newcomers = [
-        {**name_fields(one.name), "has": one.has, "code": one.code}
-        for one in found.newcomers
-    ]
-    near = None
-    if found.HasField("near"):
-        asked = found.near
-        state = {"code": asked.code, "state": asked.state}
-        near = {**name_fields(asked.name), "shoal": asked.shoal, **state}
-    echo_json({"shoal": found.shoal, "newcomers": newcomers, "near": near})
 
 
 def _go_through(client: Client, found: RequestsReply, machine: str) -> None:

@@ -70,6 +70,13 @@ class RetryBody(msgspec.Struct, forbid_unknown_fields=True):
     failed_only: bool = False
 
 
+class AcceptBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Who asked to join, and whether that is declined."""
+
+    node: str
+    decline: bool = False
+
+
 @final
 class Site:
     """Answers for one node."""
@@ -86,6 +93,7 @@ class Site:
             ("GET", "/api/stream", self._stream),
             ("GET", f"/api/jobs/{_JOB}", self._job),
             ("GET", f"/api/jobs/{_JOB}/explain", self._explain),
+            ("POST", "/api/accept", self._accept),
             ("POST", "/api/plan", self._plan),
             ("POST", "/api/jobs", self._submit),
             ("POST", f"/api/jobs/{_JOB}/cancel", self._cancel),
@@ -162,6 +170,13 @@ class Site:
         return Stream(self._streams.of_job(found.id, request.query.get("task", "")))
 
     # What is done.
+
+    async def _accept(self, request: Request, job: str) -> Response:
+        del job
+        body = _read(request, AcceptBody)
+        asked = pb.AcceptRequest(node=body.node, decline=body.decline)
+        reply = await self._service.on_accept(asked)
+        return told({"node": documents.name_fields(reply.node)})
 
     async def _plan(self, request: Request, job: str) -> Response:
         del job

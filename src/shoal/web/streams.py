@@ -103,11 +103,13 @@ class Streams:
             info = await service.on_info(pb.InfoRequest())
             nodes = (await service.on_nodes(pb.NodesRequest())).nodes
             jobs = await service.on_list(pb.ListRequest(jobs_max=JOBS_MAX))
+            asking = await service.on_requests(pb.RequestsRequest())
             latest = [documents.job_fields(job) for job in reversed(jobs.jobs)]
             self._seen = {
                 "info": encoded(info_fields(info)),
                 "nodes": encoded([documents.node_fields(node) for node in nodes]),
                 "jobs": encoded({"jobs": latest, "total": jobs.total}),
+                "requests": encoded(documents.requests_fields(asking)),
             }
         return self._seen
 

@@ -36,6 +36,16 @@ class FakeService:
     async def on_nodes(self, request: pb.NodesRequest) -> pb.NodesReply:
         return pb.NodesReply(nodes=self.nodes)
 
+    async def on_requests(self, request: pb.RequestsRequest) -> pb.RequestsReply:
+        newcomer = pb.Newcomer(
+            name=pb.NodeName(id="n9", petname="old-crow-09"), has="2 CPU", code="elk-42"
+        )
+        return pb.RequestsReply(shoal="reef", newcomers=[newcomer])
+
+    async def on_accept(self, request: pb.AcceptRequest) -> pb.AcceptReply:
+        self.asked.append(request)
+        return pb.AcceptReply(node=pb.NodeName(id=request.node))
+
     async def on_list(self, request: pb.ListRequest) -> pb.ListReply:
         return pb.ListReply(jobs=[self.job], total=1)
 

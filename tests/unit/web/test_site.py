@@ -164,9 +164,23 @@ def test_a_job_is_planned_cancelled_and_run_again() -> None:
     ]
 
 
+def test_who_asks_to_join_is_let_in_or_not() -> None:
+    service = FakeService()
+
+    code, reply = order("/api/accept", {"node": "n9"}, service)
+    order("/api/accept", {"node": "n8", "decline": True}, service)
+
+    assert (code, reply["node"]["id"]) == (200, "n9")
+    assert service.asked == [
+        pb.AcceptRequest(node="n9"),
+        pb.AcceptRequest(node="n8", decline=True),
+    ]
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [
+        ("/api/accept", {}),
         ("/api/jobs", {}),
         ("/api/jobs", {"spec": "x", "job_id": "../x"}),
         ("/api/jobs", {"spec": 7, "job_id": "x"}),

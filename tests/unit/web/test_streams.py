@@ -9,8 +9,12 @@ from tests.unit.web.fake_node import FakeNode, FakeService, make_site
 from tests.unit.web.visits import request, visited
 
 from shoal.api import shoal_pb2 as pb
+from shoal.cli.reference.answers import ANSWERS, breaches
 from shoal.model.ids import TaskId
 from shoal.web import streams
+
+FIRST = 5
+"""So many events tell all there is of a whole node."""
 
 Told = list[tuple[str, Any]]
 
@@ -31,12 +35,14 @@ def told(target: str, service: FakeService, most: int, node: FakeNode) -> Told:
 
 
 def test_the_first_page_is_told_all_there_is() -> None:
-    found = dict(told("/api/stream", FakeService(), 4, FakeNode()))
+    found = dict(told("/api/stream", FakeService(), FIRST, FakeNode()))
 
-    assert sorted(found) == ["happened", "info", "jobs", "nodes"]
+    assert sorted(found) == ["happened", "info", "jobs", "nodes", "requests"]
     assert found["info"]["shoal"] == "reef"
     assert [node["petname"] for node in found["nodes"]] == ["calm-heron-01"]
     assert found["jobs"]["total"] == 1
+    assert breaches(ANSWERS["accept"], found["requests"]) == []
+    assert found["requests"]["newcomers"][0]["code"] == "elk-42"
     assert [event["number"] for event in found["happened"]] == [1, 2]
 
 
@@ -91,7 +97,7 @@ def test_what_changes_is_told_when_there_is_news_and_nothing_else_is(
         reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> tuple[str, Any]:
         writer.write(request("/api/stream"))
-        for _ in range(4):
+        for _ in range(FIRST):
             await next_event(reader)
         service.job.state = pb.STATE_DONE
         node.news.tell()

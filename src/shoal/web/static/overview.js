@@ -1,9 +1,10 @@
 // The first page: the shoal at a glance, its topology, its jobs, what happened of late.
 
-import { forgetToken } from "./api.js";
-import { command } from "./cli.js";
+import { forgetToken, order } from "./api.js";
+import { action, command } from "./cli.js";
 import { amount, bar, clock, count, ENDED, gib, h, rebuild } from "./dom.js";
 import { jobsTable } from "./jobs.js";
+import { failed, notice } from "./main.js";
 import { topology } from "./topology.js";
 
 const EVENTS_MAX = 100;
@@ -15,6 +16,7 @@ export function overviewPage() {
   const jobs = jobsTable();
   const log = h("ol", { class: "events" });
   const quiet = h("p", { class: "empty" }, "Nothing has happened yet.");
+  const asking = h("div", { class: "asking", role: "status", "aria-live": "polite" });
   const foot = h("footer", { class: "foot" });
   const net = topology(drawing);
   let nodes = [];
@@ -25,6 +27,7 @@ export function overviewPage() {
   return {
     element: h("div", { class: "overview" },
       h("h1", { class: "unseen" }, "Overview"),
+      asking,
       glance,
       h("section", { class: "panel", "aria-labelledby": "topology" },
         h("div", { class: "head" }, h("h2", { id: "topology" }, "Topology"), command("shoal nodes", "list nodes")),
@@ -39,6 +42,7 @@ export function overviewPage() {
     on: {
       info: (info) => { net.setGates(info.gates); rebuild(foot, about(info)); },
       nodes: (told) => { nodes = told; net.setNodes(told); alone.hidden = told.length > 1; look(); },
+      requests: (told) => rebuild(asking, knocks(told)),
       jobs: (told) => { found = told; jobs.set(told.jobs); look(); },
       happened: (told) => {
         events = [...events, ...told].slice(-EVENTS_MAX);
@@ -49,6 +53,27 @@ export function overviewPage() {
     reset: () => { events = []; },
     leave: jobs.leave,
   };
+}
+
+// Who asks to join: both screens show a code, which a person compares.
+function knocks({ shoal, newcomers, near }) {
+  const joins = near?.state === "accepted" ? [[near, `${near.petname} lets this machine into “${near.shoal}”`, "Join"]] : [];
+  const wants = newcomers.map((each) => [each, `${each.petname} wants to join “${shoal}”`, "Accept"]);
+  return [...wants, ...joins].map(([each, text, label]) => h("section", { class: "panel knock" },
+    h("p", {}, h("strong", {}, text), each.has ? ` · ${each.has}` : "", " · code ", h("code", { class: "code" }, each.code)),
+    h("p", { class: "hint" }, "Does the other screen show the same code? Members may run code on each other’s machines."),
+    h("div", { class: "actions" },
+      action(label, `shoal accept ${each.petname} --yes`, () => answer(each, false), { kind: "primary" }),
+      action("Decline", `shoal accept ${each.petname} --decline`, () => answer(each, true)))));
+}
+
+async function answer(each, decline) {
+  try {
+    await order("/api/accept", { node: each.id, decline });
+    notice(decline ? `${each.petname} is not let in` : `${each.petname} may join`);
+  } catch (error) {
+    failed(error);
+  }
 }
 
 function tiles(nodes, found) {
