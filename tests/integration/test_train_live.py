@@ -64,6 +64,23 @@ def test_training_goes_on_though_a_worker_the_aggregator_and_a_node_die(
         assert shoal.lines(job, "validation")[-1]["validation_accuracy"] > 0.95
 
 
+def test_training_goes_on_though_all_of_its_tasks_die_at_once(tmp_path: Path) -> None:
+    spec = DIGITS.replace("gather: 60", "gather: 60, checkpoint_every: 5") % (25, 100)
+    with train_shoal(tmp_path, "a", "b") as shoal:
+        job = shoal.submit(tmp_path, spec.replace("2..3", "2"))
+        shoal.wait_for_round(job, 12)
+
+        for name in ("aggregate.0", "train.0", "train.1"):
+            kill(job, name)
+
+        assert shoal.wait(job) == 0
+        first, *later = shoal.lines(job, "loaded")
+        assert first["kind"] == "initial"
+        assert [line["kind"] for line in later] == ["checkpoint"]
+        assert later[0]["round"] >= 5
+        assert set(shoal.rounds(job)) == set(range(1, 26))
+
+
 RECIPES = {
     "ddp": "params: {program: digits, rounds: 4, inner_steps: 20}\nnodes: 2\n",
     "pipeline": (
