@@ -3,6 +3,7 @@
 import json
 import re
 import stat
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -240,3 +241,27 @@ def test_jobs_have_numbers_which_name_them_too(
     again = home.json("show", home.ok("submit", "-q", "--", "true").strip())
     assert again["job"]["number"] == 5
     assert home("show", "17").code == 102
+
+
+def test_when_and_where_a_job_ran_is_known_after_a_crash(
+    fresh: Callable[[str], CliHome],
+) -> None:
+    home = fresh("history")
+    home.ok("up", "--background", "-q")
+    began = time.time()
+    job = home.ok("submit", "-q", "--array", "2", "--", "sleep", "1").strip()
+    assert home("wait", job).code == 0
+    before = home.json("show", job)
+    name = home.info["petname"]
+
+    home.kill()
+    home.ok("up", "--background", "-q")
+    after = home.json("show", job)
+    shown = home.ok("show", job)
+
+    assert after == before
+    assert began - 1 < after["job"]["began_s"] < after["job"]["ended_s"] - 0.9
+    assert [task["nodes"][0]["petname"] for task in after["tasks"]] == [name, name]
+    assert all(task["ended_s"] - task["began_s"] > 0.9 for task in after["tasks"])
+    took = after["job"]["ended_s"] - after["job"]["began_s"]
+    assert f"took       {took:.1f} s" in shown

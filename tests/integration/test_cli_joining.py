@@ -46,17 +46,13 @@ def test_two_nodes_share_the_tasks_of_a_job(make: Make) -> None:
     count = 2 * first.json("nodes")["nodes"][0]["total"]["cpu_milli"] // 1000
     job = first.ok("submit", "-q", "--array", str(count), "--", "sh", "-c", script)
     job = job.strip()
-    used: set[str] = set()
-
-    def both_run() -> bool:
-        used.update(n["petname"] for n in first.json("show", job)["job"]["nodes"])
-        return len(used) == 2
-
-    eventually(both_run)
+    ended = first("wait", job).code
+    tasks = first.json("show", job)["tasks"]
 
     assert joined.code == 0
     assert 'joined "reef"' in joined.err
-    assert first("wait", job).code == 0
+    assert ended == 0
+    assert len({task["nodes"][0]["petname"] for task in tasks}) == 2
     assert len(first.ok("logs", job).splitlines()) == count
 
 

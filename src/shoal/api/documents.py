@@ -37,6 +37,8 @@ def job_fields(job: pb.Job) -> dict[str, Any]:
         "reason": job.reason,
         "priority": job.priority,
         "submitted_s": job.submitted_s,
+        "began_s": job.began_s or None,
+        "ended_s": job.ended_s or None,
         "tasks": counts,
         "nodes": [name_fields(node) for node in job.nodes],
         "exit_code": job.exit_code if job.HasField("exit_code") else None,
@@ -58,6 +60,8 @@ def task_fields(task: pb.Task) -> dict[str, Any]:
         "needs": task.needs,
         "fraction": task.fraction if task.HasField("fraction") else None,
         "metrics": dict(task.metrics),
+        "began_s": task.began_s or None,
+        "ended_s": task.ended_s or None,
     }
 
 

@@ -98,7 +98,7 @@ class WatchRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "name", "owner", "state", "reason", "priority", "submitted_s", "counts", "nodes", "exit_code", "tasks", "fraction", "number")
+    __slots__ = ("id", "name", "owner", "state", "reason", "priority", "submitted_s", "counts", "nodes", "exit_code", "tasks", "fraction", "number", "began_s", "ended_s")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
@@ -112,6 +112,8 @@ class Job(_message.Message):
     TASKS_FIELD_NUMBER: _ClassVar[int]
     FRACTION_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_S_FIELD_NUMBER: _ClassVar[int]
+    ENDED_S_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     owner: str
@@ -125,7 +127,9 @@ class Job(_message.Message):
     tasks: _containers.RepeatedCompositeFieldContainer[Task]
     fraction: float
     number: int
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., owner: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., priority: _Optional[int] = ..., submitted_s: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., exit_code: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., fraction: _Optional[float] = ..., number: _Optional[int] = ...) -> None: ...
+    began_s: float
+    ended_s: float
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., owner: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., priority: _Optional[int] = ..., submitted_s: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., exit_code: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., fraction: _Optional[float] = ..., number: _Optional[int] = ..., began_s: _Optional[float] = ..., ended_s: _Optional[float] = ...) -> None: ...
 
 class Counts(_message.Message):
     __slots__ = ("blocked", "waiting", "running", "done", "failed", "cancelled", "unknown")
@@ -154,7 +158,7 @@ class NodeName(_message.Message):
     def __init__(self, id: _Optional[str] = ..., petname: _Optional[str] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("id", "state", "reason", "attempts", "exit_code", "nodes", "argv", "needs", "fraction", "metrics")
+    __slots__ = ("id", "state", "reason", "attempts", "exit_code", "nodes", "argv", "needs", "fraction", "metrics", "began_s", "ended_s")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -172,6 +176,8 @@ class Task(_message.Message):
     NEEDS_FIELD_NUMBER: _ClassVar[int]
     FRACTION_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_S_FIELD_NUMBER: _ClassVar[int]
+    ENDED_S_FIELD_NUMBER: _ClassVar[int]
     id: str
     state: State
     reason: str
@@ -182,7 +188,9 @@ class Task(_message.Message):
     needs: str
     fraction: float
     metrics: _containers.ScalarMap[str, float]
-    def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., attempts: _Optional[int] = ..., exit_code: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., argv: _Optional[_Iterable[str]] = ..., needs: _Optional[str] = ..., fraction: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    began_s: float
+    ended_s: float
+    def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., attempts: _Optional[int] = ..., exit_code: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., argv: _Optional[_Iterable[str]] = ..., needs: _Optional[str] = ..., fraction: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., began_s: _Optional[float] = ..., ended_s: _Optional[float] = ...) -> None: ...
 
 class LogsRequest(_message.Message):
     __slots__ = ("job", "task", "follow", "stream", "all_attempts", "last_bytes")

@@ -63,6 +63,8 @@ def job_view(node: Node, record: JobRecord, tasks_max: int = 0) -> pb.Job:
         priority=job.priority,
         number=record.number,
         submitted_s=record.wall_s,
+        began_s=min((t.began_wall_s for t in records if t.began_wall_s), default=0.0),
+        ended_s=0.0 if state == "active" else max(t.ended_wall_s for t in records),
         counts=pb.Counts(**counts),
         nodes=map(name_of, _nodes(records)),
         tasks=[task_view(node, task) for task in records[:tasks_max]],
@@ -86,6 +88,8 @@ def task_view(node: Node, record: TaskRecord) -> pb.Task:
         nodes=map(name_of, _nodes([record])),
         argv=task.work.argv,
         needs=needs_of(task),
+        began_s=record.began_wall_s,
+        ended_s=record.ended_wall_s,
     )
     if record.outcome is not None and record.outcome.exit_code is not None:
         view.exit_code = record.outcome.exit_code
@@ -264,7 +268,11 @@ def _liveliest(counts: Counter[str]) -> str:
 
 
 def _nodes(records: Iterable[TaskRecord]) -> list[NodeId]:
-    runs = (run.worker for task in records for run in task.live.values())
+    """Return where tasks run; where they ran, if none does any more."""
+    records = list(records)
+    runs = [run.worker for task in records for run in task.live.values()]
+    if not runs and all(task.ended for task in records):
+        runs = [task.worker for task in records if task.worker]
     return list(dict.fromkeys(runs))[:NODES_OF_A_JOB_MAX]
 
 

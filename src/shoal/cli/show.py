@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import time
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,9 +19,13 @@ from shoal.cli.printing import (
     has_ended,
     places,
     shortened,
+    span,
     why,
 )
 from shoal.cli.selecting import one
+
+if TYPE_CHECKING:
+    from shoal.api.shoal_pb2 import Job, Task
 
 
 @click.command()
@@ -49,6 +55,9 @@ def show(job: str, tasks_max: int, node: str | None, as_json: bool) -> None:
         "state": state_of(found.state),
         "why": why(found),
         "submitted": f"{age(found.submitted_s)} ago",
+        "began": _moment(found.began_s),
+        "ended": _moment(found.ended_s),
+        "took": _took(found),
         "priority": str(found.priority) if found.priority else "",
         "node": places(found.nodes),
         "command": shortened(shlex.join(found.tasks[0].argv)) if found.tasks else "",
@@ -60,13 +69,14 @@ def show(job: str, tasks_max: int, node: str | None, as_json: bool) -> None:
     if len(found.tasks) > 1 or found.tasks[0].attempts > 1:
         click.echo()
         echo_table(
-            ("TASK", "STATE", "TRIES", "NODE", "WHY"),
+            ("TASK", "STATE", "TRIES", "NODE", "TOOK", "WHY"),
             [
                 (
                     task.id.partition(".")[2],
                     state_of(task.state),
                     str(task.attempts),
                     places(task.nodes),
+                    _took(task),
                     task.reason[:72],
                 )
                 for task in found.tasks
@@ -74,3 +84,17 @@ def show(job: str, tasks_max: int, node: str | None, as_json: bool) -> None:
         )
     more = "shoal ps" if has_ended(found) else f"shoal explain {found.id}"
     suggest(f"shoal logs {found.id}", more)
+
+
+def _moment(wall_s: float) -> str:
+    """Write a time of day, if it is known."""
+    if not wall_s:
+        return ""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall_s))
+
+
+def _took(what: Job | Task) -> str:
+    """Say how long something ran, from its first start to its end, tries included."""
+    if not what.began_s or not what.ended_s:
+        return ""
+    return span(max(0.0, what.ended_s - what.began_s))

@@ -129,13 +129,14 @@ class JobRecord(msgspec.Struct, kw_only=True):
 class JobBook:
     """All jobs of one scheduler, live ones and some that have ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, wall_at_zero_s: float | None = None) -> None:
+        """Begin empty; the wall clock reads this at `now` = 0, if that is known."""
         self.generation = 0
         self.jobs: dict[JobId, JobRecord] = {}
         self.groups: dict[GroupId, GroupRecord] = {}
         self.tasks: dict[TaskId, TaskRecord] = {}
         self.runs: dict[Attempt, Run] = {}
-        self.wall_at_zero_s: float | None = None  # what the wall clock reads at 0
+        self.wall_at_zero_s = wall_at_zero_s
         self._replayed_s: float | None = None  # when what is replayed happened
         self.numbered = 0  # the number that a job was given last
         self._ended: dict[JobId, None] = {}  # in the order of their ends

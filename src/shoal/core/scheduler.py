@@ -111,7 +111,7 @@ class Scheduler:
         self._heap = DeadlineHeap()
         self._views = Views(node, self._heap, path_cost)
         self._hearsay = Hearsay(node, {} if heard is None else heard, self._views.cost)
-        self._book = JobBook()
+        self._book = JobBook(roster.wall_s(0.0))
         self._usage = Usage()
         self._holdings = Holdings(self._views.table, self._heap)
         self._negotiator = Negotiator(
@@ -142,7 +142,6 @@ class Scheduler:
         self._match_wanted = False
         self._rests_until = float("-inf")
         self._chores: Deadlines[str] = Deadlines(self._heap)
-        self._book.wall_at_zero_s = roster.wall_s(0.0)
         for entry in journal:
             self._book.replay(entry, now, roster.wall_s(now))
         self._book.generation += 1
