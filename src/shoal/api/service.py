@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import re
 import time
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from shoal.core.scheduler import Scheduler
     from shoal.drivers.process import ProcessDriver
     from shoal.model.job import Job
+    from shoal.model.spec import JobSpec
     from shoal.runtime.calls import Calls
     from shoal.runtime.nearby import Nearby
     from shoal.runtime.network import Network
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 
 JOB_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 SHORT_SPEC_CHARS: Final = 4_096
+SHORT_SPECS_KEPT: Final = 64
 MANY: Final = re.compile(r'"(array|sweep|steps|nodes|recipe)"|\\')
 """What may stand for many tasks in a spec; a backslash could spell any of it."""
 
@@ -408,11 +411,14 @@ class Service(CargoCalls):
         return sum(state == "active" for state in states)
 
     def _derived(self, request: pb.SubmitRequest) -> Job:
-        is_json = request.WhichOneof("spec") == "json"
-        text = request.json if is_json else request.yaml
-        spec = load_spec(text, "json" if is_json else "yaml")
+        if _is_short(request):
+            spec = _short_spec(request.json)
+        elif request.WhichOneof("spec") == "json":
+            spec = load_spec(request.json, "json")
+        else:
+            spec = load_spec(request.yaml, "yaml")
         owner = self._node.membership.grant.owner
-        job = derive(spec, JobId(request.job_id), owner)
+        job = derive(spec, JobId(request.job_id), owner, is_canonical=True)
         known_names.check(job)
         return job
 
@@ -497,6 +503,12 @@ def _check_id(id_: str) -> None:
             because="an id is 1 to 64 letters, digits, dashes and underscores",
             hint="draw one at random, such as 7k2f9q",
         )
+
+
+@functools.lru_cache(SHORT_SPECS_KEPT)
+def _short_spec(text: str) -> JobSpec:
+    """Return the spec in a text; programs often submit the same one again."""
+    return load_spec(text, "json")
 
 
 def _is_short(request: pb.SubmitRequest) -> bool:

@@ -49,10 +49,18 @@ _PLACEHOLDER: Final = re.compile(
 
 
 def derive(
-    spec: JobSpec, job: JobId, owner: OwnerId, priority: int | None = None
+    spec: JobSpec,
+    job: JobId,
+    owner: OwnerId,
+    priority: int | None = None,
+    *,
+    is_canonical: bool = False,
 ) -> Job:
-    """Return the job that `spec` describes; `priority` replaces that of the spec."""
-    spec = canonical(spec)
+    """Return the job that `spec` describes; `priority` replaces that of the spec.
+
+    `is_canonical` says that it has been checked: whatever was loaded has been.
+    """
+    spec = spec if is_canonical else canonical(spec)
     placement, rtt = spec.placement, spec.placement.max_rtt
     assert not isinstance(placement.same_leaf, bool)
     return Job(
