@@ -118,7 +118,7 @@ function card(node, { x, y }, width) {
   const inner = width - 2 * GAP;
   const parts = [
     s("rect", { class: "card", x: left, y: top, width, height: CARD.height, rx: 8 }),
-    s("text", { class: "name", x: left + GAP, y: top + 21 }, shortened(node.petname, inner - 6 - stateOf(node).length * LETTER)),
+    s("text", { class: "name", x: left + GAP, y: top + 21 }, shortened(node.petname, inner - 14 - stateOf(node).length * LETTER)),
     s("text", { class: `state${node.draining ? " warn" : ""}`, x: left + width - GAP, y: top + 21, "text-anchor": "end" }, stateOf(node)),
   ];
   if (node.worker) {
