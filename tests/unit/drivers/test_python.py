@@ -42,7 +42,8 @@ class Desk:
         self.greeted = asyncio.Event()
         self.heard: list[bytes] = []
 
-    def came(self, _order: Order, _line: LaneLine) -> "Desk":
+    def came(self, order: Order, line: LaneLine) -> "Desk":
+        del order, line
         self.greeted.set()
         return self
 
