@@ -12,7 +12,7 @@ from typing import Any
 from tests.integration.cli_home import CliHome, homes
 
 LONG_S = 300.0
-LOOK_S = 0.1
+LOOK_S = 0.5
 ENDS = ("done", "failed", "cancelled", "unknown")
 UP = ("up", "--background", "--port", "0", "--without", "p2p")
 

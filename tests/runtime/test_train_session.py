@@ -72,7 +72,8 @@ def run_all(
         ) as run:
             while not run.finished:
                 loop.step()
-                run.step(samples=loop.samples, loss=float(loop.weights.mean()))
+                loss = float(loop.weights.mean())
+                run.step(samples=loop.samples, loss=loss, tokens=loop.samples * 7)
 
     threads = [guarded(aggregator.run)]
     for number, loop in enumerate(loops):
@@ -140,6 +141,21 @@ def test_workers_agree_at_the_end_whatever_is_sent(
     assert curves.count('"event": "round"') == 10 * fragments
     assert np.abs(final - 3.0).max() < np.abs(START - 3.0).max()
     assert all(loop.steps == 40 for loop in loops)
+
+
+def test_each_round_tells_who_did_how_much_and_what_was_sent(tmp_path: Path) -> None:
+    loops = [Loop(2.0, samples=10), Loop(4.0, samples=30)]
+
+    _, curves = run_all(tmp_path, settings(workers=2, quorum=2), *loops)
+
+    lines = [json.loads(text) for text in curves.splitlines()]
+    *_, last = (line for line in lines if line["event"] == "round")
+    one, other = (last["by_worker"][name] for name in ("train.0", "train.1"))
+    assert (one["samples"], other["samples"]) == (40, 120)
+    assert (one["tokens"], other["tokens"]) == (280, 840)
+    assert last["tokens_per_s"] == pytest.approx(7 * last["samples_per_s"])
+    assert last["bytes_sent"] > one["bytes_sent"] + other["bytes_sent"] > 0
+    assert 0 < one["busy"] <= 1
 
 
 class Reader:

@@ -79,8 +79,9 @@ class Board:
             parts.append(f"round {at:g}  loss {self.loss[at]:.4g}")
         if self.validation:
             parts.append(f"validation {self.validation[max(self.validation)]:.4g}")
+        rate = "tokens_per_s" if "tokens_per_s" in self.latest else "samples_per_s"
         for name, text in (
-            ("samples_per_s", "{:.3g} samples/s"),
+            (rate, "{:,.0f} " + rate.removesuffix("_per_s") + "/s"),
             ("workers", "{:g} workers"),
         ):
             if isinstance(self.latest.get(name), int | float):

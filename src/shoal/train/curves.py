@@ -70,11 +70,15 @@ class Curves:
             "bytes_sent_total": float(self._bytes),
             "workers": float(len(order.parts)),
         }
+        if tokens := sum(part.tokens for _, part in order.parts):
+            figures["tokens_per_s"] = tokens / took_s
         workers = {
             name: {
                 "steps": part.steps,
                 "samples": part.samples,
+                "tokens": part.tokens,
                 "loss": part.loss,
+                "bytes_sent": part.bytes,
                 "busy": min(1.0, part.seconds / took_s),
             }
             for name, part in order.parts

@@ -64,7 +64,7 @@ class DataParallelRun:
         """Whether all steps are done."""
         return self.done >= self._settings.rounds * self._settings.inner_steps
 
-    def step(self, samples: int, loss: float) -> None:
+    def step(self, samples: int, loss: float, tokens: int = 0) -> None:
         """Note a step; keep a checkpoint and measure now and then."""
         self.done += 1
         first = self.rank == 0
@@ -72,7 +72,11 @@ class DataParallelRun:
             sent = 2 * (self.world - 1) * 4 * _size(self._plain)
             figures = peak_figures(self._device)
             self._telling.step(
-                samples * self.world, loss, bytes_sent=float(sent), **figures
+                samples * self.world,
+                loss,
+                tokens * self.world,
+                bytes_sent=float(sent),
+                **figures,
             )
         rounds, rest = divmod(self.done, self._settings.inner_steps)
         if rest:

@@ -57,8 +57,11 @@ class Run(Protocol):
         """Whether nothing is left to compute."""
         ...
 
-    def step(self, samples: int, loss: float) -> None:
-        """Note an inner step; exchange whatever is to be exchanged."""
+    def step(self, samples: int, loss: float, tokens: int = 0) -> None:
+        """Note an inner step; exchange whatever is to be exchanged.
+
+        `tokens` are told as a rate, and change nothing.
+        """
         ...
 
     def __enter__(self) -> Self: ...
@@ -134,12 +137,13 @@ class DilocoRun:
         """Whether the last round is closed."""
         return self._session.finished
 
-    def step(self, samples: int, loss: float) -> None:
+    def step(self, samples: int, loss: float, tokens: int = 0) -> None:
         """Note an inner step; exchange weights if it is time."""
-        self._session.step(samples, loss)
+        self._session.step(samples, loss, tokens)
         session = self._session
         busy = session.computed_s / max(1e-9, session.computed_s + session.waited_s)
-        self._telling.step(samples, loss, busy=busy, **peak_figures(self._device))
+        figures = peak_figures(self._device)
+        self._telling.step(samples, loss, tokens, busy=busy, **figures)
 
     def __enter__(self) -> DilocoRun:
         self._session.__enter__()
@@ -170,7 +174,7 @@ class Measured:
         OUT.mkdir(exist_ok=True)
         (OUT / "eval.json").write_text(json.dumps(figures) + "\n")
 
-    def step(self, samples: int, loss: float) -> None:
+    def step(self, samples: int, loss: float, tokens: int = 0) -> None:
         """Never called: it is finished."""
 
     def __enter__(self) -> Measured:
@@ -237,10 +241,10 @@ class Alone:
         all_steps = self._settings.rounds * self._settings.inner_steps
         return self._stopped or self._done >= all_steps
 
-    def step(self, samples: int, loss: float) -> None:
+    def step(self, samples: int, loss: float, tokens: int = 0) -> None:
         """Note a step; measure now and then, and ask the judge if there is one."""
         self._done += 1
-        self._telling.step(samples, loss)
+        self._telling.step(samples, loss, tokens)
         rounds, rest = divmod(self._done, self._settings.inner_steps)
         if not rest and rounds % self._settings.checkpoint_every == 0:
             self._checkpoints.save(self._done, elsewhere=True)

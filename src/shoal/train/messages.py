@@ -39,6 +39,7 @@ class Contribution(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: Amount = 0.0  # of computing, without waiting
     bytes: Count = 0
     loss: float = 0.0
+    tokens: Count = 0  # if that is what samples are made of
 
 
 class Kept(msgspec.Struct, frozen=True):

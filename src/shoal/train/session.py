@@ -72,7 +72,7 @@ class Session:
         self._failure: BaseException | None = None
         self._ended = threading.Event()
         self._segment: Compute | None = None
-        self._steps = self._samples = 0
+        self._steps = self._samples = self._tokens = 0
         self._loss_sum = self._seconds = 0.0
         self._since_sync: list[int] = [0] * settings.fragments  # samples
         self._began_step = 0.0
@@ -102,7 +102,7 @@ class Session:
         """Whether nothing is left to compute."""
         return self._segment is None
 
-    def step(self, samples: int, loss: float) -> None:
+    def step(self, samples: int, loss: float, tokens: int = 0) -> None:
         """Note an inner step on so many samples; exchange weights if it is time."""
         assert self._segment is not None, "look at `finished` before each step"
         spent_s = time.monotonic() - self._began_step
@@ -110,6 +110,7 @@ class Session:
         self._seconds += spent_s
         self._steps += 1
         self._samples += samples
+        self._tokens += tokens
         self._loss_sum += loss * samples
         self._since_sync = [each + samples for each in self._since_sync]
         if self._steps >= self._segment.steps:
@@ -156,7 +157,7 @@ class Session:
         if self._segment is not None and (
             keep is None or keep.segment != self._segment.segment
         ):
-            self._steps = self._samples = 0
+            self._steps = self._samples = self._tokens = 0
             self._loss_sum = self._seconds = 0.0
         now = time.monotonic()
         self.waited_s += now - began
@@ -178,7 +179,7 @@ class Session:
         own = self._own()[part]
         delta = self._shared[part] - own
         self._snapshots[order.segment] = own
-        steps, seconds = self._steps, self._seconds
+        steps, seconds, tokens = self._steps, self._seconds, self._tokens
         loss = self._loss_sum / max(1, self._samples)
         with self._news:
             self._member.computed(order.segment)
@@ -196,6 +197,7 @@ class Session:
                 seconds=seconds,
                 bytes=len(packed),
                 loss=loss,
+                tokens=tokens,
             )
             with self._news:
                 self._member.contributed(contribution)

@@ -49,18 +49,21 @@ class Telling:
     def __init__(self) -> None:
         warnings.filterwarnings("ignore", message="shoal.log has no effect")
         self._last = time.monotonic()
-        self._steps = self._samples = self._samples_last = 0
+        self._steps = self._samples = self._tokens = 0
 
-    def step(self, samples: int, loss: float, **more: float) -> None:
+    def step(self, samples: int, loss: float, tokens: int = 0, **more: float) -> None:
         """Note a step."""
         self._steps += 1
         self._samples += samples
+        self._tokens += tokens
         now = time.monotonic()
         if now - self._last < LOG_EVERY_S:
             return
-        rate = (self._samples - self._samples_last) / (now - self._last)
-        figures = {"loss": loss, "samples_per_s": rate, **more}
-        self._last, self._samples_last = now, self._samples
+        took_s = now - self._last
+        figures = {"loss": loss, "samples_per_s": self._samples / took_s, **more}
+        if self._tokens:
+            figures["tokens_per_s"] = self._tokens / took_s
+        self._last, self._samples, self._tokens = now, 0, 0
         self.tell({"event": "step", "step": self._steps, **figures})
         reporting.log(figures, step=self._steps)
 

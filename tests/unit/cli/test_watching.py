@@ -81,3 +81,12 @@ def test_who_is_missing_in_a_round_is_named() -> None:
     board.take(piece(round_line(4.0, 1.0, missing=["train.2"])))
 
     assert "without train.2" in board.headline()
+
+
+def test_a_headline_says_tokens_where_samples_are_made_of_them() -> None:
+    board = Board()
+
+    board.take(piece(round_line(1.0, 3.0, samples_per_s=20.0)))
+    assert "20 samples/s" in board.headline()
+    board.take(piece(round_line(2.0, 3.0, samples_per_s=20.0, tokens_per_s=1280.0)))
+    assert "1,280 tokens/s" in board.headline()

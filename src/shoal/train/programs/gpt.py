@@ -103,4 +103,5 @@ with join(model, params.all, validate=measure, keep=[optimizer, schedule]) as ru
         loss.backward()
         optimizer.step()
         schedule.step()
-        run.step(samples=params.batch, loss=loss.item())
+        tokens = params.batch * params.context
+        run.step(samples=params.batch, loss=loss.item(), tokens=tokens)
