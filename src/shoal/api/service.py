@@ -477,7 +477,9 @@ class Service(CargoCalls):
                 return [task]
         raise NotFoundError(
             f"no task '{selector}' in job {record.job.id}",
-            because=f"it has {len(tasks)} tasks, 0 to {len(tasks) - 1}",
+            because=f"it has {len(tasks)} tasks, 0 to {len(tasks) - 1}"
+            if len(tasks) > 1
+            else "it has one task, which is 0",
             hint=f"`shoal show {record.job.id}` lists them",
         )
 

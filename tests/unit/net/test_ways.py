@@ -427,7 +427,8 @@ def test_a_ping_asks_the_direct_link_and_returns_its_answer() -> None:
         assert stage.direct.reached == before + 2
         stage.ways.direct_ears.measured(BOB, 0.25)
 
-        assert [await each for each in asked] == [0.25, 0.25]
+        async with asyncio.timeout(5.0):
+            assert [await each for each in asked] == [0.25, 0.25]
 
     play(scene)
 
@@ -440,7 +441,8 @@ def test_a_ping_over_a_stream_is_the_next_that_it_measures() -> None:
         await asyncio.sleep(0)
         stage.ways.measured(BOB, 0.5)
 
-        assert await asked == 0.5
+        async with asyncio.timeout(5.0):
+            assert await asked == 0.5
         assert stage.direct.reached == 0
 
     play(scene)
