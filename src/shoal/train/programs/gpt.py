@@ -16,6 +16,7 @@ from functools import partial
 import torch
 from torch import nn
 
+from shoal.errors import UsageError
 from shoal.train.arguments import program_params
 from shoal.train.devices import choose_device, precision_of
 from shoal.train.join import join
@@ -71,6 +72,11 @@ kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "momentum": partial(torch.optim.SGD, momentum=0.9),
     "sgd": torch.optim.SGD,
 }
+if params.optimizer not in kinds:
+    raise UsageError(
+        f"there is no optimizer '{params.optimizer}'",
+        because=f"take {', '.join(kinds)}",
+    )
 optimizer = kinds[params.optimizer](
     model.parameters(), lr=params.lr, weight_decay=params.weight_decay
 )
