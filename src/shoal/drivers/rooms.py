@@ -35,6 +35,9 @@ OTHERS: Final = {
     keeper.NEWUTS: "uts",
     keeper.NEWCGROUP: "cgroup",
 }
+BUILD_S: Final = 30.0
+"""How long it may take to build: a folder in it may lie on a disk that hangs."""
+
 INFO_BYTES_MAX: Final = 4_096
 NS_GET_USERNS: Final = 0xB701
 
@@ -157,6 +160,10 @@ class _Building:
         """Wait until it stands, and find the ways into it."""
         # What runs inside repeats what it is told: then all is in its place.
         os.write(self.life, b"\n")
+        poll = select.poll()
+        poll.register(self._said, select.POLLIN)
+        if not poll.poll(BUILD_S * 1_000):
+            raise ValueError(f"bubblewrap has not built it after {BUILD_S:g} s")
         first = os.read(self._said, keeper.REASON_BYTES_MAX)
         if first != b"\n":
             raise ValueError(first.decode(errors="replace").strip() or "it ended")
