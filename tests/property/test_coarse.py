@@ -216,9 +216,8 @@ def test_a_plan_for_all_delays_nobody_behind_whom_it_was_submitted(
     def starts(backfill: Backfill) -> list[float]:
         queue = Ordered(order_named("fcfs"), JobColumns(jobs))
         options = BatchOptions("again", backfill)
-        return (
-            BatchReplay(jobs, Counted(SLOTS), queue, options).run().started_s.tolist()
-        )
+        outcome = BatchReplay(jobs, Counted(SLOTS), queue, options).run()
+        return list(outcome.started_s)
 
     pairs = zip(starts("conservative"), starts("none"), strict=True)
     assert all(planned <= in_turn for planned, in_turn in pairs)
