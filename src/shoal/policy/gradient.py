@@ -18,7 +18,7 @@ import numpy as np
 from shoal.model.resources import Profile
 from shoal.policy.grid import Columns
 from shoal.policy.grid import Ints as Column
-from shoal.policy.rows import Room, Row, State
+from shoal.policy.rows import Room, Row
 from shoal.policy.shapes import Kinds, Need, Shape
 from shoal.policy.shortlist import Key, WhenFuller
 
@@ -44,6 +44,7 @@ class Gradient(ABC):
     """
 
     when_fuller: WhenFuller = "unclear"
+    by_state = True
     memo_max: int = 65_536  # states of workers that are remembered
 
     def __init__(self, typical: Typical) -> None:
@@ -52,9 +53,9 @@ class Gradient(ABC):
         self._kinds = Kinds()  # of the table that the rest is about
         self._kinds_known = 0
         self._needs: list[tuple[Need, int]] = []
-        # For states of workers: their loss, and their keys by shape.
-        self._losses: dict[State, int] = {}
-        self._keys: dict[tuple[Need, State], tuple[int]] = {}
+        # For states of workers: their loss by what is free, and their keys by shape.
+        self._losses: dict[tuple[object, ...], int] = {}
+        self._keys: dict[tuple[Need, int], tuple[int]] = {}
 
     @abstractmethod
     def _counts(self, profile: Profile) -> bool:

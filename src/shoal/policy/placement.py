@@ -8,7 +8,7 @@ same seed runs the same way twice.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -36,6 +36,9 @@ Policy: TypeAlias = Ranking | LearnedFgd | LearnedForage | Sampled | Uniform | C
 
 Chosen: TypeAlias = int | Breach | str | None
 """The index of a row; or a broken promise; or why there is none, if that is known."""
+
+
+LEARNED: Final = (LearnedFgd, LearnedForage)
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -94,19 +97,19 @@ def place(  # noqa: PLR0913 - each of these is a separate wish of the caller
 
 def _placed(takens: list[Taken], chosen: Chosen, ranking: Policy) -> Placed:
     match chosen:
+        case None | int():
+            return Placed(tuple(takens))
+        case str():
+            return Placed(tuple(takens), chosen)
         case Breach():
             because = f"policy {ranking.name} broke a promise: {chosen.how}"
             return Placed(tuple(takens), because, chosen)
-        case str():
-            return Placed(tuple(takens), chosen)
-        case _:
-            return Placed(tuple(takens))
 
 
 def _chooser(
     shape: Shape, count: int, table: WorkerTable, ranking: Policy, rng: Random
 ) -> tuple[Need, Callable[[Collection[NodeId]], Chosen]]:
-    if isinstance(ranking, LearnedFgd | LearnedForage):
+    if isinstance(ranking, LEARNED):
         ranking = ranking.see(shape.profile, count)
     if isinstance(ranking, Sampled):
         need = ranking.known(table.need(shape))

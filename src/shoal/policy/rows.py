@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 Amount: TypeAlias = Any
 """An integer when it is about one worker, a column of integers when about all."""
 
-State: TypeAlias = tuple[Any, ...]
-"""What is free on a worker, and on which hardware: all that decides what fits."""
-
 NO_KIND: Final = -1
 
 
@@ -52,6 +49,7 @@ class Row:
     """What is free on one worker, in Python's integers; devices by their ids."""
 
     __slots__ = (
+        "_all_kinds",
         "_state",
         "active",
         "bookings",
@@ -91,7 +89,7 @@ class Row:
         self.ids = ids
         self.places = {id_: place for place, id_ in enumerate(ids)}
         self.devices = sorted(capacity.devices, key=lambda device: device.id)
-        self._state: State | None = None  # until somebody asks for it
+        self._state: int | None = None  # until somebody asks for it
         self.set_kinds(kinds)
         self.cpu_milli_all = capacity.cpu_milli
         self.gpu_milli_all = WHOLE_GPU_MILLI * len(ids)
@@ -106,17 +104,31 @@ class Row:
         self.bookings: dict[int, None] = {}
 
     @property
-    def state(self) -> State:
-        """What is free here now: the same value for all workers of which it is true."""
+    def state(self) -> int:
+        """A number for what is free here and of what kind: all that decides what fits.
+
+        Except for how far away it is. Workers with the same number are alike.
+        """
         state = self._state
         if state is None:
-            free, memory = self.gpu_free, self.gpu_memory_free
-            amounts = self.cpu_milli, self.memory_bytes
-            state = self._state = (*amounts, self.hardware, *free, *memory)
+            state = self._state = self._all_kinds.number_of_state(
+                (
+                    self.cpu_milli,
+                    self.memory_bytes,
+                    self.disk_bytes,
+                    self.draining,
+                    self.drivers,
+                    self.labels,
+                    self.hardware,
+                    *self.gpu_free,
+                    *self.gpu_memory_free,
+                )
+            )
         return state
 
     def set_kinds(self, kinds: Kinds) -> None:
         """Give each device the number of its kind."""
+        self._all_kinds = kinds
         self.kinds = [kinds.number(device) for device in self.devices]
         # The kind of all devices when they are alike: most checks get short then.
         alike = len(frozenset(self.kinds)) == 1

@@ -16,6 +16,9 @@ from shoal.model.resources import WHOLE_GPU_MILLI, Device, Profile
 NEVER: Final = AMOUNT_MAX + 1
 """More than any worker has."""
 
+STATES_MAX: Final = 65_536
+"""States of workers that are told apart at one time."""
+
 KINDS_MAX: Final = 4_096
 """Kinds of devices a table tells apart before it forgets those no longer there."""
 
@@ -30,11 +33,16 @@ class Shape(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
 @final
 class Kinds:
-    """Numbers for kinds of devices: same vendor, model and memory, same number."""
+    """Numbers for kinds of devices: same vendor, model and memory, same number.
+
+    And for states of workers, which are too long to be compared again and again.
+    """
 
     def __init__(self) -> None:
         self.devices: list[Device] = []
         self._numbers: dict[Device, int] = {}
+        self._states: dict[tuple[object, ...], int] = {}
+        self._states_seen = 0  # No number is ever given to another state.
 
     def __len__(self) -> int:
         return len(self.devices)
@@ -46,6 +54,16 @@ class Kinds:
         if number is None:
             number = self._numbers[kind] = len(self.devices)
             self.devices.append(kind)
+        return number
+
+    def number_of_state(self, state: tuple[object, ...]) -> int:
+        """Return the number of a state, mostly the same as last time."""
+        number = self._states.get(state)
+        if number is None:
+            if len(self._states) >= STATES_MAX:
+                self._states.clear()
+            self._states_seen += 1
+            number = self._states[state] = self._states_seen
         return number
 
 
@@ -79,6 +97,8 @@ class Need:
 
     def learn_kinds(self) -> None:
         """Complete `sizes` with the kinds that the table has met since."""
+        if len(self.sizes) == len(self.kinds.devices):
+            return
         for device in self.kinds.devices[len(self.sizes) :]:
             if self.gpu is None or self.gpu.mismatch(device):
                 self.sizes.append(NEVER)

@@ -18,8 +18,8 @@ import numpy as np
 from shoal.model.ids import NodeId
 from shoal.policy.filters import mask
 from shoal.policy.grid import Grid
-from shoal.policy.rows import Amount, Room
-from shoal.policy.shapes import Kinds, Need, Shape
+from shoal.policy.rows import Amount, Room, Row
+from shoal.policy.shapes import STATES_MAX, Kinds, Need, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -47,6 +47,9 @@ class Ranking(Protocol):
     `when_fuller` tells what becomes of a worker's key when a task is booked there:
     worse, at any rate not smaller; better, at any rate not larger; or unclear. For a
     worker with devices of several kinds it may be wrong.
+
+    If it has `by_state`, and that is true, the key of a worker depends on nothing but
+    the worker's `state`, and is looked up by that.
     """
 
     name: str
@@ -69,6 +72,10 @@ class Shortlist:
         self.need = need
         self._ranking = ranking
         self._grid = grid
+        # For states of workers, their keys; None if the need does not fit.
+        self._known: dict[int, Key | None] | None = None
+        if getattr(ranking, "by_state", False) and need.rtt_max_us is None:
+            self._known = {}
         self._sort()
 
     def best(self, skip: Collection[NodeId] = ()) -> int | None:
@@ -93,8 +100,9 @@ class Shortlist:
         self._run: list[int] = []
         self._run_keys: list[list[int | float]] = []
         self._heap: list[Entry] = []
-        # When each row was scored last. Whoever is missing here does not fit.
-        self._scored: dict[int, int] = {}
+        # For each row its entry in the heap, or when it was sorted if it is of the run.
+        # Whoever is missing here does not fit.
+        self._scored: dict[int, Entry | int] = {}
         self._sorted_at = self._seen = grid.now
         if len(grid.rows) < RUN_MIN:
             self._score(range(len(grid.rows)))
@@ -113,7 +121,7 @@ class Shortlist:
         ranks = np.lexsort(columns[::-1])
         self._run = rows[ranks].tolist()
         self._run_keys = [column[ranks].tolist() for column in columns]
-        self._scored = dict.fromkeys(self._run, grid.now)
+        self._scored = dict.fromkeys(self._run, self._sorted_at)
 
     def _repair(self) -> None:
         """Score the rows anew that may be better than they were."""
@@ -123,7 +131,7 @@ class Shortlist:
         if behind == 0:
             return
         rows = len(grid.rows)
-        if behind > max(REPAIRS_MIN, rows // REPAIRS_SHARE):
+        if behind > REPAIRS_MIN and behind > rows // REPAIRS_SHARE:
             self._sort()
             return
         if len(self._heap) > 2 * rows:
@@ -161,15 +169,35 @@ class Shortlist:
 
     def _score(self, indices: Iterable[int]) -> None:
         rows, now = self._grid.rows, self._grid.now
-        need, key = self.need, self._ranking.key
+        need, key_of, known = self.need, self._ranking.key, self._known
         heap, scored = self._heap, self._scored
+        unclear = self._ranking.when_fuller == "unclear"
         for index in indices:
             row = rows[index]
-            if row is not None and row.fits(need):
-                heappush(heap, (key(need, row), row.node, index, now))
-                scored[index] = now
-            elif index in scored:
-                del scored[index]
+            if row is None:
+                key = None
+            elif known is None:
+                key = key_of(need, row) if row.fits(need) else None
+            elif (state := row.state) in known:
+                key = known[state]
+            else:
+                key = self._learn_key(known, row)
+            if row is None or key is None:
+                scored.pop(index, None)
+                continue
+            if unclear:
+                held = scored.get(index)
+                if type(held) is tuple and held[0] <= key:
+                    continue  # No better than it was: it can wait, too.
+            entry = scored[index] = (key, row.node, index, now)
+            heappush(heap, entry)
+
+    def _learn_key(self, known: dict[int, Key | None], row: Row) -> Key | None:
+        if len(known) >= STATES_MAX:
+            known.clear()
+        fits = row.fits(self.need)
+        key = known[row.state] = self._ranking.key(self.need, row) if fits else None
+        return key
 
     def _top(self) -> Entry | None:
         """Return the best entry that still holds, and do away with those before it."""
@@ -181,10 +209,12 @@ class Shortlist:
             if entry is None:
                 return None
             _, _, index, at = entry
-            if scored.get(index) == at:
+            held = scored.get(index)
+            if held is entry or held == at:
                 if changed[index] <= at:
                     return entry
                 self._drop(entry)
+                del scored[index]
                 self._score((index,))
             else:
                 self._drop(entry)
@@ -192,7 +222,7 @@ class Shortlist:
     def _sweep(self) -> None:
         """Take void entries out of the heap: at most one for each row is left."""
         scored = self._scored
-        self._heap = [e for e in self._heap if scored.get(e[2]) == e[3]]
+        self._heap = [e for e in self._heap if scored.get(e[2]) in (e, e[3])]
         heapify(self._heap)
 
     def _next_of_run(self) -> None:

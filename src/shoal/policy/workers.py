@@ -145,9 +145,9 @@ class WorkerTable:
     def give(self, taken: Taken) -> None:
         """Undo a booking; void the second time, or if a report came in between."""
         index = self._index.get(taken.node)
-        if index is None:
+        row = None if index is None else self.grid.rows[index]
+        if index is None or row is None:
             return
-        row = self.row(index)
         if taken.booking in row.bookings:
             del row.bookings[taken.booking]
             row.free(taken.allocation)

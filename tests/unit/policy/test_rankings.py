@@ -3,10 +3,12 @@
 from collections import Counter
 from random import Random
 
+import msgspec
 import pytest
-from tests.unit.policy.pools import gpus, needs, table_of, worker
+from tests.unit.policy.pools import capacity, gpus, needs, table_of, worker
 
 from shoal.model.ids import NodeId
+from shoal.model.resources import GIB, Profile
 from shoal.policy.fragmentation import RELEARN_AT, Fgd, LearnedFgd, typical_of
 from shoal.policy.placement import Policy, place
 from shoal.policy.rankings import (
@@ -102,6 +104,37 @@ def test_fgd_keeps_whole_gpus_for_those_who_need_them() -> None:
     fgd = Fgd(((needs(count=1), 1),))
 
     placed = place(needs(count=1, milli=300), 1, table, fgd, Random(1))
+
+    assert placed.nodes == ["b"]
+
+
+@pytest.mark.parametrize(
+    "unlike",
+    [
+        {"draining": True},
+        {"drivers": ()},
+        {"disk_bytes": 0},
+        {"memory_bytes": 0},
+        {"cpu_milli": 0},
+        {"gpu_milli": (0,)},
+        {"gpu_memory": (0,)},
+        {"path_cost_us": 9},
+        {"capacity": capacity(devices=gpus(1))},
+        {"capacity": capacity(devices=gpus(1, "T4"), labels=(("zone", "1"),))},
+    ],
+)
+def test_fgd_takes_no_worker_for_one_that_is_nearly_like_it(
+    unlike: dict[str, object],
+) -> None:
+    size = capacity(devices=gpus(1), labels=(("zone", "1"),))
+    good = msgspec.structs.replace(worker("b", devices=gpus(1)), capacity=size)
+    bad = msgspec.structs.replace(good, node=NodeId("a"), **unlike)
+    profile = Profile(1_000, GIB, GIB, needs(count=1, models=("A100",)).gpu)
+    profile = msgspec.structs.replace(profile, labels=size.labels)
+    fgd = Fgd(((profile, 1),))
+
+    near_us = 5 if "path_cost_us" in unlike else None
+    placed = place(profile, 1, table_of(good, bad), fgd, Random(1), rtt_max_us=near_us)
 
     assert placed.nodes == ["b"]
 
