@@ -26,8 +26,10 @@ def test_ranks_go_on_from_a_checkpoint_with_fewer_and_with_more(
 
         shoal.homes["c"].kill()
         shoal.wait_for(job, "resumed", lambda line: line["ranks"] == 2)
+        running = shoal.attempts(job)
         shoal.add("d")
         shoal.wait_for(job, "resumed", lambda line: line["ranks"] == 3)
+        assert running.items() <= shoal.attempts(job).items(), "agents met again"
         *_, last = shoal.said(job, "resumed")
         shoal.wait_for(
             job, "validation", lambda line: line["round"] * 50 > last["step"]

@@ -65,6 +65,11 @@ class TrainShoal:
         [found] = [task for task in tasks if task["id"] == f"{job}.{name}"]
         return dict(found)
 
+    def attempts(self, job: str) -> dict[str, int]:
+        """Return how often each task that runs now was started."""
+        tasks = self.first.json("show", job)["tasks"]
+        return {t["id"]: t["attempts"] for t in tasks if t["state"] == "running"}
+
     def lines(
         self, job: str, event: str, task: str = "aggregate.0"
     ) -> list[dict[str, Any]]:
