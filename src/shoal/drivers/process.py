@@ -10,6 +10,7 @@ what is over its limit, with the numbers as the reason.
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import tempfile
 from pathlib import Path
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from shoal.model.ids import Attempt
 
 SOCKET_NAME_BYTES: Final = 16
+ROOMS_KEPT: Final = 256
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -256,13 +258,13 @@ class ProcessDriver:
             devices=tuple(dict.fromkeys(path for paths in files for path in paths)),
             readable=self.settings.readable,
             network=order.task.work.network,
-            scratch_bytes=start.scratch_bytes,
+            scratch_bytes=0 if box.stays else start.scratch_bytes,
             slot=used.slot,
         )
         start = start._replace(owner=-1 if uid is None else uid)
         if box.stays:
             shown = boxes.hidden(self.settings.readable)
-            return start._replace(shown=shown, room=box.room(inside))
+            return start._replace(shown=shown, room=_room(box, inside))
         return start._replace(
             directory="/",
             setup=box.argv(inside, start.setup) if start.setup else (),
@@ -299,6 +301,12 @@ class ProcessDriver:
             return folder
         self._sockets = tempfile.TemporaryDirectory(prefix="shoal-")
         return Path(self._sockets.name)
+
+
+@functools.lru_cache(ROOMS_KEPT)
+def _room(box: boxes.Sandbox, inside: boxes.Box) -> tuple[str, ...]:
+    """Return the command for a sandbox; to make it takes as long as to run a task."""
+    return tuple(box.room(inside))
 
 
 def unfit(order: Order) -> str | None:
