@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.integration.cli_home import CliHome
 from tests.unit.drivers.orders import Watched, order
 
 from shoal.drivers.container import ContainerDriver, Engine, find_engine
@@ -29,13 +30,15 @@ def test_without_an_engine_the_reason_is_said() -> None:
     assert FOUND.startswith(("neither docker nor podman", "docker ", "podman "))
 
 
-def run(root: Path, *argv: str) -> tuple[Outcome, Watched]:
+def run(
+    root: Path, *argv: str, image: str = IMAGE, setup: tuple[str, ...] = ()
+) -> tuple[Outcome, Watched]:
     async def main() -> tuple[Outcome, Watched]:
         watched = Watched()
         driver = ContainerDriver(root, engine(), Settings())
         await driver.open()
         try:
-            outcome = await driver.run(order(*argv, image=IMAGE), watched)
+            outcome = await driver.run(order(*argv, image=image, setup=setup), watched)
         finally:
             await driver.close()
         return outcome, watched
@@ -48,6 +51,36 @@ def test_a_container_ends_with_the_exit_code_of_its_program(tmp_path: Path) -> N
 
     assert outcome.exit_code == 3
     assert watched.text() == "j\n/job\n"
+
+
+def test_a_setup_comes_first_and_files_are_those_of_the_work_directory(
+    tmp_path: Path,
+) -> None:
+    outcome, watched = run(
+        tmp_path, "cat", "said", setup=("sh", "-c", "echo hi > said")
+    )
+
+    assert (outcome.exit_code, watched.text()) == (0, "hi\n")
+
+
+def test_an_image_that_there_is_not_is_told_in_the_words_of_the_engine(
+    tmp_path: Path,
+) -> None:
+    outcome, _ = run(tmp_path, "true", image="localhost/there-is-no-such-image")
+
+    assert outcome.kind == "not-started"
+    assert "there-is-no-such-image" in outcome.reason
+
+
+def test_a_live_node_runs_jobs_with_an_image(tmp_path: Path) -> None:
+    engine()
+    home = CliHome(tmp_path)
+    try:
+        done = home("run", "--image", IMAGE, "--", "sh", "-c", "pwd; exit 4")
+    finally:
+        home.close()
+
+    assert (done.code, done.out) == (4, "/job\n"), done
 
 
 def test_a_job_without_an_image_is_not_started(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import socket
@@ -48,6 +49,7 @@ def doctor(as_json: bool) -> None:
         _port(home),
         _clock(),
         _sandbox(home),
+        _containers(),
         _gpus(),
         _disk(home),
     ]
@@ -161,6 +163,18 @@ def _sandbox(home: Home) -> Finding:
         fix = "install bubblewrap (apt install bubblewrap), then shoal down; shoal up"
         return Finding("sandbox", "bad", f"tasks are not confined: {found}", fix)
     return Finding("sandbox", "ok", f"bubblewrap works ({found.bwrap})")
+
+
+def _containers() -> Finding:
+    from shoal.drivers.container import find_engine  # noqa: PLC0415 - Slow to import.
+
+    found = asyncio.run(find_engine())
+    if isinstance(found, str):
+        fix = "apt install podman, if jobs with an image are to run here"
+        return Finding(
+            "images", "note", f"jobs with an image go elsewhere: {found}", fix
+        )
+    return Finding("images", "ok", f"{found.kind} answers ({found.path})")
 
 
 def _gpus() -> Finding:

@@ -54,6 +54,7 @@ _ALL: Final = (
     Setting("api", "text", "HOST:PORT for clients on other machines", None, True),
     Setting("cache", "text", "the most that code and data may take, such as 20GB"),
     Setting("color", "flag", "whether there are colours in a terminal", default=True),
+    Setting("containers", "flag", "whether others may run images here", True, True),
     Setting("functions", "flag", "whether others may run functions here", True, True),
     Setting("labels", "list", "what jobs may ask of this node, such as leaf=rack7"),
     Setting("listen", "text", "HOST:PORT where other nodes reach this one", None, True),

@@ -120,6 +120,11 @@ if TYPE_CHECKING:
     help="Run functions of Python programs.",
 )
 @click.option(
+    "--containers/--no-containers",
+    default=default_of("containers"),
+    help="Run tasks in images, by docker or podman.",
+)
+@click.option(
     "--cache",
     default=default_of("cache", ""),
     help="Most that code and data may take: 20GB.",
@@ -230,6 +235,7 @@ def _options(given: dict[str, Any]) -> Options:
         labels=given["labels"],
         sandbox=given["sandbox"],
         functions=given["functions"],
+        containers=given["containers"],
         cache_bytes=parse_size(given["cache"]) if given["cache"] else 0,
     )
 
@@ -272,7 +278,7 @@ def _arguments(given: dict[str, Any]) -> list[str]:
     args += ["--open-lan"] if given["open_lan"] else []
     args += [
         f"--{name}" if given[name] else f"--no-{name}"
-        for name in ("sandbox", "functions", "gate", "lan")
+        for name in ("sandbox", "functions", "containers", "gate", "lan")
         if given[name] is not None
     ]
     for name in ("announce", "without", "labels"):

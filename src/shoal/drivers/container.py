@@ -8,6 +8,7 @@ carry a label and are removed by it when a run has ended, however it ended.
 from __future__ import annotations
 
 import asyncio
+import shlex
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, final
@@ -35,6 +36,9 @@ ATTEMPT_LABEL: Final = "shoal.attempt"
 REMOVE_TRIES_MAX: Final = 30
 REMOVE_PAUSE_S: Final = 1.0
 GRACE_MAX_S: Final = 86_400
+FAILED_CODE: Final = 125  # what an engine exits with if it started nothing
+COMPLAINTS: Final = ("Error: ", "docker: ", "podman: ")
+INITS: Final = ("/usr/libexec/podman/catatonit", "/usr/bin/catatonit")
 ENGINE_ENV: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 
 
@@ -43,6 +47,7 @@ class Engine(msgspec.Struct, frozen=True):
 
     kind: Kind
     path: str
+    init: bool = True  # whether it has a first process that reaps and passes signals
 
 
 def container_argv(
@@ -65,7 +70,8 @@ def container_argv(
         size = str(allocation.memory_bytes)
         limits += ["--memory", size, "--memory-swap", size]
     return [
-        *(engine.path, "run", "--rm", "--init", "--interactive=false"),
+        *(engine.path, "run", "--rm", "--interactive=false"),
+        *(("--init",) if engine.init else ()),
         *("--label", f"{WORKER_LABEL}={mark}", "--pull", "missing"),
         *("--label", f"{ATTEMPT_LABEL}={order.attempt}"),
         *("--network", "bridge" if work.network else "none"),
@@ -75,8 +81,16 @@ def container_argv(
         *("--volume", f"{directory}:{WORK}", "--workdir", WORK),
         *("--env-file", str(env_file)),
         work.image,
-        *work.argv,
+        *_program(work),
     ]
+
+
+def _program(work: Work) -> tuple[str, ...]:
+    """Return what runs inside; a setup comes before it, in the same container."""
+    if not work.setup:
+        return work.argv
+    both = f"{shlex.join(work.setup)} && exec {shlex.join(work.argv)}"
+    return ("/bin/sh", "-c", both)
 
 
 def _gpus(engine: Engine, order: Order) -> list[str]:
@@ -98,19 +112,24 @@ def env_lines(order: Order, mark: str) -> str:
     return "".join(f"{name}={text}\n" for name, text in pairs.items())
 
 
-async def find_engine() -> Engine | str:
-    """Return an engine that answers, or why there is none."""
+async def find_engine(timeout_s: float = PROBE_TIMEOUT_S) -> Engine | str:
+    """Return an engine that answers in time, or why there is none."""
     why = "neither docker nor podman is installed"
     kinds: tuple[Kind, ...] = ("docker", "podman")
     for kind in kinds:
         path = shutil.which(kind)
         if path is None:
             continue
-        code, said = await _call([path, "info"], PROBE_TIMEOUT_S)
+        code, said = await _call([path, "info"], timeout_s)
         if code == 0:
-            return Engine(kind, path)
+            return Engine(kind, path, init=kind == "docker" or _has_init())
         why = f"{kind} does not answer: {said}"
     return why
+
+
+def _has_init() -> bool:
+    """Whether podman finds its init, a package that it can do without."""
+    return any(Path(path).is_file() for path in INITS)
 
 
 async def _call(argv: list[str], timeout_s: float) -> tuple[int, str]:
@@ -140,7 +159,7 @@ class ContainerDriver:
 
     def __init__(self, root: Path, engine: Engine, settings: Settings) -> None:
         """Keep everything below `root`; the client itself runs without a sandbox."""
-        plain = msgspec.structs.replace(settings, sandbox=False)
+        plain = msgspec.structs.replace(settings, sandbox=False, warm=0)
         self._engine = engine
         self._processes = ProcessDriver(root, plain)
 
@@ -189,10 +208,21 @@ class ContainerDriver:
             allocation=msgspec.structs.replace(order.allocation, memory_bytes=0),
         )
         try:
-            return await self._processes.run(client, watcher)
+            outcome = await self._processes.run(client, watcher)
+            if complaint := await asyncio.to_thread(self._complaint, order, outcome):
+                return Outcome("not-started", reason=complaint)
+            return outcome
         finally:
             env_file.unlink(missing_ok=True)
             await self._remove(f"{ATTEMPT_LABEL}={order.attempt}")
+
+    def _complaint(self, order: Order, outcome: Outcome) -> str:
+        """Return what the engine said if it could not start the program."""
+        kept = self.kept(order.attempt, "stderr")
+        if outcome.exit_code != FAILED_CODE or not kept.is_file():
+            return ""
+        lines = kept.read_text(encoding="utf-8", errors="replace").splitlines()
+        return lines[-1] if lines and lines[-1].startswith(COMPLAINTS) else ""
 
     def stop(self, attempt: Attempt, grace_s: float) -> None:
         """Send SIGTERM now and SIGKILL after the grace; a repeat may shorten it."""

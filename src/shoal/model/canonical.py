@@ -451,6 +451,13 @@ def _check(spec: JobSpec, path: str) -> None:
             because="to speculate is to start a task twice",
             hint="remove one of them",
         )
+    if spec.driver == "container" and not spec.image:
+        raise SpecError(
+            "driver container without an image",
+            path=f"{path}.driver",
+            because="a container is made from one",
+            hint="write it like `image: python:3.12-slim`",
+        )
     for name in spec.secrets:
         if name in spec.env:
             raise SpecError(

@@ -224,7 +224,8 @@ class _Shared:
         self.time_limit_s = None if limit is None else parse_duration(limit)
         self.grace_s = parse_duration(spec.grace)
         self._work = Work(
-            driver=spec.driver,
+            # An image runs in a container, whoever forgot to say so.
+            driver="container" if spec.image else spec.driver,
             argv=_words(spec.command),
             setup=_words(spec.setup),
             env={name: text_of(value) for name, value in spec.env.items()},

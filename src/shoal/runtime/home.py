@@ -82,6 +82,11 @@ class Home:
         return self.path / "tasks"
 
     @property
+    def containers(self) -> Path:
+        """The work directories of tasks in containers."""
+        return self.path / "containers"
+
+    @property
     def outputs(self) -> Path:
         """Output of the tasks of jobs that were submitted here."""
         return self.path / "outputs"

@@ -15,6 +15,7 @@ import shoal
 from shoal.core.policies import Policies
 from shoal.core.rules import Rules
 from shoal.drivers import devices, environment
+from shoal.drivers.container import ContainerDriver, find_engine
 from shoal.drivers.process import ProcessDriver, Settings
 from shoal.drivers.python import PythonDriver
 from shoal.drivers.sandbox import WORK
@@ -26,12 +27,14 @@ from shoal.runtime.node import Node, NodeSettings
 
 if TYPE_CHECKING:
     from shoal.drivers import Driver
+    from shoal.drivers.container import Engine
     from shoal.model.resources import Capacity
     from shoal.protocol.messages import Role
     from shoal.runtime.home import Home
 
 OTHERS_READ: Final = 0o005
 SHOAL_OF_ONE: Final = "home"
+ENGINE_TIMEOUT_S: Final = 3.0  # A node must not wait long for what few jobs use.
 """What a shoal is called that a node made for itself."""
 
 
@@ -52,6 +55,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     sandbox: bool = True
     cache_bytes: int = 0  # 0: a fifth of the disk
     functions: bool = True  # whether tasks may be calls of functions
+    containers: bool = True  # whether tasks may run in images, if an engine is here
 
 
 async def compose(
@@ -67,14 +71,20 @@ async def compose(
     belongs = membership.load(home)
     if belongs is None:
         belongs = membership.found(home, identity, home.net or SHOAL_OF_ONE)
-    capacity, found = await asyncio.to_thread(detect, home.tasks, options)
-    driver = ProcessDriver(home.tasks, driver_settings(options, found, scratch))
+    (capacity, found), engine = await asyncio.gather(
+        asyncio.to_thread(detect, home.tasks, options), _engine(options)
+    )
+    drives = driver_settings(options, found, scratch)
+    driver = ProcessDriver(home.tasks, drives)
     roles: tuple[Role, ...] = ("scheduler", "gate")
     if options.worker:
         roles = ("scheduler", "worker", "gate")
     python = PythonDriver(driver)
-    drivers = (driver.name, python.name) if options.functions else (driver.name,)
-    rules = Rules(drivers=drivers)
+    runs: dict[str, Driver] = {driver.name: driver, python.name: python}
+    if engine is not None:
+        runs["container"] = ContainerDriver(home.containers, engine, drives)
+    offered = [name for name in runs if name != python.name or options.functions]
+    rules = Rules(drivers=tuple(offered))
     settings = NodeSettings(
         roles=roles,
         capacity=capacity,
@@ -83,10 +93,17 @@ async def compose(
         order=options.order,
         cache_bytes=options.cache_bytes,
     )
-    runs: dict[str, Driver] = {driver.name: driver, python.name: python}
     node = Node(home, identity, belongs, settings, runs)
     python.desk = node.relay.lanes
     return node, driver
+
+
+async def _engine(options: Options) -> Engine | None:
+    """Return an engine for containers, if there is one and its owner lends it."""
+    if not (options.worker and options.containers):
+        return None
+    found = await find_engine(ENGINE_TIMEOUT_S)
+    return None if isinstance(found, str) else found
 
 
 def detect(folder: Path, options: Options) -> tuple[Capacity, devices.Found]:

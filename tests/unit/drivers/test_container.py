@@ -81,3 +81,21 @@ def test_a_path_that_the_job_sets_is_kept() -> None:
     one = order("true", image="i", env={"PATH": "/opt/bin"})
 
     assert "PATH=/opt/bin" in env_lines(one, "m").splitlines()
+
+
+def test_a_setup_runs_before_the_command_in_the_same_container() -> None:
+    one = order("python", "a b.py", image="i", setup=("pip", "install", "x y"))
+
+    script = "pip install 'x y' && exec python 'a b.py'"
+    assert argv(one)[-4:] == ["i", "/bin/sh", "-c", script]
+
+
+def test_an_engine_without_an_init_is_asked_for_none() -> None:
+    one = order("true", image="i")
+    bare = Engine("podman", "/usr/bin/podman", init=False)
+    where = Path("/tasks/a")
+
+    assert "--init" in argv(one)
+    assert "--init" not in container_argv(
+        bare, one, directory=where, env_file=where / "env", mark="m"
+    )

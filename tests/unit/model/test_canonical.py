@@ -158,6 +158,7 @@ def test_an_unknown_field_is_named_with_its_path_and_the_nearest_known(
         ({"retry": {"on": ["exit:256"]}}, "$.retry.on[0]"),
         ({"retry": {"max": -1}}, "$.retry.max"),
         ({"at_most_once": True, "speculate": True}, "$"),
+        ({"driver": "container"}, "$.driver"),
         ({"name": "a\nb"}, "$.name"),
         ({"setup": "echo 'x"}, "$.setup"),
         ({"params_text": {"lr": "1e-3"}}, "$.params_text.lr"),

@@ -88,6 +88,12 @@ def test_everything_that_a_spec_says_reaches_the_job() -> None:
     assert (job.max_rtt_s, job.same_leaf) == (0.05, "require")
 
 
+def test_an_image_runs_in_a_container() -> None:
+    (group,) = derived({"command": "x", "image": "busybox"}).groups
+
+    assert group.tasks[0].work.driver == "container"
+
+
 def test_a_priority_from_outside_replaces_that_of_the_spec() -> None:
     assert derived({"command": "x", "priority": 9}, priority=2).priority == 2
     assert derived({"command": "x", "priority": 9}, priority=0).priority == 0
