@@ -38,7 +38,6 @@ HEAR_OUT_S: Final = 10.0
 """How long what a lane said is waited for after its end, if nobody takes it."""
 
 
-
 class LaneEnd(Protocol):
     """Whoever talks to a lane: it is told what the lane says."""
 
