@@ -29,7 +29,9 @@ from typing import Any, Final
 import grpc
 
 from shoal.api import shoal_pb2 as pb
-from shoal.api.client import Client
+from shoal.api.client import Client, client_of
+from shoal.api.whereabouts import required
+from shoal.runtime.home import Home
 
 STARTS: Final = 5
 REST_S: Final = 10.0
@@ -88,8 +90,8 @@ class LiveNode:
         return f"unix:{self.info['socket']}"
 
     def client(self) -> Client:
-        """Return a client of it."""
-        return Client(self.target, name=self.home.name)
+        """Return a client of it, as the commands of shoal use it on its machine."""
+        return client_of(required(Home(self.home)))
 
 
 @contextmanager
