@@ -41,14 +41,15 @@ $(STAMP): pyproject.toml requirements/runtime.lock requirements/dev.lock \
 	@touch $(STAMP)
 
 test: setup ## Run the tests; PYTEST_FLAGS adds options, such as "-k worker".
-	@$(BIN)/pytest -n 3 -m "not soak" $(PYTEST_FLAGS)
+	@$(BIN)/pytest -n 5 --dist worksteal -m "not soak" $(PYTEST_FLAGS)
 
 integration: setup ## Run the tests with real processes, sockets and disks.
-	@$(BIN)/pytest -n 3 -m "integration and not soak" $(PYTEST_FLAGS)
+	@$(BIN)/pytest -n 5 --dist worksteal -m "integration and not soak" $(PYTEST_FLAGS)
 
 soak: setup ## Hurt live nodes at every failpoint and at random, for MINUTES=10; SEED=n again.
 	@$(BIN)/python -m tests.integration.soak --minutes $(MINUTES) --rounds $(ROUNDS) \
 		--half $(HALF) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/pytest -n 1 -m soak tests/integration/test_train_*.py
 
 lint: setup ## Check format, style, layers and types.
 	$(BIN)/ruff format --check .

@@ -79,5 +79,5 @@ def test_mistakes_are_answered_with_what_to_do(home: CliHome, tmp_path: Path) ->
 def test_a_recipe_is_a_program_that_comes_with_shoal(home: CliHome) -> None:
     unknown = home("run", "--recipe", "no-such-recipe")
 
-    assert unknown.code == 100
-    assert "this worker has no recipe 'no-such-recipe'" in unknown.err
+    assert unknown.code == 2
+    assert "there is no recipe 'no-such-recipe'" in unknown.err

@@ -17,6 +17,7 @@ params: {{program: digits, rounds: %d, inner_steps: 50, checkpoint_every: 1}}
 """
 
 
+@pytest.mark.soak  # Takes minutes.
 def test_ranks_go_on_from_a_checkpoint_with_fewer_and_with_more(
     tmp_path: Path,
 ) -> None:
@@ -41,6 +42,7 @@ def test_ranks_go_on_from_a_checkpoint_with_fewer_and_with_more(
         assert closed == set(range(1, int(max(closed)) + 1)), "no round is lost"
 
 
+@pytest.mark.soak  # Takes minutes.
 def test_a_gang_goes_on_when_any_of_its_processes_is_killed(tmp_path: Path) -> None:
     with train_shoal(tmp_path, "a", "b") as shoal:
         job = shoal.submit(tmp_path, DDP % ("2", 200))

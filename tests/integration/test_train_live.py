@@ -64,6 +64,7 @@ def test_training_goes_on_though_a_worker_the_aggregator_and_a_node_die(
         assert shoal.lines(job, "validation")[-1]["validation_accuracy"] > 0.95
 
 
+@pytest.mark.soak  # Takes minutes.
 def test_training_goes_on_though_all_of_its_tasks_die_at_once(tmp_path: Path) -> None:
     spec = DIGITS.replace("gather: 60", "gather: 60, checkpoint_every: 5") % (25, 100)
     with train_shoal(tmp_path, "a", "b") as shoal:
