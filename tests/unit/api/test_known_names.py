@@ -16,7 +16,7 @@ def job(text: str) -> Job:
     "text",
     [
         "command: 'true'",
-        "command: 'true'\ndriver: container",
+        "command: 'true'\ndriver: container\nimage: busybox",
         "recipe: diloco\nnodes: 2..4",
         "command: 'true'\nplacement: {policy: balanced}",
         "steps: {a: {command: 'true'}, b: {recipe: echo}}",

@@ -8,9 +8,7 @@ from pathlib import Path
 import shoal
 
 SOURCE = Path(shoal.__file__).parent
-FOREIGN = re.compile(
-    r"^\s*(?:import|from) (?:trio|libp2p|multiaddr|zeroconf)\b", re.MULTILINE
-)
+FOREIGN = re.compile(r"^\s*(?:import|from) (?:trio|libp2p|multiaddr)\b", re.MULTILINE)
 
 
 def test_trio_and_libp2p_are_imported_in_one_folder_only() -> None:
