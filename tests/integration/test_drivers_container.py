@@ -91,3 +91,29 @@ def test_a_job_without_an_image_is_not_started(tmp_path: Path) -> None:
     outcome = asyncio.run(main())
 
     assert (outcome.kind, outcome.reason) == ("not-started", "the job names no image")
+
+
+def test_an_engine_is_asked_for_leftovers_only_if_there_may_be_some(
+    tmp_path: Path,
+) -> None:
+    asked = tmp_path / "asked"
+    script = tmp_path / "engine"
+    script.write_text(f"#!/bin/sh\necho $1 >> {asked}\n")
+    script.chmod(0o755)
+
+    async def live(*argv: str) -> list[str]:
+        driver = ContainerDriver(
+            tmp_path / "root", Engine("docker", str(script)), Settings()
+        )
+        asked.write_text("")
+        await driver.open()
+        try:
+            if argv:
+                await driver.run(order(*argv, image=IMAGE), Watched())
+        finally:
+            await driver.close()
+        return asked.read_text().split()
+
+    assert asyncio.run(live("true")) == ["run", "ps"]
+    assert asyncio.run(live()) == ["ps"]
+    assert asyncio.run(live()) == []

@@ -36,6 +36,12 @@ ATTEMPT_LABEL: Final = "shoal.attempt"
 REMOVE_TRIES_MAX: Final = 30
 REMOVE_PAUSE_S: Final = 1.0
 GRACE_MAX_S: Final = 86_400
+PROBES: Final[dict[Kind, str]] = {"docker": "info", "podman": "--version"}
+"""What shows that an engine works. Podman has no daemon that could be down."""
+
+USED: Final = "used"
+"""A file that is there if there may be containers of an earlier life."""
+
 FAILED_CODE: Final = 125  # what an engine exits with if it started nothing
 COMPLAINTS: Final = ("Error: ", "docker: ", "podman: ")
 INITS: Final = ("/usr/libexec/podman/catatonit", "/usr/bin/catatonit")
@@ -115,12 +121,11 @@ def env_lines(order: Order, mark: str) -> str:
 async def find_engine(timeout_s: float = PROBE_TIMEOUT_S) -> Engine | str:
     """Return an engine that answers in time, or why there is none."""
     why = "neither docker nor podman is installed"
-    kinds: tuple[Kind, ...] = ("docker", "podman")
-    for kind in kinds:
+    for kind, probe in PROBES.items():
         path = shutil.which(kind)
         if path is None:
             continue
-        code, said = await _call([path, "info"], timeout_s)
+        code, said = await _call([path, probe], timeout_s)
         if code == 0:
             return Engine(kind, path, init=kind == "docker" or _has_init())
         why = f"{kind} does not answer: {said}"
@@ -175,7 +180,10 @@ class ContainerDriver:
     async def open(self) -> None:
         """Remove what is left of earlier lives."""
         await self._processes.open()
-        await self._remove(f"{WORKER_LABEL}={self._processes.mark}")
+        used = self._processes.root / USED
+        if used.exists():  # To ask the engine takes longer than all else.
+            await self._remove(f"{WORKER_LABEL}={self._processes.mark}")
+            used.unlink()
 
     def prepare(self, attempt: Attempt) -> Path:
         """Make the empty work directory of an attempt, for the host to fill."""
@@ -192,6 +200,7 @@ class ContainerDriver:
         directory = order.directory or self.prepare(order.attempt)
         env_file = self._processes.kept(order.attempt, "stdout").with_suffix(".env")
         lines = env_lines(order, self._processes.mark)
+        (self._processes.root / USED).touch()
         await asyncio.to_thread(env_file.write_text, lines, encoding="utf-8")
         argv = container_argv(
             self._engine,
