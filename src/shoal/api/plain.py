@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 SUFFIX: Final = ".plain"
+
+LOOK_UP_S: Final = 1.0
+"""How long to wait at one go. A Ctrl-C that comes just before Python begins to wait is
+noticed only when it looks up again."""
+
 M = TypeVar("M", bound="Message")
 
 
@@ -79,9 +84,14 @@ class PlainCalls:
     def _exactly(self, line: socket.socket, size: int, until: float | None) -> bytes:
         parts: list[bytes] = []
         while size:
-            if until is not None:
-                line.settimeout(max(1e-3, until - time.monotonic()))
-            part = line.recv(min(size, 1 << 20))
+            left_s = LOOK_UP_S if until is None else until - time.monotonic()
+            line.settimeout(max(1e-3, min(left_s, LOOK_UP_S)))
+            try:
+                part = line.recv(min(size, 1 << 20))
+            except TimeoutError:
+                if left_s > LOOK_UP_S or until is None:
+                    continue
+                raise
             if not part:
                 raise self._silent("it hung up, so it ends or has died")
             parts.append(part)
