@@ -18,6 +18,7 @@ from shoal.errors import ShoalError
 from shoal.model.ids import BlobId
 from shoal.protocol.limits import PIECE_BYTES_MAX
 from shoal.protocol.messages import BlobHeld, BlobPiece, PieceRefusal, PieceWanted
+from shoal.runtime.alarm import Alarm
 from shoal.runtime.holders import Holders
 from shoal.runtime.serving import Serving
 from shoal.runtime.shelf import Shelf
@@ -66,8 +67,7 @@ class Blobs:
         self._unwritten: dict[BlobId, list[tuple[int, bytes]]] = {}
         self._writing: asyncio.Task[None] | None = None
         self._chores: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0  # what the timer is for: one of uvloop may not know
+        self._alarm = Alarm(lambda: self._feed(transfer.TimePassed()))
 
     def start(self, links: Links) -> None:
         """Begin to ask and to answer."""
@@ -75,8 +75,7 @@ class Blobs:
 
     async def close(self) -> None:
         """End all fetches; what was fetched so far stays for the next life."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.stop()
         for waiting in self._waiting.values():
             waiting.cancel()
         chores = [*self._chores, *([self._writing] if self._writing else [])]
@@ -255,7 +254,7 @@ class Blobs:
     def _feed(self, event: transfer.Event) -> None:
         for effect in self.transfers.handle(event, self._loop.time()):
             self._perform(effect)
-        self._arm()
+        self._alarm.set(self.transfers.next_deadline())
 
     def _perform(self, effect: transfer.Effect) -> None:
         match effect:
@@ -322,21 +321,6 @@ class Blobs:
         else:
             waiting.set_exception(error)
             waiting.exception()  # Nobody may be left to look at it.
-
-    def _arm(self) -> None:
-        due = self.transfers.next_deadline()
-        if self._timer is not None:
-            if self._due == due:
-                return
-            self._timer.cancel()
-            self._timer = None
-        if due is not None:
-            self._due = due
-            self._timer = self._loop.call_at(due, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._feed(transfer.TimePassed())
 
     def _send(self, peer: NodeId, message: AnyMessage) -> None:
         if self._links is not None:

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, final
 
 from shoal.core.courier import Batch, Courier
+from shoal.runtime.alarm import Alarm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,8 +27,7 @@ class Ferry:
         self._send = send
         self._take = take
         self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0  # what the timer is for: one of uvloop may not know
+        self._alarm = Alarm(self._pump)
         self._pumping = False
         self._again = False
         self._closed = False
@@ -66,8 +66,7 @@ class Ferry:
     def close(self) -> None:
         """Send nothing more."""
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.stop()
 
     def _pump(self) -> None:
         """Send what is due. What that leads to may end here again: one at a time."""
@@ -80,16 +79,5 @@ class Ferry:
             for batch in self._courier.due(self._loop.time()):
                 self._send(batch)
         self._pumping = False
-        due = self._courier.next_deadline()
-        if due is None or self._closed:
-            return
-        if self._timer is not None:
-            if self._due <= due:
-                return  # It comes in time, and then looks again.
-            self._timer.cancel()
-        self._due = due
-        self._timer = self._loop.call_at(due, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._pump()
+        if not self._closed:
+            self._alarm.set_by(self._courier.next_deadline())

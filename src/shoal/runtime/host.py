@@ -20,6 +20,7 @@ from shoal.core.events import (
     MessageReceived,
     Record,
 )
+from shoal.runtime.alarm import Alarm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,8 +78,7 @@ class Host:
         self._inbox: deque[Event] = deque()
         self._barrier = Barrier()
         self._turn: asyncio.Handle | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._due: float | None = None  # what the timer is for: uvloop's may not know
+        self._alarm = Alarm(self._schedule)
         self._closed = False
 
     def feed(self, event: Event) -> None:
@@ -103,8 +103,7 @@ class Host:
         self._closed = True
         if self._turn is not None:
             self._turn.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.stop()
 
     def _schedule(self) -> None:
         if self._turn is None and not self._closed:
@@ -125,7 +124,7 @@ class Host:
         if due is not None and due <= self._loop.time() and not self._inbox:
             self._tell(DeadlineReached())
             due = self._machine.next_deadline()
-        self._arm(due)
+        self._alarm.set(None if self._closed else due)
         if self._inbox:
             self._schedule()
 
@@ -138,17 +137,3 @@ class Host:
                     self._barrier.rise(number)
             elif not self._barrier.holds(effect):
                 self._perform(effect)
-
-    def _arm(self, due: float | None) -> None:
-        if self._timer is not None:
-            if self._due == due:
-                return
-            self._timer.cancel()
-            self._timer = None
-        if due is not None and not self._closed:
-            self._due = due
-            self._timer = self._loop.call_at(due, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._schedule()

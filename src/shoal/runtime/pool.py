@@ -31,6 +31,7 @@ from shoal.model.ids import Attempt, JobId, NodeId
 from shoal.model.spec import RetrySpec
 from shoal.model.submission import load_spec
 from shoal.protocol.batches import CallBatch
+from shoal.runtime.alarm import Alarm
 from shoal.runtime.ferry import Ferry
 
 if TYPE_CHECKING:
@@ -132,8 +133,7 @@ class Pool:
         self._hires: set[asyncio.Task[None]] = set()
         self._open = True
         self._closed = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0  # what the timer is for: one of uvloop may not know
+        self._alarm = Alarm(lambda: self._feed(DeadlineReached()))
         self.credit = 0
         self._feed(BacklogTold(0))  # It grants the first credit.
 
@@ -162,8 +162,7 @@ class Pool:
     def close(self) -> list[JobId]:
         """Say nothing more; return the jobs that are to be cancelled."""
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.stop()
         for effect in self._machine.farewell():
             self._perform(effect)
         for lane in self._lanes.values():
@@ -319,19 +318,7 @@ class Pool:
             return
         for effect in self._machine.handle(event, self._loop.time()):
             self._perform(effect)
-        due = self._machine.next_deadline()
-        if due is None:
-            return
-        if self._timer is not None:
-            if self._due <= due:
-                return  # It comes in time, and then looks again.
-            self._timer.cancel()
-        self._due = due
-        self._timer = self._loop.call_at(due, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._feed(DeadlineReached())
+        self._alarm.set_by(self._machine.next_deadline())
 
     def _perform(self, effect: Effect) -> None:
         match effect:
