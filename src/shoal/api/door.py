@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import ssl
 from typing import TYPE_CHECKING, Final, NamedTuple, cast, final
 
 from shoal.errors import ProtocolError, ShoalError
 from shoal.net.certificates import read
+from shoal.net.doors import ip_of
 from shoal.net.tls import TlsPipe
 
 if TYPE_CHECKING:
@@ -255,7 +255,5 @@ class _Inside(asyncio.Protocol):
 
 
 def _is_here(transport: asyncio.Transport) -> bool:
-    host = str(transport.get_extra_info("peername")[0]).partition("%")[0]
-    address = ipaddress.ip_address(host)
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
+    found = ip_of(str(transport.get_extra_info("peername")[0]))
+    return found is not None and found.is_loopback

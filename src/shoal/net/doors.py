@@ -92,12 +92,22 @@ class Doors(Generic[Caller]):
 
 def origin_of(address: str) -> str:
     """Return whom an address belongs to: one host, or one network of IPv6."""
+    match ip_of(address):
+        case None:
+            return "unknown"
+        case ipaddress.IPv4Address() as found:
+            return str(found)
+        case found:
+            return str(ipaddress.ip_network((found, _IP6_PREFIX), strict=False))
+
+
+def ip_of(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the address that a socket tells of, without a zone; IPv4 if it is that.
+
+    None if it is no address.
+    """
     try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
+        found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
-        return "unknown"
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return str(parsed)
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.ip_network((parsed, _IP6_PREFIX), strict=False))
+        return None
+    return getattr(found, "ipv4_mapped", None) or found

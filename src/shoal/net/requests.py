@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from shoal.net.doors import origin_of
+from shoal.net.doors import ip_of, origin_of
 from shoal.net.petname import ANIMALS, petname
 from shoal.protocol.messages import Refusal
 from shoal.protocol.newcomers import AdmissionHeard, AdmissionWanted
@@ -154,12 +153,8 @@ def code_of(newcomer: NodeId, host: NodeId, theirs: bytes, ours: bytes) -> str:
 
 def is_local(address: str) -> bool:
     """Whether an address belongs to the local network, as far as it tells."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return bool((mapped or parsed).is_private)
+    found = ip_of(address)
+    return found is not None and found.is_private
 
 
 def _later(wanted: AdmissionWanted, reason: str) -> Refusal:
