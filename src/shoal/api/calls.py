@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import secrets
 import traceback
 from typing import TYPE_CHECKING, Final, cast, final
@@ -17,7 +16,8 @@ from google.protobuf.message import DecodeError
 
 from shoal.api import shoal_pb2 as pb
 from shoal.api.call_frames import ERROR, FRAME_BYTES_MAX, HEAD_BYTES, MESSAGE, frame
-from shoal.api.failures import kind_of
+from shoal.api.failures import message_of
+from shoal.api.sockets import private
 from shoal.core.calls import Call
 from shoal.errors import ShoalError, UsageError
 from shoal.protocol.call_items import NUMBER_MAX, PART_BYTES, PAYLOAD_BYTES_MAX
@@ -168,13 +168,9 @@ class CallsDoor:
 
     async def open(self) -> None:
         """Begin to listen; nobody but the node's user can connect."""
-        self.path.unlink(missing_ok=True)
         loop = asyncio.get_running_loop()
-        before = os.umask(0o177)
-        try:
+        with private(self.path):
             self._server = await loop.create_unix_server(self._line, str(self.path))
-        finally:
-            os.umask(before)
 
     def close(self) -> None:
         """Hang up on everybody."""
@@ -283,12 +279,6 @@ class CallsLine(asyncio.Protocol):
     def _fail(self, error: ShoalError) -> None:
         """Say what is wrong, and hang up."""
         self._intake = None
-        told = pb.Error(
-            what=error.what,
-            because=error.because,
-            hint=error.hint,
-            kind=kind_of(error),
-        )
         if self._transport is not None:
-            self._transport.write(frame(ERROR, told))
+            self._transport.write(frame(ERROR, message_of(error)))
             self._transport.close()

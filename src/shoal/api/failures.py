@@ -5,6 +5,8 @@ Commands import this, so it knows nothing of gRPC; `grpc_failures` does.
 
 from __future__ import annotations
 
+import traceback
+
 from shoal.api import shoal_pb2 as pb
 from shoal.errors import NotAllowedError, NotFoundError, ShoalError, UsageError
 
@@ -32,13 +34,17 @@ def message_of(error: ShoalError, kind: str = "") -> pb.Error:
     )
 
 
-def bug_of(error: Exception) -> ShoalError:
-    """Return what a client is told when a node fails as it should not."""
-    return ShoalError(
+def shown_of(error: Exception) -> tuple[ShoalError, str]:
+    """Return what a client is told of an error, and its kind; a bug is logged."""
+    if isinstance(error, ShoalError):
+        return error, kind_of(error)
+    traceback.print_exception(error)  # Into the node's log.
+    bug = ShoalError(
         "the node failed",
         because=f"{type(error).__name__}: {error}",
         hint="this is a bug: the node's log has the details",
     )
+    return bug, "error"
 
 
 def error_of(told: pb.Error) -> ShoalError:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import re
-import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
@@ -22,8 +20,9 @@ from shoal.api.call_frames import (
     frame,
     head,
 )
-from shoal.api.failures import bug_of, message_of
-from shoal.errors import ShoalError, UsageError
+from shoal.api.failures import message_of, shown_of
+from shoal.api.sockets import private
+from shoal.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,12 +52,8 @@ class PlainDoor:
 
     async def open(self) -> None:
         """Begin to listen."""
-        self.path.unlink(missing_ok=True)
-        before = os.umask(0o177)
-        try:
+        with private(self.path):
             self._server = await asyncio.start_unix_server(self._line, str(self.path))
-        finally:
-            os.umask(before)
 
     async def close(self) -> None:
         """Let calls under way end, briefly."""
@@ -137,12 +132,9 @@ async def _answers(method: _Method, request: Message) -> AsyncIterator[Message]:
 
 
 def _told(error: Exception) -> pb.Error:
-    if isinstance(error, ShoalError):
-        return message_of(error)
     if isinstance(error, DecodeError):
-        return message_of(UsageError("the request cannot be read"))
-    traceback.print_exception(error)  # Into the node's log.
-    return message_of(bug_of(error), "error")
+        error = UsageError("the request cannot be read")
+    return message_of(*shown_of(error))
 
 
 def _methods(service: Service) -> dict[str, _Method]:

@@ -7,8 +7,6 @@ the door, which is there only if the user says so, with the token or a certifica
 
 from __future__ import annotations
 
-import os
-import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, final
 
@@ -19,11 +17,12 @@ from shoal.api import shoal_pb2 as pb
 from shoal.api.call_frames import calls_socket
 from shoal.api.calls import CallsDoor
 from shoal.api.credentials import EVERYWHERE
-from shoal.api.failures import bug_of
+from shoal.api.failures import shown_of
 from shoal.api.grpc_failures import packed
 from shoal.api.plain import plain_socket
 from shoal.api.plain_door import PlainDoor, snake
 from shoal.api.rights import Rights
+from shoal.api.sockets import private
 from shoal.api.standard import StandardServices
 from shoal.api.whereabouts import socket_path
 from shoal.errors import ShoalError
@@ -131,12 +130,8 @@ class ApiServer:
 
     def _open_socket(self, path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)  # The journal is ours, so nobody listens there.
-        before = os.umask(0o177)
-        try:
+        with private(path):
             self._server.add_insecure_port(f"unix:{path}")
-        finally:
-            os.umask(before)
 
     def _listen(self, port: int) -> int:
         try:
@@ -203,11 +198,7 @@ class ApiServer:
 async def _abort(context: Context, error: Exception) -> NoReturn:
     if isinstance(error, grpc.aio.AbortError):
         raise error
-    if isinstance(error, ShoalError):
-        code, text, details = packed(error)
-    else:
-        traceback.print_exception(error)  # Into the node's log.
-        code, text, details = packed(bug_of(error), "error")
+    code, text, details = packed(*shown_of(error))
     await context.abort(code, text, details)
 
 

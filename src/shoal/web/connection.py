@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, unquote
 
 import h11
 
+from shoal.api.failures import shown_of
 from shoal.errors import ShoalError, UsageError
 from shoal.web.exchange import (
     RefusalError,
@@ -122,8 +123,8 @@ class Connection:
         except ShoalError as error:
             return failure(error)
         except Exception as error:  # noqa: BLE001 - A visitor gets an answer.
-            traceback.print_exception(error)  # Into the node's log.
-            return failure(_bug(error), 500)
+            bug, _ = shown_of(error)
+            return failure(bug, 500)
 
     # Requests.
 
@@ -285,12 +286,4 @@ def _too_long() -> UsageError:
         "the request is too long",
         because=f"it has more than {BODY_BYTES_MAX} bytes",
         hint="`shoal submit FILE` takes longer ones",
-    )
-
-
-def _bug(error: Exception) -> ShoalError:
-    return ShoalError(
-        "the node failed",
-        because=f"{type(error).__name__}: {error}",
-        hint="this is a bug: the node's log has the details",
     )
