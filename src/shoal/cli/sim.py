@@ -312,7 +312,8 @@ def _echo_tables(comparison: Comparison) -> None:
         console.print()
         console.print(table)
     left = unended([run.result for run in comparison.runs])
-    click.echo("".join(f"\n{line}" for line in left), nl=bool(left))
+    for line in ["", *left] if left else []:
+        click.echo(line)
 
 
 def _tell_costs(comparison: Comparison, *, quiet: bool) -> None:
