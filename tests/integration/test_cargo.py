@@ -20,7 +20,8 @@ from tests.integration.cargo_nodes import (
 
 from shoal.blobs.trees import Tree
 from shoal.model.ids import BlobId, JobId, NodeId, TaskId
-from shoal.protocol.messages import AnyMessage, BlobPiece
+from shoal.protocol.messages import AnyMessage
+from shoal.protocol.pieces import BlobPiece
 from shoal.runtime.node import Node
 
 pytestmark = pytest.mark.integration

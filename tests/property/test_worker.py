@@ -158,6 +158,7 @@ class WorkerRules(RuleBasedStateMachine):
         peer=NODES,
         named=NODES,
         sequence=st.integers(1, 9),
+        before=st.none() | st.integers(1, 3),
         limit_s=st.none() | SPANS,
     )
     def assign(
@@ -166,6 +167,7 @@ class WorkerRules(RuleBasedStateMachine):
         peer: NodeId,
         named: NodeId,
         sequence: int,
+        before: int | None,
         limit_s: float | None,
     ) -> None:
         task = Task(
@@ -173,16 +175,37 @@ class WorkerRules(RuleBasedStateMachine):
         )
         attempt = Attempt(data.draw(st.sampled_from([peer, named])), 1, sequence)
         lease = data.draw(st.sampled_from(list(self.owners)))
-        self.say(peer, m.Assignment(lease=lease, attempt=attempt, task=task))
+        after = before and Attempt(attempt.scheduler, 1, sequence - before)
+        self.say(
+            peer,
+            m.Assignment(lease=lease, attempt=attempt, task=task, after=after or None),
+        )
 
     @precondition(lambda self: self.owners)
-    @rule(data=st.data(), peer=NODES, sequence=st.integers(1, 9), grace_s=SPANS)
+    @rule(
+        data=st.data(),
+        peer=NODES,
+        sequence=st.integers(1, 9),
+        grace_s=SPANS,
+        unless_started=st.booleans(),
+    )
     def cancel(
-        self, data: st.DataObject, peer: NodeId, sequence: int, grace_s: float
+        self,
+        data: st.DataObject,
+        peer: NodeId,
+        sequence: int,
+        grace_s: float,
+        unless_started: bool,
     ) -> None:
         lease = data.draw(st.sampled_from(list(self.owners)))
         attempt = Attempt(peer, 1, sequence)
-        self.say(peer, m.Cancel(attempt=attempt, lease=lease, grace_s=grace_s))
+        cancel = m.Cancel(
+            attempt=attempt, lease=lease, grace_s=grace_s, unless_started=unless_started
+        )
+        effects = self.say(peer, cancel)
+        if unless_started:
+            stops = [e for e in effects if isinstance(e, events.StopTask)]
+            assert stops == [], "what runs goes on"
 
     @rule(peer=NODES, sequence=st.integers(1, 9))
     def acknowledge(self, peer: NodeId, sequence: int) -> None:

@@ -147,8 +147,12 @@ def _assign(_: NodeId, line: Line) -> m.Assignment:
         grace_s=line.number("grace", 10),
         time_limit_s=line.number("limit", 0) or None,
     )
-    lease = LeaseId(line.words[3])
-    return m.Assignment(lease=lease, attempt=attempt(line.words[2]), task=task)
+    return m.Assignment(
+        lease=LeaseId(line.words[3]),
+        attempt=attempt(line.words[2]),
+        task=task,
+        after=_named(line, "after"),
+    )
 
 
 def _cancel(_: NodeId, line: Line) -> m.Cancel:
@@ -156,6 +160,7 @@ def _cancel(_: NodeId, line: Line) -> m.Cancel:
         attempt=attempt(line.words[2]),
         lease=LeaseId(line.words[3]),
         grace_s=line.number("grace", 0),
+        unless_started=line.has("unless-started"),
     )
 
 
@@ -219,7 +224,12 @@ def _report(_: NodeId, line: Line) -> m.Report:
         attempt=attempt(line.words[2]),
         lease=LeaseId(line.words[3]),
         outcome=outcome(line, line.words[4:]),
+        next=_named(line, "next"),
     )
+
+
+def _named(line: Line, option: str) -> Attempt | None:
+    return attempt(line.options[option]) if option in line.options else None
 
 
 def _attempts(line: Line) -> tuple[Attempt, ...]:

@@ -102,9 +102,9 @@ def _to_scheduler(message: m.ToScheduler) -> str:
             where = f"{message.lease} on {allocation(message.allocation)}"
             return f"started {message.attempt} {where}"
         case m.Report():
-            return f"report {message.attempt} {message.lease} " + (
-                outcome(message.outcome)
-            )
+            next_ = f", {message.next} starts" if message.next else ""
+            ended = f"{message.attempt} {message.lease} {outcome(message.outcome)}"
+            return f"report {ended}{next_}"
         case m.Inventory():
             return f"inventory {message.epoch}.{message.seq} {load(message.load)}"
         case m.InventoryChanged():
@@ -144,12 +144,13 @@ def _to_worker(message: m.ToWorker) -> str:
             return f"renew {words(message.leases)} for {seconds(message.lease_s)}"
         case m.Assignment():
             gang = f" gang {words(message.gang)}" if message.gang else ""
-            return f"assignment {message.attempt} {message.task.id} {message.lease}" + (
-                gang
-            )
+            after = f" after {message.after}" if message.after else ""
+            what = f"{message.attempt} {message.task.id} {message.lease}"
+            return f"assignment {what}{gang}{after}"
         case m.Cancel():
             grace = seconds(message.grace_s)
-            return f"cancel {message.attempt} {message.lease} within {grace}"
+            how = "unless started" if message.unless_started else f"within {grace}"
+            return f"cancel {message.attempt} {message.lease} {how}"
         case m.Acknowledgement():
             return f"acknowledgement {words(message.attempts)}"
         case _:

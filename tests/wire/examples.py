@@ -35,7 +35,6 @@ from shoal.protocol.messages import (
     AnyMessage,
     Assignment,
     BlobHeld,
-    BlobPiece,
     Cancel,
     Checkpoint,
     Commit,
@@ -59,8 +58,6 @@ from shoal.protocol.messages import (
     PeerAddress,
     PeersKnown,
     PeersWanted,
-    PieceRefusal,
-    PieceWanted,
     Preemption,
     Progress,
     Rank,
@@ -85,12 +82,14 @@ from shoal.protocol.newcomers import (
     InvitationGiven,
     InvitationTaken,
 )
+from shoal.protocol.pieces import BlobPiece, PieceRefusal, PieceWanted
 
 ANN: Final = NodeId("12D3KooWAnn")
 BOB: Final = NodeId("12D3KooWBob")
 REQUEST: Final = RequestId("ann/7")
 LEASES: Final = (LeaseId("bob/1"), LeaseId("bob/2"))
 ATTEMPT: Final = Attempt(ANN, 3, 41)
+NEXT_ATTEMPT: Final = Attempt(ANN, 3, 42)
 ADDRESSES: Final = ("/ip4/10.0.0.1/tcp/4001",)
 TREE: Final = BlobId("0f" * 32 + "-1234")
 BLOB: Final = BlobId("f0" * 32 + "-98304")
@@ -297,7 +296,11 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         checkpoint_path="out/step-100.pt",
         secrets={"HF_TOKEN": b"\x05" * 80},
     ),
+    "assignment.5": Assignment(
+        lease=LEASES[0], attempt=NEXT_ATTEMPT, task=TASK, after=ATTEMPT
+    ),
     "cancel": Cancel(lease=LEASES[0], attempt=ATTEMPT, grace_s=10.0),
+    "cancel.2": Cancel(lease=LEASES[0], attempt=ATTEMPT, unless_started=True),
     "started": Started(attempt=ATTEMPT, lease=LEASES[0], allocation=ALLOCATION),
     "progress": Progress(
         attempt=ATTEMPT, seq=7, fraction=0.5, metrics={"loss": 1.75, "step": 100.0}
@@ -338,6 +341,9 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
     ),
     "mail-receipt": MailReceipt(attempt=ATTEMPT, seq=4, what="taken"),
     "report": Report(attempt=ATTEMPT, lease=LEASES[0], outcome=OUTCOME),
+    "report.2": Report(
+        attempt=ATTEMPT, lease=LEASES[0], outcome=OUTCOME, next=NEXT_ATTEMPT
+    ),
     "acknowledgement": Acknowledgement(attempts=(ATTEMPT,)),
     "piece-wanted": PieceWanted(blob=BLOB, pieces=((1, 0), (0, 7)), under=TREE),
     "blob-piece": BlobPiece(blob=BLOB, level=1, index=2, data=b"\x07" * 64),

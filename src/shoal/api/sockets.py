@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
     from pathlib import Path
 
 
 @contextmanager
-def private(path: Path) -> Iterator[None]:
+def private(path: Path) -> Generator[None]:
     """Let a socket be made at `path`, instead of an older one, for its owner only.
 
     The journal is ours, so nobody listens at the older one.

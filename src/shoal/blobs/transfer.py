@@ -20,7 +20,7 @@ from shoal.blobs.hashing import FANOUT, Proof, size_of
 from shoal.blobs.sources import ROOM_MIN, Source, Sources
 from shoal.model.ids import BlobId, NodeId
 from shoal.protocol.limits import PIECE_BYTES_MAX, PIECES_MAX
-from shoal.protocol.messages import BlobPiece, PieceRefusal, PieceWanted
+from shoal.protocol.pieces import BlobPiece, PieceRefusal, PieceWanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

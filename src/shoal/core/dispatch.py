@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final, Literal, final
 from shoal.core import gangs
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import Effect, Record, Send
-from shoal.core.holdings import Holding, Holdings, Shape
+from shoal.core.holdings import Holding, Holdings, shape_of
 from shoal.core.journal import Entry, Place
+from shoal.core.lines import Lines
+from shoal.core.orders import Orders
 from shoal.core.stragglers import stragglers
 from shoal.core.timing import (
     DRIFT_MAX,
     KILL_S,
     LEASE_S,
-    RESEND_MAX_S,
-    RESEND_S,
     RETRY_FIRST_S,
     RETRY_MAX_S,
     STRAGGLER_CHECK_S,
@@ -29,8 +29,6 @@ from shoal.core.verdicts import Verdict, judge, judge_lost, judge_not_started
 from shoal.model.ids import Attempt, GroupId, JobId, LeaseId, NodeId, RequestId, TaskId
 from shoal.protocol.messages import (
     Acknowledgement,
-    Assignment,
-    Cancel,
     Refusal,
     Release,
     Renewed,
@@ -73,12 +71,10 @@ class Dispatcher:
         self._book = book
         self._holdings = holdings
         self._usage = usage
-        self._where = where
         self._sequence = 0
-        self._tries: dict[Attempt, int] = {}
-        self._stopping: dict[Attempt, Holding] = {}
+        self.lines = Lines(holdings, heap)
+        self._orders = Orders(book, holdings, heap, where)
         self._watched: dict[GroupId, None] = {}  # groups that may have stragglers
-        self._resends: Deadlines[Attempt] = Deadlines(heap)
         self._give_ups: Deadlines[Attempt] = Deadlines(heap)
         self._back_offs: Deadlines[TaskId] = Deadlines(heap)
         self._chores: Deadlines[str] = Deadlines(heap)
@@ -88,21 +84,26 @@ class Dispatcher:
     def assign(
         self, pairs: Sequence[tuple[TaskId, Holding]], now: float
     ) -> list[Effect]:
-        """Start tasks on committed leases; a gang is given as a whole."""
+        """Start tasks on committed leases; a gang is given as a whole.
+
+        A task on a lease that has one already waits for the end of that.
+        """
         effects: list[Effect] = []
         places: list[Place] = []
         for task, holding in pairs:
             effects += self._release_superseded(task)
             self._sequence += 1
             attempt = Attempt(self._node, self._book.generation, self._sequence)
-            holding.attempt = attempt
+            holding.line.append(attempt)
             places.append(
                 Place(task, attempt, holding.worker, holding.lease, holding.profile)
             )
         group = self._book.group_of(pairs[0][0])
         effects += _record(self._book.assign(tuple(places), now))
-        for place in places:
-            effects += self._send_assignment(place.attempt, now)
+        for (_, holding), place in zip(pairs, places, strict=True):
+            self._book.runs[place.attempt].queued = place.attempt != holding.attempt
+            self.lines.changed(holding, now)
+            effects += self._orders.run(self._book.runs[place.attempt], now)
         if self._book.jobs[group.job].job.speculate:
             self._watched[group.id] = None
             self._chores.set_earlier("stragglers", now + STRAGGLER_CHECK_S)
@@ -124,15 +125,14 @@ class Dispatcher:
                 effects += _record(entries)
             else:
                 effects += self._settle_gang(group, now)
-        for run in list(self._book.runs.values()):
+        for run in sorted(self._book.runs.values(), key=lambda run: run.attempt):
             effects += self._adopt(run, now)
         return effects
 
     def _adopt(self, run: Run, now: float) -> list[Effect]:
         """Go on with an attempt of an earlier life, if its worker still has it."""
-        if self._holdings.get(run.lease) is not None:
-            # Its worker gave the lease up and out again, which no honest one does.
-            return self._lose_run(run, "its lease went to another task", now)
+        if holding := self._holdings.get(run.lease):
+            return self._adopt_behind(run, holding, now)
         task = self._book.tasks[run.task].task
         job = self._book.jobs[task.job].job
         holding = Holding(
@@ -143,7 +143,7 @@ class Dispatcher:
             shape=shape_of(job, task, run.profile),
             profile=run.profile,
             state="committed",
-            attempt=run.attempt,
+            line=[run.attempt],
             since=now,
         )
         self._holdings.add(holding, now)
@@ -151,27 +151,17 @@ class Dispatcher:
         if job.speculate:
             self._watched[task.group] = None
             self._chores.set_earlier("stragglers", now + STRAGGLER_CHECK_S)
-        self._tries[run.attempt] = 1  # The earlier life may have sent it already.
-        return self._send_assignment(run.attempt, now)
+        return self._orders.run_again(run, now)
 
-    def _send_assignment(self, attempt: Attempt, now: float) -> list[Effect]:
-        run = self._book.runs[attempt]
-        tries = self._tries[attempt] = self._tries.get(attempt, 0) + 1
-        wait_s = min(RESEND_MAX_S, RESEND_S * 2 ** min(tries - 1, 8))
-        self._resends.set(attempt, now + wait_s)
-        assignment = Assignment(
-            lease=run.lease,
-            attempt=attempt,
-            task=self._book.tasks[run.task].task,
-            gang=run.gang,
-            places=self._places_of(run.gang),
-        )
-        return [Send(run.worker, assignment)]
-
-    def _places_of(self, gang: tuple[NodeId, ...]) -> tuple[str, ...]:
-        """Return where a gang is, by rank; nothing unless all of it is known."""
-        places = tuple(self._where(node) for node in gang)
-        return places if all(places) else ()
+    def _adopt_behind(self, run: Run, holding: Holding, now: float) -> list[Effect]:
+        """Go on with an attempt that was sent ahead to a lease in use."""
+        if holding.worker != run.worker or run.gang:
+            # Its worker gave the lease up and out again, which no honest one does.
+            return self._lose_run(run, "its lease went to another task", now)
+        run.queued = True
+        holding.line.append(run.attempt)
+        self.lines.changed(holding, now)
+        return self._orders.run_again(run, now)
 
     def _release_superseded(self, task: TaskId) -> list[Effect]:
         record = self._book.tasks[task]
@@ -184,16 +174,23 @@ class Dispatcher:
     # What workers say.
 
     def on_started(
-        self, peer: NodeId, attempt: Attempt, allocation: Allocation | None = None
+        self,
+        peer: NodeId,
+        attempt: Attempt,
+        now: float,
+        allocation: Allocation | None = None,
     ) -> Task | None:
         """Note that an attempt runs; return its task if it is live."""
         run = self._book.runs.get(attempt)
         if run is None or run.worker != peer:
             return None
         run.started = True
+        if run.queued:
+            run.queued = False
+            run.since = now
         if allocation is not None:
             run.allocation = allocation
-        self._resends.drop(attempt)
+        self._orders.started(attempt)
         if self._holdings.at(peer, run.lease) is not None:
             # Without its lease it is over: this was said before, and came late.
             self._found(run)
@@ -216,9 +213,49 @@ class Dispatcher:
             effects += self._execute(verdict, run, now, report)
         lease = report.lease if run is None else run.lease
         holding = self._holdings.at(peer, lease)
-        if holding is not None and holding.attempt == report.attempt:
-            self._free(holding, gone=report.outcome.kind in LEASE_LOST)
+        if holding is not None and report.attempt in holding.line:
+            effects += self._step(holding, report, run, now)
         return [*effects, Send(peer, acknowledgement)]
+
+    def _step(
+        self, holding: Holding, report: Report, run: Run | None, now: float
+    ) -> list[Effect]:
+        """Let the next in line have a lease when an attempt on it is over."""
+        self._orders.stopped(report.attempt)
+        was_first = holding.attempt == report.attempt
+        holding.line.remove(report.attempt)
+        if was_first and report.outcome.kind in LEASE_LOST:
+            effects = self._send_back(holding, "its lease ended before it started", now)
+            self._holdings.drop(holding)
+            return effects
+        if was_first and run is not None and report.outcome.kind == "exited":
+            self.lines.measured(holding, now - run.since)
+        if not holding.line:
+            self.freed.append(holding)
+        elif was_first:
+            self._promote(holding, report, run, now)
+        self.lines.changed(holding, now)
+        return []
+
+    def _promote(
+        self, holding: Holding, report: Report, ended: Run | None, now: float
+    ) -> None:
+        """Note that what waited first at a lease runs now, or soon."""
+        run = self._run_on(holding)
+        if run is None:
+            return
+        run.queued = False
+        run.since = now
+        if report.next == run.attempt:
+            allocation = None if ended is None else ended.allocation
+            self.on_started(holding.worker, run.attempt, now, allocation)
+
+    def _send_back(self, holding: Holding, reason: str, now: float) -> list[Effect]:
+        """Let all that waits at a lease wait for another one instead."""
+        effects: list[Effect] = []
+        for run in self._book.queued(holding.line):
+            effects += self._execute(Verdict("again", reason), run, now)
+        return effects
 
     def on_refusal(self, peer: NodeId, refusal: Refusal, now: float) -> list[Effect]:
         """Take a worker's no to an assignment."""
@@ -229,6 +266,11 @@ class Dispatcher:
         job = self._book.jobs[record.task.job].job
         holding = self._holdings.at(peer, run.lease)
         effects: list[Effect] = []
+        if run.queued:
+            if holding is not None and run.attempt in holding.line:
+                holding.line.remove(run.attempt)
+                self.lines.close(holding)  # A no is no reason to ask again.
+            return self._execute(Verdict("again", refusal.reason), run, now)
         if refusal.reason in ("lease-unknown", "lease-ended"):
             verdict = Verdict("again", "the lease ended before it started")
             if refusal.reason == "lease-unknown":
@@ -236,11 +278,13 @@ class Dispatcher:
                 ran_s = now - run.since
                 verdict = judge_lost(job, record, run, why, over=True, ran_s=ran_s)
             if holding is not None:
+                effects += self._send_back(holding, verdict.reason, now)
                 self._holdings.drop(holding)
         else:
             failures = self._book.failures_of(run.task)
             verdict = judge_not_started(failures, refusal.reason)
             if holding is not None:
+                effects += self._send_back(holding, verdict.reason, now)
                 effects += self._holdings.release([holding])
         return effects + self._execute(verdict, run, now)
 
@@ -254,7 +298,7 @@ class Dispatcher:
             if holding is None:
                 stray.append(occupied.lease)
             elif occupied.attempt is not None:
-                self.on_started(peer, occupied.attempt)
+                self.on_started(peer, occupied.attempt, now)
             else:
                 effects += self._on_found_empty(holding, now)
         for lease in renewed.gone:
@@ -271,12 +315,13 @@ class Dispatcher:
         if run is None or not run.lost or run.started:
             return []
         self._found(run)
-        return self._send_assignment(run.attempt, now)
+        return self._orders.run(run, now)
 
     def on_worker_lost(self, worker: NodeId, reason: str, now: float) -> list[Effect]:
         """Give up what has not started at a worker, and doubt what has."""
         effects: list[Effect] = []
         for holding in self._holdings.all_at(worker):
+            effects += self._call_off(holding, reason, now)
             run = self._run_on(holding)
             if run is None:
                 self._holdings.drop(holding)
@@ -292,18 +337,17 @@ class Dispatcher:
         for run in runs:
             self._forget(run)
             holding = self._holdings.at(run.worker, run.lease)
-            if holding is None or holding.attempt != run.attempt:
+            if holding is None or run.attempt not in holding.line:
                 continue
-            self._stopping[run.attempt] = holding
-            effects.append(self._cancel_message(run.attempt, holding))
-            self._resends.set(run.attempt, now + RESEND_S)
+            effects += self._orders.stop(run.attempt, holding, now)
         return effects
 
-    def _cancel_message(self, attempt: Attempt, holding: Holding) -> Send:
-        record = self._book.groups.get(holding.group)
-        grace_s = record.group.tasks[0].grace_s if record else 0.0
-        cancel = Cancel(attempt=attempt, lease=holding.lease, grace_s=grace_s)
-        return Send(holding.worker, cancel)
+    def _call_off(self, holding: Holding, reason: str, now: float) -> list[Effect]:
+        """Send back what waits at a worker that is silent, and stop it there."""
+        waiting = self._book.queued(holding.line)
+        self.lines.close(holding)
+        effects = self._send_back(holding, reason, now)
+        return effects + self.stop_all(waiting, now)
 
     def cancel_job(self, job: JobId, reason: str, now: float) -> list[Effect]:
         """End a job, whatever its tasks are doing."""
@@ -322,9 +366,7 @@ class Dispatcher:
 
     def due(self, now: float) -> list[Effect]:
         """Repeat what was not answered; end waits and doubts whose time is up."""
-        effects: list[Effect] = []
-        for attempt in self._resends.pop_due(now):
-            effects += self._resend(attempt, now)
+        effects = self._orders.due(now)
         for attempt in self._give_ups.pop_due(now):
             if run := self._book.runs.get(attempt):
                 effects += self._give_up(run, now)
@@ -333,19 +375,11 @@ class Dispatcher:
             if record is not None and not record.ended and not record.live:
                 self._book.wait_again(task)
                 self.changed[record.task.group] = None
+        for holding in self.lines.overdue(now):
+            effects += self._orders.recall(holding)
         for _ in self._chores.pop_due(now):
             self._look_for_stragglers(now)
         return effects
-
-    def _resend(self, attempt: Attempt, now: float) -> list[Effect]:
-        if attempt in self._book.runs:
-            return self._send_assignment(attempt, now)
-        holding = self._stopping.get(attempt)
-        if holding is None or self._holdings.get(holding.lease) is not holding:
-            self._stopping.pop(attempt, None)
-            return []
-        self._resends.set(attempt, now + RESEND_S)
-        return [self._cancel_message(attempt, holding)]
 
     def _give_up(self, run: Run, now: float) -> list[Effect]:
         """End an attempt that stayed lost until it was surely over."""
@@ -377,7 +411,8 @@ class Dispatcher:
     ) -> list[Effect]:
         """Carry out what follows from the end of an attempt, journal first."""
         group = self._book.group_of(run.task)
-        self.changed[group.id] = None
+        if verdict.do != "done" or group.is_gang or run.task in group.waiting:
+            self.changed[group.id] = None  # Else it wants as many slots as before.
         self._forget(run)
         job = self._book.jobs[group.job].job
         if verdict.do == "again":
@@ -482,9 +517,8 @@ class Dispatcher:
         self._back_offs.set(task, now + wait_s)
 
     def _forget(self, run: Run) -> None:
-        self._resends.drop(run.attempt)
+        self._orders.forget(run.attempt)
         self._give_ups.drop(run.attempt)
-        self._tries.pop(run.attempt, None)
 
     def _charge(self, job: Job, run: Run, now: float) -> None:
         profile = self._book.tasks[run.task].task.profiles[run.profile]
@@ -494,10 +528,11 @@ class Dispatcher:
 
     def _lose(self, holding: Holding, reason: str, now: float) -> list[Effect]:
         run = self._run_on(holding)
+        effects = self._send_back(holding, reason, now)
         self._holdings.drop(holding)
         if run is None or run.lost:
-            return []
-        return self._lose_run(run, reason, now)
+            return effects
+        return effects + self._lose_run(run, reason, now)
 
     def _lose_run(self, run: Run, reason: str, now: float) -> list[Effect]:
         """Doubt an attempt: try its task elsewhere, but listen if it comes back."""
@@ -505,7 +540,7 @@ class Dispatcher:
         job = self._book.jobs[record.task.job].job
         group = self._book.group_of(run.task)
         run.lost = True
-        self._resends.drop(run.attempt)
+        self._orders.started(run.attempt)
         doubt_s = LEASE_S * (1 + DRIFT_MAX) + record.task.grace_s + KILL_S
         self._give_ups.set(run.attempt, now + doubt_s)
         if job.at_most_once:
@@ -554,29 +589,6 @@ class Dispatcher:
 
     def _run_on(self, holding: Holding) -> Run | None:
         return self._book.runs.get(holding.attempt) if holding.attempt else None
-
-    def _free(self, holding: Holding, *, gone: bool) -> None:
-        if holding.attempt is not None:
-            self._stopping.pop(holding.attempt, None)
-        if gone:
-            self._holdings.drop(holding)
-        else:
-            self.freed.append(holding)
-
-
-def shape_of(job: Job, task: Task, profile: int) -> Shape:
-    """Return what decides whether a task can use a lease that is already there."""
-    return Shape(
-        profile=task.profiles[profile],
-        driver=task.work.driver,
-        owner=job.owner,
-        priority=job.priority,
-        preemptible=job.preemptible,
-        preempt=job.preempt,
-        rtt_max_us=None if job.max_rtt_s is None else round(job.max_rtt_s * 1e6),
-        policy=job.policy,
-        same_leaf=job.same_leaf,
-    )
 
 
 def _record(entries: Sequence[Entry]) -> list[Effect]:

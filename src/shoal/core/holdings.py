@@ -19,6 +19,8 @@ from shoal.protocol.messages import Release, Renew
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from shoal.model.job import Job, Task
+
 
 class Shape(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """What tasks must have in common to use the same lease one after another."""
@@ -45,9 +47,15 @@ class Holding(msgspec.Struct, kw_only=True):
     profile: int = 0  # which alternative of the group's tasks it is for
     taken: Taken | None = None  # the booking in our table that goes with it
     state: Literal["offered", "committing", "committed"] = "offered"
-    attempt: Attempt | None = None
+    line: list[Attempt] = msgspec.field(default_factory=list[Attempt])
     since: float = 0.0  # when it was committed
     gang: bool = False
+    ahead: int = 0  # how many may wait behind the first of the line
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """What runs on it, or will as soon as its worker hears of it."""
+        return self.line[0] if self.line else None
 
 
 class _Tie(msgspec.Struct):
@@ -66,6 +74,7 @@ class Holdings:
         self._all: dict[LeaseId, Holding] = {}
         self._ties: dict[NodeId, _Tie] = {}
         self._idle: dict[Shape, dict[LeaseId, None]] = {}
+        self._counts: dict[Shape, int] = {}
         self._used: dict[OwnerId, Used] = {}
         self._renewals: Deadlines[NodeId] = Deadlines(heap)
 
@@ -86,6 +95,10 @@ class Holdings:
         tie = self._ties.get(worker)
         return [self._all[lease] for lease in tie.leases] if tie else []
 
+    def count(self, shape: Shape) -> int:
+        """Return how many leases of this shape we have, or are getting."""
+        return self._counts.get(shape, 0)
+
     def workers(self) -> list[NodeId]:
         """Return the workers where we have leases."""
         return list(self._ties)
@@ -105,6 +118,7 @@ class Holdings:
         """Begin to keep a lease."""
         assert holding.lease not in self._all
         self._all[holding.lease] = holding
+        self._counts[holding.shape] = self.count(holding.shape) + 1
         self.reserve(holding.shape, +1)
         tie = self._ties.get(holding.worker)
         if tie is None:
@@ -117,6 +131,9 @@ class Holdings:
         if self._all.pop(holding.lease, None) is None:
             return
         self._leave_idle(holding)
+        self._counts[holding.shape] -= 1
+        if self._counts[holding.shape] == 0:
+            del self._counts[holding.shape]
         self.reserve(holding.shape, -1)
         if holding.taken is not None:
             self._table.give(holding.taken)
@@ -142,7 +159,7 @@ class Holdings:
     def make_idle(self, holding: Holding) -> None:
         """Let the next task of the same shape use this lease."""
         assert holding.state == "committed"
-        holding.attempt = None
+        holding.line.clear()
         self._idle.setdefault(holding.shape, {})[holding.lease] = None
 
     def take_idle(self, shape: Shape) -> Holding | None:
@@ -199,3 +216,18 @@ class Holdings:
             if leases:
                 effects.append(Send(worker, Renew(leases=leases, lease_s=LEASE_S)))
         return effects, silent
+
+
+def shape_of(job: Job, task: Task, profile: int) -> Shape:
+    """Return what decides whether a task can use a lease that is already there."""
+    return Shape(
+        profile=task.profiles[profile],
+        driver=task.work.driver,
+        owner=job.owner,
+        priority=job.priority,
+        preemptible=job.preemptible,
+        preempt=job.preempt,
+        rtt_max_us=None if job.max_rtt_s is None else round(job.max_rtt_s * 1e6),
+        policy=job.policy,
+        same_leaf=job.same_leaf,
+    )

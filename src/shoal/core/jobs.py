@@ -32,7 +32,7 @@ from shoal.model.resources import Allocation
 from shoal.protocol.messages import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 TASKS_KEPT_MAX: Final = 200_000
 """Tasks in memory beyond which ended jobs are forgotten sooner."""
@@ -54,6 +54,7 @@ class Run(msgspec.Struct, kw_only=True):
     gang: tuple[NodeId, ...] = ()  # where each rank runs, if it is one of a gang
     since: float = 0.0
     started: bool = False
+    queued: bool = False  # sent ahead: something else is to run on its lease before
     allocation: Allocation = Allocation()  # known once it has started
     lost: bool = False
     crash_counted: bool = False
@@ -171,6 +172,11 @@ class JobBook:
             for task in group.group.tasks
             for run in self.tasks[task.id].live.values()
         ]
+
+    def queued(self, attempts: Iterable[Attempt]) -> list[Run]:
+        """Return those of these attempts that are live and wait for another's end."""
+        runs = [self.runs.get(attempt) for attempt in attempts]
+        return [run for run in runs if run is not None and run.queued]
 
     # Changes. Each returns the entries that make it durable.
 

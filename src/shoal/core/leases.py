@@ -14,6 +14,7 @@ import msgspec
 from shoal.model.ids import Attempt, LeaseId, NodeId, OwnerId, RequestId
 from shoal.model.resources import Allocation, Capacity, Ledger, Profile, total
 from shoal.policy.preemption import Victim, choose_victims
+from shoal.protocol.messages import Assignment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from shoal.protocol.messages import Rank
 
 LEASES_MAX: Final = 4_096
+LINE_MAX: Final = 16
 
 LeaseState = Literal["held", "displacing", "committed", "ending"]
 
@@ -43,11 +45,18 @@ class Lease(msgspec.Struct, kw_only=True):
     running: Attempt | None = None
     running_since: float = 0.0
     fence: Attempt | None = None  # attempts up to this one change nothing
+    line: list[Assignment] = msgspec.field(default_factory=list[Assignment])
+    """What waits for the end of what runs."""
 
     @property
     def idle(self) -> bool:
         """Whether a task could start on it now."""
         return self.state == "committed" and self.running is None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another task could wait on it."""
+        return self.state == "committed" and len(self.line) < LINE_MAX
 
 
 @final
@@ -85,6 +94,13 @@ class LeaseBook:
         """Return the leases that this request brought about and that are left."""
         ids = self._by_request.get((peer, request), ())
         return [self._leases[id_] for id_ in ids]
+
+    def waiting(self, peer: NodeId, id_: LeaseId, attempt: Attempt) -> Lease | None:
+        """Return the lease of this peer at which an attempt waits, if it does."""
+        lease = self.of(peer, id_)
+        if lease is None or all(each.attempt != attempt for each in lease.line):
+            return None
+        return lease
 
     def of_peer(self, peer: NodeId) -> list[Lease]:
         """Return all leases of one scheduler."""

@@ -20,6 +20,7 @@ from shoal.core.timing import HOLD_S, LEASE_MAX_S
 from shoal.core.waitlist import Waitlist
 from shoal.model.ids import Attempt, LeaseId, NodeId, RequestId
 from shoal.protocol.messages import (
+    Assignment,
     Commit,
     Committed,
     Demand,
@@ -281,12 +282,19 @@ class Lessor:
     def end(
         self, lease: Lease, verdict: Outcome, now: float, grace_s: float | None = None
     ) -> list[Effect]:
-        """Close a lease, once what runs on it has been stopped."""
+        """Close a lease, once what runs on it has been stopped.
+
+        What waits on it is refused at once, so that it can run elsewhere.
+        """
+        effects = [
+            refuse_attempt(lease.peer, each, "lease-ended") for each in lease.line
+        ]
+        lease.line.clear()
         if lease.running is None:
-            return self.close(lease, now)
+            return effects + self.close(lease, now)
         lease.state = "ending"
         self._due.drop(lease.id)
-        return self._stop(lease.running, verdict, grace_s)
+        return effects + self._stop(lease.running, verdict, grace_s)
 
     def close(self, lease: Lease, now: float) -> list[Effect]:
         """Free what a lease occupied; nothing runs on it any more."""
@@ -304,6 +312,14 @@ class Lessor:
         lease.lease_s = min(lease_s, LEASE_MAX_S)
         lease.expires_at = now + lease.lease_s
         self._due.set(lease.id, lease.expires_at)
+
+
+def refuse_attempt(peer: NodeId, assignment: Assignment, reason: str) -> Effect:
+    """Return a definite no to an assignment."""
+    refusal = Refusal(
+        attempt=assignment.attempt, leases=(assignment.lease,), reason=reason
+    )
+    return Send(peer, refusal)
 
 
 def _described(rank: Rank) -> str:

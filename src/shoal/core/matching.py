@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
 from shoal.core.deadlines import DeadlineHeap, Deadlines
-from shoal.core.dispatch import shape_of
+from shoal.core.holdings import shape_of
 from shoal.core.negotiation import Negotiator, Round, Wish
 from shoal.core.quotas import Quota
 from shoal.core.reserving import Reservations
@@ -323,6 +324,22 @@ class Matcher:
                 full = self._displaceable(shape, some, takens, barred)
                 wish = self._wish(group, job, shape, profile, now, wait_for_s=WAIT_S)
                 effects += self._ask(wish, (), now, full)
+        return effects + self._line_up(group, job, now)
+
+    def _line_up(self, group: GroupRecord, job: JobRecord, now: float) -> list[Effect]:
+        """Send short tasks ahead to leases in use, to start when one ends there."""
+        lines = self._dispatcher.lines
+        if group.is_gang or job.job.at_most_once or self._need(group) <= 0:
+            return []
+        barred = self._reservations.barred(group, job.job.priority, now)
+        effects: list[Effect] = []
+        for holding, room in lines.open_for(group.id):
+            share = lines.share(holding.shape, self._need(group))
+            firsts = (task for task in group.waiting if task not in group.seconds)
+            tasks = list(islice(firsts, min(room, share)))
+            if tasks and holding.worker not in barred:
+                pairs = [(task, holding) for task in tasks]
+                effects += self._dispatcher.assign(pairs, now)
         return effects
 
     def _wait_ask_is_due(

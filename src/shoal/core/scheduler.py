@@ -212,6 +212,7 @@ class Scheduler:
             self._match_wanted
             or self._dispatcher.changed
             or self._dispatcher.freed
+            or self._dispatcher.lines.opened
             or self._negotiator.has_news
         ):
             effects += self._follow_up(now)
@@ -308,7 +309,9 @@ class Scheduler:
             case Committed():
                 return self._negotiator.on_committed(peer, message, now)
             case Started():
-                self._dispatcher.on_started(peer, message.attempt, message.allocation)
+                self._dispatcher.on_started(
+                    peer, message.attempt, now, message.allocation
+                )
                 return []
             case Report():
                 return self._dispatcher.on_report(peer, message, now)
@@ -317,7 +320,7 @@ class Scheduler:
                     return self._dispatcher.on_refusal(peer, message, now)
                 return self._negotiator.on_refusal(peer, message, now)
             case Progress() | Output() | Staging() | Checkpoint():
-                task = self._dispatcher.on_started(peer, message.attempt)
+                task = self._dispatcher.on_started(peer, message.attempt, now)
                 return [Show(task, message)] if task else []
             case Inventory():
                 return self._on_inventory(peer, message, now)
@@ -414,6 +417,9 @@ class Scheduler:
                 self._matcher.note(group)
             self._dispatcher.changed.clear()
             self._match_wanted = True
+        if self._dispatcher.lines.opened:
+            self._dispatcher.lines.opened = False
+            self._match_wanted = True
         if self._match_wanted:
             effects += self._match_or_rest(now)
         return effects
@@ -466,6 +472,7 @@ class Scheduler:
             effects += self._matcher.refill(round_, now)
         effects += self._matcher.match(now)
         self._dispatcher.changed.clear()
+        self._dispatcher.lines.opened = False
         self._match_wanted = self._matcher.cut_short
         asked = self._ask_around(now, self._matcher.unmet)
         wait_s = HEARSAY_S if asked else 0.0

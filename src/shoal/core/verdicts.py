@@ -48,6 +48,8 @@ def judge(
         case "timed-out":
             return _judge_failure(job, failed, "timed-out", outcome.reason)
         case "not-started":
+            if run.queued:
+                return Verdict("again", "called back from where it waited in line")
             return judge_not_started(failed, outcome.reason)
         case "preempted":
             if job.at_most_once:

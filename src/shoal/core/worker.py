@@ -32,7 +32,7 @@ from shoal.core.events import (
     TaskWrote,
 )
 from shoal.core.leases import Lease, LeaseBook, ids_of
-from shoal.core.lessor import Lessor, refuse
+from shoal.core.lessor import Lessor, refuse, refuse_attempt
 from shoal.core.reports import Reports
 from shoal.core.rules import Rules
 from shoal.core.telling import Telling
@@ -56,7 +56,6 @@ from shoal.protocol.messages import (
     Outcome,
     Output,
     Progress,
-    Refusal,
     Release,
     Renew,
     Report,
@@ -248,20 +247,29 @@ class Worker:
         if report := self._reports.get(attempt):
             return [Send(peer, report)]
         if run := self._runs.get(attempt):
-            return [self._started(peer, attempt, run.lease)]
+            return [self._started(peer, attempt, self._lease_of(run))]
         lease = self._book.of(peer, assignment.lease)
         if lease is None:
-            return [_refuse_attempt(peer, assignment, self._gone(assignment.lease))]
+            return [refuse_attempt(peer, assignment, self._gone(assignment.lease))]
+        if self._book.waiting(peer, lease.id, attempt):
+            return []
         if lease.fence is not None and attempt <= lease.fence:
             self.counts["stale attempt"] += 1
-            return _answer_stale(peer, assignment) if attempt == lease.fence else []
+            return _answer_stale(peer, assignment)
+        if not _in_turn(assignment, lease):
+            self.counts["attempt before its turn"] += 1
+            return []
         lease.fence = attempt
         driver = assignment.task.work.driver
         if reason := self.rules.refusal(lease.owner, driver):
-            return [_refuse_attempt(peer, assignment, reason)]
-        if not lease.idle:
-            return [_refuse_attempt(peer, assignment, f"the lease is {lease.state}")]
-        return self._start(peer, lease, assignment, now)
+            return [refuse_attempt(peer, assignment, reason)]
+        if lease.idle:
+            started = self._started(peer, attempt, lease)
+            return [*self._start(lease, assignment, now), started]
+        if assignment.after is None or not lease.has_room:
+            return [refuse_attempt(peer, assignment, f"the lease is {lease.state}")]
+        lease.line.append(assignment)
+        return []
 
     def _gone(self, lease: LeaseId) -> str:
         """Say whether a lease that is not there was of this life of the worker.
@@ -272,9 +280,7 @@ class Worker:
         known = self._reports.complete and self._book.is_of_this_life(lease)
         return "lease-ended" if known else "lease-unknown"
 
-    def _start(
-        self, peer: NodeId, lease: Lease, assignment: Assignment, now: float
-    ) -> list[Effect]:
+    def _start(self, lease: Lease, assignment: Assignment, now: float) -> list[Effect]:
         task, attempt = assignment.task, assignment.attempt
         lease.running = attempt
         lease.running_since = now
@@ -292,15 +298,19 @@ class Worker:
                 assignment.checkpoint,
                 assignment.checkpoint_path,
                 assignment.secrets,
-            ),
-            self._started(peer, attempt, lease.id),
+            )
         ]
 
-    def _started(self, peer: NodeId, attempt: Attempt, lease: LeaseId) -> Send:
-        known = self._book.get(lease)
-        assert known is not None, "a run keeps its lease"
-        started = Started(attempt=attempt, lease=lease, allocation=known.allocation)
-        return Send(peer, started)
+    def _started(self, peer: NodeId, attempt: Attempt, lease: Lease) -> Send:
+        allocation = lease.allocation
+        return Send(
+            peer, Started(attempt=attempt, lease=lease.id, allocation=allocation)
+        )
+
+    def _lease_of(self, run: _Run) -> Lease:
+        lease = self._book.get(run.lease)
+        assert lease is not None, "a run keeps its lease"
+        return lease
 
     def _on_cancel(self, peer: NodeId, cancel: Cancel, now: float) -> list[Effect]:
         attempt = cancel.attempt
@@ -309,7 +319,9 @@ class Worker:
             return []
         if report := self._reports.get(attempt):
             return [Send(peer, report)]
-        if attempt in self._runs:
+        if run := self._runs.get(attempt):
+            if cancel.unless_started:
+                return [self._started(peer, attempt, self._lease_of(run))]
             return self._stop(attempt, Outcome("cancelled"), cancel.grace_s)
         lease = self._book.of(peer, cancel.lease)
         if lease is None:
@@ -317,6 +329,7 @@ class Worker:
             outcome = Outcome("lost", reason=self._gone(cancel.lease))
         else:
             lease.fence = max(attempt, lease.fence or attempt)
+            lease.line = [each for each in lease.line if each.attempt != attempt]
             outcome = Outcome("not-started", reason="cancelled before it started")
         report = Report(attempt=attempt, lease=cancel.lease, outcome=outcome)
         return [Send(peer, report)]
@@ -350,16 +363,29 @@ class Worker:
             self.counts["end of an unknown task"] += 1
             return []
         self._runs_due.drop(attempt)
-        lease = self._book.get(run.lease)
-        assert lease is not None, "a run keeps its lease"
+        lease = self._lease_of(run)
         lease.running = None
         final_outcome = _with_verdict(outcome, run.verdict)
-        report = Report(attempt=attempt, lease=run.lease, outcome=final_outcome)
-        self._reports.add(report, now)
-        effects: list[Effect] = [Send(attempt.scheduler, report)]
+        ceded: list[Effect] = []
         if lease.state == "ending":
-            return effects + self._lessor.close(lease, now)
-        return effects + self._lessor.yield_idle(lease, now)
+            ceded = self._lessor.close(lease, now)
+        else:
+            ceded = self._lessor.yield_idle(lease, now)
+        started, next_ = self._start_next(lease, now)
+        report = Report(
+            attempt=attempt, lease=run.lease, outcome=final_outcome, next=next_
+        )
+        self._reports.add(report, now)
+        return [*started, Send(attempt.scheduler, report), *ceded]
+
+    def _start_next(
+        self, lease: Lease, now: float
+    ) -> tuple[list[Effect], Attempt | None]:
+        """Start what waits first at a lease; return it too, if anything does."""
+        if not lease.line:
+            return [], None
+        assignment = lease.line.pop(0)
+        return self._start(lease, assignment, now), assignment.attempt
 
     def _on_task_progressed(self, event: TaskProgressed) -> list[Effect]:
         run = self._runs.get(event.attempt)
@@ -504,15 +530,15 @@ def _with_verdict(outcome: Outcome, verdict: Outcome | None) -> Outcome:
     )
 
 
+def _in_turn(assignment: Assignment, lease: Lease) -> bool:
+    """Whether all came that is before it on its lease; else it will be said again."""
+    if assignment.after is None:
+        return True
+    return lease.fence is not None and assignment.after <= lease.fence
+
+
 def _answer_stale(peer: NodeId, assignment: Assignment) -> list[Effect]:
     """Say that an attempt is over: what was said before may have been lost."""
     outcome = Outcome("lost", reason="it was refused or has ended")
     report = Report(attempt=assignment.attempt, lease=assignment.lease, outcome=outcome)
     return [Send(peer, report)]
-
-
-def _refuse_attempt(peer: NodeId, assignment: Assignment, reason: str) -> Send:
-    refusal = Refusal(
-        attempt=assignment.attempt, leases=(assignment.lease,), reason=reason
-    )
-    return Send(peer, refusal)

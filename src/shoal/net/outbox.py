@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import Final, Literal, final
 
-from shoal.protocol.messages import AnyMessage, BlobPiece, Output, Progress
+from shoal.protocol.messages import AnyMessage, Output, Progress
+from shoal.protocol.pieces import BlobPiece
 
 OUTBOX_BYTES_MAX: Final = 8 << 20
 OUTBOX_MESSAGES_MAX: Final = 16_384

@@ -34,7 +34,6 @@ from shoal.protocol.limits import (
     LEASES_MAX,
     METRICS_MAX,
     PEERS_MAX,
-    PIECES_MAX,
     ROLES_MAX,
     RUMOURS_MAX,
     VALUES_MAX,
@@ -47,9 +46,7 @@ from shoal.protocol.limits import (
     Hashes,
     Hops,
     Leases,
-    Level,
     Piece,
-    PieceData,
     Places,
     Priority,
     Sealed,
@@ -60,6 +57,7 @@ from shoal.protocol.limits import (
 )
 from shoal.protocol.mail import Mail, MailReceipt
 from shoal.protocol.message import Message
+from shoal.protocol.pieces import BlobPiece, PieceRefusal, PieceWanted
 
 PROTOCOL_VERSION = 1
 
@@ -327,7 +325,8 @@ class Assignment(Message, frozen=True, tag="assignment"):
     `gang` names the node of every rank, when there is more than one, and `places`
     where each of them can be reached, if that is known of all. `checkpoint` is what
     an earlier attempt left, and `checkpoint_path` where it was. `secrets` are sealed
-    to the receiver's key, for this attempt.
+    to the receiver's key, for this attempt. `after` is the attempt before it on its
+    lease: if that still runs, this one waits for its end.
     """
 
     lease: LeaseId
@@ -338,14 +337,19 @@ class Assignment(Message, frozen=True, tag="assignment"):
     checkpoint: BlobId = BlobId("")
     checkpoint_path: PathText = ""
     secrets: Annotated[dict[Name, Sealed], Meta(max_length=SECRETS_MAX)] = {}
+    after: Attempt | None = None
 
 
 class Cancel(Message, frozen=True, tag="cancel"):
-    """Stop this attempt, with grace, or never start it; it ends in a report."""
+    """Stop this attempt, with grace, or never start it; it ends in a report.
+
+    With `unless_started` it goes on if it runs already, and that is said.
+    """
 
     attempt: Attempt
     lease: LeaseId
     grace_s: Seconds = 0.0
+    unless_started: bool = False
 
 
 class Started(Message, frozen=True, tag="started"):
@@ -412,11 +416,15 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Report(Message, frozen=True, tag="report"):
-    """The attempt has ended and nothing of it is left. Sent until acknowledged."""
+    """The attempt has ended and nothing of it is left. Sent until acknowledged.
+
+    `next` is the attempt that waited for this end, and has started on the same lease.
+    """
 
     attempt: Attempt
     lease: LeaseId
     outcome: Outcome
+    next: Attempt | None = None
 
 
 class Acknowledgement(Message, frozen=True, tag="acknowledgement"):
@@ -510,34 +518,6 @@ class Goodbye(Message, frozen=True, tag="goodbye"):
 
 
 # Blobs: code, data and results, named by their content.
-
-
-class PieceWanted(Message, frozen=True, tag="piece-wanted"):
-    """Send me these pieces of a blob, each by its level and its index there.
-
-    Level 0 is the bytes of the blob; above it are the hashes of the level below.
-    `under` is a tree that names the blob: who knows the one may have the other.
-    """
-
-    blob: BlobId
-    pieces: Annotated[tuple[tuple[Level, Count], ...], Meta(max_length=PIECES_MAX)]
-    under: BlobId = BlobId("")
-
-
-class BlobPiece(Message, frozen=True, tag="blob-piece"):
-    """One piece of a blob. The receiver believes it only if its hash is right."""
-
-    blob: BlobId
-    level: Level
-    index: Count
-    data: PieceData
-
-
-class PieceRefusal(Message, frozen=True, tag="piece-refusal"):
-    """The sender does not hold this blob, or not for the receiver."""
-
-    blob: BlobId
-    reason: Text = ""
 
 
 class BlobHeld(Message, frozen=True, tag="blob-held"):

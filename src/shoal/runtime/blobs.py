@@ -17,7 +17,8 @@ from shoal.blobs.hashing import size_of
 from shoal.errors import ShoalError
 from shoal.model.ids import BlobId
 from shoal.protocol.limits import PIECE_BYTES_MAX
-from shoal.protocol.messages import BlobHeld, BlobPiece, PieceRefusal, PieceWanted
+from shoal.protocol.messages import BlobHeld
+from shoal.protocol.pieces import BlobPiece, PieceRefusal, PieceWanted
 from shoal.runtime.alarm import Alarm
 from shoal.runtime.holders import Holders
 from shoal.runtime.serving import Serving

@@ -6,13 +6,14 @@ import asyncio
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Final, final
 
-from shoal.protocol.messages import BlobPiece, PieceRefusal
+from shoal.protocol.pieces import BlobPiece, PieceRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal.model.ids import NodeId
-    from shoal.protocol.messages import AnyMessage, PieceWanted
+    from shoal.protocol.messages import AnyMessage
+    from shoal.protocol.pieces import PieceWanted
     from shoal.runtime.shelf import Shelf
 
 QUESTIONS_MAX: Final = 1_024

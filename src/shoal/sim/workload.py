@@ -18,6 +18,19 @@ OWNERS: Final = (OwnerId("ann"), OwnerId("bob"), OwnerId("cem"))
 SLOWEST_S: Final = 20.0
 """No process runs longer than this of itself, stragglers apart."""
 
+SHAPES: Final = (
+    "single",
+    "array",
+    "gang",
+    "elastic",
+    "dag",
+    "array",
+    "gang",
+    "swarm",
+)
+SWARM: Final = (20, 50)
+"""Tasks that are so many are mostly short, as people's are."""
+
 
 class Errand(msgspec.Struct, frozen=True, kw_only=True):
     """What one client does: submit a job, perhaps twice, and perhaps cancel it."""
@@ -73,14 +86,14 @@ def draw_workload(
         )
         errands.append(errand)
         for task in job.tasks():
-            plans[task.id] = _draw_behaviour(rng, job)
+            plans[task.id] = _draw_behaviour(rng, job, task)
     if poison:
         _poison_one(rng, errands, plans)
     return Workload(errands=tuple(errands), plans=plans)
 
 
 def _draw_job(rng: Random, id_: str, capacities: list[Capacity]) -> Job:
-    shape = rng.choice(("single", "array", "gang", "elastic", "dag", "array", "gang"))
+    shape = rng.choice(SHAPES)
     once = rng.random() < 0.2
     return Job(
         id=JobId(id_),
@@ -115,6 +128,8 @@ def _draw_groups(
             return (_group(rng, id_, "main", 1, capacities),)
         case "array":
             return (_group(rng, id_, "main", rng.randint(2, 10), capacities),)
+        case "swarm":
+            return (_group(rng, id_, "main", rng.randint(*SWARM), capacities),)
         case "gang" | "elastic":
             return (_gang(rng, id_, capacities, elastic=shape == "elastic"),)
         case _:
@@ -215,15 +230,17 @@ def _draw_gpu(rng: Random, kind: str, device: Device, most: int) -> GpuNeed:
             return GpuNeed()
 
 
-def _draw_behaviour(rng: Random, job: Job) -> Behaviour:
+def _draw_behaviour(rng: Random, job: Job, task: Task) -> Behaviour:
     codes: tuple[int, ...] = (0,)
     fate = rng.random()
     if fate < 0.1:
         codes = (1,)
     elif fate < 0.2:
         codes = (3, 0)
+    is_short = task.size >= SWARM[0] and rng.random() < 0.95
+    spans_s = (0.005, 0.02) if is_short else (0.05, 1.0, 4.0, SLOWEST_S)
     return Behaviour(
-        run_s=rng.choice((0.05, 1.0, 4.0, SLOWEST_S)) * rng.uniform(0.5, 1.0),
+        run_s=rng.choice(spans_s) * rng.uniform(0.5, 1.0),
         exit_codes=codes,
         start_failures=1 if rng.random() < 0.03 else 0,
         deaf=rng.random() < 0.2,

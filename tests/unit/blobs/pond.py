@@ -9,7 +9,7 @@ from shoal.blobs.hashing import Hasher, node_of, size_of
 from shoal.blobs.transfer import Transfers
 from shoal.model.ids import BlobId, NodeId
 from shoal.protocol.limits import PIECE_BYTES_MAX
-from shoal.protocol.messages import BlobPiece, PieceRefusal, PieceWanted
+from shoal.protocol.pieces import BlobPiece, PieceRefusal, PieceWanted
 
 FETCHER = NodeId("fetcher")
 

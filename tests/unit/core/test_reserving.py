@@ -6,8 +6,7 @@ import msgspec
 from tests.unit.core.builders import job
 
 from shoal.core.deadlines import DeadlineHeap
-from shoal.core.dispatch import shape_of
-from shoal.core.holdings import Holding, Holdings
+from shoal.core.holdings import Holding, Holdings, shape_of
 from shoal.core.jobs import GroupRecord, JobBook
 from shoal.core.journal import Place, Submitted
 from shoal.core.reserving import Reservations
@@ -65,7 +64,7 @@ class Pool:
             group=made.groups[0].id,
             shape=shape_of(made, task, 0),
             state="committed",
-            attempt=attempt,
+            line=[attempt],
         )
         self.holdings.add(holding, 0.0)
 

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from shoal.model.ids import Attempt, BlobId, NodeId
 from shoal.net.outbox import Budget, Outbox
-from shoal.protocol.messages import AnyMessage, BlobPiece, Goodbye, Output, Progress
+from shoal.protocol.messages import AnyMessage, Goodbye, Output, Progress
+from shoal.protocol.pieces import BlobPiece
 
 HARD = Goodbye()
 ATTEMPT = Attempt(NodeId("a"), 1, 1)
