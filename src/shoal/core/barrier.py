@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, final
 
+from shoal.core.events import StartTask
+from shoal.core.journal import Assigned
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shoal.core.events import Effect
+    from shoal.core.journal import Entry
+    from shoal.model.ids import Attempt
 
 
 @final
@@ -27,6 +32,7 @@ class Barrier:
         self._safe = safe
         self._needed = safe  # must be on disk before the next effect is performed
         self._held: deque[tuple[int, Effect]] = deque()
+        self._assigned: dict[Attempt, int] = {}  # by records that are not on disk yet
 
     def __len__(self) -> int:
         """Return how many effects are held back."""
@@ -37,13 +43,22 @@ class Barrier:
         """Whether a durable record is not on disk yet."""
         return self._needed > self._safe
 
-    def rise(self, sequence: int) -> None:
+    def rise(self, sequence: int, entry: Entry) -> None:
         """Hold back all that follows until the record of this number is on disk."""
         assert sequence > self._needed
         self._needed = sequence
+        if type(entry) is Assigned:
+            for place in entry.places:
+                self._assigned[place.attempt] = sequence
 
     def holds(self, effect: Effect) -> bool:
-        """Return whether `effect` must wait; if so, it is kept until it may go."""
+        """Return whether `effect` must wait; if so, it is kept until it may go.
+
+        To start a task says nothing of what else was recorded meanwhile: it waits
+        for its own assignment, so that a device does not wait for others' results.
+        """
+        if type(effect) is StartTask and effect.attempt not in self._assigned:
+            return False
         # What is being let go right now still comes before this.
         if self._needed > self._safe or self._held:
             self._held.append((self._needed, effect))
@@ -57,5 +72,9 @@ class Barrier:
         between has crashed, and starts again with a new barrier.
         """
         self._safe = max(self._safe, sequence)
+        for attempt in list(self._assigned):
+            if self._assigned[attempt] > self._safe:
+                break  # They rise.
+            del self._assigned[attempt]
         while self._held and self._held[0][0] <= self._safe:
             yield self._held.popleft()[1]

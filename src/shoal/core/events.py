@@ -1,9 +1,10 @@
 """Facts that machines are told, and effects that they ask for.
 
-The host performs the effects of one machine strictly in the order in which they
-were returned. A durable `Record` is a barrier: nothing that was returned after it,
-in the same or a later answer, leaves the node before the record is on disk. A
-crash therefore loses a tail of effects and never a record that somebody saw.
+The host performs the effects of one machine in the order in which they were
+returned. A durable `Record` is a barrier: nothing that was returned after it, in the
+same or a later answer, leaves the node before the record is on disk. A crash
+therefore loses a tail of effects and never a record that somebody saw. Only
+`StartTask` overtakes: it waits for no record but that of its own assignment.
 """
 
 from __future__ import annotations

@@ -134,6 +134,6 @@ class Host:
             if type(effect) is Record:
                 number = self._journal.append(effect.entry, durable=effect.durable)
                 if effect.durable:
-                    self._barrier.rise(number)
+                    self._barrier.rise(number, effect.entry)
             elif not self._barrier.holds(effect):
                 self._perform(effect)

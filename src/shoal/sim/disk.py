@@ -72,7 +72,7 @@ class Disk:
     def _write(self, record: Record) -> None:
         self.entries.append(record.entry)
         if record.durable:
-            self._barrier.rise(len(self.entries))
+            self._barrier.rise(len(self.entries), record.entry)
             if not self._syncing:
                 self._sync()
 
