@@ -27,6 +27,7 @@ from shoal.core.journal import (
     Returned,
     Submitted,
 )
+from shoal.core.leases import Lease, LeaseState
 from shoal.model.ids import Attempt, JobId, LeaseId, NodeId, OwnerId, RequestId
 from shoal.model.job import Job, TaskState
 from shoal.model.resources import Allocation, Capacity, Device, DeviceShare, Profile
@@ -39,6 +40,7 @@ from shoal.protocol.messages import (
     Load,
     Offer,
     Outcome,
+    Rank,
     Refusal,
     Renew,
     Report,
@@ -70,18 +72,14 @@ class Beliefs:
 
     def __init__(self) -> None:
         self.workers: dict[NodeId, WorkerOpinion] = {}
-        self.leases: list[LeaseId] = []
+        self.held: list[Lease] = []
         self.seen: dict[NodeId, Load] = {}
-        self.held: list[tuple[NodeId, Allocation]] = []
 
-    def leased(self, host: Host) -> list[tuple[NodeId, Allocation]]:
+    def leases(self, host: Host) -> list[Lease]:
         return self.held if host.id == W else []
 
     def worker(self, host: Host) -> WorkerOpinion | None:
         return self.workers.get(host.id)
-
-    def committed(self, host: Host) -> list[LeaseId]:
-        return self.leases if host.id == W else []
 
     def views(self, host: Host) -> dict[NodeId, Load]:
         return self.seen if host.id == S else {}
@@ -157,6 +155,23 @@ class Bench:
             self.suite.violations,
             self.beliefs,
         )
+
+
+def lease_of(
+    peer: NodeId, state: LeaseState, allocation: Allocation | None = None
+) -> Lease:
+    room = allocation or Allocation()
+    return Lease(
+        id=LeaseId("w/1/1"),
+        peer=peer,
+        request=RequestId("r"),
+        rank=Rank(0, 0.0, peer, RequestId("r")),
+        owner=OwnerId("ann"),
+        preemptible=True,
+        allocation=room,
+        taken=room,
+        state=state,
+    )
 
 
 def accepted(bench: Bench) -> None:
@@ -237,13 +252,13 @@ def more_cpu_than_there_is(bench: Bench) -> None:
 
 def lease_kept_beyond_its_end(bench: Bench) -> None:
     bench.offered()
-    bench.beliefs.leases = [LeaseId("w/1/1")]
+    bench.beliefs.held = [lease_of(S, "committed")]
     bench.agenda.run(30.0)
 
 
 def renewed_by_somebody_else(bench: Bench) -> None:
     bench.offered()
-    bench.beliefs.leases = [LeaseId("w/1/1")]
+    bench.beliefs.held = [lease_of(S, "committed")]
     renewal = Renew(leases=(LeaseId("w/1/1"),), lease_s=60.0)
     bench.tell(bench.worker, NodeId("thief"), renewal)
     bench.agenda.run(30.0)
@@ -251,15 +266,16 @@ def renewed_by_somebody_else(bench: Bench) -> None:
 
 def offered_beyond_the_quota(bench: Bench) -> None:
     bench.stage.add("q", roles=("scheduler",), grant=FEW_CPUS)
-    bench.beliefs.held = [(NodeId("q"), Allocation(cpu_milli=501))]
+    room = Allocation(cpu_milli=501)
+    bench.beliefs.held = [lease_of(NodeId("q"), "held", room)]
     bench.offered(peer=NodeId("q"))
 
 
 def leased_beyond_the_quota_within_a_node(bench: Bench) -> None:
     grant = msgspec.structs.replace(FEW_CPUS, quota_gpus=0, quota_cpu_milli=None)
     bench.stage.add("q", roles=("scheduler",), grant=grant)
-    share = DeviceShare("gpu0", 1_000, 8)
-    bench.beliefs.held = [(NodeId("q"), Allocation(shares=(share,)))]
+    room = Allocation(shares=(DeviceShare("gpu0", 1_000, 8),))
+    bench.beliefs.held = [lease_of(NodeId("q"), "held", room)]
     bench.agenda.run(2.0)
 
 

@@ -17,12 +17,11 @@ from shoal.core.roster import Roster
 from shoal.core.scheduler import Scheduler
 from shoal.core.views import PathCost
 from shoal.core.worker import Worker
-from shoal.model.ids import LeaseId, NodeId
-from shoal.model.resources import Allocation
+from shoal.model.ids import NodeId
 from shoal.protocol.messages import Load, Revocation
 from shoal.sim import trust
 from shoal.sim.host import Host, Life
-from shoal.sim.opinions import WorkerOpinion
+from shoal.sim.opinions import Leases, WorkerOpinion
 
 
 def assemble_peer(life: Life) -> Peer:
@@ -114,23 +113,12 @@ class PeerOpinions:
             unacknowledged=worker.unacknowledged,
         )
 
-    def committed(self, host: Host) -> list[LeaseId]:
-        """Return the leases that the worker of a node, if any, keeps for others."""
+    def leases(self, host: Host) -> Leases:
+        """Return what the worker of a node, if any, has given away, and to whom."""
         machine = host.machine
         if not isinstance(machine, Peer) or machine.worker is None:
-            return []
-        return [
-            lease.id
-            for lease in machine.worker.leases
-            if lease.state == "committed" and lease.peer != host.id
-        ]
-
-    def leased(self, host: Host) -> list[tuple[NodeId, Allocation]]:
-        """Return what the worker of a node, if any, holds, and for whom."""
-        machine = host.machine
-        if not isinstance(machine, Peer) or machine.worker is None:
-            return []
-        return [(lease.peer, lease.allocation) for lease in machine.worker.leases]
+            return ()
+        return machine.worker.leases
 
     def views(self, host: Host) -> dict[NodeId, Load]:
         """Return what the scheduler of a node, if any, believes of workers."""

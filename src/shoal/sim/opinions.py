@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 import msgspec
 
-from shoal.model.ids import LeaseId, NodeId
-from shoal.model.resources import Allocation
+from shoal.core.leases import Lease
+from shoal.model.ids import NodeId
 from shoal.protocol.messages import Load
 from shoal.sim.host import Host
+
+
+class Leases(Protocol):
+    """The leases of one worker. None are false."""
+
+    def __iter__(self) -> Iterator[Lease]:
+        """Go through them."""
+        ...
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        ...
 
 
 class WorkerOpinion(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,12 +36,8 @@ class WorkerOpinion(msgspec.Struct, frozen=True, kw_only=True):
 class Opinions(Protocol):
     """Reads the machines of one world."""
 
-    def committed(self, host: Host) -> list[LeaseId]:
-        """Return the leases that the worker of a node, if any, keeps for others."""
-        ...
-
-    def leased(self, host: Host) -> list[tuple[NodeId, Allocation]]:
-        """Return what the worker of a node, if any, holds, and for whom."""
+    def leases(self, host: Host) -> Leases:
+        """Return what the worker of a node, if any, has given away, and to whom."""
         ...
 
     def worker(self, host: Host) -> WorkerOpinion | None:

@@ -102,13 +102,15 @@ class Processes:
     def sweep(self, hosts: list[Host], opinions: Opinions) -> None:
         """Check that no lease is kept, and nothing runs on one, when it is over."""
         for host in hosts:
-            if not host.up:
+            leases, processes = opinions.leases(host), host.driver.processes
+            if not host.up or not (leases or processes):
                 continue
             now = host.clock()
-            for process in host.driver.processes.values():
+            for process in processes.values():
                 self._check_process(host, process, now)
-            for id_ in opinions.committed(host):
-                self._check_lease(host, id_, now)
+            for lease in leases:
+                if lease.state == "committed" and lease.peer != host.id:
+                    self._check_lease(host, lease.id, now)
 
     def _check_lease(self, host: Host, id_: LeaseId, now: float) -> None:
         late_s = now - self.leases[id_].expires_at

@@ -6,13 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import final
 
 from shoal.model.ids import NodeId, OwnerId
-from shoal.model.resources import Allocation
 from shoal.protocol.messages import Grant
 from shoal.sim.checkers.violations import Violations
 from shoal.sim.host import Host
-from shoal.sim.opinions import Opinions
-
-Leased = list[tuple[NodeId, Allocation]]
+from shoal.sim.opinions import Leases, Opinions
 
 
 @final
@@ -22,6 +19,8 @@ class Quotas:
     def __init__(self, violations: Violations, opinions: Opinions) -> None:
         self._violations = violations
         self._opinions = opinions
+        self._nodes = 0  # of which these have a quota
+        self._limited: frozenset[NodeId] = frozenset()
 
     def offered(self, host: Host, peer: NodeId, hosts: Mapping[NodeId, Host]) -> None:
         """Check a new offer against the grant of whom it is for.
@@ -30,7 +29,7 @@ class Quotas:
         with a wider grant, may have got more since.
         """
         if grant := _grant_of(peer, hosts):
-            used = _used(grant.owner, self._opinions.leased(host), hosts)
+            used = _used(grant.owner, self._opinions.leases(host), hosts)
             self._check(host, [grant], used)
 
     def sweep(self, hosts: Mapping[NodeId, Host]) -> None:
@@ -38,20 +37,23 @@ class Quotas:
 
         A worker without a lease of somebody with a quota has nothing to exceed.
         """
-        limited = {id_ for id_, host in hosts.items() if _has_quota(host.spec.grant)}
-        if not limited:
+        if len(hosts) != self._nodes:  # No node ever leaves the map, or gets a grant.
+            self._nodes = len(hosts)
+            self._limited = frozenset(
+                id_ for id_, host in hosts.items() if _has_quota(host.spec.grant)
+            )
+        if not self._limited:
             return
         for host in hosts.values():
-            leased = self._opinions.leased(host) if host.up else []
-            if limited.isdisjoint([peer for peer, _ in leased]):
+            leases = self._opinions.leases(host)
+            if not leases:
                 continue
-            grants = [
-                grant
-                for peer in dict.fromkeys(peer for peer, _ in leased)
-                if (grant := _grant_of(peer, hosts))
-            ]
+            peers = dict.fromkeys([lease.peer for lease in leases])
+            if self._limited.isdisjoint(peers):
+                continue
+            grants = [grant for peer in peers if (grant := _grant_of(peer, hosts))]
             for owner in dict.fromkeys(grant.owner for grant in grants):
-                used = _used(owner, leased, hosts)
+                used = _used(owner, leases, hosts)
                 self._check(host, [g for g in grants if g.owner == owner], used)
 
     def _check(self, host: Host, grants: list[Grant], used: tuple[int, int]) -> None:
@@ -76,14 +78,14 @@ def _grant_of(peer: NodeId, hosts: Mapping[NodeId, Host]) -> Grant | None:
 
 
 def _used(
-    owner: OwnerId, leased: Leased, hosts: Mapping[NodeId, Host]
+    owner: OwnerId, leases: Leases, hosts: Mapping[NodeId, Host]
 ) -> tuple[int, int]:
     gpus = cpu_milli = 0
-    for peer, allocation in leased:
-        grant = _grant_of(peer, hosts)
+    for lease in leases:
+        grant = _grant_of(lease.peer, hosts)
         if grant is not None and grant.owner == owner:
-            gpus += len(allocation.shares)
-            cpu_milli += allocation.cpu_milli
+            gpus += len(lease.allocation.shares)
+            cpu_milli += lease.allocation.cpu_milli
     return gpus, cpu_milli
 
 
