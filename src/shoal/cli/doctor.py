@@ -166,7 +166,7 @@ def _sandbox(home: Home) -> Finding:
 
 
 def _containers() -> Finding:
-    from shoal.drivers.container import find_engine  # noqa: PLC0415 - Slow to import.
+    from shoal.drivers.engines import find_engine  # noqa: PLC0415 - Slow to import.
 
     found = asyncio.run(find_engine())
     if isinstance(found, str):

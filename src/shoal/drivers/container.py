@@ -3,57 +3,54 @@
 The engine keeps the container apart; a warden watches over the engine's client, which
 passes signals on. A client that is killed leaves its container running, so containers
 carry a label and are removed by it when a run has ended, however it ended.
+
+Of the node a container sees its work directory and a socket of its own, no more. Both
+lie in folders that only the node's user can enter, so that no user of the machine
+reaches them, whatever user of the container may.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
 import shlex
-import shutil
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, final
+import stat
+from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from shoal.drivers.engines import call, client_env
 from shoal.drivers.environment import variables
-from shoal.drivers.process import ProcessDriver, Settings
-from shoal.errors import ShoalError
+from shoal.drivers.process import ProcessDriver, Settings, cut, unfit
+from shoal.drivers.sandbox import SOCKET, WORK
+from shoal.drivers.task_socket import SOCKET_MODE, TaskSocket
+from shoal.errors import ShoalError, UsageError
 from shoal.model.job import Work
 from shoal.protocol.messages import Outcome
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from shoal.drivers import Order, Stream, Watcher
+    from shoal.drivers.engines import Engine
     from shoal.model.ids import Attempt
 
-Kind = Literal["docker", "podman"]
-
-PROBE_TIMEOUT_S: Final = 10.0
 REMOVE_TIMEOUT_S: Final = 30.0
 PROCESSES_MAX: Final = 4_096
-WORK: Final = "/job"
 WORKER_LABEL: Final = "shoal.worker"
 ATTEMPT_LABEL: Final = "shoal.attempt"
 REMOVE_TRIES_MAX: Final = 30
 REMOVE_PAUSE_S: Final = 1.0
 GRACE_MAX_S: Final = 86_400
-PROBES: Final[dict[Kind, str]] = {"docker": "info", "podman": "--version"}
-"""What shows that an engine works. Podman has no daemon that could be down."""
-
 USED: Final = "used"
 """A file that is there if there may be containers of an earlier life."""
 
 FAILED_CODE: Final = 125  # what an engine exits with if it started nothing
 COMPLAINTS: Final = ("Error: ", "docker: ", "podman: ")
-INITS: Final = ("/usr/libexec/podman/catatonit", "/usr/bin/catatonit")
-ENGINE_ENV: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
-
-
-class Engine(msgspec.Struct, frozen=True):
-    """An engine that answers."""
-
-    kind: Kind
-    path: str
-    init: bool = True  # whether it has a first process that reaps and passes signals
+OPEN_SOCKET: Final = 0o666
+OPEN_FOLDER: Final = 0o777
+OPEN_FILE: Final = 0o666
 
 
 def container_argv(
@@ -61,12 +58,14 @@ def container_argv(
     order: Order,
     *,
     directory: Path,
+    socket: Path,
     env_file: Path,
     mark: str,
 ) -> list[str]:
     """Return the command that runs a task in a container and waits for it.
 
-    Variables go through a file, because a command line can be read by everybody.
+    Variables go through a file, because a command line can be read by everybody. A
+    file cannot hold the addresses of a gang, which are one a line and no secret.
     """
     allocation, work = order.allocation, order.task.work
     limits = ["--pids-limit", str(PROCESSES_MAX)]
@@ -80,15 +79,32 @@ def container_argv(
         *(("--init",) if engine.init else ()),
         *("--label", f"{WORKER_LABEL}={mark}", "--pull", "missing"),
         *("--label", f"{ATTEMPT_LABEL}={order.attempt}"),
-        *("--network", "bridge" if work.network else "none"),
+        *("--network", _network(order)),
         *("--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
+        *(("--security-opt", "label=disable") if engine.labelled else ()),
+        *(("--user", engine.user) if engine.user else ()),
         *limits,
         *_gpus(engine, order),
         *("--volume", f"{directory}:{WORK}", "--workdir", WORK),
+        *("--volume", f"{socket}:{SOCKET}:ro"),
         *("--env-file", str(env_file)),
-        work.image,
+        *_places(order),
+        *("--", work.image),  # An image is never an option, whatever its name.
         *_program(work),
     ]
+
+
+def _network(order: Order) -> str:
+    """Return the network: who is reached by others of a gang needs the machine's."""
+    if not order.task.work.network:
+        return "none"
+    return "host" if order.addresses else "bridge"
+
+
+def _places(order: Order) -> tuple[str, ...]:
+    if len(order.addresses) < 2:
+        return ()
+    return ("--env", "NODE_IPS=" + "\n".join(order.addresses))
 
 
 def _program(work: Work) -> tuple[str, ...]:
@@ -110,50 +126,30 @@ def _gpus(engine: Engine, order: Order) -> list[str]:
 
 def env_lines(order: Order, mark: str) -> str:
     """Return the variables of a task as an engine reads them: one a line."""
-    found = variables(order, mark=mark, home=WORK, socket="", renumbered=True)
-    del found["SHOAL_SOCKET"]  # No way for reports into a container yet.
+    found = variables(order, mark=mark, home=WORK, socket=SOCKET, renumbered=True)
     if "PATH" not in order.task.work.env:
         del found["PATH"]  # The image has its own.
     pairs = {name: text.replace("\n", " ") for name, text in found.items()}
     return "".join(f"{name}={text}\n" for name, text in pairs.items())
 
 
-async def find_engine(timeout_s: float = PROBE_TIMEOUT_S) -> Engine | str:
-    """Return an engine that answers in time, or why there is none."""
-    why = "neither docker nor podman is installed"
-    for kind, probe in PROBES.items():
-        path = shutil.which(kind)
-        if path is None:
-            continue
-        code, said = await _call([path, probe], timeout_s)
-        if code == 0:
-            return Engine(kind, path, init=kind == "docker" or _has_init())
-        why = f"{kind} does not answer: {said}"
-    return why
+def open_up(directory: Path) -> None:
+    """Let every user of a container change all that is in its work directory.
+
+    It lies where no other user of the machine can enter. Links stay as they are.
+    """
+    directory.chmod(OPEN_FOLDER)
+    for folder, folders, files in os.walk(directory):
+        for name in folders:
+            _open_to_all(f"{folder}/{name}", OPEN_FOLDER)
+        for name in files:
+            _open_to_all(f"{folder}/{name}", OPEN_FILE)
 
 
-def _has_init() -> bool:
-    """Whether podman finds its init, a package that it can do without."""
-    return any(Path(path).is_file() for path in INITS)
-
-
-async def _call(argv: list[str], timeout_s: float) -> tuple[int, str]:
-    """Run a short command of an engine; return its code and its last line."""
-    process = await asyncio.create_subprocess_exec(
-        *argv,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    try:
-        async with asyncio.timeout(timeout_s):
-            output, _ = await process.communicate()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return -1, f"no answer in {timeout_s:g} s"
-    lines = output.decode(errors="replace").strip().splitlines()
-    return process.returncode or 0, lines[-1] if lines else ""
+def _open_to_all(path: str, mode: int) -> None:
+    found = os.lstat(path).st_mode
+    if not stat.S_ISLNK(found):
+        os.chmod(path, stat.S_IMODE(found) | mode)  # noqa: PTH101 - as texts
 
 
 @final
@@ -167,15 +163,22 @@ class ContainerDriver:
         plain = msgspec.structs.replace(settings, sandbox=False, warm=0)
         self._engine = engine
         self._processes = ProcessDriver(root, plain)
+        self._numbers = itertools.count()
 
     @property
     def not_isolated(self) -> tuple[str, ...]:
         """What a task here can reach or use up that it should not, in sentences."""
-        return (
+        said = [
             "a container shares the kernel and the GPU driver with the machine",
             "the size of a work directory has no limit",
-            f"files in it belong to whom {self._engine.kind} runs containers as",
-        )
+        ]
+        if self._engine.user:
+            said.append("a container runs as the node's user, whatever its image says")
+        else:
+            said.append("a container without a user in its image runs as root")
+        if self._engine.labelled:
+            said.append("SELinux is off for containers, or they could not report")
+        return tuple(said)
 
     async def open(self) -> None:
         """Remove what is left of earlier lives."""
@@ -197,24 +200,49 @@ class ContainerDriver:
         """Run an attempt to its end; see `Driver.run`."""
         if not order.task.work.image:
             return Outcome("not-started", reason="the job names no image")
+        if reason := unfit(order):
+            return Outcome("not-started", reason=reason)
+        closed = bool(self._engine.user)  # Who runs there is the one who owns it.
         directory = order.directory or self.prepare(order.attempt)
+        reports = TaskSocket(self._processes.sockets / f"box{next(self._numbers)}.sock")
+        try:
+            reports.open(SOCKET_MODE if closed else OPEN_SOCKET)
+            if not closed:
+                await asyncio.to_thread(open_up, directory)
+        except (OSError, UsageError) as error:
+            reports.close()
+            return Outcome("not-started", reason=cut(f"the worker cannot: {error}"))
+        reports.begin(watcher.progressed, order.calls)
+        try:
+            return await self._run(order, directory, reports.path, watcher)
+        finally:
+            reports.end()
+            reports.close()
+
+    async def _run(
+        self, order: Order, directory: Path, socket: Path, watcher: Watcher
+    ) -> Outcome:
+        """Run the client of the engine; no container is left when this returns."""
         env_file = self._processes.kept(order.attempt, "stdout").with_suffix(".env")
-        lines = env_lines(order, self._processes.mark)
         (self._processes.root / USED).touch()
+        lines = env_lines(order, self._processes.mark)
         await asyncio.to_thread(env_file.write_text, lines, encoding="utf-8")
         argv = container_argv(
             self._engine,
             order,
             directory=directory,
+            socket=socket,
             env_file=env_file,
             mark=self._processes.mark,
         )
-        work = Work(argv=tuple(argv), env=ENGINE_ENV)
         client = msgspec.structs.replace(
             order,
             directory=directory,
-            task=msgspec.structs.replace(order.task, work=work),
+            task=msgspec.structs.replace(
+                order.task, work=Work(argv=tuple(argv), env=client_env())
+            ),
             allocation=msgspec.structs.replace(order.allocation, memory_bytes=0),
+            calls=None,
         )
         try:
             outcome = await self._processes.run(client, watcher)
@@ -254,11 +282,11 @@ class ContainerDriver:
         listing = [engine, "ps", "--all", "--quiet", "--filter", f"label={label}"]
         said = ""
         for _ in range(REMOVE_TRIES_MAX):
-            code, said = await _call(listing, REMOVE_TIMEOUT_S)
+            code, said = await call(listing, REMOVE_TIMEOUT_S)
             if code == 0 and not said:
                 return
             if code == 0:
-                code, _ = await _call([engine, "rm", "--force", said], REMOVE_TIMEOUT_S)
+                code, _ = await call([engine, "rm", "--force", said], REMOVE_TIMEOUT_S)
             if code != 0:
                 await asyncio.sleep(REMOVE_PAUSE_S)
         raise ShoalError(

@@ -74,6 +74,7 @@ class ProcessDriver:
         self.settings = settings or Settings()
         self.leftovers = 0  # processes of earlier lives that `open` had to kill
         self.mark = leftovers.worker_mark(self.root)
+        self.sockets = self.root / "sockets"  # nobody else can enter it
         self._workdirs = Workdirs(self.root)
         self._cpus = Cpus(self.settings.cpus or sorted(os.sched_getaffinity(0)))
         self._running: dict[Attempt, _Running] = {}
@@ -82,7 +83,7 @@ class ProcessDriver:
         self._placed: dict[int, int] = {}  # pid of the warden in the group of a slot
         self._said: tuple[str, ...] = ()
         self._wardens: Wardens | None = None
-        self._sockets: tempfile.TemporaryDirectory[str] | None = None
+        self._elsewhere: tempfile.TemporaryDirectory[str] | None = None
 
     @property
     def not_isolated(self) -> tuple[str, ...]:
@@ -107,7 +108,8 @@ class ProcessDriver:
         cgroups = group if isinstance(group, str) else Cgroups.open(group)
         self._cgroups = None if isinstance(cgroups, str) else cgroups
         self._said = _statement(found, cgroups)
-        self._wardens = Wardens(self.root, self._socket_folder(), self.mark)
+        self.sockets = self._socket_folder()
+        self._wardens = Wardens(self.root, self.sockets, self.mark)
         await self._wardens.warm(self.settings.warm)
 
     def prepare(self, attempt: Attempt) -> Path:
@@ -159,8 +161,8 @@ class ProcessDriver:
         if self._wardens is not None:
             await self._wardens.close()
             self._wardens = None
-        if self._sockets is not None:
-            self._sockets.cleanup()
+        if self._elsewhere is not None:
+            self._elsewhere.cleanup()
 
     # One run.
 
@@ -295,12 +297,12 @@ class ProcessDriver:
 
     def _socket_folder(self) -> Path:
         """Return where sockets are: below the root, unless that path is too long."""
-        folder = self.root / "sockets"
+        folder = self.sockets
         if len(os.fsencode(folder)) + SOCKET_NAME_BYTES <= PATH_BYTES_MAX:
             folder.mkdir(mode=0o700, exist_ok=True)
             return folder
-        self._sockets = tempfile.TemporaryDirectory(prefix="shoal-")
-        return Path(self._sockets.name)
+        self._elsewhere = tempfile.TemporaryDirectory(prefix="shoal-")
+        return Path(self._elsewhere.name)
 
 
 @functools.lru_cache(ROOMS_KEPT)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PATH_BYTES_MAX: Final = 107
+SOCKET_MODE: Final = 0o600
 LINE_BYTES_MAX: Final = 65_536
 CONNECTIONS_MAX: Final = 8
 MOMENT_S: Final = 0.25
@@ -165,8 +166,11 @@ class TaskSocket:
         self._bytes_left = BYTES_PER_MOMENT_MAX
         self._lines_left = LINES_PER_MOMENT_MAX
 
-    def open(self) -> None:
-        """Begin to listen; nobody but this user and the task can connect."""
+    def open(self, mode: int = SOCKET_MODE) -> None:
+        """Begin to listen; by default nobody but this user can connect.
+
+        A wider `mode` is for sockets in a folder that nobody else can enter.
+        """
         if len(str(self.path).encode()) > PATH_BYTES_MAX:
             raise UsageError(
                 f"the path of a task's socket is too long: {self.path}",
@@ -178,7 +182,7 @@ class TaskSocket:
         self._listener = listener
         listener.setblocking(False)
         listener.bind(str(self.path))
-        self.path.chmod(0o600)
+        self.path.chmod(mode)
         listener.listen(CONNECTIONS_MAX)
         self._loop.add_reader(listener, self._accept)
 

@@ -15,7 +15,8 @@ import shoal
 from shoal.core.policies import Policies
 from shoal.core.rules import Rules
 from shoal.drivers import devices, environment
-from shoal.drivers.container import ContainerDriver, find_engine
+from shoal.drivers.container import ContainerDriver
+from shoal.drivers.engines import find_engine
 from shoal.drivers.process import ProcessDriver, Settings
 from shoal.drivers.python import PythonDriver
 from shoal.drivers.sandbox import WORK
@@ -27,7 +28,7 @@ from shoal.runtime.node import Node, NodeSettings
 
 if TYPE_CHECKING:
     from shoal.drivers import Driver
-    from shoal.drivers.container import Engine
+    from shoal.drivers.engines import Engine
     from shoal.model.resources import Capacity
     from shoal.protocol.messages import Role
     from shoal.runtime.home import Home

@@ -1,20 +1,27 @@
 """The command line of a container engine; running one is in tests/integration."""
 
+import stat
 from itertools import pairwise
 from pathlib import Path
 
 from tests.unit.drivers.orders import order
 
 from shoal.drivers import Order
-from shoal.drivers.container import Engine, Kind, container_argv, env_lines
+from shoal.drivers.container import container_argv, env_lines, open_up
+from shoal.drivers.engines import Engine, Kind
 from shoal.model.resources import GIB, Allocation, DeviceShare
 
 
 def argv(one: Order, kind: Kind = "docker") -> list[str]:
+    return argv_by(Engine(kind, f"/usr/bin/{kind}"), one)
+
+
+def argv_by(engine: Engine, one: Order) -> list[str]:
     return container_argv(
-        Engine(kind, f"/usr/bin/{kind}"),
+        engine,
         one,
         directory=Path("/tasks/a/work"),
+        socket=Path("/tasks/sockets/box0.sock"),
         env_file=Path("/tasks/a/env"),
         mark="m",
     )
@@ -46,6 +53,37 @@ def test_a_container_has_no_network_unless_it_asks() -> None:
     assert ("--network", "bridge") in pairwise(argv(asked))
 
 
+def test_a_member_of_a_gang_that_asks_has_the_network_of_the_machine() -> None:
+    addresses = ("10.0.0.1", "10.0.0.2")
+    asked = order("true", image="i", network=True, addresses=addresses)
+    silent = order("true", image="i", addresses=addresses)
+
+    assert ("--network", "host") in pairwise(argv(asked))
+    assert ("--network", "none") in pairwise(argv(silent))
+
+
+def test_the_addresses_of_a_gang_come_one_a_line() -> None:
+    one = order("true", image="i", addresses=("10.0.0.1", "10.0.0.2"))
+
+    assert ("--env", "NODE_IPS=10.0.0.1\n10.0.0.2") in pairwise(argv(one))
+
+
+def test_a_container_sees_its_work_directory_and_its_socket_and_no_more() -> None:
+    pairs = list(pairwise(argv(order("true", image="i"))))
+
+    volumes = [after for before, after in pairs if before == "--volume"]
+    assert volumes == [
+        "/tasks/a/work:/job",
+        "/tasks/sockets/box0.sock:/run/shoal.sock:ro",
+    ]
+
+
+def test_the_name_of_an_image_is_never_an_option() -> None:
+    found = argv(order("sh", image="--volume=/:/host"))
+
+    assert found[-3:] == ["--", "--volume=/:/host", "sh"]
+
+
 def test_a_container_gets_exactly_its_devices() -> None:
     shares = (DeviceShare("1", 1_000, 0), DeviceShare("3", 1_000, 0))
     one = order("true", image="i", allocation=Allocation(shares=shares))
@@ -73,7 +111,8 @@ def test_variables_go_through_a_file_and_the_path_is_that_of_the_image() -> None
     assert "A=1 2" in lines
     assert "K=s" in lines
     assert "HOME=/job" in lines
-    assert not any(line.startswith(("PATH=", "SHOAL_SOCKET=")) for line in lines)
+    assert "SHOAL_SOCKET=/run/shoal.sock" in lines
+    assert not any(line.startswith("PATH=") for line in lines)
     assert "K=s" not in argv(one)
 
 
@@ -93,9 +132,33 @@ def test_a_setup_runs_before_the_command_in_the_same_container() -> None:
 def test_an_engine_without_an_init_is_asked_for_none() -> None:
     one = order("true", image="i")
     bare = Engine("podman", "/usr/bin/podman", init=False)
-    where = Path("/tasks/a")
 
     assert "--init" in argv(one)
-    assert "--init" not in container_argv(
-        bare, one, directory=where, env_file=where / "env", mark="m"
-    )
+    assert "--init" not in argv_by(bare, one)
+
+
+def test_selinux_is_told_to_let_a_container_use_its_socket() -> None:
+    one = order("true", image="i")
+    labelled = Engine("podman", "/usr/bin/podman", labelled=True)
+
+    assert ("--security-opt", "label=disable") in pairwise(argv_by(labelled, one))
+    assert "label=disable" not in argv(one)
+
+
+def test_open_to_all_is_what_lies_in_a_work_directory_and_nothing_behind_links(
+    tmp_path: Path,
+) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("x")
+    outside.chmod(0o600)
+    work = tmp_path / "a.work"
+    (work / "bin").mkdir(parents=True)
+    (work / "bin" / "program").touch(mode=0o755)
+    (work / "link").symlink_to(outside)
+
+    open_up(work)
+
+    assert stat.S_IMODE(work.stat().st_mode) == 0o777
+    assert stat.S_IMODE((work / "bin").stat().st_mode) == 0o777
+    assert stat.S_IMODE((work / "bin" / "program").stat().st_mode) == 0o777
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o600
