@@ -1,8 +1,11 @@
 """The first five minutes with `shoal`, with real processes and nothing mocked."""
 
 import json
+import os
+import pty
 import re
 import stat
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -61,6 +64,36 @@ def test_run_exits_with_the_code_of_the_job_and_keeps_streams_apart(
 
 def test_a_signal_that_ends_a_job_is_told_as_a_shell_tells_it(home: CliHome) -> None:
     assert home("run", "-q", "--", "sh", "-c", "kill -9 $$").code == 137
+
+
+def test_who_submits_at_a_terminal_sees_the_offers(home: CliHome) -> None:
+    ours, theirs = pty.openpty()
+    done = subprocess.run(
+        ["shoal", "submit", "--", "true"],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env=home.env,
+        check=True,
+    )
+    seen = os.read(ours, 65_536).decode()
+    os.close(theirs)
+    os.close(ours)
+
+    assert ID.fullmatch(done.stdout.decode().strip())
+    assert re.search(r"^offers: .*\r$", seen, re.MULTILINE), seen
+
+
+def test_a_script_sees_offers_only_if_it_asks(home: CliHome) -> None:
+    assert "offers:" not in home("submit", "--", "true").err
+    assert "offers" not in json.loads(home.ok("submit", "--json", "--", "true"))
+    assert home("submit", "-q", "--offers", "--", "true").err == ""
+
+    words = ("--json", "--offers", "--gpus", "7", "--", "true")
+    asked = json.loads(home.ok("submit", *words))["offers"]
+
+    [group] = asked["groups"]
+    assert not asked["fits_now"]
+    assert group["prospects"][0]["when"] == "never"
 
 
 def test_submit_prints_the_id_alone_on_stdout(home: CliHome) -> None:

@@ -41,6 +41,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHome]:
     ("command", "args", "code"),
     [
         ("submit", ("--", "true"), 0),
+        ("submit", ("--offers", "--", "true"), 0),
         ("ps", (), 0),
         ("show", ("1",), 0),
         ("logs", ("1",), 0),

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from shoal.api import client as api
 from shoal.api import shoal_pb2 as pb
-from shoal.api.documents import plan_fields, when_of
+from shoal.api.documents import plan_fields
 from shoal.cli.exit_codes import ExitCode
-from shoal.cli.nodes import path_text
+from shoal.cli.offers import HEADINGS, rows
 from shoal.cli.options import json_option, node_option, suggest, talk
-from shoal.cli.printing import echo_json, echo_table, gpus_text
+from shoal.cli.printing import echo_json, echo_table
 from shoal.cli.spec_flags import JobCommand, job_options, spec_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @click.command(cls=JobCommand)
@@ -50,10 +47,7 @@ def _print(reply: pb.PlanReply) -> None:
         together = f", {group.least} at once" if group.least > 1 else ""
         count = "1 task" if group.tasks == 1 else f"{group.tasks} tasks{together}"
         click.echo(f"{group.group}: {count}, each {group.needs}")
-        echo_table(
-            ("#", "NODE", "GPU", "PATH", "START", "WHY"),
-            _rows(group.prospects),
-        )
+        echo_table(HEADINGS, rows(group.prospects))
         if group.more:
             click.echo(f"and {group.more} other nodes")
         if group.room < group.least and group.helps:
@@ -66,23 +60,3 @@ def _print(reply: pb.PlanReply) -> None:
     else:
         talk(f"there is no room now · {reply.needs}")
         suggest("shoal submit waits for room", "shoal nodes")
-
-
-def _rows(prospects: Sequence[pb.Prospect]) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = []
-    for number, prospect in enumerate(prospects, start=1):
-        node = prospect.node
-        start = when_of(prospect)
-        if prospect.slots > 1:
-            start += f", {prospect.slots} of them"
-        rows.append(
-            (
-                str(number),
-                node.name.petname,
-                gpus_text(node.devices),
-                path_text(node),
-                start,
-                prospect.why,
-            )
-        )
-    return rows

@@ -19,7 +19,7 @@ from shoal.api.documents import state_of
 from shoal.cli.settings import current
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 VERSION: Final = 1
 GIB: Final = 1 << 30
@@ -44,9 +44,17 @@ def echo_json(fields: dict[str, Any]) -> None:
 
 def echo_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows under headings, in columns; a terminal cuts the last at its edge."""
+    for line in table_lines(headings, rows):
+        click.echo(line)
+
+
+def table_lines(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], *, err: bool = False
+) -> Iterator[str]:
+    """Return a table as lines for stdout, or for stderr."""
     lines = [tuple(headings), *(tuple(row) for row in rows)]
     widths = [max(len(line[n]) for line in lines) for n in range(len(headings))]
-    if sys.stdout.isatty():
+    if (sys.stderr if err else sys.stdout).isatty():
         left = sum(widths[:-1]) + len(GAP) * (len(widths) - 1)
         from shutil import get_terminal_size  # noqa: PLC0415 - Only for people.
 
@@ -58,7 +66,7 @@ def echo_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
             (_coloured(cell) if number else cell) + " " * (width - len(cell))
             for cell, width in zip(line, widths, strict=True)
         ]
-        click.echo(GAP.join(cells).rstrip())
+        yield GAP.join(cells).rstrip()
 
 
 def _coloured(word: str) -> str:

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from shoal.api import client as api
-from shoal.api.documents import job_fields
-from shoal.api.shoal_pb2 import SubmitRequest
+from shoal.api.documents import job_fields, plan_fields
+from shoal.api.shoal_pb2 import PlanRequest, SubmitRequest
 from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
 from shoal.cli.printing import echo_json
 from shoal.cli.spec_flags import JobCommand, job_options, new_job_id, spec_of
+from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
-    from shoal.api.shoal_pb2 import SubmitReply
+    from shoal.api.shoal_pb2 import PlanReply, SubmitReply
 
 
 @click.command(cls=JobCommand)
 @job_options
+@click.option(
+    "--offers/--no-offers",
+    default=None,
+    help="Whether to show where it could go: as a rule, if a person reads along.",
+)
 @node_option
 @json_option
 @quiet_option
@@ -29,6 +36,7 @@ def submit(
     node: str | None,
     as_json: bool,
     quiet: bool,
+    offers: bool | None,
     **flags: Any,  # noqa: ANN401 - As many as a job has.
 ) -> None:
     """Submit a job and print its id.
@@ -37,14 +45,25 @@ def submit(
     that change it.
     """
     spec = spec_of(words, config, flags)
+    if offers is None:
+        offers = not as_json and sys.stderr.isatty()
+    plan: PlanReply | None = None
     with api.connect(node) as client:
-        reply = hand_in(client, spec, quiet=quiet or as_json)
+        packed = pack(client, spec, quiet=quiet or as_json)
+        if offers and not quiet:
+            plan = _ask_for_offers(client, packed)
+        reply = send_in(client, packed)
     job = reply.job
     if as_json:
-        echo_json({"job": job_fields(job), "needs": reply.needs})
+        found = {} if plan is None else {"offers": plan_fields(plan)}
+        echo_json({"job": job_fields(job), "needs": reply.needs, **found})
         return
     click.echo(job.id)
     talk(f"job {job.id} ({job.name}) submitted · {reply.needs}", quiet=quiet)
+    if plan is not None:
+        from shoal.cli.offers import tell  # noqa: PLC0415 - Not for scripts.
+
+        tell(plan)
     for note in reply.notes:
         talk(f"note: {note}", quiet=quiet)
     suggest(
@@ -60,6 +79,11 @@ def hand_in(client: api.Client, spec: str, *, quiet: bool = False) -> SubmitRepl
 
     The folders that it names are sent first.
     """
+    return send_in(client, pack(client, spec, quiet=quiet))
+
+
+def pack(client: api.Client, spec: str, *, quiet: bool = False) -> str:
+    """Send the folders that a spec names; return it with the names that they got."""
     document: dict[str, Any] = json.loads(spec)
     if "workdir" in spec:
         from shoal.api.shipping import ship_all  # noqa: PLC0415 - Slow to import.
@@ -70,5 +94,20 @@ def hand_in(client: api.Client, spec: str, *, quiet: bool = False) -> SubmitRepl
             talk(f"workdir {folder}: sent {sent}, {amount}", quiet=quiet)
             for note in shipped.notes:
                 talk(f"note: {note}", quiet=quiet)
-    request = SubmitRequest(job_id=new_job_id(), json=json.dumps(document))
-    return client.submit(request)
+    return json.dumps(document)
+
+
+def send_in(client: api.Client, packed: str) -> SubmitReply:
+    """Submit a spec whose folders are sent, under an id of its own."""
+    return client.submit(SubmitRequest(job_id=new_job_id(), json=packed))
+
+
+def _ask_for_offers(client: api.Client, packed: str) -> PlanReply | None:
+    """Return where a job could go, while it has not taken the room itself.
+
+    None if that cannot be said: it is no reason not to submit.
+    """
+    try:
+        return client.plan(PlanRequest(json=packed))
+    except ShoalError:
+        return None

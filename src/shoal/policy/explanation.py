@@ -119,11 +119,14 @@ def _helps(shape: Shape, table: WorkerTable, passed: list[Bools]) -> Iterator[st
             continue
         match condition.name:
             case "cpu":
-                yield f"--cpus {int(columns.cpu_milli[others].max()) / 1000:g}"
+                if most := int(columns.cpu_milli[others].max()):
+                    yield f"--cpus {most / 1000:g}"
             case "memory":
-                yield f"--ram {_gb(int(columns.memory_bytes[others].max()))}"
+                if most := int(columns.memory_bytes[others].max()):
+                    yield f"--ram {_gb(most)}"
             case "disk":
-                yield f"--disk {_gb(int(columns.disk_bytes[others].max()))}"
+                if most := int(columns.disk_bytes[others].max()):
+                    yield f"--disk {_gb(most)}"
             case "rtt":
                 yield f"max_rtt: {int(columns.path_cost_us[others].min()) / 1e3:g}ms"
             case "label":

@@ -114,6 +114,12 @@ OBJECTS: Final[dict[str, Shape]] = {
         "more": ("int", "nodes that are left out here"),
         "helps": ("list of text", "what would make room"),
     },
+    "plan": {
+        "fits_now": ("bool", "whether it would start now"),
+        "needs": ("text", "what it asks for, in words"),
+        "groups": ("list of group", "where each part of it would go"),
+        "more": ("int", "groups that are left out here"),
+    },
     "newcomer": {
         **NODE_NAME,
         "has": ("text", "what it says it would lend"),
@@ -168,7 +174,10 @@ _SUBMITTED: Final[Shape] = {
 
 ANSWERS: Final[dict[str, Shape]] = {
     "run": {"job": ("job", "the job as it ended"), "outputs": _OUTPUTS},
-    "submit": _SUBMITTED,
+    "submit": {
+        **_SUBMITTED,
+        "offers?": ("plan", "where it could go, just before; with --offers"),
+    },
     "ps": {"jobs": _JOBS, "total": ("int", "how many there are")},
     "show": {"job": _JOB, "tasks": ("list of task", "its tasks, up to --tasks")},
     "logs": {
@@ -188,12 +197,7 @@ ANSWERS: Final[dict[str, Shape]] = {
         "tasks": ("list of explanation", "tasks that are alike appear once"),
         "more": ("int", "groups that are left out here"),
     },
-    "plan": {
-        "fits_now": ("bool", "whether it would start now"),
-        "needs": ("text", "what it asks for, in words"),
-        "groups": ("list of group", "where each part of it would go"),
-        "more": ("int", "groups that are left out here"),
-    },
+    "plan": OBJECTS["plan"],
     "up": {
         "pid": ("int", "the process of the node"),
         "shoal": ("text", "the shoal that it belongs to"),
