@@ -69,6 +69,8 @@ NAMES: Final[Mapping[str, str]] = {
     "task.spawned": "the order is with the warden",
     "task.ended": "nothing is left of the task, and the machine does not know",
     "task.stop": "a task is about to be told to stop",
+    "blob.served": "a piece of a blob is read for a member, and not sent",
+    "blob.written": "pieces of a blob are written, and those who fetch it not told",
     "libp2p.turn": "the thread of libp2p looks after its connections, once a second",
 }
 """Every place, and what is true there."""

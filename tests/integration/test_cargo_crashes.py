@@ -2,17 +2,23 @@
 
 import hashlib
 import os
-import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.integration.cli_home import CliHome, homes
 
+from shoal.failpoints import VARIABLE
+from shoal.protocol.limits import PIECE_BYTES_MAX
+
 pytestmark = pytest.mark.integration
 
 SIZE = 64 << 20
 WITHIN_S = 60.0
+HALF_SERVED = f"blob.served:{SIZE // PIECE_BYTES_MAX // 2}:kill"
+HALF_FETCHED = "blob.written:3:kill"
+"""No more than 256 pieces are under way at a time: three times that is about half."""
 
 
 @pytest.fixture
@@ -29,28 +35,35 @@ def work(tmp_path: Path) -> Path:
     return folder
 
 
-def shoal_of_two(make: Callable[[str], CliHome]) -> tuple[CliHome, CliHome]:
+def shoal_of_two(
+    make: Callable[[str], CliHome], *, boss_dies: str = "", worker_dies: str = ""
+) -> tuple[CliHome, CliHome]:
     boss, worker = make("boss"), make("worker")
     boss.ok("init", "reef")
-    boss.ok("up", "--background", "--no-worker")
+    start(boss, boss_dies)
     invitation = boss.ok("invite", "-q").strip()
-    worker.ok("join", invitation, "--listen", "127.0.0.1:0")
+    with dying(worker, worker_dies):
+        worker.ok("join", invitation, "--listen", "127.0.0.1:0")
     return boss, worker
 
 
-def wait_for_a_part(home: CliHome, part: float) -> None:
-    """Wait until some of a large blob is on a node's disk, and not all of it."""
-    until = time.monotonic() + WITHIN_S
-    while time.monotonic() < until:
-        for path in (home.path / "cache" / "new").glob("*"):
-            try:
-                found = path.stat()
-            except FileNotFoundError:
-                continue
-            if found.st_size == SIZE and found.st_blocks * 512 > part * SIZE:
-                return
-        time.sleep(0.002)
-    raise AssertionError("nothing came")
+def start(boss: CliHome, dies: str = "") -> None:
+    with dying(boss, dies):
+        boss.ok("up", "--background", "--no-worker")
+
+
+@contextmanager
+def dying(home: CliHome, failpoint: str) -> Iterator[None]:
+    """Have a node that is started now die at a failpoint, if one is named."""
+    home.env[VARIABLE] = failpoint
+    try:
+        yield
+    finally:
+        del home.env[VARIABLE]
+
+
+def wait_for_death(home: CliHome) -> None:
+    home.wait_for_end(home.info["pid"])
 
 
 def submit(boss: CliHome, work: Path) -> str:
@@ -72,30 +85,33 @@ def done(boss: CliHome, job: str, work: Path, to: Path) -> None:
 def test_a_worker_that_is_killed_while_it_fetches_goes_on_where_it_was(
     make: Callable[[str], CliHome], work: Path, tmp_path: Path
 ) -> None:
-    boss, worker = shoal_of_two(make)
+    boss, worker = shoal_of_two(make, worker_dies=HALF_FETCHED)
     job = submit(boss, work)
 
-    wait_for_a_part(worker, 0.3)
-    worker.kill()
-    kept = list((worker.path / "cache" / "new").iterdir())
-    worker.ok("up", "--background")
+    wait_for_death(worker)
+    cache = worker.path / "cache"
+    [part] = (cache / "new").iterdir()
+    before = part.stat()
+    with part.open("rb"):  # While it is open, its number is not given to another.
+        worker.ok("up", "--background")
+        done(boss, job, work, tmp_path / "out")
+        after = (cache / part.name[:2] / part.name).stat()
 
-    assert [path.stat().st_size for path in kept] == [SIZE]
-    done(boss, job, work, tmp_path / "out")
-    assert list((worker.path / "cache" / "new").iterdir()) == []
+    assert before.st_size == SIZE
+    assert 0 < before.st_blocks * 512 < SIZE
+    assert after.st_ino == before.st_ino, "it was begun anew"
+    assert list((cache / "new").iterdir()) == []
 
 
 def test_a_scheduler_that_is_killed_while_it_serves_or_fetches_loses_nothing(
     make: Callable[[str], CliHome], work: Path, tmp_path: Path
 ) -> None:
-    boss, worker = shoal_of_two(make)
+    boss, _ = shoal_of_two(make, boss_dies=HALF_SERVED)
     job = submit(boss, work)
 
-    wait_for_a_part(worker, 0.3)
-    boss.kill()
-    boss.ok("up", "--background", "--no-worker")
-    wait_for_a_part(boss, 0.3)
-    boss.kill()
-    boss.ok("up", "--background", "--no-worker")
+    wait_for_death(boss)
+    start(boss, HALF_FETCHED)
+    wait_for_death(boss)
+    start(boss)
 
     done(boss, job, work, tmp_path / "out")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, assert_never, final
 
 import msgspec
 
+from shoal import failpoints
 from shoal.blobs import transfer, trees
 from shoal.blobs.hashing import size_of
 from shoal.errors import ShoalError
@@ -289,6 +290,7 @@ class Blobs:
                     self._feed(transfer.Unwanted(blob))
                     self._settle(blob, ShoalError(f"cannot keep it: {error}"))
                 continue
+            failpoints.reach("blob.written")
             for blob, pieces in batch.items():
                 indices = tuple(index for index, _ in pieces)
                 self._feed(transfer.PiecesWritten(blob, indices))

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Final, final
 
+from shoal import failpoints
 from shoal.protocol.pieces import BlobPiece, PieceRefusal
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Serving:
                 async with self._readers:
                     answers = await asyncio.to_thread(self._read, questions)
                 for answer in answers:
+                    failpoints.reach("blob.served")
                     self._count(answer)
                     self._send(peer, answer)
         finally:
