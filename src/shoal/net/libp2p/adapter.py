@@ -22,7 +22,6 @@ from libp2p.network.swarm import Swarm
 from libp2p.peer.peerinfo import PeerInfo
 from libp2p.pubsub.gossipsub import GossipSub
 from libp2p.relay.circuit_v2.config import RelayConfig, RelayRole
-from libp2p.relay.circuit_v2.dcutr import DCUtRProtocol
 from libp2p.relay.circuit_v2.protocol import PROTOCOL_ID as HOP_PROTOCOL
 from libp2p.relay.circuit_v2.transport import CircuitV2Transport
 from libp2p.tools.anyio_service import background_trio_service
@@ -37,6 +36,7 @@ from shoal.net.libp2p.parts import (
     GuardedGossip,
     MemberHost,
     MemberRelay,
+    OneSidedPunching,
     Plan,
     StreamPipe,
     Wiring,
@@ -361,7 +361,7 @@ async def running(plan: Plan, wiring: Wiring) -> AsyncGenerator[Host, None]:
         if plan.listen:
             # Trap 12: a minute after a hole was punched, the relayed connection is
             # closed with all its streams. Ours have moved by then (`links`).
-            services.append(DCUtRProtocol(host))
+            services.append(OneSidedPunching(host))
         for service in services:
             await stack.enter_async_context(background_trio_service(service))
         await gossip.wait_until_ready()

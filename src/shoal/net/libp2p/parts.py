@@ -28,6 +28,7 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.gossipsub import PROTOCOL_ID_V11, GossipSub
 from libp2p.pubsub.pubsub import Pubsub
 from libp2p.pubsub.validators import signature_validator
+from libp2p.relay.circuit_v2.dcutr import DCUtRProtocol
 from libp2p.relay.circuit_v2.protocol import CircuitV2Protocol
 from libp2p.relay.circuit_v2.protocol_buffer import StatusCode
 from libp2p.relay.circuit_v2.resources import RelayLimits
@@ -263,6 +264,27 @@ class MemberRelay(CircuitV2Protocol):
             await super()._handle_connect(stream, msg)
         finally:
             self._circuits.leave(source, target)
+
+
+@final
+class OneSidedPunching(DCUtRProtocol):
+    """Punches holes, at the word of one end of a circuit: that with the smaller id."""
+
+    async def initiate_hole_punch(self, peer_id: ID) -> bool:
+        """Begin, unless that is the peer's turn.
+
+        Trap 24: both ends of a circuit begin, as soon as they see it. If they do so at
+        the same time, both dial from one port to one port and take the same part in
+        the handshake, in round after round, and no hole is punched.
+        """
+        if node_of(self.host.get_id()) > node_of(peer_id):
+            return False
+        return await super().initiate_hole_punch(peer_id)
+
+    async def _try_unilateral_upgrade(self, peer_id: ID) -> bool:
+        # Trap 25: this dials the peer's addresses for some 8 s before anything is
+        # punched. We did that before we took a circuit, and punching does it again.
+        return False
 
 
 @final
