@@ -61,11 +61,12 @@ def test_a_gang_goes_on_when_any_of_its_processes_is_killed(tmp_path: Path) -> N
         assert last["validation_accuracy"] > 0.95
 
 
+# It never ends by itself: whoever looks finds it at work, however late.
 PIPELINE = f"""
 recipe: pipeline
 nodes: 2
-params: {{rounds: 60, inner_steps: 10, batch: 8, context: 16, width: 32, layers: 2,
-  corpus_bytes: 300000, checkpoint_every: 1}}
+params: {{rounds: 1000000, inner_steps: 10, batch: 8, context: 16, width: 32,
+  layers: 2, corpus_bytes: 300000, checkpoint_every: 1}}
 {MOST}
 """
 
@@ -79,13 +80,14 @@ def test_a_pipeline_goes_on_when_a_peer_and_then_a_node_is_killed(
 
         kill(job, "main.1")
         shoal.wait_for_resumed(job, 1)
-        shoal.add("c")
         shoal.homes["b"].kill()
+        shoal.add("c")
         shoal.wait_for_resumed(job, 2)
+        steps = sorted(line["step"] for line in shoal.said(job, "resumed"))
+        shoal.wait_for(job, "loss", lambda line: line["step"] > steps[-1] + 100)
+        shoal.first.ok("cancel", job)
 
-        assert shoal.wait(job) == 0, shoal.first("logs", job).out
-        first, second = (line["step"] for line in shoal.said(job, "resumed"))
-        assert 30 <= first <= second
+        assert steps[0] >= 30
         losses = {line["step"]: line["loss"] for line in shoal.said(job, "loss")}
-        assert sorted(losses) == list(range(1, 601)), "no step is lost"
-        assert losses[600] < 0.8 * losses[1]
+        assert sorted(losses) == list(range(1, len(losses) + 1)), "no step is lost"
+        assert losses[len(losses)] < 0.8 * losses[1]
