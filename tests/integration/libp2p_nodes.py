@@ -1,8 +1,6 @@
 """Nodes of libp2p on loopback, and what they tell about themselves."""
 
 import asyncio
-import gc
-import warnings
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -143,14 +141,6 @@ async def shoal(
         yield nodes
     finally:
         await asyncio.gather(*(node.port.close() for node in nodes))
-        _collect()
-
-
-def _collect() -> None:
-    """Close what dials that were given up have left: the library does not."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
 
 
 async def started(node: Node) -> Node:

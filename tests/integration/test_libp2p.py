@@ -12,11 +12,7 @@ from shoal.protocol.codec import encode_gossip
 from shoal.protocol.limits import GOSSIP_BYTES_MAX
 from shoal.protocol.messages import Announcement, Load, LoadDigest
 
-pytestmark = [
-    pytest.mark.integration,
-    # The library leaves the sockets of dials that were cancelled to the collector.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = pytest.mark.integration
 NUMBERS = count()
 
 

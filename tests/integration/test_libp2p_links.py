@@ -12,11 +12,7 @@ from shoal.model.ids import LeaseId, NodeId, RequestId
 from shoal.net.libp2p.settings import RelayRoom
 from shoal.protocol.messages import AnyMessage, Grant, Inquiry, Release
 
-pytestmark = [
-    pytest.mark.integration,
-    # The library leaves the sockets of dials that were cancelled to the collector.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = pytest.mark.integration
 INQUIRY = Inquiry(request=RequestId("r"))
 MDNS = ("224.0.0.251", 5353)
 

@@ -6,6 +6,7 @@ from collections import Counter
 
 import libp2p.network.swarm as swarm_module
 import pytest
+import trio
 from libp2p.network.swarm import Swarm
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 from tests.integration.libp2p_nodes import eventually, meshed, shoal
@@ -24,11 +25,7 @@ from shoal.net.libp2p.parts import (
 )
 from shoal.protocol.messages import Inquiry
 
-pytestmark = [
-    pytest.mark.integration,
-    # The library leaves the sockets of dials that were cancelled to the collector.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = pytest.mark.integration
 ANN, GATE = identity(1), identity(2)
 PLAIN = "/ip4/192.0.2.7/tcp/4001"
 
@@ -41,7 +38,7 @@ def spoken(text: str) -> bytes:
 
 def swarm() -> Swarm:
     plan = Plan(ANN.key.private_bytes_raw(), (), ("all",), "near", is_gate=False)
-    return make_swarm(plan)
+    return make_swarm(plan, PlainTcp())
 
 
 @pytest.mark.parametrize("offer", ["/plaintext/2.0.0", "/tls/1.0.0", "/secio/1.0.0"])
@@ -95,6 +92,24 @@ def test_addresses_of_direct_links_are_not_dialled_by_libp2p() -> None:
 
     assert tcp.can_dial(Multiaddr(PLAIN))
     assert not tcp.can_dial(Multiaddr(book.shown_direct(PLAIN)))
+
+
+def test_what_was_dialled_and_given_up_is_closed_in_the_end() -> None:
+    async def scene() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as peer:
+            tcp = PlainTcp()
+            where = Multiaddr(f"/ip4/127.0.0.1/tcp/{peer.getsockname()[1]}")
+            given_up = await tcp.dial(where)
+
+            await tcp.close()
+
+            accepted, _ = peer.accept()
+            with accepted:
+                accepted.settimeout(5.0)
+                assert accepted.recv(1) == b""
+            del given_up  # Not before: it would be closed by that.
+
+    trio.run(scene)
 
 
 def test_the_address_of_a_circuit_is_shown_whole() -> None:

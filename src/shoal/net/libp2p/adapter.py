@@ -37,6 +37,7 @@ from shoal.net.libp2p.parts import (
     MemberHost,
     MemberRelay,
     OneSidedPunching,
+    PlainTcp,
     Plan,
     StreamPipe,
     Wiring,
@@ -346,7 +347,8 @@ class Host:
 @asynccontextmanager
 async def running(plan: Plan, wiring: Wiring) -> AsyncGenerator[Host, None]:
     """Run a host while the context lasts."""
-    host = MemberHost(make_swarm(plan), wiring)
+    tcp = PlainTcp()
+    host = MemberHost(make_swarm(plan, tcp), wiring)
     mode = DHTMode.SERVER if plan.listen else DHTMode.CLIENT
     # Trap 9: unknown kinds of values would be kept for anybody. We keep none.
     dht = KadDHT(host, mode, enable_values=False, strict_validation=True)
@@ -355,6 +357,7 @@ async def running(plan: Plan, wiring: Wiring) -> AsyncGenerator[Host, None]:
     relay = MemberRelay(host, wiring, plan)
     transport = CircuitV2Transport(host, relay, RelayConfig(roles=RelayRole.STOP))
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(tcp.close)  # When nobody dials any more.
         listen = [Multiaddr(address) for address in plan.listen]
         await stack.enter_async_context(host.run(listen))
         services: list[Any] = [gossip, router, dht, relay]

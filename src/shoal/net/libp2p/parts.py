@@ -11,6 +11,7 @@ import hashlib
 import logging
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple, final
+from weakref import WeakSet
 
 import libp2p.kad_dht.peer_routing as routing_module
 import libp2p.kad_dht.provider_store as records_module
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Sequence
 
-    from libp2p.abc import INetStream
+    from libp2p.abc import INetStream, IRawConnection
     from libp2p.crypto.keys import KeyPair
     from libp2p.pubsub.pb import rpc_pb2
     from libp2p.relay.circuit_v2.pb.circuit_pb2 import HopMessage
@@ -121,9 +122,30 @@ class IdleConnector(AutoConnector):
 class PlainTcp(TCP):
     """TCP for libp2p, not for our direct links."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._dialled: WeakSet[IRawConnection] = WeakSet()
+
+    async def close(self) -> None:
+        """Close what was dialled and is still open.
+
+        Trap 19: a dial that is given up leaves its socket, in whatever state, to the
+        garbage collector; so does a host that ends while it dials.
+        """
+        with shielded(WRITE_S):
+            for connection in list(self._dialled):
+                await connection.close()
+
     def can_dial(self, maddr: Multiaddr) -> bool:
         """Leave addresses of direct links alone: what listens there is no libp2p."""
         return book.is_plain(str(maddr)) and super().can_dial(maddr)
+
+    async def _dial_resolved(
+        self, maddr: Multiaddr, source: tuple[str, int] | None = None
+    ) -> IRawConnection:
+        connection = await super()._dial_resolved(maddr, source)
+        self._dialled.add(connection)
+        return connection
 
 
 @final
@@ -330,7 +352,7 @@ class StreamPipe:
         await _reset(self._stream)
 
 
-def make_swarm(plan: Plan) -> Swarm:
+def make_swarm(plan: Plan, tcp: PlainTcp) -> Swarm:
     """Return what dials and accepts connections: TCP, noise and yamux, no others."""
     keys = create_new_key_pair(plan.seed)
     swarm = new_swarm(
@@ -339,7 +361,7 @@ def make_swarm(plan: Plan) -> Swarm:
         sec_opt={NOISE_PROTOCOL: _noise(keys)},
         muxer_opt={TProtocol(YAMUX_PROTOCOL): Yamux},
         # Trap 7: QUIC is slow, and its idle streams die. TCP only.
-        transports=[PlainTcp()],
+        transports=[tcp],
         retry_config=RetryConfig(max_retries=0),
         connection_config=ConnectionConfig(
             max_connections=CONNECTIONS_MAX,
