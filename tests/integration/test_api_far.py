@@ -22,9 +22,9 @@ from shoal.model.ids import OwnerId
 from shoal.net.identity import Identity
 from shoal.protocol.messages import Grant, Role
 from shoal.runtime import membership
+from shoal.runtime.granting import ROLES
 from shoal.runtime.home import Home
 from shoal.runtime.membership import Membership
-from shoal.runtime.reception import ROLES
 
 pytestmark = pytest.mark.integration
 

@@ -135,7 +135,7 @@ async def _run(
             network.begin()
             near.start(stop.ask)
             await _until_end(node, stop)
-            await desk.hand_over()
+            await desk.standing_in.hand_over()
         finally:
             home.node_info.unlink(missing_ok=True)
             await near.close()

@@ -36,8 +36,8 @@ from shoal.net.petname import petname
 from shoal.protocol.limits import ADDRESSES_MAX
 from shoal.protocol.messages import PeerAddress
 from shoal.runtime.cargo import needs_cargo
+from shoal.runtime.granting import ROLES
 from shoal.runtime.listening import only_here
-from shoal.runtime.reception import ROLES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -92,7 +92,7 @@ class Service(CargoCalls):
         self._network = network
         self._links = network.links
         self._desk = desk
-        desk.peers = self._dialable
+        desk.company.peers = self._dialable
         self._stop = stop
         self._began = asyncio.get_running_loop().time()
         self.near: Nearby | None = None
@@ -377,7 +377,7 @@ class Service(CargoCalls):
     async def on_revoke(self, request: pb.RevokeRequest) -> pb.RevokeReply:
         """Void the grants of a node."""
         node = self._find_node(request.node)
-        revocation = self._desk.revocation(node)
+        revocation = self._desk.granting.revocation(node)
         self._node.feed(MessageReceived(self._node.id, revocation))
         async with asyncio.timeout(REVOKED_S):
             await self._node.news.wait()  # It is on disk then.

@@ -309,7 +309,7 @@ def requests_view(node: Node, desk: Reception, near: Nearby | None) -> pb.Reques
         shoal=node.membership.shoal,
         newcomers=[
             pb.Newcomer(name=name_of(one.node), has=one.has, code=one.code)
-            for one in desk.waiting
+            for one in desk.porter.waiting
         ],
     )
     join = None if near is None else near.join

@@ -61,7 +61,8 @@ class Nearby:
 
     def start(self, on_joined: Callable[[], None]) -> None:
         """Begin; `on_joined` is called when this node belongs to another shoal."""
-        self._desk.say, self._desk.open_lan = self._say, self._options.open_lan
+        porter = self._desk.porter
+        porter.say, porter.open_lan = self._say, self._options.open_lan
         if not finding_of(self._options.without).mdns:
             return
         if not only_here(self._network.links.addresses):
@@ -87,9 +88,9 @@ class Nearby:
 
     def decide(self, name: str, *, accepted: bool) -> NodeId:
         """Do what the user says of who asks here, or of whom we asked."""
-        for one in self._desk.waiting:
+        for one in self._desk.porter.waiting:
             if name in (one.node, one.petname):
-                self._desk.decide(one.node, accepted=accepted)
+                self._desk.porter.decide(one.node, accepted=accepted)
                 return one.node
         join = self.join
         near = join.near if join is not None and join.state == "accepted" else None
@@ -109,7 +110,7 @@ class Nearby:
             on_joined()
 
     async def _announce(self) -> None:
-        if not self._desk.may_let_in:
+        if not self._desk.granting.is_allowed:
             return
         if self._options.open_lan:
             self._say(OPEN_LAN)

@@ -197,8 +197,8 @@ async def make_network(node: Node, options: NetworkOptions, desk: Reception) -> 
     parts = (ways, finder, libp2p, neighbours, known)
     network = Network(*parts, is_lonely=is_lonely, is_gate=is_gate)
     hearing.attach(neighbours, desk.take, network.expect_company)
-    desk.links, desk.linked = ways, lambda: ways.connected
-    desk.admission = network.admission = node.admission
+    desk.company.links, desk.company.linked = ways, lambda: ways.connected
+    desk.company.admission = network.admission = node.admission
     neighbours.start()
     return network
 

@@ -9,7 +9,7 @@ from shoal.api.rights import NEEDED, Rights
 from shoal.errors import NotAllowedError
 from shoal.net.certificates import Shown
 from shoal.protocol.messages import Role
-from shoal.runtime.reception import ROLES
+from shoal.runtime.granting import ROLES
 
 ANN, BOB = identity(1), identity(2)
 PORT = 40_123
