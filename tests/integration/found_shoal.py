@@ -147,6 +147,11 @@ def shoal(folder: Path) -> Iterator[Found]:
         made.close()
 
 
+def without(*ways: str) -> list[str]:
+    """Return what keeps a node from using some ways to others."""
+    return [arg for way in ways for arg in ("--without", way)]
+
+
 def addresses(node: LiveNode) -> list[str]:
     """Return where a node can be reached, once libp2p is up there."""
     eventually(lambda: p2p_state(node) == "up", FOUND_S, node.log)

@@ -16,9 +16,10 @@ from tests.integration.found_shoal import (
     runs,
     shoal,
     submit,
+    without,
 )
 from tests.integration.live_shoal import LiveNode, eventually
-from tests.integration.test_libp2p_links import multicast_works
+from tests.integration.multicast import multicast_works
 
 from shoal.api import shoal_pb2 as pb
 
@@ -42,10 +43,6 @@ def address() -> Address:
 
 def is_linked(node: LiveNode, other: LiveNode) -> bool:
     return other.id in linked(node)
-
-
-def without(*ways: str) -> list[str]:
-    return [arg for way in ways for arg in ("--without", way)]
 
 
 def gate_and_two(

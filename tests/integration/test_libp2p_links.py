@@ -1,11 +1,11 @@
 """Links over streams of libp2p: relayed, refused, and found on the local network."""
 
 import asyncio
-import socket
 from collections.abc import Callable
 
 import pytest
 from tests.integration.libp2p_nodes import Node, eventually, meshed, shoal
+from tests.integration.multicast import multicast_works
 from tests.unit.net.shoals import granted, identity
 
 from shoal.model.ids import LeaseId, NodeId, RequestId
@@ -14,7 +14,6 @@ from shoal.protocol.messages import AnyMessage, Grant, Inquiry, Release
 
 pytestmark = pytest.mark.integration
 INQUIRY = Inquiry(request=RequestId("r"))
-MDNS = ("224.0.0.251", 5353)
 
 
 def release(number: int) -> Release:
@@ -162,14 +161,20 @@ def test_who_is_cut_off_is_not_relayed_for_any_more() -> None:
     asyncio.run(scene())
 
 
+async def streamed(nodes: list[Node]) -> tuple[Node, Node]:
+    """Return a gate and a node when there is a stream between them."""
+    gate, node = nodes
+    await meshed(nodes)
+    node.port.open(gate.node)
+    await eventually(lambda: ("connected", node.node) in gate.log.links)
+    await eventually(lambda: ("connected", gate.node) in node.log.links)
+    return gate, node
+
+
 def test_a_stream_is_left_for_a_direct_link_on_both_sides() -> None:
     async def scene() -> None:
         async with shoal(2) as nodes:
-            gate, node = nodes
-            await meshed(nodes)
-            node.port.open(gate.node)
-            await eventually(lambda: ("connected", node.node) in gate.log.links)
-            await eventually(lambda: ("connected", gate.node) in node.log.links)
+            gate, node = await streamed(nodes)
 
             node.port.note_link(gate.node, is_up=True)
             gate.port.note_link(node.node, is_up=True)
@@ -220,11 +225,7 @@ def test_a_link_that_is_cut_is_reported_on_both_sides() -> None:
 def test_a_stream_that_is_left_without_a_direct_link_is_followed_by_another() -> None:
     async def scene() -> None:
         async with shoal(2) as nodes:
-            gate, node = nodes
-            await meshed(nodes)
-            node.port.open(gate.node)
-            await eventually(lambda: ("connected", node.node) in gate.log.links)
-            await eventually(lambda: ("connected", gate.node) in node.log.links)
+            gate, node = await streamed(nodes)
 
             for number in range(100):
                 node.port.send(gate.node, release(number))
@@ -255,22 +256,3 @@ def test_nodes_find_each_other_on_the_local_network() -> None:
             await eventually(lambda: (nodes[2].node, INQUIRY) in nodes[0].log.messages)
 
     asyncio.run(scene())
-
-
-def multicast_works() -> bool:
-    """Say whether what is sent to the address of mDNS comes back to its members."""
-    with (
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ear,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mouth,
-    ):
-        try:
-            ear.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            ear.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            ear.bind(("", 0))
-            group = socket.inet_aton(MDNS[0]) + socket.inet_aton("0.0.0.0")
-            ear.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)
-            ear.settimeout(1.0)
-            mouth.sendto(b"shoal", (MDNS[0], ear.getsockname()[1]))
-            return ear.recv(16) == b"shoal"
-        except OSError:
-            return False

@@ -1,8 +1,6 @@
 """Nodes behind routers that let nobody in, in network namespaces with NAT."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.integration.found_shoal import (
@@ -13,30 +11,14 @@ from tests.integration.found_shoal import (
     job_of,
     linked,
     runs,
-    shoal,
     submit,
 )
 from tests.integration.live_shoal import eventually
-from tests.integration.namespaces import Internet, internet, missing
+from tests.integration.namespaces import Internet
 
 from shoal.api import shoal_pb2 as pb
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def net() -> Iterator[Internet]:
-    if why := missing():
-        pytest.skip(why)
-    with internet() as made:
-        yield made
-
-
-@pytest.fixture
-def reef(net: Internet, tmp_path: Path) -> Iterator[Found]:
-    del net  # Its namespaces must outlive the nodes.
-    with shoal(tmp_path) as made:
-        yield made
 
 
 def test_two_behind_nat_work_together_through_a_gate(

@@ -15,9 +15,9 @@ from tests.integration.found_shoal import (
     p2p_state,
     shoal,
     submit,
+    without,
 )
 from tests.integration.live_shoal import LiveNode, eventually
-from tests.integration.test_finding import without
 
 from shoal.api import shoal_pb2 as pb
 from shoal.net.identity import Identity

@@ -2,13 +2,11 @@
 
 import json
 import uuid
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from tests.integration.found_shoal import Found, finished, linked, shoal
+from tests.integration.found_shoal import Found, finished, linked
 from tests.integration.live_shoal import LiveNode
-from tests.integration.namespaces import Internet, internet, missing
+from tests.integration.namespaces import Internet
 
 from shoal.api import shoal_pb2 as pb
 
@@ -31,21 +29,6 @@ nodes: 2
 params: {{program: digits, rounds: 1, inner_steps: 5}}
 {MOST}
 """
-
-
-@pytest.fixture
-def net() -> Iterator[Internet]:
-    if why := missing():
-        pytest.skip(why)
-    with internet() as made:
-        yield made
-
-
-@pytest.fixture
-def reef(net: Internet, tmp_path: Path) -> Iterator[Found]:
-    del net  # Its namespaces must outlive the nodes.
-    with shoal(tmp_path) as made:
-        yield made
 
 
 def submit(node: LiveNode, spec: str) -> str:

@@ -2,11 +2,10 @@
 
 import asyncio
 import socket
-import subprocess
-import sys
 from typing import cast
 
 import pytest
+from tests.loading import modules_after
 from tests.unit.web.fake_node import TOKEN, FakeNode, FakeService
 from tests.unit.web.visits import request, status
 
@@ -94,13 +93,7 @@ def test_visitors_are_served_up_to_a_limit_and_sent_away_at_the_end(
 
 
 def test_nothing_of_the_page_is_imported_before_somebody_comes() -> None:
-    script = (
-        "import sys, shoal.web.listening; "
-        "print([m for m in sys.modules if m == 'h11' or m.startswith('shoal.web.')])"
-    )
+    loaded = modules_after("import shoal.web.listening")
 
-    loaded = subprocess.run(
-        [sys.executable, "-c", script], check=True, capture_output=True, text=True
-    ).stdout
-
-    assert loaded.strip() == "['shoal.web.listening']"
+    assert "h11" not in loaded
+    assert [m for m in loaded if m.startswith("shoal.web.")] == ["shoal.web.listening"]

@@ -1,0 +1,25 @@
+"""What more than one module of tests needs: a network of our own, and a shoal there."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.found_shoal import Found, shoal
+from tests.integration.namespaces import Internet, internet, missing
+
+
+@pytest.fixture
+def net() -> Iterator[Internet]:
+    """Lend machines and routers in namespaces; skip where they cannot be made."""
+    if why := missing():
+        pytest.skip(why)
+    with internet() as made:
+        yield made
+
+
+@pytest.fixture
+def reef(net: Internet, tmp_path: Path) -> Iterator[Found]:
+    """Lend a shoal for nodes in `net`; some modules have a `reef` of their own."""
+    del net  # Its namespaces must outlive the nodes.
+    with shoal(tmp_path) as made:
+        yield made
