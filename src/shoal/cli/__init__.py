@@ -229,7 +229,7 @@ def main(args: Sequence[str] | None = None) -> None:
     except click.ClickException as error:
         _fail(ShoalError(error.format_message()))
     except click.Abort:
-        sys.exit(ExitCode.ERROR)
+        sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
         _write_nowhere()  # Who reads has enough, as in `shoal ps | head`.
         sys.exit(ExitCode.ERROR)

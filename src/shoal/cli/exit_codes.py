@@ -20,3 +20,4 @@ class ExitCode(IntEnum):
     NOT_PLACEABLE = 104  # No node could run the job now.
     UNREACHABLE = 105  # The node does not run, or does not answer.
     NOT_ALLOWED = 106
+    INTERRUPTED = 130  # Ctrl-C, as a shell tells it.

@@ -18,7 +18,10 @@ HEADINGS = ("NODE", "ID", "PATH", "CPU", "MEMORY", "GPU", "TASKS", "STATE")
 @json_option
 @quiet_option
 def nodes(node: str | None, as_json: bool, quiet: bool) -> None:
-    """List this node, and the workers that it knows of now."""
+    """List this node, and the workers that it knows of now.
+
+    Of CPU, memory and GPUs the first number is what is in use, as in `shoal top`.
+    """
     with api.connect(node) as client:
         found = client.nodes().nodes
     if as_json:
@@ -47,11 +50,19 @@ def row(node: Node) -> tuple[str, ...]:
         state = "lends nothing" if node.self else "linked"
         return (*ident, "-", "-", "-", "-", state)
     free, total = node.free, node.total
+    cpu_milli = total.cpu_milli - free.cpu_milli
+    memory_bytes = total.memory_bytes - free.memory_bytes
     return (
         *ident,
-        f"{free.cpu_milli / 1000:g}/{total.cpu_milli / 1000:g}",
-        f"{free.memory_bytes / (1 << 30):.3g}/{gib(total.memory_bytes)}",
-        gpus_text(node.devices),
+        f"{cpu_milli / 1000:g}/{total.cpu_milli / 1000:g}",
+        f"{memory_bytes / (1 << 30):.3g}/{gib(total.memory_bytes)}",
+        _gpus(node),
         str(node.active),
         state,
     )
+
+
+def _gpus(node: Node) -> str:
+    kinds, count = gpus_text(node.devices), len(node.devices)
+    used = count - node.free.gpu_milli / 1_000
+    return f"{used:g}/{count} {kinds}" if count else kinds

@@ -37,9 +37,10 @@ def list_policies(as_json: bool) -> None:
     if as_json:
         echo_json({"policies": rows})
         return
+    width = max(len(name) for name in registry.names())
     for row in rows:
         mark = "*" if row["default"] else " "
-        click.echo(f"{mark} {row['name']:<12} {row['origin']:<10} {row['about']}")
+        click.echo(f"{mark} {row['name']:<{width}}  {row['origin']:<9}  {row['about']}")
 
 
 @policy.command("test")

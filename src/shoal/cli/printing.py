@@ -53,20 +53,33 @@ def table_lines(
 ) -> Iterator[str]:
     """Return a table as lines for stdout, or for stderr."""
     lines = [tuple(headings), *(tuple(row) for row in rows)]
-    widths = [max(len(line[n]) for line in lines) for n in range(len(headings))]
+    widths = [max(width_of(line[n]) for line in lines) for n in range(len(headings))]
     if (sys.stderr if err else sys.stdout).isatty():
         left = sum(widths[:-1]) + len(GAP) * (len(widths) - 1)
         from shutil import get_terminal_size  # noqa: PLC0415 - Only for people.
 
-        most = max(LAST_COLUMN_MIN, get_terminal_size().columns - left)
+        room = get_terminal_size().columns - left
+        if room < widths[-1] and not any(line[-1] for line in lines[1:]):
+            lines[0] = (*lines[0][:-1], "")  # It would wrap, to head nothing.
+        most = max(LAST_COLUMN_MIN, room)
         lines = [(*line[:-1], shortened(line[-1], most)) for line in lines]
         widths[-1] = min(widths[-1], most)
     for number, line in enumerate(lines):
         cells = [
-            (_coloured(cell) if number else cell) + " " * (width - len(cell))
+            (_coloured(cell) if number else cell) + " " * (width - width_of(cell))
             for cell, width in zip(line, widths, strict=True)
         ]
         yield GAP.join(cells).rstrip()
+
+
+def width_of(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width  # noqa: PLC0415 - Rare.
+
+    wide = sum(east_asian_width(letter) in "WF" for letter in text)
+    return len(text) + wide - sum(map(bool, map(combining, text)))
 
 
 def _coloured(word: str) -> str:

@@ -2,6 +2,7 @@ import pytest
 
 from shoal.api import shoal_pb2 as pb
 from shoal.cli.ends import code_of, shell_code
+from shoal.cli.nodes import HEADINGS, row
 from shoal.cli.printing import (
     echo_table,
     gpus_text,
@@ -58,6 +59,46 @@ def test_columns_are_as_wide_as_their_widest_cell(
     echo_table(("JOB", "STATE"), [("longer", "done"), ("x", "")])
 
     assert capsys.readouterr().out == "JOB     STATE\nlonger  done\nx\n"
+
+
+def test_letters_that_are_two_columns_wide_do_not_push_a_table_out_of_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = [("日本", "done"), ("abcd", "done"), ("e\u0301t\u00e9", "done")]
+
+    echo_table(("JOB", "STATE"), rows)
+
+    _, wide, plain, accents = capsys.readouterr().out.splitlines()
+    assert wide == "日本  done"
+    assert plain == "abcd  done"
+    assert accents == "e\u0301t\u00e9   done"
+
+
+def test_a_narrow_terminal_gets_no_heading_over_an_empty_column(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "12")
+
+    echo_table(("JOB", "WHY"), [("1234567890", "")])
+
+    assert capsys.readouterr().out == "JOB\n1234567890\n"
+
+
+def test_a_node_is_shown_with_what_is_in_use_of_it() -> None:
+    card = pb.Device(model="RTX3090", memory_bytes=24 << 30)
+    node = pb.Node(
+        worker=True,
+        total=pb.Amounts(cpu_milli=8_000, memory_bytes=32 << 30, gpu_milli=2_000),
+        free=pb.Amounts(cpu_milli=7_000, memory_bytes=30 << 30, gpu_milli=500),
+        devices=[card, card],
+    )
+
+    said = dict(zip(HEADINGS, row(node), strict=True))
+
+    assert said["CPU"] == "1/8"
+    assert said["MEMORY"] == "2/32 GiB"
+    assert said["GPU"] == "1.5/2 RTX3090:24GB:2"
 
 
 def test_a_terminal_cuts_the_last_column_at_its_edge(

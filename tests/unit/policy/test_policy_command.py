@@ -22,6 +22,12 @@ def test_all_policies_are_listed_and_the_default_is_marked() -> None:
     assert [line.split()[1] for line in lines if line[0] == "*"] == ["balanced"]
 
 
+def test_the_columns_of_the_list_are_straight() -> None:
+    lines = CliRunner().invoke(policy, ["list"]).output.splitlines()
+
+    assert len({line.index("  shoal  ") for line in lines}) == 1
+
+
 def test_the_list_can_be_read_by_programs() -> None:
     result = CliRunner().invoke(policy, ["list", "--json"])
 
