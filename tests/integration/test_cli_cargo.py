@@ -39,7 +39,7 @@ def test_a_folder_goes_out_and_what_was_made_comes_back(
     assert first.code == 0, first
     assert first.out.split() == [".gitignore", "code.txt"]
     assert "sent 2 of 2 files" in first.err
-    assert "sent 0 of 2 files, 0.0 MB" in second.err
+    assert "sent 0 of 2 files, 0 bytes" in second.err
     assert pulled["outputs"][0]["files"] == 1
     assert (tmp_path / "got" / "copy").read_text() == "v1\n"
 

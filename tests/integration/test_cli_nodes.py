@@ -100,6 +100,8 @@ def test_a_job_that_ran_when_its_node_was_killed_runs_again(make: Make) -> None:
     shoal.ok("up", "--background")
 
     assert running.returncode == 105, err
+    job = shoal.json("show", "last")["job"]["id"]
+    assert f"next:  job {job} is not lost: `shoal up` goes on with it" in err
     assert shoal("wait", "last").code == 0
     assert shoal.ok("logs", "last") == "begun\ndone\n"
 
@@ -113,6 +115,23 @@ def test_up_twice_says_who_runs_already(make: Make) -> None:
     assert second.code == 1
     assert f"the node {shoal.info['petname']} is running already" in second.err
     assert shoal("up", "--background").code == 0
+
+
+def test_a_second_start_tells_of_the_node_and_which_flags_did_not_reach_it(
+    make: Make,
+) -> None:
+    shoal = make("one")
+    first = shoal.json("up", "--background")
+
+    again = shoal.json("up", "--background")
+    other = shoal("up", "--background", "--listen", "127.0.0.1:0", "--policy", "simple")
+
+    assert again["pid"] == first["pid"] == shoal.info["pid"]
+    assert again["node"]["id"] == first["node"]["id"]
+    assert other.code == 0
+    assert "--listen, --policy did not reach it" in other.err
+    assert "next: shoal down · the same command again" in other.err
+    assert "did not reach" not in shoal("up", "--background").err
 
 
 def test_down_ends_tasks_and_takes_its_files_along(make: Make) -> None:

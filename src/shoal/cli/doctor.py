@@ -18,7 +18,7 @@ from shoal.api import whereabouts
 from shoal.api.shoal_pb2 import Gate, NodeInfo
 from shoal.cli.exit_codes import ExitCode
 from shoal.cli.options import json_option
-from shoal.cli.printing import echo_json
+from shoal.cli.printing import echo_json, size_text
 from shoal.errors import ShoalError
 from shoal.model.addresses import is_direct
 from shoal.runtime.home import Home
@@ -196,7 +196,7 @@ def _disk(home: Home) -> Finding:
     while not path.exists():
         path = path.parent
     free = shutil.disk_usage(path).free
-    said = f"{free / (1 << 30):.3g} GiB free at {path}"
+    said = f"{size_text(free)} free at {path}"
     if free < DISK_FREE_MIN:
         return Finding("disk", "bad", said, "make room, or set SHOAL_HOME elsewhere")
     return Finding("disk", "ok", said)

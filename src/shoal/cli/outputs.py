@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from shoal.cli.printing import size_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 def taken_text(taken: Taken) -> str:
     """Say what was written for one task."""
     files = "1 file" if taken.files == 1 else f"{taken.files} files"
-    return f"outputs  {taken.folder}  ({files}, {taken.bytes / 1e6:.1f} MB)"
+    return f"outputs  {taken.folder}  ({files}, {size_text(taken.bytes)})"
 
 
 def taken_fields(taken: Iterable[Taken]) -> list[dict[str, Any]]:

@@ -166,6 +166,14 @@ def gib(amount_bytes: int) -> str:
     return f"{amount_bytes / GIB:.3g} GiB"
 
 
+def size_text(amount_bytes: int) -> str:
+    """Write the size of files: bytes as they are, more in kB, MB or GB."""
+    for size, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if amount_bytes >= size:
+            return f"{amount_bytes / size:.1f} {unit}"
+    return "1 byte" if amount_bytes == 1 else f"{amount_bytes} bytes"
+
+
 def info_lines(info: pb.NodeInfo, *, port_was_taken: bool = False) -> list[str]:
     """Return what a node is, in the lines that a user sees when it starts."""
     name = info.name

@@ -22,7 +22,7 @@ from shoal.cli.outputs import taken_fields, taken_text
 from shoal.cli.printing import echo_json, has_ended, places, span
 from shoal.cli.spec_flags import JobCommand, job_options, spec_of
 from shoal.cli.submit import hand_in
-from shoal.errors import ShoalError
+from shoal.errors import ShoalError, UnreachableError
 from shoal.runtime.home import Home
 
 if TYPE_CHECKING:
@@ -79,6 +79,9 @@ def run(
             talk(f"\ncancelling job {job.id}", quiet=quiet)
             client.cancel(job.id, "Ctrl-C in shoal run")
             end = client.get(job.id)
+        except UnreachableError as error:
+            raise _left_alone(job.id, error) from None
+        talk(end_text(end, time.monotonic() - began), quiet=quiet or as_json)
         taken: list[Taken] = []
         if "outputs" in spec and not no_pull:
             from shoal.cli.pull import take  # noqa: PLC0415 - Slow to import.
@@ -86,11 +89,20 @@ def run(
             taken = take(client, end.id)
         if as_json:
             echo_json({"job": job_fields(end), "outputs": taken_fields(taken)})
-    talk(end_text(end, time.monotonic() - began), quiet=quiet or as_json)
     for each in taken:
         talk(taken_text(each), quiet=quiet or as_json)
     suggest("shoal ps", f"shoal show {end.id}", quiet=quiet or as_json)
     sys.exit(code_of(end))
+
+
+def _left_alone(job: str, error: UnreachableError) -> UnreachableError:
+    """Say that a job outlives the node that was asked, and how to come back to it."""
+    return UnreachableError(
+        error.what,
+        because=error.because,
+        hint=f"job {job} is not lost: `shoal up` goes on with it, "
+        f"and `shoal logs -f {job}` shows what it writes",
+    )
 
 
 def _start_node(home: Home, *, quiet: bool) -> None:

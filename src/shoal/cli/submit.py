@@ -12,7 +12,7 @@ from shoal.api import client as api
 from shoal.api.documents import job_fields, plan_fields
 from shoal.api.shoal_pb2 import PlanRequest, SubmitRequest
 from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
-from shoal.cli.printing import echo_json
+from shoal.cli.printing import echo_json, size_text
 from shoal.cli.spec_flags import JobCommand, job_options, new_job_id, spec_of
 from shoal.errors import ShoalError
 
@@ -90,7 +90,7 @@ def pack(client: api.Client, spec: str, *, quiet: bool = False) -> str:
 
         for folder, shipped in ship_all(client, document).items():
             sent = f"{shipped.sent_files} of {shipped.files} files"
-            amount = f"{shipped.sent_bytes / 1e6:.1f} MB"
+            amount = size_text(shipped.sent_bytes)
             talk(f"workdir {folder}: sent {sent}, {amount}", quiet=quiet)
             for note in shipped.notes:
                 talk(f"note: {note}", quiet=quiet)

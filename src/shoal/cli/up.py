@@ -9,8 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
+from click.core import ParameterSource
 
 from shoal.api import whereabouts
+from shoal.api.client import client_of
 from shoal.api.documents import node_fields
 from shoal.cli import background
 from shoal.cli.options import json_option, quiet_option, suggest, talk
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from shoal.api.daemon import Ready
     from shoal.api.shoal_pb2 import NodeInfo
+    from shoal.api.whereabouts import Whereabouts
     from shoal.runtime.serve import Options
 
 
@@ -142,7 +145,11 @@ def up(detach: bool, ready_fd: int | None, **given: Any) -> None:  # noqa: ANN40
     as_json, quiet = bool(given.pop("as_json")), bool(given.pop("quiet"))
     if given.pop("no_web"):
         given["web"] = "off"
-    _refuse_second(home, detach=detach)
+    if (found := whereabouts.running(home)) is not None:
+        if not detach:
+            raise _second(home, found)
+        _say_running(found, "is running already", as_json=as_json, quiet=quiet)
+        return
     if detach:
         _start_detached(home, given, as_json=as_json, quiet=quiet)
         return
@@ -247,18 +254,35 @@ def _lan(wanted: bool | None) -> Literal["off", "ask", "join"]:
     return "join" if wanted else "off"
 
 
-def _refuse_second(home: Home, *, detach: bool) -> None:
-    found = whereabouts.running(home)
-    if found is None:
-        return
-    if not detach:
-        raise ShoalError(
-            f"the node {found.petname} is running already",
-            because=f"process {found.pid} has the home {home.path}",
-            hint="`shoal down` ends it; another SHOAL_HOME is another node",
-        )
-    talk(f"the node {found.petname} is running already (process {found.pid})")
-    sys.exit(0)
+def _second(home: Home, found: Whereabouts) -> ShoalError:
+    return ShoalError(
+        f"the node {found.petname} is running already",
+        because=f"process {found.pid} has the home {home.path}",
+        hint="`shoal down` ends it; another SHOAL_HOME is another node",
+    )
+
+
+def _say_running(found: Whereabouts, how: str, *, as_json: bool, quiet: bool) -> None:
+    """Tell of a node that this command did not start, and what it did not get."""
+    talk(f"the node {found.petname} {how} (process {found.pid})", quiet=quiet)
+    if flags := _flags():
+        talk(f"note: {flags} did not reach it, but would from its start", quiet=quiet)
+        suggest("shoal down", "the same command again", quiet=quiet)
+    if as_json:
+        with client_of(found) as client:
+            _say_ready(client.info(), False, as_json=True, quiet=quiet)
+
+
+def _flags() -> str:
+    """Name the flags of this command line that say how a node should be."""
+    context = click.get_current_context()
+    told = ("detach", "as_json", "quiet")
+    return ", ".join(
+        param.opts[-1]
+        for param in context.command.params
+        if param.name not in told
+        and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+    )
 
 
 def _start_detached(
@@ -266,7 +290,8 @@ def _start_detached(
 ) -> None:
     started = background.start(home, _arguments(given))
     if started is None:
-        talk("a node has just been started by somebody else", quiet=quiet)
+        found, how = whereabouts.required(home), "was started by another command"
+        _say_running(found, how, as_json=as_json, quiet=quiet)
         return
     _say_ready(started.info, started.port_was_taken, as_json=as_json, quiet=quiet)
     suggest("shoal run -- COMMAND", "shoal ps", "shoal down", quiet=quiet)

@@ -8,6 +8,7 @@ from shoal.cli.printing import (
     gpus_text,
     places,
     shortened,
+    size_text,
     span,
     tasks_text,
 )
@@ -26,6 +27,21 @@ from shoal.cli.printing import (
 )
 def test_a_duration_is_told_in_its_two_largest_units(seconds: float, text: str) -> None:
     assert span(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (0, "0 bytes"),
+        (1, "1 byte"),
+        (999, "999 bytes"),
+        (2_048, "2.0 kB"),
+        (3_500_000, "3.5 MB"),
+        (12_000_000_000, "12.0 GB"),
+    ],
+)
+def test_a_size_is_told_in_a_unit_that_shows_it(amount: int, text: str) -> None:
+    assert size_text(amount) == text
 
 
 def test_gpus_are_named_as_a_job_would_ask_for_them() -> None:
