@@ -154,7 +154,7 @@ def test_a_node_that_is_turned_out_is_gone_and_may_not_come_back(make: Make) -> 
     petname = second.info["petname"]
     eventually(lambda: petname in nodes_of(first))
 
-    first.ok("revoke", petname)
+    first.ok("revoke", second.info["node"][:20])
 
     eventually(lambda: petname not in nodes_of(first))
     second.ok("down")
@@ -171,6 +171,20 @@ def test_only_who_may_invite_does(make: Make) -> None:
 
     assert done.code == 106
     assert "may neither invite nor revoke" in done.err
+
+
+def test_who_was_let_in_as_a_worker_is_told_that_it_cannot_submit(make: Make) -> None:
+    first, second = founded(make), make("second")
+    invitation = first.ok("invite", "-q", "--role", "worker").strip()
+
+    joined = second("join", invitation, "--listen", "127.0.0.1:0")
+    refused = [second(verb, "--", "true") for verb in ("run", "submit", "plan")]
+
+    assert "next: shoal nodes · shoal down" in joined.err
+    assert {each.code for each in refused} == {106}
+    for each in refused:
+        assert 'this node may not submit jobs to the shoal "reef"' in each.err
+        assert "why:   it was let in as worker only" in each.err
 
 
 def test_a_node_makes_one_shoal_only(make: Make) -> None:

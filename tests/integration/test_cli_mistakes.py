@@ -81,7 +81,10 @@ MISTAKES: dict[str, list[tuple[str, int, str]]] = {
         ("left --to /dev/null/x", 2, "/dev/null/x"),
     ],
     "retry": [("nope", 102, UNKNOWN), ("twin", 2, TWICE), ("long", 1, "has not ended")],
-    "revoke": [("nope", 2, "'nope' is no node id")],
+    "revoke": [
+        ("nope", 102, "there is no node 'nope'"),
+        ("12D3KooWnope", 2, "'12D3KooWnope' is no node id"),
+    ],
     "run": [
         ("--secret NOPE -- true", 2, "no secret 'NOPE'"),
         ("--driver proces -- true", 2, "did you mean process?"),

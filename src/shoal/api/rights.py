@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from shoal.model.job import Job
     from shoal.net.certificates import Shown
     from shoal.protocol.messages import Grant, Role
+    from shoal.runtime.membership import Membership
 
     Admit = Callable[[NodeId, Grant | None], str | None]
     """Says why a node with this grant is no member; None if it is one."""
@@ -101,6 +102,26 @@ def check_secrets(job: Job) -> None:
         because="they are those of the node's user, and its grant is not that of admin",
         hint="submit it on a node of your own, with `shoal secret set` there",
     )
+
+
+def check_submitter(membership: Membership, trouble: str | None) -> None:
+    """Raise if no worker would take a job of this node, which then waits for ever.
+
+    `trouble` is why the node itself counts as no member any more, if so.
+    """
+    shoal, roles = membership.shoal, membership.grant.roles
+    if trouble:
+        raise NotAllowedError(
+            f'this node is no member of the shoal "{shoal}" any more',
+            because=trouble,
+            hint="`shoal down`, and `shoal join --leave` with a new invitation",
+        )
+    if "scheduler" not in roles:
+        raise NotAllowedError(
+            f'this node may not submit jobs to the shoal "{shoal}"',
+            because=f"it was let in as {', '.join(roles)} only",
+            hint="submit on another node; or join anew by `shoal invite --role member`",
+        )
 
 
 def _unknown(*, is_wrong: bool, is_far: bool) -> NotAllowedError:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from shoal.runtime.node import Node
     from shoal.runtime.reception import Reception
 
+ID_BEGINS: Final = "12D3KooW"
 JOB_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 SHORT_SPEC_CHARS: Final = 4_096
 SHORT_SPECS_KEPT: Final = 64
@@ -147,6 +148,7 @@ class Service(CargoCalls):
                 because="it was submitted with another spec",
                 hint="draw another id",
             )
+        self._check_submitter()
         rights.check_secrets(job)
         if needs_cargo(job):
             await asyncio.to_thread(self._node.cargo.check, job)
@@ -158,6 +160,10 @@ class Service(CargoCalls):
             )
         view = views.job_view(self._node, self._book.jobs[job.id])
         return pb.SubmitReply(job=view, needs=str(totals(job)))
+
+    def _check_submitter(self) -> None:
+        own = self._node.membership
+        rights.check_submitter(own, self._node.admit(self._node.id, own.grant))
 
     async def on_get(self, request: pb.GetRequest) -> pb.Job:
         """Return one job."""
@@ -244,6 +250,7 @@ class Service(CargoCalls):
 
     async def on_plan(self, request: pb.PlanRequest) -> pb.PlanReply:
         """Say where a job would go."""
+        self._check_submitter()
         kind = request.WhichOneof("spec")
         spec = {kind: getattr(request, kind)} if kind else {}
         asked = pb.SubmitRequest(job_id="plan", **spec)
@@ -326,7 +333,7 @@ class Service(CargoCalls):
             version=shoal.__version__,
             pid=os.getpid(),
             shoal=node.membership.shoal,
-            roles=node.settings.roles,
+            roles=[r for r in node.settings.roles if r in node.membership.grant.roles],
             addresses=self._links.addresses,
             api_address=self.api_address,
             home=str(node.home.path),
@@ -444,6 +451,8 @@ class Service(CargoCalls):
         known = dict.fromkeys([*self._scheduler.views.table.nodes()])
         known.update(dict.fromkeys(self._links.connected))
         found = [node for node in known if selector in (node, petname(node))]
+        if not found and selector.startswith(ID_BEGINS):
+            found = [node for node in known if node.startswith(selector)]
         if selector in (self._node.id, petname(self._node.id)):
             raise UsageError(
                 "a node cannot revoke itself",
@@ -453,8 +462,14 @@ class Service(CargoCalls):
         if len(found) > 1:
             raise UsageError(
                 f"'{selector}' could be {len(found)} nodes",
-                because="they share the name",
+                because="they share the name, or the beginning of their ids",
                 hint="`shoal nodes --json` shows whole ids",
+            )
+        if not found and not selector.startswith(ID_BEGINS):
+            raise NotFoundError(
+                f"there is no node '{selector}'",
+                because="none that is known here has this name",
+                hint="`shoal nodes` lists them; one that has left goes by its whole id",
             )
         if not found:
             public_key(NodeId(selector))  # Raises unless it is the id of a node.

@@ -67,7 +67,9 @@ def join(
         for line in info_lines(started.info, port_was_taken=taken):
             talk(line, quiet=quiet)
     first = "shoal up" if no_up else "shoal nodes"
-    suggest(first, "shoal run -- COMMAND", "shoal down", quiet=quiet)
+    may_submit = "scheduler" in belongs.grant.roles
+    use = ("shoal run -- COMMAND",) if may_submit else ()
+    suggest(first, *use, "shoal down", quiet=quiet)
 
 
 def _refuse(home: Home, *, leave: bool) -> None:

@@ -162,7 +162,7 @@ def up(detach: bool, ready_fd: int | None, **given: Any) -> None:  # noqa: ANN40
                 taken = port_was_taken
                 background.report_ready(ready_fd, info, port_was_taken=taken)
             else:
-                suggest("shoal run -- COMMAND", "shoal ps", "Ctrl-C ends", quiet=quiet)
+                suggest(*_uses(info), "Ctrl-C ends", quiet=quiet)
 
         _serve(home, options, port, ready, partial(talk, quiet=quiet))
     except ShoalError as error:
@@ -294,7 +294,14 @@ def _start_detached(
         _say_running(found, how, as_json=as_json, quiet=quiet)
         return
     _say_ready(started.info, started.port_was_taken, as_json=as_json, quiet=quiet)
-    suggest("shoal run -- COMMAND", "shoal ps", "shoal down", quiet=quiet)
+    suggest(*_uses(started.info), "shoal down", quiet=quiet)
+
+
+def _uses(info: NodeInfo) -> tuple[str, ...]:
+    """Return what can be done with a node: one that only works takes no jobs."""
+    if "scheduler" in info.roles:
+        return "shoal run -- COMMAND", "shoal ps"
+    return ("shoal nodes",)
 
 
 def _arguments(given: dict[str, Any]) -> list[str]:

@@ -5,11 +5,12 @@ from tests.unit.net.shoals import Gatekeeper, granted, identity, revoked
 
 from shoal.api import shoal_pb2 as pb
 from shoal.api.door import Guest
-from shoal.api.rights import NEEDED, Rights
+from shoal.api.rights import NEEDED, Rights, check_submitter
 from shoal.errors import NotAllowedError
 from shoal.net.certificates import Shown
 from shoal.protocol.messages import Role
 from shoal.runtime.granting import ROLES
+from shoal.runtime.membership import Membership
 
 ANN, BOB = identity(1), identity(2)
 PORT = 40_123
@@ -110,3 +111,24 @@ def test_a_revocation_acts_on_connections_that_are_open() -> None:
 
     with pytest.raises(NotAllowedError, match="revoked"):
         open_.check("Submit", FAR, "")
+
+
+def own(*roles: Role) -> Membership:
+    grant = granted(ANN.node, roles=roles)
+    return Membership(shoal="reef", root=grant.signer, grant=grant)
+
+
+def test_a_node_that_was_let_in_to_work_takes_no_jobs_that_would_wait_for_ever() -> (
+    None
+):
+    check_submitter(own(*ROLES["member"]), None)
+
+    with pytest.raises(NotAllowedError, match="let in as worker only"):
+        check_submitter(own(*ROLES["worker"]), None)
+
+
+def test_a_node_that_was_turned_out_hears_why_its_job_is_not_taken() -> None:
+    with pytest.raises(NotAllowedError, match="any more: it is revoked") as caught:
+        check_submitter(own(*ROLES["member"]), "it is revoked")
+
+    assert "shoal join --leave" in caught.value.hint
