@@ -162,6 +162,28 @@ def test_a_job_that_fits_nowhere_is_explained(
     assert task["rejected"][0]["reason"] == "0 gpus < 8"
 
 
+def test_a_job_that_waits_says_for_what_wherever_it_is_shown(home: CliHome) -> None:
+    job = home.ok("submit", "-q", "--gpus", "3", "--", "true").strip()
+    try:
+        listed = {each["id"]: each for each in home.json("ps")["jobs"]}
+        watched = home.ok("top", "-1")
+        shown = home.json("show", job)["job"]
+    finally:
+        home.ok("cancel", job)
+
+    assert listed[job]["reason"] == shown["reason"] == "0 gpus < 3"
+    [line] = [line for line in watched.splitlines() if line.startswith(job)]
+    assert line.endswith("0 gpus < 3")
+    assert home.json("show", job)["job"]["reason"] == ""  # Nobody gave one.
+
+
+def test_a_job_that_leaves_no_output_is_done_and_says_so(home: CliHome) -> None:
+    done = home("run", "--no-pull", "--output", "model.pt", "--", "true")
+
+    assert done.code == 0
+    assert "(exit 0): output 'model.pt' was not there" in done.err
+
+
 def test_ids_may_be_shortened_and_last_is_the_last(home: CliHome) -> None:
     job = home.ok("submit", "-q", "--name", "short", "--", "true").strip()
 

@@ -242,3 +242,18 @@ def test_several_first_commands_at_once_share_one_node(make: Make) -> None:
 
     assert [out for out, _ in done] == [f"hi {n}\n" for n in range(3)], done
     assert len(shoal.json("ps")["jobs"]) == 3
+
+
+def test_a_scheduler_without_workers_says_what_a_job_waits_for(make: Make) -> None:
+    shoal = make("one")
+    shoal.ok("up", "--background", "--no-worker")
+    job = shoal.ok("submit", "-q", "--", "true").strip()
+
+    [told] = shoal.json("explain", job)["tasks"]
+    planned = shoal("plan", "--", "true")
+
+    assert shoal.json("show", job)["job"]["reason"] == "no worker is known here"
+    assert told["why"] == ["no worker is known here"]
+    assert "shoal invite" in told["helps"][0]
+    assert planned.code == 104
+    assert "no worker is known here" in planned.out

@@ -168,7 +168,10 @@ class Service(CargoCalls):
     async def on_get(self, request: pb.GetRequest) -> pb.Job:
         """Return one job."""
         most = request.tasks_max or views.TASKS_SHOWN_MAX
-        return views.job_view(self._node, self._find(request.job), most)
+        record = self._find(request.job)
+        view = views.job_view(self._node, record, most)
+        views.say_why(self._node, [(record, view)])
+        return view
 
     async def on_list(self, request: pb.ListRequest) -> pb.ListReply:
         """Return the latest jobs."""
@@ -179,6 +182,7 @@ class Service(CargoCalls):
         records.sort(key=lambda record: record.wall_s)
         shown = records[-request.jobs_max :] if request.jobs_max > 0 else records
         jobs = [views.job_view(self._node, record) for record in shown]
+        views.say_why(self._node, list(zip(shown, jobs, strict=True)))
         return pb.ListReply(jobs=jobs, total=len(records))
 
     async def on_watch(self, request: pb.WatchRequest) -> AsyncIterator[pb.Job]:

@@ -14,7 +14,7 @@ from shoal.model.totals import amounts_of
 from shoal.net.petname import petname
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from shoal.core.explaining import TaskExplanation
     from shoal.core.jobs import JobBook, JobRecord, TaskRecord
@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 TASKS_SHOWN_MAX: Final = 1_000
 NODES_OF_A_JOB_MAX: Final = 64
 REJECTIONS_SHOWN_MAX: Final = 1_000
+WAITING_LOOKS_MAX: Final = 2_000
+"""Workers that are held against jobs that wait, for one list of jobs."""
+
+WORKERS_FEW: Final = 50
+NOBODY: Final = "no worker is known here"
+LET_IN: Final = "shoal invite, and shoal join on a machine that lends something"
 
 STATES: Final[dict[str, pb.State]] = {
     "blocked": pb.STATE_BLOCKED,
@@ -125,7 +131,7 @@ def explanation_view(found: TaskExplanation, task: Task) -> pb.TaskExplanation:
     """Return why a task is where it is."""
     placement = found.placement
     rejected = placement.rejected[:REJECTIONS_SHOWN_MAX] if placement else ()
-    return pb.TaskExplanation(
+    view = pb.TaskExplanation(
         task=found.task,
         state=STATES[found.state],
         why=found.why,
@@ -136,6 +142,35 @@ def explanation_view(found: TaskExplanation, task: Task) -> pb.TaskExplanation:
         helps=placement.helps if placement else (),
         needs=needs_of(task),
     )
+    if placement and not placement.fitting and not placement.rejected:
+        view.why.append(NOBODY)
+        view.helps.append(LET_IN)
+    return view
+
+
+def say_why(node: Node, shown: Sequence[tuple[JobRecord, pb.Job]]) -> None:
+    """Say of jobs that wait what they wait for; of the latest, if they are many."""
+    scheduler = node.peer.scheduler
+    assert scheduler is not None
+    left = max(1, WAITING_LOOKS_MAX // max(WORKERS_FEW, len(scheduler.views.table)))
+    for record, view in reversed(shown):
+        if left and view.state == pb.STATE_WAITING and not view.reason:
+            left -= 1
+            lag = lagging(scheduler.book, record)
+            task = next(each for each in lag if each.state == "waiting")
+            if said := scheduler.explain(task.task.id):
+                view.reason = _in_brief(said)
+
+
+def _in_brief(found: TaskExplanation) -> str:
+    placement = found.placement
+    if found.why or placement is None or placement.fitting:
+        return next(iter(found.why), "")
+    total = len(placement.rejected)
+    if not total:
+        return NOBODY
+    reason, count = placement.summary[0]
+    return reason if count == total else f"{reason} at {count} of {total} workers"
 
 
 def lagging(book: JobBook, record: JobRecord) -> list[TaskRecord]:
@@ -283,9 +318,12 @@ def _task_reason(record: TaskRecord) -> str:
 
 
 def _reason(record: JobRecord, records: list[TaskRecord], state: str) -> str:
-    if record.reason or state == "done":
+    if record.reason:
         return record.reason
-    telling = [task for task in records if _task_reason(task)]
+    if state == "done":  # What happened on the way is past; only ends tell.
+        telling = [task for task in records if task.outcome and task.outcome.reason]
+    else:
+        telling = [task for task in records if _task_reason(task) not in ("", state)]
     if not telling:
         return ""
     worst = next((task for task in telling if task.state == state), telling[0])

@@ -38,7 +38,8 @@ def end_text(job: Job, took_s: float | None = None) -> str:
     time = "" if took_s is None else f" after {span(took_s)}"
     match state_of(job.state):
         case "done":
-            return f"job {job.id} finished{time.replace('after', 'in')} (exit 0)"
+            but = f": {job.reason}" if job.reason else ""
+            return f"job {job.id} finished{time.replace('after', 'in')} (exit 0){but}"
         case "failed" if job.HasField("exit_code"):
             return f"job {job.id} failed{time} (exit {job.exit_code})"
         case state:
@@ -53,5 +54,5 @@ def waits_text(reply: ExplainReply) -> str:
     if task is None:
         return f"job {reply.job_id} does not run yet"
     reasons = [*task.why, *(f"{r.node.petname}: {r.reason}" for r in task.rejected)]
-    why = reasons[0] if reasons else "its turn has not come"
+    why = reasons[0] if reasons else "there is room, and its turn will come"
     return f"job {reply.job_id} waits: {why} (shoal explain {reply.job_id})"

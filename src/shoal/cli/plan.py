@@ -47,7 +47,10 @@ def _print(reply: pb.PlanReply) -> None:
         together = f", {group.least} at once" if group.least > 1 else ""
         count = "1 task" if group.tasks == 1 else f"{group.tasks} tasks{together}"
         click.echo(f"{group.group}: {count}, each {group.needs}")
-        echo_table(HEADINGS, rows(group.prospects))
+        if group.prospects:
+            echo_table(HEADINGS, rows(group.prospects))
+        else:
+            click.echo("no worker is known here: shoal invite lets one in")
         if group.more:
             click.echo(f"and {group.more} other nodes")
         if group.room < group.least and group.helps:
