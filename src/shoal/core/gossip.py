@@ -69,7 +69,7 @@ class _News(msgspec.Struct, gc=False):
 
     left: int  # rounds, when neighbours are drawn
     told_by: list[NodeId]  # neighbours who know it already
-    passed: Rumour | None = None  # as it was passed on last
+    passed: Rumour | None = None  # as it is passed on, once it was
 
 
 @final
@@ -109,7 +109,7 @@ class Gossip:
             case NeighboursChanged():
                 self._hood = msgspec.structs.replace(self._hood, fixed=event.neighbours)
             case SizeEstimated():
-                self._hops = self._hops_for(event.nodes)
+                self._on_size(event.nodes)
             case _:
                 pass
         return []
@@ -203,7 +203,7 @@ class Gossip:
         some = dict(list(self._news.items())[:RUMOURS_MAX])
         for peer in neighbours:
             fresh = [
-                self._passed_on(about, news)
+                news.passed or self._passed_on(about, news)
                 for about, news in some.items()
                 if about != peer and peer not in news.told_by
             ]
@@ -221,7 +221,7 @@ class Gossip:
             return []
         fresh: list[Rumour] = []
         for about, news in list(self._news.items())[:RUMOURS_MAX]:
-            fresh.append(self._passed_on(about, news))
+            fresh.append(news.passed or self._passed_on(about, news))
             news.left -= 1
             if news.left <= 0:
                 del self._news[about]
@@ -240,11 +240,10 @@ class Gossip:
         return drawn[:fan_out]
 
     def _passed_on(self, about: NodeId, news: _News) -> Rumour:
-        """Return news as others are told it, which is the same in every round."""
-        hops = self._hops_left(rumour := self._known[about])
-        if news.passed is None or news.passed.hops != hops:
-            news.passed = _with_hops(rumour, hops)
-        return news.passed
+        """Make what others are told, which is the same in every round."""
+        rumour = self._known[about]
+        passed = news.passed = _with_hops(rumour, self._hops_left(rumour))
+        return passed
 
     def _hops_left(self, rumour: Rumour) -> int:
         """Return how far a rumour may go from here: one hop less, or what we allow."""
@@ -255,6 +254,11 @@ class Gossip:
         if about != self.node:
             self._known.pop(about, None)
             self._news.pop(about, None)
+
+    def _on_size(self, nodes: int) -> None:
+        self._hops = self._hops_for(nodes)
+        for news in self._news.values():
+            news.passed = None  # It may go less far, or further.
 
     def _hops_for(self, nodes: int) -> int:
         """Return how far news may go, so that nobody hears of more than it can keep."""

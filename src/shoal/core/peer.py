@@ -123,6 +123,8 @@ class Peer:
         self._roles = {name: m for name, m in machines.items() if m is not None}
         self._machines = tuple(self._roles.values())
         self._deadlines = tuple(m.next_deadline for m in self._machines)
+        # One role alone has nobody in its node to talk to: gossip tells only others.
+        self._has_company = len(self._roles.keys() - {"gossip"}) > 1
         # By message: the machine it is for, and the role that its sender must have.
         self._routes = {
             message: (self._roles[role], _SENDER[role])
@@ -137,11 +139,14 @@ class Peer:
         """Take in one fact; return what to do about it, in order. Raising is a bug."""
         if type(event) is MessageReceived and type(event.message) in _PLAIN:
             effects = self._to_role(event, now)  # By far the most frequent.
+        elif type(event) is DeadlineReached:
+            effects = self._on_deadline(now)
         else:
             effects = self._on_event(event, now)
-        for effect in effects:
-            if type(effect) is Send and effect.peer == self.node:
-                return self._talk_to_self(effects, now)
+        if self._has_company:
+            for effect in effects:
+                if type(effect) is Send and effect.peer == self.node:
+                    return self._talk_to_self(effects, now)
         return effects
 
     def _talk_to_self(self, said: list[Effect], now: float) -> list[Effect]:
@@ -171,8 +176,6 @@ class Peer:
 
     def _on_event(self, event: Event, now: float) -> list[Effect]:
         match event:
-            case DeadlineReached():
-                return self._on_deadline(now)
             case MessageReceived():
                 return self._on_message(event, now)
             case PeerConnected():

@@ -26,6 +26,9 @@ class Roster:
 
     def meet(self, peer: NodeId, grant: Grant | None, now: float) -> Admission | str:
         """Remember what `peer` showed, if it holds; else say why it does not."""
+        valid = self._valid.get(peer)
+        if valid is not None and now < valid[1] and self._shown[peer] == grant:
+            return valid[0]
         admission = self.verify(peer, grant, now)
         if not isinstance(admission, str) and grant is not None:
             if peer not in self._shown and len(self._shown) >= MET_MAX:
@@ -33,7 +36,7 @@ class Roster:
                 del self._shown[oldest]
                 self._valid.pop(oldest, None)
             self._shown[peer] = grant
-            self._valid.pop(peer, None)
+            self._valid[peer] = (admission, now + admission.valid_for_s)
         return admission
 
     def verify(self, peer: NodeId, grant: Grant | None, now: float) -> Admission | str:
