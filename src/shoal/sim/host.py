@@ -169,6 +169,7 @@ class Host:
         self.driver = self._new_driver(scene)
         self._scene = scene
         self._agenda = scene.agenda
+        self._network = scene.network
         self._offset_s = 0.0
         self._rate = spec.clock_rate
         self._due: float | None = None  # what the machine last asked for
@@ -323,7 +324,7 @@ class Host:
             event = MessageReceived(self.id, message)
             self._agenda.after(0.0, self._hear_itself, self.life, event)
         else:
-            self._scene.network.send(self, effect.peer, message)
+            self._network.send(self, effect.peer, message)
 
     def _hear_itself(self, life: int, event: Event) -> None:
         if life == self.life:
