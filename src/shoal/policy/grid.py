@@ -120,6 +120,7 @@ class Grid:
         self.log: list[int] = []
         self.log_start = 0  # how many changes are older than the log
         self._columns = Columns()
+        self._devices = 0  # at most, of any row so far
         self._stale: dict[int, None] = {}  # rows that the columns are behind of
         self._unused: list[int] = []
         self._order: Ints | None = None
@@ -128,6 +129,7 @@ class Grid:
     def columns(self) -> Columns:
         """The rows as columns. Rows change far more often than anybody looks here."""
         columns = self._columns
+        columns.grow(len(self.rows), self._devices)
         for index in self._stale:
             row = self.rows[index]
             if row is None:
@@ -157,7 +159,7 @@ class Grid:
     def replace(self, index: int, row: Row) -> None:
         """Put `row` in the place of another of the same worker."""
         self.rows[index] = row
-        self._columns.grow(len(self.rows), len(row.kinds))
+        self._devices = max(self._devices, len(row.kinds))
         self.note(index)
 
     def remove(self, index: int) -> None:
