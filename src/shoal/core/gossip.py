@@ -53,7 +53,8 @@ KNOWN_MAX: Final = 1_024
 class Neighbourhood(msgspec.Struct, frozen=True, kw_only=True):
     """Whom a node tells: all of `fixed`, or so many drawn of those it is linked to.
 
-    `drawn_from` are those to draw from instead, where everybody can be reached.
+    `drawn_from` are those to draw from instead, each named once, where everybody can
+    be reached.
     """
 
     fixed: tuple[NodeId, ...] | None = None
@@ -231,13 +232,18 @@ class Gossip:
         return [Send(peer, message) for peer in drawn]
 
     def _draw(self) -> list[NodeId]:
+        """Draw some others. Some twice is rare; a sample takes three times as long."""
         pool, fan_out = self._hood.drawn_from, self._hood.fan_out
         everybody = list(self._linked) if pool is None else pool
-        count = min(fan_out + 1, len(everybody))
-        drawn = self._rng.sample(everybody, count)
-        if self.node in drawn:
-            drawn.remove(self.node)
-        return drawn[:fan_out]
+        if len(everybody) <= fan_out:
+            return [peer for peer in everybody if peer != self.node]
+        drawn: dict[NodeId, None] = {}
+        chance, count = self._rng.random, len(everybody)
+        while len(drawn) < fan_out:
+            peer = everybody[int(chance() * count)]
+            if peer != self.node:
+                drawn[peer] = None
+        return list(drawn)
 
     def _passed_on(self, about: NodeId, news: _News) -> Rumour:
         """Make what others are told, which is the same in every round."""

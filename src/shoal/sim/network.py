@@ -105,6 +105,7 @@ class Network:
         self.overheard: deque[Overheard] | None = None  # what a thief could know
         self._agenda = agenda
         self._rng = rng
+        self._chance = rng.random
         self._ports: dict[NodeId, Port] = {}
         self._order: list[Port] = []
         self._links: dict[tuple[int, int], Link] = {}
@@ -143,21 +144,19 @@ class Network:
         self.sent += 1
         if self.overheard is not None:
             self.overheard.append((src.id, dst.id, message))
-        chance = self._rng.random
-        if self.loss and chance() < self.loss:
+        if self.loss and self._chance() < self.loss:
             return
         if self.transform is not None:
             message = self.transform(message)
         event = MessageReceived(src.id, message)
         self._carry(src, dst, link, event)
-        if self.duplication and chance() < self.duplication:
+        if self.duplication and self._chance() < self.duplication:
             self._carry(src, dst, link, event)
 
     def publish(self, src: Port, message: AnyMessage) -> None:
         """Gossip to every node that a path leads to, around cuts where one can."""
         event = MessageReceived(src.id, message)
         reached = self._reachable(src) if self._blocked else None
-        chance = self._rng.random
         for port in self._order:
             if port is src or not port.up:
                 continue
@@ -168,7 +167,7 @@ class Network:
                     continue
                 self.paths.carried(src.index, port.index, message)
             # Gossip comes by several ways, of which one suffices.
-            if self.loss and chance() < self.loss * self.loss:
+            if self.loss and self._chance() < self.loss * self.loss:
                 continue
             delay_s = self._rng.uniform(*GOSSIP_S) + port.lag_s
             self._agenda.after(delay_s, _hear, port, port.life, event)
@@ -181,7 +180,7 @@ class Network:
             port = self._order[(src.index + step * step) % count]
             if port is src or not port.up or self.blocked(src, port):
                 continue
-            if self._rng.random() >= self.loss:
+            if self._chance() >= self.loss:
                 delay_s = self._delay_s(src, port)
                 self._agenda.after(delay_s, _hear, port, port.life, event)
 
@@ -202,7 +201,7 @@ class Network:
         # A delay of about one mean, sometimes twenty. No logarithm: those of two C
         # libraries may differ in the last bit, and the same seed must give the same
         # history everywhere.
-        chance = self._rng.random()
+        chance = self._chance()
         jitter = self.jitter_s * chance / (1.05 - chance)
         return base + jitter + dst.lag_s + src.lag_s
 
