@@ -184,6 +184,23 @@ def test_a_job_that_leaves_no_output_is_done_and_says_so(home: CliHome) -> None:
     assert "(exit 0): output 'model.pt' was not there" in done.err
 
 
+def test_a_job_that_goes_on_is_shown_however_many_came_after_it(home: CliHome) -> None:
+    long = home.ok("submit", "-q", "--name", "long", "--", "sleep", "100").strip()
+    try:
+        for _ in range(22):
+            home.ok("submit", "-q", "--", "true")
+        home("wait", "all", "--timeout", "2s")
+        listed = home("ps")
+    finally:
+        home.ok("cancel", long)
+
+    first = listed.out.splitlines()[1]
+    assert first.split()[1:4] == [long, "long", "running"]
+    assert len(listed.out.splitlines()) == 22  # With the headings, and the last 20.
+    assert "older ones: shoal ps --all" in listed.err
+    assert long not in home("ps").out
+
+
 def test_ids_may_be_shortened_and_last_is_the_last(home: CliHome) -> None:
     job = home.ok("submit", "-q", "--name", "short", "--", "true").strip()
 

@@ -86,9 +86,13 @@ class Client:
         request = pb.GetRequest(job=job, tasks_max=tasks_max)
         return self._ask("Get", request, pb.Job)
 
-    def jobs(self, *, active_only: bool = False, jobs_max: int = 0) -> pb.ListReply:
-        """Return jobs, the latest last."""
-        request = pb.ListRequest(active_only=active_only, jobs_max=jobs_max)
+    def jobs(
+        self, *, active_only: bool = False, jobs_max: int = 0, active_max: int = 0
+    ) -> pb.ListReply:
+        """Return jobs, the latest last; `active_max` older ones if they go on."""
+        request = pb.ListRequest(
+            active_only=active_only, jobs_max=jobs_max, active_max=active_max
+        )
         return self._ask("List", request, pb.ListReply)
 
     def watch(self, job: str, timeout_s: float | None = None) -> Iterator[pb.Job]:

@@ -177,13 +177,31 @@ class Service(CargoCalls):
         """Return the latest jobs."""
         records = list(self._book.jobs.values())
         if request.active_only:
-            active = (r for r in records if self._node.state_of(r.job.id) == "active")
-            records = list(active)
+            records = self._active_of(records)
         records.sort(key=lambda record: record.wall_s)
         shown = records[-request.jobs_max :] if request.jobs_max > 0 else records
+        if request.active_max > 0:
+            older = self._active_of(records[: len(records) - len(shown)])
+            shown = self._foremost(older, request.active_max) + shown
         jobs = [views.job_view(self._node, record) for record in shown]
         views.say_why(self._node, list(zip(shown, jobs, strict=True)))
         return pb.ListReply(jobs=jobs, total=len(records))
+
+    def _active_of(self, records: list[JobRecord]) -> list[JobRecord]:
+        return [r for r in records if self._node.state_of(r.job.id) == "active"]
+
+    def _foremost(self, records: list[JobRecord], most: int) -> list[JobRecord]:
+        """Return as many as that, in their order; those that run before others."""
+        if len(records) > most:
+            tasks = self._book.tasks
+            waiting = {
+                record.job.id
+                for record in records
+                if not any(tasks[task.id].live for task in record.job.tasks())
+            }
+            records = sorted(records, key=lambda record: record.job.id in waiting)
+            records = sorted(records[:most], key=lambda record: record.wall_s)
+        return records
 
     async def on_watch(self, request: pb.WatchRequest) -> AsyncIterator[pb.Job]:
         """Return a job whenever it changes, until it has ended."""

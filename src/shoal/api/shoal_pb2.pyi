@@ -76,12 +76,14 @@ class GetRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ..., tasks_max: _Optional[int] = ...) -> None: ...
 
 class ListRequest(_message.Message):
-    __slots__ = ("active_only", "jobs_max")
+    __slots__ = ("active_only", "jobs_max", "active_max")
     ACTIVE_ONLY_FIELD_NUMBER: _ClassVar[int]
     JOBS_MAX_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_MAX_FIELD_NUMBER: _ClassVar[int]
     active_only: bool
     jobs_max: int
-    def __init__(self, active_only: _Optional[bool] = ..., jobs_max: _Optional[int] = ...) -> None: ...
+    active_max: int
+    def __init__(self, active_only: _Optional[bool] = ..., jobs_max: _Optional[int] = ..., active_max: _Optional[int] = ...) -> None: ...
 
 class ListReply(_message.Message):
     __slots__ = ("jobs", "total")

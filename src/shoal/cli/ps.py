@@ -23,10 +23,10 @@ LATEST: Final = 20
 def ps(
     all_jobs: bool, active: bool, node: str | None, as_json: bool, quiet: bool
 ) -> None:
-    """List jobs, the latest last."""
+    """List the last 20 jobs, the latest last, and up to 20 older ones that go on."""
     most = 0 if all_jobs or as_json else LATEST
     with api.connect(node) as client:
-        reply = client.jobs(active_only=active, jobs_max=most)
+        reply = client.jobs(active_only=active, jobs_max=most, active_max=most)
     if as_json:
         jobs = [job_fields(job) for job in reply.jobs]
         echo_json({"jobs": jobs, "total": reply.total})
@@ -59,4 +59,5 @@ def ps(
     if waiting:
         suggest(f"shoal explain {waiting[0]}")
     if reply.total > len(reply.jobs):
-        talk(f"{reply.total - len(reply.jobs)} older jobs: shoal ps --all")
+        flags = "--active --all" if active else "--all"
+        talk(f"and {reply.total - len(reply.jobs)} older ones: shoal ps {flags}")

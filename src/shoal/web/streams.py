@@ -102,7 +102,8 @@ class Streams:
             service = self._service
             info = await service.on_info(pb.InfoRequest())
             nodes = (await service.on_nodes(pb.NodesRequest())).nodes
-            jobs = await service.on_list(pb.ListRequest(jobs_max=JOBS_MAX))
+            asked = pb.ListRequest(jobs_max=JOBS_MAX, active_max=JOBS_MAX)
+            jobs = await service.on_list(asked)
             asking = await service.on_requests(pb.RequestsRequest())
             latest = [documents.job_fields(job) for job in reversed(jobs.jobs)]
             self._seen = {

@@ -22,8 +22,8 @@ class Source(Protocol):
         """Return all known nodes."""
         ...
 
-    def jobs(self, *, active_only: bool = False, jobs_max: int = 0) -> pb.ListReply:
-        """Return jobs, the latest last."""
+    def jobs(self, *, jobs_max: int = 0, active_max: int = 0) -> pb.ListReply:
+        """Return jobs, the latest last; `active_max` older ones if they go on."""
         ...
 
     def get(self, job: str, tasks_max: int = 0) -> pb.Job:
@@ -51,7 +51,7 @@ class Picture(NamedTuple):
     """All nodes and the latest jobs, at one moment."""
 
     nodes: tuple[pb.Node, ...]
-    jobs: tuple[pb.Job, ...]  # the latest first
+    jobs: tuple[pb.Job, ...]  # the latest first, and older ones that go on
 
     @property
     def active(self) -> int:
@@ -65,7 +65,7 @@ class Picture(NamedTuple):
 def look(source: Source, worker: str = "") -> Picture:
     """Ask for a picture; `worker` leaves only one node and what runs there."""
     nodes = [n for n in source.nodes().nodes if not worker or _is(n.name, worker)]
-    jobs = source.jobs(jobs_max=JOBS_MAX).jobs
+    jobs = source.jobs(jobs_max=JOBS_MAX, active_max=JOBS_MAX).jobs
     shown = [j for j in jobs if not worker or any(_is(n, worker) for n in j.nodes)]
     return Picture(tuple(nodes), tuple(reversed(shown)))
 

@@ -58,7 +58,7 @@ class Memory:
         )
         return pb.NodesReply(nodes=[pb.Node(name=OTTER, self=True), worker])
 
-    def jobs(self, *, active_only: bool = False, jobs_max: int = 0) -> pb.ListReply:
+    def jobs(self, *, jobs_max: int = 0, active_max: int = 0) -> pb.ListReply:
         return pb.ListReply(jobs=[self._done(), self.get("7k2f9q")], total=2)
 
     def _done(self) -> pb.Job:
