@@ -51,6 +51,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHome]:
         ("explain", ("1",), 0),
         ("plan", ("--gpus", "9", "--", "true"), 104),
         ("nodes", (), 0),
+        ("top", ("-1",), 0),
         ("invite", (), 0),
         ("events", (), 0),
         ("set", (), 0),

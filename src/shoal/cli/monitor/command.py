@@ -10,15 +10,24 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.api import client as api
-from shoal.api.documents import state_of
+from shoal.api.documents import job_fields, node_fields, state_of
 from shoal.cli.monitor.tables import summary
 from shoal.cli.monitor.watching import look
 from shoal.cli.naming import NODE
-from shoal.cli.options import node_option, suggest
-from shoal.cli.printing import echo_table, places, tasks_text, wants_colours, why
+from shoal.cli.options import json_option, node_option, suggest
+from shoal.cli.printing import (
+    echo_json,
+    echo_table,
+    places,
+    tasks_text,
+    wants_colours,
+    why,
+)
 from shoal.errors import NotFoundError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from shoal.cli.monitor.watching import Picture, Source
 
 
@@ -35,12 +44,18 @@ if TYPE_CHECKING:
 @click.option("-1", "--once", is_flag=True, help="Print once and end.")
 @click.option("--readonly", is_flag=True, help="Let nobody cancel a job here.")
 @node_option
+@json_option
 def monitor(
-    worker: str, refresh_s: float, once: bool, readonly: bool, node: str | None
+    worker: str,
+    refresh_s: float,
+    once: bool,
+    readonly: bool,
+    node: str | None,
+    as_json: bool,
 ) -> None:
     """Watch nodes and jobs; enter opens a job, with its output and its curves.
 
-    Without a terminal it prints one line for each look.
+    Without a terminal, and with --json, it prints one line for each look.
     """
     with api.connect(node) as client:
         picture = look(client, worker)
@@ -50,11 +65,14 @@ def monitor(
                 because="it has left, or has another name",
                 hint="`shoal nodes` lists those that are known",
             )
-        if once:
+        say = _say_json if as_json else _say_line
+        if once and as_json:
+            say(picture)
+        elif once:
             _print(picture)
             suggest("shoal top", "shoal ps", "shoal nodes")
-        elif not sys.stdout.isatty():
-            _print_lines(client, worker, refresh_s)
+        elif as_json or not sys.stdout.isatty():
+            _print_lines(client, worker, refresh_s, say)
         else:
             if not wants_colours():
                 os.environ["NO_COLOR"] = "1"  # What textual looks at.
@@ -89,9 +107,24 @@ def _print(picture: Picture) -> None:
     )
 
 
-def _print_lines(source: Source, worker: str, refresh_s: float) -> None:
+def _print_lines(
+    source: Source, worker: str, refresh_s: float, say: Callable[[Picture], None]
+) -> None:
     while True:
-        picture = look(source, worker)
-        click.echo(f"{time.strftime('%H:%M:%S')}  {summary(picture)}")
+        say(look(source, worker))
         sys.stdout.flush()
         time.sleep(refresh_s)
+
+
+def _say_line(picture: Picture) -> None:
+    click.echo(f"{time.strftime('%H:%M:%S')}  {summary(picture)}")
+
+
+def _say_json(picture: Picture) -> None:
+    echo_json(
+        {
+            "at_s": time.time(),
+            "nodes": [node_fields(node) for node in picture.nodes],
+            "jobs": [job_fields(job) for job in picture.jobs],
+        }
+    )

@@ -172,6 +172,12 @@ _SUBMITTED: Final[Shape] = {
     "needs": ("text", "what it asks for, in words"),
 }
 
+_PICTURE: Final[Shape] = {
+    "at_s": ("float", "when, in seconds since 1970"),
+    "nodes": ("list of node", "the node that was asked, and those it knows"),
+    "jobs": ("list of job", "the latest first, and older ones that go on"),
+}
+
 ANSWERS: Final[dict[str, Shape]] = {
     "run": {"job": ("job", "the job as it ended"), "outputs": _OUTPUTS},
     "submit": {
@@ -215,6 +221,8 @@ ANSWERS: Final[dict[str, Shape]] = {
         "active_jobs?": ("int", "jobs that go on the next time"),
     },
     "nodes": {"nodes": ("list of node", "the node that was asked, and those it knows")},
+    "top": _PICTURE,
+    "monitor": _PICTURE,
     "ping": {"nodes": ("list of ping", "what came of asking each node")},
     "init": {
         "shoal": ("text", "the name of the new shoal"),
@@ -267,8 +275,9 @@ ANSWERS: Final[dict[str, Shape]] = {
     },
     **SIM_ANSWERS,
 }
-LINES: Final = ("logs", "events")
-"""These print one document for each piece, not one in all."""
+LOOKS: Final = ("top", "monitor")
+LINES: Final = ("logs", "events", *LOOKS)
+"""These print one document for each piece or look, not one in all."""
 
 _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "text": (str,),

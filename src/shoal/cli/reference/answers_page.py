@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from shoal.cli.printing import VERSION
-from shoal.cli.reference.answers import ANSWERS, LINES, OBJECTS, Shape
+from shoal.cli.reference.answers import ANSWERS, LINES, LOOKS, OBJECTS, Shape
 from shoal.cli.reference.tables import page, table
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ added, so ignore those that you do not know; if one goes, or changes its meaning
 version rises.
 
 Each command prints one document on one line; `logs` and `events` print one for each
-piece. Errors are text on stderr, and the exit code says which kind: see
-[cli.md](cli.md#exit-codes).
+piece, and `top` one for each look. Errors are text on stderr, and the exit code says
+which kind: see [cli.md](cli.md#exit-codes).
 """
 
 
@@ -37,7 +37,7 @@ def _lines() -> Iterator[str]:
     for command, shape in ANSWERS.items():
         yield from ("", f"### shoal {command} --json", "")
         if command in LINES:
-            yield "For each piece:"
+            yield "For each look:" if command in LOOKS else "For each piece:"
         yield from _table(shape)
     yield from ("", "## Objects", "")
     for name, shape in OBJECTS.items():
