@@ -312,6 +312,27 @@ def test_jobs_can_be_handed_in_watched_and_cancelled(
     assert done.id in [job.id for job in caller.jobs()]
 
 
+def test_a_job_takes_its_folder_along_and_leaves_its_outputs(
+    caller: shoal.Client, tmp_path: Path
+) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "data.txt").write_text("here\n")
+
+    job = caller.submit(
+        {
+            "command": ["sh", "-c", "mkdir out; cp data.txt out"],
+            "workdir": str(tmp_path / "work"),
+            "outputs": ["out/"],
+            "resources": {"cpu": 0.1},
+        }
+    )
+
+    assert job.result(WAIT_S) == 0
+    assert job.pull(tmp_path / "taken") == [tmp_path / "taken"]
+    assert (tmp_path / "taken" / "data.txt").read_text() == "here\n"
+    assert not job.id[0].isdecimal()  # A number would be the place in `shoal ps`.
+
+
 def test_the_stream_over_grpc_does_the_same(
     home: CliHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:

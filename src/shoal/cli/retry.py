@@ -6,12 +6,12 @@ import click
 
 from shoal.api import client as api
 from shoal.api.documents import job_fields
+from shoal.api.job_ids import new_job_id
 from shoal.api.shoal_pb2 import RetryRequest
 from shoal.cli.naming import JOB
 from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
 from shoal.cli.printing import echo_json
 from shoal.cli.selecting import one
-from shoal.cli.spec_flags import new_job_id
 
 
 @click.command()

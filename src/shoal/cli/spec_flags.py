@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +15,6 @@ from shoal.errors import SpecError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-ID_LETTERS: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # none that look alike
-ID_LENGTH: Final = 6
-DIGITS: Final = "0123456789"
 COMMAND: Final = "shoal.command"
 
 _FLAGS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
@@ -168,12 +164,6 @@ def _flags_of(words: list[str]) -> dict[str, Any]:
     reader = click.Command("#SHOAL", params=options, add_help_option=False)
     with reader.make_context("#SHOAL", list(words)) as context:
         return _given(context.params)
-
-
-def new_job_id() -> str:
-    """Draw an id that is short and, for a while, nobody else's; it is no number."""
-    rest = (secrets.choice(ID_LETTERS) for _ in range(ID_LENGTH - 1))
-    return secrets.choice(ID_LETTERS.lstrip(DIGITS)) + "".join(rest)
 
 
 def _file(

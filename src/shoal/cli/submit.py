@@ -10,10 +10,11 @@ import click
 
 from shoal.api import client as api
 from shoal.api.documents import job_fields, plan_fields
+from shoal.api.job_ids import new_job_id
 from shoal.api.shoal_pb2 import PlanRequest, SubmitRequest
 from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
 from shoal.cli.printing import echo_json, size_text
-from shoal.cli.spec_flags import JobCommand, job_options, new_job_id, spec_of
+from shoal.cli.spec_flags import JobCommand, job_options, spec_of
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import logging
 import os
-import secrets
 import subprocess
 import sys
 import threading
@@ -28,10 +28,11 @@ from typing import (
 from shoal.api import client as api
 from shoal.api import whereabouts
 from shoal.api.call_frames import calls_socket
+from shoal.api.job_ids import new_job_id
 from shoal.api.shoal_pb2 import SubmitRequest
 from shoal.client.functions import Functions, send_along
 from shoal.client.futures import Future
-from shoal.client.jobs import Job, spec_text
+from shoal.client.jobs import Job, spec_fields
 from shoal.client.options import ClientOptions, Options
 from shoal.client.stream import Pending, PoolQueue, Stream, parts_of
 from shoal.client.wires import GrpcWire, SocketWire
@@ -55,7 +56,6 @@ START_TIMEOUT_S: Final = 60.0
 PATIENCE_S: Final = 10.0
 """After this a user is told that calls still wait."""
 
-JOB_ID_BYTES: Final = 5
 PARTS_MAX: Final = PAYLOAD_BYTES_MAX // PART_BYTES
 
 _log = logging.getLogger("shoal")
@@ -133,6 +133,7 @@ class Client:
         has parameters of these names, use `client.executor(...).submit(...)`.
 
         A job is a spec: a mapping, a file in YAML or JSON, or a command line as text.
+        The folder that it names as `workdir`, seen from here, is sent along.
         """
         if callable(work):
             names = Options.NAMES & kwargs.keys()
@@ -286,9 +287,13 @@ class Client:
         return [Job(self._connected, each.id) for each in found]
 
     def _submit_job(self, work: str | Path | Mapping[str, Any] | JobSpec) -> Job:
-        id_ = secrets.token_hex(JOB_ID_BYTES)
+        document = spec_fields(work)
         with self._connected() as client:
-            request = SubmitRequest(job_id=id_, json=spec_text(work))
+            if "workdir" in json.dumps(document):
+                from shoal.api.shipping import ship_all  # noqa: PLC0415 - Slow.
+
+                ship_all(client, document)
+            request = SubmitRequest(job_id=new_job_id(), json=json.dumps(document))
             return Job(self._connected, client.submit(request).job.id)
 
     # The end.

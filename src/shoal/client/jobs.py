@@ -97,13 +97,26 @@ class Job:
         with self._dial() as client:
             return not client.cancel(self.id, reason).had_ended
 
+    def pull(self, to: str | Path | None = None) -> list[Path]:
+        """Write what the job left in its outputs; return the folders, one for a task.
+
+        They are below `to`, or `out/` and its id. Files of the same name are replaced.
+        """
+        from shoal.api.shipping import take_outputs  # noqa: PLC0415 - Few need it.
+
+        with self._dial() as client:
+            reply = client.outputs(self.id, "")
+            folder = Path(to) if to is not None else Path("out") / self.id
+            taken = take_outputs(reply, client, folder)
+        return [Path(each.folder) for each in taken]
+
     def _get(self) -> pb.Job:
         with self._dial() as client:
             return client.get(self.id, tasks_max=1)
 
 
-def spec_text(work: str | Path | Mapping[str, Any] | JobSpec) -> str:
-    """Return a spec as JSON, whatever it was given as; raise if it is wrong."""
+def spec_fields(work: str | Path | Mapping[str, Any] | JobSpec) -> dict[str, Any]:
+    """Return a spec as JSON has it, whatever it was given as; raise if it is wrong."""
     import msgspec  # noqa: PLC0415 - Whoever only calls functions needs none of this.
 
     from shoal.model.spec import JobSpec  # noqa: PLC0415
@@ -116,15 +129,17 @@ def spec_text(work: str | Path | Mapping[str, Any] | JobSpec) -> str:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
+            because = getattr(error, "strerror", "") or str(error)
             raise UsageError(
-                f"cannot read {path}", because=str(error), hint="is the name right?"
+                f"cannot read {path}", because=because, hint="is the name right?"
             ) from None
         spec = load_spec(text, "json" if path.suffix == ".json" else "yaml")
     elif isinstance(work, str):
         spec = load_spec(json.dumps({"command": shlex.split(work)}), "json")
     else:
         spec = load_spec(json.dumps(dict(work)), "json")
-    return msgspec.json.encode(spec).decode()
+    fields: dict[str, Any] = msgspec.to_builtins(spec)
+    return fields
 
 
 def _is_file(text: str) -> bool:

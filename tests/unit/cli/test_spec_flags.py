@@ -5,7 +5,8 @@ from typing import Any
 import click
 import pytest
 
-from shoal.cli.spec_flags import JobCommand, job_options, new_job_id, spec_of
+from shoal.api.job_ids import new_job_id
+from shoal.cli.spec_flags import JobCommand, job_options, spec_of
 from shoal.errors import UsageError
 
 
