@@ -65,7 +65,7 @@ def job_view(node: Node, record: JobRecord, tasks_max: int = 0) -> pb.Job:
         name=job.name,
         owner=job.owner,
         state=STATES[_liveliest(counts) if state == "active" else state],
-        reason=_reason(record, records, state) or _first_moving(node, records),
+        reason=_reason(record, records, state) or _first_told(node, records),
         priority=job.priority,
         number=record.number,
         submitted_s=record.wall_s,
@@ -89,7 +89,7 @@ def task_view(node: Node, record: TaskRecord) -> pb.Task:
     view = pb.Task(
         id=task.id,
         state=STATES[record.state],
-        reason=_task_reason(record) or _moving(node, record),
+        reason=_task_reason(record) or _moving(node, record) or _cut(node, record),
         attempts=record.attempts,
         nodes=map(name_of, _nodes([record])),
         argv=task.work.argv,
@@ -106,8 +106,14 @@ def task_view(node: Node, record: TaskRecord) -> pb.Task:
     return view
 
 
-def _first_moving(node: Node, records: list[TaskRecord]) -> str:
-    return next(filter(None, (_moving(node, record) for record in records)), "")
+def _first_told(node: Node, records: list[TaskRecord]) -> str:
+    told = (_moving(node, record) or _cut(node, record) for record in records)
+    return next(filter(None, told), "")
+
+
+def _cut(node: Node, record: TaskRecord) -> str:
+    """Say that not all of a task's output is here, if so."""
+    return node.outputs.trouble(record.task.id)
 
 
 def _moving(node: Node, record: TaskRecord) -> str:

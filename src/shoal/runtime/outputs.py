@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 OPEN_FILES_MAX: Final = 128
 OUTPUT_FILE_BYTES_MAX: Final = 1 << 30
 FIGURES_MAX: Final = 10_000
+LOOK_BYTES: Final = 1 << 20
+LEFT_BYTES: Final = 64 << 20
+"""What output leaves of a disk, for the journal: this much, or a sixteenth of it."""
 
 
 @final
@@ -40,6 +43,9 @@ class Outputs:
         self.curves = Curves()
         self._followers: dict[asyncio.Event, frozenset[TaskId]] = {}
         self._moving: OrderedDict[TaskId, str] = OrderedDict()  # code, data, outputs
+        self._trouble: OrderedDict[TaskId, str] = OrderedDict()  # what was not kept
+        self._unlooked = LOOK_BYTES  # written since the last look at the disk
+        self._room = True
         self._staged: OrderedDict[TaskId, tuple[Attempt, int]] = OrderedDict()
         self.saved: Callable[[Task, Checkpoint], None] = lambda _task, _told: None
 
@@ -85,6 +91,10 @@ class Outputs:
     def moving(self, task: TaskId) -> str:
         """Say what a task waits for that is on its way, or nothing."""
         return self._moving.get(task, "")
+
+    def trouble(self, task: TaskId) -> str:
+        """Say why not all that a task wrote is kept, or nothing."""
+        return self._trouble.get(task, "")
 
     def note_pull(self, task: TaskId, fetched: int, total: int) -> None:
         """Take in how much of what a task made has been fetched."""
@@ -133,10 +143,38 @@ class Outputs:
             self._figures.popitem(last=False)
 
     def _write(self, task: TaskId, output: Output) -> None:
+        """Keep a piece, or say that it is not: no output is worth the node.
+
+        Nothing of a task may end the others, and the journal must have room left.
+        """
         if output.offset + len(output.data) > OUTPUT_FILE_BYTES_MAX:
-            return
-        path = self.path(task, output.attempt, output.stream)
-        os.pwrite(self._descriptor(path), output.data, output.offset)
+            self._cut(task, f"over {OUTPUT_FILE_BYTES_MAX >> 30} GiB")
+        elif not self._has_room(len(output.data)):
+            self._cut(task, "the disk of the node is full")
+        else:
+            path = self.path(task, output.attempt, output.stream)
+            try:
+                os.pwrite(self._descriptor(path), output.data, output.offset)
+            except OSError as error:
+                self._cut(task, error.strerror or str(error))
+
+    def _cut(self, task: TaskId, why: str) -> None:
+        self._trouble[task] = f"its output is cut: {why}"
+        if len(self._trouble) > FIGURES_MAX:
+            self._trouble.popitem(last=False)
+
+    def _has_room(self, size: int) -> bool:
+        """Look at the disk after each MiB, and every time if it is full."""
+        self._unlooked += size
+        if self._unlooked >= LOOK_BYTES or not self._room:
+            self._unlooked = 0
+            try:
+                disk = os.statvfs(self._root)
+            except FileNotFoundError:
+                return True  # Nothing was written yet.
+            free, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+            self._room = free > min(LEFT_BYTES, total // 16)
+        return self._room
 
     def _descriptor(self, path: Path) -> int:
         found = self._open.get(path)

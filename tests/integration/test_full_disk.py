@@ -1,0 +1,46 @@
+"""A node whose disk is filled by what a job writes."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.cli_home import CliHome, homes
+
+pytestmark = pytest.mark.integration
+
+DISK = "size=6m"
+MANY_BYTES = 20_000_000
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[CliHome]:
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", DISK, "none", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this machine mounts no small disk")
+    try:
+        with homes(disk) as make:
+            yield make("one")
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def test_a_job_that_fills_the_disk_with_its_output_does_not_end_the_node(
+    home: CliHome,
+) -> None:
+    pid = home.json("up", "--background")["pid"]
+    script = f"head -c {MANY_BYTES} /dev/zero | tr '\\0' x; echo end >&2"
+
+    loud = home("run", "--", "sh", "-c", script)
+    quiet = home("run", "--", "true")
+
+    assert loud.code == quiet.code == 0
+    assert 0 < len(loud.out) < MANY_BYTES
+    assert "(exit 0): its output is cut: the disk of the node is full" in loud.err
+    assert home.info["pid"] == pid
+    assert [job["state"] for job in home.json("ps")["jobs"]] == ["done", "done"]

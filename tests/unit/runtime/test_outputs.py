@@ -1,0 +1,44 @@
+from pathlib import Path
+
+from shoal.model.ids import Attempt, GroupId, JobId, NodeId, TaskId
+from shoal.model.job import Task
+from shoal.protocol.messages import Output
+from shoal.runtime import outputs
+from shoal.runtime.outputs import Outputs
+
+ATTEMPT = Attempt(NodeId("s"), 1, 1)
+TASK = Task(id=TaskId("j.main.0"), job=JobId("j"), group=GroupId("j.main"))
+
+
+def piece(offset: int = 0) -> Output:
+    return Output(attempt=ATTEMPT, stream="stdout", offset=offset, data=b"hello")
+
+
+def test_what_a_task_writes_is_kept(tmp_path: Path) -> None:
+    kept = Outputs(tmp_path)
+
+    kept.show(TASK, piece())
+
+    assert kept.path(TASK.id, ATTEMPT, "stdout").read_bytes() == b"hello"
+    assert kept.trouble(TASK.id) == ""
+    kept.close()
+
+
+def test_what_cannot_be_written_is_told_and_ends_nothing(tmp_path: Path) -> None:
+    kept = Outputs(tmp_path)
+    (tmp_path / TASK.id).write_text("a file where the folder would be")
+
+    kept.show(TASK, piece())
+
+    assert kept.trouble(TASK.id).startswith("its output is cut: ")
+    kept.close()
+
+
+def test_what_is_beyond_all_measure_is_told_too(tmp_path: Path) -> None:
+    kept = Outputs(tmp_path)
+
+    kept.show(TASK, piece(offset=outputs.OUTPUT_FILE_BYTES_MAX))
+
+    assert kept.trouble(TASK.id) == "its output is cut: over 1 GiB"
+    assert kept.attempts(TASK.id) == []
+    kept.close()
