@@ -41,7 +41,9 @@ def end_text(job: Job, took_s: float | None = None) -> str:
             but = f": {job.reason}" if job.reason else ""
             return f"job {job.id} finished{time.replace('after', 'in')} (exit 0){but}"
         case "failed" if job.HasField("exit_code"):
-            return f"job {job.id} failed{time} (exit {job.exit_code})"
+            told = job.reason.endswith(f"exit code {job.exit_code}")
+            but = f": {job.reason}" if job.reason and not told else ""
+            return f"job {job.id} failed{time} (exit {job.exit_code}){but}"
         case state:
             verb = "was cancelled" if state == "cancelled" else state
             reason = f": {job.reason}" if job.reason else ""

@@ -25,12 +25,15 @@ INLINE: Final = {"python": "-c", "python3": "-c", "perl": "-e", "ruby": "-e"}
 """How an interpreter takes a program as a word; shells take `-c`."""
 
 LIKE_SLURM: Final = (
-    "export SLURM_JOB_ID=$SHOAL_JOB_ID SLURM_ARRAY_TASK_ID=$SHOAL_TASK_INDEX"
+    "export SLURM_JOB_ID=$SHOAL_JOB_ID SLURM_ARRAY_TASK_ID={index}"
     " SLURM_PROCID=${RANK:-0} SLURM_NTASKS=${WORLD_SIZE:-1}"
     " SLURM_NNODES=${NUM_NODES:-1} SLURM_SUBMIT_DIR=$SHOAL_WORKDIR;"
     ' srun() { while [ "${1#-}" != "$1" ]; do shift; done; "$@"; };'
 )
-"""Each task of a gang runs the script itself, so `srun` has nothing to add."""
+"""Each task of a gang runs the script itself, so `srun` has nothing to add.
+
+Of an array `1-9` the first is 1, as `{index}` says; the place of a task counts from 0.
+"""
 
 _NAMED: Final = re.compile(r"\{[A-Za-z_][A-Za-z0-9_.-]*\}")
 _LINE: Final = re.compile(rb"^#(SHOAL|SBATCH)\s", re.MULTILINE)
@@ -116,8 +119,8 @@ def _command(name: str, text: str, *, like_slurm: bool) -> tuple[str, ...]:
     kind = PurePath(program[0]).name if program else ""
     if kind in SHELLS:
         # In the place of the first line, so that lines keep their numbers.
-        first = LIKE_SLURM if like_slurm else first
-        return (*program, "-c", _escaped(f"{first}\n{rest}"), name)
+        first = LIKE_SLURM if like_slurm else _escaped(first)
+        return (*program, "-c", f"{first}\n{_escaped(rest)}", name)
     flag = INLINE.get(re.sub(r"[0-9.]+$", "", kind)) or INLINE.get(kind)
     if flag is None:
         known = ", ".join(sorted(SHELLS | INLINE.keys()))

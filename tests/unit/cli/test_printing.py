@@ -1,7 +1,7 @@
 import pytest
 
 from shoal.api import shoal_pb2 as pb
-from shoal.cli.ends import code_of, shell_code
+from shoal.cli.ends import code_of, end_text, shell_code
 from shoal.cli.nodes import HEADINGS, row
 from shoal.cli.printing import (
     echo_table,
@@ -142,6 +142,16 @@ def test_a_terminal_cuts_the_last_column_at_its_edge(
 )
 def test_the_end_of_a_job_is_an_exit_code(job: pb.Job, code: int) -> None:
     assert code_of(job) == code
+
+
+def test_the_end_of_a_job_names_more_than_its_code_if_there_is_more_to_say() -> None:
+    failed = pb.Job(id="7k2f9q", state=pb.STATE_FAILED, exit_code=143)
+
+    assert end_text(failed) == "job 7k2f9q failed (exit 143)"
+    failed.reason = "exit code 143"
+    assert end_text(failed) == "job 7k2f9q failed (exit 143)"
+    failed.reason = "its time of 1 s was up"
+    assert end_text(failed).endswith("(exit 143): its time of 1 s was up")
 
 
 def test_a_code_beyond_a_byte_is_never_taken_for_success() -> None:

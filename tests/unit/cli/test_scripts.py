@@ -79,19 +79,22 @@ srun hostname
 
 
 def test_a_script_of_slurm_runs_where_there_is_no_slurm(tmp_path: Path) -> None:
-    text = "#!/bin/sh\n#SBATCH -J x\nsrun -n1 --mem=2G echo $SLURM_ARRAY_TASK_ID\n"
-    command = [word.replace("{{", "{") for word in script(tmp_path, text)["command"]]
-    command = [word.replace("}}", "}") for word in command]
+    text = "#!/bin/sh\n#SBATCH -a 7,9\nsrun -n1 --mem=2G echo ${SLURM_ARRAY_TASK_ID}\n"
+    spec = script(tmp_path, text)
+    job = derive(load_spec(json.dumps(spec), "json"), JobId("j"), OwnerId("me"))
 
-    done = subprocess.run(
-        command,
-        env={"SHOAL_TASK_INDEX": "7", "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = [
+        subprocess.run(
+            task.work.argv,
+            env={"SHOAL_TASK_INDEX": str(task.index), "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for task in job.tasks()
+    ]
 
-    assert done.stdout == "7\n"
+    assert done == ["7\n", "9\n"]
 
 
 @pytest.mark.parametrize(
