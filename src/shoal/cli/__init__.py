@@ -5,6 +5,7 @@ it cannot do its work; `main` turns that into text and an exit code.
 """
 
 import contextlib
+import errno
 import importlib
 import os
 import sys
@@ -20,6 +21,7 @@ from shoal.errors import (
     NotAllowedError,
     NotFoundError,
     ShoalError,
+    SpecError,
     UnreachableError,
     UsageError,
 )
@@ -265,7 +267,9 @@ def _fail(error: ShoalError) -> NoReturn:
 
 def _with_hint(error: ShoalError, args: Sequence[str]) -> ShoalError:
     """Say at least where to read on, if whoever raised it knows no better."""
-    if not error.hint:
+    if not error.hint and isinstance(error, SpecError) and "`$" in error.what:
+        error.hint = "`shoal schema` says what each field of a spec may be"
+    elif not error.hint:
         command = f" {args[0]}" if args and args[0] in COMMANDS else ""
         error.hint = f"`shoal{command} --help` says what can be said"
     return error
@@ -281,7 +285,9 @@ def _of_the_machine(error: OSError) -> ShoalError:
     return ShoalError(
         f"cannot use {error.filename or 'the output'}",
         because=error.strerror or str(error),
-        hint="free some space, or name a place where you may read and write",
+        hint="free some space, or take another disk"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT)
+        else "name a place where you may read and write",
     )
 
 

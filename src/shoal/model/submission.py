@@ -105,6 +105,10 @@ _FLAG_OF: Final = {
     "$.placement.max_rtt": "--max-rtt",
     "$.placement.policy": "--policy",
     "$.placement.labels": "--label",
+    "$.params": "--param",
+    "$.outputs": "--output",
+    "$.secrets": "--secret",
+    "$.command": "--",
 }
 
 
@@ -299,7 +303,7 @@ def _flag(path: str) -> str:
     if not path.startswith("$."):
         return path or "$"
     for prefix, flag in _FLAG_OF.items():
-        if path == prefix or path.startswith(f"{prefix}."):
+        if path == prefix or path.startswith((f"{prefix}.", f"{prefix}[")):
             return flag
     field = path.removeprefix("$.").partition(".")[0].partition("[")[0]
     return "--" + field.replace("_", "-") if field in Flags.__struct_fields__ else path

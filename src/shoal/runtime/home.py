@@ -104,7 +104,7 @@ class Home:
             except OSError as error:
                 raise UsageError(
                     f"cannot create {folder}",
-                    because=str(error),
+                    because=error.strerror or str(error),
                     hint="set SHOAL_HOME to a folder that you can write to",
                 ) from error
         self.path.chmod(PRIVATE)

@@ -1,3 +1,5 @@
+import errno
+import os
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -65,15 +67,39 @@ def test_an_error_is_told_as_what_and_why_and_what_next(
 def test_an_error_without_a_hint_says_at_least_where_to_read_on(
     raising: Raising, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    raising(SpecError("expected a number, got 'two'", path="$.nodes"))
+    raising(SpecError("expected a number, got 'two'", path="--nodes"))
 
     exit_code_of("fail")
 
     captured = capsys.readouterr()
     assert captured.err == (
-        "error: expected a number, got 'two' - at `$.nodes`\n"
+        "error: expected a number, got 'two' - at `--nodes`\n"
         "next:  `shoal fail --help` says what can be said\n"
     )
+
+
+def test_an_error_in_a_file_says_where_its_fields_are_told_of(
+    raising: Raising, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising(SpecError("expected a number, got 'two'", path="$.nodes"))
+
+    exit_code_of("fail")
+
+    assert "next:  `shoal schema` says what each field" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("number", "next_"),
+    [(errno.ENOSPC, "free some space"), (errno.EACCES, "name a place where you may")],
+)
+def test_what_to_do_about_the_machine_depends_on_what_it_says(
+    raising: Raising, capfd: pytest.CaptureFixture[str], number: int, next_: str
+) -> None:
+    raising(OSError(number, os.strerror(number), "/a/file"))
+
+    exit_code_of("fail")
+
+    assert f"next:  {next_}" in capfd.readouterr().err
 
 
 def test_a_bug_is_told_without_a_stack_unless_one_asks(

@@ -206,7 +206,7 @@ def test_a_command_by_flags_replaces_a_recipe_and_the_other_way_round() -> None:
         ({"retries": -1}, "--retries"),
         ({"max_rtt": "5"}, "--max-rtt"),
         ({"time_limit": "5"}, "--time-limit"),
-        ({"outputs": ["/x"]}, "--outputs"),
+        ({"outputs": ["/x"]}, "--output"),
     ],
 )
 def test_a_wrong_flag_is_named(flags: dict[str, Any], flag: str) -> None:
@@ -244,3 +244,20 @@ def test_a_json_text_with_a_command_is_an_ordinary_spec() -> None:
     assert spec.params == {"a": "64"}
     with pytest.raises(SpecError, match="neither of command and recipe"):
         load_spec("{}", "json")
+
+
+@pytest.mark.parametrize(
+    ("flags", "flag"),
+    [
+        ({"command": ["true"], "outputs": ["/etc/passwd"]}, "--output"),
+        ({"command": ["true"], "params": ["index=1"]}, "--param"),
+        ({"command": [""]}, "--"),
+    ],
+)
+def test_a_complaint_names_the_flag_as_it_is_typed(
+    flags: dict[str, list[str]], flag: str
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        spec_from_flags(flags)
+
+    assert caught.value.path == flag
