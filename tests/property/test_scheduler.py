@@ -387,11 +387,13 @@ def _kept(scheduler: Scheduler) -> dict[str, int]:
             inside._negotiator,
             ("asks", "rounds", "round_of", "commits", "pending", "deadlines"),
         ),
-        "dispatcher": (
-            inside._dispatcher,
-            ("tries", "stopping", "watched", "resends", "give_ups", "back_offs"),
+        "dispatcher": (inside._dispatcher, ("watched", "give_ups", "back_offs")),
+        "orders": (inside._dispatcher._orders, ("tries", "stopping", "resends")),
+        "holdings": (
+            scheduler.holdings,
+            ("all", "ties", "idle", "counts", "used", "renewals"),
         ),
-        "holdings": (scheduler.holdings, ("all", "ties", "idle", "used", "renewals")),
+        "lines": (scheduler.holdings.lines, ("open", "waited_at", "recalls")),
         "matcher": (
             scheduler.matcher,
             ("waiting", "wanted", "pauses", "pause_ends", "shy", "shy_ends"),

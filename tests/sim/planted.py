@@ -1,4 +1,4 @@
-"""Eleven bugs, planted one by one: a simulator that finds none of them finds nothing.
+"""Thirteen bugs, planted one by one: a simulator that finds none of them finds nothing.
 
 Each replaces one small method from outside, so that no trace of it is in the code
 itself. Every bug must be found within SEEDS_MAX seeds that are clean without it.
@@ -25,13 +25,14 @@ from shoal.core.leases import Lease
 from shoal.core.lessor import Lessor
 from shoal.core.membership import Admission
 from shoal.core.negotiation import Negotiator, Round
+from shoal.core.orders import Orders
 from shoal.core.scheduler import Scheduler
 from shoal.core.verdicts import Verdict, judge
 from shoal.core.worker import Worker
 from shoal.model.ids import Attempt, LeaseId, NodeId, TaskId
 from shoal.model.job import Job
 from shoal.model.resources import Allocation
-from shoal.protocol.messages import Assignment, Demand, Outcome, Renew, Report
+from shoal.protocol.messages import Assignment, Cancel, Demand, Outcome, Renew, Report
 from shoal.sim.disk import Disk
 from shoal.sim.seeds import run_seed
 
@@ -58,6 +59,7 @@ class Finding(NamedTuple):
 
 _on_report = Dispatcher.on_report
 _on_assignment = Worker._on_assignment
+_on_cancel = Worker._on_cancel
 _end = Lessor.end
 _on_renew = Lessor.on_renew
 
@@ -82,7 +84,7 @@ def _task_of(dispatcher: Dispatcher, report: Report) -> TaskId | None:
 
 
 def lost_dispatch_not_retried(
-    self: Dispatcher, attempt: Attempt, now: float
+    self: Orders, attempt: Attempt, now: float
 ) -> list[Effect]:
     """Send an assignment once and hope."""
     return []
@@ -175,9 +177,33 @@ def quota_not_kept_by_the_worker(
     return demand, ""
 
 
+def line_not_waited_in(
+    self: Worker, peer: NodeId, assignment: Assignment, now: float
+) -> list[Effect]:
+    """Start what is sent ahead while the one before it still runs."""
+    lease = self._book.of(peer, assignment.lease)
+    effects = _on_assignment(self, peer, assignment, now)
+    if lease is None or assignment not in lease.line:
+        return effects
+    lease.line.remove(assignment)
+    return [*effects, *self._start(lease, assignment, now)]
+
+
+def called_back_and_run(
+    self: Worker, peer: NodeId, cancel: Cancel, now: float
+) -> list[Effect]:
+    """Say that what waits in line will not start, and leave it there."""
+    lease = self._book.of(peer, cancel.lease)
+    line = [] if lease is None else list(lease.line)
+    effects = _on_cancel(self, peer, cancel, now)
+    if lease is not None:
+        lease.line = line
+    return effects
+
+
 BUGS: Final = (
     Bug("result not de-duplicated", Dispatcher, "on_report", result_not_deduplicated),
-    Bug("lost dispatch not retried", Dispatcher, "_resend", lost_dispatch_not_retried),
+    Bug("lost dispatch not retried", Orders, "_again", lost_dispatch_not_retried),
     Bug(
         "duplicate dispatch run twice",
         Worker,
@@ -217,6 +243,8 @@ BUGS: Final = (
         "_within_quota",
         quota_not_kept_by_the_worker,
     ),
+    Bug("line not waited in", Worker, "_on_assignment", line_not_waited_in),
+    Bug("called back and run", Worker, "_on_cancel", called_back_and_run),
 )
 
 

@@ -238,6 +238,14 @@ def one_attempt_runs_twice(bench: Bench) -> None:
     bench.start()
 
 
+def started_after_it_was_called_back(bench: Bench) -> None:
+    bench.offered()
+    outcome = Outcome("not-started", reason="cancelled before it started")
+    report = Report(attempt=FIRST, lease=LeaseId("w/1/1"), outcome=outcome)
+    bench.send(bench.worker, S, report)
+    bench.start(FIRST)
+
+
 def device_used_twice(bench: Bench) -> None:
     bench.offered()
     whole = Allocation(shares=(DeviceShare("gpu0", 1_000, 8),))
@@ -380,6 +388,7 @@ def cancelled_job_runs_on(bench: Bench) -> None:
         (generation_used_twice, "I4"),
         (ended_by_a_fenced_attempt, "I4"),
         (one_attempt_runs_twice, "I4"),
+        (started_after_it_was_called_back, "I4"),
         (device_used_twice, "I5"),
         (more_cpu_than_there_is, "I5"),
         (lease_kept_beyond_its_end, "I6"),

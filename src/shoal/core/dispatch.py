@@ -14,7 +14,6 @@ from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import Effect, Record, Send
 from shoal.core.holdings import Holding, Holdings, shape_of
 from shoal.core.journal import Entry, Place
-from shoal.core.lines import Lines
 from shoal.core.orders import Orders
 from shoal.core.stragglers import stragglers
 from shoal.core.timing import (
@@ -72,7 +71,6 @@ class Dispatcher:
         self._holdings = holdings
         self._usage = usage
         self._sequence = 0
-        self.lines = Lines(holdings, heap)
         self._orders = Orders(book, holdings, heap, where)
         self._watched: dict[GroupId, None] = {}  # groups that may have stragglers
         self._give_ups: Deadlines[Attempt] = Deadlines(heap)
@@ -102,7 +100,7 @@ class Dispatcher:
         effects += _record(self._book.assign(tuple(places), now))
         for (_, holding), place in zip(pairs, places, strict=True):
             self._book.runs[place.attempt].queued = place.attempt != holding.attempt
-            self.lines.changed(holding, now)
+            self._holdings.lines.changed(holding, now)
             effects += self._orders.run(self._book.runs[place.attempt], now)
         if self._book.jobs[group.job].job.speculate:
             self._watched[group.id] = None
@@ -160,7 +158,7 @@ class Dispatcher:
             return self._lose_run(run, "its lease went to another task", now)
         run.queued = True
         holding.line.append(run.attempt)
-        self.lines.changed(holding, now)
+        self._holdings.lines.changed(holding, now)
         return self._orders.run_again(run, now)
 
     def _release_superseded(self, task: TaskId) -> list[Effect]:
@@ -229,12 +227,12 @@ class Dispatcher:
             self._holdings.drop(holding)
             return effects
         if was_first and run is not None and report.outcome.kind == "exited":
-            self.lines.measured(holding, now - run.since)
+            self._holdings.lines.measured(holding, now - run.since)
         if not holding.line:
             self.freed.append(holding)
         elif was_first:
             self._promote(holding, report, run, now)
-        self.lines.changed(holding, now)
+        self._holdings.lines.changed(holding, now)
         return []
 
     def _promote(
@@ -269,7 +267,7 @@ class Dispatcher:
         if run.queued:
             if holding is not None and run.attempt in holding.line:
                 holding.line.remove(run.attempt)
-                self.lines.close(holding)  # A no is no reason to ask again.
+                self._holdings.lines.close(holding)  # A no is no reason to ask again.
             return self._execute(Verdict("again", refusal.reason), run, now)
         if refusal.reason in ("lease-unknown", "lease-ended"):
             verdict = Verdict("again", "the lease ended before it started")
@@ -345,7 +343,7 @@ class Dispatcher:
     def _call_off(self, holding: Holding, reason: str, now: float) -> list[Effect]:
         """Send back what waits at a worker that is silent, and stop it there."""
         waiting = self._book.queued(holding.line)
-        self.lines.close(holding)
+        self._holdings.lines.close(holding)
         effects = self._send_back(holding, reason, now)
         return effects + self.stop_all(waiting, now)
 
@@ -375,7 +373,7 @@ class Dispatcher:
             if record is not None and not record.ended and not record.live:
                 self._book.wait_again(task)
                 self.changed[record.task.group] = None
-        for holding in self.lines.overdue(now):
+        for holding in self._holdings.lines.overdue(now):
             effects += self._orders.recall(holding)
         for _ in self._chores.pop_due(now):
             self._look_for_stragglers(now)

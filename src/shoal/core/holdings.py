@@ -8,6 +8,7 @@ import msgspec
 
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import Effect, Send
+from shoal.core.lines import Lines
 from shoal.core.quotas import Used
 from shoal.core.timing import DRIFT_MAX, LEASE_S, RENEW_S
 from shoal.model.ids import Attempt, GroupId, LeaseId, NodeId, OwnerId, RequestId
@@ -70,6 +71,7 @@ class Holdings:
     """All leases of one scheduler. Dropping one gives its booking back."""
 
     def __init__(self, table: WorkerTable, heap: DeadlineHeap) -> None:
+        self.lines = Lines(heap)
         self._table = table
         self._all: dict[LeaseId, Holding] = {}
         self._ties: dict[NodeId, _Tie] = {}
@@ -131,6 +133,7 @@ class Holdings:
         if self._all.pop(holding.lease, None) is None:
             return
         self._leave_idle(holding)
+        self.lines.forget(holding)
         self._counts[holding.shape] -= 1
         if self._counts[holding.shape] == 0:
             del self._counts[holding.shape]

@@ -15,9 +15,7 @@ from shoal.core.timing import AHEAD_S, RECALL_S, RESEND_S, TENURE_S
 from shoal.model.ids import GroupId, LeaseId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from shoal.core.holdings import Holding, Holdings, Shape
+    from shoal.core.holdings import Holding
 
 WAITING_MAX: Final = 8
 """Tasks that wait at one lease; a worker takes twice as many."""
@@ -28,12 +26,12 @@ SHARES: Final = 2
 
 @final
 class Lines:
-    """Knows at which leases more tasks may wait."""
+    """Knows at which leases more tasks may wait, and where they wait too long."""
 
-    def __init__(self, holdings: Holdings, heap: DeadlineHeap) -> None:
+    def __init__(self, heap: DeadlineHeap) -> None:
         self.opened = False  # whether a line has room again since that was asked
-        self._holdings = holdings
-        self._open: dict[GroupId, dict[LeaseId, None]] = {}
+        self._open: dict[GroupId, dict[LeaseId, Holding]] = {}
+        self._waited_at: dict[LeaseId, Holding] = {}
         self._recalls: Deadlines[LeaseId] = Deadlines(heap)
 
     def measured(self, holding: Holding, ran_s: float) -> None:
@@ -44,47 +42,53 @@ class Lines:
         """Note that a task has joined a line, or left it."""
         waiting = len(holding.line) - 1
         if waiting > 0:
+            self._waited_at[holding.lease] = holding
             self._recalls.set(holding.lease, now + RECALL_S)
         else:
+            self._waited_at.pop(holding.lease, None)
             self._recalls.drop(holding.lease)
         # To send a few at a time costs less than one by one.
         low = holding.ahead > 0 and 0 <= waiting <= holding.ahead // 4
         if low and now - holding.since <= TENURE_S:
-            self._open.setdefault(holding.group, {})[holding.lease] = None
+            self._open.setdefault(holding.group, {})[holding.lease] = holding
             self.opened = True
         else:
-            self._forget(holding.group, holding.lease)
+            self._shut(holding)
 
     def close(self, holding: Holding) -> None:
         """Let nothing more wait at a lease, until a task on it was short."""
         holding.ahead = 0
-        self._forget(holding.group, holding.lease)
+        self._shut(holding)
 
-    def share(self, shape: Shape, wanting: int) -> int:
-        """Return how many of those that want a slot may wait at one lease."""
-        return wanting // (SHARES * max(1, self._holdings.count(shape)))
+    def forget(self, holding: Holding) -> None:
+        """Forget a lease that is ours no longer."""
+        self._shut(holding)
+        self._waited_at.pop(holding.lease, None)
+        self._recalls.drop(holding.lease)
 
-    def open_for(self, group: GroupId) -> Iterator[tuple[Holding, int]]:
+    def open_for(self, group: GroupId) -> list[tuple[Holding, int]]:
         """Return the leases that a group uses where more can wait, and how many."""
-        for lease in list(self._open.get(group, ())):
-            holding = self._holdings.get(lease)
-            if holding is None or not holding.line or holding.group != group:
-                self._forget(group, lease)
-            else:
-                yield holding, holding.ahead - (len(holding.line) - 1)
+        return [
+            (holding, holding.ahead - (len(holding.line) - 1))
+            for holding in self._open.get(group, {}).values()
+        ]
 
-    def overdue(self, now: float) -> Iterator[Holding]:
+    def overdue(self, now: float) -> list[Holding]:
         """Return the leases at which something has waited for too long."""
-        for lease in self._recalls.pop_due(now):
-            holding = self._holdings.get(lease)
-            if holding is not None and len(holding.line) > 1:
-                self.close(holding)
-                self._recalls.set(lease, now + RESEND_S)
-                yield holding
+        found = [self._waited_at[lease] for lease in self._recalls.pop_due(now)]
+        for holding in found:
+            self.close(holding)
+            self._recalls.set(holding.lease, now + RESEND_S)
+        return found
 
-    def _forget(self, group: GroupId, lease: LeaseId) -> None:
-        leases = self._open.get(group)
+    def _shut(self, holding: Holding) -> None:
+        leases = self._open.get(holding.group)
         if leases is not None:
-            leases.pop(lease, None)
+            leases.pop(holding.lease, None)
             if not leases:
-                del self._open[group]
+                del self._open[holding.group]
+
+
+def share(wanting: int, leases: int) -> int:
+    """Return how many of those that want a slot may wait at one of so many leases."""
+    return wanting // (SHARES * max(1, leases))

@@ -10,6 +10,7 @@ import msgspec
 
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.holdings import shape_of
+from shoal.core.lines import share
 from shoal.core.negotiation import Negotiator, Round, Wish
 from shoal.core.quotas import Quota
 from shoal.core.reserving import Reservations
@@ -328,15 +329,14 @@ class Matcher:
 
     def _line_up(self, group: GroupRecord, job: JobRecord, now: float) -> list[Effect]:
         """Send short tasks ahead to leases in use, to start when one ends there."""
-        lines = self._dispatcher.lines
         if group.is_gang or job.job.at_most_once or self._need(group) <= 0:
             return []
         barred = self._reservations.barred(group, job.job.priority, now)
         effects: list[Effect] = []
-        for holding, room in lines.open_for(group.id):
-            share = lines.share(holding.shape, self._need(group))
+        for holding, room in self._holdings.lines.open_for(group.id):
+            fair = share(self._need(group), self._holdings.count(holding.shape))
             firsts = (task for task in group.waiting if task not in group.seconds)
-            tasks = list(islice(firsts, min(room, share)))
+            tasks = list(islice(firsts, min(room, fair)))
             if tasks and holding.worker not in barred:
                 pairs = [(task, holding) for task in tasks]
                 effects += self._dispatcher.assign(pairs, now)

@@ -212,7 +212,7 @@ class Scheduler:
             self._match_wanted
             or self._dispatcher.changed
             or self._dispatcher.freed
-            or self._dispatcher.lines.opened
+            or self._holdings.lines.opened
             or self._negotiator.has_news
         ):
             effects += self._follow_up(now)
@@ -417,8 +417,8 @@ class Scheduler:
                 self._matcher.note(group)
             self._dispatcher.changed.clear()
             self._match_wanted = True
-        if self._dispatcher.lines.opened:
-            self._dispatcher.lines.opened = False
+        if self._holdings.lines.opened:
+            self._holdings.lines.opened = False
             self._match_wanted = True
         if self._match_wanted:
             effects += self._match_or_rest(now)
@@ -472,7 +472,7 @@ class Scheduler:
             effects += self._matcher.refill(round_, now)
         effects += self._matcher.match(now)
         self._dispatcher.changed.clear()
-        self._dispatcher.lines.opened = False
+        self._holdings.lines.opened = False
         self._match_wanted = self._matcher.cut_short
         asked = self._ask_around(now, self._matcher.unmet)
         wait_s = HEARSAY_S if asked else 0.0

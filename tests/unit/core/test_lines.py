@@ -4,7 +4,7 @@ from tests.unit.core.builders import attempt
 
 from shoal.core.deadlines import DeadlineHeap
 from shoal.core.holdings import Holding, Holdings, Shape
-from shoal.core.lines import WAITING_MAX, Lines
+from shoal.core.lines import WAITING_MAX, share
 from shoal.core.timing import RECALL_S, TENURE_S
 from shoal.model.ids import GroupId, LeaseId, NodeId, OwnerId, RequestId
 from shoal.model.resources import Profile
@@ -20,7 +20,7 @@ class Pier:
     def __init__(self, leases: int = 1) -> None:
         heap = DeadlineHeap()
         self.holdings = Holdings(WorkerTable(), heap)
-        self.lines = Lines(self.holdings, heap)
+        self.lines = self.holdings.lines
         self.held = [self._hold(n) for n in range(leases)]
 
     def _hold(self, number: int) -> Holding:
@@ -92,21 +92,22 @@ def test_a_lease_near_its_end_gets_no_more() -> None:
 
 
 def test_a_share_leaves_enough_for_the_other_leases() -> None:
-    pier = Pier(leases=4)
-
-    assert pier.lines.share(SHAPE, 100) == 12
-    assert pier.lines.share(SHAPE, 8) == 1
-    assert pier.lines.share(SHAPE, 7) == 0
+    assert share(100, 4) == 12
+    assert share(8, 4) == 1
+    assert share(7, 4) == 0
 
 
-def test_a_lease_that_another_group_uses_now_is_not_offered() -> None:
+def test_a_lease_that_is_given_up_is_no_line_any_more() -> None:
     pier = Pier()
-    pier.lines.measured(pier.held[0], 0.001)
+    [holding] = pier.held
+    pier.lines.measured(holding, 0.001)
+    holding.line.append(attempt(2))
     assert pier.open() != []
 
-    pier.held[0].group = GroupId("other")
+    pier.holdings.drop(holding)
 
-    assert list(pier.lines.open_for(GROUP)) == []
+    assert pier.lines.open_for(GROUP) == []
+    assert pier.lines.overdue(100.0) == []
 
 
 def test_what_waits_too_long_is_overdue_until_it_is_gone() -> None:
@@ -123,6 +124,7 @@ def test_what_waits_too_long_is_overdue_until_it_is_gone() -> None:
     assert list(pier.lines.overdue(10.0)) == [holding]
 
     holding.line.pop()
+    pier.lines.changed(holding, 11.0)
     assert list(pier.lines.overdue(20.0)) == []
 
 

@@ -17,7 +17,9 @@ from shoal.protocol.messages import (
     Committed,
     Offer,
     Preemption,
+    Refusal,
     Renew,
+    Report,
 )
 from shoal.sim.checkers.journals import Journals
 from shoal.sim.checkers.violations import Violations
@@ -50,6 +52,7 @@ class Processes:
         self._journals = journals
         self._jobs = jobs
         self._started: dict[Attempt, NodeId] = {}
+        self._over: dict[Attempt, NodeId] = {}  # and the worker that said so
         self._assigned: dict[Attempt, None] = {}  # each is sent once and repeated
         self._alive: dict[TaskId, int] = {}  # processes of each task, everywhere
 
@@ -62,6 +65,9 @@ class Processes:
         if start.attempt in self._started:
             what = f"{start.attempt} runs on {host.id} a second time"
             self._violations.report("I4", what)
+        if self._over.get(start.attempt) == host.id:
+            what = f"{host.id} starts {start.attempt}, which it said is over"
+            self._violations.report("I4", what)
         self._started[start.attempt] = host.id
         task = start.task
         self._alive[task.id] = alive = self._alive.get(task.id, 0) + 1
@@ -73,6 +79,12 @@ class Processes:
         if owner != start.attempt.scheduler:
             what = f"{start.attempt} runs on {start.lease}, which is of {owner}"
             self._violations.report("I10", what)
+
+    def said_over(self, host: Host, peer: NodeId, message: object) -> None:
+        """Note that a worker will not start an attempt, or not again."""
+        assert isinstance(message, Report | Refusal)
+        if message.attempt is not None:
+            self._over[message.attempt] = host.id
 
     def reaped(self, host: Host, process: Process) -> None:
         """Note that a process is gone."""

@@ -16,6 +16,7 @@ from shoal.protocol.messages import (
     Committed,
     Offer,
     Preemption,
+    Refusal,
     Renew,
     Report,
     Revocation,
@@ -60,6 +61,8 @@ class Suite(Watch):
                 Preemption: _if_honest(self.processes.preempted),
                 Assignment: _if_honest(self._assigned),
                 Acknowledgement: _if_honest(self.journals.acknowledged),
+                Report: _if_honest(self.processes.said_over),
+                Refusal: _if_honest(self.processes.said_over),
             }
         )
         self.told.update(
