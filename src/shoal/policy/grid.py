@@ -119,6 +119,7 @@ class Grid:
         # complement of one that lost room, and both if it changed in some other way.
         self.log: list[int] = []
         self.log_start = 0  # how many changes are older than the log
+        self.now = 0  # how many there have been
         self._columns = Columns()
         self._devices = 0  # at most, of any row so far
         self._stale: dict[int, None] = {}  # rows that the columns are behind of
@@ -138,11 +139,6 @@ class Grid:
                 columns.store(index, row)
         self._stale.clear()
         return columns
-
-    @property
-    def now(self) -> int:
-        """How many changes there have been."""
-        return self.log_start + len(self.log)
 
     def add(self, row: Row) -> int:
         """Put a row where there is room; return its index."""
@@ -195,7 +191,7 @@ class Grid:
         log = self.log
         if row is None or row.mixed:
             log += (index, ~index)
-        self.changed[index] = self.log_start + len(log)
+        self.now = self.changed[index] = self.log_start + len(log)
         if len(log) > LOG_MIN + 4 * len(self.rows):
             dropped = len(log) // 2
             del log[:dropped]

@@ -50,7 +50,6 @@ class Row:
 
     __slots__ = (
         "_all_kinds",
-        "_state",
         "active",
         "bookings",
         "capacity",
@@ -70,6 +69,7 @@ class Row:
         "ids",
         "kind",
         "kinds",
+        "known_state",
         "labels",
         "memory_bytes",
         "mixed",
@@ -89,7 +89,7 @@ class Row:
         self.ids = ids
         self.places = {id_: place for place, id_ in enumerate(ids)}
         self.devices = sorted(capacity.devices, key=lambda device: device.id)
-        self._state: int | None = None  # until somebody asks for it
+        self.known_state = 0  # until somebody asks for it
         self.set_kinds(kinds)
         self.cpu_milli_all = capacity.cpu_milli
         self.gpu_milli_all = WHOLE_GPU_MILLI * len(ids)
@@ -109,9 +109,8 @@ class Row:
 
         Except for how far away it is. Workers with the same number are alike.
         """
-        state = self._state
-        if state is None:
-            state = self._state = self._all_kinds.number_of_state(
+        if self.known_state == 0:
+            self.known_state = self._all_kinds.number_of_state(
                 (
                     self.cpu_milli,
                     self.memory_bytes,
@@ -124,7 +123,7 @@ class Row:
                     *self.gpu_memory_free,
                 )
             )
-        return state
+        return self.known_state
 
     def set_kinds(self, kinds: Kinds) -> None:
         """Give each device the number of its kind."""
@@ -134,7 +133,7 @@ class Row:
         alike = len(frozenset(self.kinds)) == 1
         self.kind = self.kinds[0] if alike else NO_KIND
         self.hardware = tuple(self.kinds)
-        self._state = None
+        self.known_state = 0
         self.mixed = len(self.kinds) > 0 and not alike
 
     def set_free(self, cpu_milli: int, memory: int, disk: int, active: int) -> None:
@@ -143,7 +142,7 @@ class Row:
         self.memory_bytes = _within(memory, self.capacity.memory_bytes)
         self.disk_bytes = _within(disk, self.capacity.disk_bytes)
         self.active = active
-        self._state = None
+        self.known_state = 0
 
     def fits(self, need: Need) -> bool:
         """Tell whether a task fits now: the same answer as all filters together."""
@@ -214,7 +213,7 @@ class Row:
         self.memory_bytes -= memory
         self.disk_bytes -= disk
         self.active += 1
-        self._state = None
+        self.known_state = 0
         return Allocation(cpu, memory, disk, shares)
 
     def free(self, allocation: Allocation) -> None:
@@ -223,7 +222,7 @@ class Row:
         self.memory_bytes += allocation.memory_bytes
         self.disk_bytes += allocation.disk_bytes
         self.active -= 1
-        self._state = None
+        self.known_state = 0
         for share in allocation.shares:
             self._change(self.places[share.device], share.milli, share.memory_bytes)
 
@@ -235,7 +234,7 @@ class Row:
             place = self.places[device.id]
             self.gpu_free[place] = _within(free, WHOLE_GPU_MILLI)
             self.gpu_memory_free[place] = _within(room, device.memory_bytes)
-        self._state = None
+        self.known_state = 0
         self.gpu_milli = sum(self.gpu_free)
         self.gpus_whole = sum(
             share == WHOLE_GPU_MILLI and memory == full
