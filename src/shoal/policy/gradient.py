@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections import Counter
 from math import floor, log
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -53,8 +52,10 @@ class Gradient(ABC):
         self._kinds = Kinds()  # of the table that the rest is about
         self._kinds_known = 0
         self._needs: list[tuple[Need, int]] = []
-        # For states of workers: their loss by what is free, and their keys by shape.
+        # For states of workers: their loss by what is free, also by the number of the
+        # state, and their keys by shape.
         self._losses: dict[tuple[object, ...], int] = {}
+        self._losses_now: dict[int, int] = {}
         self._keys: dict[tuple[Need, int], tuple[int]] = {}
 
     @abstractmethod
@@ -96,12 +97,16 @@ class Gradient(ABC):
             if self._counts(profile)
         ]
         self._losses.clear()
+        self._losses_now.clear()
         self._keys.clear()
 
     def _key_of_row(self, need: Need, row: Row) -> tuple[int]:
         free, memory = row.gpu_free, row.gpu_memory_free
         cpu_milli, memory_bytes = row.cpu_milli, row.memory_bytes
-        before = self._of_state(row, cpu_milli, memory_bytes, free, memory)
+        before = self._losses_now.get(row.state)
+        if before is None:
+            before = self._of_state(row, cpu_milli, memory_bytes, free, memory)
+            self._remember(self._losses_now, row.state, before)
         if need.gpu is not None:
             free, memory = list(free), list(memory)
             for place in row.pick(need):
@@ -126,7 +131,10 @@ class Gradient(ABC):
         known = self._losses.get(state)
         if known is not None:
             return known
-        loss = self._loss(cpu_milli, memory_bytes, sum(free), Counter(devices))
+        alike: dict[tuple[int, int, int], int] = {}
+        for device in devices:
+            alike[device] = alike.get(device, 0) + 1
+        loss = self._loss(cpu_milli, memory_bytes, sum(free), alike)
         return self._remember(self._losses, state, loss)
 
     def _growth_of_columns(self, need: Need, columns: Columns) -> Column:
