@@ -96,12 +96,12 @@ class Gossip:
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take in one fact; return what to do about it. Raising is a bug."""
+        if type(event) is DeadlineReached:
+            return self._on_deadline(now)
         match event:
             case MessageReceived():
                 if isinstance(event.message, LoadDigests):
                     self._on_rumours(event.peer, event.message.rumours, now)
-            case DeadlineReached():
-                return self._on_deadline(now)
             case PeerConnected():
                 return self._on_connected(event.peer)
             case PeerLost():

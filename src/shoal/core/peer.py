@@ -137,12 +137,20 @@ class Peer:
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take in one fact; return what to do about it, in order. Raising is a bug."""
-        if type(event) is MessageReceived and type(event.message) in _PLAIN:
-            effects = self._to_role(event, now)  # By far the most frequent.
+        # By type: to find that a struct is of another class costs five times as much.
+        if type(event) is MessageReceived:
+            if type(event.message) in _PLAIN:
+                effects = self._to_role(event, now)  # By far the most frequent.
+            else:
+                effects = self._on_message(event, now)
         elif type(event) is DeadlineReached:
             effects = self._on_deadline(now)
+        elif type(event) is PeerConnected:
+            effects = self._on_peer_connected(event, now)
+        elif type(event) is Booted:
+            effects = self._on_booted(now)
         else:
-            effects = self._on_event(event, now)
+            effects = self._to_roles(event, now)
         if self._has_company:
             for effect in effects:
                 if type(effect) is Send and effect.peer == self.node:
@@ -173,17 +181,6 @@ class Peer:
             if at is not None and (first is None or at < first):
                 first = at
         return first
-
-    def _on_event(self, event: Event, now: float) -> list[Effect]:
-        match event:
-            case MessageReceived():
-                return self._on_message(event, now)
-            case PeerConnected():
-                return self._on_peer_connected(event, now)
-            case Booted():
-                return self._on_booted(now)
-            case _:
-                return self._to_roles(event, now)
 
     def _on_booted(self, now: float) -> list[Effect]:
         """Start the roles; our own worker is the first that our scheduler knows."""
@@ -227,13 +224,6 @@ class Peer:
     def _on_message(self, event: MessageReceived, now: float) -> list[Effect]:
         message = event.message
         match message:
-            case Revocation():
-                return self._on_revocation(message, now)
-            case Hello():
-                admission = self._roster.meet(event.peer, message.grant, now)
-                if isinstance(admission, str):
-                    return self._turn_away(event.peer, admission)
-                return []
             case Announcement():
                 # Gossip comes from peers without a link: the grant is in the message.
                 if message.scheduler != event.peer:
@@ -241,6 +231,13 @@ class Peer:
                     return []
                 self._roster.meet(event.peer, message.grant, now)
                 return self._to_role(event, now)
+            case Revocation():
+                return self._on_revocation(message, now)
+            case Hello():
+                admission = self._roster.meet(event.peer, message.grant, now)
+                if isinstance(admission, str):
+                    return self._turn_away(event.peer, admission)
+                return []
             case _:
                 return self._to_role(event, now)
 
