@@ -44,12 +44,10 @@ class Disk:
 
     def submit(self, effects: list[Effect]) -> None:
         """Perform `effects` after all earlier ones, each when it may leave."""
-        barred = self._barrier.up or len(self._barrier) > 0
         for effect in effects:
             if type(effect) is Record:
                 self._write(effect)
-                barred = True  # Unless it need not last: then nothing is held.
-            elif not (barred and self._barrier.holds(effect)):
+            elif not self._barrier.holds(effect):
                 self._perform(effect)
 
     def crash(self) -> None:
