@@ -8,7 +8,6 @@ later. No task of a gang starts before every one of its leases is committed.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Final, Literal, final
 
 import msgspec
@@ -135,7 +134,7 @@ class Negotiator:
         self._asks: dict[tuple[RequestId, NodeId], Ask] = {}
         self._round_of: dict[GroupId, Round] = {}
         self._commits: dict[tuple[RequestId, NodeId], int] = {}  # tries so far
-        self._pending: Counter[GroupId] = Counter()
+        self._pending: dict[GroupId, int] = {}
         self._deadlines: Deadlines[_Key] = Deadlines(heap)
 
     # Reading.
@@ -149,7 +148,7 @@ class Negotiator:
 
     def pending(self, group: GroupId) -> int:
         """Return how many slots are being won for a group."""
-        return self._pending[group]
+        return self._pending.get(group, 0)
 
     def round_of(self, group: GroupId) -> Round | None:
         """Return the round that is being held for a gang."""
@@ -519,6 +518,8 @@ class Negotiator:
 
     def _count(self, group: GroupId, slots: int) -> None:
         """Count slots that are being won for a group; only what is not 0 is kept."""
-        self._pending[group] += slots
-        if self._pending[group] == 0:
-            del self._pending[group]
+        pending = self._pending.get(group, 0) + slots
+        if pending:
+            self._pending[group] = pending
+        else:
+            self._pending.pop(group, None)

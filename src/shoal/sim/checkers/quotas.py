@@ -8,7 +8,7 @@ from typing import final
 from shoal.model.ids import NodeId, OwnerId
 from shoal.protocol.messages import Grant
 from shoal.sim.checkers.violations import Violations
-from shoal.sim.host import Host
+from shoal.sim.host import Host, NodeSpec
 from shoal.sim.opinions import Leases, Opinions
 
 
@@ -40,7 +40,7 @@ class Quotas:
         if len(hosts) != self._nodes:  # No node ever leaves the map, or gets a grant.
             self._nodes = len(hosts)
             self._limited = frozenset(
-                id_ for id_, host in hosts.items() if _has_quota(host.spec.grant)
+                id_ for id_, host in hosts.items() if _has_quota(host.spec)
             )
         if not self._limited:
             return
@@ -66,9 +66,13 @@ class Quotas:
             self._violations.report("QUOTA", what)
 
 
-def _has_quota(grant: Grant | None) -> bool:
-    return grant is not None and not (
-        grant.quota_gpus is None and grant.quota_cpu_milli is None
+def _has_quota(spec: NodeSpec) -> bool:
+    """Whether a node may hold leases, and only so many: mere workers hold none."""
+    grant = spec.grant
+    return (
+        grant is not None
+        and spec.roles != ("worker",)
+        and not (grant.quota_gpus is None and grant.quota_cpu_milli is None)
     )
 
 
