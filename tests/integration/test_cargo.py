@@ -20,6 +20,7 @@ from tests.integration.cargo_nodes import (
 
 from shoal.blobs.trees import Tree
 from shoal.model.ids import BlobId, JobId, NodeId, TaskId
+from shoal.policy.workers import WorkerTable, WorkerView
 from shoal.protocol.messages import AnyMessage
 from shoal.protocol.pieces import BlobPiece
 from shoal.runtime.node import Node
@@ -86,6 +87,49 @@ def test_a_folder_travels_and_outputs_come_back(tmp_path: Path) -> None:
         assert boss.cargo.blobs.serving.bytes_served > 3 * MB
 
     play(tmp_path, story)
+
+
+def test_a_job_goes_where_its_code_is_also_after_a_restart(tmp_path: Path) -> None:
+    one = folder(tmp_path / "one", big=os.urandom(MB))
+    other = folder(tmp_path / "other", big=os.urandom(MB))
+
+    async def story(reef: Reef) -> None:
+        boss = await reef.join("boss", "scheduler")
+        assert boss.scheduler is not None
+        table = boss.scheduler.views.table
+        specs = {
+            name: f"command: pwd\nworkdir: 'tree:{pack(boss, work)}'"
+            for name, work in (("a", one), ("b", other))
+        }
+        for name, spec in specs.items():  # Each alone, so that each has its own code.
+            worker = await reef.join(name, "worker")
+            await submit(boss, f"first{name}", spec)
+            assert await end(boss, f"first{name}") == "done"
+            await reef.leave(worker)
+        workers = [await reef.join(name, "worker") for name in specs]
+        await submit(boss, "wake", "command: 'true'")
+        await until(lambda: sum(bool(seen_at(table, w).warm) for w in workers) == 2)
+
+        for name, spec in specs.items():
+            await until(lambda: not any(has_leases(worker) for worker in workers))
+            before = boss.cargo.blobs.serving.bytes_served
+            await submit(boss, f"second{name}", spec)
+            assert await end(boss, f"second{name}") == "done"
+            where = written(boss, f"second{name}.main.0")
+            assert where.startswith(f"{tmp_path}/{name}/"), (name, where)
+            assert boss.cargo.blobs.serving.bytes_served == before
+
+    play(tmp_path, story)
+
+
+def seen_at(table: WorkerTable, worker: Node) -> WorkerView:
+    """Return what a scheduler knows of a worker; nothing is warm if it knows none."""
+    return table.view(worker.id) or WorkerView(node=worker.id)
+
+
+def has_leases(worker: Node) -> bool:
+    assert worker.peer.worker is not None
+    return bool(list(worker.peer.worker.leases))
 
 
 def test_the_second_run_transfers_nothing(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ class Service(CargoCalls):
         self._check_submitter()
         rights.check_secrets(job)
         if needs_cargo(job):
-            await asyncio.to_thread(self._node.cargo.check, job)
+            await self._node.cargo.admit(job)
         answer = await self._node.clients.submit(job)
         if answer.refused:
             raise ShoalError(

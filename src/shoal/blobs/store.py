@@ -57,6 +57,7 @@ class BlobStore:
     def __init__(self, root: Path, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.dropped = 0  # blobs whose bytes were not what they should be
+        self.evicted = 0  # blobs that had to make room for others
         self._root = root
         self._new = root / NEW
         self._lock = threading.RLock()
@@ -154,6 +155,7 @@ class BlobStore:
             for blob in list(self._sizes):
                 if blob not in self._holders:
                     self._drop(blob)
+                    self.evicted += 1
                     if self._bytes + size <= self.bytes_max:
                         return
         raise ShoalError(

@@ -102,6 +102,12 @@ class TaskSaved(msgspec.Struct, frozen=True):
     path: str = ""
 
 
+class CacheChanged(msgspec.Struct, frozen=True):
+    """The worker has what these marks stand for, the newest first, and no more."""
+
+    marks: tuple[str, ...]
+
+
 class OwnerActive(msgspec.Struct, frozen=True):
     """The machine's owner began (or ceased) to use it."""
 
@@ -166,6 +172,7 @@ Event = (
     | TaskWrote
     | TaskStaged
     | TaskSaved
+    | CacheChanged
     | OwnerActive
     | DrainRequested
     | JobSubmitted

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from shoal.model.caches import cached_names, mark_of
 from shoal.model.ids import NodeId, TaskId
 from shoal.model.job import TaskState
 from shoal.policy.explanation import Explanation, explain
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from shoal.core.matching import Matcher
     from shoal.core.negotiation import Negotiator, Round
     from shoal.core.views import Views
+    from shoal.model.job import Work
 
 
 class TaskExplanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +55,7 @@ def explain_task(
         )
     profile = record.task.profiles[0]
     why += _what_holds_it(group, job, matcher, negotiator)
+    why += _where_cached(record.task.work, views)
     return TaskExplanation(
         task=task,
         state=record.state,
@@ -87,6 +90,15 @@ def _what_holds_it(
     if ahead := matcher.reserved_for(group.id):
         why.append(f"the room is reserved for the gang {ahead}, which waits longer")
     return why
+
+
+def _where_cached(work: Work, views: Views) -> list[str]:
+    """Say how many workers would not have to fetch what the task needs."""
+    return [
+        f"its {word} is cached on {views.table.warm.count(mark_of(name))} of "
+        f"{len(views)} workers"
+        for name, word in cached_names(work).items()
+    ]
 
 
 def _progress(round_: Round) -> str:

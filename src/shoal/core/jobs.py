@@ -26,6 +26,7 @@ from shoal.core.journal import (
     Submitted,
     TaskKept,
 )
+from shoal.model.caches import marks_of
 from shoal.model.ids import Attempt, GroupId, JobId, LeaseId, NodeId, TaskId
 from shoal.model.job import ENDS, Group, Job, JobState, Task, TaskState
 from shoal.model.resources import Allocation
@@ -110,6 +111,11 @@ class GroupRecord(msgspec.Struct, kw_only=True):
     def is_gang(self) -> bool:
         """Whether its tasks start together."""
         return self.group.gang_min > 0
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The marks of workers on which its tasks would begin soonest."""
+        return marks_of(self.group.tasks[0].work)
 
 
 class JobRecord(msgspec.Struct, kw_only=True):

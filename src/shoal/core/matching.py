@@ -24,7 +24,7 @@ from shoal.core.timing import (
 from shoal.model.ids import GroupId, NodeId, TaskId
 from shoal.model.resources import Profile
 from shoal.policy import leaves
-from shoal.policy.placement import Placed, place
+from shoal.policy.placement import Placed
 from shoal.policy.queue import QueueEntry, TaskQueue
 from shoal.policy.shapes import Shape as PlacedShape
 from shoal.protocol.messages import Rank
@@ -313,7 +313,7 @@ class Matcher:
             exclude = [*shy, *self._already_at(group), *barred]
             if group.is_gang and shape.same_leaf == "require":
                 exclude += leaves.elsewhere(self._views.table, self._live_at(group))
-            takens = self._place(shape, count, exclude).takens
+            takens = self._place(shape, count, exclude, *group.marks).takens
             wish = self._wish(group, job, shape, profile, now)
             short = count - len(takens)
             displaced: list[NodeId] = []
@@ -501,17 +501,11 @@ class Matcher:
                 break
         return found
 
-    def _place(self, shape: Shape, count: int, exclude: Collection[NodeId]) -> Placed:
-        return place(
-            shape.profile,
-            count,
-            self._views.table,
-            self._policies.get(shape.policy),
-            self._rng,
-            driver=shape.driver,
-            rtt_max_us=shape.rtt_max_us,
-            exclude=exclude,
-        )
+    def _place(
+        self, shape: Shape, count: int, exclude: Collection[NodeId], *warm: str
+    ) -> Placed:
+        table, rng = self._views.table, self._rng
+        return self._policies.place(shape, count, table, rng, exclude, warm)
 
     def _place_gang(
         self, shape: Shape, count: int, least: int, exclude: Collection[NodeId]

@@ -79,6 +79,7 @@ _ONLY_FOR: Final[dict[type, RoleName]] = {
     events.TaskWrote: "worker",
     events.TaskStaged: "worker",
     events.TaskSaved: "worker",
+    events.CacheChanged: "worker",
     events.OwnerActive: "worker",
     events.DrainRequested: "worker",
     events.JobSubmitted: "scheduler",

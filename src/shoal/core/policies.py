@@ -6,11 +6,18 @@ from typing import TYPE_CHECKING, final
 
 from shoal.errors import PolicyError, UnknownPolicyError
 from shoal.policy.orders import ORDERS, order_named
+from shoal.policy.placement import Placed, place
 from shoal.policy.registry import Registry
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+    from random import Random
+
+    from shoal.core.holdings import Shape
+    from shoal.model.ids import NodeId
     from shoal.policy.orders import Order
     from shoal.policy.placement import Policy
+    from shoal.policy.workers import WorkerTable
 
 
 @final
@@ -33,6 +40,28 @@ class Policies:
         if not name or self.refusal(name):
             return self._default
         return self._registry.get(name)
+
+    def place(
+        self,
+        shape: Shape,
+        count: int,
+        table: WorkerTable,
+        rng: Random,
+        exclude: Collection[NodeId],
+        warm: Collection[str] = (),
+    ) -> Placed:
+        """Choose workers for tasks of a shape, and book them; see `placement.place`."""
+        return place(
+            shape.profile,
+            count,
+            table,
+            self.get(shape.policy),
+            rng,
+            driver=shape.driver,
+            rtt_max_us=shape.rtt_max_us,
+            exclude=exclude,
+            warm=warm,
+        )
 
     def refusal(self, name: str) -> str:
         """Say why there is no such policy, if so."""

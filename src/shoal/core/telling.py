@@ -5,8 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from shoal.core.deadlines import DeadlineHeap, Deadlines
-from shoal.core.events import Effect, Send, Spread
+from shoal.core.events import (
+    AddressesChanged,
+    CacheChanged,
+    Effect,
+    Send,
+    Spread,
+)
 from shoal.core.timing import DIGEST_S, INVENTORY_DELAY_S, INVENTORY_REFRESH_S
+from shoal.protocol.limits import WARM_MAX
 from shoal.protocol.messages import Inventory, InventoryChanged, Load, LoadDigest
 
 if TYPE_CHECKING:
@@ -31,7 +38,9 @@ class Telling:
         drivers: tuple[str, ...],
         heap: DeadlineHeap,
     ) -> None:
-        self.addresses: tuple[str, ...] = ()  # where this worker can be dialled
+        self._addresses: tuple[str, ...] = ()  # where this worker can be dialled
+        self._warm: tuple[str, ...] = ()  # at most WARM_MAX marks, the newest first
+        self._warm_told = True  # whether all who were shown this worker know them
         self._node = node
         self._epoch = epoch
         self._capacity = capacity
@@ -54,15 +63,23 @@ class Telling:
         self._subscribers[peer] = None
         self.planned = None
         self._seq += 1
-        inventory = Inventory(
-            epoch=self._epoch,
-            seq=self._seq,
-            capacity=self._capacity,
-            load=load,
-            drivers=self._drivers,
-            addresses=self.addresses,
-        )
-        return [Send(peer, inventory)]
+        return [Send(peer, self._inventory(load))]
+
+    def learn(self, event: AddressesChanged | CacheChanged, load: Load) -> list[Effect]:
+        """Tell of something else than load from now on.
+
+        What is cached is told to this node at once, and to others soon.
+        """
+        if isinstance(event, AddressesChanged):
+            self._addresses = event.addresses
+            return []
+        marks = event.marks[:WARM_MAX]
+        if set(marks) == set(self._warm):
+            return []
+        self._warm = marks
+        self._warm_told = False
+        self.planned = self._told = None
+        return self.show(self._node, load) if self._node in self else []
 
     def forget(self, peer: NodeId) -> None:
         """Tell `peer` no more: it is gone, and asks again if it comes back."""
@@ -96,8 +113,24 @@ class Telling:
         return effects
 
     def _changed(self, load: Load) -> list[Effect]:
-        changed = InventoryChanged(epoch=self._epoch, seq=self._seq, load=load)
+        changed: Inventory | InventoryChanged
+        if self._warm_told:
+            changed = InventoryChanged(epoch=self._epoch, seq=self._seq, load=load)
+        else:
+            changed = self._inventory(load)
+            self._warm_told = True
         return [Send(peer, changed) for peer in self._subscribers]
+
+    def _inventory(self, load: Load) -> Inventory:
+        return Inventory(
+            epoch=self._epoch,
+            seq=self._seq,
+            capacity=self._capacity,
+            load=load,
+            drivers=self._drivers,
+            warm=self._warm,
+            addresses=self._addresses,
+        )
 
     def _digest(self, load: Load) -> LoadDigest:
         return LoadDigest(node=self._node, epoch=self._epoch, seq=self._seq, load=load)

@@ -12,6 +12,7 @@ from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import (
     AddressesChanged,
     Booted,
+    CacheChanged,
     DeadlineReached,
     DrainRequested,
     Effect,
@@ -178,9 +179,8 @@ class Worker:
                 effects = self._on_owner_active(event.active, now)
             case DrainRequested():
                 effects = self._on_drain_requested(event.grace_s, now)
-            case AddressesChanged():
-                self._telling.addresses = event.addresses
-                effects = []
+            case AddressesChanged() | CacheChanged():
+                effects = self._telling.learn(event, self.load)
             case SizeEstimated():
                 self._nodes_estimate = max(1, event.nodes)
                 effects = []

@@ -23,6 +23,7 @@ from shoal.policy.rankings import Uniform
 from shoal.policy.sampling import Sampled
 from shoal.policy.shapes import Need, Shape
 from shoal.policy.shortlist import Ranking
+from shoal.policy.warmth import WarmFirst
 from shoal.policy.workers import Taken, WorkerTable
 
 if TYPE_CHECKING:
@@ -69,15 +70,17 @@ def place(  # noqa: PLR0913 - each of these is a separate wish of the caller
     rtt_max_us: int | None = None,
     exclude: Collection[NodeId] = (),
     at_most: int | None = None,
+    warm: Collection[str] = (),
 ) -> Placed:
     """Choose workers for up to `count` tasks and book each task in the table.
 
     No worker gets more than `at_most` of them. Fewer than `count` means that no
-    further worker fits; whoever wants all or nothing gives the bookings back. Of
-    equally good workers the one with the smallest node id is chosen.
+    further worker fits; whoever wants all or nothing gives the bookings back. Workers
+    with any of the marks `warm` win over those that are as good by what a ranking
+    compares first; of equally good ones the smallest node id is chosen.
     """
     shape = Shape(profile, driver, rtt_max_us)
-    need, choose = _chooser(shape, count, table, ranking, rng)
+    need, choose = _chooser(shape, count, table, ranking, rng, warm)
     takens: list[Taken] = []
     tally: dict[NodeId, int] = {}
     skip = set(exclude)
@@ -107,7 +110,12 @@ def _placed(takens: list[Taken], chosen: Chosen, ranking: Policy) -> Placed:
 
 
 def _chooser(
-    shape: Shape, count: int, table: WorkerTable, ranking: Policy, rng: Random
+    shape: Shape,
+    count: int,
+    table: WorkerTable,
+    ranking: Policy,
+    rng: Random,
+    warm: Collection[str],
 ) -> tuple[Need, Callable[[Collection[NodeId]], Chosen]]:
     if isinstance(ranking, LEARNED):
         ranking = ranking.see(shape.profile, count)
@@ -126,4 +134,7 @@ def _chooser(
         shortlist = table.shortlist(shape, ranking)
         return shortlist.need, partial(ranking.choose, shortlist, table.grid)
     shortlist = table.shortlist(shape, ranking)
-    return shortlist.need, shortlist.best
+    need, best = shortlist.need, shortlist.best
+    if not warm or not (rows := table.warm.of(warm)):
+        return need, best
+    return need, WarmFirst(best, ranking, need, table.grid.rows, rows, warm)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from shoal.model.caches import cached_words, marks_of
 from shoal.model.ids import NodeId
 from shoal.policy.placement import explain, place
 from shoal.policy.shapes import Shape
@@ -13,7 +14,7 @@ from shoal.policy.shapes import Shape
 if TYPE_CHECKING:
     from random import Random
 
-    from shoal.model.job import Task
+    from shoal.model.job import Task, Work
     from shoal.model.resources import Profile
     from shoal.policy.placement import Policy
     from shoal.policy.workers import WorkerTable
@@ -24,8 +25,9 @@ When = Literal["now", "later", "never"]
 class Prospect(msgspec.Struct, frozen=True):
     """What one worker could do for a task: run it, run it later, or never.
 
-    `slots` says how many such tasks it has room for now. `why` is empty for those that
-    could run it now; `profile` says which of the task's wishes is meant.
+    `slots` says how many such tasks it has room for now. `why` is what it lacks, or
+    what it has cached if it could run it now; `profile` says which of the task's
+    wishes is meant.
     """
 
     node: NodeId
@@ -70,10 +72,13 @@ def _plan(
     policy: Policy,
     rng: Random,
 ) -> Plan:
-    driver = task.work.driver
-    ranked = _nodes(profile, len(table), table, policy, rng, driver, at_most=1)
-    slots = _nodes(profile, count, table, policy, rng, driver, at_most=None)
-    now = [Prospect(n, "now", max(1, slots.count(n)), "", number) for n in ranked]
+    work, driver = task.work, task.work.driver
+    ranked = _nodes(profile, len(table), table, policy, rng, work, at_most=1)
+    slots = _nodes(profile, count, table, policy, rng, work, at_most=None)
+    now = [
+        Prospect(n, "now", max(1, slots.count(n)), _cached(n, work, table), number)
+        for n in ranked
+    ]
     known = set(ranked)
     said = explain(profile, table, driver=driver)
     need = table.need(Shape(profile, driver, None))
@@ -93,12 +98,28 @@ def _nodes(
     table: WorkerTable,
     policy: Policy,
     rng: Random,
-    driver: str,
+    work: Work,
     *,
     at_most: int | None,
 ) -> list[NodeId]:
     """Place tasks and take that back at once; return where they would have gone."""
-    placed = place(profile, count, table, policy, rng, driver=driver, at_most=at_most)
+    placed = place(
+        profile,
+        count,
+        table,
+        policy,
+        rng,
+        driver=work.driver,
+        at_most=at_most,
+        warm=marks_of(work),
+    )
     for taken in reversed(placed.takens):
         table.give(taken)
     return placed.nodes
+
+
+def _cached(node: NodeId, work: Work, table: WorkerTable) -> str:
+    if not work.workdir and not work.image:
+        return ""  # Nothing to look for on thousands of workers.
+    view = table.view(node)
+    return cached_words(work, view.warm) if view else ""

@@ -31,7 +31,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     drivers: tuple[str, ...] = ("process",)
     draining: bool = False
     path_cost_us: int = 0  # 0: this node itself
-    warm: tuple[str, ...] = ()  # content hashes that are cached there
+    warm: tuple[str, ...] = ()  # marks of what is cached there (`model.caches`)
 
     @classmethod
     def idle(

@@ -17,6 +17,7 @@ from shoal.policy.rows import Row
 from shoal.policy.shapes import KINDS_MAX, Kinds, Need, Shape
 from shoal.policy.shortlist import Ranking, Shortlist, Shortlists
 from shoal.policy.views import WorkerView, view_of
+from shoal.policy.warmth import WarmRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +43,7 @@ class WorkerTable:
 
     def __init__(self) -> None:
         self.grid = Grid()
+        self.warm = WarmRows()
         self._index: dict[NodeId, int] = {}
         self._kinds = Kinds()
         self._shortlists = Shortlists(self.grid, self._kinds)
@@ -70,14 +72,17 @@ class WorkerTable:
         row.set_gpus(view.gpu_milli, view.gpu_memory)
         index = self._index.get(view.node)
         if index is None:
-            self._index[view.node] = self.grid.add(row)
+            index = self._index[view.node] = self.grid.add(row)
         else:
+            self.warm.remove(view.node, index, self.row(index).warm)
             self.grid.replace(index, row)
+        self.warm.put(view.node, index, view.warm)
 
     def remove(self, node: NodeId) -> None:
         """Forget a worker, if it is known."""
         index = self._index.pop(node, None)
         if index is not None:
+            self.warm.remove(node, index, self.row(index).warm)
             self.grid.remove(index)
 
     def view(self, node: NodeId) -> WorkerView | None:

@@ -159,7 +159,7 @@ class Inventory(Message, frozen=True, tag="inventory"):
     capacity: Capacity
     load: Load
     drivers: Drivers = ()
-    warm: Hashes = ()  # content hashes that are cached there
+    warm: Hashes = ()  # marks of what is cached there (`model.caches`)
     addresses: Addresses = ()  # where it can be dialled
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, final, get_args
 from shoal.blobs.store import BlobStore
 from shoal.core.events import Event, StartTask
 from shoal.errors import ShoalError, UsageError
+from shoal.model.caches import TREE
 from shoal.model.ids import BlobId, JobId, NodeId, TaskId
 from shoal.protocol.messages import Assignment, Report, ToStore
 from shoal.runtime.blobs import Blobs
@@ -22,6 +23,7 @@ from shoal.runtime.provisions import Provisions
 from shoal.runtime.pulling import Pulling
 from shoal.runtime.secret_store import SecretStore
 from shoal.runtime.staging import ALL, Staging, tree_of
+from shoal.runtime.warmth import Warmth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -87,7 +89,10 @@ class Cargo:
             self.secrets,
             self._runs_on,
         )
-        self._staging = Staging(self.blobs, identity, self._provisions, self.salt, feed)
+        self.warmth = Warmth(home.path / "warm.json", self._is_whole, feed)
+        self._staging = Staging(
+            self.blobs, identity, self._provisions, self.salt, self.warmth, feed
+        )
         self._pulling = Pulling(self.blobs, feed, outputs.note_pull)
         self._held: dict[JobId, float | None] = {}  # with when its end was noticed
         self._tending: asyncio.Task[None] | None = None  # once it has started
@@ -109,6 +114,7 @@ class Cargo:
             self._tending.cancel()
             await asyncio.gather(self._tending, return_exceptions=True)
         await self._pulling.close()
+        await self.warmth.close()
         await self._provisions.close()
         await self.blobs.close()
 
@@ -179,6 +185,14 @@ class Cargo:
         self.store.sync(blobs)
         self._held[job.id] = None
 
+    async def admit(self, job: Job) -> None:
+        """Do as `check` does; what is here for the job is so for our worker, too."""
+        await asyncio.to_thread(self.check, job)
+        for group in job.groups:
+            workdir = group.tasks[0].work.workdir if group.tasks else ""
+            if workdir.startswith(TREE):
+                self.warmth.note(workdir)
+
     def outputs_of(self, record: JobRecord) -> dict[TaskId, BlobId]:
         """Return the trees of outputs of a job's tasks that have ended."""
         machine = self._scheduler()
@@ -217,6 +231,10 @@ class Cargo:
             )
         return [tree, *files]
 
+    def _is_whole(self, tree: BlobId) -> bool:
+        listed = self.blobs.shelf.tree(tree)
+        return not isinstance(listed, str) and not self.store.missing(listed.files())
+
     def _hold_all(self, records: Iterable[JobRecord]) -> None:
         for record in records:
             job = record.job
@@ -231,8 +249,9 @@ class Cargo:
         """Let go, now and then, of what jobs that have ended held."""
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(TEND_S)
             try:
+                await self.warmth.look(self.store.evicted)
+                await asyncio.sleep(TEND_S)
                 self._let_go(loop.time())
             except Exception as error:  # noqa: BLE001 - The node must not go on so.
                 self._on_failure(error)

@@ -16,6 +16,7 @@ from shoal.blobs.hashing import size_of
 from shoal.core.events import Event, TaskSaved, TaskStaged
 from shoal.drivers import Order
 from shoal.errors import ShoalError
+from shoal.model.caches import IMAGE, TREE
 from shoal.model.ids import BlobId
 from shoal.runtime import recipes
 from shoal.runtime.sealing import secret_purpose, unseal
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from shoal.protocol.messages import Outcome
     from shoal.runtime.blobs import Blobs
     from shoal.runtime.provisions import Provisions
+    from shoal.runtime.warmth import Warmth
 
 STAGING_S: Final = 3_600.0
 """How long a task may wait for its code and data, even if some of it comes."""
@@ -39,9 +41,6 @@ STAGING_S: Final = 3_600.0
 OUTPUTS_BYTES_MAX: Final = 64 << 30
 REPORT_HELD_S: Final = 3_600.0
 """How long a worker keeps outputs for a scheduler that does not fetch them."""
-
-TREE: Final = "tree:"
-"""Before the name of a tree, where a spec has the path of a folder."""
 
 ALL: Final = "."
 """Under which an outcome names the tree of all outputs."""
@@ -71,8 +70,10 @@ class Staging:
         identity: Identity,
         provisions: Provisions,
         salt: bytes,
+        warmth: Warmth,
         feed: Callable[[Event], None],
     ) -> None:
+        self._warmth = warmth
         self._blobs = blobs
         self._identity = identity
         self._provisions = provisions
@@ -131,6 +132,7 @@ class Staging:
         if tree is not None:
             try:
                 found = await self._blobs.fetch_tree(tree, sources, holder, told)
+                self._warmth.note(effect.task.work.workdir)
                 await asyncio.to_thread(unpacking.unpack, store, found, directory)
             except (ShoalError, OSError) as error:
                 raise ShoalError(f"its workdir cannot be had: {error}") from None
@@ -190,6 +192,8 @@ class Staging:
     async def unload(self, driver: Driver, order: Order, outcome: Outcome) -> Outcome:
         """Keep the outputs of a task that has ended; return what to report."""
         attempt, work = order.attempt, order.task.work
+        if work.image and outcome.exit_code is not None:
+            self._warmth.note(f"{IMAGE}{work.image}")  # Or nothing could have run.
         if not self._has_cargo(order):
             return outcome
         loop, store = asyncio.get_running_loop(), self._blobs.store

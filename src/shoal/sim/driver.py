@@ -14,6 +14,7 @@ from typing import Final, final
 import msgspec
 
 from shoal.core.events import (
+    CacheChanged,
     Event,
     StartTask,
     StopTask,
@@ -21,6 +22,7 @@ from shoal.core.events import (
     TaskProgressed,
     TaskWrote,
 )
+from shoal.model.caches import marks_of
 from shoal.model.ids import TaskId
 from shoal.protocol.messages import Outcome
 from shoal.sim.agenda import Agenda
@@ -86,6 +88,7 @@ class Driver:
         self._starts = starts  # of each task so far, in the whole world
         self._feed = feed
         self._pid = 0
+        self._cached: dict[str, None] = {}  # marks of what its tasks brought here
 
     def start(self, order: StartTask) -> None:
         """Start a process, or fail to."""
@@ -102,6 +105,7 @@ class Driver:
         process = Process(self._pid, order, behaviour, self._agenda.now)
         self.processes[process.pid] = process
         self.on_started(process)
+        self._cache(marks_of(order.task.work))
         self._plan(process, nth)
 
     def stop(self, order: StopTask) -> None:
@@ -119,6 +123,12 @@ class Driver:
         """Leave no process: the machine lost power, or its host boots again."""
         for process in list(self.processes.values()):
             self._vanish(process)
+
+    def _cache(self, marks: tuple[str, ...]) -> None:
+        if not all(mark in self._cached for mark in marks):
+            self._cached.update(dict.fromkeys(marks))
+            changed = CacheChanged(tuple(self._cached))
+            self._agenda.after(0.0, self._feed, changed)
 
     def _plan(self, process: Process, nth: int) -> None:
         behaviour = process.behaviour

@@ -8,8 +8,9 @@ from tests.unit.core.builders import job
 from shoal.core.events import Booted, JobSubmitted, MessageReceived
 from shoal.core.roster import Roster
 from shoal.core.scheduler import Scheduler
+from shoal.model.caches import marks_of
 from shoal.model.ids import NodeId, OwnerId, TaskId
-from shoal.model.job import Job
+from shoal.model.job import Job, Work
 from shoal.model.resources import Capacity, GpuNeed, Profile
 from shoal.protocol.messages import Demand, Inventory, Load, Refusal
 from shoal.sim import trust
@@ -105,3 +106,25 @@ def test_a_gang_beyond_the_quota_is_told_so_in_numbers() -> None:
             "ask for less, or an admin for a larger quota"
         ),
     )
+
+
+def test_a_waiting_task_says_how_many_workers_have_its_code() -> None:
+    scheduler = _scheduler()
+    made = _needing(Profile(cpu_milli=9_000), job())
+    [group] = made.groups
+    work = Work(workdir="tree:abc-1")
+    tasks = tuple(replace(task, work=work) for task in group.tasks)
+    made = replace(made, groups=(replace(group, tasks=tasks),))
+    scheduler.handle(JobSubmitted(1, made), 0.0)
+
+    def why(seq: int, marks: tuple[str, ...]) -> tuple[str, ...]:
+        inventory = Inventory(
+            epoch=1, seq=seq, capacity=Capacity(), load=Load(), warm=marks
+        )
+        scheduler.handle(MessageReceived(W, inventory), 0.0)
+        found = scheduler.explain(TaskId("j.g.0"))
+        assert found is not None
+        return found.why
+
+    assert "its code is cached on 0 of 1 workers" in why(2, ())
+    assert "its code is cached on 1 of 1 workers" in why(3, marks_of(work))

@@ -1,7 +1,10 @@
 from random import Random
 
+import msgspec
+
+from shoal.model.caches import marks_of
 from shoal.model.ids import GroupId, JobId, NodeId, TaskId
-from shoal.model.job import Task
+from shoal.model.job import Task, Work
 from shoal.model.resources import GIB, Capacity, Device, GpuNeed, Profile
 from shoal.policy.planning import plan
 from shoal.policy.registry import Registry
@@ -90,3 +93,16 @@ def test_a_plan_takes_nothing() -> None:
     )
 
     assert [table.view(node) for node in table.nodes()] == before
+
+
+def test_a_plan_says_where_the_code_is_and_begins_there() -> None:
+    table = table_of(a=8, b=8)
+    view = table.view(B)
+    assert view is not None
+    work = Work(workdir="tree:abc-1", image="i")
+    table.put(msgspec.structs.replace(view, warm=marks_of(work)[:1]))
+    task = msgspec.structs.replace(task_of(Profile(cpu_milli=4_000)), work=work)
+
+    found = plan(task, 1, table, Registry({}).make("balanced"), Random(0))
+
+    assert [(p.node, p.why) for p in found.prospects] == [(B, "code cached"), (A, "")]

@@ -1,0 +1,49 @@
+"""What of a task a worker may have cached, and how workers tell that to others.
+
+A mark says nothing to one who does not know the name: whoever knows the name of a tree
+may have it, so names are told to nobody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from shoal.model.job import Work
+
+TREE: Final = "tree:"
+"""Before the name of a tree, where a spec has the path of a folder."""
+
+IMAGE: Final = "image:"
+MARK_BYTES: Final = 8
+
+
+def cached_names(work: Work) -> dict[str, str]:
+    """Return what of a task can be cached: its name, and what people call it."""
+    names: dict[str, str] = {}
+    if work.workdir.startswith(TREE):
+        names[work.workdir] = "code"
+    if work.image:
+        names[f"{IMAGE}{work.image}"] = "image"
+    return names
+
+
+def mark_of(name: str) -> str:
+    """Return what a worker tells that has this cached."""
+    return hashlib.sha256(name.encode()).hexdigest()[: 2 * MARK_BYTES]
+
+
+def marks_of(work: Work) -> tuple[str, ...]:
+    """Return the marks of those workers that a task would begin on soonest."""
+    return tuple(mark_of(name) for name in cached_names(work))
+
+
+def cached_words(work: Work, marks: Collection[str]) -> str:
+    """Say what of a task is cached where these marks are; empty if nothing is."""
+    words = [
+        word for name, word in cached_names(work).items() if mark_of(name) in marks
+    ]
+    return f"{' and '.join(words)} cached" if words else ""

@@ -1,0 +1,111 @@
+"""What a worker has cached, as it tells schedulers: code that it has whole, and images.
+
+Kept across lives in a small file. It is a hint: what has gone meanwhile is fetched
+again, by a task that would have been as well off elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from shoal.core.events import CacheChanged
+from shoal.model.caches import TREE, mark_of
+from shoal.model.ids import BlobId
+from shoal.runtime.membership import write_private
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from shoal.core.events import Event
+
+NAMES_MAX: Final = 32
+"""The newest that are told; a worker that runs more in turn is warm for none."""
+
+
+@final
+class Warmth:
+    """The newest names of what is cached here."""
+
+    def __init__(
+        self,
+        file: Path,
+        is_whole: Callable[[BlobId], bool],
+        feed: Callable[[Event], None],
+    ) -> None:
+        """Ask `is_whole` about trees; it blocks. Tell changes by `feed`."""
+        self._file = file
+        self._is_whole = is_whole
+        self._feed = feed
+        self._names: list[str] = []  # the newest last, at most NAMES_MAX
+        self._evicted: int | None = None  # as of the last look
+        self._writing: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        """Return when the file is as it should be."""
+        if self._writing is not None:
+            await asyncio.gather(self._writing, return_exceptions=True)
+
+    def note(self, name: str) -> None:
+        """Know that this is here whole; nothing happens unless that is news."""
+        names = self._names
+        if names and names[-1] == name:
+            return
+        is_news = name not in names
+        if not is_news:
+            names.remove(name)
+        names.append(name)
+        if is_news:
+            del names[:-NAMES_MAX]
+            self._changed()
+
+    async def look(self, evicted: int) -> None:
+        """Find out what has gone since so many were evicted, or an earlier life ended.
+
+        To be called now and then; mostly it costs nothing.
+        """
+        if evicted == self._evicted:
+            return
+        if self._evicted is None:
+            earlier = await asyncio.to_thread(self._read)
+            self._names = [n for n in earlier if n not in self._names] + self._names
+        self._evicted = evicted
+        before = list(self._names)
+        gone = set(before) - set(await asyncio.to_thread(self._left_of, before))
+        self._names = [n for n in self._names if n not in gone][-NAMES_MAX:]
+        if self._names or gone:
+            self._changed()
+
+    def _changed(self) -> None:
+        self._tell()
+        before, names = self._writing, list(self._names)
+        self._writing = asyncio.get_running_loop().create_task(
+            self._write(before, names)
+        )
+
+    def _tell(self) -> None:
+        self._feed(CacheChanged(tuple(map(mark_of, reversed(self._names)))))
+
+    def _read(self) -> list[str]:
+        try:
+            found = msgspec.json.decode(self._file.read_bytes(), type=list[str])
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return []  # It will be filled again.
+        return found[-NAMES_MAX:]
+
+    def _left_of(self, names: list[str]) -> list[str]:
+        return [name for name in names if not name.startswith(TREE) or self._has(name)]
+
+    def _has(self, name: str) -> bool:
+        return self._is_whole(BlobId(name.removeprefix(TREE)))
+
+    async def _write(self, before: asyncio.Task[None] | None, names: list[str]) -> None:
+        if before is not None:
+            await asyncio.wait((before,))
+        data = msgspec.json.encode(names)
+        with contextlib.suppress(OSError):  # A later life has to learn it again.
+            await asyncio.to_thread(write_private, self._file, data)
