@@ -1,5 +1,6 @@
 """Folders, outputs and secrets, by the commands that a user types."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,6 +43,40 @@ def test_a_folder_goes_out_and_what_was_made_comes_back(
     assert "sent 0 of 2 files, 0 bytes" in second.err
     assert pulled["outputs"][0]["files"] == 1
     assert (tmp_path / "got" / "copy").read_text() == "v1\n"
+
+
+SAVES = """
+import pathlib, shoal, time
+pathlib.Path("ckpt").mkdir()
+for step in range(1, 4):
+    pathlib.Path("ckpt/step").write_text(str(step))
+    shoal.checkpoint("ckpt")
+print("saved", flush=True)
+time.sleep(60)
+"""
+
+
+def test_the_latest_checkpoint_of_a_job_that_runs_can_be_pulled(
+    home: CliHome, tmp_path: Path
+) -> None:
+    to = tmp_path / "got"
+    words = ("--output", "out/", "--", "python", "-c", SAVES)
+    job = home.ok("submit", "-q", *words).strip()
+    until_s = time.monotonic() + 60.0
+    while not (to / "ckpt" / "step").is_file() or (to / "ckpt/step").read_text() != "3":
+        assert time.monotonic() < until_s, home("pull", job, "--to", str(to))
+        home("pull", job, "--to", str(to))
+
+    running = home("pull", job, "--to", str(to))
+    state = home.json("show", job)["job"]["state"]
+    home.ok("cancel", job)
+    home("wait", "-q", job)
+    [after] = home.json("pull", job, "--to", str(tmp_path / "later"))["outputs"]
+
+    assert state == "running"
+    assert running.err.startswith(f"checkpoint  {to}  (1 file")
+    assert after["checkpoint"]
+    assert (tmp_path / "later" / "ckpt" / "step").read_text() == "3"
 
 
 def test_a_secret_is_seen_by_the_task_and_by_nobody_else(home: CliHome) -> None:

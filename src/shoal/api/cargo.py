@@ -87,12 +87,14 @@ class CargoCalls(ABC):
                 yield pb.BlobPart(blob="" if offset else name, data=data)
 
     async def on_outputs(self, request: pb.OutputsRequest) -> pb.OutputsReply:
-        """Say what the tasks of a job have left."""
+        """Say what the tasks of a job have left: outputs, or else a checkpoint."""
         record = self._find(request.job)
-        asked = {task.task.id: task for task in self._tasks(record, request.task)}
+        left = self._cargo.outputs_of(record)
         reply = pb.OutputsReply(job_id=record.job.id)
-        for task, blob in self._cargo.outputs_of(record).items():
-            if task not in asked:
+        for asked in self._tasks(record, request.task):
+            task = asked.task.id
+            blob = left.get(task) or self._cargo.checkpoint_of(task)
+            if blob is None:
                 continue
             data = await asyncio.to_thread(self._cargo.store.read, blob)
             if data is None:
@@ -101,7 +103,9 @@ class CargoCalls(ABC):
                     because="they were damaged on this node's disk",
                 )
             kept = reply.tasks.add(task=task, blob=blob, tree=data)
-            kept.patterns.extend(asked[task].task.work.outputs)
+            kept.checkpoint = task not in left
+            if not kept.checkpoint:
+                kept.patterns.extend(asked.task.work.outputs)
         return reply
 
     async def on_set_secret(self, request: pb.SetSecretRequest) -> pb.SetSecretReply:

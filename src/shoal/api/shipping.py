@@ -114,6 +114,7 @@ class Taken(msgspec.Struct, frozen=True):
     folder: str
     files: int
     bytes: int
+    checkpoint: bool = False  # not its outputs: there are none yet
 
 
 def take_outputs(reply: pb.OutputsReply, client: Client, to: Path) -> list[Taken]:
@@ -128,7 +129,8 @@ def take_outputs(reply: pb.OutputsReply, client: Client, to: Path) -> list[Taken
             raise ShoalError("the node sent no tree", because=tree)
         entries = _placed(tree, list(kept.patterns))
         _write_all(client, folder, entries)
-        taken.append(Taken(kept.task, str(folder), len(entries), tree.size()))
+        size, checkpoint = tree.size(), kept.checkpoint
+        taken.append(Taken(kept.task, str(folder), len(entries), size, checkpoint))
     return taken
 
 

@@ -860,16 +860,18 @@ class OutputsReply(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskOutputs, _Mapping]]] = ...) -> None: ...
 
 class TaskOutputs(_message.Message):
-    __slots__ = ("task", "blob", "tree", "patterns")
+    __slots__ = ("task", "blob", "tree", "patterns", "checkpoint")
     TASK_FIELD_NUMBER: _ClassVar[int]
     BLOB_FIELD_NUMBER: _ClassVar[int]
     TREE_FIELD_NUMBER: _ClassVar[int]
     PATTERNS_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     task: str
     blob: str
     tree: bytes
     patterns: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, task: _Optional[str] = ..., blob: _Optional[str] = ..., tree: _Optional[bytes] = ..., patterns: _Optional[_Iterable[str]] = ...) -> None: ...
+    checkpoint: bool
+    def __init__(self, task: _Optional[str] = ..., blob: _Optional[str] = ..., tree: _Optional[bytes] = ..., patterns: _Optional[_Iterable[str]] = ..., checkpoint: _Optional[bool] = ...) -> None: ...
 
 class SetSecretRequest(_message.Message):
     __slots__ = ("name", "value")

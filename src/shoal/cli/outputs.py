@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def taken_text(taken: Taken) -> str:
     """Say what was written for one task."""
     files = "1 file" if taken.files == 1 else f"{taken.files} files"
-    return f"outputs  {taken.folder}  ({files}, {size_text(taken.bytes)})"
+    what = "checkpoint" if taken.checkpoint else "outputs"
+    return f"{what}  {taken.folder}  ({files}, {size_text(taken.bytes)})"
 
 
 def taken_fields(taken: Iterable[Taken]) -> list[dict[str, Any]]:
@@ -26,6 +27,7 @@ def taken_fields(taken: Iterable[Taken]) -> list[dict[str, Any]]:
             "folder": each.folder,
             "files": each.files,
             "bytes": each.bytes,
+            "checkpoint": each.checkpoint,
         }
         for each in taken
     ]

@@ -33,7 +33,8 @@ def pull(
     """Write what a JOB left in its outputs to a folder; without one, the last.
 
     If the job keeps one folder, its contents are written; those of several tasks each
-    into a folder of their own. Files of the same name are replaced.
+    into a folder of their own. Of a task that has left nothing, as it still runs, the
+    latest checkpoint is written. Files of the same name are replaced.
     """
     with api.connect(node) as client:
         found = client.get(one(client, job), tasks_max=1)
@@ -80,7 +81,10 @@ def _nothing(job: str, *, ended: bool, state: int) -> NotFoundError:
     because = "none of its tasks has left anything that it asked to be kept"
     hint = "name what is to be kept, like --output out/, and submit it again"
     if not ended:
-        because = f"it is {state_of(state)}, and none of its tasks has ended with any"
+        because = (
+            f"it is {state_of(state)}, and none of its tasks has ended with any, "
+            "or saved a checkpoint"
+        )
         hint = f"wait for it: shoal wait {job}"
     return NotFoundError(
         f"there are no outputs of job {job}", because=because, hint=hint

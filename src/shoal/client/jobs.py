@@ -100,7 +100,9 @@ class Job:
     def pull(self, to: str | Path | None = None) -> list[Path]:
         """Write what the job left in its outputs; return the folders, one for a task.
 
-        They are below `to`, or `out/` and its id. Files of the same name are replaced.
+        They are below `to`, or `out/` and its id. Of a task that has left nothing, as
+        it still runs, the latest checkpoint is written. Files of the same name are
+        replaced.
         """
         from shoal.api.shipping import take_outputs  # noqa: PLC0415 - Few need it.
 

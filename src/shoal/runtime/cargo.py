@@ -204,6 +204,10 @@ class Cargo:
                 found[task.id] = BlobId(outcome.outputs[ALL])
         return found
 
+    def checkpoint_of(self, task: TaskId) -> BlobId | None:
+        """Return the latest checkpoint of a task, if it is here."""
+        return self._provisions.latest(task)
+
     def _needed_by(self, job: Job, *, strictly: bool) -> list[BlobId]:
         found: dict[BlobId, None] = {}
         for workdir in dict.fromkeys(task.work.workdir for task in job.tasks()):

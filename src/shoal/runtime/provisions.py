@@ -70,6 +70,11 @@ class Provisions:
             if self._hold(each):
                 self._kept[each.task] = each
 
+    def latest(self, task: TaskId) -> BlobId | None:
+        """Return the latest checkpoint of a task that is here."""
+        kept = self._kept.get(task)
+        return None if kept is None else kept.tree
+
     # Giving.
 
     def given(self, effect: StartTask) -> StartTask:

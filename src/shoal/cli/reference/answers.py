@@ -85,6 +85,7 @@ OBJECTS: Final[dict[str, Shape]] = {
         "folder": ("text", "where it was written"),
         "files": ("int", "how many files"),
         "bytes": ("int", "their size"),
+        "checkpoint": ("bool", "whether it is a checkpoint, for want of outputs"),
     },
     "verdict": {**NODE_NAME, "reason": ("text", "why it does not run the task")},
     "explanation": {
