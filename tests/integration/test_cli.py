@@ -96,6 +96,20 @@ def test_a_script_sees_offers_only_if_it_asks(home: CliHome) -> None:
     assert group["prospects"][0]["when"] == "never"
 
 
+def test_a_plan_counts_the_room_that_the_last_job_has_just_left(
+    fresh: Callable[[str], CliHome],
+) -> None:
+    shoal = fresh("kept")
+    shoal.ok("up", "--background", "--port", "0")
+    [node] = shoal.json("nodes")["nodes"]
+    words = ("--cpu", f"{node['total']['cpu_milli'] / 1000:g}", "--", "true")
+    shoal.ok("run", "-q", *words)
+
+    planned = shoal("plan", *words)
+
+    assert planned.code == 0, planned
+
+
 def test_submit_prints_the_id_alone_on_stdout(home: CliHome) -> None:
     done = home("submit", "--", "true")
 

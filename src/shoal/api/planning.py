@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from shoal.api import shoal_pb2 as pb
 from shoal.api import views
+from shoal.core.holdings import shape_of
 from shoal.errors import UsageError
 from shoal.policy.planning import plan
 from shoal.policy.registry import Registry
 
 if TYPE_CHECKING:
+    from collections import Counter
+
+    from shoal.model.ids import NodeId
     from shoal.model.job import Group, Job
     from shoal.policy.placement import Policy
     from shoal.policy.planning import Prospect
@@ -31,11 +35,12 @@ def groups_of(node: Node, job: Job, nodes: list[pb.Node]) -> list[pb.GroupPlan]:
     name = job.policy or node.settings.policy
     policy = Registry().make(name) if name else Registry().make("balanced")
     shown = {each.name.id: each for each in nodes}
-    return [_group(node, group, policy, shown) for group in job.groups[:GROUPS_MAX]]
+    groups = job.groups[:GROUPS_MAX]
+    return [_group(node, job, group, policy, shown) for group in groups]
 
 
 def _group(
-    node: Node, group: Group, policy: Policy, shown: dict[str, pb.Node]
+    node: Node, job: Job, group: Group, policy: Policy, shown: dict[str, pb.Node]
 ) -> pb.GroupPlan:
     scheduler = node.peer.scheduler
     if scheduler is None:
@@ -44,8 +49,12 @@ def _group(
             because="it has no role for that",
             hint="ask the node of whoever submits",
         )
-    first = group.tasks[0]
-    found = plan(first, len(group.tasks), scheduler.views.table, policy, Random(0))
+    first, table = group.tasks[0], scheduler.views.table
+    idle: list[Counter[NodeId]] = []
+    if not group.gang_min:  # A gang wins its leases anew.
+        shapes = [shape_of(job, first, n) for n in range(len(first.profiles))]
+        idle = [scheduler.holdings.idle_at(shape) for shape in shapes]
+    found = plan(first, len(group.tasks), table, policy, Random(0), idle)
     return pb.GroupPlan(
         group=group.id.partition(".")[2],
         tasks=len(group.tasks),

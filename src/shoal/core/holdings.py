@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Literal, final
 
 import msgspec
@@ -173,6 +174,10 @@ class Holdings:
         holding = self._all[next(iter(idle))]
         self._leave_idle(holding)
         return holding
+
+    def idle_at(self, shape: Shape) -> Counter[NodeId]:
+        """Return where idle leases of this shape are, and how many."""
+        return Counter(self._all[lease].worker for lease in self._idle.get(shape, ()))
 
     def is_idle(self, holding: Holding) -> bool:
         """Whether the lease waits for a task."""

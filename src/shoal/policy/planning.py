@@ -12,6 +12,7 @@ from shoal.policy.placement import explain, place
 from shoal.policy.shapes import Shape
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from random import Random
 
     from shoal.model.job import Task, Work
@@ -46,16 +47,23 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def plan(
-    task: Task, count: int, table: WorkerTable, policy: Policy, rng: Random
+    task: Task,
+    count: int,
+    table: WorkerTable,
+    policy: Policy,
+    rng: Random,
+    idle: Sequence[Mapping[NodeId, int]] = (),
 ) -> Plan:
     """Say where `count` such tasks would go; the first wish that fits counts.
 
-    The policy should be a fresh one: those that learn from what they see would take
-    this for real.
+    `idle` has for each wish how many leases are kept where; they are used first. The
+    policy should be a fresh one: those that learn from what they see would take this
+    for real.
     """
     first: Plan | None = None
     for number, profile in enumerate(task.profiles):
-        found = _plan(profile, number, task, count, table, policy, rng)
+        kept: Mapping[NodeId, int] = idle[number] if idle else {}
+        found = _plan(profile, number, task, count, table, policy, rng, kept)
         if found.room:
             return found
         first = first or found
@@ -71,10 +79,14 @@ def _plan(
     table: WorkerTable,
     policy: Policy,
     rng: Random,
+    kept: Mapping[NodeId, int],
 ) -> Plan:
     work, driver = task.work, task.work.driver
-    ranked = _nodes(profile, len(table), table, policy, rng, work, at_most=1)
-    slots = _nodes(profile, count, table, policy, rng, work, at_most=None)
+    free = _nodes(profile, len(table), table, policy, rng, work, at_most=1)
+    ranked = list(dict.fromkeys([*sorted(kept), *free]))
+    slots = [node for node in sorted(kept) for _ in range(kept[node])][:count]
+    left = count - len(slots)
+    slots += _nodes(profile, left, table, policy, rng, work, at_most=None)
     now = [
         Prospect(n, "now", max(1, slots.count(n)), _cached(n, work, table), number)
         for n in ranked

@@ -106,3 +106,17 @@ def test_a_plan_says_where_the_code_is_and_begins_there() -> None:
     found = plan(task, 1, table, Registry({}).make("balanced"), Random(0))
 
     assert [(p.node, p.why) for p in found.prospects] == [(B, "code cached"), (A, "")]
+
+
+def test_leases_that_are_kept_are_room_and_come_first() -> None:
+    table = table_of(a=8, b=0)
+    task = task_of(Profile(cpu_milli=4_000))
+    policy = Registry({}).make("balanced")
+
+    found = plan(task, 4, table, policy, Random(0), [{B: 1}])
+
+    assert [(p.node, p.when, p.slots) for p in found.prospects] == [
+        (B, "now", 1),
+        (A, "now", 2),
+    ]
+    assert found.room == 3
