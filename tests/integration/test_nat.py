@@ -1,6 +1,7 @@
 """Nodes behind routers that let nobody in, in network namespaces with NAT."""
 
 import json
+from pathlib import Path
 
 import pytest
 from tests.integration.found_shoal import (
@@ -39,7 +40,14 @@ def test_two_behind_nat_work_together_through_a_gate(
     assert linked(asking)[gate.id] == "direct"
 
 
-def test_a_hole_is_punched_where_routers_keep_ports(net: Internet, reef: Found) -> None:
+def until(path: Path) -> str:
+    """Return a command that runs until there is such a file."""
+    return f"until test -e {path}; do sleep 0.1; done"
+
+
+def test_a_hole_is_punched_where_routers_keep_ports(
+    net: Internet, reef: Found, tmp_path: Path
+) -> None:
     public, there = net.machine("gate", 10)
     gate = reef.found("gate", public, "--no-worker", prefix=there)
     where, there = net.home("one", 21)
@@ -47,9 +55,10 @@ def test_a_hole_is_punched_where_routers_keep_ports(net: Internet, reef: Found) 
     where, there = net.home("two", 22)
     worker = reef.join("worker", where, prefix=there, gates=[gate])
 
-    job = submit(asking, "sleep 12; echo done")
+    job = submit(asking, until(tmp_path / "punched"))
     assert runs(asking, job) == worker.id
     eventually(lambda: linked(asking).get(worker.id) == "stream", FOUND_S, asking.log)
+    (tmp_path / "punched").touch()
     done = finished(asking, job)
 
     assert done.state == pb.STATE_DONE
@@ -58,7 +67,7 @@ def test_a_hole_is_punched_where_routers_keep_ports(net: Internet, reef: Found) 
 
 
 def test_a_gate_that_dies_hurts_nothing_that_runs_through_it(
-    net: Internet, reef: Found
+    net: Internet, reef: Found, tmp_path: Path
 ) -> None:
     public, there = net.machine("gate1", 10)
     one = reef.found("gate1", public, "--no-worker", prefix=there)
@@ -70,11 +79,12 @@ def test_a_gate_that_dies_hurts_nothing_that_runs_through_it(
     where, there = net.home("two", 22, symmetric=True)
     worker = reef.join("worker", where, prefix=there, gates=[one, two])
 
-    job = submit(asking, "sleep 15; echo done")
+    job = submit(asking, until(tmp_path / "lost"))
     assert runs(asking, job) == worker.id
     assert linked(asking)[worker.id] == "relay"
     one.kill()
     eventually(lambda: one.id not in linked(asking), FOUND_S, asking.log)
+    (tmp_path / "lost").touch()
     done = finished(asking, job)
 
     assert done.state == pb.STATE_DONE

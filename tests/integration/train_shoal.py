@@ -11,9 +11,13 @@ from typing import Any
 
 from tests.integration.cli_home import CliHome, homes
 
+from shoal.api import shoal_pb2 as pb
+from shoal.api.client import Client, connect
+from shoal.runtime.home import Home
+
 LONG_S = 300.0
 LOOK_S = 0.5
-ENDS = ("done", "failed", "cancelled", "unknown")
+ENDS = (pb.STATE_DONE, pb.STATE_FAILED, pb.STATE_CANCELLED, pb.STATE_UNKNOWN)
 UP = ("up", "--background", "--port", "0", "--without", "p2p")
 
 
@@ -28,7 +32,11 @@ def eventually(
 
 
 class TrainShoal:
-    """Nodes by name; the first takes the jobs."""
+    """Nodes by name; the first takes the jobs.
+
+    What is asked again and again is asked by the API: a command each time would take
+    from training half of a core.
+    """
 
     def __init__(self, make: Callable[[str], CliHome]) -> None:
         self._make = make
@@ -43,11 +51,11 @@ class TrainShoal:
         """Start one more node, as a member."""
         home = self._make(name)
         if self.homes:
-            before = len(self.first.json("nodes")["nodes"])
+            before = self._nodes()
             [text] = self.first.ok("invite", "-q").split()[-1:]
             home.ok("join", text)
             home.ok(*UP)
-            eventually(lambda: len(self.first.json("nodes")["nodes"]) > before)
+            eventually(lambda: self._nodes() > before)
         else:
             home.ok(*UP)
         self.homes[name] = home
@@ -59,30 +67,41 @@ class TrainShoal:
         path.write_text(spec)
         return self.first.ok("submit", "-q", str(path)).strip()
 
-    def task(self, job: str, name: str) -> dict[str, Any]:
+    def task(self, job: str, name: str) -> pb.Task:
         """Return what is known of a task."""
-        tasks = self.first.json("show", job)["tasks"]
-        [found] = [task for task in tasks if task["id"] == f"{job}.{name}"]
-        return dict(found)
+        [found] = [task for task in self._job(job).tasks if task.id == f"{job}.{name}"]
+        return found
 
     def attempts(self, job: str) -> dict[str, int]:
         """Return how often each task that runs now was started."""
-        tasks = self.first.json("show", job)["tasks"]
-        return {t["id"]: t["attempts"] for t in tasks if t["state"] == "running"}
+        tasks = self._job(job).tasks
+        return {t.id: t.attempts for t in tasks if t.state == pb.STATE_RUNNING}
 
     def lines(
         self, job: str, event: str, task: str = "aggregate.0"
     ) -> list[dict[str, Any]]:
         """Return what a task of a job has printed, all lives of it."""
-        done = self.first("logs", job, "--task", task, "--all-attempts")
-        found = [json.loads(text) for text in done.out.splitlines() if text[:1] == "{"]
-        return [line for line in found if line["event"] == event]
+        return self._printed(job, event, task)
 
     def said(self, job: str, event: str) -> list[dict[str, Any]]:
         """Return what any task of a job has printed, in the order of tasks."""
-        tasks = self.first.json("show", job)["tasks"]
-        names = [task["id"].removeprefix(f"{job}.") for task in tasks]
-        return [line for name in names for line in self.lines(job, event, name)]
+        return self._printed(job, event, "")
+
+    def _printed(self, job: str, event: str, task: str) -> list[dict[str, Any]]:
+        texts: dict[tuple[str, int], bytes] = {}
+        request = pb.LogsRequest(
+            job=job, task=task, stream=pb.STREAM_STDOUT, all_attempts=True
+        )
+        with self._client() as client:
+            for piece in client.logs(request):
+                life = (piece.task, piece.attempt)
+                texts[life] = texts.get(life, b"") + piece.data
+        # The last line of a life may have been cut off.
+        lines = [
+            line for life in sorted(texts) for line in texts[life].split(b"\n")[:-1]
+        ]
+        found = [json.loads(line) for line in lines if line.startswith(b"{")]
+        return [line for line in found if line["event"] == event]
 
     def wait_for(
         self, job: str, event: str, condition: Callable[[dict[str, Any]], bool]
@@ -107,10 +126,21 @@ class TrainShoal:
     def wait(self, job: str) -> int:
         """Wait for the end of a job; return its exit code."""
         eventually(
-            lambda: self.first.json("show", job)["job"]["state"] in ENDS,
+            lambda: self._job(job).state in ENDS,
             lambda: self.first("show", job).out,
         )
         return self.first("wait", job).code
+
+    def _job(self, job: str) -> pb.Job:
+        with self._client() as client:
+            return client.get(job)
+
+    def _nodes(self) -> int:
+        with self._client() as client:
+            return len(client.nodes().nodes)
+
+    def _client(self) -> Client:
+        return connect(home=Home(self.first.path))
 
     def wait_for_round(self, job: str, number: float) -> None:
         """Wait until a round is closed."""
