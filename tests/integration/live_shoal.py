@@ -162,6 +162,16 @@ class LiveNode:
         text = self.home.log.read_text(encoding="utf-8", errors="replace")
         return f"{self.home.path.name}:\n{text[-2_000:]}"
 
+    def story(self) -> str:
+        """Return what it wrote last, and how it sees others, for a test that fails."""
+        try:
+            with self.client() as client:
+                info, nodes = client.info(), client.nodes().nodes
+        except ShoalError as error:
+            return f"{self.log()}\n{error}"
+        seen = {node.name.petname: node.path or "not linked" for node in nodes}
+        return f"{self.log()}\nup {info.up_s:.0f} s, {info.network}\n{seen}"
+
 
 def _is_of_a_task(pid: int) -> bool:
     try:

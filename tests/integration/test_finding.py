@@ -54,7 +54,7 @@ def gate_and_two(
     asking = reef.join("asking", address(2), "--no-worker", *off)
     worker = reef.join("worker", address(3), *off)
     for node in (asking, worker):
-        eventually(partial(is_linked, node, gate), FOUND_S, node.log)
+        eventually(partial(is_linked, node, gate), FOUND_S, node.story)
     return gate, asking, worker
 
 
@@ -100,7 +100,7 @@ def test_on_the_local_network_without_any_gate(reef: Found, address: Address) ->
 
     assert job.state == pb.STATE_DONE
     assert linked(asking)[worker.id] == "direct"
-    eventually(lambda: founder.id in linked(worker), FOUND_S, worker.log)
+    eventually(lambda: founder.id in linked(worker), FOUND_S, worker.story)
 
 
 def test_by_streams_when_nobody_takes_direct_links(
@@ -132,7 +132,7 @@ def test_a_host_of_libp2p_that_dies_is_started_again_and_work_goes_on(
 
     assert done.state == pb.STATE_DONE
     assert job_of(asking, job).tasks[0].attempts == 1
-    eventually(lambda: p2p_state(asking) == "up", FOUND_S, asking.log)
+    eventually(lambda: p2p_state(asking) == "up", FOUND_S, asking.story)
     assert linked(asking)[gate.id] == "direct"
 
 
@@ -144,7 +144,7 @@ def test_losing_the_only_gate_hurts_nothing_that_runs(
     assert runs(asking, job) == worker.id
 
     gate.kill()
-    eventually(lambda: gate.id not in linked(asking), FOUND_S, asking.log)
+    eventually(lambda: gate.id not in linked(asking), FOUND_S, asking.story)
     first = finished(asking, job)
     second = finished(asking, submit(asking, "true"))
 
@@ -156,7 +156,7 @@ def test_members_find_each_other_again_when_the_gate_they_joined_by_is_gone(
     reef: Found, address: Address
 ) -> None:
     gate, asking, worker = gate_and_two(reef, address)
-    eventually(partial(is_linked, asking, worker), FOUND_S, asking.log)
+    eventually(partial(is_linked, asking, worker), FOUND_S, asking.story)
     gate.kill()
     for node in (asking, worker):
         with node.client() as client:

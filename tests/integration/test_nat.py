@@ -57,7 +57,7 @@ def test_a_hole_is_punched_where_routers_keep_ports(
 
     job = submit(asking, until(tmp_path / "punched"))
     assert runs(asking, job) == worker.id
-    eventually(lambda: linked(asking).get(worker.id) == "stream", FOUND_S, asking.log)
+    eventually(lambda: linked(asking).get(worker.id) == "stream", FOUND_S, asking.story)
     (tmp_path / "punched").touch()
     done = finished(asking, job)
 
@@ -83,7 +83,7 @@ def test_a_gate_that_dies_hurts_nothing_that_runs_through_it(
     assert runs(asking, job) == worker.id
     assert linked(asking)[worker.id] == "relay"
     one.kill()
-    eventually(lambda: one.id not in linked(asking), FOUND_S, asking.log)
+    eventually(lambda: one.id not in linked(asking), FOUND_S, asking.story)
     (tmp_path / "lost").touch()
     done = finished(asking, job)
 
@@ -120,7 +120,7 @@ def test_whom_a_node_behind_nat_invited_is_let_in_at_a_gate(
     gate = reef.join("gate", public, "--no-worker", "--gate", prefix=there)
     reef.tell(host, gate)
     reef.restart(host)
-    eventually(lambda: gate.id in linked(host), FOUND_S, host.log)
+    eventually(lambda: gate.id in linked(host), FOUND_S, host.story)
     _, elsewhere = net.home("two", 22, symmetric=True)
     guest = reef.guest("guest", elsewhere)
 
@@ -128,7 +128,7 @@ def test_whom_a_node_behind_nat_invited_is_let_in_at_a_gate(
         said = command(host, "invite", "--json", prefix=behind).stdout
         return any(public in address for address in json.loads(said)["addresses"])
 
-    eventually(names_the_gate, FOUND_S, host.log)
+    eventually(names_the_gate, FOUND_S, host.story)
     text = command(host, "invite", "-q", prefix=behind).stdout.strip()
     joined = command(guest, "join", "--no-up", text, prefix=elsewhere)
     again = command(reef.guest("late"), "join", "--no-up", text, prefix=elsewhere)

@@ -38,7 +38,7 @@ def reef(tmp_path: Path) -> Iterator[Reef]:
     with shoal(tmp_path) as made:
         gate = made.found("gate", f"127.{net}.1", "--no-worker", "--gate")
         asking = made.join("asking", f"127.{net}.2", "--no-worker", gates=[gate])
-        eventually(lambda: gate.id in linked(asking), FOUND_S, asking.log)
+        eventually(lambda: gate.id in linked(asking), FOUND_S, asking.story)
         yield made, gate, asking, f"127.{net}.3"
 
 
@@ -83,7 +83,7 @@ def test_whose_grant_does_not_hold_is_refused_on_every_way(
         for n, (flaw, fields) in enumerate(flaws.items())
     }
     for intruder in intruders.values():
-        eventually(partial(is_up, intruder), FOUND_S, intruder.log)
+        eventually(partial(is_up, intruder), FOUND_S, intruder.story)
 
     job = wants_bait(asking)
     _let_it_try(asking)
@@ -131,7 +131,7 @@ def test_who_is_revoked_is_cut_off_everywhere_and_stays_out(
     made, gate, asking, address = reef
     bad = made.join("bad", address, *BAIT, *without(*ways), gates=[gate])
     nodes = (gate, asking)
-    eventually(lambda: all(bad.id in linked(n) for n in nodes), FOUND_S, bad.log)
+    eventually(lambda: all(bad.id in linked(n) for n in nodes), FOUND_S, bad.story)
 
     with gate.client() as client:
         client.revoke(bad.id)
@@ -139,7 +139,7 @@ def test_who_is_revoked_is_cut_off_everywhere_and_stays_out(
     job = wants_bait(asking)
     bad.kill()
     made.restart(bad)
-    eventually(partial(is_up, bad), FOUND_S, bad.log)
+    eventually(partial(is_up, bad), FOUND_S, bad.story)
     _let_it_try(asking)
 
     assert took_s < REVOKED_S
