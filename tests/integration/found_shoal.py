@@ -170,6 +170,11 @@ def submit(node: LiveNode, command: str) -> str:
     return job
 
 
+def until(path: Path) -> str:
+    """Return a command that ends when there is such a file: it outlives the rest."""
+    return f"until test -e {path}; do sleep 0.1; done"
+
+
 def job_of(node: LiveNode, job: str) -> pb.Job:
     """Return a job, with its one task."""
     with node.client() as client:

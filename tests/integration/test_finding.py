@@ -16,6 +16,7 @@ from tests.integration.found_shoal import (
     runs,
     shoal,
     submit,
+    until,
     without,
 )
 from tests.integration.live_shoal import LiveNode, eventually
@@ -117,17 +118,18 @@ def test_by_streams_when_nobody_takes_direct_links(
 
 
 def test_a_host_of_libp2p_that_dies_is_started_again_and_work_goes_on(
-    reef: Found, address: Address
+    reef: Found, address: Address, tmp_path: Path
 ) -> None:
     gate = reef.found("gate", address(1), "--no-worker", "--gate")
     worker = reef.join("worker", address(3), *without("direct"), gates=[gate])
     asking = reef.join("asking", address(2), "--no-worker", start=False)
     reef.restart(asking, failpoint="libp2p.turn:12:raise")
 
-    job = submit(asking, "sleep 14; echo done")
+    job = submit(asking, until(tmp_path / "struck"))
     assert runs(asking, job) == worker.id
     assert linked(asking)[worker.id] in ("stream", "relay")
     eventually(lambda: "failpoint libp2p.turn" in asking.log(), FOUND_S)
+    (tmp_path / "struck").touch()
     done = finished(asking, job)
 
     assert done.state == pb.STATE_DONE
@@ -137,14 +139,15 @@ def test_a_host_of_libp2p_that_dies_is_started_again_and_work_goes_on(
 
 
 def test_losing_the_only_gate_hurts_nothing_that_runs(
-    reef: Found, address: Address
+    reef: Found, address: Address, tmp_path: Path
 ) -> None:
     gate, asking, worker = gate_and_two(reef, address)
-    job = submit(asking, "sleep 5; echo done")
+    job = submit(asking, until(tmp_path / "lost"))
     assert runs(asking, job) == worker.id
 
     gate.kill()
     eventually(lambda: gate.id not in linked(asking), FOUND_S, asking.story)
+    (tmp_path / "lost").touch()
     first = finished(asking, job)
     second = finished(asking, submit(asking, "true"))
 

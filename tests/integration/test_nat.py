@@ -13,6 +13,7 @@ from tests.integration.found_shoal import (
     linked,
     runs,
     submit,
+    until,
 )
 from tests.integration.live_shoal import eventually
 from tests.integration.namespaces import Internet
@@ -38,11 +39,6 @@ def test_two_behind_nat_work_together_through_a_gate(
     assert done.state == pb.STATE_DONE
     assert linked(asking)[worker.id] == "relay"
     assert linked(asking)[gate.id] == "direct"
-
-
-def until(path: Path) -> str:
-    """Return a command that runs until there is such a file."""
-    return f"until test -e {path}; do sleep 0.1; done"
 
 
 def test_a_hole_is_punched_where_routers_keep_ports(
