@@ -54,8 +54,7 @@ def token_of(home: CliHome) -> str:
 
 
 def test_a_worker_with_only_an_address_runs_what_is_submitted(shop: Shop) -> None:
-    token = f"--token={token_of(shop.server)}"
-    worker = shop.start("worker", "worker", shop.address, token, *TWO_GPUS)
+    worker = shop.start("worker", "worker", shop.address, *TWO_GPUS)
 
     script = "echo $CUDA_VISIBLE_DEVICES"
     job = shop.server.ok(
@@ -72,6 +71,16 @@ def test_a_worker_with_only_an_address_runs_what_is_submitted(shop: Shop) -> Non
     }
 
 
+def test_all_commands_of_the_servers_user_may_ask_it_from_any_home(
+    shop: Shop, tmp_path: Path
+) -> None:
+    elsewhere = CliHome(tmp_path / "elsewhere")
+
+    job = elsewhere.ok("submit", shop.address, "-q", "--", "true").strip()
+
+    assert job in [each["id"] for each in shop.server.json("ps")["jobs"]]
+
+
 def test_workers_of_the_servers_own_user_need_no_token(shop: Shop) -> None:
     home = shop.server
     process = home.start("worker", shop.address, "--gpus=0", "--models=A100")
@@ -86,10 +95,10 @@ def test_workers_of_the_servers_own_user_need_no_token(shop: Shop) -> None:
 def test_a_stranger_is_told_how_to_get_a_token(shop: Shop, tmp_path: Path) -> None:
     stranger = CliHome(tmp_path / "stranger")
 
-    done = stranger("worker", shop.address)
+    done = stranger("worker", shop.address, "--token=stale")
 
     assert done.code == 106
-    assert "must show the token" in done.err
+    assert "that is not its token" in done.err
     assert "--token" in done.err
 
 

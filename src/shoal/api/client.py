@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar, final
 
 from shoal.api import shoal_pb2 as pb
 from shoal.api import whereabouts
+from shoal.api.own_nodes import home_serving
 from shoal.api.plain import PlainCalls, plain_socket
 from shoal.runtime.home import Home
 
@@ -272,8 +273,8 @@ def connect(
 ) -> Client:
     """Return a client of the node at an address, or of the one that runs here.
 
-    Without a token, the one of the environment is shown, or that of the node here to
-    this machine. Other machines are called by TLS.
+    Without a token, the one of the environment is shown, or to this machine that of
+    the user's node there. Other machines are called by TLS.
     """
     home = home or Home.default()
     if not node:
@@ -300,11 +301,16 @@ def is_here(node: str) -> bool:
 
 
 def _token_for(node: str, home: Home) -> str:
-    """Return the token of the node here, but only for this machine.
+    """Return the token of a node of this user, but only for this machine.
 
     An address may come from the settings of a project, so from somebody else.
     """
-    return whereabouts.read_token(home) if is_here(node) else ""
+    if not is_here(node):
+        return ""
+    found = whereabouts.read(home)
+    if found is None or found.api.rpartition(":")[2] != node.rpartition(":")[2]:
+        home = home_serving(int(node.rpartition(":")[2])) or home
+    return whereabouts.read_token(home)
 
 
 def _channel(target: str, credentials: Credentials | None) -> grpc.Channel:
