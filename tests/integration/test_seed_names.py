@@ -109,6 +109,7 @@ def test_lists_of_unequal_length_are_refused(shop: Shop, tmp_path: Path) -> None
     done = home("worker", shop.address, token, "--gpus=0,1", "--models=A100")
 
     assert done.code == 2, done
+    assert not (home.path / "membership.json").exists()  # It has joined nothing.
 
 
 def test_a_scheduler_that_is_not_there_is_named(tmp_path: Path) -> None:

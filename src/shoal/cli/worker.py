@@ -58,6 +58,12 @@ def worker(
     On the scheduler's own machine nothing else is needed. From another one, show the
     token of the scheduler, or join by `shoal invite` and `shoal join`.
     """
+    if gpus is not None:
+        from shoal.drivers.devices import declared_gpus  # noqa: PLC0415 - Slow.
+
+        declared_gpus(
+            gpus, models, memories
+        )  # Join only if there is something to lend.
     try:
         with connect(scheduler, token=token) as client:
             info = client.info()
