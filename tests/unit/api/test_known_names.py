@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from shoal.api.known_names import check
@@ -6,6 +8,10 @@ from shoal.model.derive import derive
 from shoal.model.ids import JobId, OwnerId
 from shoal.model.job import Job
 from shoal.model.submission import load_spec
+
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples").rglob("*.yaml"))
+EXAMPLES = [path for path in EXAMPLES if path.parent.name != "sim"]
 
 
 def job(text: str) -> Job:
@@ -24,6 +30,11 @@ def job(text: str) -> Job:
 )
 def test_names_that_there_are_pass(text: str) -> None:
     check(job(text))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_a_node_takes_every_example(path: Path) -> None:
+    check(job(path.read_text()))
 
 
 @pytest.mark.parametrize(
