@@ -9,7 +9,6 @@ from shoal.model.ids import JobId, OwnerId
 from shoal.model.job import Job
 from shoal.model.submission import load_spec
 
-
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").rglob("*.yaml"))
 EXAMPLES = [path for path in EXAMPLES if path.parent.name != "sim"]
 

@@ -12,11 +12,11 @@ from shoal.runtime.home import Home
 @pytest.mark.parametrize(
     ("node", "shown"),
     [
-        ("localhost:50051", "ours"),
-        ("127.0.0.1:50051", "ours"),
-        ("[::1]:50051", "ours"),
-        ("gpu-box:50051", ""),
-        ("localhost.evil.example:50051", ""),
+        ("localhost:1", "ours"),
+        ("127.0.0.1:1", "ours"),
+        ("[::1]:1", "ours"),
+        ("gpu-box:1", ""),
+        ("localhost.evil.example:1", ""),
     ],
 )
 def test_the_token_of_this_node_stays_on_this_machine(
