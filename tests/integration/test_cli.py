@@ -215,6 +215,18 @@ def test_a_job_that_goes_on_is_shown_however_many_came_after_it(home: CliHome) -
     assert long not in home("ps").out
 
 
+def test_a_program_that_is_nowhere_is_said_and_was_placed_nowhere(
+    home: CliHome,
+) -> None:
+    words = ("--retries", "2", "--", "no-such-program")
+    done = home("run", *words)
+
+    assert done.code == 100
+    assert "waits: no such program" in done.err
+    assert "placed on" not in done.err
+    assert "failed after" in done.err
+
+
 def test_ids_may_be_shortened_and_last_is_the_last(home: CliHome) -> None:
     job = home.ok("submit", "-q", "--name", "short", "--", "true").strip()
 
