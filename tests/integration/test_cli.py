@@ -299,6 +299,16 @@ def test_a_task_of_the_first_scheduler_is_taken(home: CliHome, tmp_path: Path) -
     home.ok("cancel", job)
 
 
+def test_a_job_of_a_recipe_says_which_program_it_runs(home: CliHome) -> None:
+    job = home.ok("submit", "-q", "--name", "ResNet50 Training", "--gpus", "2").strip()
+    shown = home.ok("show", job)
+    [task] = home.json("show", job)["tasks"]
+    home.ok("cancel", job)
+
+    assert "recipe     train\n" in shown
+    assert (task["recipe"], task["argv"]) == ("train", [])
+
+
 def test_what_failed_of_a_job_runs_again_as_a_new_one(home: CliHome) -> None:
     home.ok("up", "--background", "-q")
     script = "echo $SHOAL_TASK_INDEX; test $SHOAL_TASK_INDEX -ne 1"

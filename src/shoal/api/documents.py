@@ -57,6 +57,7 @@ def task_fields(task: pb.Task) -> dict[str, Any]:
         "exit_code": task.exit_code if task.HasField("exit_code") else None,
         "nodes": [name_fields(node) for node in task.nodes],
         "argv": list(task.argv),
+        "recipe": task.recipe,
         "needs": task.needs,
         "fraction": task.fraction if task.HasField("fraction") else None,
         "metrics": dict(task.metrics),

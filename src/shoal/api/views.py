@@ -93,6 +93,7 @@ def task_view(node: Node, record: TaskRecord) -> pb.Task:
         attempts=record.attempts,
         nodes=map(name_of, _nodes([record])),
         argv=task.work.argv,
+        recipe=task.work.recipe,
         needs=needs_of(task),
         began_s=record.began_wall_s,
         ended_s=record.ended_wall_s,

@@ -60,6 +60,7 @@ def show(job: str, tasks_max: int, node: str | None, as_json: bool) -> None:
         "took": _took(found),
         "priority": str(found.priority) if found.priority else "",
         "node": places(found.nodes),
+        "recipe": found.tasks[0].recipe if found.tasks else "",
         "command": shortened(shlex.join(found.tasks[0].argv)) if found.tasks else "",
         "needs": found.tasks[0].needs if found.tasks else "",
     }

@@ -47,6 +47,7 @@ OBJECTS: Final[dict[str, Shape]] = {
         "exit_code": ("int or null", "of its last attempt"),
         "nodes": ("list of name", "where it runs, or ran"),
         "argv": ("list of text", "what is run"),
+        "recipe": ("text", "the program of shoal that is run instead; may be empty"),
         "needs": ("text", "what it asks for, in words"),
         "fraction": ("float or null", "how far it is, from 0 to 1"),
         "metrics": ("map of float", "the latest figures that it reported"),

@@ -150,7 +150,7 @@ function taskTable() {
     const [name, state, progress, where, tries, figures, why] = row.cells;
     setText(name, shortTask(task.id));
     name.className = "id";
-    row.title = task.argv.join(" ");
+    row.title = task.recipe ? `recipe ${task.recipe}` : task.argv.join(" ");
     if (state.textContent !== task.state) state.replaceChildren(pill(task.state));
     if (task.fraction !== null) {
       const text = `${Math.round(100 * task.fraction)} %`;
