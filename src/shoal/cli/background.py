@@ -92,7 +92,7 @@ def _result(home: Home, told: bytes) -> Started | None:
             return None
         kind = UsageError if fields["usage"] else ShoalError
         raise kind(fields["what"], because=fields["because"], hint=fields["hint"])
-    what, because = _last_words(home)
+    what, because = last_words(home)
     raise ShoalError(
         f"the node ended before it was ready: {what}",
         because=because,
@@ -110,7 +110,7 @@ def _another_is_ready(home: Home) -> bool:
     return True
 
 
-def _last_words(home: Home) -> tuple[str, str]:
+def last_words(home: Home) -> tuple[str, str]:
     """Return what the log says at its end, and why, if it says so in our form."""
     lines = home.log.read_text(encoding="utf-8", errors="replace").split("\n")
     told = [line for line in lines if line.strip()] or ["it said nothing"]

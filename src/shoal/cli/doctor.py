@@ -16,9 +16,10 @@ import click
 from shoal.api import client as api
 from shoal.api import whereabouts
 from shoal.api.shoal_pb2 import Gate, NodeInfo
+from shoal.cli import background
 from shoal.cli.exit_codes import ExitCode
 from shoal.cli.options import json_option
-from shoal.cli.printing import echo_json, size_text
+from shoal.cli.printing import echo_json, size_text, span
 from shoal.errors import ShoalError
 from shoal.model.addresses import is_direct
 from shoal.runtime.home import Home
@@ -27,6 +28,7 @@ DISK_FREE_MIN: Final = 1 << 30
 PORT: Final = 50_051
 EARLIEST_S: Final = 1_735_689_600.0
 """1 January 2025: a clock that reads less was never set."""
+CLOCK_OFF_S: Final = 60.0
 
 
 class Finding(NamedTuple):
@@ -47,7 +49,7 @@ def doctor(as_json: bool) -> None:
         _home(home),
         *_node(home),
         _port(home),
-        _clock(),
+        clock_finding(home),
         _sandbox(home),
         _containers(),
         _gpus(),
@@ -83,12 +85,23 @@ def _node(home: Home) -> list[Finding]:
     except ShoalError as error:
         said = f"{error.what}: {error.because}" if error.because else error.what
         state = "bad" if home.node_info.exists() else "note"
-        return [Finding("node", state, said, error.hint)]
+        return [Finding("node", state, said, error.hint), *last_end(home)]
     said = f"{info.name.petname} runs as process {info.pid}, version {info.version}"
     findings = [Finding("node", "ok", said)]
     if home.log.exists():
         findings.append(Finding("log", "ok", str(home.log)))
     return [*findings, *network_findings(info)]
+
+
+def last_end(home: Home) -> list[Finding]:
+    """Say why the last node in the background ended, if it did not mean to."""
+    if not home.log.exists():
+        return []
+    what, because = background.last_words(home)
+    if not because:
+        return []
+    said = f"the last node here ended: {what}: {because}"
+    return [Finding("log", "bad", said, f"{home.log} has the whole story")]
 
 
 def network_findings(info: NodeInfo) -> list[Finding]:
@@ -145,9 +158,14 @@ def _port(home: Home) -> Finding:
     return Finding("port", "ok", f"{PORT} is free")
 
 
-def _clock() -> Finding:
-    if time.time() < EARLIEST_S:
-        said = f"the clock reads {time.ctime()}"
+def clock_finding(home: Home) -> Finding:
+    """Say whether the clock can be right: neither ancient, nor set back."""
+    earliest_s, why = EARLIEST_S, "which was before shoal"
+    if home.journal.exists() and home.journal.stat().st_mtime > earliest_s:
+        earliest_s = home.journal.stat().st_mtime
+        why = f"but the journal was written {span(earliest_s - time.time())} later"
+    if time.time() < earliest_s - CLOCK_OFF_S:
+        said = f"it reads {time.ctime()}, {why}"
         fix = "set it, or start a time service: grants have dates"
         return Finding("clock", "bad", said, fix)
     zone = time.strftime("%Y-%m-%d %H:%M:%S %Z")

@@ -1,7 +1,12 @@
-"""What doctor says of the network, from what a node tells."""
+"""What doctor says, from what a node tells and what it left behind."""
+
+import os
+import time
+from pathlib import Path
 
 from shoal.api import shoal_pb2 as pb
-from shoal.cli.doctor import Finding, network_findings
+from shoal.cli.doctor import Finding, clock_finding, last_end, network_findings
+from shoal.runtime.home import Home
 
 HERE = "/ip4/127.0.0.1/tcp/4001/p2p/x"
 PUBLIC = "/ip4/192.0.2.7/tcp/4001/p2p/x"
@@ -69,3 +74,31 @@ def test_it_is_said_if_others_need_libp2p_to_get_here() -> None:
 
 def test_a_host_of_libp2p_that_died_is_said() -> None:
     assert found(p2p="starting again: oops")["libp2p"].state == "note"
+
+
+def test_a_clock_that_was_set_back_is_noticed_by_what_was_written_before(
+    tmp_path: Path,
+) -> None:
+    home = Home(tmp_path)
+    home.journal.touch()
+    assert clock_finding(home).state == "ok"
+
+    later_s = time.time() + 7_200
+    os.utime(home.journal, (later_s, later_s))
+    row = clock_finding(home)
+
+    assert row.state == "bad"
+    assert "written 2 h 0 min later" in row.said
+
+
+def test_a_node_that_ended_by_an_error_is_remembered(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    assert last_end(home) == []
+
+    home.log.write_text("  node  x\nthe node has ended\n")
+    assert last_end(home) == []
+
+    home.log.write_text("error: cannot write the journal\nwhy:   disk full\nnext: x\n")
+    [row] = last_end(home)
+    assert row.state == "bad"
+    assert "cannot write the journal: disk full" in row.said
