@@ -219,6 +219,11 @@ class TaskQueue:
         if self._order is not None:
             yield from self._by_order(self._order, usage, now)
             return
+        if len(self._lanes) == 1:
+            [lane] = self._lanes.values()
+            for _, id_ in lane:
+                yield self._entries[id_]
+            return
         heads = [
             (_rank(self._entries[lane[0][1]], share, now), 0, share, lane)
             for (owner, _), lane in self._lanes.items()
