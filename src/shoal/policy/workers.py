@@ -6,7 +6,8 @@ what they claim to have.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["Taken", "WorkerTable", "WorkerView"]
+
+CAPACITIES_MAX: Final = 4_096
+"""Capacities of which it is remembered how many tasks of a profile they hold."""
 
 
 class Taken(msgspec.Struct, frozen=True, gc=False):
@@ -98,7 +102,7 @@ class WorkerTable:
         row = self.row(index)
         if row.draining or shape.driver not in row.drivers:
             return 0
-        return Ledger(row.capacity).use_up(shape.profile, most)
+        return _slots_of(row.capacity, shape.profile, most)
 
     def is_booked(self, node: NodeId) -> bool:
         """Whether something was booked on a known worker since its last report."""
@@ -189,6 +193,12 @@ class WorkerTable:
             row = self.row(index)
             row.set_kinds(self._kinds)
             self.grid.replace(index, row)
+
+
+@lru_cache(CAPACITIES_MAX)
+def _slots_of(capacity: Capacity, profile: Profile, most: int) -> int:
+    """Return how many tasks, up to `most`, an idle worker could hold."""
+    return Ledger(capacity).use_up(profile, most)
 
 
 def _with_distinct_devices(capacity: Capacity) -> Capacity:
