@@ -133,7 +133,9 @@ class LeaseBook:
             if isinstance(chosen, str):
                 return f"{found}; {chosen}"
             victims, found = chosen
-        freed = total(self._leases[id_].allocation for id_ in victims)
+        taken = found
+        if victims:
+            taken = found.beyond(total(self._leases[v].allocation for v in victims))
         self._seq += 1
         lease = Lease(
             id=LeaseId(f"{self._prefix}/{self._seq}"),
@@ -143,7 +145,7 @@ class LeaseBook:
             owner=owner,
             preemptible=preemptible,
             allocation=found,
-            taken=found.beyond(freed),
+            taken=taken,
             victims=victims,
         )
         self._add(lease)
