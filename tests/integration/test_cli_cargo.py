@@ -1,5 +1,6 @@
 """Folders, outputs and secrets, by the commands that a user types."""
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +44,22 @@ def test_a_folder_goes_out_and_what_was_made_comes_back(
     assert "sent 0 of 2 files, 0 bytes" in second.err
     assert pulled["outputs"][0]["files"] == 1
     assert (tmp_path / "got" / "copy").read_text() == "v1\n"
+
+
+def test_where_the_code_of_a_job_is_cached_is_said(home: CliHome, work: Path) -> None:
+    flags = ("--workdir", str(work))
+    home.ok("run", "-q", *flags, "--", "true")
+
+    offers = home("submit", "--offers", "--json", *flags, "--", "true").out
+    waits = home.ok("submit", "-q", *flags, "--gpus", "9", "--", "true").strip()
+    explained = home.ok("explain", waits)
+    shown = home.json("show", waits)["job"]["reason"]
+    home.ok("cancel", waits)
+
+    [group] = json.loads(offers)["offers"]["groups"]
+    assert group["prospects"][0]["why"] == "code cached"
+    assert "  warm   its code is cached on 1 of 1 workers\n" in explained
+    assert "cached" not in shown
 
 
 SAVES = """

@@ -145,6 +145,7 @@ def explanation_fields(task: pb.TaskExplanation) -> dict[str, Any]:
         "rejected": [_verdict(verdict) for verdict in task.rejected],
         "fitting": task.fitting,
         "helps": list(task.helps),
+        "cached": list(task.cached),
     }
 
 

@@ -271,7 +271,7 @@ class ExplainReply(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskExplanation, _Mapping]]] = ..., more: _Optional[int] = ...) -> None: ...
 
 class TaskExplanation(_message.Message):
-    __slots__ = ("task", "state", "why", "nodes", "refused", "rejected", "fitting", "helps", "needs")
+    __slots__ = ("task", "state", "why", "nodes", "refused", "rejected", "fitting", "helps", "needs", "cached")
     TASK_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
@@ -281,6 +281,7 @@ class TaskExplanation(_message.Message):
     FITTING_FIELD_NUMBER: _ClassVar[int]
     HELPS_FIELD_NUMBER: _ClassVar[int]
     NEEDS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_FIELD_NUMBER: _ClassVar[int]
     task: str
     state: State
     why: _containers.RepeatedScalarFieldContainer[str]
@@ -290,7 +291,8 @@ class TaskExplanation(_message.Message):
     fitting: int
     helps: _containers.RepeatedScalarFieldContainer[str]
     needs: str
-    def __init__(self, task: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., why: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ..., rejected: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ..., fitting: _Optional[int] = ..., helps: _Optional[_Iterable[str]] = ..., needs: _Optional[str] = ...) -> None: ...
+    cached: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, task: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., why: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ..., rejected: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ..., fitting: _Optional[int] = ..., helps: _Optional[_Iterable[str]] = ..., needs: _Optional[str] = ..., cached: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Verdict(_message.Message):
     __slots__ = ("node", "reason")

@@ -148,6 +148,7 @@ def explanation_view(found: TaskExplanation, task: Task) -> pb.TaskExplanation:
         fitting=placement.fitting if placement else 0,
         helps=placement.helps if placement else (),
         needs=needs_of(task),
+        cached=found.cached,
     )
     if placement and not placement.fitting and not placement.rejected:
         view.why.append(NOBODY)

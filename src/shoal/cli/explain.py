@@ -61,5 +61,7 @@ def lines_of(task: TaskExplanation) -> Iterator[str]:
         yield f"         and {more} other nodes"
     total = task.fitting + len(task.rejected)
     yield f"  nodes  {task.fitting} of {total} could run it now"
+    for cached in task.cached:
+        yield f"  warm   {cached}"
     if task.helps:
         yield "  helps  " + "   |   ".join(task.helps)

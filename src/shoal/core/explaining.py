@@ -25,6 +25,7 @@ class TaskExplanation(msgspec.Struct, frozen=True, kw_only=True):
     task: TaskId
     state: TaskState
     why: tuple[str, ...]  # the most important first
+    cached: tuple[str, ...] = ()  # how many workers have what it needs, if it waits
     workers: tuple[NodeId, ...] = ()  # where it runs, if it does
     refused: tuple[tuple[NodeId, str], ...] = ()  # workers' own words, of late
     placement: Explanation | None = None  # what each known worker lacks, if it waits
@@ -55,11 +56,11 @@ def explain_task(
         )
     profile = record.task.profiles[0]
     why += _what_holds_it(group, job, matcher, negotiator)
-    why += _where_cached(record.task.work, views)
     return TaskExplanation(
         task=task,
         state=record.state,
         why=tuple(why),
+        cached=tuple(_where_cached(record.task.work, views)),
         refused=tuple(sorted(matcher.refusals(profile).items())),
         placement=explain(profile, views.table, driver=record.task.work.driver),
     )

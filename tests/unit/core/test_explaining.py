@@ -117,14 +117,15 @@ def test_a_waiting_task_says_how_many_workers_have_its_code() -> None:
     made = replace(made, groups=(replace(group, tasks=tasks),))
     scheduler.handle(JobSubmitted(1, made), 0.0)
 
-    def why(seq: int, marks: tuple[str, ...]) -> tuple[str, ...]:
+    def cached(seq: int, marks: tuple[str, ...]) -> tuple[str, ...]:
         inventory = Inventory(
             epoch=1, seq=seq, capacity=Capacity(), load=Load(), warm=marks
         )
         scheduler.handle(MessageReceived(W, inventory), 0.0)
         found = scheduler.explain(TaskId("j.g.0"))
         assert found is not None
-        return found.why
+        assert not any("cached" in why for why in found.why), "it is no reason to wait"
+        return found.cached
 
-    assert "its code is cached on 0 of 1 workers" in why(2, ())
-    assert "its code is cached on 1 of 1 workers" in why(3, marks_of(work))
+    assert cached(2, ()) == ("its code is cached on 0 of 1 workers",)
+    assert cached(3, marks_of(work)) == ("its code is cached on 1 of 1 workers",)

@@ -99,6 +99,10 @@ OBJECTS: Final[dict[str, Shape]] = {
         "rejected": ("list of verdict", "nodes that are short of something"),
         "fitting": ("int", "nodes that could run it now"),
         "helps": ("list of text", "what would let it start"),
+        "cached": (
+            "list of text",
+            "on how many nodes its code and image are, if it waits",
+        ),
     },
     "prospect": {
         "node": ("node", "a node"),
