@@ -176,6 +176,8 @@ class ContainerDriver:
             said.append("a container runs as the node's user, whatever its image says")
         else:
             said.append("a container without a user in its image runs as root")
+        if not self._engine.limits:
+            said.append("CPU and memory are not limited: no root, and cgroups v1")
         if self._engine.labelled:
             said.append("SELinux is off for containers, or they could not report")
         return tuple(said)

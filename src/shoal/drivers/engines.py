@@ -29,6 +29,7 @@ PROBES: Final[dict[Kind, tuple[str, ...]]] = {
 
 INITS: Final = ("/usr/libexec/podman/catatonit", "/usr/bin/catatonit")
 SELINUX: Final = "/sys/fs/selinux/enforce"
+CGROUP_V2: Final = "/sys/fs/cgroup/cgroup.controllers"
 ROOT: Final = "0:0"
 CLIENT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CLIENT_VARIABLES: Final = (
@@ -55,6 +56,7 @@ class Engine(msgspec.Struct, frozen=True):
     init: bool = True  # whether it has a first process that reaps and passes signals
     user: str = ""  # as whom containers run, as UID:GID; empty: as their image says
     labelled: bool = False  # whether SELinux keeps containers from our sockets
+    limits: bool = True  # whether it can limit the CPU and memory of containers
 
 
 def client_env(ours: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -81,8 +83,19 @@ async def find_engine(timeout_s: float = PROBE_TIMEOUT_S) -> Engine | str:
     return why
 
 
-def engine_of(kind: Kind, path: str, said: str, uid: int, gid: int) -> Engine:
-    """Return what an engine is that answered so, to a node of this user."""
+def engine_of(
+    kind: Kind,
+    path: str,
+    said: str,
+    uid: int,
+    gid: int,
+    *,
+    cgroups: str = CGROUP_V2,
+) -> Engine:
+    """Return what an engine is that answered so, to a node of this user.
+
+    Without root limits need cgroups of the second kind, which have a file `cgroups`.
+    """
     if kind == "podman":  # Who calls it is the root of its containers.
         rootless, labelled = True, Path(SELINUX).is_file()
     else:
@@ -94,6 +107,7 @@ def engine_of(kind: Kind, path: str, said: str, uid: int, gid: int) -> Engine:
         init=kind == "docker" or any(Path(each).is_file() for each in INITS),
         user=itself if uid else "",
         labelled=labelled,
+        limits=not (uid and rootless) or Path(cgroups).is_file(),
     )
 
 

@@ -28,6 +28,17 @@ def test_the_root_of_an_engine_without_root_is_the_node_itself() -> None:
     assert engine_of("podman", PODMAN, "podman version 5", 1000, 1000).user == "0:0"
 
 
+def test_without_root_limits_need_new_cgroups(tmp_path: Path) -> None:
+    new = tmp_path / "cgroup.controllers"
+    old = str(tmp_path / "none")
+    new.touch()
+
+    assert not engine_of("podman", PODMAN, "", 1000, 1000, cgroups=old).limits
+    assert engine_of("podman", PODMAN, "", 1000, 1000, cgroups=str(new)).limits
+    assert engine_of("podman", PODMAN, "", 0, 0, cgroups=old).limits
+    assert engine_of("docker", DOCKER, "[]", 1000, 1000, cgroups=old).limits
+
+
 def test_docker_says_whether_selinux_keeps_containers_apart() -> None:
     assert engine_of("docker", DOCKER, '["name=selinux"]', 0, 0).labelled
     assert not engine_of("docker", DOCKER, '["name=seccomp"]', 0, 0).labelled
