@@ -1,12 +1,14 @@
 """Nodes by the command line: their starts, ends and accidents."""
 
 import json
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
 import pytest
+from tests.integration.calling import eventually
 from tests.integration.cli_home import CliHome, homes
 
 from shoal.api.client import Client
@@ -200,6 +202,8 @@ def test_calls_over_the_network_need_the_token(make: Make) -> None:
     address = shoal.info["api"]
     shoal.ok("ps", "--node", address)
     stranger = make("two")
+    stranger.ok("ps", "--node", address)  # Its user may read the token.
+    stranger.env["SHOAL_TOKEN"] = "stale"
 
     refused = stranger("ps", "--node", address)
 
@@ -257,3 +261,20 @@ def test_a_scheduler_without_workers_says_what_a_job_waits_for(make: Make) -> No
     assert "shoal invite" in told["helps"][0]
     assert planned.code == 104
     assert "no worker is known here" in planned.out
+
+
+def test_a_node_whose_terminal_goes_away_ends_in_good_order(make: Make) -> None:
+    shoal = make("one")
+    node = shoal.start("up", "--port", "0")
+    assert node.stderr is not None
+    assert any("Ctrl-C ends" in line for line in node.stderr)
+    shoal.ok("submit", "-q", "--", "sleep", "100")
+    eventually(lambda: shoal.json("ps")["jobs"][0]["state"] == "running")
+
+    node.send_signal(signal.SIGHUP)
+    _, err = node.communicate(timeout=30)
+
+    assert node.returncode == 0
+    assert "waiting until 1 task ends; Ctrl-C again waits no longer" in err
+    assert "the node has ended" in err
+    assert not (shoal.path / "node.json").exists()

@@ -134,7 +134,7 @@ async def _run(
             host.ready(await service.on_info(InfoRequest()), server.port_was_taken)
             network.begin()
             near.start(stop.ask)
-            await _until_end(node, stop)
+            await _until_end(node, stop, host.say)
             await desk.standing_in.hand_over()
         finally:
             home.node_info.unlink(missing_ok=True)
@@ -174,6 +174,8 @@ class Stop:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.ask)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # Else by `nohup`.
+            loop.add_signal_handler(signal.SIGHUP, self.ask)
 
     def ask(self, grace_s: float = 0.0) -> None:
         """End soon, or, if that was asked before, at once."""
@@ -183,7 +185,7 @@ class Stop:
         self.asked.set()
 
 
-async def _until_end(node: Node, stop: Stop) -> None:
+async def _until_end(node: Node, stop: Stop, say: Callable[[str], None]) -> None:
     asked = asyncio.ensure_future(stop.asked.wait())
     try:
         ends: list[asyncio.Future[Any]] = [asked, node.ended]
@@ -194,6 +196,9 @@ async def _until_end(node: Node, stop: Stop) -> None:
         node.ended.result()  # Raises what ended it.
         return
     node.drain(stop.grace_s)
+    if count := len(node.tasks):
+        tasks = "1 task ends" if count == 1 else f"{count} tasks end"
+        say(f"waiting until {tasks}; Ctrl-C again waits no longer")
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(stop.grace_s + TASKS_END_S):
             while len(node.tasks) and not stop.hurry.is_set():  # noqa: ASYNC110
