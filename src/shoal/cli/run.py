@@ -69,7 +69,8 @@ def run(
         for note in reply.notes:
             talk(f"note: {note}", quiet=quiet or as_json)
         if watch and (where := client.info().web_address):
-            talk(f"web  http://{where}/jobs/{job.id}", quiet=quiet or as_json)
+            page = f"http://{where}/jobs/{job.id}   (shoal web {job.id} opens it)"
+            talk(f"web  {page}", quiet=quiet or as_json)
         try:
             many = _has_many_tasks(job)
             plain = partial(follow, prefixed=many, aside=as_json)
