@@ -114,6 +114,21 @@ HELP = {
 }
 
 
+ELSEWHERE: dict[str, str] = {
+    **dict.fromkeys(("status", "list", "ls", "jobs", "queue", "squeue"), "ps"),
+    **dict.fromkeys(("kill", "delete", "rm", "scancel"), "cancel"),
+    **dict.fromkeys(("describe", "inspect"), "show"),
+    **dict.fromkeys(("workers", "sinfo"), "nodes"),
+    "sbatch": "submit",
+    "srun": "run",
+    "start": "up",
+    "stop": "down",
+    "help": "--help",
+    "version": "--version",
+}
+"""What other tools call things, and what `shoal` calls them."""
+
+
 class LazyGroup(click.Group):
     """A group that imports the module of a command when the command is asked for."""
 
@@ -150,7 +165,8 @@ class LazyGroup(click.Group):
             return super().resolve_command(ctx, args)
         from difflib import get_close_matches  # noqa: PLC0415 - Only after a mistake.
 
-        near = get_close_matches(args[0], COMMANDS, n=1)
+        meant = ELSEWHERE.get(args[0])
+        near = [meant] if meant else get_close_matches(args[0], COMMANDS, n=1)
         raise UsageError(
             f"there is no command '{args[0]}'",
             hint=f"did you mean 'shoal {near[0]}'?"

@@ -166,3 +166,22 @@ def test_the_version_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     assert captured.out == f"shoal, version {__version__}\n"
     assert captured.err == ""
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("stop", "down"), ("squeue", "ps"), ("kill", "cancel"), ("rnu", "run")],
+)
+def test_a_word_of_another_tool_leads_to_ours(
+    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code_of(typed) == 2
+
+    assert f"did you mean 'shoal {meant}'?" in capsys.readouterr().err
+
+
+def test_words_of_other_tools_lead_to_commands_that_there_are() -> None:
+    meant = {word for word in cli.ELSEWHERE.values() if not word.startswith("--")}
+
+    assert meant <= cli.COMMANDS.keys()
+    assert not cli.ELSEWHERE.keys() & cli.COMMANDS.keys()
