@@ -138,6 +138,18 @@ def test_lines_of_several_tasks_say_whose_they_are(home: CliHome) -> None:
     ]
 
 
+def test_of_many_tasks_show_lists_some_and_counts_all(home: CliHome) -> None:
+    job = home.ok("submit", "-q", "--array", "5", "--", "true").strip()
+    assert home("wait", job).code == 0
+
+    some, all_ = home.ok("show", job, "--tasks", "2"), home.ok("show", job)
+
+    assert "tasks      5 done\n" in some
+    assert f"and 3 more: shoal show {job} --tasks 5\n" in some
+    assert "more:" not in all_
+    assert "main.4" in all_
+
+
 def test_a_job_is_cancelled_and_stays_so(home: CliHome) -> None:
     job = home.ok("submit", "-q", "--", "sleep", "100").strip()
 

@@ -25,7 +25,7 @@ from shoal.cli.printing import (
 from shoal.cli.selecting import one
 
 if TYPE_CHECKING:
-    from shoal.api.shoal_pb2 import Job, Task
+    from shoal.api.shoal_pb2 import Counts, Job, Task
 
 
 @click.command()
@@ -54,6 +54,7 @@ def show(job: str, tasks_max: int, node: str | None, as_json: bool) -> None:
         "job": f"{found.id}  {found.name}",
         "state": state_of(found.state),
         "why": why(found),
+        "tasks": _counted(found.counts),
         "submitted": f"{age(found.submitted_s)} ago",
         "began": _moment(found.began_s),
         "ended": _moment(found.ended_s),
@@ -83,8 +84,23 @@ def show(job: str, tasks_max: int, node: str | None, as_json: bool) -> None:
                 for task in found.tasks
             ],
         )
+    total = _total(found.counts)
+    if total > len(found.tasks):
+        more = f"shoal show {found.id} --tasks {total}"
+        click.echo(f"and {total - len(found.tasks)} more: {more}")
     more = "shoal ps" if has_ended(found) else f"shoal explain {found.id}"
     suggest(f"shoal logs {found.id}", more)
+
+
+def _total(counts: Counts) -> int:
+    return sum(number for _, number in counts.ListFields())
+
+
+def _counted(counts: Counts) -> str:
+    """Say how many tasks are how, if there are several."""
+    if _total(counts) == 1:
+        return ""
+    return ", ".join(f"{number} {field.name}" for field, number in counts.ListFields())
 
 
 def _moment(wall_s: float) -> str:
