@@ -8,15 +8,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.integration.cargo_nodes import (
-    Reef,
-    end,
-    pack,
-    submit,
-    unpacked,
-    until,
-    written,
-)
+from tests.integration.cargo_nodes import pack, submit, unpacked, until
+from tests.integration.pool_nodes import Reef, end, written
 
 from shoal.blobs.trees import Tree
 from shoal.model.ids import BlobId, JobId, NodeId, TaskId
