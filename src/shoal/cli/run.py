@@ -150,9 +150,8 @@ def _tell_placing(client: api.Client, job: str, began: float) -> None:
     timer.start()
     with contextlib.suppress(ShoalError):  # The main thread meets it as well.
         for view in client.watch(job):
-            if has_ended(view) and not timer.is_alive():
-                break  # Where it never got to run after a long wait is no place.
-            if view.nodes:
+            never_ran = has_ended(view) and not view.HasField("exit_code")
+            if view.nodes and not never_ran:
                 where, took = places(view.nodes), span(time.monotonic() - began)
                 talk(f"job {job} placed on {where} in {took}")
                 break
