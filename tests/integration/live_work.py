@@ -78,12 +78,15 @@ class Work:
     def mixed(self, name: str, *, long_s: float = 0.4, endless: int = 2) -> None:
         """Hand in some of everything: many, a gang, a flaky one, one that runs once.
 
+        There are also short ones, which are sent ahead to wait for each other.
+
         So many tasks never end by themselves; `cancel_some` cancels them.
         """
         ends = frozenset({"cancelled"})
         self.order(f"{name}-gone", {"array": endless}, seconds=600, ends=ends)
         self._to_cancel.append(f"{name}-gone")
         self.order(f"{name}-many", {"array": 6}, seconds=long_s)
+        self.order(f"{name}-short", {"array": 24}, seconds=0)
         self.order(f"{name}-gang", {"nodes": 2}, seconds=long_s)
         retry = {"retry": {"max": 3, "on": ["failed", "worker-lost"]}}
         self.order(f"{name}-flaky", retry, seconds=0.1, how="flaky")
