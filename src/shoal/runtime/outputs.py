@@ -1,8 +1,8 @@
 """What the tasks of our jobs wrote and told, kept for whoever asks.
 
 Output is a file for each attempt and stream. Pieces carry their offsets, so one that
-comes twice is written twice to the same place; one that never came leaves a hole,
-which the worker can still fill from what it kept.
+comes twice is written twice to the same place; one that never came, because a link
+broke while it was under way, leaves a hole: nobody asks for it again.
 """
 
 from __future__ import annotations
