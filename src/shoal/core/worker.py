@@ -9,6 +9,7 @@ import msgspec
 
 from shoal.core.answering import BUSY_FROM_SEQ, answers
 from shoal.core.deadlines import DeadlineHeap, Deadlines
+from shoal.core.echoes import Echoes
 from shoal.core.events import (
     AddressesChanged,
     Booted,
@@ -110,6 +111,7 @@ class Worker:
         self._lessor = Lessor(self._book, self._stop, self._heap)
         self._runs: dict[Attempt, _Run] = {}
         self._reports = Reports(self._heap)
+        self._echoes = Echoes(self._heap)
         self._telling = Telling(node, epoch, capacity, self.rules.drivers, self._heap)
         self._nodes_estimate = 1
         self._booted = False
@@ -164,12 +166,13 @@ class Worker:
             case TaskProgressed():
                 effects = self._on_task_progressed(event)
             case TaskWrote():
-                effects = self._on_task_wrote(event)
+                effects = self._on_task_wrote(event, now)
             case TaskStaged() | TaskSaved():
                 effects = self._on_task_told(event)
             case PeerConnected():
                 self._reports.hasten(event.peer, now)
-                effects = []
+                again = self._echoes.of(event.peer)
+                effects = [Send(event.peer, output) for output in again]
             case PeerLost():
                 self._telling.forget(event.peer)
                 effects = []
@@ -423,13 +426,15 @@ class Worker:
                 )
         return [Send(event.attempt.scheduler, message)]
 
-    def _on_task_wrote(self, event: TaskWrote) -> list[Effect]:
+    def _on_task_wrote(self, event: TaskWrote, now: float) -> list[Effect]:
         output = Output(
             attempt=event.attempt,
             stream=event.stream,
             offset=event.offset,
             data=event.data,
         )
+        if event.attempt.scheduler != self.node:
+            self._echoes.said(output, now)
         return [Send(event.attempt.scheduler, output)]
 
     def _on_owner_active(self, active: bool, now: float) -> list[Effect]:
@@ -453,6 +458,7 @@ class Worker:
         for attempt in self._runs_due.pop_due(now):
             verdict = Outcome("timed-out", reason="its time limit passed")
             effects += self._stop(attempt, verdict)
+        self._echoes.due(now)
         for report in self._reports.due(now):
             effects.append(Send(report.attempt.scheduler, report))
         for chore in self._chores.pop_due(now):

@@ -7,8 +7,9 @@ stream that they have moved, and what arrives over the new link waits until the 
 side has said so: so messages stay in order, and the host notices nothing.
 
 A stream that breaks, as all do when libp2p is started again, may be opened anew for a
-few seconds before the host is told that the peer is lost. A direct link that breaks is
-told at once: that is how the crash of a node is noticed.
+few seconds before the host is told that the peer is lost. If it is, the host is told
+that there is a link once more: what was under way is lost, and can be said again. A
+direct link that breaks is told at once: that is how the crash of a node is noticed.
 """
 
 from __future__ import annotations
@@ -297,7 +298,9 @@ class Ways:
         if self._told.get(peer) != generation:
             self._held.pop(peer, None)
             self._tell_connected(peer, grant, generation)
-        elif not was_down:
+        elif was_down:
+            self._listener.connected(peer, grant)
+        else:
             self.counts["upgraded"] += 1
 
     def on_lost(self, peer: NodeId) -> None:
@@ -390,9 +393,12 @@ class Ways:
     def _use(self, peer: NodeId, stream: _Stream) -> None:
         """Let a stream carry all, beginning with what waits for a link."""
         assert self._streams is not None
+        was_down = peer in self._limbo
         self._settle(peer)
         if self._told.get(peer) != stream.generation:
             self._tell_connected(peer, stream.grant, stream.generation)
+        elif was_down:
+            self._listener.connected(peer, stream.grant)
         if frames := self._links.take_waiting(peer):
             self._streams.transmit(peer, frames)
         self._plan_upgrade(peer, UPGRADE_FIRST_S)

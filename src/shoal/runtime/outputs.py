@@ -1,8 +1,8 @@
 """What the tasks of our jobs wrote and told, kept for whoever asks.
 
 Output is a file for each attempt and stream. Pieces carry their offsets, so one that
-comes twice is written twice to the same place; one that never came, because a link
-broke while it was under way, leaves a hole: nobody asks for it again.
+comes twice is written twice to the same place. One that never came leaves a hole; a
+worker says the latest again when a link to it was broken, which fills most of them.
 """
 
 from __future__ import annotations

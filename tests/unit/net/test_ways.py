@@ -301,7 +301,7 @@ def test_a_direct_link_that_breaks_is_told_though_there_is_a_stream() -> None:
     play(scene)
 
 
-def test_a_stream_that_breaks_for_a_moment_is_not_noticed() -> None:
+def test_a_stream_that_breaks_for_a_moment_is_a_new_link_and_no_loss() -> None:
     async def scene(stage: Stage) -> None:
         stage.open()
         stage.ways.ended(BOB, is_definite=False)
@@ -313,7 +313,7 @@ def test_a_stream_that_breaks_for_a_moment_is_not_noticed() -> None:
         stage.open()
 
         assert stage.streams.said == encode([word(1)])
-        assert stage.log.events == ["connected"]
+        assert stage.log.events == ["connected", "connected"]
         assert stage.ways.connected == (BOB,)
 
     play(scene)
