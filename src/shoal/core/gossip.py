@@ -232,7 +232,7 @@ class Gossip:
         return [Send(peer, message) for peer in drawn]
 
     def _draw(self) -> list[NodeId]:
-        """Draw some others. Some twice is rare; a sample takes three times as long."""
+        """Draw some others. One drawn twice is drawn again: a sample takes longer."""
         pool, fan_out = self._hood.drawn_from, self._hood.fan_out
         everybody = list(self._linked) if pool is None else pool
         if len(everybody) <= fan_out:
