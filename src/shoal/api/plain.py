@@ -102,5 +102,6 @@ class PlainCalls:
         return UnreachableError(
             f"the node {self._name} does not answer",
             because=because,
-            hint="`shoal doctor` looks for the cause",
+            hint="`shoal doctor` looks for the cause; "
+            "its jobs go on when it is up again",
         )

@@ -55,5 +55,7 @@ def test_a_node_that_stays_silent_is_given_up_in_time(
     monkeypatch.setattr(plain, "LOOK_UP_S", 0.01)
     calls = serve(tmp_path / "s", lambda line: frames(line, 1.0))
 
-    with pytest.raises(UnreachableError, match="does not answer"):
+    with pytest.raises(UnreachableError, match="does not answer") as caught:
         calls.ask("Get", pb.GetRequest(), pb.Job, 0.1)
+
+    assert "its jobs go on when it is up again" in caught.value.hint
