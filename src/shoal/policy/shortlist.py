@@ -110,9 +110,9 @@ class Shortlist:
         self._run: list[int] = []
         self._run_keys: list[list[int | float]] = []
         self._heap: list[Entry] = []
-        # For each row its entry in the heap, or when it was sorted if it is of the run.
-        # Whoever is missing here does not fit.
-        self._scored: dict[int, Entry | int] = {}
+        # For each row its entry in the heap, or when it was sorted if it is of the run;
+        # None if it does not fit.
+        self._scored: list[Entry | int | None] = [None] * len(grid.rows)
         self._sorted_at = self._seen = grid.now
         if len(grid.rows) < RUN_MIN:
             self._score(range(len(grid.rows)))
@@ -131,7 +131,8 @@ class Shortlist:
         ranks = np.lexsort(columns[::-1])
         self._run = rows[ranks].tolist()
         self._run_keys = [column[ranks].tolist() for column in columns]
-        self._scored = dict.fromkeys(self._run, self._sorted_at)
+        for index in self._run:
+            self._scored[index] = self._sorted_at
 
     def _repair(self) -> None:
         """Score the rows anew that may be better than they were."""
@@ -147,6 +148,7 @@ class Shortlist:
         if len(self._heap) > 2 * rows:
             self._sweep()
         self.need.learn_kinds()
+        self._scored += [None] * (rows - len(self._scored))
         self._score(self._maybe_better(grid.log[-behind:]))
         self._seen = now
 
@@ -165,7 +167,11 @@ class Shortlist:
                     [
                         code if code >= 0 else ~code
                         for code in codes
-                        if (code not in scored if code >= 0 else ~code in scored)
+                        if (
+                            scored[code] is None
+                            if code >= 0
+                            else scored[~code] is not None
+                        )
                     ]
                 )
             case _:
@@ -173,7 +179,7 @@ class Shortlist:
                     [
                         code if code >= 0 else ~code
                         for code in codes
-                        if code >= 0 or ~code in scored
+                        if code >= 0 or scored[~code] is not None
                     ]
                 )
 
@@ -193,10 +199,10 @@ class Shortlist:
                 if key is UNSEEN:
                     key = self._learn_key(known, row)
             if row is None or key is None:
-                scored.pop(index, None)
+                scored[index] = None
                 continue
             if unclear:
-                held = scored.get(index)
+                held = scored[index]
                 if type(held) is tuple and held[:NODE] <= key:
                     continue  # No better than it was: it can wait, too.
             entry = scored[index] = (*key, row.node, index, now)
@@ -218,20 +224,21 @@ class Shortlist:
                 entry = heap[0]
             if entry is None:
                 return None
-            index, at = entry[ROW], entry[WHEN]
-            held = scored.get(index)
+            index: int = entry[ROW]
+            at: int = entry[WHEN]
+            held = scored[index]
             if held is entry or held == at:
                 if changed[index] <= at:
                     return entry
                 self._drop(entry)
-                del scored[index]
+                scored[index] = None
                 self._score((index,))
             else:
                 self._drop(entry)
 
     def _sweep(self) -> None:
         """Take void entries out of the heap: at most one for each row is left."""
-        self._heap = [held for held in self._scored.values() if type(held) is tuple]
+        self._heap = [held for held in self._scored if type(held) is tuple]
         heapify(self._heap)
 
     def _next_of_run(self) -> None:
@@ -240,7 +247,7 @@ class Shortlist:
         for place in self._places:
             index = self._run[place]
             row = self._grid.rows[index]
-            if row is not None and self._scored.get(index) == self._sorted_at:
+            if row is not None and self._scored[index] == self._sorted_at:
                 key = [column[place] for column in self._run_keys]
                 self._first = (*key, row.node, index, self._sorted_at)
                 break
