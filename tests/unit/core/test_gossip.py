@@ -195,6 +195,19 @@ def test_in_a_large_shoal_news_stays_in_the_neighbourhood() -> None:
     assert sent[CEM] == 1
 
 
+def test_news_on_its_way_goes_less_far_once_the_shoal_is_known_to_be_large() -> None:
+    everybody = [NodeId(f"n{n}") for n in range(40)]
+    gossip = Gossip(ME, Random(7), Neighbourhood(drawn_from=everybody, repeats=2))
+    gossip.tell(OWN, 0.0)
+
+    [before, *_] = next_round(gossip).values()
+    gossip.handle(SizeEstimated(10_000), 2.0)
+    [after, *_] = next_round(gossip).values()
+
+    assert [r.hops for r in before] == [HOPS_MAX - 1]
+    assert after[0].hops < before[0].hops
+
+
 def hearsay(*rumours: Rumour) -> Hearsay:
     known = {rumour.node: rumour for rumour in rumours}
     return Hearsay(ME, known, {ANN: 30, BOB: 10, CEM: 20}.__getitem__)
