@@ -22,6 +22,7 @@ from shoal.core.timing import (
     LEASE_S,
     RETRY_FIRST_S,
     RETRY_MAX_S,
+    START_AGAIN_S,
     STRAGGLER_CHECK_S,
 )
 from shoal.core.verdicts import Verdict, judge, judge_lost, judge_not_started
@@ -458,7 +459,9 @@ class Dispatcher:
             run, verdict.reason, failed=failed, crashed=crashed
         )
         if failed:
-            self._back_off(run.task, now)
+            self._back_off(
+                run.task, now, START_AGAIN_S if verdict.soon else RETRY_FIRST_S
+            )
         if not group.is_gang:
             return _record(entries)
         if not gangs.is_broken(self._book, group):
@@ -506,12 +509,12 @@ class Dispatcher:
             for other in self._book.jobs[group.job].job.groups:
                 self.changed[other.id] = None
 
-    def _back_off(self, task: TaskId, now: float) -> None:
+    def _back_off(self, task: TaskId, now: float, first_s: float) -> None:
         """Let a task that failed wait before it wants a slot again."""
         record = self._book.tasks[task]
         self._book.stop_waiting(task)
         exponent = min(max(0, record.failures - 1), 10)
-        wait_s = min(RETRY_MAX_S, RETRY_FIRST_S * 2**exponent)
+        wait_s = min(RETRY_MAX_S, first_s * 2**exponent)
         self._back_offs.set(task, now + wait_s)
 
     def _forget(self, run: Run) -> None:

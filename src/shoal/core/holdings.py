@@ -179,6 +179,11 @@ class Holdings:
         """Return where idle leases of this shape are, and how many."""
         return Counter(self._all[lease].worker for lease in self._idle.get(shape, ()))
 
+    def release_idle(self) -> list[Effect]:
+        """Let go of all leases that wait for a task."""
+        leases = [lease for idle in self._idle.values() for lease in idle]
+        return self.release([self._all[lease] for lease in leases])
+
     def is_idle(self, holding: Holding) -> bool:
         """Whether the lease waits for a task."""
         return holding.lease in self._idle.get(holding.shape, ())

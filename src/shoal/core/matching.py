@@ -363,6 +363,8 @@ class Matcher:
             return []
         wanted = self._need(group)
         least = min(group.group.gang_min, group.open)
+        # It starts on leases of its own; ours that idle are in its way.
+        effects = self._holdings.release_idle()
         for profile in range(len(group.group.tasks[0].profiles)):
             shape = shape_of(job.job, group.group.tasks[0], profile)
             count = self._within_quota(job, shape, wanted)
@@ -383,8 +385,8 @@ class Matcher:
             wanted = len(placed.takens) + len(displaced)
             round_ = Round(wish=wish, wanted=wanted, least=least, began_at=now)
             self._negotiator.begin_round(round_, now)
-            return self._ask(wish, placed.takens, now, displaced)
-        return self._wait_for_room(group, job, least, now)
+            return effects + self._ask(wish, placed.takens, now, displaced)
+        return effects + self._wait_for_room(group, job, least, now)
 
     def _wait_for_room(
         self, group: GroupRecord, job: JobRecord, least: int, now: float

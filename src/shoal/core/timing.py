@@ -46,5 +46,6 @@ LOOKUP_AGAIN_S: Final = 10.0
 PROVIDE_AGAIN_S: Final = 600.0
 
 RETRY_FIRST_S: Final = 1.0  # before a failed task is tried again; doubles
+START_AGAIN_S: Final = 0.1  # likewise, if a worker could not even start it
 RETRY_MAX_S: Final = 60.0
 STRAGGLER_CHECK_S: Final = 2.0

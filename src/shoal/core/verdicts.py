@@ -26,6 +26,7 @@ class Verdict(msgspec.Struct, frozen=True):
     do: Literal["done", "failed", "unknown", "again"]
     reason: str = ""
     counts: Literal["nothing", "failure", "crash"] = "nothing"
+    soon: bool = False  # nothing of it ran, so another try costs little
 
 
 def judge(
@@ -93,7 +94,7 @@ def judge_not_started(failures: int, reason: str) -> Verdict:
     tries = failures + 1
     if tries >= FAILED_STARTS_MAX:
         return Verdict("failed", f"not started {tries} times: {reason}", "failure")
-    return Verdict("again", reason, "failure")
+    return Verdict("again", reason, "failure", soon=True)
 
 
 def _judge_exit(job: Job, failures: int, code: int | None) -> Verdict:

@@ -170,9 +170,7 @@ class Worker:
             case TaskStaged() | TaskSaved():
                 effects = self._on_task_told(event)
             case PeerConnected():
-                self._reports.hasten(event.peer, now)
-                again = self._echoes.of(event.peer)
-                effects = [Send(event.peer, output) for output in again]
+                effects = self._on_peer_connected(event.peer, now)
             case PeerLost():
                 self._telling.forget(event.peer)
                 effects = []
@@ -357,6 +355,11 @@ class Worker:
         self._booted = True
         self._open_or_close()
         return self._provide(now)
+
+    def _on_peer_connected(self, peer: NodeId, now: float) -> list[Effect]:
+        """Say again what may have been lost with the last link, output first."""
+        self._reports.hasten(peer, now)
+        return [Send(peer, output) for output in self._echoes.of(peer)]
 
     def _on_task_ended(
         self, attempt: Attempt, outcome: Outcome, now: float
