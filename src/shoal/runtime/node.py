@@ -90,6 +90,7 @@ class Node:
         self.happenings = Happenings()
         self.relay = Relay(self)
         self.outputs = Outputs(home.outputs)
+        self._sweeping: asyncio.Task[None] | None = None
         self.cargo = Cargo(
             home,
             identity,
@@ -179,6 +180,7 @@ class Node:
         self._early.clear()
         self.post.start(links)
         await self.relay.start(links)
+        self._sweep_outputs()
 
     def state_of(self, job: JobId) -> JobState | None:
         """Return what a client may know of a job; None if there is no such job.
@@ -211,6 +213,8 @@ class Node:
 
     async def close(self) -> None:
         """End in good order: tasks first, then links, then the journal."""
+        if self._sweeping is not None:
+            await self._sweeping
         await self.relay.close()
         await self.tasks.close()
         await self.cargo.close()
@@ -287,6 +291,13 @@ class Node:
         if self._records.has_grown and self.peer.scheduler is not None:
             book = self.peer.scheduler.book
             self._records.compact(book, self._roster.revocations)
+            self._sweep_outputs()
+
+    def _sweep_outputs(self) -> None:
+        """Remove what jobs wrote that were forgotten, in the background."""
+        if self.peer.scheduler is not None:
+            sweep = self.outputs.sweep(self.peer.scheduler.book.tasks.keys)
+            self._sweeping = asyncio.get_running_loop().create_task(sweep)
 
     def _fail(self, error: BaseException | StoreError) -> None:
         """End the node: it must not go on acknowledging what it cannot keep."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, final
@@ -17,7 +18,7 @@ from shoal.protocol.messages import Checkpoint, Output, Progress, Staging
 from shoal.runtime.curves import Curves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterable
     from pathlib import Path
 
     from shoal.model.ids import Attempt, TaskId
@@ -110,6 +111,15 @@ class Outputs:
         """Tell a follower no more."""
         self._followers.pop(event, None)
 
+    async def sweep(self, known: Callable[[], Iterable[TaskId]]) -> None:
+        """Remove what tasks wrote that nobody knows any more.
+
+        Who is known is asked after looking at the disk, or a task that begins
+        meanwhile would lose its output.
+        """
+        there = await asyncio.to_thread(_names, self._root)
+        await asyncio.to_thread(_remove, self._root, there, list(known()))
+
     def close(self) -> None:
         """Close all files."""
         for descriptor in self._open.values():
@@ -195,3 +205,12 @@ def _order(progress: Progress) -> tuple[Attempt, int]:
 def _file_name(task: TaskId) -> str:
     """Return a name that is safe in a path, whatever the id holds."""
     return "".join(c if c.isalnum() or c in "._-" else f"%{ord(c):x}" for c in task)
+
+
+def _names(root: Path) -> list[str]:
+    return [path.name for path in root.iterdir()] if root.exists() else []
+
+
+def _remove(root: Path, names: Collection[str], known: Iterable[TaskId]) -> None:
+    for name in set(names).difference(map(_file_name, known)):
+        shutil.rmtree(root / name, ignore_errors=True)

@@ -1,3 +1,4 @@
+import asyncio
 from pathlib import Path
 
 from shoal.model.ids import Attempt, GroupId, JobId, NodeId, TaskId
@@ -42,3 +43,36 @@ def test_what_is_beyond_all_measure_is_told_too(tmp_path: Path) -> None:
     assert kept.trouble(TASK.id) == "its output is cut: over 1 GiB"
     assert kept.attempts(TASK.id) == []
     kept.close()
+
+
+def test_the_output_of_forgotten_tasks_is_removed(tmp_path: Path) -> None:
+    kept = Outputs(tmp_path)
+    other = Task(id=TaskId("old.main/x.0"), job=JobId("old"), group=GroupId("old.x"))
+    kept.show(TASK, piece())
+    kept.show(other, piece())
+    assert kept.attempts(other.id) != []
+
+    asyncio.run(kept.sweep(lambda: [TASK.id]))
+
+    assert kept.attempts(other.id) == []
+    assert kept.path(TASK.id, ATTEMPT, "stdout").read_bytes() == b"hello"
+    kept.close()
+
+
+def test_a_task_that_begins_while_the_disk_is_looked_at_keeps_its_output(
+    tmp_path: Path,
+) -> None:
+    kept = Outputs(tmp_path)
+
+    def known() -> list[TaskId]:
+        kept.show(TASK, piece())  # It is new: the look at the disk missed it.
+        return []
+
+    asyncio.run(kept.sweep(known))
+
+    assert kept.path(TASK.id, ATTEMPT, "stdout").read_bytes() == b"hello"
+    kept.close()
+
+
+def test_nothing_is_removed_where_nothing_was_written(tmp_path: Path) -> None:
+    asyncio.run(Outputs(tmp_path / "none").sweep(list))
