@@ -363,8 +363,10 @@ class Matcher:
             return []
         wanted = self._need(group)
         least = min(group.group.gang_min, group.open)
-        # It starts on leases of its own; ours that idle are in its way.
-        effects = self._holdings.release_idle()
+        # It starts on leases of its own; ours that idle are in its way. But while it
+        # waits for others' room, the tasks that pass it need not win theirs anew.
+        is_new = group.waiting_since >= now
+        effects = self._holdings.release_idle() if is_new else []
         for profile in range(len(group.group.tasks[0].profiles)):
             shape = shape_of(job.job, group.group.tasks[0], profile)
             count = self._within_quota(job, shape, wanted)
