@@ -235,9 +235,9 @@ def test_a_program_that_is_nowhere_is_said_and_was_placed_nowhere(
     done = home("run", *words)
 
     assert done.code == 100
-    assert "waits: no such program" in done.err
     assert "placed on" not in done.err
     assert "failed after" in done.err
+    assert "no such program" in done.err
 
 
 def test_ids_may_be_shortened_and_last_is_the_last(home: CliHome) -> None:

@@ -263,6 +263,15 @@ def test_a_scheduler_without_workers_says_what_a_job_waits_for(make: Make) -> No
     assert "no worker is known here" in planned.out
 
 
+@pytest.fixture
+def hang_up() -> Iterator[None]:
+    """Let children hear of it: under nohup they would ignore it, as they should."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hang_up")
 def test_a_node_whose_terminal_goes_away_ends_in_good_order(make: Make) -> None:
     shoal = make("one")
     node = shoal.start("up", "--port", "0")
