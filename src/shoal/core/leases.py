@@ -95,13 +95,6 @@ class LeaseBook:
         ids = self._by_request.get((peer, request), ())
         return [self._leases[id_] for id_ in ids]
 
-    def waiting(self, peer: NodeId, id_: LeaseId, attempt: Attempt) -> Lease | None:
-        """Return the lease of this peer at which an attempt waits, if it does."""
-        lease = self.of(peer, id_)
-        if lease is None or all(each.attempt != attempt for each in lease.line):
-            return None
-        return lease
-
     def of_peer(self, peer: NodeId) -> list[Lease]:
         """Return all leases of one scheduler."""
         return [lease for lease in self._leases.values() if lease.peer == peer]

@@ -252,8 +252,8 @@ class Worker:
         lease = self._book.of(peer, assignment.lease)
         if lease is None:
             return [refuse_attempt(peer, assignment, self._gone(assignment.lease))]
-        if self._book.waiting(peer, lease.id, attempt):
-            return []
+        if any(each.attempt == attempt for each in lease.line):
+            return []  # It starts when its turn has come.
         if lease.fence is not None and attempt <= lease.fence:
             self.counts["stale attempt"] += 1
             return _answer_stale(peer, assignment)
@@ -372,7 +372,6 @@ class Worker:
         lease = self._lease_of(run)
         lease.running = None
         final_outcome = _with_verdict(outcome, run.verdict)
-        ceded: list[Effect] = []
         if lease.state == "ending":
             ceded = self._lessor.close(lease, now)
         else:

@@ -214,7 +214,7 @@ class Node:
     async def close(self) -> None:
         """End in good order: tasks first, then links, then the journal."""
         if self._sweeping is not None:
-            await self._sweeping
+            await asyncio.gather(self._sweeping, return_exceptions=True)
         await self.relay.close()
         await self.tasks.close()
         await self.cargo.close()
