@@ -5,14 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.integration.pool_nodes import end, job
 from tests.runtime.alone import Alone
 
 from shoal.drivers.process import ProcessDriver, Settings
-from shoal.model.derive import derive
-from shoal.model.ids import JobId, OwnerId, TaskId
-from shoal.model.job import Job
+from shoal.model.ids import JobId, TaskId
 from shoal.model.resources import Capacity
-from shoal.model.submission import load_spec
 from shoal.net.identity import Identity
 from shoal.runtime import membership
 from shoal.runtime.home import Home
@@ -36,15 +34,6 @@ async def _node(path: Path) -> tuple[Node, Alone]:
     return node, alone
 
 
-def _job(name: str, spec: str) -> Job:
-    return derive(load_spec(spec, "yaml"), JobId(name), OwnerId("me"))
-
-
-async def _end(node: Node, job: str, within_s: float = 20.0) -> str | None:
-    async with asyncio.timeout(within_s):
-        return await node.end_of(JobId(job))
-
-
 def _output(node: Node, task: str) -> str:
     assert node.peer.scheduler is not None
     folder = next(node.home.outputs.glob(f"{task}"))
@@ -55,9 +44,9 @@ def test_a_lone_node_runs_a_job_and_keeps_its_output(tmp_path: Path) -> None:
     async def story() -> None:
         node, alone = await _node(tmp_path)
         spec = f"command: [{sys.executable}, -c, 'print(6 * 7)']"
-        answer = await node.clients.submit(_job("j1", spec))
+        answer = await node.clients.submit(job("j1", spec))
         assert not answer.refused
-        assert await _end(node, "j1") == "done"
+        assert await end(node, "j1", within_s=20.0) == "done"
         assert _output(node, "j1.main.0") == "42\n"
         assert alone.sent == []
         await node.close()
@@ -68,8 +57,8 @@ def test_a_lone_node_runs_a_job_and_keeps_its_output(tmp_path: Path) -> None:
 def test_a_failing_command_fails_the_job_with_its_exit_code(tmp_path: Path) -> None:
     async def story() -> None:
         node, _ = await _node(tmp_path)
-        await node.clients.submit(_job("j1", "command: [sh, -c, 'exit 7']"))
-        assert await _end(node, "j1") == "failed"
+        await node.clients.submit(job("j1", "command: [sh, -c, 'exit 7']"))
+        assert await end(node, "j1", within_s=20.0) == "failed"
         assert node.peer.scheduler is not None
         record = node.peer.scheduler.book.tasks[TaskId("j1.main.0")]
         assert record.outcome is not None
@@ -82,7 +71,7 @@ def test_a_failing_command_fails_the_job_with_its_exit_code(tmp_path: Path) -> N
 def test_a_job_survives_the_end_of_its_node(tmp_path: Path) -> None:
     async def story() -> None:
         node, _ = await _node(tmp_path)
-        await node.clients.submit(_job("j1", "command: [sleep, '30']"))
+        await node.clients.submit(job("j1", "command: [sleep, '30']"))
         await asyncio.sleep(0.2)
         await node.close()
 
@@ -91,7 +80,7 @@ def test_a_job_survives_the_end_of_its_node(tmp_path: Path) -> None:
         assert JobId("j1") in node.peer.scheduler.book.jobs
         answer = await node.clients.cancel(JobId("j1"), "enough")
         assert not answer.refused
-        assert await _end(node, "j1") == "cancelled"
+        assert await end(node, "j1", within_s=20.0) == "cancelled"
         await node.close()
 
     asyncio.run(story())
@@ -101,8 +90,8 @@ def test_an_array_runs_on_all_cpus_and_leaves_nothing_behind(tmp_path: Path) -> 
     async def story() -> None:
         node, _ = await _node(tmp_path)
         spec = "command: [sh, -c, 'echo {index}']\narray: 20"
-        await node.clients.submit(_job("j1", spec))
-        assert await _end(node, "j1") == "done"
+        await node.clients.submit(job("j1", spec))
+        assert await end(node, "j1", within_s=20.0) == "done"
         written = [_output(node, f"j1.main.{n}") for n in range(20)]
         assert written == [f"{n}\n" for n in range(20)]
         await asyncio.sleep(3)  # Leases linger for a next task, then go.
