@@ -19,6 +19,9 @@ TREE: Final = "tree:"
 
 IMAGE: Final = "image:"
 MARK_BYTES: Final = 8
+MARKS_MAX: Final = 32
+"""The newest that a worker tells, and what counts of all that one tells: a worker that
+runs more in turn is warm for none."""
 
 
 def cached_names(work: Work) -> dict[str, str]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
+from shoal.model.caches import MARKS_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
@@ -17,9 +19,6 @@ if TYPE_CHECKING:
     from shoal.policy.rows import Row
     from shoal.policy.shapes import Need
     from shoal.policy.shortlist import Key, Ranking
-
-MARKS_MAX: Final = 32
-"""What counts of all that one worker says it has cached."""
 
 LOOKED_AT_MAX: Final = 16
 """Warm workers that are compared for one task: where there are more, one is no find."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 import msgspec
 
 from shoal.core.events import CacheChanged
-from shoal.model.caches import TREE, mark_of
+from shoal.model.caches import MARKS_MAX, TREE, mark_of
 from shoal.model.ids import BlobId
 from shoal.runtime.membership import write_private
 
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shoal.core.events import Event
-
-NAMES_MAX: Final = 32
-"""The newest that are told; a worker that runs more in turn is warm for none."""
 
 
 @final
@@ -41,7 +38,7 @@ class Warmth:
         self._file = file
         self._is_whole = is_whole
         self._feed = feed
-        self._names: list[str] = []  # the newest last, at most NAMES_MAX
+        self._names: list[str] = []  # the newest last, at most MARKS_MAX
         self._evicted: int | None = None  # as of the last look
         self._writing: asyncio.Task[None] | None = None
 
@@ -60,7 +57,7 @@ class Warmth:
             names.remove(name)
         names.append(name)
         if is_news:
-            del names[:-NAMES_MAX]
+            del names[:-MARKS_MAX]
             self._changed()
 
     async def look(self, evicted: int) -> None:
@@ -76,7 +73,7 @@ class Warmth:
         self._evicted = evicted
         before = list(self._names)
         gone = set(before) - set(await asyncio.to_thread(self._left_of, before))
-        self._names = [n for n in self._names if n not in gone][-NAMES_MAX:]
+        self._names = [n for n in self._names if n not in gone][-MARKS_MAX:]
         if self._names or gone:
             self._changed()
 
@@ -95,7 +92,7 @@ class Warmth:
             found = msgspec.json.decode(self._file.read_bytes(), type=list[str])
         except (FileNotFoundError, msgspec.MsgspecError):
             return []  # It will be filled again.
-        return found[-NAMES_MAX:]
+        return found[-MARKS_MAX:]
 
     def _left_of(self, names: list[str]) -> list[str]:
         return [name for name in names if not name.startswith(TREE) or self._has(name)]

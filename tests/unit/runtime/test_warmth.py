@@ -5,16 +5,16 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from shoal.core.events import CacheChanged, Event
-from shoal.model.caches import mark_of
+from shoal.model.caches import MARKS_MAX, mark_of
 from shoal.model.ids import BlobId
-from shoal.runtime.warmth import NAMES_MAX, Warmth
+from shoal.runtime.warmth import Warmth
 
 
 class Worker:
     """A worker's cache, and what it told."""
 
     def __init__(self, folder: Path) -> None:
-        self.whole = {BlobId(f"{n}-1") for n in range(2 * NAMES_MAX)}
+        self.whole = {BlobId(f"{n}-1") for n in range(2 * MARKS_MAX)}
         self.told: list[tuple[str, ...]] = []
         self._folder = folder
 
@@ -59,14 +59,14 @@ def test_no_more_than_the_newest_are_told(tmp_path: Path) -> None:
     worker = Worker(tmp_path)
 
     async def act(warmth: Warmth) -> None:
-        for n in range(NAMES_MAX):
+        for n in range(MARKS_MAX):
             warmth.note(f"tree:{n}-1")
         warmth.note("tree:0-1")  # It is in use again, so another is the oldest.
         warmth.note("tree:40-1")
 
     worker.live(act)
 
-    assert len(worker.told[-1]) == NAMES_MAX
+    assert len(worker.told[-1]) == MARKS_MAX
     assert worker.told[-1][:2] == marks("tree:40-1", "tree:0-1")
     assert mark_of("tree:1-1") not in worker.told[-1]
 
