@@ -8,12 +8,13 @@ from typing import Final, final
 import msgspec
 
 from shoal.core.events import Effect, Event
+from shoal.model.ids import NodeId
 
 BATCH: Final = 256
 """So many events are encoded at once."""
 
-Moment = tuple[float, int, Event, list[Effect]]
-"""When, which node, what it was told, and what it made of it."""
+Moment = tuple[float, int, Event | NodeId, list[Effect]]
+"""When, which node, what it was told (or by whom), and what it made of it."""
 
 
 @final

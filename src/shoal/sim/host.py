@@ -260,17 +260,19 @@ class Host:
         if now > self.now_local:
             self.now_local = now
         effects = machine.handle(event, self.now_local)
-        self._moments.append((at, self.index, event, effects))
-        if len(self._moments) >= BATCH:
-            self._history.flush()
         if self._tap is not None:
             self._tap(self, event, effects)
+        told: Event | NodeId = event
         if type(event) is MessageReceived:
+            told = event.peer  # What it says is among the effects of its sender.
             hook = self._told.get(type(event.message))
             if hook is not None:
                 hook(self, event, effects)
             if self._suspects and event.peer in self._suspects:
                 self._suspects[event.peer](self, event, effects)
+        self._moments.append((at, self.index, told, effects))
+        if len(self._moments) >= BATCH:
+            self._history.flush()
         if effects:
             self.disk.submit(effects)
         if self.machine is machine:

@@ -235,6 +235,8 @@ class Journals:
             task.state = "running"
         for place in entry.places:
             group = truth.groups[GroupId(place.task.rpartition(".")[0])]
+            if group.gang_min == 0:
+                continue
             truth.strength[place.attempt] = sum(
                 bool(task.live or task.exited) or task.state == "done"
                 for task in (truth.tasks[member.id] for member in group.tasks)

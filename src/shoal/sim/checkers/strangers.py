@@ -16,7 +16,9 @@ from shoal.sim.checkers.violations import Violations
 from shoal.sim.host import Host
 
 CONTAINERS: Final = (dict, list, tuple, set, frozenset, deque)
-LEAVES: Final = frozenset({str, int, float, bool, bytes, type(None)})
+OPENS: Final[dict[type[object], bool]] = {}
+"""Which classes were found to hold containers, so that each is looked at once."""
+
 CONTAINER_MAX: Final = 1_200
 """More than any honest world of ours needs in one container of a machine."""
 
@@ -90,32 +92,37 @@ def largest_container(root: object) -> tuple[str, int]:
 
 def _children(path: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
     """List what a value holds, as far as it is made of containers and our classes."""
-    kind, inside = _kind(value), f"{path}[]"
-    if issubclass(kind, dict):
-        yield from [(inside, child) for child in value.values() if _opens(child)]
-    elif issubclass(kind, list | tuple | deque):
-        yield from [(inside, child) for child in value if _opens(child)]
-    elif not issubclass(kind, CONTAINERS):
-        names = (*getattr(value, "__dict__", ()), *_slots(kind))
-        for name in names:
-            child: Any = getattr(value, name, None)
+    kind = _kind(value)
+    if issubclass(kind, CONTAINERS):
+        inside = f"{path}[]"
+        for child in value.values() if issubclass(kind, dict) else value:
+            if _opens(child):
+                yield inside, child
+    else:
+        for name in (*getattr(value, "__dict__", ()), *_slots(kind)):
+            child = getattr(value, name, None)
             if _opens(child):
                 yield f"{path}.{name}", child
+
+
+def _kind(value: object) -> type[object]:
+    return type(value)
 
 
 def _opens(value: object) -> bool:
     """Whether there may be a container in a value."""
     kind = type(value)
-    if kind in LEAVES:
-        return False  # By far the most frequent.
-    if isinstance(value, msgspec.Struct):
+    opens = OPENS.get(kind)
+    if opens is None:
+        opens = OPENS[kind] = _may_hold(kind)
+    return opens
+
+
+def _may_hold(kind: type[object]) -> bool:
+    if issubclass(kind, msgspec.Struct):
         # A frozen one is a value: the codec bounds those that come from peers.
-        return not value.__struct_config__.frozen
-    return isinstance(value, CONTAINERS) or kind.__module__.startswith("shoal.")
-
-
-def _kind(value: object) -> type[object]:
-    return type(value)
+        return not kind.__struct_config__.frozen
+    return issubclass(kind, CONTAINERS) or kind.__module__.startswith("shoal.")
 
 
 def _slots(kind: type[object]) -> list[str]:
