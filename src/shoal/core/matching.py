@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, Final, final
 
@@ -14,6 +13,7 @@ from shoal.core.lines import share
 from shoal.core.negotiation import Negotiator, Round, Wish
 from shoal.core.quotas import Quota
 from shoal.core.reserving import Reservations
+from shoal.core.shyness import Shyness
 from shoal.core.timing import (
     GANG_WAIT_S,
     ROUND_PAUSE_MAX_S,
@@ -30,7 +30,7 @@ from shoal.policy.shapes import Shape as PlacedShape
 from shoal.protocol.messages import Rank
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from random import Random
 
     from shoal.core.dispatch import Dispatcher
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from shoal.policy.queue import Usage
     from shoal.policy.workers import Taken
 
-SHY_S: Final = 2.0  # a worker that refused a profile is not asked for it again so soon
 ASK_MAX: Final = 64  # slots asked for in one message
 DISPLACE_SAMPLE: Final = 64  # workers considered for displacing others' tasks
 WAIT_ASK_MAX: Final = 8  # full workers asked at one time
@@ -96,9 +95,8 @@ class Matcher:
         self._waiting: dict[GroupId, tuple[_Kind, int]] = {}  # what the queue holds
         self._wanted: dict[_Kind, int] = {}  # slots that the queue wants, by kind
         self._pauses: dict[GroupId, _Pause] = {}
-        self._shy: dict[Profile, dict[NodeId, str]] = {}
+        self._shyness = Shyness(heap)
         self._wait_asked: dict[Shape, float] = {}  # when full workers were asked last
-        self._shy_ends: Deadlines[tuple[Profile, NodeId]] = Deadlines(heap)
         self._pause_ends: Deadlines[GroupId] = Deadlines(heap)
 
     # Keeping the queue.
@@ -162,14 +160,12 @@ class Matcher:
 
     def on_refused(self, worker: NodeId, wish: Wish, reason: str, now: float) -> None:
         """Leave a worker alone that refused, for a while or until it has news."""
-        self._shy.setdefault(wish.shape.profile, {})[worker] = reason
-        self._shy_ends.set((wish.shape.profile, worker), now + SHY_S)
+        self._shyness.refused(wish.shape.profile, worker, reason, now)
         self.note(wish.group)
 
     def on_load_changed(self, worker: NodeId) -> None:
         """Ask a worker again: its load has changed since it refused."""
-        for profile in list(self._shy):
-            self._be_bold(profile, worker)
+        self._shyness.ask_again(worker)
 
     def on_round_failed(self, round_: Round, now: float) -> None:
         """Let a gang rest before it tries again, longer each time."""
@@ -220,19 +216,17 @@ class Matcher:
             return ""
         return f"no leaf has room for {least} of its tasks"
 
-    def refusals(self, profile: Profile) -> dict[NodeId, str]:
+    def refusals(self, profile: Profile) -> Mapping[NodeId, str]:
         """Return why workers refused this profile of late."""
-        return self._shy.get(profile, {})
+        return self._shyness.of(profile)
 
     def due(self, now: float) -> bool:
         """End pauses and shyness; return whether a pass may find more than the last."""
-        bold = self._shy_ends.pop_due(now)
-        for profile, worker in bold:
-            self._be_bold(profile, worker)
+        bold = self._shyness.due(now)
         rested = self._pause_ends.pop_due(now)
         for group in rested:
             self.note(group)
-        return bool(bold or rested)
+        return bold or bool(rested)
 
     # The pass.
 
@@ -285,7 +279,7 @@ class Matcher:
         wish = round_.wish
         job = self._book.jobs[self._book.groups[wish.group].job]
         count = self._within_quota(job, wish.shape, round_.missing)
-        exclude = [*round_.refused, *self._shy.get(wish.shape.profile, ())]
+        exclude = [*round_.refused, *self._shyness.of(wish.shape.profile)]
         asked = self._negotiator.asked_workers(wish.rank.request)
         if wish.shape.same_leaf == "require":
             exclude += leaves.elsewhere(self._views.table, self._in_round(round_))
@@ -309,17 +303,18 @@ class Matcher:
             count = self._within_quota(job, shape, self._need(group))
             if count <= 0:
                 break
-            shy = self._shy.get(shape.profile, ())
+            shy = self._shyness.of(shape.profile)
             exclude = [*shy, *self._already_at(group), *barred]
             if group.is_gang and shape.same_leaf == "require":
                 exclude += leaves.elsewhere(self._views.table, self._live_at(group))
             takens = self._place(shape, count, exclude, *group.marks).takens
-            wish = self._wish(group, job, shape, profile, now)
             short = count - len(takens)
             displaced: list[NodeId] = []
             if job.job.preempt:
                 displaced = self._displaceable(shape, short, takens, barred)
-            effects += self._ask(wish, takens, now, displaced)
+            if takens or displaced:
+                wish = self._wish(group, job, shape, profile, now)
+                effects += self._ask(wish, takens, now, displaced)
             if not displaced and self._wait_ask_is_due(group, shape, short, now):
                 some = min(short, WAIT_ASK_MAX)
                 full = self._displaceable(shape, some, takens, barred)
@@ -373,7 +368,7 @@ class Matcher:
             if count < least:
                 continue
             barred = self._reservations.barred(group, job.job.priority, now)
-            exclude = [*self._shy.get(shape.profile, ()), *barred]
+            exclude = [*self._shyness.of(shape.profile), *barred]
             placed = self._place_gang(shape, count, least, exclude)
             short = least - len(placed.takens)
             displaced: list[NodeId] = []
@@ -490,17 +485,20 @@ class Matcher:
         nodes = self._views.table.nodes()
         if len(nodes) > DISPLACE_SAMPLE:
             nodes = sorted(self._rng.sample(nodes, DISPLACE_SAMPLE))
-        shy = self._shy.get(shape.profile, {})
+        shy = self._shyness.of(shape.profile)
         busy = self._negotiator.workers_asked_by(shape)
-        bookings = Counter(taken.node for taken in booked)
+        bookings: dict[NodeId, int] = {}
+        for taken in booked:
+            bookings[taken.node] = bookings.get(taken.node, 0) + 1
         asked = PlacedShape(shape.profile, shape.driver)
         found: list[NodeId] = []
         for node in nodes:
             if node in shy or node in busy or node in barred:
                 continue
-            most = count - len(found) + bookings[node]
+            here = bookings.get(node, 0)
+            most = count - len(found) + here
             slots = self._views.table.slots_if_idle(node, asked, most)
-            found += [node] * (slots - bookings[node])
+            found += [node] * (slots - here)
             if len(found) >= count:
                 break
         return found
@@ -584,13 +582,6 @@ class Matcher:
             return max(0, count)
         used = self._holdings.used_by(shape.owner)
         return _quota_of(job).slots(shape.profile, used, count)
-
-    def _be_bold(self, profile: Profile, worker: NodeId) -> None:
-        shy = self._shy.get(profile)
-        if shy is not None and shy.pop(worker, None) is not None:
-            self._shy_ends.drop((profile, worker))
-            if not shy:
-                del self._shy[profile]
 
 
 def _quota_of(job: JobRecord) -> Quota:

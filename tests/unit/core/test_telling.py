@@ -31,11 +31,11 @@ def test_others_hear_of_a_changed_cache_soon_and_of_load_alone_after_that() -> N
 
     assert one.learn(CacheChanged(("a", "b")), LOAD) == []
     one.note(VERSION, 0.0)
-    assert sent(one.due(LOAD, VERSION, INVENTORY_DELAY_S)) == [
+    assert sent(one.due(lambda: LOAD, VERSION, INVENTORY_DELAY_S)) == [
         (ANN, Inventory, ("a", "b"))
     ]
     one.note((2, 1, False), 1.0)
-    later = one.due(LOAD, (2, 1, False), 1.0 + INVENTORY_DELAY_S)
+    later = one.due(lambda: LOAD, (2, 1, False), 1.0 + INVENTORY_DELAY_S)
     assert sent(later) == [(ANN, InventoryChanged, ())]
 
 
