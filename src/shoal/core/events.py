@@ -9,7 +9,8 @@ therefore loses a tail of effects and never a record that somebody saw. Only
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import msgspec
 
@@ -281,3 +282,6 @@ Effect = (
     | StopTask
     | Show
 )
+
+Taker = Callable[[NodeId, Any, float], list[Effect]]
+"""What takes in a message of one kind: from whom, what it says, and when it came."""

@@ -100,7 +100,7 @@ class Gossip:
             return self._on_deadline(now)
         match event:
             case MessageReceived():
-                if isinstance(event.message, LoadDigests):
+                if type(event.message) is LoadDigests:
                     self._on_rumours(event.peer, event.message.rumours, now)
             case PeerConnected():
                 return self._on_connected(event.peer)
@@ -220,14 +220,14 @@ class Gossip:
         if not drawn:
             self._news.clear()
             return []
+        if not self._news:
+            return []
         fresh: list[Rumour] = []
         for about, news in list(self._news.items())[:RUMOURS_MAX]:
             fresh.append(news.passed or self._passed_on(about, news))
             news.left -= 1
             if news.left <= 0:
                 del self._news[about]
-        if not fresh:
-            return []
         message = LoadDigests(rumours=tuple(fresh))
         return [Send(peer, message) for peer in drawn]
 

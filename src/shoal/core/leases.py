@@ -155,6 +155,8 @@ class LeaseBook:
             (v for v in self._leases.values() if _yields(v, rank)),
             key=lambda lease: (lease.rank, lease.id),
         )
+        if not worse:
+            return []
         room = self.ledger.copy()
         given: list[Lease] = []
         for lease in worse:

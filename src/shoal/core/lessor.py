@@ -133,7 +133,7 @@ class Lessor:
 
     def _kept_for(self, profile: Profile, rank: Rank, now: float) -> str:
         """Say for whom the room for such a task is kept, if it is."""
-        found = self._book.ledger.fit(profile)
+        found = self._book.ledger.fit(profile) if self._waitlist else ""
         if isinstance(found, str):
             return ""
         ahead = self._waitlist.ahead(rank, found, self._book.ledger, now)
@@ -141,6 +141,8 @@ class Lessor:
 
     def yield_idle(self, lease: Lease, now: float) -> list[Effect]:
         """End a lease without a task if a better-ranked demand waits for its room."""
+        if not self._waitlist:
+            return []
         room = self._book.ledger.copy()
         room.give(lease.allocation)
         ahead = self._waitlist.ahead(lease.rank, lease.allocation, room, now)

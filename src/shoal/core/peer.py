@@ -198,9 +198,11 @@ class Peer:
             at = machine.next_deadline()
             if at is not None and at <= now:
                 effects += machine.handle(DEADLINE_REACHED, now)
-        if not effects or self.gossip is None:
-            return effects
-        return self._gossiped(effects, now)
+        if self.gossip is not None:
+            for effect in effects:
+                if type(effect) is Spread:
+                    return self._gossiped(effects, now)
+        return effects
 
     def _gossiped(self, effects: list[Effect], now: float) -> list[Effect]:
         """Let what our worker says of its room go from neighbour to neighbour."""

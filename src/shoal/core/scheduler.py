@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, TypeVar, final
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, final
 
 import msgspec
 
@@ -27,6 +27,7 @@ from shoal.core.events import (
     Record,
     Send,
     Show,
+    Taker,
 )
 from shoal.core.explaining import TaskExplanation, explain_task
 from shoal.core.hearsay import Hearsay
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+Told: TypeAlias = Progress | Output | Staging | Checkpoint
 
 KINDS_AT_ONCE: Final = 32  # kinds of groups that may wait before passes are spaced
 REST_PER_KIND_S: Final = 1e-4  # between two passes, for each kind beyond those
@@ -113,10 +115,9 @@ class Scheduler:
         self._hearsay = Hearsay(node, {} if heard is None else heard, self._views.cost)
         self._book = JobBook(roster.wall_s(0.0))
         self._usage = Usage()
-        self._holdings = Holdings(self._views.table, self._heap)
-        self._negotiator = Negotiator(
-            node, self._holdings, self._views.table, self._heap
-        )
+        table = self._views.table
+        self._holdings = Holdings(table, self._heap)
+        self._negotiator = Negotiator(node, self._holdings, table, self._heap)
         self._dispatcher = Dispatcher(
             node,
             self._book,
@@ -142,6 +143,7 @@ class Scheduler:
         self._match_wanted = False
         self._rests_until = float("-inf")
         self._chores: Deadlines[str] = Deadlines(self._heap)
+        self._take = self._takers()
         for entry in journal:
             self._book.replay(entry, now, roster.wall_s(now))
         self._book.generation += 1
@@ -184,7 +186,8 @@ class Scheduler:
         """Take in one fact; return what to do about it. Raising is a bug."""
         match event:
             case MessageReceived():
-                effects = self._on_message(event.peer, event.message, now)
+                take = self._take.get(type(event.message), self._ignore)
+                effects = take(event.peer, event.message, now)
             case DeadlineReached():
                 effects = self._on_deadline(now)
             case JobSubmitted():
@@ -293,46 +296,57 @@ class Scheduler:
 
     # Messages.
 
-    def _on_message(
-        self, peer: NodeId, message: AnyMessage, now: float
+    def _takers(self) -> dict[type, Taker]:
+        """Say who takes in which message: a table, as a node hears many a second."""
+        return {
+            InventoryChanged: self._on_load,
+            LoadDigest: self._on_load,
+            LoadDigests: self._on_rumours,
+            Inventory: self._on_inventory,
+            Offer: self._negotiator.on_offer,
+            Committed: self._negotiator.on_committed,
+            Withdrawal: self._on_withdrawal,
+            Renewed: self._on_renewed,
+            Started: self._on_started,
+            Report: self._dispatcher.on_report,
+            Refusal: self._on_refusal,
+            Preemption: self._on_preemption,
+            Goodbye: self._on_goodbye,
+            **dict.fromkeys((Progress, Output, Staging, Checkpoint), self._on_told),
+        }
+
+    def _ignore(self, _peer: NodeId, message: AnyMessage, _now: float) -> list[Effect]:
+        self.counts[f"ignored:{type(message).__name__}"] += 1
+        return []
+
+    def _on_rumours(
+        self, _peer: NodeId, _digests: LoadDigests, now: float
     ) -> list[Effect]:
-        match message:  # The most frequent first.
-            case InventoryChanged() | LoadDigest():
-                return self._on_load(peer, message, now)
-            case LoadDigests():
-                return self._ask_around(now)
-            case Renewed():
-                effects = self._negotiator.on_gone(peer, message.gone, now)
-                return effects + self._dispatcher.on_renewed(peer, message, now)
-            case Offer():
-                return self._negotiator.on_offer(peer, message, now)
-            case Committed():
-                return self._negotiator.on_committed(peer, message, now)
-            case Started():
-                self._dispatcher.on_started(
-                    peer, message.attempt, now, message.allocation
-                )
-                return []
-            case Report():
-                return self._dispatcher.on_report(peer, message, now)
-            case Refusal():
-                if message.attempt is not None:
-                    return self._dispatcher.on_refusal(peer, message, now)
-                return self._negotiator.on_refusal(peer, message, now)
-            case Progress() | Output() | Staging() | Checkpoint():
-                task = self._dispatcher.on_started(peer, message.attempt, now)
-                return [Show(task, message)] if task else []
-            case Inventory():
-                return self._on_inventory(peer, message, now)
-            case Withdrawal():
-                return self._negotiator.on_gone(peer, message.leases, now)
-            case Preemption():
-                return self._on_preemption(peer, message, now)
-            case Goodbye():
-                return self._on_worker_lost(peer, "the worker left", now)
-            case _:
-                self.counts[f"ignored:{type(message).__name__}"] += 1
-                return []
+        return self._ask_around(now)
+
+    def _on_renewed(self, peer: NodeId, renewed: Renewed, now: float) -> list[Effect]:
+        effects = self._negotiator.on_gone(peer, renewed.gone, now)
+        return effects + self._dispatcher.on_renewed(peer, renewed, now)
+
+    def _on_withdrawal(
+        self, peer: NodeId, withdrawal: Withdrawal, now: float
+    ) -> list[Effect]:
+        return self._negotiator.on_gone(peer, withdrawal.leases, now)
+
+    def _on_started(self, peer: NodeId, started: Started, now: float) -> list[Effect]:
+        self._dispatcher.on_started(peer, started.attempt, now, started.allocation)
+        return []
+
+    def _on_told(self, peer: NodeId, message: Told, now: float) -> list[Effect]:
+        task = self._dispatcher.on_started(peer, message.attempt, now)
+        return [Show(task, message)] if task else []
+
+    def _on_refusal(self, peer: NodeId, refusal: Refusal, now: float) -> list[Effect]:
+        part = self._negotiator if refusal.attempt is None else self._dispatcher
+        return part.on_refusal(peer, refusal, now)
+
+    def _on_goodbye(self, peer: NodeId, _goodbye: Goodbye, now: float) -> list[Effect]:
+        return self._on_worker_lost(peer, "the worker left", now)
 
     def _on_inventory(
         self, peer: NodeId, inventory: Inventory, now: float
@@ -349,7 +363,7 @@ class Scheduler:
     def _on_load(
         self, peer: NodeId, message: InventoryChanged | LoadDigest, now: float
     ) -> list[Effect]:
-        if isinstance(message, LoadDigest) and message.node != peer:
+        if type(message) is LoadDigest and message.node != peer:
             self.counts["digest of another node"] += 1
             return []
         news = self._views.on_load(peer, message, now)

@@ -17,6 +17,8 @@ from shoal.protocol.limits import WARM_MAX
 from shoal.protocol.messages import Inventory, InventoryChanged, Load, LoadDigest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from shoal.model.ids import NodeId
     from shoal.model.resources import Capacity
 
@@ -98,18 +100,20 @@ class Telling:
         if version != self._digested and "digest" not in self._chores:
             self._chores.set("digest", now + DIGEST_S)
 
-    def due(self, load: Load, version: Version, now: float) -> list[Effect]:
-        """Return what is to be told now."""
+    def due(
+        self, read_load: Callable[[], Load], version: Version, now: float
+    ) -> list[Effect]:
+        """Return what is to be told now; the load is read if anything is."""
         effects: list[Effect] = []
         for chore in self._chores.pop_due(now):
             self.planned = None
             self._seq += 1
             if chore == "tell":
                 self._told = version
-                effects += self._changed(load)
+                effects += self._changed(read_load())
             else:
                 self._digested = version
-                effects.append(Spread(self._digest(load)))
+                effects.append(Spread(self._digest(read_load())))
         return effects
 
     def _changed(self, load: Load) -> list[Effect]:

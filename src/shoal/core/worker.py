@@ -27,6 +27,7 @@ from shoal.core.events import (
     SizeEstimated,
     StartTask,
     StopTask,
+    Taker,
     TaskEnded,
     TaskProgressed,
     TaskSaved,
@@ -120,6 +121,7 @@ class Worker:
         self._closed = True  # while any of these is in the way of new work
         self._runs_due: Deadlines[Attempt] = Deadlines(self._heap)
         self._chores: Deadlines[str] = Deadlines(self._heap)
+        self._take = self._takers()
 
     # What others may read.
 
@@ -141,6 +143,9 @@ class Worker:
     @property
     def load(self) -> Load:
         """What is free now."""
+        return self._read_load()
+
+    def _read_load(self) -> Load:
         ledger = self._book.ledger
         return Load(
             ledger.cpu_milli,
@@ -158,7 +163,8 @@ class Worker:
         """Take in one fact; return what to do about it. Raising is a bug."""
         match event:
             case MessageReceived():
-                effects = self._on_message(event.peer, event.message, now)
+                take = self._take.get(type(event.message), self._ignore)
+                effects = take(event.peer, event.message, now)
             case TaskEnded():
                 effects = self._on_task_ended(event.attempt, event.outcome, now)
             case DeadlineReached():
@@ -198,37 +204,40 @@ class Worker:
 
     # Messages.
 
-    def _on_message(
-        self, peer: NodeId, message: AnyMessage, now: float
+    def _takers(self) -> dict[type, Taker]:
+        """Say who takes in which message: a table, as a node hears many a second."""
+        return {
+            Renew: self._lessor.on_renew,
+            Demand: self._on_demand,
+            Commit: self._lessor.on_commit,
+            Assignment: self._on_assignment,
+            Acknowledgement: self._on_acknowledgement,
+            Release: self._on_release,
+            Cancel: self._on_cancel,
+            Announcement: self._on_announcement,
+            Inquiry: self._on_inquiry,
+            Goodbye: self._on_goodbye,
+        }
+
+    def _ignore(self, _peer: NodeId, message: AnyMessage, _now: float) -> list[Effect]:
+        self.counts[f"ignored:{type(message).__name__}"] += 1
+        return []
+
+    def _on_acknowledgement(
+        self, peer: NodeId, message: Acknowledgement, _now: float
     ) -> list[Effect]:
-        match message:
-            case Renew():
-                return self._lessor.on_renew(peer, message, now)
-            case Demand():
-                return self._on_demand(peer, message, now)
-            case Commit():
-                return self._lessor.on_commit(peer, message, now)
-            case Assignment():
-                return self._on_assignment(peer, message, now)
-            case Acknowledgement():
-                self._reports.acknowledge(peer, message.attempts)
-                return []
-            case Release():
-                return self._lessor.on_release(peer, message.leases, now)
-            case Cancel():
-                return self._on_cancel(peer, message, now)
-            case Announcement():
-                return self._on_announcement(message)
-            case Inquiry():
-                return self._telling.show(peer, self.load)
-            case Goodbye():
-                self._telling.forget(peer)
-                return self._lessor.on_release(
-                    peer, ids_of(self._book.of_peer(peer)), now
-                )
-            case _:
-                self.counts[f"ignored:{type(message).__name__}"] += 1
-                return []
+        self._reports.acknowledge(peer, message.attempts)
+        return []
+
+    def _on_release(self, peer: NodeId, release: Release, now: float) -> list[Effect]:
+        return self._lessor.on_release(peer, release.leases, now)
+
+    def _on_inquiry(self, peer: NodeId, _: Inquiry, _now: float) -> list[Effect]:
+        return self._telling.show(peer, self.load)
+
+    def _on_goodbye(self, peer: NodeId, _: Goodbye, now: float) -> list[Effect]:
+        self._telling.forget(peer)
+        return self._lessor.on_release(peer, ids_of(self._book.of_peer(peer)), now)
 
     def _on_demand(self, peer: NodeId, demand: Demand, now: float) -> list[Effect]:
         admission = self._authority(peer, demand, now)
@@ -335,7 +344,9 @@ class Worker:
         report = Report(attempt=attempt, lease=cancel.lease, outcome=outcome)
         return [Send(peer, report)]
 
-    def _on_announcement(self, announcement: Announcement) -> list[Effect]:
+    def _on_announcement(
+        self, _peer: NodeId, announcement: Announcement, _now: float
+    ) -> list[Effect]:
         scheduler = announcement.scheduler
         if self._closed or scheduler in self._telling:
             return []  # Either no room, or it hears of our room anyway.
@@ -465,7 +476,7 @@ class Worker:
             effects.append(Send(report.attempt.scheduler, report))
         for chore in self._chores.pop_due(now):
             effects += self._do_chore(chore, now)
-        return effects + self._telling.due(self.load, self._load_version, now)
+        return effects + self._telling.due(self._read_load, self._load_version, now)
 
     def _do_chore(self, chore: str, now: float) -> list[Effect]:
         match chore:
