@@ -184,9 +184,7 @@ class Dispatcher:
         if run is None or run.worker != peer:
             return None
         run.started = True
-        if run.queued:
-            run.queued = False
-            run.since = now
+        run.to_front(now)
         if allocation is not None:
             run.allocation = allocation
         self._orders.started(attempt)
@@ -243,8 +241,7 @@ class Dispatcher:
         run = self._run_on(holding)
         if run is None:
             return
-        run.queued = False
-        run.since = now
+        run.to_front(now)
         if report.next == run.attempt:
             allocation = None if ended is None else ended.allocation
             self.on_started(holding.worker, run.attempt, now, allocation)

@@ -60,6 +60,12 @@ class Run(msgspec.Struct, kw_only=True):
     lost: bool = False
     crash_counted: bool = False
 
+    def to_front(self, now: float) -> None:
+        """Wait for nothing else on its lease any more, if it did."""
+        if self.queued:
+            self.queued = False
+            self.since = now
+
 
 class TaskRecord(msgspec.Struct, kw_only=True):
     """A task and what has become of it so far."""
