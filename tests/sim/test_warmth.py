@@ -49,8 +49,8 @@ def _world(seed: int, seen: Seen) -> World:
     return world
 
 
-def _job(name: str, workdir: str = "", size: int = 1) -> Job:
-    made = job(name, groups={"g": (size, ())})
+def _job(name: str, workdir: str = "", size: int = 1, gang_min: int = 0) -> Job:
+    made = job(name, groups={"g": (size, ())}, gang_min=gang_min)
     [group] = made.groups
     work = Work(workdir=workdir)
     tasks = tuple(replace(task, work=work) for task in group.tasks)
@@ -86,6 +86,29 @@ def test_the_same_code_goes_to_the_same_worker_and_other_code_elsewhere(
     assert homes[0] != homes[1]
     assert seen.where[JobId("second0")] == homes[1]
     assert seen.where[JobId("second1")] == homes[0]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_gang_goes_where_its_code_is(seed: int) -> None:
+    seen = Seen()
+    world = _world(seed, seen)
+    _fill(world, "filler", 5.0)
+    world.run(60.0)
+    for number, tree in enumerate(("tree:x-1", "tree:y-1")):  # At the same time.
+        gang = _job(f"first{number}", tree, size=3, gang_min=3)
+        world.plans.update({t.id: Behaviour(run_s=9.0) for t in gang.groups[0].tasks})
+        world.submit(ANN, JobSubmitted(2 + number, gang))
+    world.run(120.0)
+    homes = [set(seen.where[JobId(f"first{number}")]) for number in range(2)]
+
+    for number, tree in enumerate(("tree:y-1", "tree:x-1")):
+        gang = _job(f"second{number}", tree, size=3, gang_min=3)
+        world.submit(ANN, JobSubmitted(4 + number, gang))
+        world.run(180.0 + 60.0 * number)
+
+    assert not homes[0] & homes[1]
+    assert set(seen.where[JobId("second0")]) == homes[1]
+    assert set(seen.where[JobId("second1")]) == homes[0]
 
 
 def test_a_scheduler_knows_who_has_the_code() -> None:

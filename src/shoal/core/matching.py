@@ -277,13 +277,14 @@ class Matcher:
         if round_.phase != "collecting" or round_.missing <= 0:
             return []
         wish = round_.wish
-        job = self._book.jobs[self._book.groups[wish.group].job]
+        group = self._book.groups[wish.group]
+        job = self._book.jobs[group.job]
         count = self._within_quota(job, wish.shape, round_.missing)
         exclude = [*round_.refused, *self._shyness.of(wish.shape.profile)]
         asked = self._negotiator.asked_workers(wish.rank.request)
         if wish.shape.same_leaf == "require":
             exclude += leaves.elsewhere(self._views.table, self._in_round(round_))
-        placed = self._place(wish.shape, count, [*exclude, *asked])
+        placed = self._place(group, wish.shape, count, [*exclude, *asked])
         return self._ask(wish, placed.takens, now)
 
     def _in_round(self, round_: Round) -> list[NodeId]:
@@ -307,7 +308,7 @@ class Matcher:
             exclude = [*shy, *self._already_at(group), *barred]
             if group.is_gang and shape.same_leaf == "require":
                 exclude += leaves.elsewhere(self._views.table, self._live_at(group))
-            takens = self._place(shape, count, exclude, *group.marks).takens
+            takens = self._place(group, shape, count, exclude).takens
             short = count - len(takens)
             displaced: list[NodeId] = []
             if job.job.preempt:
@@ -369,7 +370,7 @@ class Matcher:
                 continue
             barred = self._reservations.barred(group, job.job.priority, now)
             exclude = [*self._shyness.of(shape.profile), *barred]
-            placed = self._place_gang(shape, count, least, exclude)
+            placed = self._place_gang(group, shape, count, least, exclude)
             short = least - len(placed.takens)
             displaced: list[NodeId] = []
             if job.job.preempt and shape.same_leaf != "require":
@@ -504,26 +505,31 @@ class Matcher:
         return found
 
     def _place(
-        self, shape: Shape, count: int, exclude: Collection[NodeId], *warm: str
+        self, group: GroupRecord, shape: Shape, count: int, exclude: Collection[NodeId]
     ) -> Placed:
         table, rng = self._views.table, self._rng
-        return self._policies.place(shape, count, table, rng, exclude, warm)
+        return self._policies.place(shape, count, table, rng, exclude, group.marks)
 
     def _place_gang(
-        self, shape: Shape, count: int, least: int, exclude: Collection[NodeId]
+        self,
+        group: GroupRecord,
+        shape: Shape,
+        count: int,
+        least: int,
+        exclude: Collection[NodeId],
     ) -> Placed:
         """Place a gang: under one leaf if it asks for that, all of it if possible."""
         if shape.same_leaf == "no":
-            return self._place(shape, count, exclude)
+            return self._place(group, shape, count, exclude)
         table = self._views.table
         asked = PlacedShape(shape.profile, shape.driver, shape.rtt_max_us)
         for wanted in dict.fromkeys((count, least)):
             if nodes := leaves.snuggest(asked, wanted, table, exclude):
                 apart = leaves.elsewhere(table, nodes)
-                return self._place(shape, count, [*exclude, *apart])
+                return self._place(group, shape, count, [*exclude, *apart])
         if shape.same_leaf == "require":
             return Placed(reason=f"no leaf has room for {least}")
-        return self._place(shape, count, exclude)
+        return self._place(group, shape, count, exclude)
 
     def _wish(
         self,
