@@ -37,6 +37,7 @@ from shoal.protocol.messages import (
     Assignment,
     Commit,
     Committed,
+    Demand,
     Load,
     Offer,
     Outcome,
@@ -122,9 +123,20 @@ class Bench:
     def send(self, host: Host, peer: NodeId, message: AnyMessage) -> None:
         self.suite.sent[type(message)](host, peer, message)
 
-    def tell(self, host: Host, peer: NodeId, message: AnyMessage) -> None:
+    def tell(
+        self, host: Host, peer: NodeId, message: AnyMessage, *effects: Effect
+    ) -> None:
         event = MessageReceived(peer, message)
-        self.suite.told[type(message)](host, event, [])
+        self.suite.told[type(message)](host, event, list(effects))
+
+    def demanded(self, peer: NodeId) -> None:
+        """Let the worker answer a demand with an offer."""
+        request = RequestId("r")
+        rank = Rank(0, 0.0, peer, request)
+        demand = Demand(request=request, profile=Profile(), count=1, rank=rank)
+        leases = (LeaseId("w/1/1"),)
+        offer = Offer(request=request, leases=leases, valid_for_s=6.0)
+        self.tell(self.worker, peer, demand, Send(peer, offer))
 
     def start(
         self,
@@ -276,7 +288,7 @@ def offered_beyond_the_quota(bench: Bench) -> None:
     bench.stage.add("q", roles=("scheduler",), grant=FEW_CPUS)
     room = Allocation(cpu_milli=501)
     bench.beliefs.held = [lease_of(NodeId("q"), "held", room)]
-    bench.offered(peer=NodeId("q"))
+    bench.demanded(NodeId("q"))
 
 
 def leased_beyond_the_quota_within_a_node(bench: Bench) -> None:
@@ -417,6 +429,19 @@ def test_a_broken_promise_is_noticed(
 
     assert bench.broken[:1] == [promise]
     assert bench.agenda.stopped
+
+
+def test_an_offer_that_is_repeated_says_nothing_of_what_others_got_since() -> None:
+    bench = Bench()
+    q = NodeId("q")
+    bench.stage.add("q", roles=("scheduler",), grant=FEW_CPUS)
+    bench.beliefs.held = [lease_of(q, "held", Allocation(cpu_milli=500))]
+    bench.demanded(q)
+
+    bench.beliefs.held *= 2
+    bench.demanded(q)
+
+    assert bench.broken == []
 
 
 def test_a_task_that_may_run_only_once_is_not_found_running_twice() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import final
 
-from shoal.model.ids import NodeId, OwnerId
-from shoal.protocol.messages import Grant
+from shoal.core.events import Effect, Send
+from shoal.model.ids import LeaseId, NodeId, OwnerId
+from shoal.protocol.messages import Grant, Offer
 from shoal.sim.checkers.violations import Violations
 from shoal.sim.host import Host, NodeSpec
 from shoal.sim.opinions import Leases, Opinions
@@ -21,16 +22,26 @@ class Quotas:
         self._opinions = opinions
         self._nodes = 0  # of which these have a quota
         self._limited: frozenset[NodeId] = frozenset()
+        self._offered: set[LeaseId] = set()
 
-    def offered(self, host: Host, peer: NodeId, hosts: Mapping[NodeId, Host]) -> None:
-        """Check a new offer against the grant of whom it is for.
+    def demanded(
+        self, host: Host, effects: list[Effect], hosts: Mapping[NodeId, Host]
+    ) -> None:
+        """Check new offers, as they are made, against the grants of whom they are for.
 
-        One that is repeated proves nothing: another scheduler of the same owner,
-        with a wider grant, may have got more since.
+        One that is repeated, or left the node later, proves nothing: another scheduler
+        of the same owner, with a wider grant, may have got more since.
         """
-        if grant := _grant_of(peer, hosts):
-            used = _used(grant.owner, self._opinions.leases(host), hosts)
-            self._check(host, [grant], used)
+        for effect in effects:
+            if type(effect) is not Send or type(effect.message) is not Offer:
+                continue
+            leases = effect.message.leases
+            if self._offered.issuperset(leases):
+                continue
+            self._offered.update(leases)
+            if grant := _grant_of(effect.peer, hosts):
+                used = _used(grant.owner, self._opinions.leases(host), hosts)
+                self._check(host, [grant], used)
 
     def sweep(self, hosts: Mapping[NodeId, Host]) -> None:
         """Check all workers; the widest grant of those that hold leases counts.

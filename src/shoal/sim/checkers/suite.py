@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, final
 
-from shoal.core.events import Answer
+from shoal.core.events import Answer, Effect, MessageReceived
 from shoal.core.journal import Entry
 from shoal.model.ids import JobId, NodeId
 from shoal.model.job import Job
@@ -14,6 +14,7 @@ from shoal.protocol.messages import (
     Assignment,
     Commit,
     Committed,
+    Demand,
     Offer,
     Preemption,
     Refusal,
@@ -56,7 +57,7 @@ class Suite(Watch):
         self._opinions = opinions
         self.sent.update(
             {
-                Offer: _if_honest(self._offered),
+                Offer: _if_honest(self.processes.offered),
                 Committed: _if_honest(self.processes.committed),
                 Preemption: _if_honest(self.processes.preempted),
                 Assignment: _if_honest(self._assigned),
@@ -67,6 +68,7 @@ class Suite(Watch):
         )
         self.told.update(
             {
+                Demand: self._demanded,
                 Commit: self.processes.extended,
                 Renew: self.processes.extended,
                 Report: self.journals.reported,
@@ -116,11 +118,10 @@ class Suite(Watch):
         if request is not None:
             self.journals.answered(host, answer, request)
 
-    def _offered(self, host: Host, peer: NodeId, message: object) -> None:
-        assert isinstance(message, Offer)
-        if any(lease not in self.processes.leases for lease in message.leases):
-            self.quotas.offered(host, peer, self.hosts)
-        self.processes.offered(host, peer, message)
+    def _demanded(
+        self, host: Host, event: MessageReceived, effects: list[Effect]
+    ) -> None:
+        self.quotas.demanded(host, effects, self.hosts)
 
     def _assigned(self, host: Host, peer: NodeId, message: object) -> None:
         self.journals.assigned(host, peer, message)
