@@ -1,7 +1,7 @@
 """How much memory a training task needs, from what its spec says of the model.
 
 Weights, gradients and the optimizer's moments are counted by the parameter; what the
-layers hand on by the token. It is an estimate from above for the programs that come
+layers hand on by the token. It is an estimate for the programs that come
 with shoal, checked against real runs; a job that names its own `ram` is believed.
 """
 
@@ -21,17 +21,17 @@ BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}
 MOMENTS: Final = {"sgd": 0, "momentum": 1, "adamw": 2}
 """Numbers in single precision that an optimizer keeps for each parameter."""
 
-COPIES: Final = {"sgd": 1, "momentum": 1, "adamw": 3}
+COPIES: Final = {"sgd": 1, "momentum": 1, "adamw": 2}
 """Of all weights for a moment: when they are written, and in the optimizer's step."""
 
 DILOCO_COPIES: Final = 5
 """Shared weights, what compression lost, a snapshot, and two on their way."""
 
-PER_TOKEN: Final = 18
+PER_TOKEN: Final = 24
 """Numbers that a block keeps for each of its width, and each token, to go back."""
 
 MEASURED_ROWS: Final = 64
-PER_TOKEN_MEASURED: Final = 12
+PER_TOKEN_MEASURED: Final = 18
 """The same when nothing goes back, in the widest place of a block."""
 
 VOCABULARY: Final = 256
