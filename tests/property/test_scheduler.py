@@ -396,8 +396,9 @@ def _kept(scheduler: Scheduler) -> dict[str, int]:
         "lines": (scheduler.holdings.lines, ("open", "waited_at", "recalls")),
         "matcher": (
             scheduler.matcher,
-            ("waiting", "wanted", "pauses", "pause_ends", "shy", "shy_ends"),
+            ("waiting", "wanted", "pauses", "pause_ends"),
         ),
+        "shyness": (inside._matcher._shyness, ("reasons", "ends")),
         "discovery": (inside._discovery, ("wants",)),
         "views": (scheduler.views, ("seen", "costs", "expiry")),
     }

@@ -25,7 +25,13 @@ from shoal.core.timing import (
     START_AGAIN_S,
     STRAGGLER_CHECK_S,
 )
-from shoal.core.verdicts import Verdict, judge, judge_lost, judge_not_started
+from shoal.core.verdicts import (
+    Verdict,
+    judge,
+    judge_lost,
+    judge_refused,
+    judge_waiting,
+)
 from shoal.model.ids import Attempt, GroupId, JobId, LeaseId, NodeId, RequestId, TaskId
 from shoal.protocol.messages import (
     Acknowledgement,
@@ -246,11 +252,13 @@ class Dispatcher:
             allocation = None if ended is None else ended.allocation
             self.on_started(holding.worker, run.attempt, now, allocation)
 
-    def _send_back(self, holding: Holding, reason: str, now: float) -> list[Effect]:
+    def _send_back(
+        self, holding: Holding, reason: str, now: float, *, doubt: bool = False
+    ) -> list[Effect]:
         """Let all that waits at a lease wait for another one instead."""
         effects: list[Effect] = []
         for run in self._book.queued(holding.line):
-            effects += self._execute(Verdict("again", reason), run, now)
+            effects += self._execute(judge_waiting(reason, doubt=doubt), run, now)
         return effects
 
     def on_refusal(self, peer: NodeId, refusal: Refusal, now: float) -> list[Effect]:
@@ -261,26 +269,23 @@ class Dispatcher:
         record = self._book.tasks[run.task]
         job = self._book.jobs[record.task.job].job
         holding = self._holdings.at(peer, run.lease)
+        doubt = refusal.reason == "lease-unknown"
         effects: list[Effect] = []
         if run.queued:
             if holding is not None and run.attempt in holding.line:
                 holding.line.remove(run.attempt)
                 self._holdings.lines.close(holding)  # A no is no reason to ask again.
-            return self._execute(Verdict("again", refusal.reason), run, now)
-        if refusal.reason in ("lease-unknown", "lease-ended"):
-            verdict = Verdict("again", "the lease ended before it started")
-            if refusal.reason == "lease-unknown":
-                why = "the worker no longer knows of it"
-                ran_s = now - run.since
-                verdict = judge_lost(job, record, run, why, over=True, ran_s=ran_s)
-            if holding is not None:
-                effects += self._send_back(holding, verdict.reason, now)
+            verdict = judge_waiting(refusal.reason, doubt=doubt)
+            return self._execute(verdict, run, now)
+        failures, ran_s = self._book.failures_of(run.task), now - run.since
+        verdict = judge_refused(
+            job, record, run, refusal.reason, failures=failures, ran_s=ran_s
+        )
+        if holding is not None:
+            effects += self._send_back(holding, verdict.reason, now, doubt=doubt)
+            if refusal.reason in ("lease-unknown", "lease-ended"):
                 self._holdings.drop(holding)
-        else:
-            failures = self._book.failures_of(run.task)
-            verdict = judge_not_started(failures, refusal.reason)
-            if holding is not None:
-                effects += self._send_back(holding, verdict.reason, now)
+            else:
                 effects += self._holdings.release([holding])
         return effects + self._execute(verdict, run, now)
 
@@ -342,7 +347,7 @@ class Dispatcher:
         """Send back what waits at a worker that is silent, and stop it there."""
         waiting = self._book.queued(holding.line)
         self._holdings.lines.close(holding)
-        effects = self._send_back(holding, reason, now)
+        effects = self._send_back(holding, reason, now, doubt=True)
         return effects + self.stop_all(waiting, now)
 
     def cancel_job(self, job: JobId, reason: str, now: float) -> list[Effect]:
@@ -526,7 +531,7 @@ class Dispatcher:
 
     def _lose(self, holding: Holding, reason: str, now: float) -> list[Effect]:
         run = self._run_on(holding)
-        effects = self._send_back(holding, reason, now)
+        effects = self._send_back(holding, reason, now, doubt=True)
         self._holdings.drop(holding)
         if run is None or run.lost:
             return effects

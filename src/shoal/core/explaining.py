@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from shoal.core.holdings import shape_of
 from shoal.model.caches import cached_names, mark_of
 from shoal.model.ids import NodeId, TaskId
 from shoal.model.job import TaskState
+from shoal.policy import leaves
 from shoal.policy.explanation import Explanation, explain
+from shoal.policy.shapes import Shape as PlacedShape
 
 if TYPE_CHECKING:
+    from shoal.core.holdings import Holdings
     from shoal.core.jobs import GroupRecord, JobBook, JobRecord
     from shoal.core.matching import Matcher
     from shoal.core.negotiation import Negotiator, Round
@@ -36,6 +40,7 @@ def explain_task(
     *,
     book: JobBook,
     views: Views,
+    holdings: Holdings,
     matcher: Matcher,
     negotiator: Negotiator,
 ) -> TaskExplanation | None:
@@ -55,7 +60,10 @@ def explain_task(
             workers=tuple(run.worker for run in record.live.values()),
         )
     profile = record.task.profiles[0]
-    why += _what_holds_it(group, job, matcher, negotiator)
+    why += _what_holds_it(group, matcher, negotiator)
+    why += filter(None, [_over_quota(group, job, holdings), _parted(group, job, views)])
+    if ahead := matcher.reserved_for(group.id):
+        why.append(f"the room is reserved for the gang {ahead}, which waits longer")
     return TaskExplanation(
         task=task,
         state=record.state,
@@ -75,7 +83,7 @@ def _open_needs(book: JobBook, group: GroupRecord) -> list[str]:
 
 
 def _what_holds_it(
-    group: GroupRecord, job: JobRecord, matcher: Matcher, negotiator: Negotiator
+    group: GroupRecord, matcher: Matcher, negotiator: Negotiator
 ) -> list[str]:
     why: list[str] = []
     if round_ := negotiator.round_of(group.id):
@@ -84,13 +92,36 @@ def _what_holds_it(
         why.append(f"{pending} slots are being negotiated for its group")
     if failed := matcher.rounds_failed(group.id):
         why.append(f"its gang of {group.open} could not be won whole {failed} times")
-    if over := matcher.over_quota(group, job):
-        why.append(over)
-    if parted := matcher.parted(group, job):
-        why.append(parted)
-    if ahead := matcher.reserved_for(group.id):
-        why.append(f"the room is reserved for the gang {ahead}, which waits longer")
     return why
+
+
+def _over_quota(group: GroupRecord, job: JobRecord, holdings: Holdings) -> str:
+    """Say how the owner's quota holds a group back, if it does, and what to do."""
+    shape = shape_of(job.job, group.group.tasks[0], 0)
+    least = _least(group) if group.is_gang and not group.live else 1
+    used = holdings.used_by(shape.owner)
+    excess = job.quota.excess(shape.owner, shape.profile, used, least)
+    if not excess:
+        return ""
+    if job.quota.allows_ever(shape.profile, least):
+        return f"{excess}; wait until some of its tasks end"
+    return f"{excess}; ask for less, or an admin for a larger quota"
+
+
+def _parted(group: GroupRecord, job: JobRecord, views: Views) -> str:
+    """Say that a gang waits for room under one leaf, if it does."""
+    if job.job.same_leaf != "require" or not group.is_gang:
+        return ""
+    shape = shape_of(job.job, group.group.tasks[0], 0)
+    asked = PlacedShape(shape.profile, shape.driver, shape.rtt_max_us)
+    least = _least(group)
+    if leaves.snuggest(asked, least, views.table):
+        return ""
+    return f"no leaf has room for {least} of its tasks"
+
+
+def _least(group: GroupRecord) -> int:
+    return min(group.group.gang_min, group.open)
 
 
 def _where_cached(work: Work, views: Views) -> list[str]:

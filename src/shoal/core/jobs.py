@@ -26,6 +26,7 @@ from shoal.core.journal import (
     Submitted,
     TaskKept,
 )
+from shoal.core.quotas import Quota
 from shoal.model.caches import marks_of
 from shoal.model.ids import Attempt, GroupId, JobId, LeaseId, NodeId, TaskId
 from shoal.model.job import ENDS, Group, Job, JobState, Task, TaskState
@@ -132,6 +133,11 @@ class JobRecord(msgspec.Struct, kw_only=True):
     open: int = 0
     state: JobState = "active"
     reason: str = ""
+
+    @property
+    def quota(self) -> Quota:
+        """How much its owner may have at one time."""
+        return Quota(self.quota_gpus, self.quota_cpu_milli)
 
 
 @final

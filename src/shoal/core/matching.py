@@ -11,7 +11,6 @@ from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.holdings import shape_of
 from shoal.core.lines import share
 from shoal.core.negotiation import Negotiator, Round, Wish
-from shoal.core.quotas import Quota
 from shoal.core.reserving import Reservations
 from shoal.core.shyness import Shyness
 from shoal.core.timing import (
@@ -191,31 +190,6 @@ class Matcher:
         kept = self._reservations.current
         return None if kept is None or kept.group == group else kept.group
 
-    def over_quota(self, group: GroupRecord, job: JobRecord) -> str:
-        """Say how the owner's quota holds a group back, if it does, and what to do."""
-        shape = shape_of(job.job, group.group.tasks[0], 0)
-        quota, least = _quota_of(job), 1
-        if group.is_gang and not group.live:
-            least = min(group.group.gang_min, group.open)
-        used = self._holdings.used_by(shape.owner)
-        excess = quota.excess(shape.owner, shape.profile, used, least)
-        if not excess:
-            return ""
-        if quota.allows_ever(shape.profile, least):
-            return f"{excess}; wait until some of its tasks end"
-        return f"{excess}; ask for less, or an admin for a larger quota"
-
-    def parted(self, group: GroupRecord, job: JobRecord) -> str:
-        """Say that a gang waits for room under one leaf, if it does."""
-        if job.job.same_leaf != "require" or not group.is_gang:
-            return ""
-        shape = shape_of(job.job, group.group.tasks[0], 0)
-        asked = PlacedShape(shape.profile, shape.driver, shape.rtt_max_us)
-        least = min(group.group.gang_min, group.open)
-        if leaves.snuggest(asked, least, self._views.table):
-            return ""
-        return f"no leaf has room for {least} of its tasks"
-
     def refusals(self, profile: Profile) -> Mapping[NodeId, str]:
         """Return why workers refused this profile of late."""
         return self._shyness.of(profile)
@@ -324,19 +298,26 @@ class Matcher:
         return effects + self._line_up(group, job, now)
 
     def _line_up(self, group: GroupRecord, job: JobRecord, now: float) -> list[Effect]:
-        """Send short tasks ahead to leases in use, to start when one ends there."""
-        if group.is_gang or job.job.at_most_once or self._need(group) <= 0:
+        """Send short tasks ahead to leases in use, to start when one ends there.
+
+        Of what waits there nobody knows whether it has started when its worker is
+        lost: it must be harmless to run it again, and no task is in doubt twice.
+        """
+        if group.is_gang or not job.job.may_run_again or self._need(group) <= 0:
             return []
         barred = self._reservations.barred(group, job.job.priority, now)
         effects: list[Effect] = []
         for holding, room in self._holdings.lines.open_for(group.id):
             fair = share(self._need(group), self._holdings.count(holding.shape))
-            firsts = (task for task in group.waiting if task not in group.seconds)
+            firsts = (task for task in group.waiting if self._may_wait(task, group))
             tasks = list(islice(firsts, min(room, fair)))
             if tasks and holding.worker not in barred:
                 pairs = [(task, holding) for task in tasks]
                 effects += self._dispatcher.assign(pairs, now)
         return effects
+
+    def _may_wait(self, task: TaskId, group: GroupRecord) -> bool:
+        return task not in group.seconds and self._book.tasks[task].crashes == 0
 
     def _wait_ask_is_due(
         self, group: GroupRecord, shape: Shape, short: int, now: float
@@ -587,8 +568,4 @@ class Matcher:
         if job.quota_gpus is None and job.quota_cpu_milli is None:
             return max(0, count)
         used = self._holdings.used_by(shape.owner)
-        return _quota_of(job).slots(shape.profile, used, count)
-
-
-def _quota_of(job: JobRecord) -> Quota:
-    return Quota(job.quota_gpus, job.quota_cpu_milli)
+        return job.quota.slots(shape.profile, used, count)

@@ -176,6 +176,7 @@ class Scheduler:
             task,
             book=self._book,
             views=self._views,
+            holdings=self._holdings,
             matcher=self._matcher,
             negotiator=self._negotiator,
         )

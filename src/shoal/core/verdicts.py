@@ -97,6 +97,35 @@ def judge_not_started(failures: int, reason: str) -> Verdict:
     return Verdict("again", reason, "failure", soon=True)
 
 
+def judge_refused(
+    job: Job,
+    record: TaskRecord,
+    run: Run,
+    reason: str,
+    *,
+    failures: int,
+    ran_s: float,
+) -> Verdict:
+    """Say what follows when a worker says no to an attempt that is first in line."""
+    match reason:
+        case "lease-unknown":
+            why = "the worker no longer knows of it"
+            return judge_lost(job, record, run, why, over=True, ran_s=ran_s)
+        case "lease-ended":
+            return Verdict("again", "the lease ended before it started")
+        case _:
+            return judge_not_started(failures, reason)
+
+
+def judge_waiting(reason: str, *, doubt: bool) -> Verdict:
+    """Say what follows for an attempt that waited in line at a lease that ended.
+
+    If its worker cannot tell any more, it may have started, and even been the end of
+    the worker: it counts as if it was.
+    """
+    return Verdict("again", reason, "crash" if doubt else "nothing")
+
+
 def _judge_exit(job: Job, failures: int, code: int | None) -> Verdict:
     if code == 0:
         return Verdict("done")

@@ -129,6 +129,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_rtt_s: Seconds | None = None  # farthest a worker may be from the scheduler
     same_leaf: SameLeaf = "no"  # whether a gang sits under one switch
 
+    @property
+    def may_run_again(self) -> bool:
+        """Whether a task that was lost with its worker is run a second time."""
+        return not self.at_most_once and "worker-lost" in self.retry.on
+
     def tasks(self) -> Iterator[Task]:
         """Go through the tasks of all groups, in order."""
         for group in self.groups:

@@ -4,7 +4,14 @@ import pytest
 from tests.unit.core.builders import book_with, job, record, running
 
 from shoal.core.jobs import Run, TaskRecord
-from shoal.core.verdicts import CRASH_SPAN_S, CRASHES_MAX, Verdict, judge, judge_lost
+from shoal.core.verdicts import (
+    CRASH_SPAN_S,
+    CRASHES_MAX,
+    Verdict,
+    judge,
+    judge_lost,
+    judge_waiting,
+)
 from shoal.model.job import Job, Retry
 from shoal.protocol.messages import Outcome
 
@@ -68,6 +75,11 @@ def test_the_fifth_start_that_fails_is_the_last() -> None:
     told.failures = 4
 
     assert judge(job_, told, run, Outcome("not-started")).do == "failed"
+
+
+def test_what_waited_in_line_counts_as_a_crash_only_if_it_may_have_started() -> None:
+    assert judge_waiting("the lease ended", doubt=False).counts == "nothing"
+    assert judge_waiting("the worker was lost", doubt=True).counts == "crash"
 
 
 def test_the_fifth_crash_is_the_last() -> None:
