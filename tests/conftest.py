@@ -1,9 +1,14 @@
 """Settings for all tests."""
 
 from hypothesis import settings
+from tests.order import pytest_collection_modifyitems
 from tests.second_try import pytest_runtest_protocol, pytest_terminal_summary
 
-__all__ = ["pytest_runtest_protocol", "pytest_terminal_summary"]  # Hooks of pytest.
+__all__ = [  # Hooks of pytest.
+    "pytest_collection_modifyitems",
+    "pytest_runtest_protocol",
+    "pytest_terminal_summary",
+]
 
 # The same examples in every run: a test that fails now and then is broken. To look
 # further: make test PYTEST_FLAGS=--hypothesis-profile=explore.
