@@ -387,7 +387,8 @@ def _kept(scheduler: Scheduler) -> dict[str, int]:
             inside._negotiator,
             ("asks", "rounds", "round_of", "commits", "pending", "deadlines"),
         ),
-        "dispatcher": (inside._dispatcher, ("watched", "give_ups", "back_offs")),
+        "dispatcher": (inside._dispatcher, ("give_ups", "back_offs")),
+        "stragglers": (inside._dispatcher._stragglers, ("watched", "looks")),
         "orders": (inside._dispatcher._orders, ("tries", "stopping", "resends")),
         "holdings": (
             scheduler.holdings,

@@ -15,7 +15,7 @@ from shoal.core.events import Effect, Record, Send
 from shoal.core.holdings import Holding, Holdings, shape_of
 from shoal.core.journal import Entry, Place
 from shoal.core.orders import Orders
-from shoal.core.stragglers import stragglers
+from shoal.core.stragglers import Stragglers
 from shoal.core.timing import (
     DRIFT_MAX,
     KILL_S,
@@ -23,7 +23,6 @@ from shoal.core.timing import (
     RETRY_FIRST_S,
     RETRY_MAX_S,
     START_AGAIN_S,
-    STRAGGLER_CHECK_S,
 )
 from shoal.core.verdicts import (
     Verdict,
@@ -79,10 +78,9 @@ class Dispatcher:
         self._usage = usage
         self._sequence = 0
         self._orders = Orders(book, holdings, heap, where)
-        self._watched: dict[GroupId, None] = {}  # groups that may have stragglers
+        self._stragglers = Stragglers(book, heap)
         self._give_ups: Deadlines[Attempt] = Deadlines(heap)
         self._back_offs: Deadlines[TaskId] = Deadlines(heap)
-        self._chores: Deadlines[str] = Deadlines(heap)
 
     # Starting.
 
@@ -110,8 +108,7 @@ class Dispatcher:
             self._holdings.lines.changed(holding, now)
             effects += self._orders.run(self._book.runs[place.attempt], now)
         if self._book.jobs[group.job].job.speculate:
-            self._watched[group.id] = None
-            self._chores.set_earlier("stragglers", now + STRAGGLER_CHECK_S)
+            self._stragglers.watch(group.id, now)
         self.changed[group.id] = None
         return effects
 
@@ -154,8 +151,7 @@ class Dispatcher:
         self._holdings.add(holding, now)
         self._holdings.renew_soon(run.worker, now)
         if job.speculate:
-            self._watched[task.group] = None
-            self._chores.set_earlier("stragglers", now + STRAGGLER_CHECK_S)
+            self._stragglers.watch(task.group, now)
         return self._orders.run_again(run, now)
 
     def _adopt_behind(self, run: Run, holding: Holding, now: float) -> list[Effect]:
@@ -378,8 +374,8 @@ class Dispatcher:
                 self.changed[record.task.group] = None
         for holding in self._holdings.lines.overdue(now):
             effects += self._orders.recall(holding)
-        for _ in self._chores.pop_due(now):
-            self._look_for_stragglers(now)
+        for group in self._stragglers.due(now):
+            self.changed[group] = None
         return effects
 
     def _give_up(self, run: Run, now: float) -> list[Effect]:
@@ -392,18 +388,6 @@ class Dispatcher:
             verdict = Verdict("again", why, "crash")
         effects = self._let_go([run])
         return effects + self._execute(verdict, run, now)
-
-    def _look_for_stragglers(self, now: float) -> None:
-        for id_ in list(self._watched):
-            group = self._book.groups.get(id_)
-            if group is None or group.open == 0:
-                del self._watched[id_]
-                continue
-            for task in stragglers(self._book, group, now):
-                self._book.want_second(task)
-                self.changed[id_] = None
-        if self._watched:
-            self._chores.set("stragglers", now + STRAGGLER_CHECK_S)
 
     # Ends.
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
+
+from shoal.core.deadlines import DeadlineHeap, Deadlines
+from shoal.core.timing import STRAGGLER_CHECK_S
+from shoal.model.ids import GroupId
 
 if TYPE_CHECKING:
     from shoal.core.jobs import GroupRecord, JobBook
@@ -13,6 +17,38 @@ DONE_SHARE_MIN: Final = 0.5  # so much of a group must have shown how long it ta
 DONE_MIN: Final = 3
 SLOWER: Final = 2.0  # a straggler takes so many times the median
 SLOWER_S: Final = 2.0  # and so much longer, at least
+
+
+@final
+class Stragglers:
+    """Looks now and then after the groups whose tasks may run a second time."""
+
+    def __init__(self, book: JobBook, heap: DeadlineHeap) -> None:
+        self._book = book
+        self._watched: dict[GroupId, None] = {}
+        self._looks: Deadlines[str] = Deadlines(heap)
+
+    def watch(self, group: GroupId, now: float) -> None:
+        """Look after a group from now on, until it has ended."""
+        self._watched[group] = None
+        self._looks.set_earlier("look", now + STRAGGLER_CHECK_S)
+
+    def due(self, now: float) -> list[GroupId]:
+        """Let stragglers wait for a second slot; return their groups."""
+        if not self._looks.pop_due(now):
+            return []
+        found: list[GroupId] = []
+        for id_ in list(self._watched):
+            group = self._book.groups.get(id_)
+            if group is None or group.open == 0:
+                del self._watched[id_]
+                continue
+            for task in stragglers(self._book, group, now):
+                self._book.want_second(task)
+                found.append(id_)
+        if self._watched:
+            self._looks.set("look", now + STRAGGLER_CHECK_S)
+        return found
 
 
 def stragglers(book: JobBook, group: GroupRecord, now: float) -> list[TaskId]:
