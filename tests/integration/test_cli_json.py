@@ -53,6 +53,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHome]:
         ("nodes", (), 0),
         ("top", ("-1",), 0),
         ("invite", (), 0),
+        ("invite", ("--qr",), 0),
         ("events", (), 0),
         ("set", (), 0),
         ("secret list", (), 0),

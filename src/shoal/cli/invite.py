@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -39,34 +39,28 @@ ROLES = ("member", "worker", "submit", "admin")
     metavar="NAME",
     help="Whose quota and share it is; else each node has its own.",
 )
+@click.option("--qr", is_flag=True, help="Show it as a QR code too.")
 @node_option
 @json_option
 @quiet_option
 def invite(
-    role: str,
-    uses: int,
-    ttl: str,
-    quota: str,
-    owner: str,
+    qr: bool,
     node: str | None,
     as_json: bool,
     quiet: bool,
+    **terms: Any,  # noqa: ANN401 - What the options above say.
 ) -> None:
     """Print the command by which another machine joins this shoal.
 
     Members may run code on each other's machines: give it to people whom you trust.
     """
-    from shoal.api.shoal_pb2 import InviteRequest  # noqa: PLC0415 - Slow to import.
-    from shoal.model.units import parse_duration  # noqa: PLC0415
-
-    request = InviteRequest(role=role, uses=uses, ttl_s=parse_duration(ttl))
-    request.owner = owner
-    _read_quota(quota, request)
+    role, uses, ttl = terms["role"], terms["uses"], terms["ttl"]
     with api.connect(node) as client:
-        reply = client.invite(request)
+        reply = client.invite(_request(**terms))
     if as_json:
         fields = {"invitation": reply.text, "shoal": reply.shoal, "role": role}
-        echo_json({**fields, "addresses": list(reply.addresses), "ttl": ttl})
+        code = {"qr": _rows(reply.text)} if qr else {}
+        echo_json({**fields, "addresses": list(reply.addresses), "ttl": ttl, **code})
         return
     click.echo(reply.text if quiet else f"shoal join {reply.text}")
     holds = "once" if uses == 1 else f"{uses} times"
@@ -77,6 +71,29 @@ def invite(
             "\n      shoal down; shoal up --listen 0.0.0.0:4001 opens it to others",
             quiet=quiet,
         )
+    if qr:
+        from shoal.cli.qr import show  # noqa: PLC0415 - Few ask for it.
+
+        show(reply.text)
+
+
+def _request(
+    *, role: str, uses: int, ttl: str, quota: str, owner: str
+) -> InviteRequest:
+    from shoal.api.shoal_pb2 import InviteRequest  # noqa: PLC0415 - Slow to import.
+    from shoal.model.units import parse_duration  # noqa: PLC0415
+
+    request = InviteRequest(role=role, uses=uses, ttl_s=parse_duration(ttl))
+    request.owner = owner
+    _read_quota(quota, request)
+    return request
+
+
+def _rows(text: str) -> list[str]:
+    """Return a QR code for programs that draw it themselves; 1 is dark."""
+    from shoal.cli.qr import modules  # noqa: PLC0415 - Few ask for it.
+
+    return ["".join(map(str, row)) for row in modules(text)]
 
 
 def _read_quota(text: str, request: InviteRequest) -> None:

@@ -241,6 +241,7 @@ ANSWERS: Final[dict[str, Shape]] = {
         "role": ("text", "what its holder may do"),
         "addresses": ("list of text", "where the invitation is honoured"),
         "ttl": ("text", "how long it holds"),
+        "qr?": ("list of text", "with `--qr`: the rows of the code, 1 for dark"),
     },
     "join": {
         "shoal": ("text", "the shoal that was joined"),
