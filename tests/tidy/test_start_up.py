@@ -10,3 +10,9 @@ def test_starting_the_command_line_imports_no_command() -> None:
     ours = [m for m in loaded if m.startswith("shoal.")]
     assert slow == []
     assert ours == ["shoal.cli", "shoal.cli.exit_codes", "shoal.errors"]
+
+
+def test_whoever_is_interrupted_at_once_is_so_where_that_is_caught() -> None:
+    before, loaded = modules_after(""), modules_after("import shoal.entry")
+
+    assert [m for m in loaded if m not in before] == ["shoal", "shoal.entry"]

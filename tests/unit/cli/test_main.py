@@ -7,7 +7,8 @@ from types import ModuleType
 import click
 import pytest
 
-from shoal import __version__, cli
+from shoal import __version__, cli, entry
+from shoal.cli.exit_codes import ExitCode
 from shoal.errors import (
     PolicyError,
     ShoalError,
@@ -185,3 +186,7 @@ def test_words_of_other_tools_lead_to_commands_that_there_are() -> None:
 
     assert meant <= cli.COMMANDS.keys()
     assert not cli.ELSEWHERE.keys() & cli.COMMANDS.keys()
+
+
+def test_ctrl_c_has_the_same_code_wherever_it_comes() -> None:
+    assert entry.INTERRUPTED == ExitCode.INTERRUPTED
