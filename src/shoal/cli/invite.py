@@ -55,8 +55,9 @@ def invite(
     Members may run code on each other's machines: give it to people whom you trust.
     """
     role, uses, ttl = terms["role"], terms["uses"], terms["ttl"]
+    request = _request(**terms)
     with api.connect(node) as client:
-        reply = client.invite(_request(**terms))
+        reply = client.invite(request)
     if as_json:
         fields = {"invitation": reply.text, "shoal": reply.shoal, "role": role}
         code = {"qr": _rows(reply.text)} if qr else {}
