@@ -249,10 +249,10 @@ def main(args: Sequence[str] | None = None) -> None:
     except click.Abort:
         sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        _write_nowhere()  # Who reads has enough, as in `shoal ps | head`.
+        write_nowhere()  # Who reads has enough, as in `shoal ps | head`.
         sys.exit(ExitCode.ERROR)
     except OSError as error:
-        _write_nowhere()
+        write_nowhere()
         _fail(_of_the_machine(error))
     except Exception as error:
         if os.environ.get("SHOAL_DEBUG"):
@@ -291,9 +291,10 @@ def _with_hint(error: ShoalError, args: Sequence[str]) -> ShoalError:
     return error
 
 
-def _write_nowhere() -> None:
+def write_nowhere(*, err: bool = False) -> None:
     """Drop what could not be written: Python would complain again when it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    stream = sys.stderr if err else sys.stdout
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _of_the_machine(error: OSError) -> ShoalError:

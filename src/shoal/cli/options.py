@@ -5,6 +5,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from shoal.cli import write_nowhere
 from shoal.cli.settings import default_of
 from shoal.errors import UsageError
 
@@ -52,9 +53,13 @@ def node_option(command: F) -> F:
 
 
 def talk(text: str, *, quiet: bool = False) -> None:
-    """Say something to the user that is no data."""
-    if not quiet:
+    """Say something to the user that is no data; if nobody is there, to nobody."""
+    if quiet:
+        return
+    try:
         click.echo(text, err=True)
+    except OSError:  # As when the terminal was closed.
+        write_nowhere(err=True)
 
 
 def suggest(*commands: str, quiet: bool = False) -> None:

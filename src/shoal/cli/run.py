@@ -14,15 +14,18 @@ import click
 from shoal.api import client as api
 from shoal.api import whereabouts
 from shoal.api.documents import job_fields
+from shoal.api.job_ids import new_job_id
 from shoal.api.shoal_pb2 import LogsRequest
+from shoal.cli import write_nowhere
 from shoal.cli.ends import code_of, end_text, waits_text
 from shoal.cli.following import follow
 from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
 from shoal.cli.outputs import taken_fields, taken_text
 from shoal.cli.printing import echo_json, has_ended, places, span
 from shoal.cli.spec_flags import JobCommand, job_options, spec_of
-from shoal.cli.submit import hand_in
-from shoal.errors import ShoalError, UnreachableError
+from shoal.cli.stopping import UNREAD, Stopped, is_unread, stopped_by_signals
+from shoal.cli.submit import pack, send_in
+from shoal.errors import NotFoundError, ShoalError, UnreachableError
 from shoal.runtime.home import Home
 
 if TYPE_CHECKING:
@@ -54,35 +57,27 @@ def run(
 ) -> None:
     """Run a job: submit it, show its output, and exit with its code.
 
-    Starts a node in the background if none is running. Ctrl-C cancels the job. What it
+    Starts a node in the background if none is running. Ctrl-C cancels the job, and so
+    do SIGTERM and the end of the terminal, or of whoever reads the output. What the job
     leaves in its outputs is written to out/JOB. With --json all that it writes goes to
     stderr, and stdout is the answer alone.
     """
     spec = spec_of(words, config, flags)
-    home = Home.default()
+    home, quiet = Home.default(), quiet or as_json
     if not node and whereabouts.running(home) is None:
-        _start_node(home, quiet=quiet or as_json)
+        _start_node(home, quiet=quiet)
     with api.connect(node, home) as client:
-        began = time.monotonic()
-        reply = hand_in(client, spec, quiet=quiet or as_json)
-        job = reply.job
-        for note in reply.notes:
-            talk(f"note: {note}", quiet=quiet or as_json)
-        if watch and (where := client.info().web_address):
-            page = f"http://{where}/jobs/{job.id}   (shoal web {job.id} opens it)"
-            talk(f"web  {page}", quiet=quiet or as_json)
-        try:
-            many = _has_many_tasks(job)
-            plain = partial(follow, prefixed=many, aside=as_json)
-            show = _curves if watch and not as_json else plain
-            end = _follow(client, job, began, show, quiet=quiet or as_json)
-        except KeyboardInterrupt:
-            talk(f"\ncancelling job {job.id}", quiet=quiet)
-            client.cancel(job.id, "Ctrl-C in shoal run")
-            end = client.get(job.id)
-        except UnreachableError as error:
-            raise _left_alone(job.id, error) from None
-        talk(end_text(end, time.monotonic() - began), quiet=quiet or as_json)
+        packed = pack(client, spec, quiet=quiet)
+        began, id_ = time.monotonic(), new_job_id()
+        with stopped_by_signals():
+            try:
+                job = _submitted(client, packed, id_, watch=watch, quiet=quiet)
+                plain = partial(follow, prefixed=_has_many_tasks(job), aside=as_json)
+                show = _curves if watch and not as_json else plain
+                end = _follow(client, job, began, show, quiet=quiet)
+            except (Stopped, OSError) as why:
+                end = _cancelled(client, id_, why, quiet=quiet)
+        talk(end_text(end, time.monotonic() - began), quiet=quiet)
         taken: list[Taken] = []
         if "outputs" in spec and not no_pull:
             from shoal.cli.pull import take  # noqa: PLC0415 - Slow to import.
@@ -91,9 +86,52 @@ def run(
         if as_json:
             echo_json({"job": job_fields(end), "outputs": taken_fields(taken)})
     for each in taken:
-        talk(taken_text(each), quiet=quiet or as_json)
-    suggest("shoal ps", f"shoal show {end.id}", quiet=quiet or as_json)
+        talk(taken_text(each), quiet=quiet)
+    suggest("shoal ps", f"shoal show {end.id}", quiet=quiet)
     sys.exit(code_of(end))
+
+
+def _submitted(
+    client: api.Client, packed: str, id_: str, *, watch: bool, quiet: bool
+) -> Job:
+    reply = send_in(client, packed, id_)
+    for note in reply.notes:
+        talk(f"note: {note}", quiet=quiet)
+    if watch and (where := client.info().web_address):
+        page = f"http://{where}/jobs/{id_}   (shoal web {id_} opens it)"
+        talk(f"web  {page}", quiet=quiet)
+    return reply.job
+
+
+def _cancelled(
+    client: api.Client, job: str, why: Stopped | OSError, *, quiet: bool
+) -> Job:
+    """Cancel a job because somebody ended this command; return what became of it."""
+    try:
+        return _cancel(client, job, _reason(why), quiet=quiet)
+    except Stopped as late:  # A closed terminal fails first, and is heard of next.
+        return _cancel(client, job, _reason(late), quiet=quiet)
+
+
+def _reason(why: Stopped | OSError) -> str:
+    if isinstance(why, Stopped):
+        return str(why)
+    if not is_unread(why):
+        raise why
+    write_nowhere()
+    return UNREAD
+
+
+def _cancel(client: api.Client, job: str, reason: str, *, quiet: bool) -> Job:
+    talk(f"\ncancelling job {job}", quiet=quiet)
+    try:
+        client.cancel(job, reason)
+        return client.get(job)
+    except NotFoundError:  # It was not submitted yet.
+        raise click.Abort from None
+    except UnreachableError as error:
+        error.hint = f"job {job} may go on: `shoal cancel {job}` once the node answers"
+        raise
 
 
 def _left_alone(job: str, error: UnreachableError) -> UnreachableError:
@@ -140,8 +178,11 @@ def _follow(
     if not quiet:
         teller.start()
     request = LogsRequest(job=job.id, follow=True)
-    show(client.logs(request))
-    return client.get(job.id, tasks_max=1)
+    try:
+        show(client.logs(request))
+        return client.get(job.id, tasks_max=1)
+    except UnreachableError as error:
+        raise _left_alone(job.id, error) from None
 
 
 def _tell_placing(client: api.Client, job: str, began: float) -> None:

@@ -75,14 +75,6 @@ def submit(
     )
 
 
-def hand_in(client: api.Client, spec: str, *, quiet: bool = False) -> SubmitReply:
-    """Submit a spec under an id of its own; a repeat would not make a second job.
-
-    The folders that it names are sent first.
-    """
-    return send_in(client, pack(client, spec, quiet=quiet))
-
-
 def pack(client: api.Client, spec: str, *, quiet: bool = False) -> str:
     """Send the folders that a spec names; return it with the names that they got."""
     document: dict[str, Any] = json.loads(spec)
@@ -98,9 +90,12 @@ def pack(client: api.Client, spec: str, *, quiet: bool = False) -> str:
     return json.dumps(document)
 
 
-def send_in(client: api.Client, packed: str) -> SubmitReply:
-    """Submit a spec whose folders are sent, under an id of its own."""
-    return client.submit(SubmitRequest(job_id=new_job_id(), json=packed))
+def send_in(client: api.Client, packed: str, id_: str = "") -> SubmitReply:
+    """Submit a spec whose folders are sent, under an id of its own.
+
+    A repeat with the same id would not make a second job.
+    """
+    return client.submit(SubmitRequest(job_id=id_ or new_job_id(), json=packed))
 
 
 def _ask_for_offers(client: api.Client, packed: str) -> PlanReply | None:

@@ -34,7 +34,7 @@ CODES: Final = {
     ExitCode.NOT_PLACEABLE: "no node could run the job now",
     ExitCode.UNREACHABLE: "no node is running, or it does not answer",
     ExitCode.NOT_ALLOWED: "that is not allowed",
-    ExitCode.INTERRUPTED: "Ctrl-C ended the command; no job was cancelled by it",
+    ExitCode.INTERRUPTED: "Ctrl-C ended the command; what `run` cancels is 103",
 }
 
 
