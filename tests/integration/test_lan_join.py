@@ -1,9 +1,13 @@
 """A machine finds a shoal on its network, asks, and is let in by people."""
 
+import fcntl
 import json
 import os
 import pty
+import select
+import struct
 import subprocess
+import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -97,6 +101,56 @@ def test_somebody_on_the_network_is_let_in_by_one_key(
     assert "CPU" in waiting["has"]
     assert second.info["shoal"] == "reef"
     assert f"check that it shows:  {waiting['code']}" in log_of(second)
+
+
+def test_somebody_is_let_in_from_the_monitor(first: CliHome, second: CliHome) -> None:
+    up(first)
+    up(second, "--lan")
+    [waiting] = eventually(lambda: asked(first).get("newcomers"), second)
+    screen, wire = pty.openpty()
+    fcntl.ioctl(wire, termios.TIOCSWINSZ, struct.pack("4H", 30, 110, 0, 0))
+    monitor = subprocess.Popen(
+        [*first.prefix, "shoal", "top", "--refresh", "0.2"],
+        stdin=wire,
+        stdout=wire,
+        stderr=wire,
+        env={**first.env, "TERM": "xterm-256color"},
+    )
+    os.close(wire)
+    try:
+        until_seen(screen, f"code {waiting['code']}")
+        os.write(screen, b"a")
+        until_seen(screen, "let it in")
+        before = asked(first)["newcomers"]
+        os.write(screen, b"y")
+        until_seen(screen, "may join")
+        os.write(screen, b"q")
+        until_seen(screen, None)
+    finally:
+        monitor.terminate()
+        monitor.wait(20)
+        os.close(screen)
+    eventually(lambda: len(first.json("nodes")["nodes"]) == 2, second)
+
+    assert [one["id"] for one in before] == [waiting["id"]]
+    assert second.info["shoal"] == "reef"
+
+
+def until_seen(screen: int, wanted: str | None) -> None:
+    """Read what a program draws until this is in it; None is until it has ended."""
+    drawn = ""
+    until = time.monotonic() + NEAR_S
+    while wanted is None or wanted not in drawn:
+        ready, _, _ = select.select([screen], [], [], until - time.monotonic())
+        assert ready, drawn
+        try:
+            part = os.read(screen, 65_536)
+        except OSError:  # The other end is closed.
+            part = b""
+        if not part:
+            assert wanted is None, drawn
+            return
+        drawn += part.decode(errors="replace")
 
 
 def test_who_is_declined_stays_alone(first: CliHome, second: CliHome) -> None:

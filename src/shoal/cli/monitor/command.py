@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     help="Seconds.",
 )
 @click.option("-1", "--once", is_flag=True, help="Print once and end.")
-@click.option("--readonly", is_flag=True, help="Let nobody cancel a job here.")
+@click.option(
+    "--readonly", is_flag=True, help="Let nobody cancel or accept anything here."
+)
 @node_option
 @json_option
 def monitor(

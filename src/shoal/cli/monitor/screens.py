@@ -14,6 +14,7 @@ from shoal.api.documents import state_of
 from shoal.cli.explain import lines_of
 from shoal.cli.monitor import tables
 from shoal.cli.monitor.job_screen import JobScreen
+from shoal.cli.monitor.newcomers import Decision, Waiting, asked, banner
 from shoal.cli.monitor.watching import Picture, look
 from shoal.errors import ShoalError
 
@@ -54,8 +55,10 @@ class Monitor(App[None]):
     #jobs { height: 1fr; }
     #filter { display: none; height: 3; }
     #filter.shown { display: block; }
+    #waiting { display: none; height: auto; padding: 0 1; background: $warning-muted; }
+    #waiting.shown { display: block; }
     #question { width: auto; padding: 1 3; border: round $warning; }
-    Question { align: center middle; }
+    Question, Decision { align: center middle; }
     """
     TITLE = "shoal"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -63,6 +66,7 @@ class Monitor(App[None]):
         Binding("l", "open", "Logs"),
         Binding("e", "explain", "Explain"),
         Binding("c", "cancel", "Cancel"),
+        Binding("a", "accept", "Accept"),
         Binding("/", "filter", "Filter"),
         Binding("q", "quit", "Quit"),
     ]
@@ -82,6 +86,8 @@ class Monitor(App[None]):
         self._readonly = readonly
         self._wanted = ""  # what the names of shown jobs contain
         self._picture = Picture((), ())
+        self._waiting: tuple[Waiting, ...] = ()
+        self._door = Static("", id="waiting", markup=False)
         self._top = Static("", id="summary", markup=False)
         self._node_table: DataTable[Text] = DataTable(id="nodes", cursor_type="none")
         self._job_table: DataTable[Text] = DataTable(id="jobs", cursor_type="row")
@@ -89,6 +95,7 @@ class Monitor(App[None]):
     def compose(self) -> ComposeResult:
         """Lay the screen out."""
         yield self._top
+        yield self._door
         yield self._node_table
         yield Input(placeholder="part of an id, a name or a state", id="filter")
         yield self._job_table
@@ -110,11 +117,13 @@ class Monitor(App[None]):
     def _ask(self) -> None:
         try:
             picture = look(self._source, self._worker)
+            waiting = asked(self._source)
         except ShoalError as error:
             text = f"{error.what}: {error.because}"
             self.call_from_thread(self._top.update, text)
             return
         self.call_from_thread(self.show, picture)
+        self.call_from_thread(self.tell_of, waiting)
 
     def show(self, picture: Picture) -> None:
         """Show a new picture; the cursor stays on its job."""
@@ -130,6 +139,18 @@ class Monitor(App[None]):
             self._job_table.add_row(*tables.job_row(job), key=job.id)
             if job.id == chosen:
                 self._job_table.move_cursor(row=place)
+
+    def tell_of(self, waiting: tuple[Waiting, ...]) -> None:
+        """Say who waits to be let in; without anybody the key for it is not there."""
+        self._waiting = waiting
+        answer = "`shoal accept` answers" if self._readonly else "a answers"
+        self._door.update(banner(waiting, answer))
+        self._door.set_class(bool(waiting), "shown")
+        self.refresh_bindings()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer no key that has nothing to do."""
+        return action != "accept" or bool(self._waiting and not self._readonly)
 
     def _is_wanted(self, job: Job) -> bool:
         text = f"{job.id} {job.name} {state_of(job.state)}"
@@ -188,6 +209,34 @@ class Monitor(App[None]):
         except ShoalError as error:
             text = error.what
         self.call_from_thread(self.notify, text)
+
+    def action_accept(self) -> None:
+        """Ask about those who wait until there is an answer to one of them."""
+        self._ask_about(self._waiting)
+
+    def _ask_about(self, waiting: tuple[Waiting, ...]) -> None:
+        if not waiting:
+            return
+        one = waiting[0]
+
+        def answered(said: bool | None) -> None:
+            if said is None:
+                self._ask_about(waiting[1:])
+            else:  # Who presses `y` twice must not let in one that was never seen.
+                self.run_worker(lambda: self._decide(one, accepts=said), thread=True)
+
+        self.push_screen(Decision(one), answered)
+
+    def _decide(self, one: Waiting, *, accepts: bool) -> None:
+        try:
+            self._source.accept(one.node, decline=not accepts)
+            text = f"{one.petname} {'may join' if accepts else 'is turned away'}"
+            if not one.is_newcomer:
+                text = f"joining {one.petname}"
+        except ShoalError as error:
+            text = error.what
+        self.call_from_thread(self.notify, text, markup=False)
+        self.call_from_thread(self._look)
 
     def action_filter(self) -> None:
         """Ask which jobs to show."""

@@ -46,6 +46,14 @@ class Source(Protocol):
         """Say why tasks are where they are."""
         ...
 
+    def requests(self) -> pb.RequestsReply:
+        """Return who asks to be let in."""
+        ...
+
+    def accept(self, node: str, *, decline: bool = False) -> pb.AcceptReply:
+        """Let in who asked, or do not; or agree to join whom this node asked."""
+        ...
+
 
 class Picture(NamedTuple):
     """All nodes and the latest jobs, at one moment."""

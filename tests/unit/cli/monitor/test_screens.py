@@ -15,12 +15,14 @@ from shoal.api import shoal_pb2 as pb
 from shoal.cli.monitor import tables
 from shoal.cli.monitor.screens import Monitor
 from shoal.cli.monitor.watching import Curves, Picture, look
-from shoal.errors import UnreachableError
+from shoal.errors import NotAllowedError, NotFoundError, UnreachableError
 
 PICTURES = Path(__file__).parent
 SIZE = (110, 24)
 OTTER = pb.NodeName(id="12D3KooWotter", petname="brave-otter-42")
 HERON = pb.NodeName(id="12D3KooWheron", petname="calm-heron-07")
+CROW = pb.NodeName(id="12D3KooWcrow", petname="old-crow-11")
+EEL = pb.NodeName(id="12D3KooWeel", petname="shy-eel-50")
 
 
 def told(task: str, since_s: float = 0.0) -> pb.CurvesReply:
@@ -39,6 +41,9 @@ class Memory:
     def __init__(self) -> None:
         self.cancelled: list[str] = []
         self.fails = False
+        self.asked = pb.RequestsReply(shoal="reef")
+        self.may_decide = True
+        self.decided: list[tuple[str, bool]] = []
 
     def nodes(self) -> pb.NodesReply:
         if self.fails:
@@ -100,6 +105,21 @@ class Memory:
         said = pb.TaskExplanation(task=f"{job}.main.0", state=pb.STATE_RUNNING)
         return pb.ExplainReply(tasks=[said])
 
+    def requests(self) -> pb.RequestsReply:
+        if not self.may_decide:
+            raise NotAllowedError("this client may not call Requests")
+        return self.asked
+
+    def accept(self, node: str, *, decline: bool = False) -> pb.AcceptReply:
+        self.decided.append((node, decline))
+        left = [one for one in self.asked.newcomers if one.name.id != node]
+        if len(left) == len(self.asked.newcomers) and self.asked.near.name.id != node:
+            raise NotFoundError(f"nobody called '{node}' waits for an answer")
+        del self.asked.newcomers[:]
+        self.asked.newcomers.extend(left)
+        self.asked.ClearField("near")
+        return pb.AcceptReply()
+
 
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> Memory:
@@ -114,11 +134,16 @@ def screen_of(app: Monitor) -> str:
     return "\n".join(strip.text.rstrip() for strip in strips) + "\n"
 
 
-def story(node: Memory, act: Callable[[Pilot[None]], Awaitable[None]]) -> str:
+def story(
+    node: Memory,
+    act: Callable[[Pilot[None]], Awaitable[None]],
+    *,
+    readonly: bool = False,
+) -> str:
     """Run the monitor, do something in it, and return what is seen then."""
 
     async def run() -> str:
-        app = Monitor(node, refresh_s=60.0)
+        app = Monitor(node, refresh_s=60.0, readonly=readonly)
         async with app.run_test(size=SIZE) as pilot:
             await settle(pilot)
             await act(pilot)
@@ -177,6 +202,128 @@ def test_a_job_is_cancelled_only_after_a_yes(node: Memory) -> None:
     assert node.cancelled == []
     story(node, yes)
     assert node.cancelled == ["7k2f9q"]
+
+
+def keys(*pressed: str) -> Callable[[Pilot[None]], Awaitable[None]]:
+    async def act(pilot: Pilot[None]) -> None:
+        for key in pressed:
+            await pilot.press(key)
+            await settle(pilot)
+
+    return act
+
+
+@pytest.fixture
+def besieged(node: Memory) -> Memory:
+    """A node at whose door two machines wait."""
+    for name, code in ((CROW, "maple-421"), (EEL, "heron-170")):
+        node.asked.newcomers.add(name=name, has="16 CPU, 64 GiB", code=code)
+    return node
+
+
+def test_who_waits_to_be_let_in_is_seen_with_the_code(besieged: Memory) -> None:
+    check("waiting", story(besieged, keys()))
+
+
+def test_before_anybody_is_let_in_there_is_a_question(besieged: Memory) -> None:
+    check("newcomer", story(besieged, keys("a")))
+
+    assert besieged.decided == []
+
+
+@pytest.mark.parametrize(
+    ("pressed", "decided"),
+    [
+        ("ay", [(CROW.id, False)]),
+        ("ad", [(CROW.id, True)]),
+        ("an", []),
+        ("any", [(EEL.id, False)]),
+        ("ann", []),
+        ("ayy", [(CROW.id, False)]),  # The second was never seen.
+        ("ayay", [(CROW.id, False), (EEL.id, False)]),
+        ("aya", [(CROW.id, False)]),
+    ],
+)
+def test_one_is_let_in_or_turned_away_by_one_answer(
+    besieged: Memory, pressed: str, decided: list[tuple[str, bool]]
+) -> None:
+    story(besieged, keys(*pressed))
+
+    assert besieged.decided == decided
+
+
+def told_after(node: Memory, *pressed: str, gone: bool = False) -> list[str]:
+    """Return what the monitor tells its user when these keys are pressed."""
+    told: list[str] = []
+
+    async def act(pilot: Pilot[None]) -> None:
+        *first, last = pressed
+        await keys(*first)(pilot)
+        if gone:
+            del node.asked.newcomers[:]
+        await keys(last)(pilot)
+        notes = pilot.app._notifications  # pyright: ignore[reportPrivateUsage]
+        told.extend(note.message for note in notes)
+
+    story(node, act)
+    return told
+
+
+def test_what_became_of_an_answer_is_said(besieged: Memory) -> None:
+    assert told_after(besieged, "a", "y") == ["old-crow-11 may join"]
+    assert told_after(besieged, "a", "d") == ["shy-eel-50 is turned away"]
+
+
+def test_who_has_gone_before_the_answer_is_said_to_have(besieged: Memory) -> None:
+    told = told_after(besieged, "a", "y", gone=True)
+
+    assert told == [f"nobody called '{CROW.id}' waits for an answer"]
+
+
+def test_a_monitor_that_only_shows_lets_nobody_in(besieged: Memory) -> None:
+    seen = story(besieged, keys("a", "y"), readonly=True)
+
+    assert "old-crow-11 wants to join" in seen
+    assert "`shoal accept` answers" in seen
+    assert "Accept" not in seen.splitlines()[-1]
+    assert besieged.decided == []
+
+
+@pytest.mark.parametrize("may_decide", [True, False])
+def test_the_key_is_not_there_if_nobody_waits_or_others_decide(
+    node: Memory, may_decide: bool
+) -> None:
+    node.may_decide = may_decide
+
+    seen = story(node, keys("a", "y"))
+
+    assert "Accept" not in seen
+    assert "calm-heron-07" in seen
+    assert node.decided == []
+
+
+def test_who_was_let_in_agrees_by_the_same_key(node: Memory) -> None:
+    node.asked.near.MergeFrom(
+        pb.Near(name=CROW, shoal="lagoon", code="maple-421", state="accepted")
+    )
+
+    asked = story(node, keys("a", "d"))  # There is nothing to decline.
+    agreed = told_after(node, "a", "y")
+
+    assert 'old-crow-11 lets this machine into "lagoon"' in asked
+    assert "[d]" not in asked
+    assert node.decided == [(CROW.id, False)]
+    assert agreed == ["joining old-crow-11"]
+
+
+def test_what_a_newcomer_says_of_itself_hides_nothing(node: Memory) -> None:
+    lie = "8 CPU\ncode   heron-170" + " " * 200 + "x" * 200
+    node.asked.newcomers.add(name=CROW, has=lie, code="maple-421")
+
+    seen = story(node, keys("a"))
+
+    assert "│   code   maple-421  " in seen
+    assert "│   code   heron-170" not in seen
 
 
 def test_a_node_that_goes_away_is_said_and_the_monitor_stays(node: Memory) -> None:
