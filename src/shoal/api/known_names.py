@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from shoal.errors import SpecError
+from shoal.model.kinds import RECIPE, foreign
 from shoal.policy.registry import BUILT_IN, Registry
 from shoal.train import RECIPES
 
@@ -28,7 +29,8 @@ def check(job: Job) -> None:
         Registry().get(job.policy)  # Raises by itself.
     for group in job.groups:
         work = group.tasks[0].work  # They differ in their params only.
-        _check("driver", work.driver, DRIVERS)
+        if foreign(group.tasks[0]) or work.driver != RECIPE:
+            _check("driver", work.driver, DRIVERS)
         if work.recipe:
             _check("recipe", work.recipe, RECIPES)
 

@@ -188,12 +188,23 @@ def info_lines(info: pb.NodeInfo, *, port_was_taken: bool = False) -> list[str]:
         lines.append(f"  tls   {info.far_address}   (clients on other machines)")
     if info.web_address:
         lines.append(f"  web   http://{info.web_address}   (shoal web opens it)")
+    if limit := _limit_text(info.node):
+        lines.append(f"  note  {limit}")
     if port_was_taken:
         why = "port 50051 is taken, so another was chosen; commands here find it"
         lines.append(f"  note  {why}")
     if info.web_port_was_taken:
         lines.append("  note  port 7420 is taken, so the page is on the next free one")
     return lines
+
+
+def _limit_text(node: pb.Node) -> str:
+    """Say what a node takes of others, if it does not take every command."""
+    if not node.worker or "process" in node.drivers:
+        return ""
+    words = {"container": "images", "recipe": "recipes"}
+    kinds = [words[each] for each in node.drivers if each in words]
+    return f"only {' and '.join(kinds)} may run here"
 
 
 def short_id(node: str) -> str:

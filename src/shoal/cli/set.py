@@ -125,11 +125,14 @@ def _text(value: Value | None) -> str:
 
 def _valid(setting: Setting, text: str) -> Value:
     """Return the value of a word, checked as far as that is possible without a node."""
-    from shoal.model.units import parse_size  # noqa: PLC0415 - Slow to import.
+    from shoal.model.kinds import allowed  # noqa: PLC0415 - Slow to import.
+    from shoal.model.units import parse_size  # noqa: PLC0415
     from shoal.runtime.listening import listen_address  # noqa: PLC0415
 
     value = parsed(setting, text, of=setting.name)
     match setting.name:
+        case "allow":
+            allowed(text)
         case "cache":
             parse_size(text)
         case "api" | "listen" | "metrics" | "node":

@@ -51,6 +51,7 @@ class Setting(NamedTuple):
 
 
 _ALL: Final = (
+    Setting("allow", "text", "what may run here: command, image, recipe", None, True),
     Setting("api", "text", "HOST:PORT for clients on other machines", None, True),
     Setting("cache", "text", "the most that code and data may take, such as 20GB"),
     Setting("color", "flag", "whether there are colours in a terminal", default=True),

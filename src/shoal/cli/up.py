@@ -118,6 +118,12 @@ if TYPE_CHECKING:
     "--sandbox/--no-sandbox", default=default_of("sandbox"), help="Confine tasks."
 )
 @click.option(
+    "--allow",
+    default=default_of("allow", ""),
+    metavar="KINDS",
+    help="What may run here, of command,image,recipe; all of them if nothing is set.",
+)
+@click.option(
     "--functions/--no-functions",
     default=default_of("functions"),
     help="Run functions of Python programs.",
@@ -190,6 +196,7 @@ def _serve(
 
 
 def _options(given: dict[str, Any]) -> Options:
+    from shoal.model.kinds import allowed  # noqa: PLC0415
     from shoal.model.units import parse_size  # noqa: PLC0415
     from shoal.runtime.listening import (  # noqa: PLC0415 - Slow to import.
         NetworkOptions,
@@ -205,6 +212,7 @@ def _options(given: dict[str, Any]) -> Options:
         if text:
             listen_address(text)  # Raises if it is none.
     finding_of(given["without"])
+    allowed(given["allow"])
     relay_room(given["relay"])
     declares = given["gpus"] is not None
     if not declares and (given["models"] or given["memories"]):
@@ -241,6 +249,7 @@ def _options(given: dict[str, Any]) -> Options:
         memories=given["memories"],
         labels=given["labels"],
         sandbox=given["sandbox"],
+        allow=given["allow"],
         functions=given["functions"],
         containers=given["containers"],
         cache_bytes=parse_size(given["cache"]) if given["cache"] else 0,
@@ -317,7 +326,7 @@ def _arguments(given: dict[str, Any]) -> list[str]:
         for each in given[name]:
             args += [f"--{name.removesuffix('s')}", each]
     names = ("listen", "port", "api", "metrics", "policy", "gpus", "models", "memories")
-    for name in (*names, "web", "cache", "order", "relay"):
+    for name in (*names, "web", "cache", "order", "relay", "allow"):
         if given[name] is not None:  # Also what is empty: it may hide a setting.
             args += [f"--{name}", str(given[name])]
     return args

@@ -44,6 +44,7 @@ from shoal.core.timing import (
 )
 from shoal.model.capability import capability_keys
 from shoal.model.ids import Attempt, LeaseId, NodeId
+from shoal.model.kinds import foreign
 from shoal.model.resources import Ledger
 from shoal.protocol.messages import (
     Acknowledgement,
@@ -270,8 +271,8 @@ class Worker:
             self.counts["attempt before its turn"] += 1
             return []
         lease.fence = attempt
-        driver = assignment.task.work.driver
-        if reason := self.rules.refusal(lease.owner, driver):
+        task = assignment.task
+        if reason := self.rules.refusal(lease.owner, task.work.driver) or foreign(task):
             return [refuse_attempt(peer, assignment, reason)]
         if lease.idle:
             started = self._started(peer, attempt, lease)

@@ -27,6 +27,7 @@ from shoal.model.documents import text_of
 from shoal.model.gpu import parse_gpu
 from shoal.model.ids import GroupId, JobId, OwnerId, TaskId
 from shoal.model.job import Group, Job, Task, Work
+from shoal.model.kinds import PROGRAM, RECIPE, is_built_in
 from shoal.model.limits import ARGV_CHARS_MAX, ARGV_CHARS_TOTAL_MAX, GROUPS_MAX
 from shoal.model.points import points, refuse_too_many
 from shoal.model.recipes import parts_of, retry_of
@@ -223,7 +224,7 @@ class _Shared:
         limit = spec.time_limit
         self.time_limit_s = None if limit is None else parse_duration(limit)
         self.grace_s = parse_duration(spec.grace)
-        self._work = Work(
+        work = Work(
             # An image runs in a container, whoever forgot to say so.
             driver="container" if spec.image else spec.driver,
             argv=_words(spec.command),
@@ -236,6 +237,9 @@ class _Shared:
             network=spec.network,
             recipe=spec.recipe or "",
         )
+        if is_built_in(work, spec.params) and not _sweeps(spec, PROGRAM):
+            work = msgspec.structs.replace(work, driver=RECIPE)
+        self._work = work
         self._texts = {k: text_of(value) for k, value in spec.params.items()}
         self._texts.update(spec.params_text)
         least, most = nodes_of(spec)
@@ -291,3 +295,9 @@ def _words(command: str | tuple[Scalar, ...] | None) -> tuple[str, ...]:
 
 def _default_name(spec: JobSpec) -> str:
     return spec.recipe or next(iter(_words(spec.command)), "steps")[:NAME_LENGTH_MAX]
+
+
+def _sweeps(spec: JobSpec, param: str) -> bool:
+    """Whether tasks of a sweep differ in this param."""
+    points = (spec.sweep,) if isinstance(spec.sweep, dict) else spec.sweep or ()
+    return any(param in point for point in points)

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from shoal.model.ids import NodeId
+from shoal.model.kinds import COMMAND, KINDS
 from shoal.model.resources import GIB, GpuNeed, Profile
 from shoal.policy.filters import FILTERS, mask
 from shoal.policy.grid import Bools, Grid, Ints
@@ -136,7 +137,10 @@ def _helps(shape: Shape, table: WorkerTable, passed: list[Bools]) -> Iterator[st
                 yield f"without the label {wanted}: {_workers(int(others.sum()))}"
             case "driver":
                 workers = _workers(int(others.sum()))
-                yield f"another driver than {shape.driver}: {workers}"
+                told = f"another driver than {shape.driver}"
+                if shape.driver in KINDS[COMMAND]:
+                    told = f"`shoal up --allow {COMMAND}` there"
+                yield f"{told}: {workers}"
             case "gpu":
                 yield from _fewer_gpus(shape, table, others)
             case _:

@@ -112,7 +112,7 @@ class Node:
         )
         self.clients = Clients(self.feed, self._is_behind, self.news)
         self.tasks = Tasks(drivers, self.feed, self._fail, self.cargo, self.post)
-        self._drivers = drivers
+        self._unlike = tuple(dict.fromkeys(drivers.values()))  # One may have two names.
         self._journal = Journal.open(home.journal)
         self._records = NodeJournal(self._journal)
         self._rng = Random(SystemRandom().getrandbits(64))
@@ -155,7 +155,7 @@ class Node:
     async def start(self, links: Links, finder: Finder) -> None:
         """Run the machine on this network; it hears of no earlier life's processes."""
         self._links, self._finder = links, finder
-        for driver in self._drivers.values():
+        for driver in self._unlike:
             await driver.open()
         await self.cargo.start(links)
         failpoints.reach("boot.opened")
@@ -220,7 +220,7 @@ class Node:
         await self.cargo.close()
         if self._host is not None:
             self._host.close()
-        for driver in self._drivers.values():
+        for driver in self._unlike:
             await driver.close()
         if self._finder is not None:
             await self._finder.close()

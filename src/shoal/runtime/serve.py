@@ -20,6 +20,8 @@ from shoal.drivers.engines import find_engine
 from shoal.drivers.process import ProcessDriver, Settings
 from shoal.drivers.python import PythonDriver
 from shoal.drivers.sandbox import WORK
+from shoal.errors import UsageError
+from shoal.model.kinds import IMAGE, KINDS, RECIPE, allowed
 from shoal.net.identity import Identity
 from shoal.policy.registry import Registry
 from shoal.runtime import membership
@@ -27,6 +29,8 @@ from shoal.runtime.listening import NetworkOptions
 from shoal.runtime.node import Node, NodeSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from shoal.drivers import Driver
     from shoal.drivers.engines import Engine
     from shoal.model.resources import Capacity
@@ -55,6 +59,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()  # name=value
     sandbox: bool = True
     cache_bytes: int = 0  # 0: a fifth of the disk
+    allow: str = ""  # kinds of work; empty: all
     functions: bool = True  # whether tasks may be calls of functions
     containers: bool = True  # whether tasks may run in images, if an engine is here
 
@@ -81,11 +86,10 @@ async def compose(
     if options.worker:
         roles = ("scheduler", "worker", "gate")
     python = PythonDriver(driver)
-    runs: dict[str, Driver] = {driver.name: driver, python.name: python}
+    runs: dict[str, Driver] = {driver.name: driver, RECIPE: driver, python.name: python}
     if engine is not None:
         runs["container"] = ContainerDriver(home.containers, engine, drives)
-    offered = [name for name in runs if name != python.name or options.functions]
-    rules = Rules(drivers=tuple(offered))
+    rules = Rules(drivers=_offered(options, runs))
     settings = NodeSettings(
         roles=roles,
         capacity=capacity,
@@ -99,9 +103,27 @@ async def compose(
     return node, driver
 
 
+def _offered(options: Options, runs: Collection[str]) -> tuple[str, ...]:
+    """Return the drivers of what others may run here; raise if nothing is left."""
+    left_out = () if options.functions else (PythonDriver.name,)
+    drivers = [name for kind in allowed(options.allow) for name in KINDS[kind]]
+    offered = tuple(each for each in drivers if each in runs and each not in left_out)
+    if options.worker and not offered:
+        raise UsageError(
+            "there is nothing that others may run here",
+            because="only images are allowed, and no docker or podman answers"
+            if options.containers
+            else "only images are allowed, and containers are not",
+            hint="`--allow recipe,image` also lends it to built-in programs, "
+            "and `--no-worker` to nobody",
+        )
+    return offered
+
+
 async def _engine(options: Options) -> Engine | None:
     """Return an engine for containers, if there is one and its owner lends it."""
-    if not (options.worker and options.containers):
+    wanted = options.containers and IMAGE in allowed(options.allow)
+    if not (options.worker and wanted):
         return None
     found = await find_engine(ENGINE_TIMEOUT_S)
     return None if isinstance(found, str) else found

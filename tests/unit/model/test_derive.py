@@ -103,7 +103,7 @@ def test_a_recipe_gets_the_params_and_no_argv() -> None:
     job = derived({"recipe": "echo", "params": {"rounds": 40}})
 
     (task,) = job.tasks()
-    assert task.work == Work(recipe="echo")
+    assert task.work == Work(driver="recipe", recipe="echo")
     assert task.params == {"rounds": 40}
     assert job.name == "echo"
 
