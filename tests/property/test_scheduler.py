@@ -397,7 +397,7 @@ def _kept(scheduler: Scheduler) -> dict[str, int]:
         "lines": (scheduler.holdings.lines, ("open", "waited_at", "recalls")),
         "matcher": (
             scheduler.matcher,
-            ("waiting", "wanted", "pauses", "pause_ends"),
+            ("waiting", "wanted", "pauses", "pause_ends", "way_made"),
         ),
         "shyness": (inside._matcher._shyness, ("reasons", "ends")),
         "discovery": (inside._discovery, ("wants",)),

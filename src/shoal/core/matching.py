@@ -94,6 +94,7 @@ class Matcher:
         self._waiting: dict[GroupId, tuple[_Kind, int]] = {}  # what the queue holds
         self._wanted: dict[_Kind, int] = {}  # slots that the queue wants, by kind
         self._pauses: dict[GroupId, _Pause] = {}
+        self._way_made: dict[GroupId, None] = {}  # for these gangs, as they came
         self._shyness = Shyness(heap)
         self._wait_asked: dict[Shape, float] = {}  # when full workers were asked last
         self._pause_ends: Deadlines[GroupId] = Deadlines(heap)
@@ -107,16 +108,21 @@ class Matcher:
             self._leave(group_id)
             self._pauses.pop(group_id, None)
             self._pause_ends.drop(group_id)
-            self._reservations.end(group_id)
+            self._forget_way(group_id)
             return
         if group.is_gang and group.live:
-            self._reservations.end(group_id)
+            self._forget_way(group_id)
         need = self._need(group)
         if need > 0 and self._waits_for(group, need):
             return
         self._leave(group_id)
         if need > 0:
             self._enter(group, need)
+
+    def _forget_way(self, gang: GroupId) -> None:
+        """Keep room for a gang no longer: it runs, or is over."""
+        self._reservations.end(gang)
+        self._way_made.pop(gang, None)
 
     def _waits_for(self, group: GroupRecord, need: int) -> bool:
         """Whether the queue has a group as it is: of its place nothing else changes."""
@@ -340,10 +346,7 @@ class Matcher:
             return []
         wanted = self._need(group)
         least = min(group.group.gang_min, group.open)
-        # It starts on leases of its own; ours that idle are in its way. But while it
-        # waits for others' room, the tasks that pass it need not win theirs anew.
-        is_new = group.waiting_since >= now
-        effects = self._holdings.release_idle() if is_new else []
+        effects = self._make_way(group.id)
         for profile in range(len(group.group.tasks[0].profiles)):
             shape = shape_of(job.job, group.group.tasks[0], profile)
             count = self._within_quota(job, shape, wanted)
@@ -366,6 +369,17 @@ class Matcher:
             self._negotiator.begin_round(round_, now)
             return effects + self._ask(wish, placed.takens, now, displaced)
         return effects + self._wait_for_room(group, job, least, now)
+
+    def _make_way(self, gang: GroupId) -> list[Effect]:
+        """Let go of what idles: a gang starts on leases of its own.
+
+        But once only: while it waits for others' room, the tasks that pass it need not
+        win theirs anew. Within one node, they would win and lose it without end.
+        """
+        if gang in self._way_made:
+            return []
+        self._way_made[gang] = None
+        return self._holdings.release_idle()
 
     def _wait_for_room(
         self, group: GroupRecord, job: JobRecord, least: int, now: float
