@@ -28,6 +28,7 @@ from shoal.model.resources import (
     Profile,
 )
 from shoal.protocol.batches import CallBatch, ResultBatch
+from shoal.protocol.api_calls import ApiCall, ApiPiece, ApiReceipt
 from shoal.protocol.mail import Mail, MailReceipt
 from shoal.protocol.messages import (
     Acknowledgement,
@@ -339,6 +340,13 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         node=BOB,
         addresses=ADDRESSES,
     ),
+    "api-call": ApiCall(number=3, method="Logs", request=b"\n\x06q7k2f9"),
+    "api-piece": ApiPiece(number=3, seq=2, kind="message", data=b"\n\x02hi"),
+    "api-piece:refusal": ApiPiece(
+        number=3, seq=0, kind="refusal", reason="16 calls are open"
+    ),
+    "api-receipt": ApiReceipt(number=3, taken=2),
+    "api-receipt:stop": ApiReceipt(number=3, taken=2, stop=True),
     "mail-receipt": MailReceipt(attempt=ATTEMPT, seq=4, what="taken"),
     "report": Report(attempt=ATTEMPT, lease=LEASES[0], outcome=OUTCOME),
     "report.2": Report(

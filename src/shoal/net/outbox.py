@@ -5,7 +5,8 @@ get half of the room at most, and when there is no room for anything else, the n
 of them go first. All the rest is dropped only when the box is full of its like.
 
 Pieces of blobs are many, and whoever wants one asks again. They leave after all else
-that waits, so nobody waits for them, and they are the first to be dropped.
+that waits, so nobody waits for them, and they are the first to be dropped. So do pieces
+of what the API of one node answers to another: people wait for these, not machines.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import Final, Literal, final
 
+from shoal.protocol.api_calls import ApiPiece
 from shoal.protocol.messages import AnyMessage, Output, Progress
 from shoal.protocol.pieces import BlobPiece
 
@@ -63,7 +65,7 @@ class Outbox:
         self._entries: list[_Entry] = []
         self._soft: list[_Entry] = []  # Those of the above that may be dropped.
         self._soft_bytes = 0
-        self._pieces: deque[bytes] = deque()  # Of blobs; not among the above.
+        self._pieces: deque[bytes] = deque()  # Not among the above.
         self._pieces_bytes = 0
         self._count = 0
         self.bytes = 0
@@ -73,7 +75,7 @@ class Outbox:
 
     def put(self, message: AnyMessage, part: bytes) -> bool:
         """Queue a message; return False if it was dropped, which is counted."""
-        if isinstance(message, BlobPiece):
+        if isinstance(message, BlobPiece | ApiPiece):
             return self._put_piece(part)
         soft = isinstance(message, Progress | Output)
         if soft and not self._fits_soft(part):

@@ -69,6 +69,9 @@ SEALED_BYTES_MAX: Final = 70_000
 MAIL_BYTES_MAX: Final = 32_768
 """What one task says to another in one message."""
 
+API_REQUEST_BYTES_MAX: Final = 262_144
+"""The request of a call that one node makes at another for its user."""
+
 ITEMS_MAX: Final = 1_024
 """Items for an interpreter, or from it, in one message."""
 

@@ -28,6 +28,7 @@ from shoal.model.ids import Attempt, BlobId, LeaseId, NodeId, OwnerId, RequestId
 from shoal.model.job import Scalar, Task
 from shoal.model.resources import Allocation, Capacity, Profile
 from shoal.protocol import newcomers
+from shoal.protocol.api_calls import ToApi
 from shoal.protocol.batches import ToLanes
 from shoal.protocol.limits import (
     HOLDERS_MAX,
@@ -574,5 +575,13 @@ ToAny = (
 )
 ToPost = Mail | MailReceipt
 AnyMessage = (
-    ToWorker | ToScheduler | ToGate | ToGossip | ToStore | ToLanes | ToPost | ToAny
+    ToWorker
+    | ToScheduler
+    | ToGate
+    | ToGossip
+    | ToStore
+    | ToLanes
+    | ToPost
+    | ToApi
+    | ToAny
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from shoal import failpoints
 from shoal.core import events
+from shoal.protocol.api_calls import ApiCall, ApiPiece, ApiReceipt
 from shoal.protocol.batches import CallBatch, ResultBatch
 from shoal.protocol.mail import Mail, MailReceipt
 from shoal.protocol.messages import Announcement
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from shoal.model.ids import NodeId
     from shoal.net.base import Finder, Links
     from shoal.protocol.messages import AnyMessage, Grant, PeerAddress
+    from shoal.runtime.api_calls import ApiCalls
     from shoal.runtime.cargo import Cargo
     from shoal.runtime.clients import Clients
     from shoal.runtime.happenings import Happenings
@@ -86,29 +88,34 @@ class Ears:
         relay: Relay,
         cargo: Cargo,
         post: Post,
+        api_calls: ApiCalls,
         happenings: Happenings,
     ) -> None:
         """Tell facts by `feed`, and by `know` where peers may be dialled.
 
-        Calls and their results go to `relay`, blobs to `cargo`, and what tasks say to
-        each other to `post`: no decision of the machine needs them.
+        Calls and their results go to `relay`, blobs to `cargo`, what tasks say to each
+        other to `post`, and what users ask of other nodes to `api_calls`: no decision
+        of the machine needs them.
         """
         self._feed = feed
         self._know = know
         self._relay = relay
         self._cargo = cargo
         self._post = post
+        self._api_calls = api_calls
         self._happenings = happenings
 
     def connected(self, peer: NodeId, grant: Grant | None) -> None:
         """Note that a link is up."""
         self._happenings.linked(peer)
         self._relay.linked(peer)
+        self._api_calls.linked(peer, grant)
         self._feed(events.PeerConnected(peer, grant))
 
     def lost(self, peer: NodeId) -> None:
         """Note that a link is down."""
         self._relay.lost(peer)
+        self._api_calls.lost(peer)
         self._happenings.lost(peer)
         self._cargo.lost(peer)
         self._feed(events.PeerLost(peer))
@@ -120,6 +127,8 @@ class Ears:
                 self._relay.received(peer, message)
             elif isinstance(message, Mail | MailReceipt):
                 self._post.received(peer, message)
+            elif isinstance(message, ApiCall | ApiPiece | ApiReceipt):
+                self._api_calls.received(peer, message)
             elif not self._cargo.takes(peer, message):
                 self._feed(events.MessageReceived(peer, message))
 

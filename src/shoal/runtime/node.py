@@ -22,6 +22,7 @@ from shoal.core.worker import Worker
 from shoal.model.resources import Capacity
 from shoal.policy.registry import Registry
 from shoal.protocol.messages import Role
+from shoal.runtime.api_calls import ApiCalls
 from shoal.runtime.cargo import Cargo, default_cache_bytes
 from shoal.runtime.clients import Clients
 from shoal.runtime.effects import Ears, Performer
@@ -102,12 +103,14 @@ class Node:
             on_failure=self._fail,
         )
         self.post = Post(identity.node, lambda: self.scheduler, self._know)
+        self.api_calls = ApiCalls(self.verified)
         self.listener: Listener = Ears(
             self.feed,
             self._know,
             self.relay,
             self.cargo,
             self.post,
+            self.api_calls,
             self.happenings,
         )
         self.clients = Clients(self.feed, self._is_behind, self.news)
@@ -140,9 +143,13 @@ class Node:
 
     def admit(self, peer: NodeId, grant: Grant | None) -> str | None:
         """Say why a peer that shows this grant is no member; None if it is one."""
-        now = asyncio.get_running_loop().time()
-        admission = self._roster.verify(peer, grant, now)
+        admission = self.verified(peer, grant)
         return admission if isinstance(admission, str) else None
+
+    def verified(self, peer: NodeId, grant: Grant | None) -> Admission | str:
+        """Return what a peer that shows this grant may do now, or why nothing."""
+        now = asyncio.get_running_loop().time()
+        return self._roster.verify(peer, grant, now)
 
     def admission(self, peer: NodeId) -> Admission | None:
         """Return what a member that we have met may do now."""
@@ -179,6 +186,7 @@ class Node:
             self.feed(event)
         self._early.clear()
         self.post.start(links)
+        self.api_calls.start(links)
         await self.relay.start(links)
         self._sweep_outputs()
 
@@ -215,6 +223,7 @@ class Node:
         """End in good order: tasks first, then links, then the journal."""
         if self._sweeping is not None:
             await asyncio.gather(self._sweeping, return_exceptions=True)
+        await self.api_calls.close()
         await self.relay.close()
         await self.tasks.close()
         await self.cargo.close()
