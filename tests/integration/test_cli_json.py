@@ -43,6 +43,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHome]:
         ("submit", ("--", "true"), 0),
         ("submit", ("--offers", "--", "true"), 0),
         ("ps", (), 0),
+        ("ps", ("--everywhere",), 0),
         ("show", ("1",), 0),
         ("logs", ("1",), 0),
         ("wait", ("1",), 3),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar, final
 
 from shoal.api import shoal_pb2 as pb
 from shoal.api import whereabouts
+from shoal.api.forwarded import ForwardedCalls
 from shoal.api.own_nodes import home_serving
 from shoal.api.plain import PlainCalls, plain_socket
 from shoal.runtime.home import Home
@@ -56,7 +57,7 @@ class Client:
         name: str,
         token: str = "",
         credentials: Credentials | None = None,
-        plain: PlainCalls | None = None,
+        plain: PlainCalls | ForwardedCalls | None = None,
     ) -> None:
         """Call the node at `target`, in gRPC's words; `name` is for messages."""
         self._name = name
@@ -95,6 +96,16 @@ class Client:
             active_only=active_only, jobs_max=jobs_max, active_max=active_max
         )
         return self._ask("List", request, pb.ListReply)
+
+    def jobs_everywhere(
+        self, *, active_only: bool = False, jobs_max: int = 0, active_max: int = 0
+    ) -> pb.ListEverywhereReply:
+        """Return jobs of all nodes of the same owner, by node; else as `jobs`."""
+        asked = pb.ListRequest(
+            active_only=active_only, jobs_max=jobs_max, active_max=active_max
+        )
+        request = pb.ListEverywhereRequest(list=asked)
+        return self._ask("ListEverywhere", request, pb.ListEverywhereReply)
 
     def watch(self, job: str, timeout_s: float | None = None) -> Iterator[pb.Job]:
         """Return a job whenever it changes, until it has ended."""
@@ -273,12 +284,17 @@ def connect(
 ) -> Client:
     """Return a client of the node at an address, or of the one that runs here.
 
+    What is no address is the name of another node of the same owner: the node that runs
+    here calls it, if it is about jobs.
+
     Without a token, the one of the environment is shown, or to this machine that of
     the user's node there. Other machines are called by TLS.
     """
     home = home or Home.default()
     if not node:
         return client_of(whereabouts.required(home))
+    if ":" not in node:
+        return _by_the_own_node(whereabouts.required(home), node)
     token = token or os.environ.get("SHOAL_TOKEN") or _token_for(node, home)
     if is_here(node):
         return Client(node, name=node, token=token)
@@ -293,6 +309,11 @@ def client_of(found: Whereabouts) -> Client:
     path = plain_socket(found.socket)
     plain = PlainCalls(path, found.petname) if path.exists() else None  # It is older.
     return Client(f"unix:{found.socket}", name=found.petname, plain=plain)
+
+
+def _by_the_own_node(found: Whereabouts, node: str) -> Client:
+    near = PlainCalls(plain_socket(found.socket), found.petname)
+    return Client(node, name=node, plain=ForwardedCalls(near, node))
 
 
 def is_here(node: str) -> bool:

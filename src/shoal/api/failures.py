@@ -8,7 +8,13 @@ from __future__ import annotations
 import traceback
 
 from shoal.api import shoal_pb2 as pb
-from shoal.errors import NotAllowedError, NotFoundError, ShoalError, UsageError
+from shoal.errors import (
+    NotAllowedError,
+    NotFoundError,
+    ShoalError,
+    UnreachableError,
+    UsageError,
+)
 
 
 def kind_of(error: ShoalError) -> str:
@@ -20,6 +26,8 @@ def kind_of(error: ShoalError) -> str:
             return "not-found"
         case NotAllowedError():
             return "not-allowed"
+        case UnreachableError():
+            return "unreachable"
         case _:
             return "refused"
 
@@ -53,6 +61,7 @@ def error_of(told: pb.Error) -> ShoalError:
         "usage": UsageError,
         "not-found": NotFoundError,
         "not-allowed": NotAllowedError,
+        "unreachable": UnreachableError,
     }
     type_ = kinds.get(told.kind, ShoalError)
     return type_(told.what, because=told.because, hint=told.hint)

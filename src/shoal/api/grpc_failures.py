@@ -17,6 +17,7 @@ _CODES: Final[dict[str, grpc.StatusCode]] = {
     "usage": grpc.StatusCode.INVALID_ARGUMENT,
     "not-found": grpc.StatusCode.NOT_FOUND,
     "not-allowed": grpc.StatusCode.PERMISSION_DENIED,
+    "unreachable": grpc.StatusCode.UNAVAILABLE,
     "refused": grpc.StatusCode.FAILED_PRECONDITION,
     "error": grpc.StatusCode.INTERNAL,
 }

@@ -58,6 +58,9 @@ def _families(node: Node, counts: Mapping[str, int]) -> Iterator[Family]:
     for name, count in sorted(counts.items()):
         links.add(count, what=name)
     yield links
+    asked = Family("shoal_api_calls_open", "gauge", "Calls of other nodes under way.")
+    asked.add(len(node.api_calls.answering.book))
+    yield asked
     yield from _process_families()
 
 

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Any, Final, final
 
-from google.protobuf.message import DecodeError
-
-from shoal.api import shoal_pb2 as pb
 from shoal.api.call_frames import (
     END,
     ERROR,
@@ -20,33 +15,24 @@ from shoal.api.call_frames import (
     frame,
     head,
 )
-from shoal.api.failures import message_of, shown_of
+from shoal.api.methods import told
 from shoal.api.sockets import private
-from shoal.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from google.protobuf.message import Message
-
-    from shoal.api.service import Service
+    from shoal.api.methods import Methods
 
 END_S: Final = 0.5
-
-
-class _Method(NamedTuple):
-    request: type[Message]
-    call: Callable[[Any], Any]
-    streams: bool
 
 
 @final
 class PlainDoor:
     """Listens for commands of this machine; nobody but the node's user can connect."""
 
-    def __init__(self, service: Service, path: Path) -> None:
+    def __init__(self, methods: Methods, path: Path) -> None:
         self.path = path
-        self._methods = _methods(service)
+        self._methods = methods
         self._server: asyncio.Server | None = None
         self._lines: set[asyncio.Task[Any]] = set()
 
@@ -102,55 +88,12 @@ class PlainDoor:
         self, name: str, data: bytes, writer: asyncio.StreamWriter
     ) -> None:
         try:
-            method = self._methods.get(name)
-            if method is None:
-                raise UsageError(
-                    f"there is no call '{name[:80]}' here",
-                    because="the node is of another version than the command",
-                    hint="restart it: shoal down; shoal up",
-                )
-            request = method.request.FromString(data)
-            async for answer in _answers(method, request):
+            async for answer in self._methods.answers(name, data):
                 writer.write(frame(MESSAGE, answer))
                 await writer.drain()
             writer.write(head(0, END))
         except OSError:
             raise
         except Exception as error:  # noqa: BLE001 - A client gets an answer.
-            writer.write(frame(ERROR, _told(error)))
+            writer.write(frame(ERROR, told(error)))
         await writer.drain()
-
-
-async def _answers(method: _Method, request: Message) -> AsyncIterator[Message]:
-    if not method.streams:
-        answer: Awaitable[Message] = method.call(request)
-        yield await answer
-        return
-    answers: AsyncIterator[Message] = method.call(request)
-    async for each in answers:
-        yield each
-
-
-def _told(error: Exception) -> pb.Error:
-    if isinstance(error, DecodeError):
-        error = UsageError("the request cannot be read")
-    return message_of(*shown_of(error))
-
-
-def _methods(service: Service) -> dict[str, _Method]:
-    """Return the calls that take one request; the others need gRPC."""
-    described = pb.DESCRIPTOR.services_by_name["Shoal"].methods
-    return {
-        each.name: _Method(
-            getattr(pb, each.input_type.name),
-            getattr(service, f"on_{snake(each.name)}"),
-            each.server_streaming,
-        )
-        for each in described
-        if not each.client_streaming
-    }
-
-
-def snake(name: str) -> str:
-    """Return the name of a call as the methods that answer it have it."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()

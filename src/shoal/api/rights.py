@@ -1,4 +1,7 @@
-"""Who may call what: by the socket that a call came through, a token, or a grant."""
+"""Who may call what: by the socket that a call came through, a token, or a grant.
+
+Other nodes of the same owner call over the link between both, for their user.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from shoal.api.door import Guest
-    from shoal.model.ids import NodeId
+    from shoal.core.membership import Admission
+    from shoal.model.ids import NodeId, OwnerId
     from shoal.model.job import Job
     from shoal.net.certificates import Shown
     from shoal.protocol.messages import Grant, Role
@@ -37,9 +41,16 @@ NEEDED: Final[dict[str, Role | None]] = {
     **dict.fromkeys(
         ("Invite", "Requests", "Accept", "Revoke", "Drain", "Shutdown"), "admin"
     ),
+    **dict.fromkeys(("Forward", "ListEverywhere"), "admin"),  # As the node's owner.
     **dict.fromkeys(("SetSecret", "ListSecrets", "RemoveSecret"), "admin"),
 }
 """The role that a member needs for each call; None: any member may."""
+
+FORWARDED: Final = frozenset(
+    {"Get", "List", "Watch", "Logs", "Cancel", "Retry", "Curves"}
+    | {"Explain", "Events", "Outputs", "GetBlobs"}
+)
+"""What nodes of one owner ask each other for their user: all about jobs there are."""
 
 _may_use_secrets: ContextVar[bool] = ContextVar("may_use_secrets", default=True)
 _INVITED_AS: Final = {"scheduler": "submit", "admin": "admin"}
@@ -91,6 +102,43 @@ class Rights:
             because=f"its roles are {', '.join(shown.grant.roles)}, and not {role}",
             hint=f"join anew by `shoal invite --role {_INVITED_AS[role]}` of an admin",
         )
+
+
+def check_forwarded(method: str) -> None:
+    """Raise if this is no call that a node makes at another."""
+    if method not in FORWARDED:
+        raise NotAllowedError(
+            f"a node does not call {method[:80]} at another",
+            because="nodes of one owner ask each other about jobs that they have, "
+            "and change nothing else there",
+            hint="type the command on that node itself",
+        )
+
+
+def check_owner(name: str, theirs: OwnerId, ours: OwnerId) -> None:
+    """Raise unless two nodes, of which the other is called so, have the same owner."""
+    if theirs != ours:
+        raise NotAllowedError(
+            f"{name} and the node that was asked are not of the same owner",
+            because="only nodes of one owner show each other their jobs",
+            hint="`shoal invite --mine` lets another machine of yours in as that; "
+            "one that is a member already joins anew: shoal join --leave",
+        )
+
+
+def check_neighbour(
+    name: str, admission: Admission, owner: OwnerId, method: str
+) -> None:
+    """Raise unless another node of this shoal may call this, of a node of `owner`."""
+    check_owner(name, admission.owner, owner)
+    check_forwarded(method)
+    if "scheduler" not in admission.roles:
+        raise NotAllowedError(
+            f"{name} may not ask about jobs",
+            because=f"its roles are {', '.join(admission.roles)}, and not scheduler",
+            hint="join anew by `shoal invite --mine` of an admin",
+        )
+    _may_use_secrets.set("admin" in admission.roles)
 
 
 def check_secrets(job: Job) -> None:

@@ -19,8 +19,9 @@ from shoal.api.calls import CallsDoor
 from shoal.api.credentials import EVERYWHERE
 from shoal.api.failures import shown_of
 from shoal.api.grpc_failures import packed
+from shoal.api.methods import snake
 from shoal.api.plain import plain_socket
-from shoal.api.plain_door import PlainDoor, snake
+from shoal.api.plain_door import PlainDoor
 from shoal.api.rights import Rights
 from shoal.api.sockets import private
 from shoal.api.standard import StandardServices
@@ -80,7 +81,7 @@ class ApiServer:
         self._server.add_generic_rpc_handlers((self._handlers(service),))
         self._standard = StandardServices(self._server)
         self._calls = CallsDoor(service.calls, calls_socket(self.socket))
-        self._plain = PlainDoor(service, plain_socket(self.socket))
+        self._plain = PlainDoor(service.methods, plain_socket(self.socket))
 
     async def start(self, port: int | None, place: DoorPlace | None = None) -> None:
         """Listen; without a port on the usual one, or on any other if it is taken."""

@@ -20,7 +20,10 @@ import shoal
 from shoal.api import calls, known_names, metrics, pinging, planning, rights, views
 from shoal.api import shoal_pb2 as pb
 from shoal.api.cargo import CargoCalls
+from shoal.api.forwarding import Forwarding
 from shoal.api.log_reader import LogReader
+from shoal.api.methods import Methods
+from shoal.api.node_names import known_nodes, node_called
 from shoal.core.events import MessageReceived
 from shoal.core.quotas import Quota, narrowed_job
 from shoal.errors import NotFoundError, ShoalError, UsageError
@@ -30,7 +33,6 @@ from shoal.model.derive import derive
 from shoal.model.ids import JobId, NodeId, OwnerId, TaskId
 from shoal.model.submission import load_spec
 from shoal.model.totals import totals
-from shoal.net.identity import public_key
 from shoal.net.invitations import Terms
 from shoal.net.petname import petname
 from shoal.protocol.limits import ADDRESSES_MAX
@@ -53,7 +55,6 @@ if TYPE_CHECKING:
     from shoal.runtime.node import Node
     from shoal.runtime.reception import Reception
 
-ID_BEGINS: Final = "12D3KooW"
 JOB_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 SHORT_SPEC_CHARS: Final = 4_096
 SHORT_SPECS_KEPT: Final = 64
@@ -95,6 +96,8 @@ class Service(CargoCalls):
         self._desk = desk
         desk.company.peers = self._dialable
         self._stop = stop
+        self.methods = Methods(self)
+        self._forwarding = Forwarding(node, network, self.methods)
         self._began = asyncio.get_running_loop().time()
         self.near: Nearby | None = None
         self.api_address = ""
@@ -307,7 +310,8 @@ class Service(CargoCalls):
 
     def metrics_text(self) -> str:
         """Return figures of this node, as Prometheus reads them."""
-        return metrics.text_of(self._node, self._network.counts)
+        api = {f"api {key}": n for key, n in self._node.api_calls.counts.items()}
+        return metrics.text_of(self._node, {**self._network.counts, **api})
 
     async def on_explain(self, request: pb.ExplainRequest) -> pb.ExplainReply:
         """Say why tasks are where they are."""
@@ -332,6 +336,21 @@ class Service(CargoCalls):
     ) -> AsyncIterator[pb.CallsReply]:
         """Call functions until the client has gone."""
         async for reply in calls.serve(self.calls, requests):
+            yield reply
+
+    # Other nodes of the same owner.
+
+    async def on_list_everywhere(
+        self, request: pb.ListEverywhereRequest
+    ) -> pb.ListEverywhereReply:
+        """Return the jobs of all nodes of this owner."""
+        return await self._forwarding.jobs_everywhere(request)
+
+    async def on_forward(
+        self, request: pb.ForwardRequest
+    ) -> AsyncIterator[pb.ForwardReply]:
+        """Call another node."""
+        async for reply in self._forwarding.call(request):
             yield reply
 
     # The node.
@@ -383,7 +402,10 @@ class Service(CargoCalls):
         self._network.expect_company()
         addresses = self._network.doors
         text = self._desk.invite(
-            _terms(request), uses=request.uses, ttl_s=request.ttl_s, addresses=addresses
+            _terms(request, self._node.owner),
+            uses=request.uses,
+            ttl_s=request.ttl_s,
+            addresses=addresses,
         )
         return pb.InviteReply(
             text=text,
@@ -470,32 +492,13 @@ class Service(CargoCalls):
         )
 
     def _find_node(self, selector: str) -> NodeId:
-        known = dict.fromkeys([*self._scheduler.views.table.nodes()])
-        known.update(dict.fromkeys(self._links.connected))
-        found = [node for node in known if selector in (node, petname(node))]
-        if not found and selector.startswith(ID_BEGINS):
-            found = [node for node in known if node.startswith(selector)]
         if selector in (self._node.id, petname(self._node.id)):
             raise UsageError(
                 "a node cannot revoke itself",
                 because="it would lose its own shoal",
                 hint="`shoal down` ends it",
             )
-        if len(found) > 1:
-            raise UsageError(
-                f"'{selector}' could be {len(found)} nodes",
-                because="they share the name, or the beginning of their ids",
-                hint="`shoal nodes --json` shows whole ids",
-            )
-        if not found and not selector.startswith(ID_BEGINS):
-            raise NotFoundError(
-                f"there is no node '{selector}'",
-                because="none that is known here has this name",
-                hint="`shoal nodes` lists them; one that has left goes by its whole id",
-            )
-        if not found:
-            public_key(NodeId(selector))  # Raises unless it is the id of a node.
-        return found[0] if found else NodeId(selector)
+        return node_called(selector, known_nodes(self._node, self._network))
 
     def _dialable(self) -> tuple[PeerAddress, ...]:
         """Return this node, and members that a newcomer could reach as well."""
@@ -526,12 +529,14 @@ def _no_job(selector: str, known: int) -> NotFoundError:
         return NotFoundError(
             f"no job '{selector}'" if selector != "last" else "there is no last job",
             because="nothing was ever submitted here",
-            hint="`shoal run -- COMMAND` submits something",
+            hint="`shoal run -- COMMAND` submits something; "
+            "`shoal ps --everywhere` looks on your other nodes",
         )
     return NotFoundError(
         f"no job '{selector}'",
         because=f"none of the {known} jobs here has an id that begins so",
-        hint="`shoal ps --all` lists them",
+        hint="`shoal ps --all` lists them; it may be on another node: "
+        "`shoal ps --everywhere` looks on your other nodes",
     )
 
 
@@ -563,8 +568,8 @@ def _same(known: JobRecord, job: Job) -> bool:
     return known.job == narrowed_job(cut, quota)
 
 
-def _terms(request: pb.InviteRequest) -> Terms:
-    """Return what an invitation grants."""
+def _terms(request: pb.InviteRequest, own: OwnerId) -> Terms:
+    """Return what an invitation grants, of a node of this owner."""
     gpus = request.quota_gpus if request.HasField("quota_gpus") else None
     cpu = request.quota_cpu_milli if request.HasField("quota_cpu_milli") else None
     if (gpus or 0) < 0 or (cpu or 0) < 0 or len(request.owner) > NAME_LENGTH_MAX:
@@ -575,7 +580,7 @@ def _terms(request: pb.InviteRequest) -> Terms:
         )
     return Terms(
         roles=ROLES[request.role],
-        owner=OwnerId(request.owner),
+        owner=own if request.mine else OwnerId(request.owner),
         quota_gpus=gpus,
         quota_cpu_milli=cpu,
     )

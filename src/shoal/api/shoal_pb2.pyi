@@ -93,6 +93,50 @@ class ListReply(_message.Message):
     total: int
     def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., total: _Optional[int] = ...) -> None: ...
 
+class ListEverywhereRequest(_message.Message):
+    __slots__ = ("list", "timeout_s")
+    LIST_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    list: ListRequest
+    timeout_s: float
+    def __init__(self, list: _Optional[_Union[ListRequest, _Mapping]] = ..., timeout_s: _Optional[float] = ...) -> None: ...
+
+class ListEverywhereReply(_message.Message):
+    __slots__ = ("nodes", "unreached")
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    UNREACHED_FIELD_NUMBER: _ClassVar[int]
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeJobs]
+    unreached: int
+    def __init__(self, nodes: _Optional[_Iterable[_Union[NodeJobs, _Mapping]]] = ..., unreached: _Optional[int] = ...) -> None: ...
+
+class NodeJobs(_message.Message):
+    __slots__ = ("node", "jobs", "total", "trouble")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    node: NodeName
+    jobs: _containers.RepeatedCompositeFieldContainer[Job]
+    total: int
+    trouble: Error
+    def __init__(self, node: _Optional[_Union[NodeName, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., total: _Optional[int] = ..., trouble: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+
+class ForwardRequest(_message.Message):
+    __slots__ = ("node", "method", "request")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    method: str
+    request: bytes
+    def __init__(self, node: _Optional[str] = ..., method: _Optional[str] = ..., request: _Optional[bytes] = ...) -> None: ...
+
+class ForwardReply(_message.Message):
+    __slots__ = ("reply",)
+    REPLY_FIELD_NUMBER: _ClassVar[int]
+    reply: bytes
+    def __init__(self, reply: _Optional[bytes] = ...) -> None: ...
+
 class WatchRequest(_message.Message):
     __slots__ = ("job",)
     JOB_FIELD_NUMBER: _ClassVar[int]
@@ -592,20 +636,22 @@ class Gate(_message.Message):
     def __init__(self, name: _Optional[_Union[NodeName, _Mapping]] = ..., path: _Optional[str] = ..., rtt_us: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...
 
 class InviteRequest(_message.Message):
-    __slots__ = ("role", "uses", "ttl_s", "quota_gpus", "quota_cpu_milli", "owner")
+    __slots__ = ("role", "uses", "ttl_s", "quota_gpus", "quota_cpu_milli", "owner", "mine")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     USES_FIELD_NUMBER: _ClassVar[int]
     TTL_S_FIELD_NUMBER: _ClassVar[int]
     QUOTA_GPUS_FIELD_NUMBER: _ClassVar[int]
     QUOTA_CPU_MILLI_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
+    MINE_FIELD_NUMBER: _ClassVar[int]
     role: str
     uses: int
     ttl_s: float
     quota_gpus: int
     quota_cpu_milli: int
     owner: str
-    def __init__(self, role: _Optional[str] = ..., uses: _Optional[int] = ..., ttl_s: _Optional[float] = ..., quota_gpus: _Optional[int] = ..., quota_cpu_milli: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
+    mine: bool
+    def __init__(self, role: _Optional[str] = ..., uses: _Optional[int] = ..., ttl_s: _Optional[float] = ..., quota_gpus: _Optional[int] = ..., quota_cpu_milli: _Optional[int] = ..., owner: _Optional[str] = ..., mine: _Optional[bool] = ...) -> None: ...
 
 class InviteReply(_message.Message):
     __slots__ = ("text", "shoal", "addresses", "only_here")

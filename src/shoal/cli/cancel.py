@@ -7,7 +7,7 @@ import click
 from shoal.api import client as api
 from shoal.api.documents import job_fields, state_of
 from shoal.cli.naming import JOBS
-from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
+from shoal.cli.options import any_node_option, json_option, quiet_option, suggest, talk
 from shoal.cli.printing import echo_json
 from shoal.cli.selecting import expanded
 
@@ -15,7 +15,7 @@ from shoal.cli.selecting import expanded
 @click.command()
 @click.argument("jobs", nargs=-1, required=True, type=JOBS, metavar="JOB...")
 @click.option("--reason", default="", help="Is kept with the job.")
-@node_option
+@any_node_option
 @json_option
 @quiet_option
 def cancel(

@@ -9,7 +9,7 @@ import click
 from shoal.api import client as api
 from shoal.api.documents import event_fields
 from shoal.api.shoal_pb2 import EventsRequest
-from shoal.cli.options import json_option, node_option
+from shoal.cli.options import any_node_option, json_option
 from shoal.cli.printing import echo_json
 
 
@@ -23,7 +23,7 @@ from shoal.cli.printing import echo_json
     help="Of the past ones.",
 )
 @click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
-@node_option
+@any_node_option
 @json_option
 def events(latest: int, follow: bool, node: str | None, as_json: bool) -> None:
     """Print what happened to jobs, tasks and links here, the latest last.

@@ -9,7 +9,7 @@ import click
 from shoal.api import client as api
 from shoal.api.documents import explanation_fields, state_of
 from shoal.cli.naming import JOB
-from shoal.cli.options import json_option, node_option, suggest
+from shoal.cli.options import any_node_option, json_option, suggest
 from shoal.cli.printing import echo_json, places
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ REJECTIONS_SHOWN_MAX = 20
 @click.command()
 @click.argument("job", default="last", type=JOB)
 @click.option("--task", default="", help="Only this task: its number or its name.")
-@node_option
+@any_node_option
 @json_option
 def explain(job: str, task: str, node: str | None, as_json: bool) -> None:
     """Say why a JOB runs where it runs, or why it waits."""

@@ -39,6 +39,11 @@ ROLES = ("member", "worker", "submit", "admin")
     metavar="NAME",
     help="Whose quota and share it is; else each node has its own.",
 )
+@click.option(
+    "--mine",
+    is_flag=True,
+    help="It is for a machine of yours: each of your nodes can show the others' jobs.",
+)
 @click.option("--qr", is_flag=True, help="Show it as a QR code too.")
 @node_option
 @json_option
@@ -79,13 +84,13 @@ def invite(
 
 
 def _request(
-    *, role: str, uses: int, ttl: str, quota: str, owner: str
+    *, role: str, uses: int, ttl: str, quota: str, owner: str, mine: bool
 ) -> InviteRequest:
     from shoal.api.shoal_pb2 import InviteRequest  # noqa: PLC0415 - Slow to import.
     from shoal.model.units import parse_duration  # noqa: PLC0415
 
     request = InviteRequest(role=role, uses=uses, ttl_s=parse_duration(ttl))
-    request.owner = owner
+    _read_owner(owner, mine=mine, request=request)
     _read_quota(quota, request)
     return request
 
@@ -95,6 +100,16 @@ def _rows(text: str) -> list[str]:
     from shoal.cli.qr import modules  # noqa: PLC0415 - Few ask for it.
 
     return ["".join(map(str, row)) for row in modules(text)]
+
+
+def _read_owner(owner: str, *, mine: bool, request: InviteRequest) -> None:
+    if mine and owner:
+        raise UsageError(
+            "--mine and --owner contradict each other",
+            because="a node has one owner",
+            hint="leave one of them out",
+        )
+    request.owner, request.mine = owner, mine
 
 
 def _read_quota(text: str, request: InviteRequest) -> None:

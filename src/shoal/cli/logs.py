@@ -9,7 +9,7 @@ from shoal.api import shoal_pb2 as pb
 from shoal.api.documents import piece_fields
 from shoal.cli.following import follow
 from shoal.cli.naming import JOB
-from shoal.cli.options import json_option, node_option
+from shoal.cli.options import any_node_option, json_option
 from shoal.cli.printing import echo_json
 from shoal.cli.selecting import one
 
@@ -28,7 +28,7 @@ _STREAMS = {
     "--stream", type=click.Choice(list(_STREAMS)), default="both", help="Only one."
 )
 @click.option("--all-attempts", is_flag=True, help="Also what earlier tries wrote.")
-@node_option
+@any_node_option
 @json_option
 def logs(
     job: str,

@@ -11,7 +11,7 @@ from shoal.api import client as api
 from shoal.api.documents import state_of
 from shoal.api.shipping import Taken, take_outputs
 from shoal.cli.naming import JOB
-from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
+from shoal.cli.options import any_node_option, json_option, quiet_option, suggest, talk
 from shoal.cli.outputs import taken_fields, taken_text
 from shoal.cli.printing import echo_json, has_ended
 from shoal.cli.selecting import one
@@ -24,7 +24,7 @@ OUT: Final = "out"
 @click.argument("job", default="last", type=JOB)
 @click.option("--to", metavar="DIR", help="Where to; out/JOB if it is not said.")
 @click.option("--task", default="", help="Only this task, by its id or its place.")
-@node_option
+@any_node_option
 @json_option
 @quiet_option
 def pull(

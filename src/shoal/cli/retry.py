@@ -9,7 +9,7 @@ from shoal.api.documents import job_fields
 from shoal.api.job_ids import new_job_id
 from shoal.api.shoal_pb2 import RetryRequest
 from shoal.cli.naming import JOB
-from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
+from shoal.cli.options import any_node_option, json_option, quiet_option, suggest, talk
 from shoal.cli.printing import echo_json
 from shoal.cli.selecting import one
 
@@ -17,7 +17,7 @@ from shoal.cli.selecting import one
 @click.command()
 @click.argument("job", type=JOB)
 @click.option("--failed", is_flag=True, help="Leave out the tasks that are done.")
-@node_option
+@any_node_option
 @json_option
 @quiet_option
 def retry(job: str, failed: bool, node: str | None, as_json: bool, quiet: bool) -> None:

@@ -61,7 +61,7 @@ _ALL: Final = (
     Setting("listen", "text", "HOST:PORT where other nodes reach this one", None, True),
     Setting("metrics", "text", "HOST:PORT of a page for Prometheus", None, True),
     Setting("net", "text", "which of several shoals here commands are about"),
-    Setting("node", "text", "HOST:PORT of the node that commands ask"),
+    Setting("node", "text", "the node that commands ask, by HOST:PORT or name"),
     Setting("policy", "text", "how workers are ranked"),
     Setting("port", "number", "where clients reach this node; 50051 if it is free"),
     Setting("sandbox", "flag", "whether tasks are confined", True, True),

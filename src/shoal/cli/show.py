@@ -11,7 +11,7 @@ import click
 from shoal.api import client as api
 from shoal.api.documents import job_fields, state_of, task_fields
 from shoal.cli.naming import JOB
-from shoal.cli.options import json_option, node_option, suggest
+from shoal.cli.options import any_node_option, at_node, json_option, suggest
 from shoal.cli.printing import (
     age,
     echo_json,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     default=100,
     help="List at most so many tasks.",
 )
-@node_option
+@any_node_option
 @json_option
 def show(job: str, tasks_max: int, node: str | None, as_json: bool) -> None:
     """Show a JOB and its tasks; without one, the last.
@@ -86,7 +86,7 @@ def show(job: str, tasks_max: int, node: str | None, as_json: bool) -> None:
         )
     total = _total(found.counts)
     if total > len(found.tasks):
-        more = f"shoal show {found.id} --tasks {total}"
+        more = f"shoal show {found.id} --tasks {total}{at_node()}"
         click.echo(f"and {total - len(found.tasks)} more: {more}")
     more = "shoal ps" if has_ended(found) else f"shoal explain {found.id}"
     suggest(f"shoal logs {found.id}", more)

@@ -13,7 +13,7 @@ from shoal.api.documents import job_fields
 from shoal.cli.ends import code_of, end_text
 from shoal.cli.exit_codes import ExitCode
 from shoal.cli.naming import JOBS
-from shoal.cli.options import json_option, node_option, quiet_option, talk
+from shoal.cli.options import any_node_option, json_option, quiet_option, talk
 from shoal.cli.printing import echo_json, has_ended
 from shoal.cli.selecting import expanded
 from shoal.errors import UnreachableError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("jobs", nargs=-1, required=True, type=JOBS, metavar="JOB...")
 @click.option("--timeout", help="Give up after this long, with exit code 101: 90s, 2h.")
-@node_option
+@any_node_option
 @json_option
 @quiet_option
 def wait(

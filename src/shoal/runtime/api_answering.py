@@ -76,6 +76,8 @@ class Answering:
         key, now = (peer, receipt.number), self._loop.time()
         if receipt.stop and key in self._serving:
             self._stop(key)
+        elif receipt.stop:
+            self.book.counts["stops too late"] += 1  # Often: who has enough hangs up.
         elif self.book.take(peer, receipt.number, receipt.taken, now):
             self._serving[key].room.set()
 

@@ -41,6 +41,10 @@ class ApiCalls:
         """Begin to say things to others."""
         self._links = links
 
+    def is_linked(self, peer: NodeId) -> bool:
+        """Whether a peer can be asked now."""
+        return peer in self._shown
+
     def admission(self, peer: NodeId) -> Admission | str:
         """Return what a peer may do now, or why nothing."""
         if peer not in self._shown:

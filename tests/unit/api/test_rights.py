@@ -1,12 +1,24 @@
 import time
+from contextvars import copy_context
 
 import pytest
 from tests.unit.net.shoals import Gatekeeper, granted, identity, revoked
 
 from shoal.api import shoal_pb2 as pb
 from shoal.api.door import Guest
-from shoal.api.rights import NEEDED, Rights, check_submitter
+from shoal.api.rights import (
+    FORWARDED,
+    NEEDED,
+    Rights,
+    check_neighbour,
+    check_secrets,
+    check_submitter,
+)
+from shoal.core.membership import Admission
 from shoal.errors import NotAllowedError
+from shoal.model.derive import derive
+from shoal.model.ids import JobId, OwnerId
+from shoal.model.submission import load_spec
 from shoal.net.certificates import Shown
 from shoal.protocol.messages import Role
 from shoal.runtime.granting import ROLES
@@ -132,3 +144,75 @@ def test_a_node_that_was_turned_out_hears_why_its_job_is_not_taken() -> None:
         check_submitter(own(*ROLES["member"]), "it is revoked")
 
     assert "shoal join --leave" in caught.value.hint
+
+
+# Other nodes of the same owner.
+
+
+def admitted(owner: str = "ann", *roles: Role) -> Admission:
+    return Admission(
+        node=ANN.node,
+        owner=OwnerId(owner),
+        roles=roles or ROLES["member"],
+        top_priority=0,
+        quota_gpus=None,
+        quota_cpu_milli=None,
+        valid_for_s=60.0,
+    )
+
+
+def asks(admission: Admission, method: str) -> None:
+    def check() -> None:
+        check_neighbour("otter", admission, OwnerId("ann"), method)
+
+    copy_context().run(check)  # As a task does: what it may see of secrets ends there.
+
+
+@pytest.mark.parametrize("method", sorted(FORWARDED))
+def test_a_node_of_the_same_owner_may_ask_all_about_jobs(method: str) -> None:
+    asks(admitted(), method)
+
+
+@pytest.mark.parametrize("method", [*sorted({*NEEDED} - FORWARDED), "Unheard", ""])
+def test_a_node_does_nothing_else_for_another_though_it_be_an_admin(
+    method: str,
+) -> None:
+    with pytest.raises(NotAllowedError, match="does not call"):
+        asks(admitted("ann", *ROLES["admin"]), method)
+
+
+def test_what_gives_or_takes_is_never_asked_of_another_node() -> None:
+    never = {"Submit", "Calls", "PutBlobs", "Invite", "Accept", "Revoke", "Drain"}
+    never |= {"Shutdown", "SetSecret", "ListSecrets", "RemoveSecret", "Forward"}
+
+    assert not FORWARDED & never
+
+
+@pytest.mark.parametrize("method", sorted(NEEDED))
+def test_a_node_of_another_owner_is_told_nothing(method: str) -> None:
+    with pytest.raises(NotAllowedError, match="not of the same owner") as caught:
+        asks(admitted("bob", *ROLES["admin"]), method)
+
+    assert "shoal invite --mine" in caught.value.hint
+
+
+def test_a_node_that_only_works_may_not_ask_though_it_be_of_the_same_owner() -> None:
+    with pytest.raises(NotAllowedError, match="may not ask about jobs"):
+        asks(admitted("ann", "worker"), "List")
+
+
+@pytest.mark.parametrize(("role", "may"), [("member", False), ("admin", True)])
+def test_only_an_admin_has_another_node_use_its_secrets(role: str, may: bool) -> None:
+    spec = load_spec('{"command": "true", "secrets": ["KEY"]}', "json")
+    job = derive(spec, JobId("j"), OwnerId("ann"))
+
+    def retried() -> bool:
+        admission = admitted("ann", *ROLES[role])
+        check_neighbour("otter", admission, OwnerId("ann"), "Retry")
+        try:
+            check_secrets(job)
+        except NotAllowedError:
+            return False
+        return True
+
+    assert copy_context().run(retried) == may

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shoal.api import shoal_pb2 as pb
-from shoal.api.plain_door import snake
+from shoal.api.methods import snake
 from shoal.api.service import Service
 
 SRC = Path(__file__).parents[3] / "src"

@@ -10,6 +10,7 @@ import pytest
 
 from shoal import cli
 from shoal.api.client import Client
+from shoal.cli.options import ABOUT_JOBS
 from shoal.cli.selecting import one
 from shoal.cli.settings import SETTINGS
 from shoal.errors import UsageError
@@ -149,16 +150,31 @@ def test_without_a_node_a_command_says_how_to_start_one(
     assert "next:  `shoal up` starts one" in err
 
 
-@pytest.mark.parametrize("command", ASKING)
+@pytest.mark.parametrize("command", sorted({*ASKING} - ABOUT_JOBS))
+@pytest.mark.parametrize("address", ["nowhere", "nowhere:x"])
 def test_an_address_that_is_none_is_not_called(
-    command: str, capsys: pytest.CaptureFixture[str]
+    command: str, address: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = (*command.split(), "--node", "nowhere", *NEEDED.get(command, ()))
+    words = (*command.split(), "--node", address, *NEEDED.get(command, ()))
 
     code, err = answer(words, capsys)
 
     assert code == 2
-    assert "'nowhere' is not a host and a port" in err
+    assert f"'{address}' is not a host and a port" in err
+    assert ("type the command on that node itself" in err) == (":" not in address)
+
+
+@pytest.mark.parametrize("command", sorted(ABOUT_JOBS))
+def test_commands_about_jobs_take_the_name_of_a_node_and_ask_the_one_here(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (command, "--node", "nowhere", *NEEDED.get(command, ()))
+
+    code, err = answer(words, capsys)
+
+    assert command in ASKING
+    assert code == 105
+    assert err.startswith("error: no node is running\nwhy:   ")
 
 
 def test_a_node_that_does_not_answer_is_named(

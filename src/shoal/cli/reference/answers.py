@@ -38,7 +38,9 @@ OBJECTS: Final[dict[str, Shape]] = {
         "nodes": ("list of name", "where it runs; if it has ended, where it ran"),
         "exit_code": ("int or null", "of the first task that failed, or 0"),
         "fraction": ("float or null", "how far it is, from 0 to 1"),
+        "at?": ("name", "the node that has it, with --everywhere"),
     },
+    "silent": {**NODE_NAME, "reason": ("text", "why it did not tell its jobs")},
     "task": {
         "id": ("text", "the job's id, a dot, and its place"),
         "state": ("text", "as of a job"),
@@ -190,7 +192,12 @@ ANSWERS: Final[dict[str, Shape]] = {
         **_SUBMITTED,
         "offers?": ("plan", "where it could go, just before; with --offers"),
     },
-    "ps": {"jobs": _JOBS, "total": ("int", "how many there are")},
+    "ps": {
+        "jobs": _JOBS,
+        "total": ("int", "how many there are"),
+        "silent?": ("list of silent", "nodes that did not answer, with --everywhere"),
+        "unreached?": ("int", "other nodes that cannot be reached, with --everywhere"),
+    },
     "show": {"job": _JOB, "tasks": ("list of task", "its tasks, up to --tasks")},
     "logs": {
         "task": ("text", "who wrote it"),

@@ -1,0 +1,188 @@
+"""Calls about jobs at other nodes of the same owner, over the links to them.
+
+A person has several machines, and sits before one: its node asks the others. Both
+sides look whether they have the same owner, `rights` says what may be asked, and
+`runtime.api_calls` carries it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final, final
+
+from google.protobuf.message import DecodeError
+
+from shoal.api import shoal_pb2 as pb
+from shoal.api.failures import error_of
+from shoal.api.methods import told
+from shoal.api.node_names import known_nodes, node_called
+from shoal.api.rights import check_forwarded, check_neighbour, check_owner
+from shoal.api.views import name_of
+from shoal.errors import NotAllowedError, ShoalError, UnreachableError
+from shoal.net.petname import petname
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+
+    from shoal.api.methods import Methods
+    from shoal.core.membership import Admission
+    from shoal.model.ids import NodeId
+    from shoal.runtime.api_asking import Answer
+    from shoal.runtime.network import Network
+    from shoal.runtime.node import Node
+
+REACH_S: Final = 5.0
+"""How long a link may take to come up, for somebody who named the node."""
+
+LOOK_S: Final = 0.02
+ANSWER_S: Final = 4.0
+ANSWER_MAX_S: Final = 15.0
+NODES_MAX: Final = 64
+"""Nodes that are asked for their jobs at one time; those that are linked first."""
+
+
+@final
+class Forwarding:
+    """Asks other nodes for clients of this one, and answers those of others."""
+
+    def __init__(self, node: Node, network: Network, methods: Methods) -> None:
+        self._node = node
+        self._network = network
+        self._methods = methods
+        self._calls = node.api_calls
+        self._calls.answering.service = self._answer
+
+    async def call(self, request: pb.ForwardRequest) -> AsyncIterator[pb.ForwardReply]:
+        """Make a call at the node that a user means; an error there is one here."""
+        known = [self._node.id, *known_nodes(self._node, self._network)]
+        peer = node_called(request.node, known)
+        check_forwarded(request.method)
+        if peer == self._node.id:
+            async for own in self._methods.answers(request.method, request.request):
+                yield pb.ForwardReply(reply=own.SerializeToString())
+            return
+        try:
+            async with asyncio.timeout(REACH_S):
+                await self._reach(peer)
+        except TimeoutError:
+            raise _out_of_reach(peer, self._network.links.trouble(peer)) from None
+        check_owner(petname(peer), self._admission(peer).owner, self._node.owner)
+        async for data in self._ask(peer, request.method, request.request):
+            yield pb.ForwardReply(reply=data)
+
+    async def jobs_everywhere(
+        self, request: pb.ListEverywhereRequest
+    ) -> pb.ListEverywhereReply:
+        """Return the jobs of this node and of others; who is silent is named."""
+        timeout_s = min(request.timeout_s or ANSWER_S, ANSWER_MAX_S)
+        asked = request.list.SerializeToString()
+        reply = pb.ListEverywhereReply()
+        async for own in self._methods.answers("List", asked):
+            assert isinstance(own, pb.ListReply)
+            reply.nodes.append(_jobs_of(self._node.id, own))
+        others = known_nodes(self._node, self._network)[:NODES_MAX]
+        looks = (self._look(peer, asked, timeout_s) for peer in others)
+        for peer, found in zip(others, await asyncio.gather(*looks), strict=True):
+            if isinstance(found, pb.NodeJobs):
+                reply.nodes.append(found)
+            elif found is not None and self._is_ours(peer):
+                trouble = told(found)
+                reply.nodes.append(pb.NodeJobs(node=name_of(peer), trouble=trouble))
+            elif found is not None:
+                reply.unreached += 1
+        return reply
+
+    async def _look(
+        self, peer: NodeId, asked: bytes, timeout_s: float
+    ) -> pb.NodeJobs | ShoalError | None:
+        """Return the jobs of a node, or why it does not tell; None if it need not."""
+        try:
+            async with asyncio.timeout(timeout_s / 2):
+                await self._reach(peer)
+            if self._admission(peer).owner != self._node.owner:
+                return None
+            async with asyncio.timeout(timeout_s):
+                async for data in self._ask(peer, "List", asked):
+                    return _jobs_of(peer, pb.ListReply.FromString(data))
+        except TimeoutError:
+            return _out_of_reach(peer, self._network.links.trouble(peer))
+        except DecodeError:
+            return _nonsense(peer)
+        except ShoalError as error:
+            return error
+        return _nonsense(peer)
+
+    async def _ask(
+        self, peer: NodeId, method: str, request: bytes
+    ) -> AsyncGenerator[bytes]:
+        asking = self._calls.asking.ask(peer, method, request)
+        async with aclosing(asking) as answers:
+            async for kind, data in answers:
+                if kind == "error":
+                    raise _error_from(peer, data)
+                yield data
+
+    async def _reach(self, peer: NodeId) -> None:
+        """Wait for a link, however long that takes."""
+        self._network.links.reach(peer)
+        while not self._calls.is_linked(peer):  # noqa: ASYNC110 - Nobody tells.
+            await asyncio.sleep(LOOK_S)
+
+    def _admission(self, peer: NodeId) -> Admission:
+        admission = self._calls.admission(peer)
+        if isinstance(admission, str):
+            raise NotAllowedError(
+                f"{petname(peer)} is no member of this shoal", because=admission
+            )
+        return admission
+
+    def _is_ours(self, peer: NodeId) -> bool:
+        """Whether a node that was met before has the same owner."""
+        admission = self._node.admission(peer)
+        return admission is not None and admission.owner == self._node.owner
+
+    async def _answer(
+        self, admission: Admission, method: str, request: bytes
+    ) -> AsyncGenerator[Answer]:
+        """Answer another node."""
+        owner = self._node.owner
+        try:
+            check_neighbour(petname(admission.node), admission, owner, method)
+            async for answer in self._methods.answers(method, request):
+                yield "message", answer.SerializeToString()
+        except NotAllowedError as error:
+            self._calls.counts["calls not allowed"] += 1
+            yield "error", told(error).SerializeToString()
+        except Exception as error:  # noqa: BLE001 - A peer gets an answer.
+            yield "error", told(error).SerializeToString()
+
+
+def _jobs_of(node: NodeId, found: pb.ListReply) -> pb.NodeJobs:
+    return pb.NodeJobs(node=name_of(node), jobs=found.jobs, total=found.total)
+
+
+def _error_from(peer: NodeId, data: bytes) -> ShoalError:
+    try:
+        error = error_of(pb.Error.FromString(data))
+    except DecodeError:
+        return _nonsense(peer)
+    error.what = f"{petname(peer)}: {error.what}"
+    return error
+
+
+def _nonsense(peer: NodeId) -> ShoalError:
+    return ShoalError(
+        f"{petname(peer)} answered what is no answer",
+        because="it is of another version than this node, or broken",
+        hint="run the same version of shoal on both",
+    )
+
+
+def _out_of_reach(peer: NodeId, trouble: str) -> UnreachableError:
+    name = petname(peer)
+    return UnreachableError(
+        f"{name} cannot be reached",
+        because=trouble or "it did not answer in time",
+        hint=f"see that it is up; `shoal ping {name}` tries again",
+    )
