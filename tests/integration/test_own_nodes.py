@@ -179,6 +179,7 @@ class Stranger:
             ),
         )
         self.said: asyncio.Queue[ApiPiece] = asyncio.Queue()
+        self.was_lost = asyncio.Event()
         self.links = DirectLinks(
             self.identity, self.grant, admit=lambda *_: None, listener=self
         )
@@ -207,7 +208,8 @@ class Stranger:
 
     def connected(self, peer: NodeId, grant: Grant | None) -> None: ...
 
-    def lost(self, peer: NodeId) -> None: ...
+    def lost(self, peer: NodeId) -> None:
+        self.was_lost.set()
 
     def heard(self, origin: NodeId, message: AnyMessage) -> None: ...
 
@@ -239,6 +241,31 @@ def owner_of(home: CliHome) -> str:
     belongs = membership.load(Home(home.path))
     assert belongs is not None
     return belongs.grant.owner
+
+
+def test_a_revocation_ends_a_call_at_once(three: Three) -> None:
+    desktop = three.desktop
+
+    async def follow() -> tuple[int, int]:
+        member = Stranger(desktop, owner_of(desktop))
+        peer = NodeId(desktop.info["node"])
+        member.links.know(peer, desktop.info["addresses"])
+        request = pb.EventsRequest(follow=True).SerializeToString()
+        call = ApiCall(number=1, method="Events", request=request)
+        member.links.send(peer, call)
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.to_thread(until, lambda: open_calls(desktop) == 1)
+            node = member.identity.node
+            await asyncio.to_thread(desktop.ok, "revoke", node)
+            await member.was_lost.wait()
+            left = await asyncio.to_thread(open_calls, desktop)
+            member.links.send(peer, ApiCall(number=2, method="Events"))
+            await asyncio.sleep(0.2)
+            after = await asyncio.to_thread(open_calls, desktop)
+        await member.links.close()
+        return left, after
+
+    assert asyncio.run(follow()) == (0, 0)
 
 
 def test_a_node_that_died_ends_the_call_and_is_named(

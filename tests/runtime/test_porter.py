@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.runtime.desks import MEMBER, Reef, run, stranger
 
-from shoal.model.ids import NodeId, RequestId
+from shoal.model.ids import NodeId, OwnerId, RequestId
 from shoal.net.requests import commitment
 from shoal.protocol.messages import Refusal, Welcome
 from shoal.protocol.newcomers import AdmissionHeard, AdmissionWanted
@@ -52,6 +52,21 @@ def test_who_asks_is_told_of_once_and_let_in_when_somebody_says_so(
     assert isinstance(last, Welcome)
     assert last.grant.roles == MEMBER.roles
     assert desk.porter.waiting == []
+
+
+@pytest.mark.parametrize("owner", [None, OwnerId("bob")])
+def test_who_is_let_in_has_the_owner_that_was_said_or_is_its_own(
+    tmp_path: Path, owner: OwnerId | None
+) -> None:
+    reef, ann = Reef(tmp_path), stranger("ann", tmp_path)
+    desk, host = reef.found("root"), reef.of["root"].grant.node
+    knock(desk, host, ann)
+
+    desk.porter.decide(ann, accepted=True, owner=owner)
+    welcome = knock(desk, host, ann)
+
+    assert isinstance(welcome, Welcome)
+    assert welcome.grant.owner == (owner or ann)
 
 
 @pytest.mark.parametrize(("address", "is_let_in"), [(NEAR, True), (FAR, False)])

@@ -167,9 +167,11 @@ class Client:
         """Return who asks to be let in."""
         return self._ask("Requests", pb.RequestsRequest(), pb.RequestsReply)
 
-    def accept(self, node: str, *, decline: bool = False) -> pb.AcceptReply:
+    def accept(
+        self, node: str, *, decline: bool = False, mine: bool = False
+    ) -> pb.AcceptReply:
         """Let in who asked, or do not; or agree to join whom this node asked."""
-        request = pb.AcceptRequest(node=node, decline=decline)
+        request = pb.AcceptRequest(node=node, decline=decline, mine=mine)
         return self._ask("Accept", request, pb.AcceptReply)
 
     def revoke(self, node: str) -> pb.RevokeReply:

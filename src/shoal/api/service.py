@@ -422,7 +422,9 @@ class Service(CargoCalls):
         """Let somebody in, or not; or agree to be let in."""
         if self.near is None:
             raise NotFoundError("nobody asks", because="the node is starting")
-        node = self.near.decide(request.node, accepted=not request.decline)
+        owner = self._node.owner if request.mine else None
+        accepted = not request.decline
+        node = self.near.decide(request.node, accepted=accepted, owner=owner)
         return pb.AcceptReply(node=views.name_of(node))
 
     async def on_revoke(self, request: pb.RevokeRequest) -> pb.RevokeReply:

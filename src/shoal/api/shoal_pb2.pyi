@@ -702,12 +702,14 @@ class Near(_message.Message):
     def __init__(self, name: _Optional[_Union[NodeName, _Mapping]] = ..., shoal: _Optional[str] = ..., code: _Optional[str] = ..., state: _Optional[str] = ...) -> None: ...
 
 class AcceptRequest(_message.Message):
-    __slots__ = ("node", "decline")
+    __slots__ = ("node", "decline", "mine")
     NODE_FIELD_NUMBER: _ClassVar[int]
     DECLINE_FIELD_NUMBER: _ClassVar[int]
+    MINE_FIELD_NUMBER: _ClassVar[int]
     node: str
     decline: bool
-    def __init__(self, node: _Optional[str] = ..., decline: _Optional[bool] = ...) -> None: ...
+    mine: bool
+    def __init__(self, node: _Optional[str] = ..., decline: _Optional[bool] = ..., mine: _Optional[bool] = ...) -> None: ...
 
 class AcceptReply(_message.Message):
     __slots__ = ("node",)

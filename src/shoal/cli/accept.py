@@ -23,10 +23,13 @@ if TYPE_CHECKING:
 @click.argument("machine", default="", type=NODE, metavar="[NODE]")
 @click.option("--yes", is_flag=True, help="Do not ask; NODE must be given.")
 @click.option("--decline", is_flag=True, help="Say no to NODE.")
+@click.option(
+    "--mine", is_flag=True, help="They are machines of yours, as in shoal invite."
+)
 @node_option
 @json_option
 def accept(
-    machine: str, yes: bool, decline: bool, node: str | None, as_json: bool
+    machine: str, yes: bool, decline: bool, mine: bool, node: str | None, as_json: bool
 ) -> None:
     """Show which machines on the local network ask to join, and let them in.
 
@@ -43,15 +46,17 @@ def accept(
     with api.connect(node) as client:
         found = client.requests()
         if yes or decline:
-            client.accept(machine, decline=decline)
+            client.accept(machine, decline=decline, mine=mine)
             talk(f"{machine} {'is not let in' if decline else 'may join'}")
         elif as_json:
             echo_json(requests_fields(found))
         else:
-            _go_through(client, found, machine)
+            _go_through(client, found, machine, mine=mine)
 
 
-def _go_through(client: Client, found: RequestsReply, machine: str) -> None:
+def _go_through(
+    client: Client, found: RequestsReply, machine: str, *, mine: bool
+) -> None:
     """Ask about each in turn; what is no clear yes is no, but is not said to them."""
     asked = 0
     for one in found.newcomers:
@@ -59,7 +64,7 @@ def _go_through(client: Client, found: RequestsReply, machine: str) -> None:
             asked += 1
             wants = f'{one.name.petname} wants to join "{found.shoal}"'
             if _says_yes(f"{wants}  {one.has}  code {one.code}  accept?"):
-                client.accept(one.name.id)
+                client.accept(one.name.id, mine=mine)
                 talk(f"{one.name.petname} may join")
                 suggest("shoal nodes")
     near = found.near

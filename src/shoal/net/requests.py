@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from shoal.model.ids import OwnerId
 from shoal.net.doors import ip_of, origin_of
 from shoal.net.petname import ANIMALS, petname
 from shoal.protocol.messages import Refusal
@@ -51,6 +52,7 @@ class Asked(msgspec.Struct):
     code: str = ""
     heard_at: float = 0.0
     verdict: bool | None = None
+    owner: OwnerId = OwnerId("")  # whose it will be; else an owner of its own
 
     @property
     def petname(self) -> str:
@@ -75,11 +77,18 @@ class Requests:
         self._forget(now)
         return [one for one in self._asked.values() if one.code and one.verdict is None]
 
-    def decide(self, node: NodeId, now: float, *, accepted: bool) -> bool:
+    def decide(
+        self,
+        node: NodeId,
+        now: float,
+        *,
+        accepted: bool,
+        owner: OwnerId | None = None,
+    ) -> bool:
         """Note what somebody decided; return whether that node waits."""
         for one in self.pending(now):
             if one.node == node:
-                one.verdict = accepted
+                one.verdict, one.owner = accepted, owner or OwnerId("")
                 return True
         return False
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from zeroconf import Zeroconf
 
-    from shoal.model.ids import NodeId
+    from shoal.model.ids import NodeId, OwnerId
     from shoal.model.resources import Capacity
     from shoal.runtime.listening import NetworkOptions
     from shoal.runtime.network import Network
@@ -86,11 +86,14 @@ class Nearby:
         if self._announced is not None:
             await asyncio.to_thread(self._announced.close)
 
-    def decide(self, name: str, *, accepted: bool) -> NodeId:
-        """Do what the user says of who asks here, or of whom we asked."""
+    def decide(self, name: str, *, accepted: bool, owner: OwnerId | None) -> NodeId:
+        """Do what the user says of who asks here, or of whom we asked.
+
+        Who is let in has this owner; without one it is an owner of its own.
+        """
         for one in self._desk.porter.waiting:
             if name in (one.node, one.petname):
-                self._desk.porter.decide(one.node, accepted=accepted)
+                self._desk.porter.decide(one.node, accepted=accepted, owner=owner)
                 return one.node
         join = self.join
         near = join.near if join is not None and join.state == "accepted" else None

@@ -59,7 +59,7 @@ class Porter:
                 self._tell_of(peer)
                 return answer
             role = "worker" if self.open_lan else "member"
-            terms = Terms(roles=ROLES[role], owner=OwnerId(""))
+            terms = Terms(roles=ROLES[role], owner=answer.owner)
             grant = self._granting.grant(peer, terms)
         except ShoalError as error:
             return Refusal(request=wanted.request, reason=str(error))
@@ -71,9 +71,12 @@ class Porter:
         """Those who ask to be let in, and for whom nobody has decided."""
         return self._requests.pending(time.monotonic())
 
-    def decide(self, node: NodeId, *, accepted: bool) -> bool:
+    def decide(
+        self, node: NodeId, *, accepted: bool, owner: OwnerId | None = None
+    ) -> bool:
         """Let in who asked, or do not; return whether it still waits."""
-        return self._requests.decide(node, time.monotonic(), accepted=accepted)
+        now = time.monotonic()
+        return self._requests.decide(node, now, accepted=accepted, owner=owner)
 
     def _tell_of(self, peer: NodeId) -> None:
         """Say once of each who asks that it does."""
