@@ -73,7 +73,11 @@ MISTAKES: dict[str, list[tuple[str, int, str]]] = {
     ],
     "policy list": [("much", 2, "unexpected extra argument")],
     "policy test": [("nope", 2, "no policy 'nope'")],
-    "ps": [("much", 2, "unexpected extra argument"), ("--node nowhere", 2, NOWHERE)],
+    "ps": [
+        ("much", 2, "unexpected extra argument"),
+        ("--node nowhere", 102, "there is no node 'nowhere'"),
+        ("--node nowhere:x", 2, NOWHERE),
+    ],
     "pull": [
         ("nope", 102, UNKNOWN),
         ("twin", 2, TWICE),

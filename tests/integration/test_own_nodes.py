@@ -119,6 +119,19 @@ def test_ctrl_c_ends_the_call_on_the_other_node(three: Three) -> None:
     until(lambda: open_calls(desktop) == 0)
 
 
+def test_who_dies_before_it_has_read_all_ends_the_call_as_well(three: Three) -> None:
+    laptop, desktop, there = three.laptop, three.desktop, three.there
+    job = desktop.ok("submit", "-q", "--", "seq", "1000000").strip()
+    laptop.ok("wait", job, *there)
+    reads = laptop.start("logs", job, *there)  # Its pipe is full, and nobody reads.
+    until(lambda: open_calls(desktop) == 1)
+
+    reads.kill()
+
+    reads.communicate(timeout=PATIENCE_S)
+    until(lambda: open_calls(desktop) == 0)
+
+
 def test_outputs_are_taken_from_another_node(three: Three, tmp_path: Path) -> None:
     command = ("sh", "-c", "mkdir out; seq 200000 > out/numbers")
     job = three.desktop.ok("submit", "-q", "--output", "out/", "--", *command).strip()

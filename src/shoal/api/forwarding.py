@@ -19,11 +19,11 @@ from shoal.api.methods import told
 from shoal.api.node_names import known_nodes, node_called
 from shoal.api.rights import check_forwarded, check_neighbour, check_owner
 from shoal.api.views import name_of
-from shoal.errors import NotAllowedError, ShoalError, UnreachableError
+from shoal.errors import NotAllowedError, NotFoundError, ShoalError, UnreachableError
 from shoal.net.petname import petname
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from shoal.api.methods import Methods
     from shoal.core.membership import Admission
@@ -53,10 +53,14 @@ class Forwarding:
         self._calls = node.api_calls
         self._calls.answering.service = self._answer
 
-    async def call(self, request: pb.ForwardRequest) -> AsyncIterator[pb.ForwardReply]:
+    async def call(self, request: pb.ForwardRequest) -> AsyncGenerator[pb.ForwardReply]:
         """Make a call at the node that a user means; an error there is one here."""
         known = [self._node.id, *known_nodes(self._node, self._network)]
-        peer = node_called(request.node, known)
+        try:
+            peer = node_called(request.node, known)
+        except NotFoundError as error:
+            error.hint += "; an address is HOST:PORT"
+            raise
         check_forwarded(request.method)
         if peer == self._node.id:
             async for own in self._methods.answers(request.method, request.request):
@@ -68,8 +72,10 @@ class Forwarding:
         except TimeoutError:
             raise _out_of_reach(peer, self._network.links.trouble(peer)) from None
         check_owner(petname(peer), self._admission(peer).owner, self._node.owner)
-        async for data in self._ask(peer, request.method, request.request):
-            yield pb.ForwardReply(reply=data)
+        asking = self._ask(peer, request.method, request.request)
+        async with aclosing(asking) as answers:
+            async for data in answers:
+                yield pb.ForwardReply(reply=data)
 
     async def jobs_everywhere(
         self, request: pb.ListEverywhereRequest
@@ -102,9 +108,13 @@ class Forwarding:
                 await self._reach(peer)
             if self._admission(peer).owner != self._node.owner:
                 return None
-            async with asyncio.timeout(timeout_s):
-                async for data in self._ask(peer, "List", asked):
-                    return _jobs_of(peer, pb.ListReply.FromString(data))
+            async with (
+                asyncio.timeout(timeout_s),
+                aclosing(self._ask(peer, "List", asked)) as answers,
+            ):
+                data = await anext(answers, None)
+            if data is not None:
+                return _jobs_of(peer, pb.ListReply.FromString(data))
         except TimeoutError:
             return _out_of_reach(peer, self._network.links.trouble(peer))
         except DecodeError:

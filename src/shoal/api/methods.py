@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from google.protobuf.message import DecodeError
@@ -12,7 +13,7 @@ from shoal.api.failures import message_of, shown_of
 from shoal.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from google.protobuf.message import Message
 
@@ -40,8 +41,8 @@ class Methods:
             if not each.client_streaming
         }
 
-    async def answers(self, name: str, data: bytes) -> AsyncIterator[Message]:
-        """Return the answers to a call: one, or a stream of them."""
+    async def answers(self, name: str, data: bytes) -> AsyncGenerator[Message]:
+        """Return the answers to a call: one, or a stream, which ends with this."""
         method = self._methods.get(name)
         if method is None:
             raise UsageError(
@@ -54,9 +55,10 @@ class Methods:
             answer: Awaitable[Message] = method.call(request)
             yield await answer
             return
-        answers: AsyncIterator[Message] = method.call(request)
-        async for each in answers:
-            yield each
+        stream: AsyncGenerator[Message] = method.call(request)
+        async with aclosing(stream):
+            async for each in stream:
+                yield each
 
 
 def told(error: Exception) -> pb.Error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, final
 
 from shoal.api.call_frames import (
@@ -88,9 +89,10 @@ class PlainDoor:
         self, name: str, data: bytes, writer: asyncio.StreamWriter
     ) -> None:
         try:
-            async for answer in self._methods.answers(name, data):
-                writer.write(frame(MESSAGE, answer))
-                await writer.drain()
+            async with aclosing(self._methods.answers(name, data)) as answers:
+                async for answer in answers:
+                    writer.write(frame(MESSAGE, answer))
+                    await writer.drain()
             writer.write(head(0, END))
         except OSError:
             raise

@@ -12,6 +12,7 @@ import functools
 import os
 import re
 import time
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -350,8 +351,9 @@ class Service(CargoCalls):
         self, request: pb.ForwardRequest
     ) -> AsyncIterator[pb.ForwardReply]:
         """Call another node."""
-        async for reply in self._forwarding.call(request):
-            yield reply
+        async with aclosing(self._forwarding.call(request)) as replies:
+            async for reply in replies:
+                yield reply
 
     # The node.
 
