@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from shoal.model.ids import Attempt, BlobId, NodeId
 from shoal.net.outbox import Budget, Outbox
+from shoal.protocol.api_calls import ApiPiece
 from shoal.protocol.messages import AnyMessage, Goodbye, Output, Progress
 from shoal.protocol.pieces import BlobPiece
 
@@ -13,6 +14,7 @@ HARD = Goodbye()
 ATTEMPT = Attempt(NodeId("a"), 1, 1)
 SOFT = Progress(attempt=ATTEMPT, seq=1)
 PIECE = BlobPiece(blob=BlobId("b"), level=0, index=0, data=b"")
+ANSWER = ApiPiece(number=1, seq=0, kind="message")
 TEXT = Output(attempt=ATTEMPT, stream="stdout", offset=0, data=b"")
 
 
@@ -38,9 +40,12 @@ def test_a_message_larger_than_asked_for_leaves_alone() -> None:
     assert [len(part) for part in outbox.take(10)] == [50]
 
 
-def test_pieces_of_blobs_leave_after_all_else() -> None:
+@pytest.mark.parametrize("piece", [PIECE, ANSWER])
+def test_pieces_of_blobs_and_of_answers_leave_after_all_else(
+    piece: AnyMessage,
+) -> None:
     outbox = box()
-    for message, part in ((PIECE, b"p1"), (HARD, b"h1"), (PIECE, b"p2"), (SOFT, b"s")):
+    for message, part in ((piece, b"p1"), (HARD, b"h1"), (piece, b"p2"), (SOFT, b"s")):
         outbox.put(message, part)
 
     assert outbox.take(3) == [b"h1", b"s"]
