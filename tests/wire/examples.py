@@ -27,8 +27,8 @@ from shoal.model.resources import (
     GpuNeed,
     Profile,
 )
-from shoal.protocol.batches import CallBatch, ResultBatch
 from shoal.protocol.api_calls import ApiCall, ApiPiece, ApiReceipt
+from shoal.protocol.batches import CallBatch, ResultBatch
 from shoal.protocol.mail import Mail, MailReceipt
 from shoal.protocol.messages import (
     Acknowledgement,
