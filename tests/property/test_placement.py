@@ -101,7 +101,7 @@ def test_rankings_tell_truly_what_becomes_of_a_worker_that_gets_fuller(
     table = table_of(*pool)
     need = table.need(shape)
     for _, row in rows_of(table):
-        if row.mixed:
+        if row.mixed or not row.fits(table.need(Shape(booked))):
             continue
         before = [ranking.key(need, row) for ranking in RANKINGS if row.fits(need)]
         table.take(row.node, booked)
@@ -122,11 +122,11 @@ def test_a_booking_is_what_a_ledger_would_give(
         known = table.view(view.node)
         assert known is not None
         expected = known.ledger.fit(shape.profile)
-        taken = table.take(view.node, shape.profile)
         if isinstance(expected, Allocation):
+            taken = table.take(view.node, shape.profile)
             assert taken.allocation == expected
-        table.give(taken)
-        assert table.view(view.node) == known
+            table.give(taken)
+            assert table.view(view.node) == known
 
 
 @given(pools(), SHAPES, st.integers(0, 6), st.randoms(use_true_random=False))

@@ -1,6 +1,6 @@
-"""All workers as rows, the same as columns of numbers, and a log of changes.
+"""All workers as rows, the same as columns of numbers, and logs of changes.
 
-Whoever remembers something about rows keeps its place in the log, and later looks
+Whoever remembers something about rows keeps its place in the logs, and later looks
 again only at the rows that changed since.
 """
 
@@ -19,8 +19,8 @@ Bools: TypeAlias = NDArray[np.bool_]
 
 ROWS_MIN: Final = 64
 LOG_MIN: Final = 1_024
-"""The log is longer than this and than twice the rows, once it was cut: whoever is
-further behind than that had better look at all rows."""
+"""A log that was cut is longer than this and than twice the rows: whoever is further
+behind than that had better look at all rows."""
 
 
 @final
@@ -105,7 +105,31 @@ class Columns:
 
     def sizes(self, need: Need) -> Ints:
         """Return a matrix: how much memory a share would take of each device."""
-        return np.array([*need.sizes, NEVER], np.int64)[self.kinds]
+        return np.array(need.sizes, np.int64)[self.kinds]
+
+
+@final
+class Log:
+    """Rows in the order of their changes, but for the oldest."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self._dropped = 0
+
+    @property
+    def end(self) -> int:
+        """The place that the next row will have."""
+        return self._dropped + len(self.rows)
+
+    def since(self, place: int) -> list[int]:
+        """Return the rows from a place on."""
+        return self.rows[place - self._dropped :]
+
+    def cut(self, kept: int) -> None:
+        """Keep so many of the rows."""
+        older = max(0, len(self.rows) - kept)
+        del self.rows[:older]
+        self._dropped += older
 
 
 @final
@@ -114,15 +138,15 @@ class Grid:
 
     def __init__(self) -> None:
         self.rows: list[Row | None] = []
+        self.now = 0  # how many changes there have been
         self.changed: list[int] = []  # for each row, the change that was its last
-        # Rows in the order of their changes: the index of one that gained room, the
-        # complement of one that lost room, and both if it changed in some other way.
-        self.log: list[int] = []
-        self.log_start = 0  # how many changes are older than the log
-        self.now = 0  # how many there have been
+        # Rows that gained room, and that lost some; any other change is in both.
+        self.gains = Log()
+        self.losses = Log()
+        self._cut_at = LOG_MIN
         self._columns = Columns()
+        self._columns_at = 0  # the last change that the columns know of
         self._devices = 0  # at most, of any row so far
-        self._stale: dict[int, None] = {}  # rows that the columns are behind of
         self._unused: list[int] = []
         self._order: Ints | None = None
 
@@ -130,14 +154,16 @@ class Grid:
     def columns(self) -> Columns:
         """The rows as columns. Rows change far more often than anybody looks here."""
         columns = self._columns
-        columns.grow(len(self.rows), self._devices)
-        for index in self._stale:
-            row = self.rows[index]
-            if row is None:
-                columns.live[index] = False
-            else:
-                columns.store(index, row)
-        self._stale.clear()
+        if self._columns_at != self.now:
+            columns.grow(len(self.rows), self._devices)
+            for index, row in enumerate(self.rows):
+                if self.changed[index] <= self._columns_at:
+                    continue
+                if row is None:
+                    columns.live[index] = False
+                else:
+                    columns.store(index, row)
+            self._columns_at = self.now
         return columns
 
     def add(self, row: Row) -> int:
@@ -165,16 +191,6 @@ class Grid:
         self._order = None
         self.note(index)
 
-    def gained(self, index: int, row: Row) -> None:
-        """Write down that `row` has more room."""
-        self.log.append(index)
-        self.note(index, row)
-
-    def lost(self, index: int, row: Row) -> None:
-        """Write down that `row` has less room."""
-        self.log.append(~index)
-        self.note(index, row)
-
     def order(self) -> Ints:
         """Return the indices of all rows in use, by the ids of their nodes."""
         if self._order is None:
@@ -182,17 +198,34 @@ class Grid:
             self._order = np.array([index for _, index in sorted(names)], np.int64)
         return self._order
 
-    def note(self, index: int, row: Row | None = None) -> None:
-        """Complete the log of a row that changed; without `row`, in any way.
+    def note(self, index: int) -> None:
+        """Write down that a row changed in some way."""
+        self.gains.rows.append(index)
+        self.losses.rows.append(index)
+        self.now = self.changed[index] = self.now + 1
+        if self.now >= self._cut_at:
+            self._cut_logs()
 
-        With devices of many kinds, more room may be less.
-        """
-        self._stale[index] = None
-        log = self.log
-        if row is None or row.mixed:
-            log += (index, ~index)
-        self.now = self.changed[index] = self.log_start + len(log)
-        if len(log) > LOG_MIN + 4 * len(self.rows):
-            dropped = len(log) // 2
-            del log[:dropped]
-            self.log_start += dropped
+    def gained(self, index: int, row: Row) -> None:
+        """Write down that `row` has more room."""
+        if row.mixed:
+            self.note(index)  # With devices of many kinds, more room may be less.
+            return
+        self.gains.rows.append(index)
+        self.now = self.changed[index] = self.now + 1
+
+    def lost(self, index: int, row: Row) -> None:
+        """Write down that `row` has less room."""
+        if row.mixed:
+            self.note(index)
+            return
+        self.losses.rows.append(index)
+        self.now = self.changed[index] = self.now + 1
+        if self.now >= self._cut_at:
+            self._cut_logs()
+
+    def _cut_logs(self) -> None:
+        kept = LOG_MIN + 2 * len(self.rows)
+        self.gains.cut(kept)
+        self.losses.cut(kept)
+        self._cut_at = self.now + kept

@@ -38,11 +38,15 @@ Policy: TypeAlias = Ranking | LearnedFgd | LearnedForage | Sampled | Uniform | C
 Chosen: TypeAlias = int | Breach | str | None
 """The index of a row; or a broken promise; or why there is none, if that is known."""
 
+Choose: TypeAlias = "Callable[[Collection[NodeId]], Chosen]"
+"""Chooses a row whose node is not among those given."""
 
-LEARNED: Final = (LearnedFgd, LearnedForage)
+
+UNLISTED: Final = (LearnedFgd, LearnedForage, Sampled, Uniform, Custom, GpuClustering)
+"""Whatever chooses by more than a ranking that stays the same."""
 
 
-class Placed(msgspec.Struct, frozen=True):
+class Placed(msgspec.Struct, frozen=True, gc=False):
     """The workers chosen, one for each task, and what was booked there for it.
 
     A policy of a user may add why it chose no more, or it broke a promise: the
@@ -84,23 +88,24 @@ def place(  # noqa: PLR0913 - each of these is a separate wish of the caller
     takens: list[Taken] = []
     tally: dict[NodeId, int] = {}
     skip = set(exclude)
-    chosen: Chosen = None
     while len(takens) < count:
         chosen = choose(skip)
         if not isinstance(chosen, int):
-            break
+            return _stopped(takens, chosen, ranking)
         taken = table.book(chosen, need)
         takens.append(taken)
         if at_most is not None:
             tally[taken.node] = tally.get(taken.node, 0) + 1
             if tally[taken.node] >= at_most:
                 skip.add(taken.node)
-    return _placed(takens, chosen, ranking)
+    return Placed(tuple(takens))
 
 
-def _placed(takens: list[Taken], chosen: Chosen, ranking: Policy) -> Placed:
+def _stopped(
+    takens: list[Taken], chosen: Breach | str | None, ranking: Policy
+) -> Placed:
     match chosen:
-        case None | int():
+        case None:
             return Placed(tuple(takens))
         case str():
             return Placed(tuple(takens), chosen)
@@ -116,25 +121,37 @@ def _chooser(
     ranking: Policy,
     rng: Random,
     warm: Collection[str],
-) -> tuple[Need, Callable[[Collection[NodeId]], Chosen]]:
-    if isinstance(ranking, LEARNED):
+) -> tuple[Need, Choose]:
+    if isinstance(ranking, UNLISTED):
+        if not isinstance(ranking, LearnedFgd | LearnedForage):
+            return _chooser_without_list(shape, count, table, ranking, rng)
         ranking = ranking.see(shape.profile, count)
-    if isinstance(ranking, Sampled):
-        need = ranking.known(table.need(shape))
-        inner = ranking.ranking(shape.profile, count)
-        return need, partial(ranking.choose, inner, need, table.grid, rng)
-    if isinstance(ranking, Uniform):
-        need = table.need(shape)
-        return need, partial(ranking.choose, need, table.grid, rng)
-    if isinstance(ranking, Custom):
-        need = table.need(shape)
-        return need, partial(ranking.choose, need, table.grid)
-    if isinstance(ranking, GpuClustering):
-        ranking.turn_to(table.grid)
-        shortlist = table.shortlist(shape, ranking)
-        return shortlist.need, partial(ranking.choose, shortlist, table.grid)
     shortlist = table.shortlist(shape, ranking)
     need, best = shortlist.need, shortlist.best
     if not warm or not (rows := table.warm.of(warm)):
         return need, best
     return need, WarmFirst(best, ranking, need, table.grid.rows, rows, warm)
+
+
+def _chooser_without_list(
+    shape: Shape,
+    count: int,
+    table: WorkerTable,
+    policy: Sampled | Uniform | Custom | GpuClustering,
+    rng: Random,
+) -> tuple[Need, Choose]:
+    match policy:
+        case Sampled():
+            need = policy.known(table.need(shape))
+            inner = policy.ranking(shape.profile, count)
+            return need, partial(policy.choose, inner, need, table.grid, rng)
+        case Uniform():
+            need = table.need(shape)
+            return need, partial(policy.choose, need, table.grid, rng)
+        case Custom():
+            need = table.need(shape)
+            return need, partial(policy.choose, need, table.grid)
+        case GpuClustering():
+            policy.turn_to(table.grid)
+            shortlist = table.shortlist(shape, policy)
+            return shortlist.need, partial(policy.choose, shortlist, table.grid)

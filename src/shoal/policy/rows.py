@@ -7,6 +7,7 @@ shape looks at all of them, where the columns of `grid` are quicker by far. `Row
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, final
 
 from shoal.model.ids import NodeId
@@ -50,6 +51,7 @@ class Row:
 
     __slots__ = (
         "_all_kinds",
+        "_make",
         "active",
         "bookings",
         "capacity",
@@ -65,7 +67,6 @@ class Row:
         "gpu_milli",
         "gpu_milli_all",
         "gpus_whole",
-        "hardware",
         "ids",
         "kind",
         "kinds",
@@ -116,14 +117,18 @@ class Row:
                     self.memory_bytes,
                     self.disk_bytes,
                     self.draining,
-                    self.drivers,
-                    self.labels,
-                    self.hardware,
+                    self._make or self._number_make(),
                     *self.gpu_free,
                     *self.gpu_memory_free,
                 )
             )
         return self.known_state
+
+    def _number_make(self) -> int:
+        """Return a number for what stays the same here, so that a state is short."""
+        make = (self.drivers, self.labels, *self.kinds)
+        self._make = self._all_kinds.number_of_state(make)
+        return self._make
 
     def set_kinds(self, kinds: Kinds) -> None:
         """Give each device the number of its kind."""
@@ -132,8 +137,7 @@ class Row:
         # The kind of all devices when they are alike: most checks get short then.
         alike = len(frozenset(self.kinds)) == 1
         self.kind = self.kinds[0] if alike else NO_KIND
-        self.hardware = tuple(self.kinds)
-        self.known_state = 0
+        self.known_state = self._make = 0
         self.mixed = len(self.kinds) > 0 and not alike
 
     def set_free(self, cpu_milli: int, memory: int, disk: int, active: int) -> None:
@@ -146,18 +150,28 @@ class Row:
 
     def fits(self, need: Need) -> bool:
         """Tell whether a task fits now: the same answer as all filters together."""
+        return (
+            need.gpus_whole_min <= self.gpus_whole
+            and need.cpu_milli <= self.cpu_milli
+            and self.fits_besides(need)
+        )
+
+    def fits_besides(self, need: Need) -> bool:
+        """Tell whether a task fits, provided that CPU and whole devices would do."""
         if (
-            need.gpus_whole_min > self.gpus_whole
-            or need.cpu_milli > self.cpu_milli
-            or need.memory_bytes > self.memory_bytes
+            need.memory_bytes > self.memory_bytes
             or need.disk_bytes > self.disk_bytes
             or self.draining
             or need.driver not in self.drivers
+            or (need.picky and not self._suits(need))
         ):
             return False
-        if need.picky and not self._suits(need):
-            return False
-        return need.gpu is None or self._has_gpus(need)
+        if need.gpus_min == 0:
+            return True
+        size = need.sizes[self.kind]
+        if size == NEVER:
+            return self.mixed and len(self.fitting(need)) >= need.gpus_min
+        return need.whole or self._has_shares(need, size)
 
     def fits_idle(self, need: Need) -> bool:
         """Tell whether a task would fit if nothing else ran here."""
@@ -187,28 +201,37 @@ class Row:
 
     def pick(self, need: Need) -> list[int]:
         """Choose devices, by their places: those that the worker itself would."""
+        if need.gpus_max == 1 and self.kind != NO_KIND:
+            place = self._tightest(need)
+            if place is not None:
+                return [place]
         fitting = self.fitting(need)
-        if not (need.whole and self.kind != NO_KIND):
-            free, full = self.gpu_free, self.gpu_memory_all
+        free, full = self.gpu_free, self.gpu_memory_all
+        if self.kind == NO_KIND:
             fitting.sort(key=lambda place: (free[place], full[place]))
+        elif not need.whole:
+            fitting.sort(key=free.__getitem__)
         return fitting[: need.gpus_max]
 
+    def _tightest(self, need: Need) -> int | None:
+        """Return the place of the fullest device with room, unless it lacks memory."""
+        shares = sorted(self.gpu_free)
+        at = bisect_left(shares, need.gpu_milli)
+        if at == len(shares):
+            return None
+        place = self.gpu_free.index(shares[at])
+        enough = self.gpu_memory_free[place] >= need.sizes[self.kind]
+        return place if enough else None
+
     def book(self, need: Need, places: list[int] | None = None) -> Allocation:
-        """Occupy what a task needs; if it does not fit, what there is of that.
+        """Occupy what a task needs, for which there is room.
 
         On the devices at `places`, or else on those that the worker would choose.
         """
         shares: tuple[DeviceShare, ...] = ()
         if need.gpu is not None:
-            places = self.pick(need) if places is None else places
-            if len(places) < need.gpus_min:
-                places += self._nearly_fitting(need, places)
-            shares = self._occupy(places, need)
+            shares = self._occupy(need, places or self.pick(need))
         cpu, memory, disk = need.cpu_milli, need.memory_bytes, need.disk_bytes
-        if cpu > self.cpu_milli or memory > self.memory_bytes or disk > self.disk_bytes:
-            cpu = min(cpu, self.cpu_milli)
-            memory = min(memory, self.memory_bytes)
-            disk = min(disk, self.disk_bytes)
         self.cpu_milli -= cpu
         self.memory_bytes -= memory
         self.disk_bytes -= disk
@@ -243,49 +266,39 @@ class Row:
             )
         )
 
-    def _occupy(self, places: list[int], need: Need) -> tuple[DeviceShare, ...]:
-        sizes, kinds, ids = need.sizes, self.kinds, self.ids
+    def _occupy(self, need: Need, places: list[int]) -> tuple[DeviceShare, ...]:
+        milli = need.gpu_milli
         shares: list[DeviceShare] = []
         for place in places:
-            milli, size = need.gpu_milli, sizes[kinds[place]]
-            free, memory = self.gpu_free[place], self.gpu_memory_free[place]
-            if milli > free or size > memory:
-                milli, size = min(milli, free), min(size, memory)
+            size = need.sizes[self.kinds[place]]
             self._change(place, -milli, -size)
-            shares.append(DeviceShare(ids[place], milli, size))
+            shares.append(DeviceShare(self.ids[place], milli, size))
         return tuple(shares)
 
     def _change(self, place: int, milli: int, memory_bytes: int) -> None:
         """Add to what is free of one device."""
-        free, memory = self.gpu_free, self.gpu_memory_free
-        full = self.gpu_memory_all[place]
-        self.gpus_whole -= free[place] == WHOLE_GPU_MILLI and memory[place] == full
-        free[place] += milli
-        memory[place] += memory_bytes
+        free, memory = self.gpu_free[place], self.gpu_memory_free[place]
+        if free == WHOLE_GPU_MILLI and memory == self.gpu_memory_all[place]:
+            self.gpus_whole -= 1
+        self.gpu_free[place] = free = free + milli
+        self.gpu_memory_free[place] = memory = memory + memory_bytes
+        if free == WHOLE_GPU_MILLI and memory == self.gpu_memory_all[place]:
+            self.gpus_whole += 1
         self.gpu_milli += milli
-        self.gpus_whole += free[place] == WHOLE_GPU_MILLI and memory[place] == full
 
     def _suits(self, need: Need) -> bool:
         most_us = need.rtt_max_us
         near = most_us is None or self.path_cost_us <= most_us
         return near and need.labels <= self.labels
 
-    def _has_gpus(self, need: Need) -> bool:
-        kind = self.kind
-        if kind == NO_KIND:
-            return len(self.fitting(need)) >= need.gpus_min
-        size, milli = need.sizes[kind], need.gpu_milli
-        if need.whole or size == NEVER:
-            return need.gpus_min <= (self.gpus_whole if size != NEVER else 0)
-        # A share is mostly of one device, so the first with room settles it.
-        missing = need.gpus_min
-        memory = self.gpu_memory_free
-        for place, free in enumerate(self.gpu_free):
-            if free >= milli and memory[place] >= size:
-                missing -= 1
-                if missing <= 0:
-                    return True
-        return missing <= 0
+    def _has_shares(self, need: Need, size: int) -> bool:
+        free = self.gpu_free
+        most = max(free)
+        if most < need.gpu_milli:
+            return False
+        if need.gpus_min == 1 and self.gpu_memory_free[free.index(most)] >= size:
+            return True
+        return len(self.fitting(need)) >= need.gpus_min
 
     def fitting(self, need: Need) -> list[int]:
         """Return the places of devices with room."""
@@ -296,16 +309,6 @@ class Row:
             for place, share in enumerate(free)
             if share >= milli and memory[place] >= sizes[kinds[place]]
         ]
-
-    def _nearly_fitting(self, need: Need, chosen: list[int]) -> list[int]:
-        sizes = need.sizes
-        others = [
-            place
-            for place, kind in enumerate(self.kinds)
-            if place not in chosen and sizes[kind] != NEVER
-        ]
-        others.sort(key=lambda place: -self.gpu_free[place])
-        return others[: need.gpus_min - len(chosen)]
 
 
 def _within(amount: int, most: int) -> int:

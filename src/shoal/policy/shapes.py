@@ -90,17 +90,15 @@ class Need:
         # Devices that must be wholly free: most workers that do not fit fail here.
         self.gpus_whole_min = self.gpus_min if self.whole else 0
         # For each kind of device the memory that a share takes of it; `NEVER` for
-        # those that could not serve even when idle.
-        self.sizes: list[int] = []
+        # those that could not serve even when idle, and last of all for no kind.
+        self.sizes: list[int] = [NEVER]
         self.kinds = kinds
         self.learn_kinds()
 
     def learn_kinds(self) -> None:
         """Complete `sizes` with the kinds that the table has met since."""
-        if len(self.sizes) == len(self.kinds.devices):
-            return
-        for device in self.kinds.devices[len(self.sizes) :]:
-            if self.gpu is None or self.gpu.mismatch(device):
-                self.sizes.append(NEVER)
-            else:
-                self.sizes.append(self.gpu.share_of(device).memory_bytes)
+        gpu, known = self.gpu, len(self.sizes) - 1
+        for device in self.kinds.devices[known:]:
+            suits = gpu is not None and not gpu.mismatch(device)
+            size = gpu.share_of(device).memory_bytes if gpu and suits else NEVER
+            self.sizes.insert(-1, size)

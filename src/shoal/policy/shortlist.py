@@ -1,9 +1,10 @@
 """The workers that fit a shape, best first, repaired only where something changed.
 
 A shortlist is a sorted run of all fitting rows, made with numpy when the shape is
-first seen, and a heap of the rows that were scored anew since. Rows that changed are
-scored when somebody next asks, so a change costs nothing for shapes nobody asks for.
-An entry older than the last change of its row is void, and dropped when it comes up.
+first seen, and a heap of the rows that were scored anew since, and of the first of the
+run. Rows that changed are scored when somebody next asks, so a change costs nothing for
+shapes nobody asks for. An entry is void if its row has got another since, and dropped
+when it comes up.
 The answers are those of a full scan, at a hundredth of its price.
 """
 
@@ -69,7 +70,10 @@ NODE: Final = -3
 ROW: Final = -2
 WHEN: Final = -1
 
-UNSEEN: Final = ()
+IN_RUN: Final[Entry] = ()
+"""The entry of a row that is further down in the sorted run."""
+
+UNSEEN: Final[Key] = ()
 """The key of a state that was not met yet."""
 
 
@@ -92,7 +96,8 @@ class Shortlist:
 
         Of equal rows the one with the smallest node id is the best.
         """
-        self._repair()
+        if self._seen != self._grid.now:
+            self._repair()
         found = self._top()
         aside: list[Entry] = []
         while found is not None and found[NODE] in skip:
@@ -101,7 +106,6 @@ class Shortlist:
             found = self._top()
         for entry in aside:
             heappush(self._heap, entry)
-            self._scored[entry[ROW]] = entry
         return None if found is None else found[ROW]
 
     def _sort(self) -> None:
@@ -110,16 +114,15 @@ class Shortlist:
         self._run: list[int] = []
         self._run_keys: list[list[int | float]] = []
         self._heap: list[Entry] = []
-        # For each row its entry in the heap, or when it was sorted if it is of the run;
-        # None if it does not fit.
-        self._scored: list[Entry | int | None] = [None] * len(grid.rows)
+        # For each row its entry, unless it does not fit.
+        self._scored: list[Entry | None] = [None] * len(grid.rows)
         self._sorted_at = self._seen = grid.now
+        self._gains_seen, self._losses_seen = grid.gains.end, grid.losses.end
         if len(grid.rows) < RUN_MIN:
             self._score(range(len(grid.rows)))
         else:
             self._sort_run(grid)
         self._places = iter(range(len(self._run)))
-        self._first: Entry | None = None
         self._next_of_run()
 
     def _sort_run(self, grid: Grid) -> None:
@@ -132,80 +135,67 @@ class Shortlist:
         self._run = rows[ranks].tolist()
         self._run_keys = [column[ranks].tolist() for column in columns]
         for index in self._run:
-            self._scored[index] = self._sorted_at
+            self._scored[index] = IN_RUN
 
     def _repair(self) -> None:
         """Score the rows anew that may be better than they were."""
         grid = self._grid
-        now = grid.now
-        behind = now - self._seen
-        if behind == 0:
-            return
-        rows = len(grid.rows)
+        rows, behind = len(grid.rows), grid.now - self._seen
         if behind > REPAIRS_MIN and behind > rows // REPAIRS_SHARE:
             self._sort()
             return
         if len(self._heap) > 2 * rows:
             self._sweep()
-        self.need.learn_kinds()
-        self._scored += [None] * (rows - len(self._scored))
-        self._score(self._maybe_better(grid.log[-behind:]))
-        self._seen = now
+        if len(self._scored) < rows:
+            self._scored += [None] * (rows - len(self._scored))
+        need = self.need
+        if len(need.sizes) <= len(need.kinds.devices):
+            need.learn_kinds()
+        self._score(dict.fromkeys(self._maybe_better()))
+        self._seen = grid.now
 
-    def _maybe_better(self, codes: list[int]) -> Iterable[int]:
+    def _maybe_better(self) -> list[int]:
         """Choose the rows that must be scored now: the others can wait.
 
         A row that only got worse keeps its old entry until that comes up. A row
         that did not fit does not fit now that it lost room.
         """
-        scored = self._scored
-        match self._ranking.when_fuller:
-            case "worse":
-                return dict.fromkeys([code for code in codes if code >= 0])
-            case "better":
-                return dict.fromkeys(
-                    [
-                        code if code >= 0 else ~code
-                        for code in codes
-                        if (
-                            scored[code] is None
-                            if code >= 0
-                            else scored[~code] is not None
-                        )
-                    ]
-                )
-            case _:
-                return dict.fromkeys(
-                    [
-                        code if code >= 0 else ~code
-                        for code in codes
-                        if code >= 0 or scored[~code] is not None
-                    ]
-                )
+        grid, scored, when_fuller = self._grid, self._scored, self._ranking.when_fuller
+        gained = grid.gains.since(self._gains_seen)
+        self._gains_seen += len(gained)
+        if when_fuller == "worse":
+            return gained
+        lost = grid.losses.since(self._losses_seen)
+        self._losses_seen += len(lost)
+        if when_fuller == "better":
+            gained = [index for index in gained if scored[index] is None]
+        return gained + [index for index in lost if scored[index] is not None]
 
     def _score(self, indices: Iterable[int]) -> None:
         rows, now = self._grid.rows, self._grid.now
         need, key_of, known = self.need, self._ranking.key, self._known
+        cpu_milli, gpus_whole = need.cpu_milli, need.gpus_whole_min
         heap, scored = self._heap, self._scored
         unclear = self._ranking.when_fuller == "unclear"
         for index in indices:
             row = rows[index]
-            if row is None:
-                key = None
-            elif known is None:
-                key = key_of(need, row) if row.fits(need) else None
+            # Most rows that do not fit fail here, without a call.
+            if row is None or row.gpus_whole < gpus_whole or row.cpu_milli < cpu_milli:
+                scored[index] = None
+                continue
+            if known is None:
+                key = key_of(need, row) if row.fits_besides(need) else None
             else:
                 key = known.get(row.known_state or row.state, UNSEEN)
                 if key is UNSEEN:
                     key = self._learn_key(known, row)
-            if row is None or key is None:
+            if key is None:
                 scored[index] = None
                 continue
-            if unclear:
-                held = scored[index]
-                if type(held) is tuple and held[:NODE] <= key:
-                    continue  # No better than it was: it can wait, too.
-            entry = scored[index] = (*key, row.node, index, now)
+            entry = key + (row.node, index, now)  # noqa: RUF005 - twice as fast
+            if unclear and (held := scored[index]) and held < entry:
+                continue  # No better than it was: it can wait, too.
+            scored[index] = entry
             heappush(heap, entry)
 
     def _learn_key(self, known: dict[int, Key | None], row: Row) -> Key | None:
@@ -218,45 +208,45 @@ class Shortlist:
     def _top(self) -> Entry | None:
         """Return the best entry that still holds, and do away with those before it."""
         changed, scored, heap = self._grid.changed, self._scored, self._heap
-        while True:
-            entry = self._first
-            if heap and (entry is None or heap[0] < entry):
-                entry = heap[0]
-            if entry is None:
-                return None
+        while heap:
+            entry = heap[0]
             index: int = entry[ROW]
-            at: int = entry[WHEN]
-            held = scored[index]
-            if held is entry or held == at:
-                if changed[index] <= at:
-                    return entry
+            if scored[index] is not entry:
+                self._drop(entry)
+            elif changed[index] <= entry[WHEN]:
+                return entry
+            else:
                 self._drop(entry)
                 scored[index] = None
                 self._score((index,))
-            else:
-                self._drop(entry)
+        return None
 
     def _sweep(self) -> None:
         """Take void entries out of the heap: at most one for each row is left."""
-        self._heap = [held for held in self._scored if type(held) is tuple]
+        first = self._first
+        self._heap = [held for held in self._scored if held and held is not first]
+        if first is not None:
+            self._heap.append(first)
         heapify(self._heap)
 
     def _next_of_run(self) -> None:
         """Go one place further in the sorted run; make the entry there."""
-        self._first = None
+        self._first: Entry | None = None
         for place in self._places:
             index = self._run[place]
             row = self._grid.rows[index]
-            if row is not None and self._scored[index] == self._sorted_at:
+            if row is not None and self._scored[index] is IN_RUN:
                 key = [column[place] for column in self._run_keys]
                 self._first = (*key, row.node, index, self._sorted_at)
+                self._scored[index] = self._first
+                heappush(self._heap, self._first)
                 break
 
     def _drop(self, entry: Entry) -> None:
+        """Take out the first entry of the heap, where the run always has one."""
+        heappop(self._heap)
         if entry is self._first:
             self._next_of_run()
-        else:
-            heappop(self._heap)
 
 
 @final

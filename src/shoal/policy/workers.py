@@ -145,31 +145,30 @@ class WorkerTable:
         self.grid.note(index)
 
     def take(self, node: NodeId, profile: Profile) -> Taken:
-        """Book one task on a known worker, on the devices that it would choose.
-
-        If the task does not fit, what there is of its demand is booked.
-        """
+        """Book one task on a known worker, on the devices that it would choose."""
         return self.book(self._index[node], Need(Shape(profile), self._kinds))
 
     def give(self, taken: Taken) -> None:
         """Undo a booking; void the second time, or if a report came in between."""
         index = self._index.get(taken.node)
-        row = None if index is None else self.grid.rows[index]
-        if index is None or row is None:
+        if index is None:
             return
+        row = self.grid.rows[index]
+        assert row is not None
         if taken.booking in row.bookings:
             del row.bookings[taken.booking]
             row.free(taken.allocation)
             self.grid.gained(index, row)
 
     def book(self, index: int, need: Need, places: list[int] | None = None) -> Taken:
-        """Book one task on the worker of this row, on these of its devices if given."""
-        row = self.row(index)
+        """Book one task where it fits, on these devices of the worker if given."""
+        row = self.grid.rows[index]
+        assert row is not None
         allocation = row.book(need, places)
-        self._booked += 1
-        row.bookings[self._booked] = None
+        self._booked = number = self._booked + 1
+        row.bookings[number] = None
         self.grid.lost(index, row)
-        return Taken(row.node, self._booked, allocation)
+        return Taken(row.node, number, allocation)
 
     def row(self, index: int) -> Row:
         """Return the row of this index, which is in use."""

@@ -6,7 +6,7 @@ import msgspec
 from tests.unit.policy.pools import capacity, gpus, needs, table_of, worker
 
 from shoal.model.ids import NodeId
-from shoal.model.resources import GIB, Allocation, Capacity, Device, DeviceShare
+from shoal.model.resources import GIB, Capacity, Device, DeviceShare
 from shoal.policy.placement import place
 from shoal.policy.rankings import Simple
 from shoal.policy.shapes import KINDS_MAX
@@ -60,6 +60,17 @@ def test_a_booking_takes_the_devices_that_the_worker_would_choose() -> None:
     assert view.active == 2
 
 
+def test_a_booking_passes_over_a_device_that_has_a_share_and_no_memory() -> None:
+    table = table_of(worker("a", devices=gpus(3)))
+    table.set_load(
+        A, gpu_milli=(500, 500, 1000), gpu_memory=(0, 40 * GIB, 80 * GIB), active=2
+    )
+
+    taken = table.take(A, needs(count=1, milli=250))
+
+    assert taken.allocation.shares == (DeviceShare("1", 250, 20 * GIB),)
+
+
 def test_giving_back_a_booking_restores_the_worker_once() -> None:
     before = worker("a", devices=gpus(2))
     table = table_of(before)
@@ -70,21 +81,6 @@ def test_giving_back_a_booking_restores_the_worker_once() -> None:
     table.give(taken)
 
     assert table.view(A) == msgspec.structs.replace(before, cpu_milli=14_000, active=1)
-
-
-def test_a_booking_of_more_than_there_is_takes_what_there_is() -> None:
-    table = table_of(worker("a", cpus=2, devices=gpus(1)))
-    table.take(A, needs(count=1, milli=700))
-
-    taken = table.take(A, needs(cpus=4, count=2))
-
-    assert taken.allocation == Allocation(
-        2000, shares=(DeviceShare("0", 300, 24 * GIB),)
-    )
-    view = table.view(A)
-    assert view is not None
-    assert view.cpu_milli == 0
-    assert view.gpu_milli == (0,)
 
 
 def test_a_report_replaces_the_bookings_before_it() -> None:
