@@ -172,29 +172,51 @@ class Shortlist:
         return gained + [index for index in lost if scored[index] is not None]
 
     def _score(self, indices: Iterable[int]) -> None:
+        """Give rows a new entry, unless they are no better than they were."""
+        if self._known is not None:
+            self._score_by_state(indices, self._known)
+            return
         rows, now = self._grid.rows, self._grid.now
-        need, key_of, known = self.need, self._ranking.key, self._known
+        need, key_of = self.need, self._ranking.key
         cpu_milli, gpus_whole = need.cpu_milli, need.gpus_whole_min
         heap, scored = self._heap, self._scored
-        unclear = self._ranking.when_fuller == "unclear"
+        may_wait = self._ranking.when_fuller != "better"
         for index in indices:
             row = rows[index]
             # Most rows that do not fit fail here, without a call.
             if row is None or row.gpus_whole < gpus_whole or row.cpu_milli < cpu_milli:
                 scored[index] = None
                 continue
-            if known is None:
-                key = key_of(need, row) if row.fits_besides(need) else None
-            else:
-                key = known.get(row.known_state or row.state, UNSEEN)
-                if key is UNSEEN:
-                    key = self._learn_key(known, row)
-            if key is None:
+            held = scored[index] if may_wait else None
+            if not held and not row.fits_besides(need):
+                scored[index] = None
+                continue
+            entry = key_of(need, row) + (row.node, index, now)  # noqa: RUF005 - faster
+            if held and held < entry:
+                continue  # Its old entry comes up soon enough.
+            if held and not row.fits_besides(need):
+                scored[index] = None
+                continue
+            scored[index] = entry
+            heappush(heap, entry)
+
+    def _score_by_state(
+        self, indices: Iterable[int], known: dict[int, Key | None]
+    ) -> None:
+        rows, now = self._grid.rows, self._grid.now
+        heap, scored = self._heap, self._scored
+        for index in indices:
+            row = rows[index]
+            key = known.get(row.known_state or row.state, UNSEEN) if row else None
+            if row is not None and key is UNSEEN:
+                key = self._learn_key(known, row)
+            if row is None or key is None:
                 scored[index] = None
                 continue
             entry = key + (row.node, index, now)  # noqa: RUF005 - twice as fast
-            if unclear and (held := scored[index]) and held < entry:
-                continue  # No better than it was: it can wait, too.
+            held = scored[index]
+            if held and held < entry:
+                continue
             scored[index] = entry
             heappush(heap, entry)
 
