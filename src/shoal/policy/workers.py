@@ -35,6 +35,7 @@ class Taken(msgspec.Struct, frozen=True, gc=False):
     node: NodeId
     booking: int
     allocation: Allocation
+    row: int  # of the node, as long as the booking is among those of the row
 
 
 @final
@@ -150,15 +151,11 @@ class WorkerTable:
 
     def give(self, taken: Taken) -> None:
         """Undo a booking; void the second time, or if a report came in between."""
-        index = self._index.get(taken.node)
-        if index is None:
-            return
-        row = self.grid.rows[index]
-        assert row is not None
-        if taken.booking in row.bookings:
+        row = self.grid.rows[taken.row]
+        if row is not None and taken.booking in row.bookings:
             del row.bookings[taken.booking]
             row.free(taken.allocation)
-            self.grid.gained(index, row)
+            self.grid.gained(taken.row, row)
 
     def book(self, index: int, need: Need, places: list[int] | None = None) -> Taken:
         """Book one task where it fits, on these devices of the worker if given."""
@@ -168,7 +165,7 @@ class WorkerTable:
         self._booked = number = self._booked + 1
         row.bookings[number] = None
         self.grid.lost(index, row)
-        return Taken(row.node, number, allocation)
+        return Taken(row.node, number, allocation, index)
 
     def row(self, index: int) -> Row:
         """Return the row of this index, which is in use."""
