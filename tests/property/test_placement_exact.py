@@ -24,12 +24,12 @@ SHAPES = (
     Profile(500, GIB),
     Profile(2_000, 2 * GIB),
     Profile(500, gpu=GpuNeed(milli=250)),
-    Profile(1_000, gpu=GpuNeed()),
+    Profile(1_000, 3 * GIB, gpu=GpuNeed()),
     Profile(1_000, gpu=GpuNeed(1, 4)),
     Profile(2_000, gpu=GpuNeed(2, 2, memory_min_bytes=24 * GIB)),
     Profile(500, gpu=GpuNeed(milli=500, models=("A100",))),
 )
-RARE = Profile(1_500, gpu=GpuNeed(4, 4))
+RARE = Profile(1_500, 9 * GIB, GIB, gpu=GpuNeed(4, 4))
 TYPICAL = tuple((shape, 1 + number) for number, shape in enumerate(SHAPES))
 
 
@@ -41,7 +41,11 @@ def drawn(number: int, rng: Random) -> WorkerView:
         Device(str(n), "nvidia", *_sized(kinds[n % 4 if mixed else 0]))
         for n in range(rng.choice([0, 1, 4, 8]))
     ]
-    size = Capacity(rng.choice([2, 8, 16]) * 1000, 32 * GIB, 0, tuple(devices))
+    memory_bytes = (8 + number % 25) * GIB - number  # Hardly two have the same.
+    disk_bytes = GIB - number % 2
+    size = Capacity(
+        rng.choice([2, 8, 16]) * 1000, memory_bytes, disk_bytes, tuple(devices)
+    )
     cost = rng.choice([0, 50, 300, 9_000])
     return WorkerView.idle(NodeId(f"n{number}"), size, path_cost_us=cost)
 

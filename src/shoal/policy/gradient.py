@@ -127,6 +127,8 @@ class Gradient(ABC):
         memory: list[int],
     ) -> int:
         devices = sorted(zip(free, memory, row.kinds, strict=True))
+        enough = self._kinds.memory_that_matters(len(devices))
+        memory_bytes = min(memory_bytes, enough)
         state = (cpu_milli, memory_bytes, *devices)
         known = self._losses.get(state)
         if known is not None:

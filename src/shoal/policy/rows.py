@@ -108,14 +108,19 @@ class Row:
     def state(self) -> int:
         """A number for what is free here and of what kind: all that decides what fits.
 
-        Except for how far away it is. Workers with the same number are alike.
+        Except for how far away it is. Workers with the same number are alike, but for
+        memory and disk that are more than any task asks for: hardly two workers have
+        the same of those.
         """
-        if self.known_state == 0:
-            self.known_state = self._all_kinds.number_of_state(
+        kinds = self._all_kinds
+        if self.known_state < kinds.states_from:
+            # For a task, and for what a ranking may ask about when it is here.
+            memory_most = kinds.memory_most + kinds.memory_that_matters(len(self.ids))
+            self.known_state = kinds.number_of_state(
                 (
                     self.cpu_milli,
-                    self.memory_bytes,
-                    self.disk_bytes,
+                    min(self.memory_bytes, memory_most),
+                    min(self.disk_bytes, kinds.disk_most),
                     self.draining,
                     self._make or self._number_make(),
                     *self.gpu_free,

@@ -41,8 +41,11 @@ class Kinds:
     def __init__(self) -> None:
         self.devices: list[Device] = []
         self._numbers: dict[Device, int] = {}
+        # At least as much as any task asks for, in all and with each GPU.
+        self.memory_most = self.disk_most = self.memory_per_gpu_most = 0
         self._states: dict[tuple[object, ...], int] = {}
         self._states_seen = 0  # No number is ever given to another state.
+        self.states_from = 1  # Numbers below this one told too little apart.
 
     def __len__(self) -> int:
         return len(self.devices)
@@ -55,6 +58,27 @@ class Kinds:
             number = self._numbers[kind] = len(self.devices)
             self.devices.append(kind)
         return number
+
+    def learn_amounts(self, need: Need) -> None:
+        """Take note of what a task asks for."""
+        memory_bytes, disk_bytes = need.memory_bytes, need.disk_bytes
+        per_gpu = -(-memory_bytes // need.gpus_min) if need.gpus_min else 0
+        if (
+            memory_bytes > self.memory_most
+            or disk_bytes > self.disk_most
+            or per_gpu > self.memory_per_gpu_most
+        ):
+            self.memory_most = max(self.memory_most, _rounded_up(memory_bytes))
+            self.disk_most = max(self.disk_most, _rounded_up(disk_bytes))
+            self.memory_per_gpu_most = max(
+                self.memory_per_gpu_most, _rounded_up(per_gpu)
+            )
+            self._states.clear()
+            self.states_from = self._states_seen + 1
+
+    def memory_that_matters(self, gpus: int) -> int:
+        """Return memory enough for any task, and for as many as so many GPUs serve."""
+        return max(self.memory_most, gpus * self.memory_per_gpu_most)
 
     def number_of_state(self, state: tuple[object, ...]) -> int:
         """Return the number of a state, mostly the same as last time."""
@@ -94,6 +118,7 @@ class Need:
         self.sizes: list[int] = [NEVER]
         self.kinds = kinds
         self.learn_kinds()
+        kinds.learn_amounts(self)
 
     def learn_kinds(self) -> None:
         """Complete `sizes` with the kinds that the table has met since."""
@@ -102,3 +127,8 @@ class Need:
             suits = gpu is not None and not gpu.mismatch(device)
             size = gpu.share_of(device).memory_bytes if gpu and suits else NEVER
             self.sizes.insert(-1, size)
+
+
+def _rounded_up(amount: int) -> int:
+    """Return the next power of two: not every task shall ask for more than all did."""
+    return 1 << max(0, amount - 1).bit_length()

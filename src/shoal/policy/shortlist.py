@@ -203,14 +203,20 @@ class Shortlist:
     def _score_by_state(
         self, indices: Iterable[int], known: dict[int, Key | None]
     ) -> None:
-        rows, now = self._grid.rows, self._grid.now
+        rows, now, kinds = self._grid.rows, self._grid.now, self.need.kinds
         heap, scored = self._heap, self._scored
         for index in indices:
             row = rows[index]
-            key = known.get(row.known_state or row.state, UNSEEN) if row else None
-            if row is not None and key is UNSEEN:
+            if row is None:
+                scored[index] = None
+                continue
+            state = row.known_state
+            if state < kinds.states_from:
+                state = row.state
+            key = known.get(state, UNSEEN)
+            if key is UNSEEN:
                 key = self._learn_key(known, row)
-            if row is None or key is None:
+            if key is None:
                 scored[index] = None
                 continue
             entry = key + (row.node, index, now)  # noqa: RUF005 - twice as fast

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.policy.pools import capacity, gpus, needs, table_of, worker
 
 from shoal.model.ids import NodeId
-from shoal.model.resources import GIB, Profile
+from shoal.model.resources import GIB, Capacity, Profile
 from shoal.policy.fragmentation import RELEARN_AT, Fgd, LearnedFgd, typical_of
 from shoal.policy.placement import Policy, place
 from shoal.policy.rankings import (
@@ -20,6 +20,7 @@ from shoal.policy.rankings import (
     Uniform,
 )
 from shoal.policy.shapes import Shape
+from shoal.policy.workers import WorkerView
 
 
 def test_simple_takes_the_smallest_gpu_that_will_do() -> None:
@@ -188,6 +189,19 @@ def test_what_is_typical_changes_only_when_it_matters() -> None:
 
     assert second is first
     assert third is not first
+
+
+def test_fgd_tells_workers_apart_by_memory_when_a_task_asks_for_much() -> None:
+    little, much = Capacity(9_000, 10 * GIB), Capacity(9_000, 100 * GIB)
+    sizes = {"a": little, "b": little, "c": much}
+    table = table_of(*(WorkerView.idle(NodeId(n), size) for n, size in sizes.items()))
+    fgd = Fgd(())
+    small = place(Profile(1_000, GIB), 1, table, fgd, Random(1))
+
+    large = place(Profile(1_000, 50 * GIB), 1, table, fgd, Random(1))
+
+    assert small.nodes == ["a"]
+    assert large.nodes == ["c"]
 
 
 def test_rare_profiles_are_not_typical() -> None:
