@@ -41,13 +41,17 @@ SHAPES = (
 
 
 def pool(workers: int) -> WorkerTable:
-    """Return a table of so many idle workers of five kinds."""
+    """Return a table of so many idle workers of five kinds.
+
+    No two have the same memory and disk, as in a real pool.
+    """
     table = WorkerTable()
     for number in range(workers):
         model, gib, count = GPUS[number % len(GPUS)]
         devices = [Device(str(d), "nvidia", model, gib * GIB) for d in range(count)]
         cpus = (32, 64, 128)[number % 3]
-        size = Capacity(cpus * 1_000, 256 * GIB, 1_000 * GIB, tuple(devices))
+        memory, disk = 256 * GIB - number * 4_096, 1_000 * GIB - number * 4_096
+        size = Capacity(cpus * 1_000, memory, disk, tuple(devices))
         path_cost_us = 50 * (number % 40)
         node = NodeId(f"n{number:06d}")
         table.put(WorkerView.idle(node, size, path_cost_us=path_cost_us))
