@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.api.documents import job_fields, name_fields, state_of
+from shoal.api.documents import job_fields, name_fields
 from shoal.cli.options import at_node, suggest, talk
-from shoal.cli.printing import age, echo_json, echo_table, places, tasks_text, why
+from shoal.cli.printing import echo_json, echo_table, job_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +28,8 @@ def show(found: ListEverywhereReply, *, as_json: bool, quiet: bool, most: int) -
         for _, job in rows:
             click.echo(job.id)
     elif rows:
-        echo_table(HEADINGS, [_row(node.node.petname, job) for node, job in rows])
+        lines = [(node.node.petname, *job_cells(job)) for node, job in rows]
+        echo_table(HEADINGS, lines)
     else:
         talk("no jobs")
     _say_what_is_missing(found, quiet=quiet, is_cut=bool(most))
@@ -59,20 +60,6 @@ def fields(found: ListEverywhereReply) -> dict[str, Any]:
 def _in_order(nodes: Iterable[NodeJobs]) -> list[tuple[NodeJobs, Job]]:
     rows = [(node, job) for node in nodes for job in node.jobs]
     return sorted(rows, key=lambda row: row[1].submitted_s)
-
-
-def _row(node: str, job: Job) -> tuple[str, ...]:
-    return (
-        node,
-        str(job.number),
-        job.id,
-        job.name[:24],
-        state_of(job.state),
-        tasks_text(job.counts),
-        places(job.nodes),
-        age(job.submitted_s),
-        why(job)[:72],
-    )
 
 
 def _say_what_is_missing(

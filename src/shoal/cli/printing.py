@@ -139,6 +139,20 @@ def why(job: pb.Job) -> str:
 # Nodes.
 
 
+def job_cells(job: pb.Job) -> tuple[str, ...]:
+    """Return a job as a line of a table: #, id, name, state, tasks, where, age, why."""
+    return (
+        str(job.number),
+        job.id,
+        job.name[:24],
+        state_of(job.state),
+        tasks_text(job.counts),
+        places(job.nodes),
+        age(job.submitted_s),
+        why(job)[:72],
+    )
+
+
 def has_text(node: pb.Node) -> str:
     """Say what a node lends, in a few words."""
     if not node.worker:

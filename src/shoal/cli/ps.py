@@ -17,7 +17,7 @@ from shoal.cli.options import (
     suggest,
     talk,
 )
-from shoal.cli.printing import age, echo_json, echo_table, places, tasks_text, why
+from shoal.cli.printing import echo_json, echo_table, job_cells
 
 LATEST: Final = 20
 
@@ -66,19 +66,7 @@ def ps(
         return
     echo_table(
         ("#", "JOB", "NAME", "STATE", "TASKS", "NODE", "AGE", "WHY"),
-        [
-            (
-                str(job.number),
-                job.id,
-                job.name[:24],
-                state_of(job.state),
-                tasks_text(job.counts),
-                places(job.nodes),
-                age(job.submitted_s),
-                why(job)[:72],
-            )
-            for job in reply.jobs
-        ],
+        [job_cells(job) for job in reply.jobs],
     )
     waiting = [job.id for job in reply.jobs if state_of(job.state) == "waiting"]
     if waiting:
