@@ -1,11 +1,19 @@
 """What more than one module of tests needs: a network of our own, and a shoal there."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.integration.cli_home import CliHome, homes
 from tests.integration.found_shoal import Found, shoal
 from tests.integration.namespaces import Internet, internet, missing
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[Callable[[str], CliHome]]:
+    """Lend homes of one's own, by name, in which nothing was ever run."""
+    with homes(tmp_path) as make:
+        yield make
 
 
 @pytest.fixture

@@ -27,12 +27,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHome]:
         yield home
 
 
-@pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[Callable[[str], CliHome]]:
-    with homes(tmp_path) as make:
-        yield make
-
-
 def test_the_first_command_starts_a_node_and_prints_what_the_job_wrote(
     fresh: Callable[[str], CliHome],
 ) -> None:

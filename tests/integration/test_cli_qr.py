@@ -34,12 +34,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHome]:
         yield home
 
 
-@pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[Callable[[str], CliHome]]:
-    with homes(tmp_path) as make:
-        yield make
-
-
 def on_a_screen(home: CliHome, columns: int, lines: int, *args: str) -> Seen:
     """Run a command whose stderr is a terminal of this size."""
     ours, theirs = pty.openpty()

@@ -9,7 +9,6 @@ import subprocess
 import termios
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,12 +28,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHome]:
         home = make("one")
         home.ok("up", "--background", "--port", "0")
         yield home
-
-
-@pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[Callable[[str], CliHome]]:
-    with homes(tmp_path) as make:
-        yield make
 
 
 @pytest.fixture(autouse=True)
