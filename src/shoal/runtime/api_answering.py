@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, final
 from shoal.core.api_calls import BEAT_S, CALLS_PER_PEER_MAX, OpenCalls
 from shoal.protocol.api_calls import ApiPiece
 from shoal.protocol.limits import OUTPUT_BYTES_MAX
+from shoal.runtime.alarm import Alarm
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator
@@ -54,7 +55,7 @@ class Answering:
         self._admission = admission
         self._loop = asyncio.get_running_loop()
         self._serving: dict[Key, _Serving] = {}
-        self._beat: asyncio.TimerHandle | None = None
+        self._beat = Alarm(self._on_beat)
 
     def called(self, peer: NodeId, call: ApiCall) -> None:
         """Begin to answer."""
@@ -69,7 +70,7 @@ class Answering:
             room = asyncio.Event()
             task = self._loop.create_task(self._answer(key, call, room))
             self._serving[key] = _Serving(task, room)
-            self._beat_later()
+            self._beat.set_by(self._loop.time() + BEAT_S)
 
     def told(self, peer: NodeId, receipt: ApiReceipt) -> None:
         """Go on, or stop."""
@@ -88,8 +89,7 @@ class Answering:
 
     async def close(self) -> None:
         """Answer nobody any more."""
-        if self._beat is not None:
-            self._beat.cancel()
+        self._beat.stop()
         tasks = [one.task for one in self._serving.values()]
         for key in self.book:
             self._stop(key)
@@ -155,13 +155,8 @@ class Answering:
         piece = ApiPiece(number=number, seq=seq, kind=kind, data=data, reason=reason)
         self._send(peer, piece)
 
-    def _beat_later(self) -> None:
-        if self._beat is None:
-            self._beat = self._loop.call_later(BEAT_S, self._on_beat)
-
     def _on_beat(self) -> None:
         """Say of each call that it goes on, and end those that nobody follows."""
-        self._beat = None
         for key in self.book.silent(self._loop.time()):
             self.book.counts["calls ended, silent"] += 1
             self._stop(key)
@@ -172,7 +167,7 @@ class Answering:
             else:
                 self._say(key, "alive")
         if len(self.book):
-            self._beat_later()
+            self._beat.set(self._loop.time() + BEAT_S)
 
 
 def _cut(data: bytes) -> Iterator[tuple[bool, bytes]]:
