@@ -108,12 +108,16 @@ class GroupRecord(msgspec.Struct, kw_only=True):
     seconds: dict[TaskId, None] = msgspec.field(default_factory=dict[TaskId, None])
     exited: dict[TaskId, Exited] = msgspec.field(default_factory=dict[TaskId, Exited])
     done_s: list[float] = msgspec.field(default_factory=list[float])
-    id: GroupId = GroupId("")
-    is_gang: bool = False  # whether its tasks start together
 
-    def __post_init__(self) -> None:
-        self.id = self.group.id
-        self.is_gang = self.group.gang_min > 0
+    @property
+    def id(self) -> GroupId:
+        """The group's own id."""
+        return self.group.id
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether its tasks start together."""
+        return self.group.gang_min > 0
 
     @property
     def marks(self) -> tuple[str, ...]:
