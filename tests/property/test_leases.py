@@ -39,6 +39,7 @@ def hold(book: LeaseBook, profile: Profile, priority: int, preempt: bool) -> Non
         profile=profile,
         rank=rank,
         owner=OwnerId("ann"),
+        client=OwnerId(""),
         preempt=preempt,
         preemptible=True,
         now=0.0,

@@ -127,6 +127,7 @@ def _demand(peer: NodeId, line: Line) -> m.Demand:
         driver=line.options.get("driver", "process"),
         preempt=line.has("preempt"),
         preemptible=not line.has("keep"),
+        owner=OwnerId(line.options.get("owner", "")),
         wait_for_s=line.number("wait", 0),
     )
 

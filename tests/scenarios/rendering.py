@@ -31,7 +31,8 @@ def effect_line(effect: events.Effect) -> str | None:
         case events.StartTask():
             where = f"{effect.lease} on {allocation(effect.allocation)}"
             gang = f" gang {words(effect.gang)}" if effect.gang else ""
-            return f"start {effect.attempt} {effect.task.id} {where}{gang}"
+            several = f" of {', '.join(effect.owners)}" if effect.owners[1:] else ""
+            return f"start {effect.attempt} {effect.task.id} {where}{gang}{several}"
         case events.StopTask():
             return f"stop {effect.attempt} within {seconds(effect.grace_s)}"
         case events.Show():

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from shoal.core.journal import Entry
-from shoal.model.ids import Attempt, BlobId, JobId, LeaseId, NodeId
+from shoal.model.ids import Attempt, BlobId, JobId, LeaseId, NodeId, OwnerId
 from shoal.model.job import Job, Task
 from shoal.model.resources import Allocation
 from shoal.protocol.messages import AnyMessage, Grant, Outcome, PeerAddress
@@ -253,6 +253,7 @@ class StartTask(msgspec.Struct, frozen=True):
     checkpoint: BlobId = BlobId("")  # a tree to go on from, if there is one
     checkpoint_path: str = ""
     secrets: dict[str, bytes] = {}  # sealed
+    owners: tuple[OwnerId, ...] = ()  # a task is foreign if any of them is
 
 
 class StopTask(msgspec.Struct, frozen=True):

@@ -34,7 +34,7 @@ class Lease(msgspec.Struct, kw_only=True):
     peer: NodeId  # the scheduler whose lease it is; nobody else may use it
     request: RequestId
     rank: Rank
-    owner: OwnerId
+    owner: OwnerId  # of the scheduler, which answers for it; quotas count this one
     preemptible: bool
     allocation: Allocation  # all that a task on this lease may use
     taken: Allocation  # the part of it that has left the ledger
@@ -45,8 +45,14 @@ class Lease(msgspec.Struct, kw_only=True):
     running: Attempt | None = None
     running_since: float = 0.0
     fence: Attempt | None = None  # attempts up to this one change nothing
+    client: OwnerId = OwnerId("")  # whose tasks it is for, as the scheduler says
     line: list[Assignment] = msgspec.field(default_factory=list[Assignment])
     """What waits for the end of what runs."""
+
+    @property
+    def owners(self) -> tuple[OwnerId, ...]:
+        """All in whose name its tasks run; a rule must allow each of them."""
+        return owners_of(self.owner, self.client)
 
     @property
     def idle(self) -> bool:
@@ -106,6 +112,7 @@ class LeaseBook:
         profile: Profile,
         rank: Rank,
         owner: OwnerId,
+        client: OwnerId,
         preempt: bool,
         preemptible: bool,
         now: float,
@@ -136,6 +143,7 @@ class LeaseBook:
             request=rank.request,
             rank=rank,
             owner=owner,
+            client=client,
             preemptible=preemptible,
             allocation=found,
             taken=taken,
@@ -252,6 +260,15 @@ def _without_the_unneeded(
             room.give(lease.taken)
             needed.append(lease)
     return needed
+
+
+def owners_of(owner: OwnerId, client: OwnerId) -> tuple[OwnerId, ...]:
+    """Return in whose names a task runs: of its scheduler, and of another, if named.
+
+    A scheduler proves its own owner only. So a name that it gives never opens a door
+    that is shut to the scheduler itself; it only shuts more.
+    """
+    return (owner, client) if client not in ("", owner) else (owner,)
 
 
 def ids_of(leases: Iterable[Lease]) -> tuple[LeaseId, ...]:

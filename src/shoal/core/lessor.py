@@ -165,6 +165,7 @@ class Lessor:
             profile=demand.profile,
             rank=rank,
             owner=admission.owner,
+            client=demand.owner,
             preempt=preempt,
             preemptible=demand.preemptible,
             now=now,

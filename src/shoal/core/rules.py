@@ -18,10 +18,14 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     yield_to_owner: bool = True  # what runs is preempted, with this grace
     owner_grace_s: float = 30.0
 
-    def refusal(self, owner: OwnerId, driver: str) -> str | None:
-        """Say why work of this kind is not taken, if so."""
+    def refusal(self, owners: tuple[OwnerId, ...], driver: str) -> str | None:
+        """Say why work of this kind is not taken, if so.
+
+        The owners are that of the scheduler, and that of the job if it is another.
+        """
         if driver not in self.drivers:
             return f"driver {driver} is not offered, only {', '.join(self.drivers)}"
-        if self.owners and owner not in self.owners:
-            return f"owner {owner} is not among the {len(self.owners)} served here"
+        for owner in owners if self.owners else ():
+            if owner not in self.owners:
+                return f"owner {owner} is not among the {len(self.owners)} served here"
         return None

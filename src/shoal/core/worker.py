@@ -34,7 +34,7 @@ from shoal.core.events import (
     TaskStaged,
     TaskWrote,
 )
-from shoal.core.leases import Lease, LeaseBook, ids_of
+from shoal.core.leases import Lease, LeaseBook, ids_of, owners_of
 from shoal.core.lessor import Lessor, refuse, refuse_attempt
 from shoal.core.reports import Reports
 from shoal.core.rules import Rules
@@ -272,7 +272,8 @@ class Worker:
             return []
         lease.fence = attempt
         task = assignment.task
-        if reason := self.rules.refusal(lease.owner, task.work.driver) or foreign(task):
+        refused = self.rules.refusal(lease.owners, task.work.driver)
+        if reason := refused or foreign(task):
             return [refuse_attempt(peer, assignment, reason)]
         if lease.idle:
             started = self._started(peer, attempt, lease)
@@ -309,6 +310,7 @@ class Worker:
                 assignment.checkpoint,
                 assignment.checkpoint_path,
                 assignment.secrets,
+                lease.owners,
             )
         ]
 
@@ -526,7 +528,8 @@ class Worker:
             return "the worker drains"
         if self._owner_active:
             return "the owner is using the machine"
-        return self.rules.refusal(admission.owner, demand.driver)
+        owners = owners_of(admission.owner, demand.owner)
+        return self.rules.refusal(owners, demand.driver)
 
 
 def _servable(announcement: Announcement, ledger: Ledger) -> int:
