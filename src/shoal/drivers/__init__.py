@@ -32,6 +32,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     made it); otherwise the attempt begins in an empty one. `addresses` are those of
     the nodes of a gang, by rank. `secrets` holds a value for each name in the work.
     `checkpoint` is where, below the work directory, an earlier attempt left off.
+    `foreign`: it runs in the name of somebody else than the owner of this node.
     """
 
     attempt: Attempt
@@ -42,6 +43,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     secrets: dict[str, str] = {}
     checkpoint: str = ""
     calls: Calls | None = None
+    foreign: bool = False
 
 
 class Watcher(Protocol):

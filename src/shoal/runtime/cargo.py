@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from shoal.core.jobs import JobRecord
     from shoal.core.scheduler import Scheduler
     from shoal.drivers import Driver, Order
-    from shoal.model.ids import Attempt
+    from shoal.model.ids import Attempt, OwnerId
     from shoal.model.job import Job
     from shoal.net.base import Links
     from shoal.net.identity import Identity
@@ -54,12 +54,13 @@ _STORE_MESSAGES: Final = frozenset(get_args(ToStore))
 class Cargo:
     """The cargo of one node."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each of these is a part that a host chooses
         self,
         home: Home,
         identity: Identity,
         outputs: Outputs,
         *,
+        owner: OwnerId,
         cache_bytes: int,
         feed: Callable[[Event], None],
         is_member: Callable[[NodeId], bool],
@@ -91,7 +92,7 @@ class Cargo:
         )
         self.warmth = Warmth(home.path / "warm.json", self._is_whole, feed)
         self._staging = Staging(
-            self.blobs, identity, self._provisions, self.salt, self.warmth, feed
+            self.blobs, identity, self._provisions, self.salt, self.warmth, feed, owner
         )
         self._pulling = Pulling(self.blobs, feed, outputs.note_pull)
         self._held: dict[JobId, float | None] = {}  # with when its end was noticed

@@ -96,6 +96,7 @@ class Node:
             home,
             identity,
             self.outputs,
+            owner=membership.grant.owner,
             cache_bytes=settings.cache_bytes or default_cache_bytes(home.path),
             feed=self.feed,
             is_member=self._is_member,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from shoal.core.events import StartTask
     from shoal.drivers import Driver
-    from shoal.model.ids import Attempt, NodeId
+    from shoal.model.ids import Attempt, NodeId, OwnerId
     from shoal.net.identity import Identity
     from shoal.protocol.messages import Outcome
     from shoal.runtime.blobs import Blobs
@@ -72,7 +72,10 @@ class Staging:
         salt: bytes,
         warmth: Warmth,
         feed: Callable[[Event], None],
+        owner: OwnerId,
     ) -> None:
+        """Serve a node of `owner`: whatever runs for another is foreign."""
+        self._owner = owner
         self._warmth = warmth
         self._blobs = blobs
         self._identity = identity
@@ -98,6 +101,7 @@ class Staging:
             allocation=effect.allocation,
             secrets=self._opened(effect),
             calls=self._calls(driver, effect),
+            foreign=set(effect.owners) != {self._owner},
         )
 
     async def fill(self, driver: Driver, effect: StartTask, order: Order) -> Order:
