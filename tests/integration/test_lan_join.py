@@ -90,17 +90,22 @@ def test_somebody_on_the_network_is_let_in_by_one_key(
 
     [waiting] = eventually(lambda: asked(first).get("newcomers"), second)
     near = near_of(second)
-    said = first("accept", typed="y\n")
+    guessed = first("accept", typed="heron-heron-000\n")
+    said = first("accept", typed=f"{near['code']}\n")
     eventually(lambda: len(first.json("nodes")["nodes"]) == 2, second)
     eventually(lambda: second("nodes").code == 0, second)
 
     assert private == "home", "it has a shoal of its own at once"
     assert (near["code"], near["shoal"]) == (waiting["code"], "reef")
     assert waiting["id"] == second.info["node"]
-    assert f'wants to join "reef"  {waiting["has"]}' in said.err
+    assert guessed.code == 106
+    assert "somebody may be in between" in guessed.err
+    assert 'wants to join "reef"' in said.err
+    assert f'it says that it lends "{waiting["has"]}"' in said.err
+    assert waiting["code"] not in said.err, "it is to be read on the other screen"
     assert "CPU" in waiting["has"]
     assert second.info["shoal"] == "reef"
-    assert f"check that it shows:  {waiting['code']}" in log_of(second)
+    assert f"type this code there:  {waiting['code']}" in log_of(second)
 
 
 def test_somebody_is_let_in_from_the_monitor(first: CliHome, second: CliHome) -> None:
@@ -118,11 +123,11 @@ def test_somebody_is_let_in_from_the_monitor(first: CliHome, second: CliHome) ->
     )
     os.close(wire)
     try:
-        until_seen(screen, f"code {waiting['code']}")
+        until_seen(screen, "wants to join")
         os.write(screen, b"a")
         until_seen(screen, "let it in")
         before = asked(first)["newcomers"]
-        os.write(screen, b"y")
+        os.write(screen, f"{waiting['code']}\r".encode())
         until_seen(screen, "may join")
         os.write(screen, b"q")
         until_seen(screen, None)
@@ -131,6 +136,7 @@ def test_somebody_is_let_in_from_the_monitor(first: CliHome, second: CliHome) ->
         monitor.wait(20)
         os.close(screen)
     eventually(lambda: len(first.json("nodes")["nodes"]) == 2, second)
+    eventually(lambda: second("nodes").code == 0, second)
 
     assert [one["id"] for one in before] == [waiting["id"]]
     assert second.info["shoal"] == "reef"
@@ -187,7 +193,8 @@ def test_who_did_not_say_so_is_not_moved_before_it_agrees(
     screen, process = on_a_terminal(second)
     try:
         [waiting] = eventually(lambda: asked(first).get("newcomers"), second)
-        first.ok("accept", waiting["petname"], "--yes")
+        short = first("accept", waiting["petname"], "--yes")
+        first.ok("accept", "--code", waiting["code"])
         eventually(lambda: near_of(second).get("state") == "accepted", second)
         before = second.info["shoal"]
         agreed = second("accept", typed="y\n")
@@ -198,6 +205,7 @@ def test_who_did_not_say_so_is_not_moved_before_it_agrees(
         process.wait(20)
         os.close(screen)
 
+    assert short.code == 2, "others can have the same short name"
     assert before == "home"
     assert 'lets this machine into "reef"' in agreed.err
     assert 'found shoal "reef" near you' in said

@@ -47,7 +47,8 @@ def test_who_asks_is_told_of_once_and_let_in_when_somebody_says_so(
     assert isinstance(first, Refusal)
     assert isinstance(second, Refusal)
     assert len(said) == 1
-    assert waiting.code in said[0]
+    assert "type the code that its screen shows" in said[0]
+    assert waiting.code not in said[0], "it is to be read on the other screen"
     assert decided
     assert isinstance(last, Welcome)
     assert last.grant.roles == MEMBER.roles

@@ -168,10 +168,13 @@ class Client:
         return self._ask("Requests", pb.RequestsRequest(), pb.RequestsReply)
 
     def accept(
-        self, node: str, *, decline: bool = False, mine: bool = False
+        self, node: str, *, code: str = "", decline: bool = False, mine: bool = False
     ) -> pb.AcceptReply:
-        """Let in who asked, or do not; or agree to join whom this node asked."""
-        request = pb.AcceptRequest(node=node, decline=decline, mine=mine)
+        """Let in who asked, or do not; or agree to join whom this node asked.
+
+        Who asked is let in only by the code that its own screen shows.
+        """
+        request = pb.AcceptRequest(node=node, decline=decline, mine=mine, code=code)
         return self._ask("Accept", request, pb.AcceptReply)
 
     def revoke(self, node: str) -> pb.RevokeReply:

@@ -426,7 +426,9 @@ class Service(CargoCalls):
             raise NotFoundError("nobody asks", because="the node is starting")
         owner = self._node.owner if request.mine else None
         accepted = not request.decline
-        node = self.near.decide(request.node, accepted=accepted, owner=owner)
+        node = self.near.decide(
+            request.node, request.code, accepted=accepted, owner=owner
+        )
         return pb.AcceptReply(node=views.name_of(node))
 
     async def on_revoke(self, request: pb.RevokeRequest) -> pb.RevokeReply:

@@ -702,14 +702,16 @@ class Near(_message.Message):
     def __init__(self, name: _Optional[_Union[NodeName, _Mapping]] = ..., shoal: _Optional[str] = ..., code: _Optional[str] = ..., state: _Optional[str] = ...) -> None: ...
 
 class AcceptRequest(_message.Message):
-    __slots__ = ("node", "decline", "mine")
+    __slots__ = ("node", "decline", "mine", "code")
     NODE_FIELD_NUMBER: _ClassVar[int]
     DECLINE_FIELD_NUMBER: _ClassVar[int]
     MINE_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
     node: str
     decline: bool
     mine: bool
-    def __init__(self, node: _Optional[str] = ..., decline: _Optional[bool] = ..., mine: _Optional[bool] = ...) -> None: ...
+    code: str
+    def __init__(self, node: _Optional[str] = ..., decline: _Optional[bool] = ..., mine: _Optional[bool] = ..., code: _Optional[str] = ...) -> None: ...
 
 class AcceptReply(_message.Message):
     __slots__ = ("node",)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 GIB: Final = 1 << 30
 LINE_LENGTH_MAX: Final = 100
+QUOTED_LENGTH_MAX: Final = 80
 GAP: Final = "  "
 LAST_COLUMN_MIN: Final = 12
 
@@ -123,6 +124,11 @@ def shortened(text: str, most: int = LINE_LENGTH_MAX) -> str:
     """Bring a text to one line of limited length; what is left out is an ellipsis."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
+
+
+def quoted(text: str, most: int = QUOTED_LENGTH_MAX) -> str:
+    """Put what others say between quotes: on one line, short, with no quote inside."""
+    return f'"{shortened(text, most).replace(chr(34), chr(39))}"'
 
 
 def why(job: pb.Job) -> str:

@@ -4,8 +4,9 @@ Both machines show a code made of both keys and of a random number of each. Some
 in between has two other connections, with keys of its own, and so two other codes. To
 make them equal it would have to choose its number after it has seen ours. So the
 newcomer first says a hash of its number, then hears ours, and only then says its own.
-What is left is guessing, once in 128,000, and each guess is a new request: those are
-limited for all together, since keys cost nothing.
+What is left is guessing, once in 16 million, and each guess is a new request: those are
+limited for all together, since keys cost nothing: to 130 in the ten minutes for which
+a newcomer asks.
 
 This is pure: time and chance are passed in, and what is kept is bounded.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from string import ascii_letters, digits
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
 NONCE_BYTES: Final = 16
 CODE_NUMBERS: Final = 1_000
+CODES: Final = len(ANIMALS) ** 2 * CODE_NUMBERS
+CLAIM_LENGTH_MAX: Final = 80
+_CLAIM: Final = frozenset(ascii_letters + digits + " .,:+/()")
 REQUESTS_MAX: Final = 16
 REQUESTS_PER_ADDRESS_MAX: Final = 4
 NEW_BURST: Final = 8.0
@@ -104,7 +109,7 @@ class Requests:
         if one is None or not hmac.compare_digest(shown, one.commitment):
             return Refusal(request=wanted.request, reason="begin again: not known here")
         one.heard_at = now
-        one.has = "".join(c for c in wanted.has if c.isprintable())
+        one.has = plain_claim(wanted.has)
         one.code = code_of(node, self._host, wanted.nonce, one.nonce)
         if one.verdict is None:
             why = "nobody has accepted it yet"
@@ -153,11 +158,32 @@ def commitment(nonce: bytes, newcomer: NodeId, host: NodeId) -> bytes:
 
 
 def code_of(newcomer: NodeId, host: NodeId, theirs: bytes, ours: bytes) -> str:
-    """Return what both screens show, such as heron-427; the newcomer's number first."""
+    """Return the code, such as heron-otter-427; the newcomer's number comes first."""
     ends = (newcomer.encode(), host.encode())
-    drawn = int.from_bytes(_digest(b"shoal-code-v1", *ends, theirs, ours)[:8])
-    word, number = divmod(drawn % (len(ANIMALS) * CODE_NUMBERS), CODE_NUMBERS)
-    return f"{ANIMALS[word]}-{number:03}"
+    drawn = int.from_bytes(_digest(b"shoal-code-v2", *ends, theirs, ours)[:8])
+    words, number = divmod(drawn % CODES, CODE_NUMBERS)
+    first, second = divmod(words, len(ANIMALS))
+    return f"{ANIMALS[first]}-{ANIMALS[second]}-{number:03}"
+
+
+def typed_code(text: str) -> str:
+    """Return a code as we write it, of what somebody typed from another screen."""
+    return "-".join(text.lower().replace("-", " ").split())
+
+
+def is_code(text: str, code: str) -> bool:
+    """Whether somebody typed this code; without one nobody has."""
+    typed = typed_code(text).encode()
+    return bool(code) and hmac.compare_digest(typed, code.encode())
+
+
+def plain_claim(text: str) -> str:
+    """Return what a stranger says it lends, in letters that cannot make up a code.
+
+    One line of bounded length; a code has dashes, and this has none.
+    """
+    kept = "".join(letter if letter in _CLAIM else " " for letter in text)
+    return " ".join(kept.split())[:CLAIM_LENGTH_MAX]
 
 
 def is_local(address: str) -> bool:

@@ -139,7 +139,7 @@ class LanJoin:
             raise ShoalError(f"{petname(host)} did not say its number")
         self.code, self.state = code_of(own, host, nonce, heard.nonce), "asking"
         self._say("asked to join; `shoal accept` on the other machine lets you in")
-        self._say(f"check that it shows:  {self.code}")
+        self._say(f"type this code there:  {self.code}")
         shown = AdmissionWanted(
             request=first.request,
             commitment=first.commitment,

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, final
 
-from shoal.errors import NotFoundError
+from shoal.errors import NotAllowedError, NotFoundError, ShoalError, UsageError
 from shoal.model.addresses import direct_ones
 from shoal.model.resources import in_gib
+from shoal.net.requests import is_code
 from shoal.runtime.lan_joining import LanJoin
 from shoal.runtime.listening import only_here
 from shoal.runtime.network import finding_of
@@ -86,13 +87,18 @@ class Nearby:
         if self._announced is not None:
             await asyncio.to_thread(self._announced.close)
 
-    def decide(self, name: str, *, accepted: bool, owner: OwnerId | None) -> NodeId:
+    def decide(
+        self, name: str, code: str, *, accepted: bool, owner: OwnerId | None
+    ) -> NodeId:
         """Do what the user says of who asks here, or of whom we asked.
 
-        Who is let in has this owner; without one it is an owner of its own.
+        Only who shows this code on its own screen is let in. It has this owner;
+        without one it is an owner of its own.
         """
         for one in self._desk.porter.waiting:
             if name in (one.node, one.petname):
+                if accepted and not is_code(code, one.code):
+                    raise _wrong_code(one.petname, code)
                 self._desk.porter.decide(one.node, accepted=accepted, owner=owner)
                 return one.node
         join = self.join
@@ -132,6 +138,20 @@ class Nearby:
         is_alone = not belongs.gates and not self._network.links.connected
         has_jobs = scheduler is not None and bool(scheduler.book.jobs)
         return is_alone and not has_jobs and not self._desk.has_invited
+
+
+def _wrong_code(name: str, code: str) -> ShoalError:
+    if not code:
+        return UsageError(
+            f"{name} is not let in",
+            because="nobody said which code its screen shows",
+            hint=f"`shoal accept {name}` asks for the code",
+        )
+    return NotAllowedError(
+        f"{name} is not let in",
+        because="that is not the code of this request: somebody may be in between",
+        hint="read the code on the screen of the machine itself, and type it again",
+    )
 
 
 def described(capacity: Capacity) -> str:

@@ -42,7 +42,7 @@ class Porter:
         self._granting = granting
         self._company = company
         self._requests = Requests(node, partial(token_bytes, NONCE_BYTES))
-        self._told: list[str] = []  # Codes that were said; at most REQUESTS_MAX.
+        self._told: list[str] = []  # Codes that were told of; at most REQUESTS_MAX.
 
     def __call__(
         self, peer: NodeId, wanted: AdmissionWanted, address: str
@@ -83,8 +83,7 @@ class Porter:
         for one in self.waiting:
             if one.node == peer and one.code not in self._told:
                 self._told = [*self._told, one.code][-REQUESTS_MAX:]
-                has = f"  {one.has}" if one.has else ""
                 self.say(
-                    f'{petname(peer)} wants to join "{self._shoal}"{has}'
-                    f"  code {one.code}: `shoal accept`"
+                    f'{petname(peer)} wants to join "{self._shoal}":'
+                    " `shoal accept`, and type the code that its screen shows"
                 )

@@ -71,9 +71,10 @@ class RetryBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AcceptBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Who asked to join, and whether that is declined."""
+    """Who asked to join, the code on its screen, and whether that is declined."""
 
     node: str
+    code: str = ""
     decline: bool = False
 
 
@@ -174,7 +175,7 @@ class Site:
     async def _accept(self, request: Request, job: str) -> Response:
         del job
         body = _read(request, AcceptBody)
-        asked = pb.AcceptRequest(node=body.node, decline=body.decline)
+        asked = pb.AcceptRequest(node=body.node, decline=body.decline, code=body.code)
         reply = await self._service.on_accept(asked)
         return told({"node": documents.name_fields(reply.node)})
 

@@ -4,6 +4,7 @@ import pytest
 
 from shoal.model.ids import NodeId, RequestId
 from shoal.net.requests import (
+    CODES,
     NEW_BURST,
     NEW_PER_S,
     REQUESTS_MAX,
@@ -13,6 +14,7 @@ from shoal.net.requests import (
     Requests,
     code_of,
     commitment,
+    is_code,
     is_local,
 )
 from shoal.protocol.messages import Refusal
@@ -166,11 +168,15 @@ def test_no_more_wait_than_there_is_room_for() -> None:
 def test_what_it_says_it_lends_is_plain_text() -> None:
     requests = desk()
     requests.hear(ANN, AT, first(ANN), 0.0)
-    requests.hear(ANN, AT, then(ANN, has="1 GPU\x1b[2Jcode heron-1\n"), 0.0)
+    requests.hear(
+        ANN, AT, then(ANN, has="1 GPU\x1b[2Jcode heron-otter-001\n" + 99 * "x"), 0.0
+    )
 
     [asked] = requests.pending(0.0)
 
-    assert asked.has == "1 GPU[2Jcode heron-1"
+    assert asked.has.startswith("1 GPU 2Jcode heron otter 001 xxx")
+    assert len(asked.has) <= 80
+    assert asked.code not in asked.has
 
 
 @pytest.mark.parametrize(
@@ -187,3 +193,23 @@ def test_what_it_says_it_lends_is_plain_text() -> None:
 )
 def test_the_local_network_is_told_from_the_rest(address: str, local: bool) -> None:
     assert is_local(address) == local
+
+
+def test_a_code_has_too_many_forms_to_be_met_by_trying() -> None:
+    tries = 8 + 600 * 0.2  # The burst, and ten minutes of patience.
+
+    assert tries / CODES < 1e-5
+    assert len(code_of(ANN, HOST, NUMBER, OTHER).split("-")) == 3
+
+
+@pytest.mark.parametrize(
+    "typed", ["heron-otter-007", " Heron otter-007 ", "HERON OTTER 007"]
+)
+def test_a_code_is_understood_as_people_type_it(typed: str) -> None:
+    assert is_code(typed, "heron-otter-007")
+
+
+@pytest.mark.parametrize("typed", ["", "-", "heron-otter-008", "heron-otter", "é"])
+def test_no_other_text_is_taken_for_a_code(typed: str) -> None:
+    assert not is_code(typed, "heron-otter-007")
+    assert not is_code(typed, "")

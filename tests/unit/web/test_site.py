@@ -167,12 +167,12 @@ def test_a_job_is_planned_cancelled_and_run_again() -> None:
 def test_who_asks_to_join_is_let_in_or_not() -> None:
     service = FakeService()
 
-    code, reply = order("/api/accept", {"node": "n9"}, service)
+    code, reply = order("/api/accept", {"node": "n9", "code": "elk-ape-42"}, service)
     order("/api/accept", {"node": "n8", "decline": True}, service)
 
     assert (code, reply["node"]["id"]) == (200, "n9")
     assert service.asked == [
-        pb.AcceptRequest(node="n9"),
+        pb.AcceptRequest(node="n9", code="elk-ape-42"),
         pb.AcceptRequest(node="n8", decline=True),
     ]
 

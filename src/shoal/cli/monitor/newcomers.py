@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, final
 
 from textual.binding import Binding, BindingType
+from textual.containers import Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
 from shoal.cli.printing import shortened
 from shoal.errors import NotAllowedError
+from shoal.net.requests import is_code
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -19,9 +21,10 @@ if TYPE_CHECKING:
 
 HAS_WIDTH: Final = 60
 LINES_MAX: Final = 3
-WARNING: Final = """\
-Say yes only if the other screen shows the same code:
-members may run code on each other's machines."""
+WARNING: Final = "Members may run code on each other's machines."
+TYPE_IT: Final = "Type the code that its own screen shows:"
+ANOTHER: Final = "That is another code: somebody may be in between."
+JOIN_IF: Final = "Join only if the other machine took this code."
 
 
 class Waiting(NamedTuple):
@@ -61,7 +64,7 @@ def _newcomer(one: pb.Newcomer, shoal: str) -> Waiting:
 
 def banner(waiting: tuple[Waiting, ...], answer: str) -> str:
     """Return the lines that tell of those who wait; `answer` is what one can do."""
-    lines = [f"{one.says} · code {one.code}" for one in waiting[:LINES_MAX]]
+    lines = [one.says for one in waiting[:LINES_MAX]]
     if len(waiting) > LINES_MAX:
         lines.append(f"and {len(waiting) - LINES_MAX} more")
     return "\n".join(lines) + f" · {answer}"
@@ -69,11 +72,58 @@ def banner(waiting: tuple[Waiting, ...], answer: str) -> str:
 
 @final
 class Decision(ModalScreen[bool | None]):
-    """Asks about one who waits: yes, no, or not now."""
+    """Asks whether to let one in who waits: by the code that its own screen shows."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+d", "answer(False)", "Turn away", priority=True),
+        Binding("escape", "answer(None)", "Not now"),
+    ]
+
+    def __init__(self, one: Waiting) -> None:
+        super().__init__()
+        self._one = one
+        self._trouble = Static("", id="trouble", markup=False)
+
+    def compose(self) -> ComposeResult:
+        """Show who it is, and take the code, which is to be read on its screen."""
+        one = self._one
+        about = (
+            f'{one.says}\n\nit says that it lends "{one.has}"\n{WARNING}\n\n{TYPE_IT}'
+        )
+        keys = "[enter] let it in   [ctrl+d] turn it away   [esc] not now"
+        with Vertical(id="question"):
+            yield Static(about, markup=False)
+            yield Input(placeholder="heron-otter-427", id="code", max_length=40)
+            yield self._trouble
+            yield Static(f"\n{keys}", markup=False)
+
+    def on_mount(self) -> None:
+        """Take what is typed."""
+        self.query_one("#code", Input).focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Let it in if that is its code; else say so, and wait."""
+        event.stop()
+        if is_code(event.value, self._one.code):
+            self.dismiss(True)
+        elif event.value:
+            self._trouble.update(ANOTHER)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Keep it from the filter behind this screen."""
+        event.stop()
+
+    def action_answer(self, said: bool | None) -> None:
+        """Close with the answer; None leaves them waiting."""
+        self.dismiss(said)
+
+
+@final
+class Consent(ModalScreen[bool | None]):
+    """Asks whether to join those who have let this machine in: yes, or not now."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "Yes"),
-        Binding("d", "answer(False)", "Turn away"),
         Binding("n,escape", "answer(None)", "Not now"),
     ]
 
@@ -82,17 +132,10 @@ class Decision(ModalScreen[bool | None]):
         self._one = one
 
     def compose(self) -> ComposeResult:
-        """Show who it is, and what can be answered."""
+        """Show the code first, then who it is."""
         one, keys = self._one, "[y] join   [n] not now"
-        about = f"{one.says}\n\ncode   {one.code}"
-        if one.is_newcomer:
-            about += f"\nlends  {one.has}"
-            keys = "[y] let it in   [d] turn it away   [n] not now"
-        yield Static(f"{about}\n\n{WARNING}\n\n{keys}", id="question", markup=False)
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Turn away only who can be: to not join it is enough to say nothing."""
-        return self._one.is_newcomer or (action, parameters) != ("answer", (False,))
+        about = f"code   {one.code}\n\n{one.says}\n\n{JOIN_IF}\n{WARNING}"
+        yield Static(f"{about}\n\n{keys}", id="question", markup=False)
 
     def action_answer(self, said: bool | None) -> None:
         """Close with the answer; None leaves them waiting."""

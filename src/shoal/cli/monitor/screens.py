@@ -14,7 +14,7 @@ from shoal.api.documents import state_of
 from shoal.cli.explain import lines_of
 from shoal.cli.monitor import tables
 from shoal.cli.monitor.job_screen import JobScreen
-from shoal.cli.monitor.newcomers import Decision, Waiting, asked, banner
+from shoal.cli.monitor.newcomers import Consent, Decision, Waiting, asked, banner
 from shoal.cli.monitor.watching import Picture, look
 from shoal.errors import ShoalError
 
@@ -57,8 +57,9 @@ class Monitor(App[None]):
     #filter.shown { display: block; }
     #waiting { display: none; height: auto; padding: 0 1; background: $warning-muted; }
     #waiting.shown { display: block; }
-    #question { width: auto; padding: 1 3; border: round $warning; }
-    Question, Decision { align: center middle; }
+    #question { width: auto; height: auto; padding: 1 3; border: round $warning; }
+    #question > Static { width: auto; }
+    Question, Decision, Consent { align: center middle; }
     """
     TITLE = "shoal"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -222,14 +223,14 @@ class Monitor(App[None]):
         def answered(said: bool | None) -> None:
             if said is None:
                 self._ask_about(waiting[1:])
-            else:  # Who presses `y` twice must not let in one that was never seen.
+            else:  # Who answers twice must not let in one that was never seen.
                 self.run_worker(lambda: self._decide(one, accepts=said), thread=True)
 
-        self.push_screen(Decision(one), answered)
+        self.push_screen(Decision(one) if one.is_newcomer else Consent(one), answered)
 
     def _decide(self, one: Waiting, *, accepts: bool) -> None:
         try:
-            self._source.accept(one.node, decline=not accepts)
+            self._source.accept(one.node, code=one.code, decline=not accepts)
             text = f"{one.petname} {'may join' if accepts else 'is turned away'}"
             if not one.is_newcomer:
                 text = f"joining {one.petname}"

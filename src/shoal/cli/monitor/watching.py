@@ -50,7 +50,9 @@ class Source(Protocol):
         """Return who asks to be let in."""
         ...
 
-    def accept(self, node: str, *, decline: bool = False) -> pb.AcceptReply:
+    def accept(
+        self, node: str, *, code: str = "", decline: bool = False
+    ) -> pb.AcceptReply:
         """Let in who asked, or do not; or agree to join whom this node asked."""
         ...
 

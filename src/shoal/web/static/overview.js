@@ -55,21 +55,38 @@ export function overviewPage() {
   };
 }
 
-// Who asks to join: both screens show a code, which a person compares.
+// Who asks to join: a person types the code that the other screen shows, so it is not
+// shown here. What was typed stays when the list is drawn anew.
+const typed = new Map();
+
 function knocks({ shoal, newcomers, near }) {
-  const joins = near?.state === "accepted" ? [[near, `${near.petname} lets this machine into “${near.shoal}”`, "Join"]] : [];
-  const wants = newcomers.map((each) => [each, `${each.petname} wants to join “${shoal}”`, "Accept"]);
-  return [...wants, ...joins].map(([each, text, label]) => h("section", { class: "panel knock" },
-    h("p", {}, h("strong", {}, text), each.has ? ` · ${each.has}` : "", " · code ", h("code", { class: "code" }, each.code)),
-    h("p", { class: "hint" }, "Does the other screen show the same code? Members may run code on each other’s machines."),
+  const wants = newcomers.map((each) => h("section", { class: "panel knock" },
+    h("p", {}, h("strong", {}, `${each.petname} wants to join “${shoal}”`)),
+    h("p", {}, h("label", {}, "The code on its screen: ", codeField(each))),
+    h("p", { class: "hint" }, each.has ? `It says that it lends “${each.has}”. ` : "", "Members may run code on each other’s machines."),
     h("div", { class: "actions" },
-      action(label, `shoal accept ${each.petname} --yes`, () => answer(each, false), { kind: "primary" }),
+      action("Accept", `shoal accept ${each.petname}`, () => answer(each, false), { kind: "primary" }),
       action("Decline", `shoal accept ${each.petname} --decline`, () => answer(each, true)))));
+  const joins = near?.state === "accepted" ? [h("section", { class: "panel knock" },
+    h("p", {}, "Code ", h("code", { class: "code" }, near.code)),
+    h("p", {}, h("strong", {}, `${near.petname} lets this machine into “${near.shoal}”`)),
+    h("p", { class: "hint" }, "Join only if the other machine took this code. Members may run code on each other’s machines."),
+    h("div", { class: "actions" },
+      action("Join", `shoal accept ${near.petname}`, () => answer(near, false), { kind: "primary" })))] : [];
+  return [...wants, ...joins];
+}
+
+function codeField(each) {
+  return h("input", {
+    type: "text", class: "code", maxlength: "40", autocomplete: "off", "data-key": `code-${each.id}`,
+    value: typed.get(each.id) ?? "", oninput: (event) => typed.set(each.id, event.target.value),
+  });
 }
 
 async function answer(each, decline) {
   try {
-    await order("/api/accept", { node: each.id, decline });
+    await order("/api/accept", { node: each.id, code: typed.get(each.id) ?? "", decline });
+    typed.delete(each.id);
     notice(decline ? `${each.petname} is not let in` : `${each.petname} may join`);
   } catch (error) {
     failed(error);

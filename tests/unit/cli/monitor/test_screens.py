@@ -25,6 +25,10 @@ CROW = pb.NodeName(id="12D3KooWcrow", petname="old-crow-11")
 EEL = pb.NodeName(id="12D3KooWeel", petname="shy-eel-50")
 
 
+CROWS, EELS = "maple-elk-421", "heron-elk-170"  # Their codes.
+BOTH = [(CROW.id, False), (EEL.id, False)]
+
+
 def told(task: str, since_s: float = 0.0) -> pb.CurvesReply:
     """Return a curve of three points, of which only later ones are wanted."""
     points = [p for p in ((10.0, 4.0), (11.0, 3.0), (12.0, 2.5)) if p[0] > since_s]
@@ -44,6 +48,7 @@ class Memory:
         self.asked = pb.RequestsReply(shoal="reef")
         self.may_decide = True
         self.decided: list[tuple[str, bool]] = []
+        self.codes: list[str] = []
 
     def nodes(self) -> pb.NodesReply:
         if self.fails:
@@ -110,7 +115,11 @@ class Memory:
             raise NotAllowedError("this client may not call Requests")
         return self.asked
 
-    def accept(self, node: str, *, decline: bool = False) -> pb.AcceptReply:
+    def accept(
+        self, node: str, *, code: str = "", decline: bool = False
+    ) -> pb.AcceptReply:
+        if not decline:
+            self.codes.append(code)
         self.decided.append((node, decline))
         left = [one for one in self.asked.newcomers if one.name.id != node]
         if len(left) == len(self.asked.newcomers) and self.asked.near.name.id != node:
@@ -216,12 +225,12 @@ def keys(*pressed: str) -> Callable[[Pilot[None]], Awaitable[None]]:
 @pytest.fixture
 def besieged(node: Memory) -> Memory:
     """A node at whose door two machines wait."""
-    for name, code in ((CROW, "maple-421"), (EEL, "heron-170")):
+    for name, code in ((CROW, CROWS), (EEL, EELS)):
         node.asked.newcomers.add(name=name, has="16 CPU, 64 GiB", code=code)
     return node
 
 
-def test_who_waits_to_be_let_in_is_seen_with_the_code(besieged: Memory) -> None:
+def test_who_waits_to_be_let_in_is_seen(besieged: Memory) -> None:
     check("waiting", story(besieged, keys()))
 
 
@@ -234,22 +243,38 @@ def test_before_anybody_is_let_in_there_is_a_question(besieged: Memory) -> None:
 @pytest.mark.parametrize(
     ("pressed", "decided"),
     [
-        ("ay", [(CROW.id, False)]),
-        ("ad", [(CROW.id, True)]),
-        ("an", []),
-        ("any", [(EEL.id, False)]),
-        ("ann", []),
-        ("ayy", [(CROW.id, False)]),  # The second was never seen.
-        ("ayay", [(CROW.id, False), (EEL.id, False)]),
-        ("aya", [(CROW.id, False)]),
+        (["a", *CROWS, "enter"], [(CROW.id, False)]),
+        (["a", "ctrl+d"], [(CROW.id, True)]),
+        (["a", "escape"], []),
+        (["a", "escape", *EELS, "enter"], [(EEL.id, False)]),
+        (["a", "escape", "escape"], []),
+        (["a", *CROWS, "enter", "enter"], [(CROW.id, False)]),  # The other is unseen.
+        (["a", *CROWS, "enter", "a", *EELS, "enter"], BOTH),
+        (["a", *CROWS, "enter", "a"], [(CROW.id, False)]),
+        (["a", "y", "enter", "enter"], []),
+        (["a", *EELS, "enter"], []),  # It is the code of the other.
     ],
 )
 def test_one_is_let_in_or_turned_away_by_one_answer(
-    besieged: Memory, pressed: str, decided: list[tuple[str, bool]]
+    besieged: Memory, pressed: list[str], decided: list[tuple[str, bool]]
 ) -> None:
     story(besieged, keys(*pressed))
 
     assert besieged.decided == decided
+
+
+def test_another_code_than_the_one_expected_is_said_to_be(besieged: Memory) -> None:
+    seen = story(besieged, keys("a", *EELS, "enter"))
+
+    assert "somebody may be in between" in seen
+
+
+def test_the_code_is_not_shown_where_it_is_to_be_typed(besieged: Memory) -> None:
+    asked = story(besieged, keys("a"))
+    told = story(besieged, keys())
+
+    assert CROWS not in asked + told
+    assert EELS not in asked + told
 
 
 def told_after(node: Memory, *pressed: str, gone: bool = False) -> list[str]:
@@ -270,12 +295,13 @@ def told_after(node: Memory, *pressed: str, gone: bool = False) -> list[str]:
 
 
 def test_what_became_of_an_answer_is_said(besieged: Memory) -> None:
-    assert told_after(besieged, "a", "y") == ["old-crow-11 may join"]
-    assert told_after(besieged, "a", "d") == ["shy-eel-50 is turned away"]
+    assert told_after(besieged, "a", *CROWS, "enter") == ["old-crow-11 may join"]
+    assert besieged.codes == [CROWS]
+    assert told_after(besieged, "a", "ctrl+d") == ["shy-eel-50 is turned away"]
 
 
 def test_who_has_gone_before_the_answer_is_said_to_have(besieged: Memory) -> None:
-    told = told_after(besieged, "a", "y", gone=True)
+    told = told_after(besieged, "a", *CROWS, "enter", gone=True)
 
     assert told == [f"nobody called '{CROW.id}' waits for an answer"]
 
@@ -304,13 +330,14 @@ def test_the_key_is_not_there_if_nobody_waits_or_others_decide(
 
 def test_who_was_let_in_agrees_by_the_same_key(node: Memory) -> None:
     node.asked.near.MergeFrom(
-        pb.Near(name=CROW, shoal="lagoon", code="maple-421", state="accepted")
+        pb.Near(name=CROW, shoal="lagoon", code=CROWS, state="accepted")
     )
 
     asked = story(node, keys("a", "d"))  # There is nothing to decline.
     agreed = told_after(node, "a", "y")
 
     assert 'old-crow-11 lets this machine into "lagoon"' in asked
+    assert f"│   code   {CROWS}" in asked
     assert "[d]" not in asked
     assert node.decided == [(CROW.id, False)]
     assert agreed == ["joining old-crow-11"]
@@ -318,12 +345,13 @@ def test_who_was_let_in_agrees_by_the_same_key(node: Memory) -> None:
 
 def test_what_a_newcomer_says_of_itself_hides_nothing(node: Memory) -> None:
     lie = "8 CPU\ncode   heron-170" + " " * 200 + "x" * 200
-    node.asked.newcomers.add(name=CROW, has=lie, code="maple-421")
+    node.asked.newcomers.add(name=CROW, has=lie, code=CROWS)
 
     seen = story(node, keys("a"))
 
-    assert "│   code   maple-421  " in seen
+    assert 'it says that it lends "8 CPU code heron-170 ' in seen
     assert "│   code   heron-170" not in seen
+    assert "Type the code that its own screen shows:" in seen
 
 
 def test_a_node_that_goes_away_is_said_and_the_monitor_stays(node: Memory) -> None:
