@@ -181,6 +181,36 @@ class WorkerRules(RuleBasedStateMachine):
             m.Assignment(lease=lease, attempt=attempt, task=task, after=after or None),
         )
 
+    @rule(
+        data=st.data(), peer=NODES, sequence=st.integers(1, 9), cpus=st.integers(1, 2)
+    )
+    def assign_under_every_lease(
+        self, data: st.DataObject, peer: NodeId, sequence: int, cpus: int
+    ) -> None:
+        """Send one attempt under all leases, to start or to wait, again and again."""
+        profile = Profile(cpu_milli=500 * cpus)
+        request = RequestId(f"{peer}/{self.now}/{sequence}")
+        rank = m.Rank(0, 1.0, peer, request)
+        demand = m.Demand(request=request, profile=profile, count=2, rank=rank)
+        self.say(peer, demand)
+        mine = tuple(lease for lease, owner in self.owners.items() if owner == peer)
+        self.say(peer, m.Commit(request=request, leases=mine, lease_s=20.0))
+        task = Task(id=TaskId("t"), job=JobId("j"), group=GroupId("j.g"))
+        for lease in data.draw(st.permutations(mine[-4:])):
+            before = data.draw(st.sampled_from([0, 0, 1, 2]))
+            attempt = Attempt(peer, 1, sequence)
+            after = Attempt(peer, 1, sequence - before) if before else None
+            assignment = m.Assignment(
+                lease=lease, attempt=attempt, task=task, after=after
+            )
+            self.say(peer, assignment)
+            if data.draw(st.booleans()):
+                self.say(peer, m.Cancel(attempt=attempt, lease=lease))
+            if data.draw(st.booleans()) and attempt in self.running:
+                del self.running[attempt]
+                self.feed(events.TaskEnded(attempt, m.Outcome("exited", exit_code=0)))
+                self.say(peer, m.Acknowledgement(attempts=(attempt,)))
+
     @precondition(lambda self: self.owners)
     @rule(
         data=st.data(),

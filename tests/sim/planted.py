@@ -1,4 +1,4 @@
-"""Thirteen bugs, planted one by one: a simulator that finds none of them finds nothing.
+"""Fourteen bugs, planted one by one: a simulator that finds none of them finds nothing.
 
 Each replaces one small method from outside, so that no trace of it is in the code
 itself. Every bug must be found within SEEDS_MAX seeds that are clean without it.
@@ -17,6 +17,7 @@ import click
 import msgspec
 
 from shoal.core import dispatch
+from shoal.core.bindings import Bindings
 from shoal.core.dispatch import Dispatcher
 from shoal.core.events import Answer, Effect, Record, StartTask
 from shoal.core.jobs import Run, TaskRecord
@@ -201,6 +202,11 @@ def called_back_and_run(
     return effects
 
 
+def attempt_of_two_leases(self: Bindings, attempt: Attempt, lease: LeaseId) -> bool:
+    """Start an attempt on every lease that it is sent under."""
+    return True
+
+
 BUGS: Final = (
     Bug("result not de-duplicated", Dispatcher, "on_report", result_not_deduplicated),
     Bug("lost dispatch not retried", Orders, "_again", lost_dispatch_not_retried),
@@ -245,6 +251,7 @@ BUGS: Final = (
     ),
     Bug("line not waited in", Worker, "_on_assignment", line_not_waited_in),
     Bug("called back and run", Worker, "_on_cancel", called_back_and_run),
+    Bug("attempt of two leases", Bindings, "admits", attempt_of_two_leases),
 )
 
 

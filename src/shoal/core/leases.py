@@ -64,6 +64,13 @@ class Lease(msgspec.Struct, kw_only=True):
         """Whether another task could wait on it."""
         return self.state == "committed" and len(self.line) < LINE_MAX
 
+    def call_back(self, attempt: Attempt) -> bool:
+        """Let an attempt never start here; say whether it waited to."""
+        self.fence = max(attempt, self.fence or attempt)
+        waited = len(self.line)
+        self.line = [each for each in self.line if each.attempt != attempt]
+        return len(self.line) < waited
+
 
 @final
 class LeaseBook:

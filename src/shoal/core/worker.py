@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, final
 import msgspec
 
 from shoal.core.answering import BUSY_FROM_SEQ, answers
+from shoal.core.bindings import Bindings
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.echoes import Echoes
 from shoal.core.events import (
@@ -112,6 +113,7 @@ class Worker:
         self._idle = Ledger(capacity)  # never drawn on: what could be served at all
         self._lessor = Lessor(self._book, self._stop, self._heap)
         self._runs: dict[Attempt, _Run] = {}
+        self._bindings = Bindings(lambda peer: not self._book.of_peer(peer))
         self._reports = Reports(self._heap)
         self._echoes = Echoes(self._heap)
         self._telling = Telling(node, epoch, capacity, self.rules.drivers, self._heap)
@@ -259,6 +261,9 @@ class Worker:
             return [Send(peer, report)]
         if run := self._runs.get(attempt):
             return [self._started(peer, attempt, self._lease_of(run))]
+        if not self._bindings.admits(attempt, assignment.lease):
+            return self._refuse_second_lease(peer, assignment)
+        self._bindings.bind(attempt, assignment.lease)  # It never starts elsewhere.
         lease = self._book.of(peer, assignment.lease)
         if lease is None:
             return [refuse_attempt(peer, assignment, self._gone(assignment.lease))]
@@ -282,6 +287,22 @@ class Worker:
             return [refuse_attempt(peer, assignment, f"the lease is {lease.state}")]
         lease.line.append(assignment)
         return []
+
+    def _refuse_second_lease(
+        self, peer: NodeId, assignment: Assignment
+    ) -> list[Effect]:
+        """Start an attempt of two leases on neither: it is called back if it waits."""
+        self.counts["attempt of another lease"] += 1
+        attempt = assignment.attempt
+        lease = self._bound_lease(peer, attempt)
+        if lease is None or not lease.call_back(attempt):
+            return _answer_stale(peer, assignment)
+        reason = f"the attempt waited on lease {lease.id}; it starts on none now"
+        return [refuse_attempt(peer, assignment, reason)]
+
+    def _bound_lease(self, peer: NodeId, attempt: Attempt) -> Lease | None:
+        bound = self._bindings.lease_of(attempt)
+        return None if bound is None else self._book.of(peer, bound)
 
     def _gone(self, lease: LeaseId) -> str:
         """Say whether a lease that is not there was of this life of the worker.
@@ -336,13 +357,13 @@ class Worker:
             if cancel.unless_started:
                 return [self._started(peer, attempt, self._lease_of(run))]
             return self._stop(attempt, Outcome("cancelled"), cancel.grace_s)
-        lease = self._book.of(peer, cancel.lease)
+        self._bindings.bind(attempt, cancel.lease)
+        lease = self._bound_lease(peer, attempt)
         if lease is None:
             # It runs no more, and whether it ever did may not be known here.
             outcome = Outcome("lost", reason=self._gone(cancel.lease))
         else:
-            lease.fence = max(attempt, lease.fence or attempt)
-            lease.line = [each for each in lease.line if each.attempt != attempt]
+            lease.call_back(attempt)
             outcome = Outcome("not-started", reason="cancelled before it started")
         report = Report(attempt=attempt, lease=cancel.lease, outcome=outcome)
         return [Send(peer, report)]

@@ -3,7 +3,8 @@
 It knows the ids of leases, attempts and requests, shows a grant that gives it no
 right, and says whatever would profit it. None of that may change anything (I10). As
 a member it holds a grant of its own; then it may ask for leases like anybody else,
-and still has no right to those of others. Either way it also floods (I9).
+and still has no right to those of others. Such leases it abuses: it sends one attempt
+under several of them (I4). Either way it also floods (I9).
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ VOLLEY: Final = 4  # messages at a time
 FLOOD: Final = 100  # and so many now and then
 FLOOD_SHARE: Final = 0.01
 OVERHEARD_MAX: Final = 200
+LEASE_S: Final = 4.0  # how long it keeps leases of its own
 
 
 def forged_grant(kind: Kind, victim: Grant | None) -> Grant | None:
@@ -113,6 +115,8 @@ class Forger:
         self._rng = rng
         self._next: float | None = 0.0
         self._seq = 0
+        self._generation = 1
+        self._spare: dict[Attempt, LeaseId] = {}  # another lease for what has run
 
     def tame(self) -> None:
         """Strike no more. What it made others do comes to an end in good order."""
@@ -123,8 +127,17 @@ class Forger:
         match event:
             case Booted():
                 self._next = now + SILENT_S
+                self._generation += int(now * 1e3)
             case MessageReceived(message=Report(attempt=attempt)):
-                return [Send(event.peer, Acknowledgement(attempts=(attempt,)))]
+                ended = Acknowledgement(attempts=(attempt,))
+                return [Send(event.peer, ended), *self._again(event.peer, attempt)]
+            case MessageReceived(message=Offer(leases=leases)) if self._next:
+                commit = Commit(
+                    request=RequestId("x"), leases=leases[:2], lease_s=LEASE_S
+                )
+                return [Send(event.peer, commit)]
+            case MessageReceived(message=Committed(leases=(one, other))) if self._next:
+                return [Send(event.peer, said) for said in self._equivocate(one, other)]
             case DeadlineReached() if self._next is not None:
                 self._next = now + self._rng.uniform(*PAUSE_S)
                 if self._overheard:
@@ -137,6 +150,29 @@ class Forger:
     def next_deadline(self) -> float | None:
         """When to strike next."""
         return self._next
+
+    def _equivocate(self, one: LeaseId, other: LeaseId) -> list[AnyMessage]:
+        """Let attempts run, wait or be cancelled at one lease and start at another."""
+        ran, waits, cancelled = self._own(), self._own(), self._own()
+        self._spare = {ran: other}
+        return [
+            Assignment(lease=one, attempt=ran, task=_task()),
+            Assignment(lease=one, attempt=waits, task=_task(), after=ran),
+            Assignment(lease=other, attempt=waits, task=_task()),
+            Cancel(attempt=cancelled, lease=one),
+            Assignment(lease=other, attempt=cancelled, task=_task()),
+        ]
+
+    def _again(self, worker: NodeId, attempt: Attempt) -> list[Effect]:
+        """Send what has ended once more, under another lease."""
+        lease = self._spare.pop(attempt, None)
+        if lease is None:
+            return []
+        return [Send(worker, Assignment(lease=lease, attempt=attempt, task=_task()))]
+
+    def _own(self) -> Attempt:
+        self._seq += 1
+        return Attempt(FORGER, self._generation, self._seq)
 
     def _strike(self) -> Effect:
         src, dst, message = self._rng.choice(self._overheard)
@@ -153,7 +189,7 @@ class Forger:
     def _to_worker(self, message: AnyMessage) -> AnyMessage:
         lease = self._lease_of(message)
         attempt = self._attempt_of(message)
-        own = Attempt(FORGER, 1, self._seq)
+        own = Attempt(FORGER, self._generation, self._seq)
         count = self._rng.choice((1, 1000))
         match self._rng.randrange(10):
             case 0 | 1:
