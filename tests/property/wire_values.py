@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from msgspec import inspect
 from tests.wire.shapes import TYPES
 
+from shoal.model import bounds
 from shoal.protocol.limits import DELEGATIONS_MAX
 from shoal.protocol.messages import AnyMessage, Grant, Inventory, Load
 
@@ -21,7 +22,7 @@ def values(info: inspect.Type, depth: int = 0) -> st.SearchStrategy[Any]:
         case inspect.FloatType():
             return st.floats(info.ge, info.le, allow_nan=False)
         case inspect.StrType():
-            return st.text(max_size=SIZE)
+            return _texts(info)
         case inspect.BytesType():
             return st.binary(max_size=SIZE)
         case inspect.BoolType():
@@ -32,6 +33,25 @@ def values(info: inspect.Type, depth: int = 0) -> st.SearchStrategy[Any]:
             return st.sampled_from(info.values)
         case _:
             return _containers(info, depth)
+
+
+SEEN: Final = st.characters(exclude_categories=["Cs", "Cc", "Cf", "Zl", "Zp"])
+LETTERS: Final = {
+    bounds.KEY_PATTERN: st.sampled_from("aZ09_-"),
+    bounds.ID_PATTERN: st.sampled_from("aZ09_-"),
+    bounds.NAME_PATTERN: SEEN,
+    bounds.BELOW_PATTERN: SEEN,
+    bounds.ARGUMENT_PATTERN: st.characters(exclude_characters="\0", codec="utf-8"),
+    bounds.ADDRESS_PATTERN: st.characters(min_codepoint=33, max_codepoint=126),
+    None: SEEN | st.sampled_from("\n\t"),  # A text for people.
+}
+
+
+def _texts(info: inspect.StrType) -> st.SearchStrategy[str]:
+    texts = st.text(LETTERS[info.pattern], max_size=SIZE)
+    if info.pattern == bounds.BELOW_PATTERN:
+        return texts.filter(bounds.is_below)
+    return texts
 
 
 def _containers(info: inspect.Type, depth: int) -> st.SearchStrategy[Any]:

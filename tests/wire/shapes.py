@@ -61,6 +61,8 @@ def beyond(info: inspect.Type) -> Iterator[Plain]:
                 yield from (float(high) * 1.001 + 1.0, float(low) - 0.001)
         case inspect.StrType(max_length=int() as most):
             yield "x" * (most + 1)
+            if info.pattern is not None:
+                yield from ("\0", "x\0", "x\0y", "x\0\n")
         case inspect.BytesType(max_length=int() as most):
             yield b"x" * (most + 1)
         case inspect.VarTupleType(max_length=int() as most):

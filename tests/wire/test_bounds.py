@@ -16,6 +16,7 @@ from tests.wire.shapes import (
 )
 
 from shoal.errors import ProtocolError
+from shoal.model import bounds
 from shoal.protocol.codec import decode
 from shoal.protocol.messages import Grant
 
@@ -43,6 +44,78 @@ def test_a_value_out_of_bounds_is_refused_wherever_it_is(tag: str) -> None:
             with pytest.raises(ProtocolError) as refusal:
                 decode(frame)
             assert refusal.value.kind == "malformed"
+
+
+STEERING = "\x00\x07\x1b[2J\x7f\x9b\u202e"
+
+
+@pytest.mark.parametrize("tag", sorted(TYPES))
+def test_every_text_in_a_message_has_a_grammar_or_is_cleaned(tag: str) -> None:
+    """Whatever a peer writes, nothing of ours meets a zero byte or an escape."""
+    for path, info in places(TYPES[tag]):
+        if isinstance(info, inspect.StrType) and info.pattern is None:
+            frame = pack([replaced(example_with(tag, path), path, f"a{STEERING}b\n")])
+            [message] = decode(frame)
+            text = at(plain_of(message), path)
+            assert text == "a???[2J???b\n", f"no grammar for {path}: {text!r}"
+
+
+@pytest.mark.parametrize("tag", sorted(TYPES))
+def test_only_arguments_and_values_have_control_characters(tag: str) -> None:
+    for path, info in places(TYPES[tag]):
+        if isinstance(info, inspect.StrType) and info.pattern is not None:
+            frame = pack([replaced(example_with(tag, path), path, "a\x1b[2J")])
+            if info.pattern == bounds.ARGUMENT_PATTERN:
+                assert decode(frame)
+                continue
+            with pytest.raises(ProtocolError):
+                decode(frame)
+
+
+HOSTILE_KEYS = ["../x", "..", ".", ".x", "a/b", "a b", "a\n", "a\\b", "é", "a\tb"]
+
+
+@pytest.mark.parametrize("key", HOSTILE_KEYS)
+def test_an_id_that_becomes_a_file_name_cannot_lead_elsewhere(key: str) -> None:
+    plain = plain_of(EXAMPLES["assignment.4"])
+    paths: list[Path] = [
+        ("task", "id"),
+        ("task", "job"),
+        ("task", "group"),
+        ("checkpoint",),
+        ("attempt", 0),
+    ]
+    for path in paths:
+        with pytest.raises(ProtocolError):
+            decode(pack([replaced(plain, path, key)]))
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", "a/..", ".."])
+def test_a_path_below_the_work_directory_cannot_leave_it(path: str) -> None:
+    assignment = plain_of(EXAMPLES["assignment.4"])
+    checkpoint = plain_of(EXAMPLES["checkpoint"])
+
+    for plain, place in (
+        (assignment, ("checkpoint_path",)),
+        (assignment, ("task", "work", "outputs", 0)),
+        (checkpoint, ("path",)),
+    ):
+        with pytest.raises(ProtocolError):
+            decode(pack([replaced(plain, place, path)]))
+
+
+@pytest.mark.parametrize("path", ["out/..x", "a..b", "...", "out/", ".", "größe.pt"])
+def test_a_path_with_dots_in_its_names_passes(path: str) -> None:
+    plain = plain_of(EXAMPLES["checkpoint"])
+
+    assert decode(pack([replaced(plain, ("path",), path)]))
+
+
+def at(plain: Plain, path: Path) -> Plain:
+    """Return what is at a path of a plain value."""
+    for step in path:
+        plain = plain[step]
+    return plain
 
 
 def example_with(tag: str, path: Path) -> Plain:

@@ -28,6 +28,7 @@ from shoal.drivers.wardens import End, Warden, Wardens
 from shoal.drivers.workdirs import Workdirs, hand_over
 from shoal.errors import UsageError
 from shoal.model.bounds import TEXT_LENGTH_MAX
+from shoal.model.texts import cleaned
 from shoal.protocol.messages import Outcome
 
 if TYPE_CHECKING:
@@ -344,7 +345,7 @@ def outcome_of(end: End, *, stopped: bool) -> Outcome:
 
 def cut(text: str) -> str:
     """Make a text fit for a message; a file name may be no UTF-8."""
-    return text[:TEXT_LENGTH_MAX].encode("utf-8", "replace").decode("utf-8")
+    return cleaned(text[:TEXT_LENGTH_MAX])
 
 
 def _statement(found: boxes.Sandbox | str, cgroups: Cgroups | str) -> tuple[str, ...]:

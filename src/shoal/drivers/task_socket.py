@@ -29,6 +29,7 @@ import msgspec
 
 from shoal.errors import UsageError
 from shoal.model.bounds import NAME_LENGTH_MAX
+from shoal.model.texts import one_line
 from shoal.protocol.limits import METRICS_MAX
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _number(value: object) -> float | None:
 
 def _cut(name: str) -> str:
     """Make a name fit for a message: JSON can spell what UTF-8 cannot."""
-    return name[:NAME_LENGTH_MAX].encode("utf-8", "replace").decode("utf-8")
+    return one_line(name[:NAME_LENGTH_MAX])
 
 
 @final

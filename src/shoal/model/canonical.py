@@ -16,6 +16,7 @@ import msgspec
 from msgspec import inspect
 
 from shoal.errors import SpecError, UsageError
+from shoal.model.bounds import NAME_LENGTH_MAX, is_name
 from shoal.model.documents import scalar_of, text_of
 from shoal.model.gpu import format_gpu, parse_gpu
 from shoal.model.limits import ARGV_CHARS_MAX, ARGV_WORDS_MAX, NODES_MAX
@@ -29,6 +30,7 @@ from shoal.model.spec import (
     Sweep,
 )
 from shoal.model.steps import nearest, step_job, step_order
+from shoal.model.texts import cleaned
 from shoal.model.units import (
     format_cpu,
     format_duration,
@@ -78,8 +80,20 @@ def spec_of(document: Plain) -> JobSpec:
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `")
         where = _exact(path.rstrip("`") or "$", document)
-        raise SpecError(what, path=where) from None
+        raise _refused(what, where) from None
     return canonical(spec)
+
+
+def _refused(what: str, path: str) -> SpecError:
+    """Say what is wrong with a value; patterns are not for people."""
+    if "matching regex" not in what:
+        return SpecError(what, path=path)
+    return SpecError(
+        "a character that no such text can have",
+        path=cleaned(path),
+        because="zero bytes never pass, and names and paths have no control characters",
+        hint="remove it, or put it into a file of the workdir",
+    )
 
 
 def canonical(spec: JobSpec) -> JobSpec:
@@ -355,6 +369,15 @@ def _retry(retry: RetrySpec, path: str) -> RetrySpec:
 def _placement(placement: PlacementSpec, path: str) -> PlacementSpec:
     rtt, leaf = placement.max_rtt, placement.same_leaf
     labels = {name: text_of(value) for name, value in placement.labels.items()}
+    for name, value in labels.items():
+        if not is_name(value):
+            raise SpecError(
+                "no node can have such a label",
+                path=f"{path}.labels.{name}",
+                because=f"a label has at most {NAME_LENGTH_MAX} characters, none of "
+                "which steers a terminal",
+                hint="write it like zone: west",
+            )
     if isinstance(leaf, bool):
         leaf = "require" if leaf else "no"
     return msgspec.structs.replace(

@@ -33,6 +33,7 @@ from shoal.model.points import points, refuse_too_many
 from shoal.model.recipes import parts_of, retry_of
 from shoal.model.resources import Profile
 from shoal.model.steps import nearest, step_job, step_order
+from shoal.model.texts import one_line
 from shoal.model.units import parse_cpu, parse_duration, parse_size
 
 if TYPE_CHECKING:
@@ -294,7 +295,8 @@ def _words(command: str | tuple[Scalar, ...] | None) -> tuple[str, ...]:
 
 
 def _default_name(spec: JobSpec) -> str:
-    return spec.recipe or next(iter(_words(spec.command)), "steps")[:NAME_LENGTH_MAX]
+    name = spec.recipe or next(iter(_words(spec.command)), "steps")
+    return one_line(name)[:NAME_LENGTH_MAX]
 
 
 def _sweeps(spec: JobSpec, param: str) -> bool:

@@ -4,7 +4,7 @@ from typing import Any, NewType
 
 import msgspec
 
-from shoal.model.bounds import Count, IdText
+from shoal.model.bounds import Count, IdText, Key, OwnerText
 
 NodeId = NewType("NodeId", str)
 """One node, by the text form of its libp2p peer id."""
@@ -26,18 +26,14 @@ LeaseId = NewType("LeaseId", str)
 RequestId = NewType("RequestId", str)
 
 # A type checker wants a class as the base of a NewType, msgspec wants the bound.
-_IDS: tuple[Any, ...] = (
-    NodeId,
-    OwnerId,
-    JobId,
-    GroupId,
-    TaskId,
-    BlobId,
-    LeaseId,
-    RequestId,
-)
-for _id in _IDS:
+_KEYS: tuple[Any, ...] = (NodeId, JobId, GroupId, TaskId, BlobId)
+for _id in _KEYS:
+    _id.__supertype__ = Key
+_NUMBERED: tuple[Any, ...] = (LeaseId, RequestId)
+for _id in _NUMBERED:
     _id.__supertype__ = IdText
+_owner: Any = OwnerId
+_owner.__supertype__ = OwnerText
 
 
 class Attempt(

@@ -20,11 +20,12 @@ from shoal.model.bounds import (
     SECRETS_MAX,
     Argument,
     Arguments,
+    BelowPath,
     Count,
     Name,
     PathText,
     Seconds,
-    Text,
+    Value,
 )
 from shoal.model.ids import GroupId, JobId, OwnerId, TaskId
 from shoal.model.resources import Profile
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Scalar = (
-    Text
+    Value
     | Annotated[int, Meta(ge=-INT64_MAX, le=INT64_MAX)]
     | Annotated[float, Meta(ge=-FLOAT_MAX, le=FLOAT_MAX)]
     | bool
@@ -77,7 +78,7 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     secrets: Annotated[tuple[Name, ...], Meta(max_length=SECRETS_MAX)] = ()
     image: PathText = ""
     workdir: PathText = ""
-    outputs: Annotated[tuple[PathText, ...], Meta(max_length=OUTPUTS_MAX)] = ()
+    outputs: Annotated[tuple[BelowPath, ...], Meta(max_length=OUTPUTS_MAX)] = ()
     network: bool = False
     recipe: Name = ""  # a built-in program that gets the params, instead of an argv
 

@@ -14,15 +14,17 @@ import msgspec
 from msgspec import Meta
 
 from shoal.model.bounds import (
+    ARGUMENT_PATTERN,
     ENV_MAX,
     LABELS_MAX,
     NAME_LENGTH_MAX,
+    NAME_PATTERN,
     OUTPUTS_MAX,
     PARAMS_MAX,
     SECRETS_MAX,
     Name,
     PathText,
-    Text,
+    Value,
 )
 from shoal.model.job import PRIORITY_MAX, PRIORITY_MIN, SameLeaf, Scalar
 from shoal.model.limits import (
@@ -35,10 +37,15 @@ from shoal.model.limits import (
 )
 from shoal.model.units import Amount
 
-Word = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX)]
-StepName = Annotated[str, Meta(min_length=1, max_length=STEP_NAME_LENGTH_MAX)]
+Word = Annotated[
+    str, Meta(min_length=1, max_length=NAME_LENGTH_MAX, pattern=NAME_PATTERN)
+]
+StepName = Annotated[
+    str, Meta(min_length=1, max_length=STEP_NAME_LENGTH_MAX, pattern=NAME_PATTERN)
+]
+CommandText = Annotated[str, Meta(pattern=ARGUMENT_PATTERN)]
 Command = Annotated[
-    str | tuple[Scalar, ...],
+    CommandText | tuple[Scalar, ...],
     Meta(
         description="The program and its arguments; never a shell. `{name}` stands for "
         "a param, `{index}` for the place in an array or sweep, `{{name}}` for itself.",
@@ -92,7 +99,7 @@ Workdir = Annotated[
     Meta(description="The directory that travels with the job.", examples=["."]),
 ]
 Setup = Annotated[
-    str | tuple[Scalar, ...],
+    CommandText | tuple[Scalar, ...],
     Meta(
         description="Runs once on each node before the command.", examples=["uv sync"]
     ),
@@ -262,7 +269,7 @@ class JobSpec(Strict, frozen=True):
     recipe: Recipe | None = None
     params: Params = {}
     params_text: Annotated[
-        dict[Word, Text],
+        dict[Word, Value],
         Meta(
             description="Params as they were typed, where the command gets another "
             "text than the number would print: 1e-3 for 0.001."

@@ -8,6 +8,9 @@ A message with a tag that we do not know comes from a newer node. It is left out
 counted, and its neighbours arrive. Likewise an unknown field is skipped. A message
 that we know and that is wrong makes the whole frame void: its sender is broken or
 hostile, and so may be the rest.
+
+Free texts for people, such as reasons, are not refused for their characters: those
+that would steer a terminal are replaced, before anything else sees them.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, final, get_arg
 import msgspec
 
 from shoal.errors import ProtocolError, ProtocolFault
+from shoal.model.texts import cleaned
+from shoal.protocol.api_calls import ApiPiece
 from shoal.protocol.limits import (
     BATCH_BYTES_MAX,
     DELEGATIONS_MAX,
@@ -29,15 +34,22 @@ from shoal.protocol.messages import (
     Announcement,
     AnyMessage,
     Demand,
+    Goodbye,
     Grant,
     Hello,
     Inventory,
     InventoryChanged,
     Load,
     LoadDigest,
+    Preemption,
+    Refusal,
+    Report,
     Revocation,
     Welcome,
+    Withdrawal,
 )
+from shoal.protocol.newcomers import AdmissionWanted
+from shoal.protocol.pieces import PieceRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -216,7 +228,7 @@ def _read_gossip(data: bytes) -> Gossip:
 
 
 def _check(message: AnyMessage) -> None:
-    """Refuse what is wrong between values that are right one by one."""
+    """Refuse what is wrong between values that are right one by one; clean texts."""
     check = _CHECKS.get(type(message))
     if check is not None and (flaw := check(message)):
         raise msgspec.ValidationError(flaw)
@@ -247,6 +259,13 @@ def _misstated(inventory: Inventory) -> str | None:
     return _uneven(inventory.load)
 
 
+def _clean(message: Any, field: str) -> None:  # noqa: ANN401 - Of several kinds.
+    """Make a free text fit for people; nobody else has the message yet."""
+    text: str = getattr(message, field)
+    if not text.isprintable():
+        msgspec.structs.force_setattr(message, field, cleaned(text))
+
+
 # Dispatched by type: a look-up costs less than a chain of isinstance per message.
 _CHECKS: Final[dict[type, Callable[[Any], str | None]]] = {
     Hello: lambda message: _too_deep(message.grant),
@@ -257,6 +276,14 @@ _CHECKS: Final[dict[type, Callable[[Any], str | None]]] = {
     Inventory: _misstated,
     InventoryChanged: lambda message: _uneven(message.load),
     LoadDigest: lambda message: _uneven(message.load),
+    Refusal: lambda message: _clean(message, "reason"),
+    Withdrawal: lambda message: _clean(message, "reason"),
+    Preemption: lambda message: _clean(message, "reason"),
+    Report: lambda message: _clean(message.outcome, "reason"),
+    ApiPiece: lambda message: _clean(message, "reason"),
+    Goodbye: lambda message: _clean(message, "reason"),
+    PieceRefusal: lambda message: _clean(message, "reason"),
+    AdmissionWanted: lambda message: _clean(message, "has"),
 }
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from shoal.model.bounds import Name
+from shoal.model.bounds import ADDRESS_PATTERN, Name
 from shoal.model.ids import LeaseId, NodeId
 from shoal.model.job import PRIORITY_MAX, PRIORITY_MIN
 
@@ -96,12 +96,9 @@ Items = Annotated[
     Meta(max_length=ITEMS_MAX),
 ]
 Leases = Annotated[tuple[LeaseId, ...], Meta(max_length=LEASES_MAX)]
-Places = Annotated[
-    tuple[Annotated[str, Meta(max_length=ADDRESS_LENGTH_MAX)], ...],
-    Meta(max_length=GANG_MAX),
-]
+Address = Annotated[str, Meta(max_length=ADDRESS_LENGTH_MAX, pattern=ADDRESS_PATTERN)]
+Places = Annotated[tuple[Address, ...], Meta(max_length=GANG_MAX)]
 Gang = Annotated[tuple[NodeId, ...], Meta(max_length=GANG_MAX)]
 Drivers = Annotated[tuple[Name, ...], Meta(max_length=DRIVERS_MAX)]
 Hashes = Annotated[tuple[Name, ...], Meta(max_length=WARM_MAX)]
-Address = Annotated[str, Meta(max_length=ADDRESS_LENGTH_MAX)]
 Addresses = Annotated[tuple[Address, ...], Meta(max_length=ADDRESSES_MAX)]

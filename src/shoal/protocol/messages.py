@@ -17,10 +17,10 @@ from shoal.model.bounds import (
     OUTPUTS_MAX,
     SECRETS_MAX,
     Amount,
+    BelowPath,
     Count,
     Milli,
     Name,
-    PathText,
     Seconds,
     Text,
 )
@@ -336,7 +336,7 @@ class Assignment(Message, frozen=True, tag="assignment"):
     gang: Gang = ()
     places: Places = ()
     checkpoint: BlobId = BlobId("")
-    checkpoint_path: PathText = ""
+    checkpoint_path: BelowPath = ""
     secrets: Annotated[dict[Name, Sealed], Meta(max_length=SECRETS_MAX)] = {}
     after: Attempt | None = None
 
@@ -400,7 +400,7 @@ class Checkpoint(Message, frozen=True, tag="checkpoint"):
     attempt: Attempt
     seq: Count
     tree: BlobId
-    path: PathText = ""  # where it is, below the work directory
+    path: BelowPath = ""  # where it is, below the work directory
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -412,7 +412,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     exit_code: ExitCode | None = None
     reason: Text = ""
     # Content hashes by path.
-    outputs: Annotated[dict[PathText, Name], Meta(max_length=OUTPUTS_MAX)] = {}
+    outputs: Annotated[dict[BelowPath, Name], Meta(max_length=OUTPUTS_MAX)] = {}
     values: Annotated[dict[Name, Scalar], Meta(max_length=VALUES_MAX)] = {}
 
 

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from shoal.errors import ShoalError
+from shoal.model.bounds import is_key
 from shoal.model.ids import Attempt, NodeId, TaskId
+from shoal.model.texts import cleaned
 from shoal.protocol.limits import MAIL_BYTES_MAX
 from shoal.protocol.mail import Mail, MailReceipt
 
@@ -155,6 +157,12 @@ class Post:
         to, text = call.get("to"), call.get("data")
         if not isinstance(to, str) or not isinstance(text, str):
             raise ShoalError("'to' and 'data' must be texts")
+        receiver = TaskId(f"{box.task.job}.{to}")
+        if not is_key(receiver):
+            raise ShoalError(
+                f"no task can be called '{cleaned(to[:80])}'",
+                hint="name its step and its number, like main.0",
+            )
         try:
             data = base64.b64decode(text, validate=True)
         except binascii.Error as error:
@@ -173,7 +181,6 @@ class Post:
             )
         box.seq += 1
         now = self._loop.time()
-        receiver = TaskId(f"{box.task.job}.{to}")
         mail = Mail(attempt=box.attempt, seq=box.seq, to=receiver, data=data)
         box.letters[box.seq] = _Letter(mail, since=now, said_at=now)
         self._say(box.attempt.scheduler, mail)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Final, final
 from shoal.blobs import beneath
 from shoal.blobs.hashing import size_of
 from shoal.errors import ShoalError
+from shoal.model.bounds import is_below
 from shoal.model.ids import BlobId, NodeId
+from shoal.model.texts import cleaned
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -61,8 +63,7 @@ class TaskCalls:
                     self._blobs.store.let_go(self._holder, blob)
                     return {}
                 case "checkpoint":
-                    tree = await self._save(_text(call, "path"), self._directory())
-                    return {"tree": tree}
+                    return await self._checkpoint(_text(call, "path"))
                 case other:
                     return {"error": f"no such call: '{str(other)[:80]}'"}
         except ShoalError as error:
@@ -74,6 +75,14 @@ class TaskCalls:
         """Let go of what the task has put, after a while."""
         loop = asyncio.get_running_loop()
         loop.call_later(LINGER_S, self._blobs.store.release, self._holder)
+
+    async def _checkpoint(self, path: str) -> dict[str, object]:
+        if not is_below(path):  # It is told to others, in a message.
+            raise ShoalError(
+                f"'{cleaned(path[:200])}' is not a path below the work directory",
+                hint="write it like out/step-100",
+            )
+        return {"tree": await self._save(path, self._directory())}
 
     async def _put(self, path: str) -> dict[str, object]:
         blob = await asyncio.to_thread(self._read, path)

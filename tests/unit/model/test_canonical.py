@@ -194,7 +194,7 @@ def test_a_command_that_cannot_run_is_refused(
     with pytest.raises(SpecError, match=what) as error:
         spec_of({"command": command})
 
-    assert error.value.path == "$.command"
+    assert error.value.path.startswith("$.command")
 
 
 def test_a_job_needs_a_command_or_a_recipe_or_steps() -> None:
@@ -244,3 +244,36 @@ def test_steps_that_need_each_other_are_refused_with_the_circle() -> None:
         spec_of({"steps": steps})
 
     assert error.value.because == "a needs b needs c needs a"
+
+
+ZEROES: list[tuple[str, dict[str, Any]]] = [
+    ("$.name", {"name": "a\0b"}),
+    ("$.command", {"command": "python \0"}),
+    ("$.env.A", {"env": {"A": "\0"}}),
+    ("$.params.a", {"params": {"a": "x\0y"}}),
+    ("$.sweep.a[0]", {"sweep": {"a": ["x\0y"]}}),
+    ("$.workdir", {"workdir": "tree:\0"}),
+    ("$.outputs[0]", {"outputs": ["out\0"]}),
+    ("$.image", {"image": "im\0age"}),
+    ("$.placement.labels.zone", {"placement": {"labels": {"zone": "\0"}}}),
+    ("$.placement.labels.zone", {"placement": {"labels": {"zone": "w\x1b[2J"}}}),
+    ("$.setup", {"setup": "x \0"}),
+    ("$.driver", {"driver": "process\0"}),
+]
+
+
+@pytest.mark.parametrize(("path", "fields"), ZEROES)
+def test_a_spec_with_a_zero_byte_is_refused_where_it_is(
+    path: str, fields: dict[str, Any]
+) -> None:
+    with pytest.raises(SpecError) as error:
+        spec_of({"command": "true", **fields})
+
+    assert error.value.path == path
+    assert "regex" not in str(error.value)
+
+
+def test_an_argument_may_hold_any_other_character() -> None:
+    spec = spec_of({"command": ["printf", "\x1b[1m\n"], "env": {"SEP": "\x1f"}})
+
+    assert spec.command == ("printf", "\x1b[1m\n")
