@@ -17,12 +17,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.unit.drivers.orders import Watched, order, run, shell, with_driver
 
 from shoal.drivers import sandbox
 from shoal.drivers.leftovers import marked, worker_mark
 from shoal.drivers.process import ProcessDriver, Settings
+from shoal.model.ids import TaskId
 from shoal.model.resources import Allocation
 from shoal.protocol.messages import Outcome
 
@@ -362,6 +364,58 @@ def test_a_task_gets_nowhere_by(node: Node, name: str) -> None:
 
 def test_there_are_enough_probes() -> None:
     assert len(PROBES) >= 25
+
+
+# Fields that an attacker fills do not reach those after them.
+
+SHIFTS = range(8, 24)
+"""How many fields lie between an id and the command that builds the sandbox."""
+
+
+def shifted(count: int, marker: Path) -> str:
+    """Return a text that would move a command over that, if NULs ended fields."""
+    return "t" + "\0x" * count + f"\0/bin/sh\0-c\0id > {marker} #"
+
+
+def test_an_id_with_nuls_runs_nothing_outside_the_sandbox(node: Node) -> None:
+    marker = node.home / "outside"
+
+    async def act(driver: ProcessDriver) -> set[str]:
+        ends: set[str] = set()
+        for count in SHIFTS:
+            one = order("/bin/true")
+            bad = TaskId(shifted(count, marker))
+            task = msgspec.structs.replace(one.task, id=bad)
+            outcome = await driver.run(
+                msgspec.structs.replace(one, task=task), Watched()
+            )
+            ends.add(f"{outcome.kind}: {outcome.reason}")
+        return ends
+
+    ends = with_driver(node.root, act, BOXED)
+
+    assert not marker.exists()
+    assert ends == {
+        "not-started: the id of a task cannot be used: a text contains a NUL byte"
+    }
+
+
+def test_a_secret_and_a_checkpoint_with_nuls_run_nothing_outside(node: Node) -> None:
+    marker = node.home / "outside"
+
+    async def act(driver: ProcessDriver) -> set[str]:
+        ends: set[str] = set()
+        for count in SHIFTS:
+            bad = shifted(count, marker)
+            secret = order("/bin/true", given={"S": bad}, secrets=("S",))
+            path = msgspec.structs.replace(order("/bin/true"), checkpoint=bad)
+            ends |= {(await driver.run(one, Watched())).kind for one in (secret, path)}
+        return ends
+
+    ends = with_driver(node.root, act, BOXED)
+
+    assert not marker.exists()
+    assert ends == {"not-started"}
 
 
 HARMLESS = (

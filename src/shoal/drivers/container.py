@@ -22,7 +22,7 @@ import msgspec
 
 from shoal.drivers.engines import call, client_env
 from shoal.drivers.environment import variables
-from shoal.drivers.process import ProcessDriver, Settings, cut, unfit
+from shoal.drivers.process import ProcessDriver, Settings, cannot, unfit
 from shoal.drivers.sandbox import SOCKET, WORK
 from shoal.drivers.task_socket import SOCKET_MODE, TaskSocket
 from shoal.errors import ShoalError, UsageError
@@ -213,7 +213,7 @@ class ContainerDriver:
                 await asyncio.to_thread(open_up, directory)
         except (OSError, UsageError) as error:
             reports.close()
-            return Outcome("not-started", reason=cut(f"the worker cannot: {error}"))
+            return Outcome("not-started", reason=cannot(error))
         reports.begin(watcher.progressed, order.calls)
         try:
             return await self._run(order, directory, reports.path, watcher)

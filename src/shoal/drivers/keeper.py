@@ -20,10 +20,25 @@ import resource
 import select
 import signal
 import socket
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, final
+from typing import TYPE_CHECKING, Final, NoReturn, final
+
+from shoal.drivers.fields import FrameError
+from shoal.drivers.room_frames import (
+    ANSWER_BYTES_MAX,
+    ENDED,
+    FAILED,
+    MESSAGE_BYTES_MAX,
+    NOTICE,
+    STARTED,
+    Answer,
+    pack_answer,
+    unpacked,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from shoal.drivers.room_frames import Entry
 
 WORK: Final = "/job"
 """A name that hides no folder where people keep programs that tasks need."""
@@ -39,13 +54,7 @@ INNER_UID: Final = 1000
 TASK_NICE: Final = 5  # The node must be heard on a busy machine, and so must its owner.
 TASK_OOM_SCORE: Final = "500"  # If memory runs out, the kernel kills tasks first.
 FILES: Final = 3  # input, output and errors, as a task has them
-MESSAGE_BYTES_MAX: Final = 4 << 20
-REASON_BYTES_MAX: Final = 4_096
 CAPABILITIES_MAX: Final = 64
-HEAD_TEXTS: Final = 5
-
-NOTICE, KILL = b"T", b"K"
-STARTED, FAILED, ENDED = b"S", b"F", b"X"
 
 NEWNS, NEWCGROUP, NEWUTS, NEWIPC = 0x20000, 0x2000000, 0x4000000, 0x8000000
 NEWUSER, NEWPID, NEWNET = 0x10000000, 0x20000000, 0x40000000
@@ -62,35 +71,6 @@ _OPEN_TREE_CLONE, _MOVE_EMPTY_PATH = 1, 4
 _FILES_END: Final = 1 << 20
 
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-class Entry(NamedTuple):
-    """One program, and what it gets inside."""
-
-    directory: str  # its work directory, outside
-    scratch_bytes: int
-    processes_max: int  # 0: no limit
-    shown: Sequence[str]  # folders to show below `SCRATCH`, from those in `SHOWN`
-    env: Sequence[str]
-    argv: Sequence[str]
-
-
-def packed(entry: Entry) -> bytes:
-    """Return an entry as it goes to the keeper."""
-    head = [entry.directory, str(entry.scratch_bytes), str(entry.processes_max)]
-    head += [str(len(entry.shown)), str(len(entry.env))]
-    return os.fsencode("\0".join([*head, *entry.shown, *entry.env, *entry.argv]))
-
-
-def unpacked(data: bytes) -> Entry:
-    """Return the entry that came from the warden."""
-    texts = os.fsdecode(data).split("\0")
-    directory, *numbers = texts[:HEAD_TEXTS]
-    scratch, most, shown_count, env_count = map(int, numbers)
-    shown_end = HEAD_TEXTS + shown_count
-    env_end = shown_end + env_count
-    shown, env = texts[HEAD_TEXTS:shown_end], texts[shown_end:env_end]
-    return Entry(directory, scratch, most, shown, env, texts[env_end:])
 
 
 def call(what: str, *args: object) -> int:
@@ -119,14 +99,14 @@ def close_all_but(*keep: int) -> None:
 
 
 def guarded(fails: int, step: Callable[[], NoReturn]) -> NoReturn:
-    """Do what a child is for; what goes wrong is told, and it always ends here."""
+    """Do what a child is for; what goes wrong is answered, and it always ends here."""
     try:
         step()
     except OSError as error:
         why = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        os.write(fails, os.fsencode(why)[:REASON_BYTES_MAX])
+        os.write(fails, pack_answer(Answer(FAILED, reason=why)))
     except BaseException as error:  # noqa: BLE001 - No child may go on as a warden.
-        os.write(fails, repr(error).encode()[:REASON_BYTES_MAX])
+        os.write(fails, pack_answer(Answer(FAILED, reason=repr(error))))
     finally:
         os._exit(127)
 
@@ -149,15 +129,32 @@ class Keeper:
         _mount(b"none", "/", b"", _MS_REC | _MS_PRIVATE)
         flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
         _mount(b"proc", "/proc", b"proc", flags, b"hidepid=invisible")
-        self._line.send(STARTED)
+        self._say(STARTED)
         while True:
-            data, fds, _, _ = socket.recv_fds(self._line, MESSAGE_BYTES_MAX, FILES + 1)
+            data, fds, flags, _ = socket.recv_fds(
+                self._line, MESSAGE_BYTES_MAX, FILES + 1
+            )
             for fd in fds:
                 os.set_inheritable(fd, False)
             if not data:
                 os._exit(0)
             if len(fds) >= FILES:  # Anything else is for a program that has ended.
-                self._on_entry(unpacked(data), fds)
+                self._on_message(data, fds, whole=not flags & socket.MSG_TRUNC)
+
+    def _say(self, kind: bytes, number: int = 0, reason: str = "") -> None:
+        self._line.send(pack_answer(Answer(kind, number, reason)))
+
+    def _on_message(self, data: bytes, fds: list[int], *, whole: bool) -> None:
+        try:
+            if not whole:
+                raise FrameError("an entry is too long")
+            entry = unpacked(data)
+        except FrameError as error:
+            for fd in fds:
+                os.close(fd)
+            self._say(FAILED, reason=str(error))
+            return
+        self._on_entry(entry, fds)
 
     def _on_entry(self, entry: Entry, fds: list[int]) -> None:
         # Our parent is the warden by now: it has reaped who stood between.
@@ -169,18 +166,18 @@ class Keeper:
             if self._pid == 0:
                 guarded(fails, lambda: self._become(entry, fds[:FILES]))
         except OSError as error:
-            self._line.send(FAILED + os.fsencode(str(error)))
+            self._say(FAILED, reason=str(error))
             return
         finally:
             for fd in (*fds, fails):
                 os.close(fd)
-        why = os.read(failed, REASON_BYTES_MAX)
+        answer = os.read(failed, ANSWER_BYTES_MAX)
         os.close(failed)
-        if why:
+        if answer:
             self._empty()
-            self._line.send(FAILED + why)
+            self._line.send(answer)
             return
-        self._line.send(STARTED + str(self._pid).encode())
+        self._say(STARTED, self._pid)
         self._attend()
 
     def _attend(self) -> None:
@@ -197,7 +194,7 @@ class Keeper:
                 os.kill(-1, signal.SIGTERM if said == NOTICE else signal.SIGKILL)
         os.close(pidfd)
         code = self._empty()
-        self._line.send(ENDED + str(code).encode())
+        self._say(ENDED, code)
 
     def _empty(self) -> int:
         """Kill and reap all that is inside; return how the program ended."""

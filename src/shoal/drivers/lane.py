@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, final
 from shoal.protocol import call_items, payloads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 BOOT: Final = """
 import sys
@@ -70,6 +70,10 @@ class _Waiting(NamedTuple):
     number: int
     function: int
     payload: bytes | bytearray
+
+
+class ItemError(ValueError):
+    """What the node said is no item that a lane can be told."""
 
 
 class _StoppedError(BaseException):
@@ -243,7 +247,11 @@ class Lane:
             if not data:
                 os._exit(0)  # The node is gone, and with it whoever wants a result.
             self._unread += data
-            self._take(self._unread)
+            try:
+                self._take(self._unread)
+            except ItemError as error:
+                os.write(2, f"this lane was told nonsense: {error}\n".encode())
+                os._exit(1)
 
     # The second thread.
 
@@ -276,38 +284,24 @@ class Lane:
 
     def _take(self, unread: bytearray) -> None:
         """Do what is said in whole items, and leave the rest."""
-        start, end = 0, len(unread)
-        with memoryview(unread) as view:
-            while end - start >= LENGTH.size:
-                size = LENGTH.unpack_from(view, start)[0]
-                after = start + LENGTH.size + size
-                if after > end:
-                    break
-                self._on_item(bytes(view[start + LENGTH.size : after]))
-                start = after
-        del unread[:start]
+        for data in items_in(unread):
+            self._on_item(data)
 
     def _on_item(self, data: bytes) -> None:
-        kind, number = call_items.HEAD.unpack_from(data)
-        if kind == call_items.CALL:
-            function = call_items.CALL_HEAD.unpack_from(data)[2]
-            rest = data[call_items.CALL_HEAD_BYTES :]
-            began = self._parts.pop(number, None) if self._parts else None
-            if began is not None:
-                began += rest
-            call = _Waiting(number, function, rest if began is None else began)
-            if self._leaving:
-                self._send([call_items.item(call_items.BACK, number)])
-            else:
-                self._waiting.append(call)
-            return
+        kind, number = call_items.head(data)
         body = data[call_items.HEAD_BYTES :]
-        if kind == call_items.PART:
-            self._parts.setdefault(number, bytearray()).extend(body)
+        if kind == call_items.CALL:
+            self._on_call(number, data)
+        elif kind == call_items.PART:
+            part = self._parts.setdefault(number, bytearray())
+            part += body
+            if len(part) > call_items.PAYLOAD_BYTES_MAX:
+                raise ItemError(f"call {number} is too large")
         elif kind == call_items.FUNCTION:
             # In parts too: all of them come before the first call that needs it.
             known = self._functions.get(number, b"")
-            assert isinstance(known, bytes | bytearray)
+            if not isinstance(known, bytes | bytearray):
+                raise ItemError(f"function {number} has been called already")
             self._functions[number] = known + body
         elif kind == call_items.RECALL:
             self._give_back(number)
@@ -316,6 +310,22 @@ class Lane:
         elif kind == call_items.LEAVE:
             self._dismissed = True
             self._leave()
+        else:
+            raise ItemError(f"an item of the kind {kind}")
+
+    def _on_call(self, number: int, data: bytes) -> None:
+        if len(data) < call_items.CALL_HEAD_BYTES:
+            raise ItemError(f"a call of {len(data)} bytes")
+        function = call_items.CALL_HEAD.unpack_from(data)[2]
+        rest = data[call_items.CALL_HEAD_BYTES :]
+        began = self._parts.pop(number, None) if self._parts else None
+        if began is not None:
+            began += rest
+        call = _Waiting(number, function, rest if began is None else began)
+        if self._leaving:
+            self._send([call_items.item(call_items.BACK, number)])
+        else:
+            self._waiting.append(call)
 
     def _give_back(self, count: int) -> None:
         items: list[bytes] = []
@@ -345,6 +355,22 @@ class Lane:
         self._leaving = True
         self._give_back(len(self._waiting))
         self._send([call_items.item(call_items.GOING, call_items.NUMBER_MAX)])
+
+
+def items_in(unread: bytearray) -> Iterator[bytes]:
+    """Take whole items out of what has come; raise `ItemError` if one cannot be."""
+    start, end = 0, len(unread)
+    with memoryview(unread) as view:
+        while end - start >= LENGTH.size:
+            size: int = LENGTH.unpack_from(view, start)[0]
+            if not call_items.HEAD_BYTES <= size <= call_items.ITEM_BYTES_MAX:
+                raise ItemError(f"an item of {size} bytes")
+            after = start + LENGTH.size + size
+            if after > end:
+                break
+            yield bytes(view[start + LENGTH.size : after])
+            start = after
+    del unread[:start]
 
 
 def _on_notice(_number: int, _frame: object) -> None:

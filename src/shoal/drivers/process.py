@@ -22,6 +22,7 @@ from shoal.drivers import environment, leftovers
 from shoal.drivers import sandbox as boxes
 from shoal.drivers.cgroup import Cgroups, own_group
 from shoal.drivers.cpus import Cpus, as_list
+from shoal.drivers.fields import FrameError, encoded
 from shoal.drivers.task_socket import PATH_BYTES_MAX
 from shoal.drivers.warden_frames import Start
 from shoal.drivers.wardens import End, Warden, Wardens
@@ -32,6 +33,8 @@ from shoal.model.texts import cleaned
 from shoal.protocol.messages import Outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from shoal.drivers import Order, Stream, Watcher
     from shoal.model.ids import Attempt
 
@@ -135,8 +138,8 @@ class ProcessDriver:
                 end = await self._run(order, running, cpus, watcher)
             finally:
                 await self._give_back(order, running.warden)
-        except (OSError, UsageError) as error:
-            return Outcome("not-started", reason=cut(f"the worker cannot: {error}"))
+        except (OSError, UsageError, FrameError) as error:
+            return Outcome("not-started", reason=cannot(error))
         finally:
             self._cpus.give(cpus, order.allocation.cpu_milli)
             del self._running[order.attempt]
@@ -317,15 +320,38 @@ def unfit(order: Order) -> str | None:
     work = order.task.work
     if not work.argv:
         return "there is no program to run"
-    texts = (*work.argv, *work.setup, *work.env, *work.env.values())
-    if any("\0" in text for text in texts):
-        return "an argument or a variable contains a NUL byte"
-    if any("=" in name or not name for name in work.env):
-        return "the name of a variable is empty or contains '='"
+    names = (*work.env, *work.secrets)
+    if any(not name or "=" in name or "\n" in name for name in names):
+        return "the name of a variable is empty or contains '=' or a line break"
     if lacking := [name for name in work.secrets if name not in order.secrets]:
         return f"the worker was not given secret '{lacking[0]}'"
     if order.addresses and order.task.index >= len(order.addresses):
         return f"rank {order.task.index} of a gang of {len(order.addresses)}"
+    return _unfit_text(order)
+
+
+def _unfit_text(order: Order) -> str | None:
+    """Say which text no argument, variable or path can hold, and so nobody is sent."""
+    task, work = order.task, order.task.work
+    devices = [share.device for share in order.allocation.shares]
+    texts: dict[str, Iterable[str]] = {
+        "an argument": (*work.argv, *work.setup),
+        "the name of a variable": (*work.env, *work.secrets),
+        "a variable": work.env.values(),
+        "a secret": order.secrets.values(),
+        "the id of a task": (task.id, task.job, task.group),
+        "the id of an attempt": (str(order.attempt),),
+        "the name of a recipe": (work.recipe,),
+        "the path of a checkpoint": (order.checkpoint,),
+        "the address of a node": order.addresses,
+        "the id of a device": devices,
+    }
+    for what, found in texts.items():
+        for text in found:
+            try:
+                encoded(text)
+            except FrameError as error:
+                return f"{what} cannot be used: {error}"
     return None
 
 
@@ -341,6 +367,12 @@ def outcome_of(end: End, *, stopped: bool) -> Outcome:
             )
         case _:
             return Outcome("lost", reason=reason)
+
+
+def cannot(error: Exception) -> str:
+    """Say why this worker cannot run a task, without the paths of its owner."""
+    why = error.strerror if isinstance(error, OSError) else None
+    return cut(f"the worker cannot: {why or error}")
 
 
 def cut(text: str) -> str:

@@ -20,7 +20,9 @@ import msgspec
 
 import shoal
 from shoal.drivers import lane
+from shoal.drivers.process import cannot
 from shoal.protocol import call_items, payloads
+from shoal.protocol.messages import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from shoal.drivers import Order, Stream, Watcher
     from shoal.drivers.process import ProcessDriver
     from shoal.model.ids import Attempt
-    from shoal.protocol.messages import Outcome
 
 FOLDER: Final = ".shoal"
 SOCKET: Final = "lane.sock"
@@ -179,8 +180,14 @@ class PythonDriver:
         """Run a lane until it ends; see `Driver.run`."""
         assert self.desk is not None, "somebody must want the lanes"
         directory = order.directory or self.prepare(order.attempt)
-        await asyncio.to_thread(furnish, directory)
-        listener = listen(directory)
+        try:
+            await asyncio.to_thread(furnish, directory)
+            listener = listen(directory)
+        except FileExistsError:
+            reason = f"its work directory holds '{FOLDER}', which the worker makes"
+            return Outcome("not-started", reason=reason)
+        except OSError as error:
+            return Outcome("not-started", reason=cannot(error))
         line = LaneLine(order, self.desk)
         greeting = asyncio.ensure_future(_greet(listener, line))
         work = order.task.work
@@ -216,8 +223,10 @@ def furnish(directory: Path) -> None:
     """Put into a work directory what a lane needs, whatever its Python lacks.
 
     Compiled files come along: they keep their dates, so the same Python believes them.
+    Raises if a file of that name is there: a link would lead us out.
     """
     folder = directory / FOLDER
+    folder.mkdir(mode=0o755)
     packages = folder / "packages"
     for file in (lane.__file__, call_items.__file__, payloads.__file__):
         _copy(Path(file), folder)

@@ -19,6 +19,18 @@ import socket
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
 from shoal.drivers import keeper
+from shoal.drivers.fields import FrameError
+from shoal.drivers.room_frames import (
+    ANSWER_BYTES_MAX,
+    ENDED,
+    KILL,
+    NOTICE,
+    REASON_BYTES_MAX,
+    STARTED,
+    Entry,
+    packed,
+    unpack_answer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,15 +73,29 @@ class Room:
             with contextlib.closing(building):
                 building.open()
                 self.pid = self._enter(building, theirs)
+            theirs.close()  # Else nobody would notice that the keeper is gone.
+            self._hear(STARTED)
+        except RoomError:
+            self.close()
+            raise
         except (OSError, ValueError, KeyError) as error:
             self.close()
             raise RoomError(str(error)) from error
         finally:
             theirs.close()
-        said = self.line.recv(keeper.REASON_BYTES_MAX)
-        if said != keeper.STARTED:
-            self.close()
-            raise RoomError(os.fsdecode(said) or "its keeper ended")
+
+    def _hear(self, kind: bytes) -> int:
+        """Wait for an answer of this kind; return its number, or raise why not."""
+        said = self.line.recv(ANSWER_BYTES_MAX)
+        if not said:
+            raise RoomError("its keeper ended")
+        try:
+            answer = unpack_answer(said)
+        except FrameError as error:
+            raise RoomError(f"its keeper spoke nonsense: {error}") from error
+        if answer.kind != kind:
+            raise RoomError(answer.reason or f"its keeper said {answer.kind!r}")
+        return answer.number
 
     def _enter(self, building: _Building, theirs: socket.socket) -> int:
         """Fork a process that enters, and one in there; return the pid of that."""
@@ -83,23 +109,21 @@ class Room:
         os.close(told)
         os.waitpid(entering, 0)
         if not pid:
-            raise ValueError(os.fsdecode(self.line.recv(keeper.REASON_BYTES_MAX)))
+            theirs.close()
+            self._hear(STARTED)
         return int(pid)
 
-    def start(self, entry: keeper.Entry, files: Sequence[int]) -> int:
+    def start(self, entry: Entry, files: Sequence[int]) -> int:
         """Start a program inside; return its pid there. Raises if that fails."""
         fds = list(files)
         if os.geteuid() == 0:
             fds.append(keeper.detached(entry.directory))
         try:
-            socket.send_fds(self.line, [keeper.packed(entry)], fds)
+            socket.send_fds(self.line, [packed(entry)], fds)
         finally:
             for fd in fds[len(files) :]:
                 os.close(fd)
-        said = self.line.recv(keeper.REASON_BYTES_MAX)
-        if said[:1] != keeper.STARTED:
-            raise RoomError(os.fsdecode(said[1:]) or "its sandbox is gone")
-        return int(said[1:])
+        return self._hear(STARTED)
 
     @property
     def stands(self) -> bool:
@@ -110,13 +134,15 @@ class Room:
 
     def ended(self) -> int | None:
         """Return the code of the program that has ended; None if the room is gone."""
-        said = self.line.recv(keeper.REASON_BYTES_MAX)
-        return int(said[1:]) if said[:1] == keeper.ENDED else None
+        try:
+            return self._hear(ENDED)
+        except RoomError:
+            return None
 
     def notify(self, *, kill: bool = False) -> None:
         """Tell all inside to end, or kill them."""
         with contextlib.suppress(OSError):
-            self.line.send(keeper.KILL if kill else keeper.NOTICE)
+            self.line.send(KILL if kill else NOTICE)
 
     def close(self) -> None:
         """Let it fall: whoever is inside ends."""
@@ -164,7 +190,7 @@ class _Building:
         poll.register(self._said, select.POLLIN)
         if not poll.poll(BUILD_S * 1_000):
             raise ValueError(f"bubblewrap has not built it after {BUILD_S:g} s")
-        first = os.read(self._said, keeper.REASON_BYTES_MAX)
+        first = os.read(self._said, REASON_BYTES_MAX)
         if first != b"\n":
             raise ValueError(first.decode(errors="replace").strip() or "it ended")
         inside = json.loads(os.read(self._info, INFO_BYTES_MAX))["child-pid"]
@@ -225,7 +251,7 @@ def try_out(directory: str, argv: Sequence[str]) -> None:
     """Build a room and run a program in it, or end with why that is not possible."""
     try:
         room = Room(argv, ("PATH=/usr/bin:/bin",))
-        entry = keeper.Entry(directory, 0, 0, (), ("PATH=/usr/bin:/bin",), TRIAL)
+        entry = Entry(directory, 0, 0, (), ("PATH=/usr/bin:/bin",), TRIAL)
         room.start(entry, range(keeper.FILES))
     except (RoomError, OSError) as error:
         raise SystemExit(str(error)) from error

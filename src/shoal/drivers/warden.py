@@ -25,19 +25,26 @@ import stat
 import time
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
-from shoal.drivers.keeper import TASK_NICE, TASK_OOM_SCORE, Entry
+from shoal.drivers.fields import FrameError
+from shoal.drivers.keeper import TASK_NICE, TASK_OOM_SCORE
 from shoal.drivers.kept import Kept
 from shoal.drivers.process_tree import give_notice, kill_all_below, memory_used
+from shoal.drivers.room_frames import Entry
 from shoal.drivers.rooms import Room, RoomError
 from shoal.drivers.warden_frames import (
-    END,
-    HEADER_BYTES,
+    EXITED,
+    NOT_STARTED,
     START,
     STDERR,
     STDOUT,
+    STOP,
+    Ended,
     Start,
     frame,
+    pack_end,
+    take_frames,
     unpack_start,
+    unpack_stop,
 )
 
 if TYPE_CHECKING:
@@ -221,7 +228,7 @@ class Run:
             entry = Entry(start.directory, *limits, start.shown, start.env, argv)
             try:
                 self._room.start(entry, files)
-            except (RoomError, OSError) as error:
+            except (RoomError, FrameError, OSError) as error:
                 raise NotStartedError(f"not started in its sandbox: {error}") from error
             self.exit_fd = self._room.line.fileno()
         if not self.setting_up:
@@ -349,30 +356,34 @@ class Warden:
         if not data:
             raise SystemExit
         self._inbox += data
-        while len(self._inbox) >= HEADER_BYTES:
-            end = HEADER_BYTES + int.from_bytes(self._inbox[:4], "little")
-            if len(self._inbox) < end:
-                return
-            kind, body = bytes(self._inbox[4:5]), bytes(self._inbox[HEADER_BYTES:end])
-            del self._inbox[:end]
-            if kind == START:
-                self._on_start(unpack_start(body))
-            elif self._run is not None:
-                self._on_stop(self._run, float(body))
+        try:
+            for kind, body in take_frames(self._inbox):
+                self._on_frame(kind, body)
+        except FrameError as error:  # Who says such a thing is not our node.
+            raise SystemExit(f"the node spoke nonsense: {error}") from error
+
+    def _on_frame(self, kind: bytes, body: bytes) -> None:
+        if kind == START and self._run is None:
+            self._on_start(unpack_start(body))
+        elif kind == STOP:
+            grace_s = unpack_stop(body)
+            if self._run is not None:  # Else it has ended just now.
+                self._on_stop(self._run, grace_s)
+        else:
+            raise FrameError(f"a frame of the kind {kind!r}")
 
     def _on_start(self, start: Start) -> None:
-        assert self._run is None, "one attempt at a time"
         try:
             room = self._room_for(start) if start.room else None
         except RoomError as error:
             reason = f"no sandbox for it: {error}"
-            self._send(END, os.fsencode(f"not-started\0{0}\0\0{reason}"))
+            self._send(pack_end(Ended(NOT_STARTED, reason=reason)))
             return
         run = self._run = Run(start, self._null, room)
         try:
             run.open()
         except NotStartedError as error:
-            self._end("not-started", 0, str(error))
+            self._end(NOT_STARTED, 0, str(error))
             return
         for fd in run.pipes:
             self._watch(fd, self._on_pipe)
@@ -402,9 +413,9 @@ class Warden:
         if first and grace_s > 0:
             run.give_notice()
 
-    def _send(self, kind: bytes, body: bytes) -> None:
+    def _send(self, data: bytes) -> None:
         assert not self._unsent, "one frame at a time"
-        self._unsent = frame(kind, body)
+        self._unsent = data
         self._flush()
 
     def _flush(self) -> None:
@@ -447,7 +458,7 @@ class Warden:
             self._unwatch(fd)
             return False
         kept.write(data)
-        self._send(kind, data)
+        self._send(frame(kind, data))
         return True
 
     def _on_exit(self, fd: int) -> None:
@@ -460,11 +471,11 @@ class Warden:
             try:
                 run.go_on()
             except NotStartedError as error:
-                self._end("not-started", 0, str(error))
+                self._end(NOT_STARTED, 0, str(error))
             else:
                 self._watch(run.exit_fd, self._on_exit)
             return
-        self._end("exited", code, _reason(run, code))
+        self._end(EXITED, code, _reason(run, code))
 
     def _end(self, kind: str, code: int, reason: str) -> None:
         """Kill what is left, pass on what it wrote, and only then tell the end."""
@@ -481,8 +492,8 @@ class Warden:
                 pass
             self._unwatch(fd)
         self._run = None
-        as_new = "1" if _is_as_new(run.start.make) else ""
-        self._send(END, os.fsencode(f"{kind}\0{code}\0{as_new}\0{reason}"))
+        as_new = _is_as_new(run.start.make)
+        self._send(pack_end(Ended(kind, code, as_new, reason)))
         self._line.setblocking(False)
         run.close()
         os.chdir("/")

@@ -1,28 +1,37 @@
 """What a node and its wardens say to each other.
 
 Frames on the socket are a length (4 bytes, little-endian, of what follows), a kind (1
-byte) and a body. Texts in a body are joined by NUL, which no argument can contain.
+byte) and a body. Bodies are output as it is, or fields with lengths (`fields.py`).
 
 Wardens use this, so it may import nothing but the standard library.
 """
 
 from __future__ import annotations
 
-import os
+import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from shoal.drivers.fields import Fields, FrameError, Packer
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 HEADER_BYTES: Final = 5
-HEAD_TEXTS: Final = 15
-"""Texts of an order before those whose number they tell."""
+FRAME_BYTES_MAX: Final = 16 << 20
+"""The arguments of a program are at most 6 MiB; no system takes more."""
 
 START: Final = b"S"
 STOP: Final = b"T"
 STDOUT: Final = b"O"
 STDERR: Final = b"E"
 END: Final = b"X"
+EXITED: Final = "exited"
+NOT_STARTED: Final = "not-started"
+GRACE_S_MAX: Final = 1e6
+"""More than ten days; a wait of more than 24 does not fit into a call of the system."""
+
+CPU_DIGITS_MAX: Final = 6
+_GRACE: Final = struct.Struct("<d")
 
 
 class Start(NamedTuple):
@@ -46,39 +55,110 @@ class Start(NamedTuple):
     argv: Sequence[str]
 
 
+class Ended(NamedTuple):
+    """How a run ended, as its warden says."""
+
+    kind: str  # EXITED or NOT_STARTED
+    code: int = 0
+    as_new: bool = False  # whether its work directory can be that of another task
+    reason: str = ""
+
+
 def frame(kind: bytes, body: bytes) -> bytes:
     """Return a frame as it goes over the socket."""
     return len(body).to_bytes(4, "little") + kind + body
 
 
+def take_frames(unread: bytearray) -> Iterator[tuple[bytes, bytes]]:
+    """Take whole frames out of what has come; raise if one is too long."""
+    while len(unread) >= HEADER_BYTES:
+        size = int.from_bytes(unread[:4], "little")
+        if size > FRAME_BYTES_MAX:
+            raise FrameError(f"a frame of {size} bytes, and {FRAME_BYTES_MAX} may be")
+        end = HEADER_BYTES + size
+        if len(unread) < end:
+            return
+        kind, body = bytes(unread[4:HEADER_BYTES]), bytes(unread[HEADER_BYTES:end])
+        del unread[:end]
+        yield kind, body
+
+
 def pack_start(start: Start) -> bytes:
-    """Return the frame of an order; a NUL inside one of its texts is a bug."""
-    head = [
-        *(start.kept, start.make, start.spare, str(start.owner), start.directory),
-        *(start.cpus, str(start.memory_bytes), "1" if start.boxed else ""),
-        *(str(start.scratch_bytes), str(start.processes_max)),
-        *(str(len(part)) for part in (start.env, start.setup, start.shown, start.room)),
-        str(len(start.secrets)),
-    ]
-    lists = (start.env, start.setup, start.shown, start.room, start.secrets, start.argv)
-    texts = [*head, *(text for part in lists for text in part)]
-    return frame(START, os.fsencode("\0".join(texts)))
+    """Return the frame of an order; raise `FrameError` if a text cannot be in it."""
+    packer = Packer()
+    for name in Start._fields:
+        value: str | int | Sequence[str] = getattr(start, name)
+        if isinstance(value, str):
+            packer.text(value)
+        elif isinstance(value, int):
+            packer.number(value)
+        else:
+            packer.texts(value)
+    return frame(START, packer.body())
 
 
 def unpack_start(body: bytes) -> Start:
-    """Return the order in the body of a frame."""
-    texts = os.fsdecode(body).split("\0")
-    kept, make, spare, owner, directory, cpus, memory, boxed, *counts = texts[
-        :HEAD_TEXTS
-    ]
-    scratch, processes, *lengths = map(int, counts)
-    parts: list[list[str]] = []
-    begin = HEAD_TEXTS
-    for length in lengths:
-        parts.append(texts[begin : begin + length])
-        begin += length
-    env, setup, shown, room, secrets = parts
-    return Start(
-        *(kept, make, spare, int(owner), directory, cpus, int(memory), bool(boxed)),
-        *(scratch, processes, env, setup, shown, room, secrets, texts[begin:]),
+    """Return the order in the body of a frame; raise `FrameError` if there is none."""
+    fields = Fields(body)
+    start = Start(
+        kept=fields.text(),
+        make=fields.text(),
+        spare=fields.text(),
+        owner=fields.number(),
+        directory=fields.text(),
+        cpus=fields.text(),
+        memory_bytes=fields.number(),
+        boxed=bool(fields.number()),
+        scratch_bytes=fields.number(),
+        processes_max=fields.number(),
+        env=fields.texts(),
+        setup=fields.texts(),
+        shown=fields.texts(),
+        room=fields.texts(),
+        secrets=fields.texts(),
+        argv=fields.texts(),
     )
+    fields.end()
+    if not start.argv:
+        raise FrameError("there is no program to run")
+    if not all(map(_is_cpu, start.cpus.split(",") if start.cpus else ())):
+        raise FrameError("the CPUs are no list of numbers")
+    return start
+
+
+def _is_cpu(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= CPU_DIGITS_MAX
+
+
+def pack_stop(grace_s: float) -> bytes:
+    """Return the frame of a notice to stop."""
+    return frame(STOP, _GRACE.pack(min(max(0.0, grace_s), GRACE_S_MAX)))
+
+
+def unpack_stop(body: bytes) -> float:
+    """Return the grace in the body of a notice; raise `FrameError` if there is none."""
+    if len(body) != _GRACE.size:
+        raise FrameError(f"a grace of {len(body)} bytes")
+    grace_s: float = _GRACE.unpack(body)[0]
+    if not 0 <= grace_s <= GRACE_S_MAX:
+        raise FrameError(f"a grace of {grace_s} s")
+    return grace_s
+
+
+def pack_end(end: Ended) -> bytes:
+    """Return the frame that tells an end."""
+    # An error may quote what no text of a frame can hold.
+    reason = end.reason.replace("\0", " ")
+    packer = Packer().text(end.kind).number(end.code).number(end.as_new)
+    return frame(END, packer.text(reason).body())
+
+
+def unpack_end(body: bytes) -> Ended:
+    """Return the end in the body of a frame; raise `FrameError` if there is none."""
+    fields = Fields(body)
+    kind, code, as_new = fields.text(), fields.number(), bool(fields.number())
+    end = Ended(kind, code, as_new, fields.text())
+    fields.end()
+    if kind not in (EXITED, NOT_STARTED):
+        raise FrameError(f"an end of the kind {kind!r}")
+    return end

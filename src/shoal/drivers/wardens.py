@@ -24,6 +24,7 @@ import msgspec
 from shoal import failpoints
 from shoal.drivers import Stream, leftovers, warden
 from shoal.drivers import warden_frames as frames
+from shoal.drivers.fields import FrameError
 from shoal.drivers.task_socket import TaskSocket
 
 WARDENS_MAX: Final = 1_024
@@ -103,15 +104,12 @@ class Warden(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take in what has come, frame by frame."""
-        unparsed = self._unparsed
-        unparsed += self._space[:nbytes]
-        head = frames.HEADER_BYTES
-        while len(unparsed) >= head:
-            end = head + int.from_bytes(unparsed[:4], "little")
-            if len(unparsed) < end:
-                break
-            self._add(bytes(unparsed[4:head]), bytes(unparsed[head:end]))
-            del unparsed[:end]
+        self._unparsed += self._space[:nbytes]
+        try:
+            for kind, body in frames.take_frames(self._unparsed):
+                self._add(kind, body)
+        except FrameError:
+            self._hang_up()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Know that the warden is gone."""
@@ -143,23 +141,34 @@ class Warden(asyncio.BufferedProtocol):
 
     def stop(self, grace_s: float) -> None:
         """Pass a notice to stop on."""
-        self._write(frames.frame(frames.STOP, str(max(0.0, grace_s)).encode()))
+        self._write(frames.pack_stop(grace_s))
 
     def _write(self, data: bytes) -> None:
         assert self._transport is not None
         if not self.lost:
             self._transport.write(data)
 
+    def _hang_up(self) -> None:
+        """End a warden that speaks nonsense; it kills what it runs, and then goes."""
+        self.lost = True
+        if self._transport is not None:
+            self._transport.abort()
+
     async def _pass_on(self, take: Take) -> End:
         offsets = {frames.STDOUT: 0, frames.STDERR: 0}
         while True:
             kind, body = await self._next()
-            if kind == frames.END:
-                return _parse_end(body)
             if kind == _LOST:
                 return End("lost", reason="its warden was killed")
-            await take(_STREAMS[kind], offsets[kind], body)
-            offsets[kind] += len(body)
+            if kind in offsets:
+                await take(_STREAMS[kind], offsets[kind], body)
+                offsets[kind] += len(body)
+                continue
+            try:
+                return _end_of(kind, body)
+            except FrameError as error:
+                self._hang_up()
+                return End("lost", reason=f"its warden spoke nonsense: {error}")
 
     async def _next(self) -> tuple[bytes, bytes]:
         while not self._frames:
@@ -220,9 +229,11 @@ def _reap(pid: int) -> None:
         os.waitpid(pid, os.WNOHANG)
 
 
-def _parse_end(body: bytes) -> End:
-    kind, code, as_new, reason = os.fsdecode(body).split("\0", 3)
-    return End(kind, int(code), reason, bool(as_new))
+def _end_of(kind: bytes, body: bytes) -> End:
+    if kind != frames.END:
+        raise FrameError(f"a frame of the kind {kind!r}")
+    told = frames.unpack_end(body)
+    return End(told.kind, told.code, told.reason, told.as_new)
 
 
 async def _readable(fd: int, timeout_s: float) -> bool:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.drivers.keeper import Entry, packed, unpacked
+from shoal.drivers.room_frames import Entry, packed, unpacked
 
 TEXTS = st.text(
     st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20
@@ -15,7 +15,7 @@ ENTRIES = st.builds(
     scratch_bytes=st.integers(0, 2**53),
     processes_max=st.integers(0, 2**31),
     shown=LISTS,
-    env=LISTS,
+    env=st.lists(st.builds("{}={}".format, TEXTS, TEXTS), max_size=5),
     argv=st.lists(TEXTS, min_size=1, max_size=5),
 )
 

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.unit.drivers.orders import order
 
@@ -11,19 +12,31 @@ from shoal.drivers.process import cut, outcome_of, unfit
 from shoal.drivers.wardens import End
 from shoal.drivers.workdirs import Workdirs, hand_over
 from shoal.model.bounds import TEXT_LENGTH_MAX
+from shoal.model.ids import NodeId
+
+UNFIT_NUL = "cannot be used: a text contains a NUL byte"
+UNFIT_NAME = "the name of a variable is empty or contains '=' or a line break"
 
 
 @pytest.mark.parametrize(
     ("one", "reason"),
     [
         (order(), "there is no program to run"),
-        (order("a\0b"), "an argument or a variable contains a NUL byte"),
-        (order("a", env={"A": "\0"}), "an argument or a variable contains a NUL byte"),
+        (order("a\0b"), f"an argument {UNFIT_NUL}"),
+        (order("a", setup=("\0",)), f"an argument {UNFIT_NUL}"),
+        (order("a", env={"A": "\0"}), f"a variable {UNFIT_NUL}"),
+        (order("a", env={"A\0": ""}), f"the name of a variable {UNFIT_NUL}"),
+        (order("a", secrets=("K",), given={"K": "\0"}), f"a secret {UNFIT_NUL}"),
+        (order("a", recipe="x\0y"), f"the name of a recipe {UNFIT_NUL}"),
+        (order("a", addresses=("\0",)), f"the address of a node {UNFIT_NUL}"),
         (
-            order("a", env={"A=B": ""}),
-            "the name of a variable is empty or contains '='",
+            order("\ud800"),
+            "an argument cannot be used: a text holds half of a character",
         ),
-        (order("a", env={"": ""}), "the name of a variable is empty or contains '='"),
+        (order("a", env={"A=B": ""}), UNFIT_NAME),
+        (order("a", env={"": ""}), UNFIT_NAME),
+        (order("a", env={"A\nB": ""}), UNFIT_NAME),
+        (order("a", secrets=("K=",), given={"K=": ""}), UNFIT_NAME),
         (order("a", secrets=("K",)), "the worker was not given secret 'K'"),
         (order("a", index=2, addresses=("x", "y")), "rank 2 of a gang of 2"),
         (order("a"), None),
@@ -33,6 +46,34 @@ def test_an_order_that_no_machine_can_carry_out_is_refused(
     one: Order, reason: str | None
 ) -> None:
     assert unfit(one) == reason
+
+
+@pytest.mark.parametrize(
+    ("field", "what"),
+    [
+        ("id", "the id of a task"),
+        ("job", "the id of a task"),
+        ("group", "the id of a task"),
+    ],
+)
+def test_an_id_with_a_nul_is_refused(field: str, what: str) -> None:
+    one = order("a")
+    task = msgspec.structs.replace(one.task, **{field: "t\0/bin/sh"})
+
+    bad = msgspec.structs.replace(one, task=task)
+
+    assert unfit(bad) == f"{what} {UNFIT_NUL}"
+
+
+def test_a_checkpoint_and_a_scheduler_with_a_nul_are_refused() -> None:
+    one = order("a")
+    attempt = msgspec.structs.replace(one.attempt, scheduler=NodeId("o\0x"))
+
+    path = msgspec.structs.replace(one, checkpoint="a\0b")
+    name = msgspec.structs.replace(one, attempt=attempt)
+
+    assert unfit(path) == f"the path of a checkpoint {UNFIT_NUL}"
+    assert unfit(name) == f"the id of an attempt {UNFIT_NUL}"
 
 
 def test_ends_become_outcomes() -> None:
