@@ -10,8 +10,6 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.integration.escape_probes import PRELUDE, PROBES, Node
 from tests.unit.drivers.orders import Watched, order, run, shell, with_driver
 
 from shoal.drivers import sandbox
@@ -32,7 +31,6 @@ pytestmark = pytest.mark.integration
 
 PYTHON = "/usr/bin/python3"
 BOXED = Settings(processes_max=64)
-KEY = "node-key-5f1d"
 
 
 def working_sandbox() -> str:
@@ -48,47 +46,6 @@ if why := working_sandbox():
     pytest.skip(f"the sandbox is not tested: {why}", allow_module_level=True)
 
 
-class Node:
-    """What a task must not reach."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self.root = home / "tasks"
-        self.key = home / "node.key"
-        self.key.write_text(KEY, encoding="ascii")
-        self.other = self.root / "other.work"
-        self.other.mkdir(parents=True)
-        (self.other / "data").write_text(KEY, encoding="ascii")
-        self.api = socket.socket(socket.AF_UNIX)
-        self.api.bind(str(home / "node.sock"))
-        (home / "node.sock").chmod(0o777)
-        self.api.listen()
-        self.abstract = socket.socket(socket.AF_UNIX)
-        self.abstract.bind(f"\0shoal-probe-{os.getpid()}")
-        self.abstract.listen()
-        self.web = socket.create_server(("127.0.0.1", 0))
-        self.victim = subprocess.Popen(["/bin/sleep", "100"])
-
-    def names(self) -> dict[str, str]:
-        return {
-            "HOME_DIR": str(self.home),
-            "KEY_FILE": str(self.key),
-            "OTHER": str(self.other),
-            "API": str(self.home / "node.sock"),
-            "ABSTRACT": f"shoal-probe-{os.getpid()}",
-            "PORT": str(self.web.getsockname()[1]),
-            "NODE_PID": str(os.getpid()),
-            "VICTIM": str(self.victim.pid),
-            "KEY": KEY,
-        }
-
-    def close(self) -> None:
-        self.victim.kill()
-        self.victim.wait()
-        for each in (self.api, self.abstract, self.web):
-            each.close()
-
-
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     monkeypatch.setenv("NODE_SECRET", "s3cret")
@@ -99,253 +56,6 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     yield made
     made.close()
     shutil.rmtree(home)
-
-
-PRELUDE = """
-import ctypes, errno, os, socket, stat, subprocess, sys, time
-E = os.environ
-libc = ctypes.CDLL(None, use_errno=True)
-def escaped(what=""): print("ESCAPED", what, flush=True)
-def reads(path):
-    try:
-        return open(path, errors="replace").read(4096)
-    except OSError:
-        return ""
-def connects(kind, address):
-    s = socket.socket(kind, socket.SOCK_STREAM); s.settimeout(1)
-    try:
-        s.connect(address); return True
-    except OSError:
-        return False
-def works(call, *args):
-    return call(*args) == 0
-"""
-
-PROBES = {
-    "reading the key of the node": "if reads(E['KEY_FILE']): escaped()",
-    "listing the home of the node": "if os.path.exists(E['HOME_DIR']): escaped()",
-    "reading the work of another task": "if reads(E['OTHER'] + '/data'): escaped()",
-    "finding the key anywhere it can look": """
-found = subprocess.run(["grep", "-rlsF", "--exclude-dir=usr", "--exclude-dir=proc",
-    "--exclude-dir=sys", E["KEY"], "/"], capture_output=True, timeout=20, env={})
-if found.stdout: escaped(found.stdout)
-""",
-    "reading users' homes": """
-for home in ("/root", "/home"):
-    if os.path.exists(home): escaped(home)
-""",
-    "reading password hashes": "if reads('/etc/shadow'): escaped()",
-    "reading host keys and settings": """
-for path in ("/etc/ssh", "/etc/sudoers", "/etc/machine-id", "/var", "/boot", "/srv"):
-    if os.path.exists(path): escaped(path)
-""",
-    "seeing processes of the node": """
-if len([n for n in os.listdir("/proc") if n.isdigit()]) > 8: escaped()
-for n in os.listdir("/proc"):
-    if n.isdigit() and "TRIED" not in reads(f"/proc/{n}/cmdline"): escaped(n)
-""",
-    "reading the environment of the node": """
-if reads(f"/proc/{E['NODE_PID']}/environ"): escaped()
-""",
-    "getting out by the root of another process": """
-for n in os.listdir("/proc"):
-    if n.isdigit() and os.path.exists(f"/proc/{n}/root" + E["KEY_FILE"]): escaped(n)
-""",
-    "getting out by the working directory of another process": """
-for n in os.listdir("/proc"):
-    if n.isdigit() and reads(f"/proc/{n}/cwd/" + E["KEY_FILE"]): escaped(n)
-""",
-    "getting out by open files of its own": """
-for fd in os.listdir("/proc/self/fd"):
-    try:
-        target = os.readlink(f"/proc/self/fd/{fd}")
-    except OSError:
-        continue
-    if int(fd) > 2 and not target.startswith(("/proc", "/job")): escaped(target)
-""",
-    "killing a process outside": """
-try:
-    os.kill(int(E["VICTIM"]), 9); escaped()
-except (ProcessLookupError, PermissionError):
-    pass
-""",
-    "killing everything it can": """
-child = os.fork()
-if child == 0:
-    try:
-        os.kill(-1, 9)
-    except OSError:
-        pass
-    os._exit(0)
-os.waitpid(child, 0)
-""",
-    "tracing a process outside": """
-if works(libc.ptrace, 16, int(E["VICTIM"]), 0, 0): escaped()
-""",
-    "reading the environment of whoever started it": """
-for n in os.listdir("/proc"):
-    if n.isdigit() and "NODE_SECRET" in reads(f"/proc/{n}/environ"): escaped(n)
-""",
-    "reaching a server of the machine": """
-if connects(socket.AF_INET, ("127.0.0.1", int(E["PORT"]))): escaped()
-""",
-    "reaching the network": """
-links = "/sys/class/net"
-names = os.listdir(links) if os.path.isdir(links) else []
-if [n for n in names if n != "lo"]: escaped(names)
-if connects(socket.AF_INET, ("1.1.1.1", 53)): escaped("1.1.1.1")
-routes = reads("/proc/net/route").splitlines()[1:]
-if routes: escaped(routes)
-""",
-    "sending raw packets": """
-for family, kind in ((socket.AF_INET, socket.SOCK_RAW), (17, socket.SOCK_RAW)):
-    try:
-        socket.socket(family, kind, 1); escaped(family)
-    except OSError:
-        pass
-""",
-    "talking to the API of the node": """
-if connects(socket.AF_UNIX, E["API"]): escaped()
-""",
-    "talking to an abstract socket of the machine": """
-if connects(socket.AF_UNIX, "\\0" + E["ABSTRACT"]): escaped()
-""",
-    "finding sockets of the machine": """
-for path in ("/run/docker.sock", "/var/run/docker.sock", "/run/dbus", "/run/systemd",
-    "/run/user", "/tmp/.X11-unix", "/run/podman"):
-    if os.path.exists(path): escaped(path)
-others = [n for n in os.listdir("/run") if n != "shoal.sock"]
-if others: escaped(others)
-""",
-    "writing outside its work directory": """
-for path in ("/", "/usr", "/usr/bin", "/etc", "/bin", "/lib", "/run", "/dev", "/sys",
-    "/proc/sys/kernel", "/sys/fs/cgroup"):
-    try:
-        open(path + "/probe", "w"); escaped(path)
-    except OSError:
-        pass
-""",
-    "replacing a program of the machine": """
-try:
-    open("/usr/bin/env", "r+b"); escaped()
-except OSError:
-    pass
-""",
-    "leading out by a symbolic link": """
-os.symlink(E["KEY_FILE"], "link"); os.symlink("/", "root")
-if reads("link") or reads("root" + E["KEY_FILE"]): escaped()
-""",
-    "leading out by dots": """
-if reads("../../../../../.." + E["KEY_FILE"]) or reads("/job/../" + E["KEY_FILE"]):
-    escaped()
-os.chdir("..")
-if os.path.exists("stdout") or os.path.exists("sockets"): escaped("beside it")
-""",
-    "linking to a file outside": """
-for source in ("/usr/bin/env", E["KEY_FILE"]):
-    try:
-        os.link(source, "hard"); escaped(source)
-    except OSError:
-        pass
-""",
-    "mounting": """
-if works(libc.mount, b"none", b"/tmp", b"tmpfs", 0, None): escaped("tmpfs")
-if works(libc.mount, b"/usr", b"/usr", None, 32 | 4096, None): escaped("remount")
-if works(libc.umount2, b"/usr", 2): escaped("umount")
-""",
-    "making a device": """
-for number in (os.makedev(8, 0), os.makedev(254, 0), os.makedev(1, 1)):
-    try:
-        os.mknod("disk", 0o600 | stat.S_IFBLK, number); escaped()
-    except OSError:
-        pass
-    try:
-        os.mknod("memory", 0o600 | stat.S_IFCHR, number); escaped()
-    except OSError:
-        pass
-""",
-    "opening devices of the machine": """
-for name in os.listdir("/dev"):
-    mode = os.lstat("/dev/" + name).st_mode
-    if stat.S_ISBLK(mode): escaped(name)
-for path in ("/dev/kmsg", "/dev/mem", "/dev/kvm", "/dev/fuse", "/dev/vda", "/dev/sda",
-    "/dev/nvidia0", "/dev/loop-control"):
-    if os.path.exists(path): escaped(path)
-""",
-    "becoming root": """
-for call in (lambda: os.setuid(0), lambda: os.setresuid(0, 0, 0), lambda: os.setgid(0)):
-    try:
-        call(); escaped()
-    except OSError:
-        pass
-""",
-    "gaining rights by a setuid program": """
-status = reads("/proc/self/status")
-if "NoNewPrivs:\\t1" not in status: escaped("new privileges")
-for line in status.splitlines():
-    if line.startswith("Cap") and int(line.split()[1], 16): escaped(line)
-""",
-    "making a namespace in which it is root": """
-for flags in (0x10000000, 0x10000000 | 0x20000, 0x20000, 0x40000000, 0x20000000):
-    if works(libc.unshare, flags): escaped(hex(flags))
-""",
-    "entering a namespace of the machine": """
-for n in [n for n in os.listdir("/proc") if n.isdigit()] + [E["NODE_PID"]]:
-    for kind in ("mnt", "net", "user", "pid"):
-        try:
-            fd = os.open(f"/proc/{n}/ns/{kind}", os.O_RDONLY)
-        except OSError:
-            continue
-        if works(libc.setns, fd, 0) and os.path.exists(E["KEY_FILE"]): escaped(kind)
-""",
-    "changing the kernel": """
-for path in ("/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname",
-    "/proc/sysrq-trigger", "/proc/sys/vm/drop_caches", "/sys/power/state"):
-    try:
-        os.open(path, os.O_WRONLY); escaped(path)
-    except OSError:
-        pass
-if works(libc.init_module, None, 0, b""): escaped("module")
-if works(libc.sethostname, b"x", 1): escaped("hostname")
-if works(libc.reboot, 0): escaped("reboot")
-""",
-    "leaving the root directory": """
-os.makedirs("jail", exist_ok=True)
-try:
-    os.chroot("jail"); escaped()
-except OSError:
-    pass
-""",
-    "opening a file by its handle": """
-class Handle(ctypes.Structure):
-    _fields_ = [("bytes", ctypes.c_uint), ("type", ctypes.c_int),
-        ("data", ctypes.c_ubyte * 128)]
-handle = Handle(bytes=8, type=1); handle.data[0] = 2
-fd = os.open("/usr", os.O_RDONLY)
-if libc.open_by_handle_at(fd, ctypes.byref(handle), os.O_RDONLY) >= 0: escaped()
-""",
-    "pushing input into a terminal": """
-import fcntl, termios
-for fd in (0, 1, 2):
-    try:
-        fcntl.ioctl(fd, termios.TIOCSTI, b"x"); escaped()
-    except OSError:
-        pass
-try:
-    os.open("/dev/tty", os.O_RDWR); escaped("tty")
-except OSError:
-    pass
-""",
-    "sharing memory with the machine": """
-if libc.shmget(0x5f1d5f1d, 1, 0) >= 0: escaped()
-if [n for n in os.listdir("/dev/shm")]: escaped(os.listdir("/dev/shm"))
-""",
-    "reading keys that the kernel keeps for the user": """
-KEYCTL = 250
-ring = libc.syscall(KEYCTL, 0, -4, 0)
-if ring >= 0 and E["KEY"] in reads("/proc/keys"): escaped()
-""",
-}
 
 
 @pytest.mark.parametrize("name", PROBES)
