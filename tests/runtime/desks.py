@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from shoal.core.membership import Admission, Members
+from shoal.core.roster import Roster
 from shoal.model.ids import NodeId, OwnerId, RequestId
 from shoal.net.identity import Identity, verify
 from shoal.net.invitations import Invitation, Terms, decode, joining, proof_of
@@ -28,6 +29,7 @@ class Reef:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.desks: dict[NodeId, Reception] = {}
+        self.rosters: dict[str, Roster] = {}
         self.of: dict[str, Membership] = {}
         self.lost: list[AnyMessage] = []
         self.loses: type[AnyMessage] | None = None
@@ -49,7 +51,9 @@ class Reef:
     def back(self, name: str) -> Reception:
         """Start the next life of a node."""
         home, identity = self._home(name)
-        desk = Reception(home, identity, self.of[name])
+        roster = Roster(self.of[name].members(), time.time())
+        self.rosters[name] = roster
+        desk = Reception(home, identity, self.of[name], roster)
         others = desk.company
         others.linked = lambda: [node for node in self.desks if node != identity.node]
         others.admission = self.admission

@@ -8,10 +8,11 @@ import pytest
 from tests.runtime.desks import ADMIN, MEMBER, Reef, run, stranger
 
 from shoal.core.membership import Admission, Members
-from shoal.errors import NotAllowedError
+from shoal.errors import NotAllowedError, ShoalError
 from shoal.model.ids import OwnerId
 from shoal.net.identity import verify
 from shoal.net.invitations import Terms
+from shoal.runtime import granting, revoking
 from shoal.runtime.granting import ROLES
 
 
@@ -51,5 +52,83 @@ def test_a_member_that_is_no_admin_signs_nothing(tmp_path: Path) -> None:
         with pytest.raises(NotAllowedError) as refused:
             member.granting.revocation(ann)
         assert "scheduler, worker, gate" in refused.value.because
+
+    run(story())
+
+
+class Clock:
+    """The wall clock of a machine that may be wrong."""
+
+    def __init__(self, ahead_s: float) -> None:
+        self._ahead_s = ahead_s
+
+    def time(self) -> float:
+        """Return what it reads."""
+        return time.time() + self._ahead_s
+
+
+AHEAD_S = 5 * 365 * 86_400.0
+
+
+def test_a_grant_from_a_clock_that_was_ahead_can_be_revoked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        reef = Reef(tmp_path)
+        root = reef.found("root")
+        admin = await reef.join("admin", root, ADMIN)
+        ann = stranger("ann", tmp_path)
+        monkeypatch.setattr(granting, "time", Clock(AHEAD_S))
+        early = admin.granting.grant(ann, MEMBER)
+        monkeypatch.setattr(granting, "time", Clock(0.0))
+        roster = reef.rosters["root"]  # It has never seen that grant.
+
+        revocation = root.granting.revocation(ann)
+
+        assert roster.revoke(revocation)
+        assert roster.meet(ann, early, 0.0) == (
+            f"{ann} is revoked up to serial {revocation.serial}"
+        )
+        revoking.check(roster, revocation, 0.0)
+
+    run(story())
+
+
+@pytest.mark.parametrize("ahead_s", [-AHEAD_S, 0.0, AHEAD_S])
+def test_who_was_revoked_can_be_let_in_again_and_revoked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead_s: float
+) -> None:
+    async def story() -> None:
+        reef = Reef(tmp_path)
+        root = reef.found("root")
+        ann, roster = stranger("ann", tmp_path), reef.rosters["root"]
+        monkeypatch.setattr(granting, "time", Clock(ahead_s))
+        long_s = msgspec.structs.replace(MEMBER, valid_for_s=9 * 365 * 86_400.0)
+        first = root.granting.grant(ann, long_s)
+        assert isinstance(roster.meet(ann, first, 0.0), Admission)
+
+        for _ in range(3):
+            assert roster.revoke(root.granting.revocation(ann))
+            assert roster.get(ann, 0.0) is None
+            again = root.granting.grant(ann, long_s)
+            assert isinstance(roster.meet(ann, again, 0.0), Admission)
+            assert isinstance(roster.verify(ann, first, 0.0), str)
+
+    run(story())
+
+
+def test_a_revocation_that_was_not_taken_is_no_success(tmp_path: Path) -> None:
+    async def story() -> None:
+        reef = Reef(tmp_path)
+        root = reef.found("root")
+        admin = await reef.join("admin", root, ADMIN)
+        ann, roster = stranger("ann", tmp_path), reef.rosters["root"]
+        assert roster.revoke(root.granting.revocation(reef.of["admin"].grant.node))
+
+        revocation = admin.granting.revocation(ann)
+
+        assert not roster.revoke(revocation)
+        with pytest.raises(ShoalError, match="is not revoked"):
+            revoking.check(roster, revocation, 0.0)
 
     run(story())

@@ -25,7 +25,6 @@ from shoal.api.forwarding import Forwarding
 from shoal.api.log_reader import LogReader
 from shoal.api.methods import Methods
 from shoal.api.node_names import known_nodes, node_called
-from shoal.core.events import MessageReceived
 from shoal.core.quotas import Quota, narrowed_job
 from shoal.errors import NotFoundError, ShoalError, UsageError
 from shoal.model.again import again
@@ -41,6 +40,7 @@ from shoal.protocol.messages import PeerAddress
 from shoal.runtime.cargo import needs_cargo
 from shoal.runtime.granting import ROLES
 from shoal.runtime.listening import only_here
+from shoal.runtime.revoking import revoke
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -72,7 +72,6 @@ WATCH_SHARE: Final = 0.02
 
 MANY_TASKS: Final = 16
 PEERS_TOLD_MAX: Final = 32
-REVOKED_S: Final = 10.0
 
 
 @final
@@ -434,10 +433,7 @@ class Service(CargoCalls):
     async def on_revoke(self, request: pb.RevokeRequest) -> pb.RevokeReply:
         """Void the grants of a node."""
         node = self._find_node(request.node)
-        revocation = self._desk.granting.revocation(node)
-        self._node.feed(MessageReceived(self._node.id, revocation))
-        async with asyncio.timeout(REVOKED_S):
-            await self._node.news.wait()  # It is on disk then.
+        await revoke(self._node, self._desk.granting, node)
         return pb.RevokeReply(node=views.name_of(node))
 
     async def on_drain(self, request: pb.DrainRequest) -> pb.DrainReply:

@@ -9,11 +9,16 @@ A revocation outlives the grant of its signer, or the revoked would return when 
 expires. If the root revokes an admin, all that the admin signed is void, revocations
 too: sign again those that shall stand. So a stolen admin's key can be undone, and
 nodes agree in whatever order the revocations reached them.
+
+Serials are counted in terms, because the clocks of signers do not agree. Within a term
+the serial of a grant is what the clock of its signer read. A revocation ends the term
+of the latest grant that its signer has seen of the node, whatever any clock says; to
+let the node in again, a signer begins the next term.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, final
 
 import msgspec
@@ -31,6 +36,9 @@ REVOCATIONS_MAX: Final = 4_096
 
 REVOCATIONS_BY_ADMINS_MAX: Final = REVOCATIONS_MAX // 2
 """Of those, signed by admins: an admin cannot use up the room that the root needs."""
+
+TERM: Final = 1 << 37
+"""Serials in one term: more than any clock reads in seconds that a message may hold."""
 
 Verifier = Callable[[NodeId, bytes, bytes], bool]
 """Says whether this signer made, of this payload, this signature. Never raises."""
@@ -84,6 +92,21 @@ def revocation_payload(revocation: Revocation) -> bytes:
         revocation.signer,
         _signed(revocation.delegation),
     )
+
+
+def serial_for_grant(revoked_up_to: int, wall_s: float) -> int:
+    """Return the serial of a new grant of a node whose serials up to this are void.
+
+    It may be above `AMOUNT_MAX`: then the node can never be let in again.
+    """
+    least = revoked_up_to + 1
+    clock = max(0, min(int(wall_s), TERM - 1))
+    return max(least, least // TERM * TERM + clock)
+
+
+def serial_for_revocation(highest: int) -> int:
+    """Return the serial that voids all grants of the term of the highest one seen."""
+    return (max(0, highest) // TERM + 1) * TERM - 1
 
 
 @final
@@ -147,6 +170,11 @@ class Members:
         }
         return True
 
+    def revoked_up_to(self, node: NodeId) -> int:
+        """Return the highest serial of a node that is void, or -1."""
+        signed = self._revocations.get(node, {})
+        return max((revocation.serial for revocation in signed.values()), default=-1)
+
     def _refusal(self, peer: NodeId, grant: Grant) -> str | None:
         if grant.node != peer:
             return f"grant is for {grant.node}, not {peer}"
@@ -154,7 +182,7 @@ class Members:
 
     def _void(self, grant: Grant) -> str | None:
         for link in _lineage(grant):
-            up_to = self._revoked_up_to(link.node)
+            up_to = self.revoked_up_to(link.node)
             if link.serial <= up_to:
                 return f"{link.node} is revoked up to serial {up_to}"
         return None
@@ -165,10 +193,6 @@ class Members:
             if revocation is not None and link.serial <= revocation.serial:
                 return True
         return False
-
-    def _revoked_up_to(self, node: NodeId) -> int:
-        signed = self._revocations.get(node, {})
-        return max((revocation.serial for revocation in signed.values()), default=-1)
 
     def _flaw(self, grant: Grant) -> str | None:
         """Say what is wrong with `grant` at any time; the costly checks come last."""
@@ -236,6 +260,19 @@ class Members:
         if len(self._admitted) >= MEMBERS_MAX:
             del self._admitted[next(iter(self._admitted))]
         self._admitted[peer] = grant
+
+
+def highest_serial(node: NodeId, grants: Iterable[Grant]) -> int:
+    """Return the highest serial of a node in these grants and their signers', or -1."""
+    return max(
+        (
+            link.serial
+            for grant in grants
+            for link in _lineage(grant)
+            if link.node == node
+        ),
+        default=-1,
+    )
 
 
 def _lineage(grant: Grant) -> list[Grant]:

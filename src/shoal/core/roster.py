@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from shoal.core.membership import highest_serial
+
 if TYPE_CHECKING:
     from shoal.core.membership import Admission, Members
     from shoal.model.ids import NodeId
@@ -73,6 +75,18 @@ class Roster:
     def revocations(self) -> tuple[Revocation, ...]:
         """All that stand, for those who may not have heard of them."""
         return self._members.revocations
+
+    def revoked_up_to(self, node: NodeId) -> int:
+        """Return the highest serial of a node that is void, or -1."""
+        return self._members.revoked_up_to(node)
+
+    def highest_serial(self, node: NodeId) -> int:
+        """Return the highest serial that a grant of a node may have, of all we know.
+
+        It is the highest that was shown here, or the first that is not void.
+        """
+        shown = highest_serial(node, self._shown.values())
+        return max(shown, self._members.revoked_up_to(node) + 1)
 
     def wall_s(self, now: float) -> float:
         """Return what the wall clock reads at `now`."""

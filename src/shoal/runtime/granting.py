@@ -1,7 +1,8 @@
 """Signs grants and revocations, as far as this node may.
 
 The node that made the shoal has the root's key and no limits. An admin signs with its
-own key and delegates what its own grant holds, no more.
+own key and delegates what its own grant holds, no more. Serials follow from what this
+node has seen and from no clock alone: see `core.membership`.
 """
 
 from __future__ import annotations
@@ -11,14 +12,20 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from shoal.core.membership import revocation_payload
+from shoal.core.membership import (
+    revocation_payload,
+    serial_for_grant,
+    serial_for_revocation,
+)
 from shoal.errors import NotAllowedError, ShoalError
+from shoal.model.bounds import AMOUNT_MAX
 from shoal.model.ids import OwnerId
 from shoal.net.identity import Identity
 from shoal.protocol.messages import Grant, Revocation
 from shoal.runtime.membership import issue
 
 if TYPE_CHECKING:
+    from shoal.core.roster import Roster
     from shoal.model.ids import NodeId
     from shoal.net.invitations import Terms
     from shoal.protocol.messages import Role
@@ -38,8 +45,11 @@ ROLES: Final[dict[str, tuple[Role, ...]]] = {
 class Granting:
     """The pen of a node: whatever it signs about members is signed here."""
 
-    def __init__(self, home: Home, identity: Identity, membership: Membership) -> None:
+    def __init__(
+        self, home: Home, identity: Identity, membership: Membership, roster: Roster
+    ) -> None:
         self._home = home
+        self._roster = roster
         self._identity = identity
         self._membership = membership
 
@@ -72,24 +82,38 @@ class Granting:
             top_priority=min(terms.top_priority, own.top_priority),
             quota_gpus=least(terms.quota_gpus, gpus),
             quota_cpu_milli=least(terms.quota_cpu_milli, cpu_milli),
-            serial=int(wall_s),
+            serial=self._new_serial(peer, wall_s),
             expires_wall_s=min(wall_s + terms.valid_for_s, own.expires_wall_s),
             delegation=delegation,
         )
         return issue(signer, grant)
 
     def revocation(self, node: NodeId) -> Revocation:
-        """Return the signed word that all grants of a node until now are void."""
+        """Return the signed word that all grants of a node until now are void.
+
+        They are void whatever the clocks of their signers read: of all that this node
+        has seen of that node, and of all others of the same term.
+        """
         signer, delegation = self._signer()
         unsigned = Revocation(
             node=node,
             shoal=self._membership.shoal,
-            serial=int(time.time()),
+            serial=serial_for_revocation(self._roster.highest_serial(node)),
             signer=signer.node,
             delegation=delegation,
         )
         signature = signer.sign(revocation_payload(unsigned))
         return msgspec.structs.replace(unsigned, signature=signature)
+
+    def _new_serial(self, peer: NodeId, wall_s: float) -> int:
+        serial = serial_for_grant(self._roster.revoked_up_to(peer), wall_s)
+        if serial > AMOUNT_MAX:
+            raise NotAllowedError(
+                f"{peer} can never be let in again",
+                because="every serial that its grants could have is revoked",
+                hint="let it join with a new home, or revoke the admin who did that",
+            )
+        return serial
 
     def _signer(self) -> tuple[Identity, Grant | None]:
         """Return whose signature this node can give: the root's, or an admin's."""

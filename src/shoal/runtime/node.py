@@ -150,15 +150,15 @@ class Node:
     def verified(self, peer: NodeId, grant: Grant | None) -> Admission | str:
         """Return what a peer that shows this grant may do now, or why nothing."""
         now = asyncio.get_running_loop().time()
-        return self._roster.verify(peer, grant, now)
+        return self.roster.verify(peer, grant, now)
 
     def admission(self, peer: NodeId) -> Admission | None:
         """Return what a member that we have met may do now."""
-        return self._roster.get(peer, asyncio.get_running_loop().time())
+        return self.roster.get(peer, asyncio.get_running_loop().time())
 
     def _is_member(self, peer: NodeId) -> bool:
         now = asyncio.get_running_loop().time()
-        return self._roster.get(peer, now) is not None
+        return self.roster.get(peer, now) is not None
 
     async def start(self, links: Links, finder: Finder) -> None:
         """Run the machine on this network; it hears of no earlier life's processes."""
@@ -244,7 +244,7 @@ class Node:
     def _assemble(self, entries: list[Entry]) -> Peer:
         settings, grant = self.settings, self.membership.grant
         now = asyncio.get_running_loop().time()
-        self._roster = roster = Roster(self.membership.members(), time.time() - now)
+        self.roster = roster = Roster(self.membership.members(), time.time() - now)
         worker = scheduler = gate = None
         gossip = Gossip(self.id, self._rng)
         if "worker" in settings.roles:
@@ -300,7 +300,7 @@ class Node:
         self.relay.calls.look()
         if self._records.has_grown and self.peer.scheduler is not None:
             book = self.peer.scheduler.book
-            self._records.compact(book, self._roster.revocations)
+            self._records.compact(book, self.roster.revocations)
             self._sweep_outputs()
 
     def _sweep_outputs(self) -> None:

@@ -42,6 +42,7 @@ from shoal.runtime.standing_in import StandingIn
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from shoal.core.roster import Roster
     from shoal.model.ids import RequestId
     from shoal.net.identity import Identity
     from shoal.net.invitations import Open, Terms
@@ -58,8 +59,10 @@ RETRY_S: Final = 2.0
 class Reception:
     """Gives out invitations, and answers those who bring one."""
 
-    def __init__(self, home: Home, identity: Identity, membership: Membership) -> None:
-        self.granting = Granting(home, identity, membership)
+    def __init__(
+        self, home: Home, identity: Identity, membership: Membership, roster: Roster
+    ) -> None:
+        self.granting = Granting(home, identity, membership, roster)
         self.company = Company(identity.node)
         self.porter = Porter(
             identity.node, membership.shoal, self.granting, self.company
