@@ -17,6 +17,7 @@ from click.exceptions import NoArgsIsHelpError
 
 from shoal import __version__
 from shoal.cli.exit_codes import ExitCode
+from shoal.cli.terminal import echo_lines, safe_lines
 from shoal.errors import (
     NotAllowedError,
     NotFoundError,
@@ -210,12 +211,10 @@ def _choose_net(net: str | None) -> None:
 
 def explained(error: ShoalError) -> str:
     """Lay out what failed, why, and what to do next, one line each."""
-    lines = [f"error: {error.what}"]
-    if error.because:
-        lines.append(f"why:   {error.because}")
-    if error.hint:
-        lines.append(f"next:  {error.hint}")
-    return "\n".join(lines)
+    parts = {"error: ": error.what, "why:   ": error.because, "next:  ": error.hint}
+    return "\n".join(
+        head + safe_lines(text, " " * len(head)) for head, text in parts.items() if text
+    )
 
 
 def exit_code_of(error: ShoalError) -> ExitCode:
@@ -238,7 +237,7 @@ def main(args: Sequence[str] | None = None) -> None:
     try:
         code = shoal.main(args=args, prog_name="shoal", standalone_mode=False)
     except NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
+        echo_lines(error.format_message(), err=True)
         sys.exit(ExitCode.USAGE)
     except click.UsageError as error:
         _fail(_retold(error))
@@ -277,7 +276,7 @@ def _leave_at_once(code: int) -> None:
 
 
 def _fail(error: ShoalError) -> NoReturn:
-    click.echo(explained(error), err=True)
+    echo_lines(explained(error), err=True)
     sys.exit(exit_code_of(error))
 
 

@@ -9,6 +9,7 @@ import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from shoal.cli.options import talk
+from shoal.cli.terminal import echo_lines
 
 VARIABLE: Final = "_SHOAL_COMPLETE"
 SHELLS: Final = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
@@ -24,6 +25,6 @@ INSTALL: Final = {
 def completion(shell: str) -> None:
     """Print what a SHELL needs to complete what you type after `shoal`."""
     root = click.get_current_context().find_root().command
-    click.echo(SHELLS[shell](root, {}, "shoal", VARIABLE).source())
+    echo_lines(SHELLS[shell](root, {}, "shoal", VARIABLE).source())
     if sys.stdout.isatty():
         talk(f"to have it always: {INSTALL[shell]}")

@@ -20,6 +20,7 @@ from shoal.cli import background
 from shoal.cli.exit_codes import ExitCode
 from shoal.cli.options import json_option
 from shoal.cli.printing import echo_json, size_text, span
+from shoal.cli.terminal import echo
 from shoal.errors import ShoalError
 from shoal.model.addresses import is_direct
 from shoal.runtime.home import Home
@@ -61,9 +62,9 @@ def doctor(as_json: bool) -> None:
         echo_json({"well": is_well, "findings": rows})
     else:
         for finding in findings:
-            click.echo(f"{finding.state:<5} {finding.what:<8} {finding.said}")
+            echo(f"{finding.state:<5} {finding.what:<8} {finding.said}")
             if finding.fix and finding.state != "ok":
-                click.echo(f"               fix: {finding.fix}")
+                echo(f"               fix: {finding.fix}")
     sys.exit(ExitCode.OK if is_well else ExitCode.ERROR)
 
 

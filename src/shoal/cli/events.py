@@ -11,6 +11,7 @@ from shoal.api.documents import event_fields
 from shoal.api.shoal_pb2 import EventsRequest
 from shoal.cli.options import any_node_option, json_option
 from shoal.cli.printing import echo_json
+from shoal.cli.terminal import echo
 
 
 @click.command()
@@ -37,4 +38,4 @@ def events(latest: int, follow: bool, node: str | None, as_json: bool) -> None:
                 echo_json(event_fields(event))
                 continue
             clock = time.strftime("%H:%M:%S", time.localtime(event.at_s))
-            click.echo(f"{clock}  {event.what:<9}  {event.text}")
+            echo(f"{clock}  {event.what:<9}  {event.text}")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from shoal.api.documents import job_fields, name_fields
 from shoal.cli.options import at_node, suggest, talk
 from shoal.cli.printing import echo_json, echo_table, job_cells
+from shoal.cli.terminal import echo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +25,7 @@ def show(found: ListEverywhereReply, *, as_json: bool, quiet: bool, most: int) -
         return
     if quiet:
         for _, job in rows:
-            click.echo(job.id)
+            echo(job.id)
     elif rows:
         lines = [(node.node.petname, *job_cells(job)) for node, job in rows]
         echo_table(HEADINGS, lines)

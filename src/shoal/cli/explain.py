@@ -11,6 +11,7 @@ from shoal.api.documents import explanation_fields, state_of
 from shoal.cli.naming import JOB
 from shoal.cli.options import any_node_option, json_option, suggest
 from shoal.cli.printing import echo_json, places
+from shoal.cli.terminal import echo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,9 +37,9 @@ def explain(job: str, task: str, node: str | None, as_json: bool) -> None:
         return
     for each in reply.tasks:
         for line in lines_of(each):
-            click.echo(line)
+            echo(line)
     if reply.more:
-        click.echo(f"and {reply.more} other groups: --task NAME explains one")
+        echo(f"and {reply.more} other groups: --task NAME explains one")
     suggest(f"shoal show {reply.job_id}", "shoal nodes")
 
 

@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, final
 
 from shoal.api import shoal_pb2 as pb
+from shoal.cli.task_output import Screened
+from shoal.cli.terminal import safe_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
 def follow(
-    pieces: Iterable[pb.LogPiece], *, prefixed: bool, aside: bool = False
+    pieces: Iterable[pb.LogPiece],
+    *,
+    prefixed: bool,
+    aside: bool = False,
+    raw: bool = False,
 ) -> None:
     """Print pieces until there are no more; `prefixed`, each line names its task.
 
-    `aside`, all of them go to stderr, because stdout is for something else.
+    `aside`, all of them go to stderr, because stdout is for something else. A terminal
+    gets what cannot harm it, unless the user wants it `raw`.
     """
+    outs = _Outs(raw=raw)
+    try:
+        _follow(pieces, outs, prefixed=prefixed, aside=aside)
+    finally:
+        outs.close()
+
+
+def _follow(
+    pieces: Iterable[pb.LogPiece], outs: _Outs, *, prefixed: bool, aside: bool
+) -> None:
     rests: dict[tuple[str, int], bytes] = {}
     for piece in pieces:
         data = piece.data
@@ -25,19 +42,35 @@ def follow(
             key = (piece.task, piece.stream)
             *lines, rests[key] = (rests.get(key, b"") + data).split(b"\n")
             data = b"".join(_line(piece.task, line) for line in lines)
-        _write(pb.STREAM_STDERR if aside else piece.stream, data)
+        outs.write(pb.STREAM_STDERR if aside else piece.stream, data)
     for (task, stream), rest in rests.items():
         if rest:
-            _write(pb.STREAM_STDERR if aside else stream, _line(task, rest))
+            outs.write(pb.STREAM_STDERR if aside else stream, _line(task, rest))
 
 
 def _line(task: str, line: bytes) -> bytes:
-    return task.partition(".")[2].encode() + b" | " + line + b"\n"
+    return safe_line(task.partition(".")[2]).encode() + b" | " + line + b"\n"
 
 
-def _write(stream: int, data: bytes) -> None:
-    out: BinaryIO = sys.stdout.buffer
-    if stream == pb.STREAM_STDERR:
-        out = sys.stderr.buffer
-    out.write(data)
-    out.flush()
+@final
+class _Outs:
+    """Both streams of this process, each as it is to be written to."""
+
+    def __init__(self, *, raw: bool) -> None:
+        self._raw = raw
+        self._open: dict[bool, BinaryIO | Screened] = {}
+
+    def write(self, stream: int, data: bytes) -> None:
+        is_error = stream == pb.STREAM_STDERR
+        if is_error not in self._open:
+            text = sys.stderr if is_error else sys.stdout
+            is_plain = self._raw or not text.isatty()
+            self._open[is_error] = text.buffer if is_plain else Screened(text.buffer)
+        out = self._open[is_error]
+        out.write(data)
+        out.flush()
+
+    def close(self) -> None:
+        for out in self._open.values():
+            if isinstance(out, Screened):
+                out.close()

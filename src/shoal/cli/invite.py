@@ -9,6 +9,7 @@ import click
 from shoal.api import client as api
 from shoal.cli.options import json_option, node_option, quiet_option, talk
 from shoal.cli.printing import echo_json
+from shoal.cli.terminal import echo
 from shoal.errors import UsageError
 
 if TYPE_CHECKING:
@@ -68,15 +69,14 @@ def invite(
         code = {"qr": _rows(reply.text)} if qr else {}
         echo_json({**fields, "addresses": list(reply.addresses), "ttl": ttl, **code})
         return
-    click.echo(reply.text if quiet else f"shoal join {reply.text}")
+    echo(reply.text if quiet else f"shoal join {reply.text}")
     holds = "once" if uses == 1 else f"{uses} times"
     talk(f"type that on the other machine: it works {holds}, for {ttl}", quiet=quiet)
     if reply.only_here:
-        talk(
-            "note: only this machine can follow it, since the node listens on loopback;"
-            "\n      shoal down; shoal up --listen 0.0.0.0:4001 opens it to others",
-            quiet=quiet,
-        )
+        why = "since the node listens on loopback"
+        talk(f"note: only this machine can follow it, {why};", quiet=quiet)
+        opens = "shoal down; shoal up --listen 0.0.0.0:4001 opens it to others"
+        talk(f"      {opens}", quiet=quiet)
     if qr:
         from shoal.cli.qr import show  # noqa: PLC0415 - Few ask for it.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 import click
 from click.shell_completion import CompletionItem
 
+from shoal.cli.terminal import safe_line
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ class JobName(click.ParamType[str]):
 
         words = [CompletionItem(word, help=WORDS[word]) for word in self._words]
         items = [
-            CompletionItem(job.id, help=f"{job.name}, {state_of(job.state)}")
+            CompletionItem(
+                safe_line(job.id), help=safe_line(f"{job.name}, {state_of(job.state)}")
+            )
             for job in _jobs(ctx)
         ]
         return _beginning_with(incomplete, words + items)
@@ -49,7 +52,7 @@ class NodeName(click.ParamType[str]):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Offer the petnames of the nodes that are known."""
-        items = [CompletionItem(node.name.petname) for node in _nodes(ctx)]
+        items = [CompletionItem(safe_line(node.name.petname)) for node in _nodes(ctx)]
         return _beginning_with(incomplete, items)
 
 

@@ -9,6 +9,7 @@ from shoal.api.documents import node_fields
 from shoal.api.shoal_pb2 import Node
 from shoal.cli.options import json_option, node_option, quiet_option
 from shoal.cli.printing import echo_json, echo_table, gib, gpus_text, short_id
+from shoal.cli.terminal import echo
 
 HEADINGS = ("NODE", "ID", "PATH", "CPU", "MEMORY", "GPU", "TASKS", "STATE")
 
@@ -29,7 +30,7 @@ def nodes(node: str | None, as_json: bool, quiet: bool) -> None:
         return
     if quiet:
         for each in found:
-            click.echo(each.name.id)
+            echo(each.name.id)
         return
     echo_table(HEADINGS, [row(each) for each in found])
 

@@ -8,6 +8,7 @@ from shoal.api.documents import when_of
 from shoal.cli.nodes import path_text
 from shoal.cli.options import talk
 from shoal.cli.printing import gpus_text, table_lines
+from shoal.cli.terminal import echo_styled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +55,7 @@ def tell(plan: pb.PlanReply) -> None:
         shown = group.prospects[:OFFERS_SHOWN_MAX]
         if len(group.prospects) > 1:
             for line in table_lines(HEADINGS, rows(shown), err=True):
-                talk(f"  {line}")
+                echo_styled(f"  {line}", err=True)
         if left := len(group.prospects) - len(shown) + group.more:
             talk(f"  and {left} other nodes")
         if group.room < group.least and group.helps:

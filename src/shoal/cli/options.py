@@ -9,6 +9,7 @@ from click.core import ParameterSource
 from shoal.cli import write_nowhere
 from shoal.cli.naming import NODE
 from shoal.cli.settings import default_of
+from shoal.cli.terminal import echo
 from shoal.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -24,6 +25,12 @@ json_option = click.option(
 )
 quiet_option = click.option(
     "-q", "--quiet", is_flag=True, help="Print what was asked for and nothing else."
+)
+
+raw_option = click.option(
+    "--raw",
+    is_flag=True,
+    help="Let what tasks write steer the terminal: titles, cursor, all of it.",
 )
 
 
@@ -91,11 +98,11 @@ def at_node() -> str:
 
 
 def talk(text: str, *, quiet: bool = False) -> None:
-    """Say something to the user that is no data; if nobody is there, to nobody."""
+    """Say one line to the user that is no data; if nobody is there, to nobody."""
     if quiet:
         return
     try:
-        click.echo(text, err=True)
+        echo(text, err=True)
     except OSError:  # As when the terminal was closed.
         write_nowhere(err=True)
 

@@ -15,6 +15,7 @@ from shoal.cli.offers import HEADINGS, rows
 from shoal.cli.options import json_option, node_option, suggest, talk
 from shoal.cli.printing import echo_json, echo_table
 from shoal.cli.spec_flags import JobCommand, job_options, spec_of
+from shoal.cli.terminal import echo
 
 
 @click.command(cls=JobCommand)
@@ -46,17 +47,17 @@ def _print(reply: pb.PlanReply) -> None:
     for group in reply.groups:
         together = f", {group.least} at once" if group.least > 1 else ""
         count = "1 task" if group.tasks == 1 else f"{group.tasks} tasks{together}"
-        click.echo(f"{group.group}: {count}, each {group.needs}")
+        echo(f"{group.group}: {count}, each {group.needs}")
         if group.prospects:
             echo_table(HEADINGS, rows(group.prospects))
         else:
-            click.echo("no worker is known here: shoal invite lets one in")
+            echo("no worker is known here: shoal invite lets one in")
         if group.more:
-            click.echo(f"and {group.more} other nodes")
+            echo(f"and {group.more} other nodes")
         if group.room < group.least and group.helps:
-            click.echo("helps: " + "   |   ".join(group.helps))
+            echo("helps: " + "   |   ".join(group.helps))
     if reply.more:
-        click.echo(f"and {reply.more} other groups")
+        echo(f"and {reply.more} other groups")
     if reply.fits_now:
         talk(f"it would start now · {reply.needs}")
         suggest("shoal submit with the same words", "shoal nodes")

@@ -9,6 +9,7 @@ import click
 from shoal.cli.exit_codes import ExitCode
 from shoal.cli.options import json_option
 from shoal.cli.printing import echo_json
+from shoal.cli.terminal import echo
 from shoal.policy.conformance import MEANINGS, Verdict, check
 from shoal.policy.registry import BUILT_IN, DEFAULT, Registry
 
@@ -40,7 +41,7 @@ def list_policies(as_json: bool) -> None:
     width = max(len(name) for name in registry.names())
     for row in rows:
         mark = "*" if row["default"] else " "
-        click.echo(f"{mark} {row['name']:<{width}}  {row['origin']:<9}  {row['about']}")
+        echo(f"{mark} {row['name']:<{width}}  {row['origin']:<9}  {row['about']}")
 
 
 @policy.command("test")
@@ -57,8 +58,8 @@ def test_policy(name: str, as_json: bool) -> None:
         echo_json({"policy": name, "kept": kept, "checks": rows})
     else:
         for verdict in verdicts:
-            click.echo(_line(verdict))
-        click.echo(f"{name} keeps all promises" if kept else f"{name} breaks promises")
+            echo(_line(verdict))
+        echo(f"{name} keeps all promises" if kept else f"{name} breaks promises")
     sys.exit(ExitCode.OK if kept else ExitCode.ERROR)
 
 

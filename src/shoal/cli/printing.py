@@ -17,6 +17,7 @@ import click
 from shoal.api import shoal_pb2 as pb
 from shoal.api.documents import state_of
 from shoal.cli.settings import current
+from shoal.cli.terminal import echo, echo_styled, safe_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -40,20 +41,21 @@ _ENDS: Final = frozenset({"done", "failed", "cancelled", "unknown"})
 
 def echo_json(fields: dict[str, Any]) -> None:
     """Print one JSON document on one line."""
-    click.echo(json.dumps({"version": VERSION, **fields}))
+    # Every letter that is not plain ASCII is escaped, but for one control.
+    echo(json.dumps({"version": VERSION, **fields}).replace("\x7f", "\\u007f"))
 
 
 def echo_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows under headings, in columns; a terminal cuts the last at its edge."""
     for line in table_lines(headings, rows):
-        click.echo(line)
+        echo_styled(line)
 
 
 def table_lines(
     headings: Sequence[str], rows: Iterable[Sequence[str]], *, err: bool = False
 ) -> Iterator[str]:
-    """Return a table as lines for stdout, or for stderr."""
-    lines = [tuple(headings), *(tuple(row) for row in rows)]
+    """Return a table as lines for stdout, or for stderr: with colours, and safe."""
+    lines = [tuple(headings), *(tuple(map(safe_line, row)) for row in rows)]
     widths = [max(width_of(line[n]) for line in lines) for n in range(len(headings))]
     if (sys.stderr if err else sys.stdout).isatty():
         left = sum(widths[:-1]) + len(GAP) * (len(widths) - 1)
@@ -122,7 +124,7 @@ def places(nodes: Sequence[pb.NodeName]) -> str:
 
 def shortened(text: str, most: int = LINE_LENGTH_MAX) -> str:
     """Bring a text to one line of limited length; what is left out is an ellipsis."""
-    line = " ".join(text.split())
+    line = safe_line(" ".join(text.split()))
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
 

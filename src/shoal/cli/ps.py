@@ -18,6 +18,7 @@ from shoal.cli.options import (
     talk,
 )
 from shoal.cli.printing import echo_json, echo_table, job_cells
+from shoal.cli.terminal import echo
 
 LATEST: Final = 20
 
@@ -58,7 +59,7 @@ def ps(
         return
     if quiet:
         for job in reply.jobs:
-            click.echo(job.id)
+            echo(job.id)
         return
     if not reply.jobs:
         talk("no jobs" if not active else "no jobs wait or run")

@@ -15,6 +15,7 @@ from shoal.cli.options import any_node_option, json_option, quiet_option, sugges
 from shoal.cli.outputs import taken_fields, taken_text
 from shoal.cli.printing import echo_json, has_ended
 from shoal.cli.selecting import one
+from shoal.cli.terminal import echo
 from shoal.errors import NotFoundError, UsageError
 
 OUT: Final = "out"
@@ -45,7 +46,7 @@ def pull(
         echo_json({"job": found.id, "outputs": taken_fields(taken)})
         return
     for each in taken:
-        click.echo(each.folder)
+        echo(each.folder)
         talk(taken_text(each), quiet=quiet)
     suggest(f"shoal show {found.id}", quiet=quiet)
 

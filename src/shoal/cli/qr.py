@@ -6,10 +6,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
-import click
-
 from shoal.cli.options import talk
 from shoal.cli.printing import wants_colours
+from shoal.cli.terminal import echo_styled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,8 +60,8 @@ def show(text: str) -> None:
         talk(
             f"note: no QR code, since it takes {needs.columns} columns and "
             f"{needs.lines} lines, and this terminal has {has.columns} and {has.lines};"
-            "\n      smaller letters or a larger window make room for the next one"
         )
+        talk("      smaller letters or a larger window make room for the next one")
         return
     for line in drawn:
-        click.echo(line, err=True)
+        echo_styled(line, err=True)

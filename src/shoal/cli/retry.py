@@ -12,6 +12,7 @@ from shoal.cli.naming import JOB
 from shoal.cli.options import any_node_option, json_option, quiet_option, suggest, talk
 from shoal.cli.printing import echo_json
 from shoal.cli.selecting import one
+from shoal.cli.terminal import echo
 
 
 @click.command()
@@ -34,6 +35,6 @@ def retry(job: str, failed: bool, node: str | None, as_json: bool, quiet: bool) 
     if as_json:
         echo_json({"job": job_fields(new), "needs": reply.needs})
         return
-    click.echo(new.id)
+    echo(new.id)
     talk(f"job {new.id} ({new.name}) submitted · {reply.needs}", quiet=quiet)
     suggest(f"shoal logs -f {new.id}", f"shoal wait {new.id}", quiet=quiet)

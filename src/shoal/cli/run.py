@@ -19,7 +19,14 @@ from shoal.api.shoal_pb2 import LogsRequest
 from shoal.cli import write_nowhere
 from shoal.cli.ends import code_of, end_text, waits_text
 from shoal.cli.following import follow
-from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
+from shoal.cli.options import (
+    json_option,
+    node_option,
+    quiet_option,
+    raw_option,
+    suggest,
+    talk,
+)
 from shoal.cli.outputs import taken_fields, taken_text
 from shoal.cli.printing import echo_json, has_ended, places, span
 from shoal.cli.spec_flags import JobCommand, job_options, spec_of
@@ -41,6 +48,7 @@ PATIENCE_S: Final = 2.0
 @click.command(cls=JobCommand)
 @job_options
 @click.option("--no-pull", is_flag=True, help="Leave its outputs where they are.")
+@raw_option
 @click.option("--watch", is_flag=True, help="Show curves instead of lines.")
 @node_option
 @json_option
@@ -53,6 +61,7 @@ def run(
     quiet: bool,
     no_pull: bool,
     watch: bool,
+    raw: bool,
     **flags: Any,  # noqa: ANN401 - As many as a job has.
 ) -> None:
     """Run a job: submit it, show its output, and exit with its code.
@@ -72,7 +81,8 @@ def run(
         with stopped_by_signals():
             try:
                 job = _submitted(client, packed, id_, watch=watch, quiet=quiet)
-                plain = partial(follow, prefixed=_has_many_tasks(job), aside=as_json)
+                many = _has_many_tasks(job)
+                plain = partial(follow, prefixed=many, aside=as_json, raw=raw)
                 show = _curves if watch and not as_json else plain
                 end = _follow(client, job, began, show, quiet=quiet)
             except (Stopped, OSError) as why:
@@ -123,7 +133,8 @@ def _reason(why: Stopped | OSError) -> str:
 
 
 def _cancel(client: api.Client, job: str, reason: str, *, quiet: bool) -> Job:
-    talk(f"\ncancelling job {job}", quiet=quiet)
+    talk("", quiet=quiet)
+    talk(f"cancelling job {job}", quiet=quiet)
     try:
         client.cancel(job, reason)
         return client.get(job)

@@ -4,6 +4,7 @@ import json
 
 import click
 
+from shoal.cli.terminal import echo_lines
 from shoal.model.schema import job_schema
 
 
@@ -14,4 +15,4 @@ def schema() -> None:
     Write it to a file with `shoal schema > shoal.schema.json`, and name that file
     in the first line of a spec: `# yaml-language-server: $schema=shoal.schema.json`.
     """
-    click.echo(json.dumps(job_schema(), indent=2))
+    echo_lines(json.dumps(job_schema(), indent=2))

@@ -11,6 +11,7 @@ import click
 from shoal.api import client as api
 from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
 from shoal.cli.printing import echo_json
+from shoal.cli.terminal import echo
 from shoal.errors import UsageError
 
 
@@ -52,7 +53,7 @@ def list_secrets(node: str | None, as_json: bool) -> None:
         echo_json({"secrets": names})
         return
     for name in names:
-        click.echo(name)
+        echo(name)
     if not names:
         talk("there are no secrets")
         suggest("shoal secret set NAME")

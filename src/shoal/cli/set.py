@@ -13,6 +13,7 @@ from shoal.cli.options import json_option, quiet_option, suggest, talk
 from shoal.cli.printing import echo_json, echo_table
 from shoal.cli.settings import SETTINGS, Found, Setting, Value, current, parsed
 from shoal.cli.settings import setting_of as known
+from shoal.cli.terminal import echo
 from shoal.errors import UsageError
 
 if TYPE_CHECKING:
@@ -106,9 +107,9 @@ def _show(setting: Setting, found: Found, show_origin: bool, *, as_json: bool) -
     if as_json:
         echo_json({"settings": [_fields(setting.name, found)]})
     elif show_origin:
-        click.echo(f"{_text(found.value)}  ({found.origin})")
+        echo(f"{_text(found.value)}  ({found.origin})")
     else:
-        click.echo(_text(found.value))
+        echo(_text(found.value))
 
 
 def _fields(name: str, found: Found) -> dict[str, object]:

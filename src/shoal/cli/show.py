@@ -23,6 +23,7 @@ from shoal.cli.printing import (
     why,
 )
 from shoal.cli.selecting import one
+from shoal.cli.terminal import echo
 
 if TYPE_CHECKING:
     from shoal.api.shoal_pb2 import Counts, Job, Task
@@ -67,9 +68,9 @@ def show(job: str, tasks_max: int, node: str | None, as_json: bool) -> None:
     }
     for name, text in rows.items():
         if text:
-            click.echo(f"{name:<10} {text}")
+            echo(f"{name:<10} {text}")
     if len(found.tasks) > 1 or found.tasks[0].attempts > 1:
-        click.echo()
+        echo()
         echo_table(
             ("TASK", "STATE", "TRIES", "NODE", "TOOK", "WHY"),
             [
@@ -87,7 +88,7 @@ def show(job: str, tasks_max: int, node: str | None, as_json: bool) -> None:
     total = _total(found.counts)
     if total > len(found.tasks):
         more = f"shoal show {found.id} --tasks {total}{at_node()}"
-        click.echo(f"and {total - len(found.tasks)} more: {more}")
+        echo(f"and {total - len(found.tasks)} more: {more}")
     more = "shoal ps" if has_ended(found) else f"shoal explain {found.id}"
     suggest(f"shoal logs {found.id}", more)
 

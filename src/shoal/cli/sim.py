@@ -11,6 +11,7 @@ import click
 
 from shoal.cli.options import json_option, quiet_option, suggest, talk
 from shoal.cli.printing import echo_json
+from shoal.cli.terminal import echo
 from shoal.errors import SpecError, UsageError
 
 if TYPE_CHECKING:
@@ -306,14 +307,14 @@ def _echo_tables(comparison: Comparison) -> None:
 
     width = None if sys.stdout.isatty() else 200
     console = Console(width=width, highlight=False)
-    click.echo(comparison.settings.name)
-    click.echo(heading(comparison))
+    echo(comparison.settings.name)
+    echo(heading(comparison))
     for table in tables(comparison):
         console.print()
         console.print(table)
     left = unended([run.result for run in comparison.runs])
     for line in ["", *left] if left else []:
-        click.echo(line)
+        echo(line)
 
 
 def _tell_costs(comparison: Comparison, *, quiet: bool) -> None:

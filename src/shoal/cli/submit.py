@@ -15,6 +15,7 @@ from shoal.api.shoal_pb2 import PlanRequest, SubmitRequest
 from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
 from shoal.cli.printing import echo_json, size_text
 from shoal.cli.spec_flags import JobCommand, job_options, spec_of
+from shoal.cli.terminal import echo
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def submit(
         found = {} if plan is None else {"offers": plan_fields(plan)}
         echo_json({"job": job_fields(job), "needs": reply.needs, **found})
         return
-    click.echo(job.id)
+    echo(job.id)
     talk(f"job {job.id} ({job.name}) submitted · {reply.needs}", quiet=quiet)
     if plan is not None:
         from shoal.cli.offers import tell  # noqa: PLC0415 - Not for scripts.

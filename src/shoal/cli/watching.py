@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from shoal.api import shoal_pb2 as pb
 from shoal.cli.plot import plot
+from shoal.cli.task_output import screened
+from shoal.cli.terminal import echo, echo_lines, safe_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,7 +52,7 @@ class Board:
             said = None
         if not isinstance(said, dict):
             if line.strip():
-                self.remarks.append(f"{task} | {line.decode(errors='replace')}")
+                self.remarks.append(f"{task} | {screened(line)}")
             return False
         fields: dict[str, Any] = said  # pyright: ignore[reportUnknownVariableType]
         at = fields.get(ROUND, fields.get("step"))
@@ -108,20 +110,20 @@ def watch(pieces: Iterable[pb.LogPiece]) -> None:
     for piece in pieces:
         news = board.take(piece)
         for remark in board.remarks:
-            print(remark, file=sys.stderr)
+            echo(remark, err=True)
         board.remarks.clear()
         if news and is_terminal:
             drawn = _draw(board.picture(), drawn)
         elif news:
-            print(board.headline(), flush=True)
+            echo(board.headline())
     if not is_terminal:
-        print("\n".join(board.picture()), flush=True)
+        echo_lines("\n".join(board.picture()))
 
 
 def _draw(lines: list[str], drawn: int) -> int:
     """Draw in the place of what was drawn before; return how many lines it is."""
     up = f"\x1b[{drawn}A" if drawn else ""
-    text = "".join(f"\x1b[2K{line}\n" for line in lines)
+    text = "".join(f"\x1b[2K{safe_line(line)}\n" for line in lines)
     sys.stdout.write(up + text)
     sys.stdout.flush()
     return len(lines)

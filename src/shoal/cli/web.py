@@ -14,6 +14,7 @@ from shoal.cli.naming import JOB
 from shoal.cli.options import json_option, node_option, suggest, talk
 from shoal.cli.printing import echo_json
 from shoal.cli.selecting import one
+from shoal.cli.terminal import echo
 from shoal.errors import ShoalError
 from shoal.runtime.home import Home
 
@@ -49,7 +50,7 @@ def web(job: str, no_open: bool, node: str | None, as_json: bool) -> None:
     if as_json:
         echo_json({"address": f"{host}:{port}", "url": url})
         return
-    click.echo(url)
+    echo(url)
     if not no_open and any(os.environ.get(name) for name in DISPLAYS):
         _open(home, url)
     elif not no_open and sys.stdout.isatty():

@@ -23,6 +23,7 @@ from shoal.cli.printing import (
     wants_colours,
     why,
 )
+from shoal.cli.terminal import echo
 from shoal.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -87,12 +88,12 @@ def monitor(
 def _print(picture: Picture) -> None:
     from shoal.cli.nodes import HEADINGS, row  # noqa: PLC0415 - Not for the screen.
 
-    click.echo(summary(picture))
-    click.echo()
+    echo(summary(picture))
+    echo()
     echo_table(HEADINGS, [row(node) for node in picture.nodes])
     if not picture.jobs:
         return
-    click.echo()
+    echo()
     echo_table(
         ("JOB", "NAME", "STATE", "TASKS", "NODE", "WHY"),
         [
@@ -119,7 +120,7 @@ def _print_lines(
 
 
 def _say_line(picture: Picture) -> None:
-    click.echo(f"{time.strftime('%H:%M:%S')}  {summary(picture)}")
+    echo(f"{time.strftime('%H:%M:%S')}  {summary(picture)}")
 
 
 def _say_json(picture: Picture) -> None:

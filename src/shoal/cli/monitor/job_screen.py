@@ -14,6 +14,8 @@ from shoal.api.documents import state_of
 from shoal.api.shoal_pb2 import STREAM_STDERR, LogsRequest
 from shoal.cli.monitor.watching import TASKS_MAX, Curves
 from shoal.cli.printing import age, has_ended, places, tasks_text, why
+from shoal.cli.task_output import screened
+from shoal.cli.terminal import safe_line, safe_lines
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ class JobScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Lay the page out."""
-        yield Static(f"job {self._job}", id="about", markup=False)
+        yield Static(safe_line(f"job {self._job}"), id="about", markup=False)
         yield VerticalScroll(id="curves")
         yield RichLog(id="log", max_lines=LINES_MAX, wrap=True)
         yield Footer()
@@ -97,7 +99,7 @@ class JobScreen(Screen[None]):
         self._back(self.show, job)
 
     def _say(self, text: str) -> None:
-        self.query_one("#about", Static).update(text)
+        self.query_one("#about", Static).update(safe_lines(text))
 
     def show(self, job: Job) -> None:
         """Show what has become of the job."""
@@ -108,7 +110,7 @@ class JobScreen(Screen[None]):
             if number == CURVES_MAX:
                 break
             id_ = f"curve-{number}"
-            label = f"{name}\n{points[-1]:.5g}"
+            label = f"{safe_line(name)}\n{points[-1]:.5g}"
             if id_ in known:
                 line = curves.query_one(f"#{id_}")
                 line.query_one(Static).update(label)
@@ -133,9 +135,9 @@ class JobScreen(Screen[None]):
         key = (piece.task, piece.stream)
         *lines, self._rests[key] = (self._rests.get(key, b"") + piece.data).split(b"\n")
         style = "red" if piece.stream == STREAM_STDERR else ""
-        where = piece.task.partition(".")[2]
+        where = safe_line(piece.task.partition(".")[2])
         for line in lines:
-            text = line.decode(errors="replace").rpartition("\r")[2]
+            text = screened(line)
             shown = Text.assemble((f"{where} ", "dim"), (text, style))
             self.query_one(RichLog).write(shown)
 
@@ -143,8 +145,8 @@ class JobScreen(Screen[None]):
 def about(job: Job) -> str:
     """Return the lines at the top of the page."""
     where = f" on {places(job.nodes)}" if job.nodes else ""
-    first = f"{job.id}  {job.name}   {state_of(job.state)}{where}"
+    first = safe_line(f"{job.id}  {job.name}   {state_of(job.state)}{where}")
     second = f"{tasks_text(job.counts)}   submitted {age(job.submitted_s)} ago"
     end = "" if not has_ended(job) else "   ended"
-    reason = why(job)
+    reason = safe_line(why(job))
     return f"{first}\n{second}{end}" + (f"   {reason}" if reason else "")

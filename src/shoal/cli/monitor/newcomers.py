@@ -9,7 +9,8 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
-from shoal.cli.printing import shortened
+from shoal.cli.printing import quoted, shortened
+from shoal.cli.terminal import safe_line
 from shoal.errors import NotAllowedError
 from shoal.net.requests import is_code
 
@@ -51,20 +52,21 @@ def asked(source: Source) -> tuple[Waiting, ...]:
     waiting = [_newcomer(one, reply.shoal) for one in reply.newcomers]
     near = reply.near
     if near.state == "accepted":
-        name = near.name.petname
-        says = f'{name} lets this machine into "{near.shoal}"'
+        name = safe_line(near.name.petname)
+        says = f"{name} lets this machine into {quoted(near.shoal)}"
         waiting.append(Waiting(near.name.id, name, says, near.code, ""))
     return tuple(waiting)
 
 
 def _newcomer(one: pb.Newcomer, shoal: str) -> Waiting:
-    name, has = one.name.petname, shortened(one.has, HAS_WIDTH) or "nothing"
-    return Waiting(one.name.id, name, f'{name} wants to join "{shoal}"', one.code, has)
+    name, has = safe_line(one.name.petname), shortened(one.has, HAS_WIDTH) or "nothing"
+    says = f"{name} wants to join {quoted(shoal)}"
+    return Waiting(one.name.id, name, says, one.code, has)
 
 
 def banner(waiting: tuple[Waiting, ...], answer: str) -> str:
     """Return the lines that tell of those who wait; `answer` is what one can do."""
-    lines = [one.says for one in waiting[:LINES_MAX]]
+    lines = [safe_line(one.says) for one in waiting[:LINES_MAX]]
     if len(waiting) > LINES_MAX:
         lines.append(f"and {len(waiting) - LINES_MAX} more")
     return "\n".join(lines) + f" · {answer}"
@@ -134,7 +136,7 @@ class Consent(ModalScreen[bool | None]):
     def compose(self) -> ComposeResult:
         """Show the code first, then who it is."""
         one, keys = self._one, "[y] join   [n] not now"
-        about = f"code   {one.code}\n\n{one.says}\n\n{JOIN_IF}\n{WARNING}"
+        about = f"code   {safe_line(one.code)}\n\n{one.says}\n\n{JOIN_IF}\n{WARNING}"
         yield Static(f"{about}\n\n{keys}", id="question", markup=False)
 
     def action_answer(self, said: bool | None) -> None:

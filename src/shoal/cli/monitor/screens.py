@@ -16,6 +16,7 @@ from shoal.cli.monitor import tables
 from shoal.cli.monitor.job_screen import JobScreen
 from shoal.cli.monitor.newcomers import Consent, Decision, Waiting, asked, banner
 from shoal.cli.monitor.watching import Picture, look
+from shoal.cli.terminal import safe_line, safe_lines
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class Monitor(App[None]):
             waiting = asked(self._source)
         except ShoalError as error:
             text = f"{error.what}: {error.because}"
-            self.call_from_thread(self._top.update, text)
+            self.call_from_thread(self._top.update, safe_line(text))
             return
         self.call_from_thread(self.show, picture)
         self.call_from_thread(self.tell_of, waiting)
@@ -183,10 +184,12 @@ class Monitor(App[None]):
     def _explain(self, job: str) -> None:
         try:
             tasks = self._source.explain(job).tasks
-            text = "\n".join(line for task in tasks for line in lines_of(task))
+            text = "\n".join(
+                safe_line(line) for task in tasks for line in lines_of(task)
+            )
         except ShoalError as error:
             text = error.what
-        self.call_from_thread(self.notify, text, timeout=15, markup=False)
+        self.call_from_thread(self.notify, safe_lines(text), timeout=15, markup=False)
 
     def action_cancel(self) -> None:
         """End the job under the cursor, if its user means it."""
@@ -209,7 +212,7 @@ class Monitor(App[None]):
             text = f"job {job} is cancelled"
         except ShoalError as error:
             text = error.what
-        self.call_from_thread(self.notify, text)
+        self.call_from_thread(self.notify, safe_lines(text), markup=False)
 
     def action_accept(self) -> None:
         """Ask about those who wait until there is an answer to one of them."""
@@ -236,7 +239,7 @@ class Monitor(App[None]):
                 text = f"joining {one.petname}"
         except ShoalError as error:
             text = error.what
-        self.call_from_thread(self.notify, text, markup=False)
+        self.call_from_thread(self.notify, safe_lines(text), markup=False)
         self.call_from_thread(self._look)
 
     def action_filter(self) -> None:

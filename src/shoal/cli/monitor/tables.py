@@ -9,6 +9,7 @@ from rich.text import Text
 from shoal.api.documents import state_of
 from shoal.cli.nodes import path_text
 from shoal.cli.printing import age, gpus_text, places, tasks_text, why
+from shoal.cli.terminal import safe_line
 
 if TYPE_CHECKING:
     from shoal.api import shoal_pb2 as pb
@@ -31,8 +32,8 @@ STYLES: Final = {
 
 def node_row(node: pb.Node) -> tuple[Text, ...]:
     """Return what is seen of a node; bars are what is in use."""
-    path = Text(path_text(node))
-    name = Text(node.name.petname, style="bold" if node.self else "")
+    path = Text(safe_line(path_text(node)))
+    name = Text(safe_line(node.name.petname), style="bold" if node.self else "")
     if not node.worker:
         state = "lends nothing" if node.self else "linked"
         return (name, path, *(Text("-", style="dim"),) * 4, Text(state, style="dim"))
@@ -53,13 +54,13 @@ def node_row(node: pb.Node) -> tuple[Text, ...]:
 def job_row(job: pb.Job) -> tuple[Text, ...]:
     """Return what is seen of a job."""
     return (
-        Text(job.id, style="bold"),
-        Text(job.name[:24]),
+        Text(safe_line(job.id), style="bold"),
+        Text(safe_line(job.name[:24])),
         _state(state_of(job.state)),
         _tasks(job),
-        Text(places(job.nodes)),
+        Text(safe_line(places(job.nodes))),
         Text(age(job.submitted_s)),
-        Text(why(job)[:WHY_WIDTH], style="dim"),
+        Text(safe_line(why(job)[:WHY_WIDTH]), style="dim"),
     )
 
 
@@ -103,7 +104,7 @@ def _gpus(node: pb.Node) -> Text:
         return Text("-", style="dim")
     used = 1_000 * len(node.devices) - node.free.gpu_milli
     bar = _bar(used, 1_000 * len(node.devices), 1_000, "")
-    return Text.assemble(bar, f" {gpus_text(node.devices)}")
+    return Text.assemble(bar, safe_line(f" {gpus_text(node.devices)}"))
 
 
 def _bar(used: int, total: int, unit: int, name: str) -> Text:

@@ -23,8 +23,6 @@ OTTER = pb.NodeName(id="12D3KooWotter", petname="brave-otter-42")
 HERON = pb.NodeName(id="12D3KooWheron", petname="calm-heron-07")
 CROW = pb.NodeName(id="12D3KooWcrow", petname="old-crow-11")
 EEL = pb.NodeName(id="12D3KooWeel", petname="shy-eel-50")
-
-
 CROWS, EELS = "maple-elk-421", "heron-elk-170"  # Their codes.
 BOTH = [(CROW.id, False), (EEL.id, False)]
 
