@@ -51,6 +51,15 @@ class DeadlineReached(msgspec.Struct, frozen=True):
     """The machine's `next_deadline` has come."""
 
 
+class WallClockRead(msgspec.Struct, frozen=True):
+    """The wall clock reads this now. It may have been set since the last time.
+
+    Grants expire by this clock; everything else goes by the monotonic one.
+    """
+
+    wall_s: float
+
+
 class SizeEstimated(msgspec.Struct, frozen=True):
     """The shoal has about this many nodes, by the density of the DHT."""
 
@@ -166,6 +175,7 @@ Event = (
     | PeerLost
     | MessageReceived
     | DeadlineReached
+    | WallClockRead
     | SizeEstimated
     | AddressesChanged
     | TaskEnded

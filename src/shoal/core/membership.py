@@ -126,7 +126,7 @@ class Members:
 
     @property
     def revocations(self) -> tuple[Revocation, ...]:
-        """All that stand, to be passed on to a node that joins."""
+        """All that stand, the newest last, to be passed on to a node that joins."""
         return tuple(
             revocation
             for signed in self._revocations.values()
@@ -159,8 +159,9 @@ class Members:
         """
         if not self._is_news(revocation) or not self._is_signed(revocation):
             return False
-        by_node = self._revocations.setdefault(revocation.node, {})
+        by_node = self._revocations.pop(revocation.node, {})
         by_node[revocation.delegation] = revocation
+        self._revocations[revocation.node] = by_node  # The newest is the last.
         if revocation.delegation is None:
             self._drop_those_by_void_admins()
         self._admitted = {

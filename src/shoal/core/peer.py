@@ -6,6 +6,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Final, Literal, final, get_args
 
 from shoal.core import events
+from shoal.core.catching_up import CatchingUp
 from shoal.core.events import (
     Booted,
     DeadlineReached,
@@ -14,10 +15,12 @@ from shoal.core.events import (
     Event,
     MessageReceived,
     PeerConnected,
+    PeerLost,
     Publish,
     Record,
     Send,
     Spread,
+    WallClockRead,
 )
 from shoal.core.journal import Entry, Revoked
 from shoal.model.ids import RequestId
@@ -48,9 +51,6 @@ if TYPE_CHECKING:
 
 STEPS_MAX: Final = 100_000
 """Messages a node says to itself while handling one event; more is an endless loop."""
-
-REVOCATIONS_TOLD_MAX: Final = 64
-"""Revocations that a peer is told when it connects."""
 
 DEADLINE_REACHED: Final = DeadlineReached()
 
@@ -123,7 +123,11 @@ class Peer:
         }
         self._roles = {name: m for name, m in machines.items() if m is not None}
         self._machines = tuple(self._roles.values())
-        self._deadlines = tuple(m.next_deadline for m in self._machines)
+        self._catching_up = CatchingUp(roster)
+        self._deadlines = (
+            *(m.next_deadline for m in self._machines),
+            self._catching_up.next_deadline,
+        )
         # One role alone has nobody in its node to talk to: gossip tells only others.
         self._has_company = len(self._roles.keys() - {"gossip"}) > 1
         # By message: the machine it is for, and the role that its sender must have.
@@ -150,7 +154,12 @@ class Peer:
             effects = self._on_peer_connected(event, now)
         elif type(event) is Booted:
             effects = self._on_booted(now)
+        elif type(event) is WallClockRead:
+            self._roster.read_wall(event.wall_s, now)
+            effects = self._to_roles(event, now)
         else:
+            if type(event) is PeerLost:
+                self._catching_up.lost(event.peer)
             effects = self._to_roles(event, now)
         if self._has_company:
             for effect in effects:
@@ -194,6 +203,9 @@ class Peer:
 
     def _on_deadline(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
+        due = self._catching_up.next_deadline()
+        if due is not None and due <= now:
+            effects += self._catching_up.on_deadline(now)
         for machine in self._machines:
             at = machine.next_deadline()
             if at is not None and at <= now:
@@ -219,9 +231,7 @@ class Peer:
         admission = self._roster.meet(event.peer, event.grant, now)
         if isinstance(admission, str):
             return self._turn_away(event.peer, admission)
-        # It may have been away, or new, when these were published.
-        void = self._roster.revocations[:REVOCATIONS_TOLD_MAX]
-        effects: list[Effect] = [Send(event.peer, revocation) for revocation in void]
+        effects = self._catching_up.connected(event.peer, now)
         return effects + self._to_roles(event, now)
 
     def _on_message(self, event: MessageReceived, now: float) -> list[Effect]:

@@ -19,7 +19,10 @@ class Roster:
     """The grants that peers have shown. Expiry and revocation act at once."""
 
     def __init__(self, members: Members, wall_at_zero_s: float) -> None:
-        """Use `members` to verify; the wall clock reads this at `now` = 0."""
+        """Use `members` to verify; the wall clock reads this at `now` = 0.
+
+        Until it is read again (`read_wall`): clocks are set, and machines sleep.
+        """
         self._members = members
         self._wall_at_zero_s = wall_at_zero_s
         self._shown: dict[NodeId, Grant] = {}
@@ -68,8 +71,10 @@ class Roster:
 
     def revoke(self, revocation: Revocation) -> bool:
         """Take in a revocation; return whether it is valid and news."""
-        self._valid.clear()
-        return self._members.revoke(revocation)
+        is_news = self._members.revoke(revocation)
+        if is_news:
+            self._valid.clear()
+        return is_news
 
     @property
     def revocations(self) -> tuple[Revocation, ...]:
@@ -87,6 +92,11 @@ class Roster:
         """
         shown = highest_serial(node, self._shown.values())
         return max(shown, self._members.revoked_up_to(node) + 1)
+
+    def read_wall(self, wall_s: float, now: float) -> None:
+        """Go by this time of day from now on: the clock was set, or the node slept."""
+        self._wall_at_zero_s = wall_s - now
+        self._valid.clear()
 
     def wall_s(self, now: float) -> float:
         """Return what the wall clock reads at `now`."""

@@ -28,6 +28,7 @@ from shoal.core.events import (
     Send,
     Show,
     Taker,
+    WallClockRead,
 )
 from shoal.core.explaining import TaskExplanation, explain_task
 from shoal.core.hearsay import Hearsay
@@ -210,6 +211,9 @@ class Scheduler:
                 effects = []
             case Booted():
                 effects = self._on_booted(now)
+            case WallClockRead():
+                self._book.wall_at_zero_s = event.wall_s - now
+                effects = []
             case _:
                 effects = []  # A fact for another role of this node.
         if (

@@ -35,6 +35,7 @@ from shoal.runtime.news import News
 from shoal.runtime.outputs import Outputs
 from shoal.runtime.relay import Relay
 from shoal.runtime.tasks import Tasks
+from shoal.runtime.wall_clock import WallClock
 from shoal.store.journal import Journal
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ class Node:
         self._links: Links | None = None
         self._finder: Finder | None = None
         self._host: Host | None = None
+        self._wall_clock = WallClock(self.feed)
         self._early: list[Event] = []  # peers may come before the drivers are open
         self.peer = self._assemble(self._records.entries())
         failpoints.reach("boot.replayed")
@@ -182,6 +184,7 @@ class Node:
             loop.call_soon_threadsafe, on_synced=self._synced, on_failed=self._fail
         )
         self.feed(AddressesChanged(links.addresses))
+        self._wall_clock.start()
         self.feed(Booted())
         for event in self._early:
             self.feed(event)
@@ -224,6 +227,7 @@ class Node:
         """End in good order: tasks first, then links, then the journal."""
         if self._sweeping is not None:
             await asyncio.gather(self._sweeping, return_exceptions=True)
+        self._wall_clock.stop()
         await self.api_calls.close()
         await self.relay.close()
         await self.tasks.close()

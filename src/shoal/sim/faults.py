@@ -23,6 +23,8 @@ DRIFT: Final = 0.004
 """Each clock runs fast or slow by at most this: within `DRIFT_MAX` of one another."""
 
 DRAIN_S: Final = 5.0
+WRONG_CLOCK_SHARE: Final = 0.15  # of worlds have a node with a wrong wall clock
+WRONG_CLOCK_S: Final = 30 * 86_400.0
 LEAVE_AFTER_S: Final = 14.0  # a drained worker is gone by then
 
 
@@ -130,6 +132,21 @@ class SlowNode(msgspec.Struct, frozen=True):
         world.hosts[self.node].lag_s = 0.0
 
 
+class WrongClock(msgspec.Struct, frozen=True):
+    """The wall clock of a node is set wrong, and set right later."""
+
+    node: NodeId
+    error_s: float
+
+    def begin(self, world: World) -> None:
+        """Set it wrong."""
+        world.hosts[self.node].set_wall(self.error_s)
+
+    def end(self, world: World) -> None:
+        """Set it right."""
+        world.hosts[self.node].set_wall(0.0)
+
+
 class OwnerReturns(msgspec.Struct, frozen=True):
     """The owner of a worker uses the machine for a while."""
 
@@ -200,6 +217,8 @@ def heal(world: World) -> None:
     for host in world.hosts.values():
         host.disk.slow = False
         host.lag_s = 0.0
+        if host.wall_error_s:
+            host.set_wall(0.0)
         world.restart(host.id)
 
 
@@ -241,6 +260,23 @@ def draw_plan(rng: Random, cast: Cast, span_s: float) -> Plan:
         faults=tuple(faults),
         heal_s=span_s,
     )
+
+
+def with_wrong_clock(rng: Random, cast: Cast, plan: Plan) -> Plan:
+    """Add a wall clock that is wrong for a while, in some worlds.
+
+    It is ahead, so that all grants seem to have expired. A clock that is behind would
+    let in whose grant has expired: no node can know better. A scheduler refuses to
+    take jobs meanwhile, as it should, so only workers have one.
+    """
+    workers = [node for node in cast.workers if node not in cast.schedulers]
+    if not workers or rng.random() >= WRONG_CLOCK_SHARE:
+        return plan
+    fault = WrongClock(rng.choice(workers), WRONG_CLOCK_S)
+    from_s = rng.uniform(0.0, plan.heal_s * 0.8)
+    until_s = min(from_s + rng.uniform(0.5, 20.0), plan.heal_s)
+    planned = Planned(fault=fault, from_s=from_s, until_s=until_s)
+    return msgspec.structs.replace(plan, faults=(*plan.faults, planned))
 
 
 _KINDS: Final = (

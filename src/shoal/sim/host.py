@@ -31,6 +31,7 @@ from shoal.core.events import (
     Spread,
     StartTask,
     StopTask,
+    WallClockRead,
 )
 from shoal.core.journal import Entry
 from shoal.core.rules import Rules
@@ -161,6 +162,7 @@ class Host:
         self.left = False  # gone for good
         self.life = 0
         self.lag_s = 0.0
+        self.wall_error_s = 0.0  # by how much the wall clock is wrong just now
         self.links: dict[NodeId, Link] = {}
         self.machine: Machine | None = None
         self.rng = rng
@@ -220,12 +222,19 @@ class Host:
                 wall_at_zero_s=WALL_AT_START_S
                 + self._agenda.now
                 + self.spec.wall_skew_s
+                + self.wall_error_s
                 - now,
             )
         )
         self._scene.watch.booted(self)
         self.feed(Booted())
         self._agenda.after(SIZE_KNOWN_S, self._estimate_size, self.life)
+
+    def set_wall(self, error_s: float) -> None:
+        """Set the wall clock, right or wrong; the node reads it soon."""
+        self.wall_error_s = error_s
+        off_s = self.spec.wall_skew_s + error_s
+        self.feed(WallClockRead(WALL_AT_START_S + self._agenda.now + off_s))
 
     def crash(self, *, power: bool, closed: bool | None = None) -> None:
         """Die at once. Without a power cut, processes live on for a moment."""

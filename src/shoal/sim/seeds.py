@@ -21,7 +21,7 @@ from shoal.sim.checkers.ending import Ending
 from shoal.sim.checkers.suite import Suite
 from shoal.sim.checkers.violations import Violation
 from shoal.sim.clients import Clients
-from shoal.sim.faults import DRIFT, Cast, Plan, draw_plan
+from shoal.sim.faults import DRIFT, Cast, Plan, draw_plan, with_wrong_clock
 from shoal.sim.forger import (
     FORGER,
     KINDS,
@@ -101,7 +101,9 @@ def draw_script(seed: int) -> Script:
             if node != leaving and rng.random() < 0.1
         },
         workload=draw_workload(rng, schedulers, staying, span_s, poison),
-        plan=draw_plan(rng, cast, span_s),
+        plan=with_wrong_clock(
+            Random(f"{seed}/clock"), cast, draw_plan(rng, cast, span_s)
+        ),
         forger=rng.choice(KINDS) if rng.random() < FORGER_SHARE else None,
         encoded=rng.random() < ENCODED_SHARE,
     )

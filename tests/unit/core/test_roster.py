@@ -51,3 +51,25 @@ def test_who_is_revoked_is_not_let_in_with_what_was_verified_before() -> None:
 
     assert met.meet(ANN, grant, 1.0) == "ann is revoked up to serial 1"
     assert met.get(ANN, 1.0) is None
+
+
+def test_a_grant_expires_by_the_clock_as_it_was_read_last() -> None:
+    met = roster()
+    grant = trust.grant(ANN, ("worker",), OwnerId("ann"), valid_for_s=60.0)
+    met.meet(ANN, grant, 0.0)
+
+    met.read_wall(trust.WALL_AT_START_S + 3_600.0, 1.0)  # The machine has slept.
+
+    assert met.get(ANN, 1.0) is None
+    assert met.meet(ANN, grant, 1.0) == "grant expired 3540 s ago"
+
+
+def test_a_clock_that_was_ahead_at_boot_locks_nobody_out_once_it_is_set() -> None:
+    ahead = Roster(trust.members(), trust.WALL_AT_START_S + 1e9)
+    grant = trust.grant(ANN, ("worker",), OwnerId("ann"), valid_for_s=60.0)
+    assert isinstance(ahead.meet(ANN, grant, 0.0), str)
+
+    ahead.read_wall(trust.WALL_AT_START_S + 10.0, 10.0)
+
+    assert isinstance(ahead.meet(ANN, grant, 10.0), Admission)
+    assert ahead.get(ANN, 61.0) is None

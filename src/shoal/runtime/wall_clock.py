@@ -1,0 +1,50 @@
+"""Reads the wall clock again and again, and tells the machine what it says.
+
+Grants expire by the wall clock. The clock of an event loop stands still while a
+machine sleeps, and nobody sets it; the wall clock may be set at any time, and often is
+wrong for some seconds after a boot. So no reading is believed for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final, final
+
+from shoal.core.events import WallClockRead
+from shoal.runtime.alarm import Alarm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shoal.core.events import Event
+
+READ_EVERY_S: Final = 10.0
+
+
+@final
+class WallClock:
+    """The wall clock of this machine, as its node sees it."""
+
+    def __init__(
+        self, feed: Callable[[Event], None], read: Callable[[], float] = time.time
+    ) -> None:
+        self._feed = feed
+        self._read = read
+        self._alarm: Alarm | None = None
+
+    def start(self) -> None:
+        """Read it now, and from time to time."""
+        self._alarm = Alarm(self._ring)
+        self._ring()
+
+    def stop(self) -> None:
+        """Read it no more."""
+        if self._alarm is not None:
+            self._alarm.stop()
+            self._alarm = None
+
+    def _ring(self) -> None:
+        self._feed(WallClockRead(self._read()))
+        if self._alarm is not None:
+            self._alarm.set(asyncio.get_running_loop().time() + READ_EVERY_S)
