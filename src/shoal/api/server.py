@@ -23,7 +23,7 @@ from shoal.api.methods import snake
 from shoal.api.plain import plain_socket
 from shoal.api.plain_door import PlainDoor
 from shoal.api.rights import Rights
-from shoal.api.sockets import private
+from shoal.api.sockets import own_folder, private
 from shoal.api.standard import StandardServices
 from shoal.api.whereabouts import socket_path
 from shoal.errors import ShoalError
@@ -73,6 +73,7 @@ class ApiServer:
         self.address = ""
         self.far_address = ""  # Of the door, if there is one.
         self.socket = socket_path(home)
+        self._home = home
         self.port_was_taken = False
         self._guests: dict[int, Guest] = {}
         self._rights = Rights(token, admit, self._guests)
@@ -130,7 +131,8 @@ class ApiServer:
             return self._listen(0)
 
     def _open_socket(self, path: Path) -> None:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path != self._home.socket:  # Nobody else makes our home.
+            own_folder(path.parent)
         with private(path):
             self._server.add_insecure_port(f"unix:{path}")
 

@@ -144,11 +144,22 @@ def walk(
                 if not goes(path, is_folder):
                     continue
                 if is_folder:
+                    _refuse_deep(path)
                     folders.append(path)
                 else:
                     yield _found(path, name, info, parent)
             if folder and not listed:
                 yield Found(folder, "folder")
+
+
+def _refuse_deep(path: str) -> None:
+    """Go no deeper than a tree can: each step takes longer than the one before."""
+    if path.count("/") >= trees.DEPTH_MAX:
+        raise ShoalError(
+            f"'{path[:100]}...' is more than {trees.DEPTH_MAX} folders deep",
+            because="no tree of files can hold it",
+            hint="name what is wanted, or leave that folder out",
+        )
 
 
 def _found(path: str, name: str, info: os.stat_result, parent: int) -> Found:

@@ -103,6 +103,7 @@ class ProcessDriver:
         """Kill what is left of earlier lives, find out what works here, warm up."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.leftovers = await asyncio.to_thread(leftovers.clear, self.root)
+        await asyncio.to_thread(self._workdirs.trim)
         found: boxes.Sandbox | str = "the sandbox is switched off"
         if self.settings.sandbox:
             most = self.settings.processes_max

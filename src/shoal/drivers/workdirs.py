@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
+
+from shoal.drivers.removal import remove_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 PRIVATE: Final = 0o700
 DIGEST_BYTES: Final = 12
+OLD_KEPT_MAX: Final = 100
+"""Attempts of earlier lives whose folders and output stay, for people to look at."""
+
+WORK: Final = ".work"
 KEPT: Final = (".stdout", ".stdout.1", ".stderr", ".stderr.1")
 
 
@@ -38,7 +43,7 @@ class Workdirs:
 
     def work(self, attempt: Attempt) -> Path:
         """Return the work directory of an attempt."""
-        return Path(f"{self.name(attempt)}.work")
+        return Path(f"{self.name(attempt)}{WORK}")
 
     def kept(self, attempt: Attempt, stream: Stream) -> Path:
         """Return the file with the end of what an attempt wrote, if it wrote.
@@ -58,18 +63,24 @@ class Workdirs:
         there = set(os.listdir(self.root))  # noqa: PTH208 - Once for all of them.
         for attempt in attempts:
             name = self.name(attempt)
-            _remove_folder(f"{name}.work")
+            remove_folder(f"{name}{WORK}")
             base = os.path.basename(name)  # noqa: PTH119
             for ending in KEPT:
                 if base + ending in there:
                     Path(name + ending).unlink(missing_ok=True)
 
-
-def _remove_folder(path: str) -> None:
-    try:
-        os.rmdir(path)  # noqa: PTH106 - Most are empty, and this is one call.
-    except OSError:
-        shutil.rmtree(path, ignore_errors=True)
+    def trim(self) -> None:
+        """Remove what attempts of earlier lives left, but for the latest of them."""
+        ages: dict[str, float] = {}
+        for entry in os.scandir(self.root):
+            name, dot, ending = entry.name.partition(".")
+            if f"{dot}{ending}" in (WORK, *KEPT):
+                changed = entry.stat(follow_symlinks=False).st_mtime
+                ages[name] = max(changed, ages.get(name, 0.0))
+        for name in sorted(ages, key=lambda name: -ages[name])[OLD_KEPT_MAX:]:
+            remove_folder(self.root / f"{name}{WORK}")
+            for ending in KEPT:
+                (self.root / f"{name}{ending}").unlink(missing_ok=True)
 
 
 def hand_over(directory: Path, uid: int) -> None:

@@ -273,3 +273,10 @@ def test_walking_needs_no_descriptor_in_the_end(tmp_path: Path) -> None:
     next(packing.walk(tmp_path, "")).path  # noqa: B018 - not used up
 
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_outputs_deeper_than_a_tree_are_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "/".join(["d"] * (trees.DEPTH_MAX + 3))).mkdir(parents=True)
+
+    with pytest.raises(ShoalError, match="more than 64 folders deep"):
+        pack_outputs(tmp_path, ["**"], name_only, 1 << 20)
