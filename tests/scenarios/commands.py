@@ -113,6 +113,13 @@ def leases(line: Line, start: int = 3) -> tuple[LeaseId, ...]:
     return tuple(LeaseId(word.partition("@")[0]) for word in named)
 
 
+def driver_opened(line: Line) -> events.DriverOpened:
+    """Read what a driver has found out; a reason is a word."""
+    told = {"driver": line.options.get("name", "process"), **line.options}
+    told.pop("name", None)
+    return msgspec.convert(told, events.DriverOpened)
+
+
 # From a scheduler to a worker.
 
 
@@ -129,6 +136,7 @@ def _demand(peer: NodeId, line: Line) -> m.Demand:
         preemptible=not line.has("keep"),
         owner=OwnerId(line.options.get("owner", "")),
         wait_for_s=line.number("wait", 0),
+        network=line.has("network"),
     )
 
 
@@ -144,7 +152,9 @@ def _assign(_: NodeId, line: Line) -> m.Assignment:
         id=TaskId(line.options.get("task", "t")),
         job=JobId("j"),
         group=GroupId("j.g"),
-        work=Work(driver=line.options.get("driver", "process")),
+        work=Work(
+            driver=line.options.get("driver", "process"), network=line.has("network")
+        ),
         grace_s=line.number("grace", 10),
         time_limit_s=line.number("limit", 0) or None,
     )

@@ -32,7 +32,9 @@ def effect_line(effect: events.Effect) -> str | None:
             where = f"{effect.lease} on {allocation(effect.allocation)}"
             gang = f" gang {words(effect.gang)}" if effect.gang else ""
             several = f" of {', '.join(effect.owners)}" if effect.owners[1:] else ""
-            return f"start {effect.attempt} {effect.task.id} {where}{gang}{several}"
+            reach = f" reaches {effect.network}" if effect.network != "none" else ""
+            more = f"{gang}{several}{reach}"
+            return f"start {effect.attempt} {effect.task.id} {where}{more}"
         case events.StopTask():
             return f"stop {effect.attempt} within {seconds(effect.grace_s)}"
         case events.Show():
@@ -107,7 +109,9 @@ def _to_scheduler(message: m.ToScheduler) -> str:
             ended = f"{message.attempt} {message.lease} {outcome(message.outcome)}"
             return f"report {ended}{next_}"
         case m.Inventory():
-            return f"inventory {message.epoch}.{message.seq} {load(message.load)}"
+            terms = f": {message.terms}" if message.terms else ""
+            told = f"{message.epoch}.{message.seq} {load(message.load)}{terms}"
+            return f"inventory {told}"
         case m.InventoryChanged():
             return f"load {message.epoch}.{message.seq} {load(message.load)}"
         case m.LoadDigest():

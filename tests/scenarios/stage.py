@@ -8,6 +8,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, Protocol, final
 
+import msgspec
 from tests.fake_keys import ROOT, SHOAL, granted, verify
 from tests.scenarios import commands, rendering
 from tests.scenarios.commands import Line
@@ -22,6 +23,7 @@ from shoal.core.rules import Rules
 from shoal.core.scheduler import Scheduler
 from shoal.core.worker import Worker
 from shoal.model.ids import JobId, NodeId, OwnerId
+from shoal.model.kinds import Strangers, TaskNetwork
 from shoal.protocol.messages import Demand, Grant, PeerAddress
 
 STEPS_MAX: Final = 10_000
@@ -96,12 +98,20 @@ class Stage:
         return []
 
     def _on_worker(self, line: Line) -> list[str]:
-        owners = line.options.get("owners", "")
+        owners, own = line.options.get("owners", ""), line.options.get("own", "")
+        rules = Rules(
+            owners=tuple(OwnerId(o) for o in owners.split(",") if o),
+            own=OwnerId(own),
+            strangers=msgspec.convert(line.options.get("strangers", "any"), Strangers),
+            task_network=msgspec.convert(
+                line.options.get("task-network", "all"), TaskNetwork
+            ),
+        )
         self._worker = Worker(
             NodeId(line.words[1]),
             commands.capacity(line),
             self._roster,
-            rules=Rules(owners=tuple(OwnerId(o) for o in owners.split(",") if o)),
+            rules=rules,
             epoch=line.count("epoch", 1),
             rng=Random(1),
         )
@@ -187,6 +197,8 @@ class Stage:
                 return commands.task_event(line)
             case ("owner", verb):
                 return events.OwnerActive(verb == "returns")
+            case ("driver", "opens"):
+                return commands.driver_opened(line)
             case ("drain", grace):
                 return events.DrainRequested(float(grace))
             case ("shoal", "has", nodes):

@@ -225,6 +225,15 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         load=LOAD,
         addresses=("/ip4/10.0.0.20/tcp/4001",),
     ),
+    "inventory.3": Inventory(
+        epoch=4,
+        seq=9,
+        capacity=CAPACITY,
+        load=LOAD,
+        networked=("process",),
+        terms="tasks of other owners get no network on this worker",
+        weaker=("memory: it is looked at twice a second",),
+    ),
     "inventory-changed": InventoryChanged(epoch=4, seq=10, load=LOAD),
     "load-digest": LoadDigest(node=BOB, epoch=4, seq=11, load=LOAD),
     "load-digests": LoadDigests(
@@ -248,6 +257,13 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         count=2,
         rank=Rank(10, 12.5, ANN, REQUEST),
         wait_for_s=5.0,
+    ),
+    "demand.3": Demand(
+        request=REQUEST,
+        profile=PROFILE,
+        count=2,
+        rank=Rank(10, 12.5, ANN, REQUEST),
+        network=True,
     ),
     "offer": Offer(
         request=REQUEST, leases=LEASES, valid_for_s=6.0, displaces=1, warm=True

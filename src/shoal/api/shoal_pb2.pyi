@@ -503,7 +503,7 @@ class NodesReply(_message.Message):
     def __init__(self, nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("name", "self", "total", "free", "devices", "active", "draining", "drivers", "labels", "rtt_us", "worker", "path")
+    __slots__ = ("name", "self", "total", "free", "devices", "active", "draining", "drivers", "labels", "rtt_us", "worker", "path", "terms", "weaker", "networked")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -523,6 +523,9 @@ class Node(_message.Message):
     RTT_US_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
+    TERMS_FIELD_NUMBER: _ClassVar[int]
+    WEAKER_FIELD_NUMBER: _ClassVar[int]
+    NETWORKED_FIELD_NUMBER: _ClassVar[int]
     name: NodeName
     self: bool
     total: Amounts
@@ -535,7 +538,10 @@ class Node(_message.Message):
     rtt_us: int
     worker: bool
     path: str
-    def __init__(self_, name: _Optional[_Union[NodeName, _Mapping]] = ..., self: _Optional[bool] = ..., total: _Optional[_Union[Amounts, _Mapping]] = ..., free: _Optional[_Union[Amounts, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., active: _Optional[int] = ..., draining: _Optional[bool] = ..., drivers: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., rtt_us: _Optional[int] = ..., worker: _Optional[bool] = ..., path: _Optional[str] = ...) -> None: ...
+    terms: str
+    weaker: _containers.RepeatedScalarFieldContainer[str]
+    networked: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self_, name: _Optional[_Union[NodeName, _Mapping]] = ..., self: _Optional[bool] = ..., total: _Optional[_Union[Amounts, _Mapping]] = ..., free: _Optional[_Union[Amounts, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., active: _Optional[int] = ..., draining: _Optional[bool] = ..., drivers: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., rtt_us: _Optional[int] = ..., worker: _Optional[bool] = ..., path: _Optional[str] = ..., terms: _Optional[str] = ..., weaker: _Optional[_Iterable[str]] = ..., networked: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Amounts(_message.Message):
     __slots__ = ("cpu_milli", "memory_bytes", "disk_bytes", "gpu_milli")

@@ -9,6 +9,7 @@ from shoal.api import shoal_pb2 as pb
 from shoal.model.addresses import direct_ones
 from shoal.model.gpu import format_gpu
 from shoal.model.ids import NodeId
+from shoal.model.kinds import driver_of
 from shoal.model.resources import Capacity, Profile
 from shoal.model.totals import amounts_of
 from shoal.net.petname import petname
@@ -256,6 +257,9 @@ def self_view(node: Node) -> pb.Node:
         active=len(node.tasks),
         draining=worker.load.draining,
         drivers=node.settings.rules.drivers,
+        networked=node.settings.rules.drivers,
+        terms=worker.terms.for_strangers,
+        weaker=worker.terms.weaker,
         labels=dict(capacity.labels),
     )
 
@@ -275,7 +279,10 @@ def _node_view(node: Node, view: WorkerView) -> pb.Node:
         devices=_devices(view.capacity, view.gpu_milli),
         active=view.active,
         draining=view.draining,
-        drivers=view.drivers,
+        drivers=[each for each in view.drivers if each == driver_of(each)],
+        networked=[driver_of(e) for e in view.drivers if e != driver_of(e)],
+        terms=view.terms,
+        weaker=view.weaker,
         labels=dict(view.capacity.labels),
         rtt_us=view.path_cost_us,
     )

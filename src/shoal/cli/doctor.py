@@ -180,7 +180,8 @@ def _sandbox(home: Home) -> Finding:
     found = sandbox.find(folder)
     if isinstance(found, str):
         fix = "install bubblewrap (apt install bubblewrap), then shoal down; shoal up"
-        return Finding("sandbox", "bad", f"tasks are not confined: {found}", fix)
+        said = f"tasks are not confined, so only your own run here: {found}"
+        return Finding("sandbox", "bad", said, fix)
     return Finding("sandbox", "ok", f"bubblewrap works ({found.bwrap})")
 
 

@@ -7,7 +7,7 @@ import click
 from shoal.api import client as api
 from shoal.api.documents import node_fields
 from shoal.api.shoal_pb2 import Node
-from shoal.cli.options import json_option, node_option, quiet_option
+from shoal.cli.options import json_option, node_option, quiet_option, talk
 from shoal.cli.printing import echo_json, echo_table, gib, gpus_text, short_id
 from shoal.cli.terminal import echo
 
@@ -33,6 +33,9 @@ def nodes(node: str | None, as_json: bool, quiet: bool) -> None:
             echo(each.name.id)
         return
     echo_table(HEADINGS, [row(each) for each in found])
+    for each in found:
+        if _is_closed(each):
+            talk(f"{each.name.petname}: {each.terms}", quiet=False)
 
 
 def path_text(node: Node) -> str:
@@ -46,6 +49,8 @@ def path_text(node: Node) -> str:
 def row(node: Node) -> tuple[str, ...]:
     """Return what a table says of a node, under `HEADINGS`."""
     state = "draining" if node.draining else "up"
+    if _is_closed(node):
+        state += ", own tasks only" if node.self else ", not for you"
     ident = (node.name.petname, short_id(node.name.id), path_text(node))
     if not node.worker:
         state = "lends nothing" if node.self else "linked"
@@ -61,6 +66,11 @@ def row(node: Node) -> tuple[str, ...]:
         str(node.active),
         state,
     )
+
+
+def _is_closed(node: Node) -> bool:
+    """Whether a node is not lent to others, or not to this one."""
+    return bool(node.terms) and (node.self or not node.drivers)
 
 
 def _gpus(node: Node) -> str:

@@ -65,6 +65,20 @@ _ALL: Final = (
     Setting("policy", "text", "how workers are ranked"),
     Setting("port", "number", "where clients reach this node; 50051 if it is free"),
     Setting("sandbox", "flag", "whether tasks are confined", True, True),
+    Setting(
+        "strangers",
+        "text",
+        "whose tasks run here besides your own: no, confined, limited, any",
+        None,
+        True,
+    ),
+    Setting(
+        "task_network",
+        "text",
+        "what tasks of others may reach: none, internet, all",
+        "none",
+        True,
+    ),
     Setting("web", "text", "HOST:PORT of the page for browsers, or off", None, True),
 )
 SETTINGS: Final = {setting.name: setting for setting in _ALL}

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 from click.core import ParameterSource
@@ -19,6 +19,7 @@ from shoal.cli.options import json_option, quiet_option, suggest, talk
 from shoal.cli.printing import echo_json, info_lines
 from shoal.cli.settings import default_of
 from shoal.errors import ShoalError, UsageError
+from shoal.model.kinds import Strangers, TaskNetwork, allowed
 from shoal.runtime.home import Home
 
 if TYPE_CHECKING:
@@ -124,6 +125,20 @@ if TYPE_CHECKING:
     help="What may run here, of command,image,recipe; all of them if nothing is set.",
 )
 @click.option(
+    "--strangers",
+    type=click.Choice(get_args(Strangers)),
+    default=default_of("strangers"),
+    help="Run tasks of other owners: not at all, only where tasks are confined (as it "
+    "is without this option), where the kernel limits them too, or in any case.",
+)
+@click.option(
+    "--task-network",
+    type=click.Choice(get_args(TaskNetwork)),
+    default=default_of("task_network"),
+    help="What tasks of other owners reach if they ask: nothing, the internet without "
+    "your own networks, or all.",
+)
+@click.option(
     "--functions/--no-functions",
     default=default_of("functions"),
     help="Run functions of Python programs.",
@@ -196,7 +211,6 @@ def _serve(
 
 
 def _options(given: dict[str, Any]) -> Options:
-    from shoal.model.kinds import allowed  # noqa: PLC0415
     from shoal.model.units import parse_size  # noqa: PLC0415
     from shoal.runtime.listening import (  # noqa: PLC0415 - Slow to import.
         NetworkOptions,
@@ -221,13 +235,7 @@ def _options(given: dict[str, Any]) -> Options:
             because="they describe the GPUs that --gpus lists",
             hint="write it like --gpus 0,1 --models RTX3090,RTX3090",
         )
-    for text in given["labels"]:
-        if not all(text.partition("=")):
-            raise UsageError(
-                f"'{text}' is not a label",
-                because="a label is a name, an equals sign and a value",
-                hint="write it like --label leaf=rack7",
-            )
+    _check_labels(given["labels"])
     return Options(
         worker=not given["no_worker"],
         policy=given["policy"],
@@ -250,10 +258,22 @@ def _options(given: dict[str, Any]) -> Options:
         labels=given["labels"],
         sandbox=given["sandbox"],
         allow=given["allow"],
+        strangers=given["strangers"],
+        task_network=given["task_network"],
         functions=given["functions"],
         containers=given["containers"],
         cache_bytes=parse_size(given["cache"]) if given["cache"] else 0,
     )
+
+
+def _check_labels(labels: tuple[str, ...]) -> None:
+    for text in labels:
+        if not all(text.partition("=")):
+            raise UsageError(
+                f"'{text}' is not a label",
+                because="a label is a name, an equals sign and a value",
+                hint="write it like --label leaf=rack7",
+            )
 
 
 def _lan(wanted: bool | None) -> Literal["off", "ask", "join"]:
@@ -326,9 +346,10 @@ def _arguments(given: dict[str, Any]) -> list[str]:
         for each in given[name]:
             args += [f"--{name.removesuffix('s')}", each]
     names = ("listen", "port", "api", "metrics", "policy", "gpus", "models", "memories")
-    for name in (*names, "web", "cache", "order", "relay", "allow"):
+    rest = ("web", "cache", "order", "relay", "allow", "strangers", "task_network")
+    for name in (*names, *rest):
         if given[name] is not None:  # Also what is empty: it may hide a setting.
-            args += [f"--{name}", str(given[name])]
+            args += [f"--{name.replace('_', '-')}", str(given[name])]
     return args
 
 
@@ -353,3 +374,5 @@ def _say_ready(
     if info.node.worker and not info.sandboxed:
         why = next((s for s in info.not_isolated if s.startswith("no sandbox")), "")
         talk(f"  note  tasks are not confined: {why}", quiet=quiet)
+    if info.node.terms:
+        talk(f"  note  {info.node.terms}", quiet=quiet)

@@ -17,6 +17,7 @@ import msgspec
 from shoal.core.journal import Entry
 from shoal.model.ids import Attempt, BlobId, JobId, LeaseId, NodeId, OwnerId
 from shoal.model.job import Job, Task
+from shoal.model.kinds import TaskNetwork
 from shoal.model.resources import Allocation
 from shoal.protocol.messages import AnyMessage, Grant, Outcome, PeerAddress
 
@@ -124,6 +125,19 @@ class OwnerActive(msgspec.Struct, frozen=True):
     active: bool
 
 
+class DriverOpened(msgspec.Struct, frozen=True):
+    """A driver of this worker is ready, or something about it has changed.
+
+    Each text says why a promise does not hold; it is empty if the promise holds.
+    """
+
+    driver: str
+    unconfined: str = ""  # tasks see nothing of the machine that is not theirs
+    unlimited: str = ""  # the kernel limits their memory, CPU and processes
+    no_internet: str = ""  # a task can be given the internet without the local network
+    weaker: tuple[str, ...] = ()  # all that holds less than in full, in sentences
+
+
 class DrainRequested(msgspec.Struct, frozen=True):
     """Take no new work; what runs has this long to end, then it is preempted."""
 
@@ -185,6 +199,7 @@ Event = (
     | TaskSaved
     | CacheChanged
     | OwnerActive
+    | DriverOpened
     | DrainRequested
     | JobSubmitted
     | CancelRequested
@@ -264,6 +279,7 @@ class StartTask(msgspec.Struct, frozen=True):
     checkpoint_path: str = ""
     secrets: dict[str, bytes] = {}  # sealed
     owners: tuple[OwnerId, ...] = ()  # a task is foreign if any of them is
+    network: TaskNetwork = "none"  # what the task may reach
 
 
 class StopTask(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from shoal.core.holdings import shape_of
 from shoal.model.caches import cached_names, mark_of
 from shoal.model.ids import NodeId, TaskId
 from shoal.model.job import TaskState
+from shoal.model.kinds import need_of
 from shoal.policy import leaves
 from shoal.policy.explanation import Explanation, explain
 from shoal.policy.shapes import Shape as PlacedShape
@@ -70,7 +71,7 @@ def explain_task(
         why=tuple(why),
         cached=tuple(_where_cached(record.task.work, views)),
         refused=tuple(sorted(matcher.refusals(profile).items())),
-        placement=explain(profile, views.table, driver=record.task.work.driver),
+        placement=explain(profile, views.table, driver=need_of(record.task.work)),
     )
 
 

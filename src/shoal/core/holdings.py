@@ -14,6 +14,7 @@ from shoal.core.quotas import Used
 from shoal.core.timing import DRIFT_MAX, LEASE_S, RENEW_S
 from shoal.model.ids import Attempt, GroupId, LeaseId, NodeId, OwnerId, RequestId
 from shoal.model.job import SameLeaf
+from shoal.model.kinds import need_of
 from shoal.model.resources import Profile
 from shoal.policy.workers import Taken, WorkerTable
 from shoal.protocol.messages import Release, Renew
@@ -235,7 +236,7 @@ def shape_of(job: Job, task: Task, profile: int) -> Shape:
     """Return what decides whether a task can use a lease that is already there."""
     return Shape(
         profile=task.profiles[profile],
-        driver=task.work.driver,
+        driver=need_of(task.work),
         owner=job.owner,
         priority=job.priority,
         preemptible=job.preemptible,

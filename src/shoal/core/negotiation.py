@@ -24,6 +24,7 @@ from shoal.core.timing import (
     ROUND_S,
 )
 from shoal.model.ids import GroupId, LeaseId, NodeId, RequestId
+from shoal.model.kinds import driver_of
 from shoal.policy.workers import Taken, WorkerTable
 from shoal.protocol.messages import (
     Commit,
@@ -71,12 +72,13 @@ class Ask(msgspec.Struct, kw_only=True):
             profile=shape.profile,
             count=len(self.takens),
             rank=self.wish.rank,
-            driver=shape.driver,
+            driver=driver_of(shape.driver),
             preempt=shape.preempt,
             preemptible=shape.preemptible,
             owner=shape.owner,
             grant=self.wish.grant,
             wait_for_s=self.wish.wait_for_s,
+            network=driver_of(shape.driver) != shape.driver,
         )
 
 

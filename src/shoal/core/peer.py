@@ -81,6 +81,7 @@ _ONLY_FOR: Final[dict[type, RoleName]] = {
     events.TaskSaved: "worker",
     events.CacheChanged: "worker",
     events.OwnerActive: "worker",
+    events.DriverOpened: "worker",
     events.DrainRequested: "worker",
     events.JobSubmitted: "scheduler",
     events.CancelRequested: "scheduler",

@@ -8,6 +8,7 @@ from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import (
     AddressesChanged,
     CacheChanged,
+    DriverOpened,
     Effect,
     Send,
     Spread,
@@ -19,6 +20,7 @@ from shoal.protocol.messages import Inventory, InventoryChanged, Load, LoadDiges
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from shoal.core.terms import Terms
     from shoal.model.ids import NodeId
     from shoal.model.resources import Capacity
 
@@ -37,16 +39,16 @@ class Telling:
         node: NodeId,
         epoch: int,
         capacity: Capacity,
-        drivers: tuple[str, ...],
+        terms: Terms,
         heap: DeadlineHeap,
     ) -> None:
         self._addresses: tuple[str, ...] = ()  # where this worker can be dialled
         self._warm: tuple[str, ...] = ()  # at most WARM_MAX marks, the newest first
-        self._warm_told = True  # whether all who were shown this worker know them
+        self._all_told = True  # whether all who were shown this worker know these
         self._node = node
         self._epoch = epoch
         self._capacity = capacity
-        self._drivers = drivers
+        self._terms = terms
         self._seq = 0
         self._subscribers: dict[NodeId, None] = {}  # an ordered set
         # What was planned for this version is sooner than what would be planned now.
@@ -58,30 +60,38 @@ class Telling:
     def __contains__(self, peer: NodeId) -> bool:
         return peer in self._subscribers
 
-    def show(self, peer: NodeId, load: Load) -> list[Effect]:
+    def show(self, peer: NodeId, load: Load, now: float) -> list[Effect]:
         """Show `peer` everything, and every change from now on."""
         if peer not in self._subscribers and len(self._subscribers) >= SUBSCRIBERS_MAX:
             self.forget(next(iter(self._subscribers)))
         self._subscribers[peer] = None
         self.planned = None
         self._seq += 1
-        return [Send(peer, self._inventory(load))]
+        return [Send(peer, self._inventory(peer, load, now))]
 
-    def learn(self, event: AddressesChanged | CacheChanged, load: Load) -> list[Effect]:
+    def learn(
+        self,
+        event: AddressesChanged | CacheChanged | DriverOpened,
+        load: Load,
+        now: float,
+    ) -> list[Effect]:
         """Tell of something else than load from now on.
 
-        What is cached is told to this node at once, and to others soon.
+        What is cached or lent is told to this node at once, and to others soon.
         """
         if isinstance(event, AddressesChanged):
             self._addresses = event.addresses
             return []
-        marks = event.marks[:WARM_MAX]
-        if set(marks) == set(self._warm):
-            return []
-        self._warm = marks
-        self._warm_told = False
+        if isinstance(event, CacheChanged):
+            marks = event.marks[:WARM_MAX]
+            if set(marks) == set(self._warm):
+                return []
+            self._warm = marks
+        else:
+            self._terms.learn(event)
+        self._all_told = False
         self.planned = self._told = None
-        return self.show(self._node, load) if self._node in self else []
+        return self.show(self._node, load, now) if self._node in self else []
 
     def forget(self, peer: NodeId) -> None:
         """Tell `peer` no more: it is gone, and asks again if it comes back."""
@@ -110,30 +120,33 @@ class Telling:
             self._seq += 1
             if chore == "tell":
                 self._told = version
-                effects += self._changed(read_load())
+                effects += self._changed(read_load(), now)
             else:
                 self._digested = version
                 effects.append(Spread(self._digest(read_load())))
         return effects
 
-    def _changed(self, load: Load) -> list[Effect]:
-        changed: Inventory | InventoryChanged
-        if self._warm_told:
+    def _changed(self, load: Load, now: float) -> list[Effect]:
+        if self._all_told:
             changed = InventoryChanged(epoch=self._epoch, seq=self._seq, load=load)
-        else:
-            changed = self._inventory(load)
-            self._warm_told = True
-        return [Send(peer, changed) for peer in self._subscribers]
+            return [Send(peer, changed) for peer in self._subscribers]
+        self._all_told = True
+        told = self._subscribers
+        return [Send(peer, self._inventory(peer, load, now)) for peer in told]
 
-    def _inventory(self, load: Load) -> Inventory:
+    def _inventory(self, peer: NodeId, load: Load, now: float) -> Inventory:
+        lending = self._terms.told(peer, now)
         return Inventory(
             epoch=self._epoch,
             seq=self._seq,
             capacity=self._capacity,
             load=load,
-            drivers=self._drivers,
+            drivers=lending.drivers,
             warm=self._warm,
             addresses=self._addresses,
+            networked=lending.networked,
+            terms=lending.terms,
+            weaker=lending.weaker,
         )
 
     def _digest(self, load: Load) -> LoadDigest:

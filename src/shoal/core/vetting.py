@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shoal.model.kinds import need_of
+
 if TYPE_CHECKING:
     from shoal.model.ids import GroupId
     from shoal.model.job import Group, Job
@@ -42,9 +44,9 @@ def _flaw_of_group(group: Group, job: Job, known: dict[GroupId, None]) -> str | 
             return f"{task.id} says it is of {task.group} in {task.job}"
         if not task.profiles:
             return f"{task.id} does not say what it needs"
-        if (task.profiles, task.work.driver, task.time_limit_s) != (
+        if (task.profiles, need_of(task.work), task.time_limit_s) != (
             first.profiles,
-            first.work.driver,
+            need_of(first.work),
             first.time_limit_s,
         ):
             return f"{task.id} needs other resources than {first.id}"

@@ -10,6 +10,7 @@ from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.timing import VIEW_TTL_S
 from shoal.model.addresses import direct_ones
 from shoal.model.ids import NodeId
+from shoal.model.kinds import needs_met
 from shoal.policy.workers import WorkerTable, WorkerView
 
 if TYPE_CHECKING:
@@ -79,8 +80,10 @@ class Views:
             WorkerView(
                 node=peer,
                 capacity=inventory.capacity,
-                drivers=inventory.drivers,
+                drivers=needs_met(inventory.drivers, inventory.networked),
                 warm=inventory.warm,
+                terms=inventory.terms,
+                weaker=inventory.weaker,
                 path_cost_us=self.cost(peer),
                 **msgspec.structs.asdict(load),
             )

@@ -17,6 +17,7 @@ from shoal.core.events import (
     CacheChanged,
     DeadlineReached,
     DrainRequested,
+    DriverOpened,
     Effect,
     Event,
     MessageReceived,
@@ -40,6 +41,7 @@ from shoal.core.lessor import Lessor, refuse, refuse_attempt
 from shoal.core.reports import Reports
 from shoal.core.rules import Rules
 from shoal.core.telling import Telling
+from shoal.core.terms import Terms
 from shoal.core.timing import (
     PROVIDE_AGAIN_S,
 )
@@ -116,7 +118,8 @@ class Worker:
         self._bindings = Bindings(lambda peer: not self._book.of_peer(peer))
         self._reports = Reports(self._heap)
         self._echoes = Echoes(self._heap)
-        self._telling = Telling(node, epoch, capacity, self.rules.drivers, self._heap)
+        self._terms = Terms(self.rules, roster)
+        self._telling = Telling(node, epoch, capacity, self._terms, self._heap)
         self._nodes_estimate = 1
         self._booted = False
         self._owner_active = False
@@ -142,6 +145,11 @@ class Worker:
     def unacknowledged(self) -> int:
         """How many reports wait for their scheduler."""
         return len(self._reports)
+
+    @property
+    def terms(self) -> Terms:
+        """On which terms it takes tasks."""
+        return self._terms
 
     @property
     def load(self) -> Load:
@@ -189,8 +197,8 @@ class Worker:
                 effects = self._on_owner_active(event.active, now)
             case DrainRequested():
                 effects = self._on_drain_requested(event.grace_s, now)
-            case AddressesChanged() | CacheChanged():
-                effects = self._telling.learn(event, self.load)
+            case AddressesChanged() | CacheChanged() | DriverOpened():
+                effects = self._telling.learn(event, self.load, now)
             case SizeEstimated():
                 self._nodes_estimate = max(1, event.nodes)
                 effects = []
@@ -235,8 +243,8 @@ class Worker:
     def _on_release(self, peer: NodeId, release: Release, now: float) -> list[Effect]:
         return self._lessor.on_release(peer, release.leases, now)
 
-    def _on_inquiry(self, peer: NodeId, _: Inquiry, _now: float) -> list[Effect]:
-        return self._telling.show(peer, self.load)
+    def _on_inquiry(self, peer: NodeId, _: Inquiry, now: float) -> list[Effect]:
+        return self._telling.show(peer, self.load, now)
 
     def _on_goodbye(self, peer: NodeId, _: Goodbye, now: float) -> list[Effect]:
         self._telling.forget(peer)
@@ -277,8 +285,7 @@ class Worker:
             return []
         lease.fence = attempt
         task = assignment.task
-        refused = self.rules.refusal(lease.owners, task.work.driver)
-        if reason := refused or foreign(task):
+        if reason := self._terms.refusal_of(lease.owners, task.work) or foreign(task):
             return [refuse_attempt(peer, assignment, reason)]
         if lease.idle:
             started = self._started(peer, attempt, lease)
@@ -332,6 +339,7 @@ class Worker:
                 assignment.checkpoint_path,
                 assignment.secrets,
                 lease.owners,
+                self.rules.network(lease.owners, wanted=task.work.network),
             )
         ]
 
@@ -369,7 +377,7 @@ class Worker:
         return [Send(peer, report)]
 
     def _on_announcement(
-        self, _peer: NodeId, announcement: Announcement, _now: float
+        self, _peer: NodeId, announcement: Announcement, now: float
     ) -> list[Effect]:
         scheduler = announcement.scheduler
         if self._closed or scheduler in self._telling:
@@ -382,7 +390,7 @@ class Worker:
             wanted = _servable(announcement, self._idle) if seq >= 0 else 0
         if not answers(wanted, self._nodes_estimate, seq, self._rng):
             return []
-        return self._telling.show(scheduler, self.load)
+        return self._telling.show(scheduler, self.load, now)
 
     # What the host tells.
 
@@ -550,7 +558,7 @@ class Worker:
         if self._owner_active:
             return "the owner is using the machine"
         owners = owners_of(admission.owner, demand.owner)
-        return self.rules.refusal(owners, demand.driver)
+        return self._terms.refusal(owners, demand.driver, network=demand.network)
 
 
 def _servable(announcement: Announcement, ledger: Ledger) -> int:

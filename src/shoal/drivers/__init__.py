@@ -15,6 +15,7 @@ import msgspec
 
 from shoal.model.ids import Attempt
 from shoal.model.job import Task
+from shoal.model.kinds import TaskNetwork
 from shoal.model.resources import Allocation
 from shoal.protocol.messages import Outcome
 
@@ -44,6 +45,39 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: str = ""
     calls: Calls | None = None
     foreign: bool = False
+    network: TaskNetwork | None = None  # None: all, if its work asks for a network
+
+    @property
+    def reach(self) -> TaskNetwork:
+        """What the task may reach."""
+        if self.network is not None:
+            return self.network
+        return "all" if self.task.work.network else "none"
+
+
+class Promises(msgspec.Struct, frozen=True, kw_only=True):
+    """What a driver promises to the owner of the machine.
+
+    A text says why a promise does not hold, or holds less; empty: it holds.
+    """
+
+    confined: str = ""  # a task sees nothing of the machine that is not its own
+    memory: str = ""  # the kernel keeps it to its memory, shared memory included
+    cpu: str = ""  # and to the CPU that it booked
+    processes: str = ""  # and to a number of processes
+    disk: str = ""  # and its work directory to a size
+    internet: str = ""  # it can have the internet without the lender's networks
+
+    @property
+    def unlimited(self) -> str:
+        """Why the kernel does not limit memory, CPU and processes; empty: it does."""
+        return self.memory or self.cpu or self.processes
+
+    @property
+    def weaker(self) -> tuple[str, ...]:
+        """All that does not hold in full, in sentences that begin with its name."""
+        said = msgspec.structs.asdict(self)
+        return tuple(f"{name}: {why}" for name, why in said.items() if why)
 
 
 class Watcher(Protocol):
@@ -66,6 +100,11 @@ class Driver(Protocol):
     @property
     def not_isolated(self) -> tuple[str, ...]:
         """What a task here can reach or use up that it should not, in sentences."""
+        ...
+
+    @property
+    def promises(self) -> Promises:
+        """What it promises to the owner of the machine, known once it is open."""
         ...
 
     async def open(self) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from shoal.drivers import Promises
 from shoal.drivers.engines import call, client_env
 from shoal.drivers.environment import variables
 from shoal.drivers.process import ProcessDriver, Settings, cannot, unfit
@@ -96,7 +97,7 @@ def container_argv(
 
 def _network(order: Order) -> str:
     """Return the network: who is reached by others of a gang needs the machine's."""
-    if not order.task.work.network:
+    if order.reach != "all":  # The core gives no container the internet alone.
         return "none"
     return "host" if order.addresses else "bridge"
 
@@ -181,6 +182,17 @@ class ContainerDriver:
         if self._engine.labelled:
             said.append("SELinux is off for containers, or they could not report")
         return tuple(said)
+
+    @property
+    def promises(self) -> Promises:
+        """What it promises to the owner of the machine: its engine limits tasks."""
+        limited = "" if self._engine.limits else "no root, and cgroups v1"
+        return Promises(
+            memory=limited,
+            cpu=limited,
+            disk=self._processes.promises.disk,
+            internet="a container gets the whole network or none",
+        )
 
     async def open(self) -> None:
         """Remove what is left of earlier lives."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from shoal.drivers import environment, leftovers
+from shoal.drivers import Promises, environment, leftovers
 from shoal.drivers import sandbox as boxes
 from shoal.drivers.cgroup import Cgroups, own_group
 from shoal.drivers.cpus import Cpus, as_list
@@ -86,6 +86,7 @@ class ProcessDriver:
         self._cgroups: Cgroups | None = None
         self._placed: dict[int, int] = {}  # pid of the warden in the group of a slot
         self._said: tuple[str, ...] = ()
+        self._promises = Promises(confined="it is not open")
         self._wardens: Wardens | None = None
         self._elsewhere: tempfile.TemporaryDirectory[str] | None = None
 
@@ -93,6 +94,11 @@ class ProcessDriver:
     def not_isolated(self) -> tuple[str, ...]:
         """What a task here can reach or use up that it should not, in sentences."""
         return self._said
+
+    @property
+    def promises(self) -> Promises:
+        """What it promises to the owner of the machine, known once it is open."""
+        return self._promises
 
     @property
     def sandboxed(self) -> bool:
@@ -113,6 +119,7 @@ class ProcessDriver:
         cgroups = group if isinstance(group, str) else Cgroups.open(group)
         self._cgroups = None if isinstance(cgroups, str) else cgroups
         self._said = _statement(found, cgroups)
+        self._promises = _promises(found, cgroups)
         self.sockets = self._socket_folder()
         self._wardens = Wardens(self.root, self.sockets, self.mark)
         await self._wardens.warm(self.settings.warm)
@@ -264,7 +271,7 @@ class ProcessDriver:
             socket=str(used.reports.path),
             devices=tuple(dict.fromkeys(path for paths in files for path in paths)),
             readable=self.settings.readable,
-            network=order.task.work.network,
+            network=order.reach == "all",
             scratch_bytes=0 if box.stays else start.scratch_bytes,
             slot=used.slot,
         )
@@ -379,6 +386,21 @@ def cannot(error: Exception) -> str:
 def cut(text: str) -> str:
     """Make a text fit for a message; a file name may be no UTF-8."""
     return cleaned(text[:TEXT_LENGTH_MAX])
+
+
+def _promises(found: boxes.Sandbox | str, cgroups: Cgroups | str) -> Promises:
+    """Say what holds here."""
+    confined = found if isinstance(found, str) else ""
+    groups = cgroups if isinstance(cgroups, str) else ""
+    counted = not isinstance(found, str) and bool(found.processes_most)
+    return Promises(
+        confined=confined,
+        memory=groups and f"it is looked at twice a second: {groups}",
+        cpu=groups and f"a task is bound to CPUs, but not to a share of one: {groups}",
+        processes="" if counted else groups,
+        disk="the size of a work directory has no limit",
+        internet="it is not there yet",
+    )
 
 
 def _statement(found: boxes.Sandbox | str, cgroups: Cgroups | str) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from shoal.protocol.messages import Outcome
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shoal.drivers import Order, Stream, Watcher
+    from shoal.drivers import Order, Promises, Stream, Watcher
     from shoal.drivers.process import ProcessDriver
     from shoal.model.ids import Attempt
 
@@ -164,6 +164,11 @@ class PythonDriver:
     def not_isolated(self) -> tuple[str, ...]:
         """What a task here can reach or use up that it should not, in sentences."""
         return self._process.not_isolated
+
+    @property
+    def promises(self) -> Promises:
+        """What it promises to the owner of the machine, known once it is open."""
+        return self._process.promises
 
     async def open(self) -> None:
         """Have nothing to do: a lane is started when a task wants one."""

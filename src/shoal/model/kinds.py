@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from shoal.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from shoal.model.job import Scalar, Task, Work
 
@@ -21,6 +21,16 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     RECIPE: ("recipe",),
 }
 """The drivers that run work of each kind."""
+
+TaskNetwork = Literal["none", "internet", "all"]
+"""What a task may reach: nothing, what is outside the lender's networks, or all."""
+
+Strangers = Literal["no", "confined", "limited", "any"]
+"""Whose tasks run on a machine besides its owner's: nobody's, those of members where
+tasks are confined, where the kernel limits them as well, or those of every member."""
+
+NETWORKED: Final = "+network"
+"""Ends what a task needs of a worker, besides a driver, if it uses the network."""
 
 PROGRAM: Final = "program"
 """The param of recipes that names what is trained; a file is the job's own code."""
@@ -40,6 +50,25 @@ def allowed(text: str) -> tuple[str, ...]:
                 hint="write it like --allow recipe,command; --no-worker allows nothing",
             )
     return words or tuple(KINDS)
+
+
+def need_of(work: Work) -> str:
+    """Return what placement looks for: a driver, and a network if it must be."""
+    return f"{work.driver}{NETWORKED}" if work.network else work.driver
+
+
+def driver_of(need: str) -> str:
+    """Return the driver in a need."""
+    return need.removesuffix(NETWORKED)
+
+
+def needs_met(
+    drivers: Iterable[str], networked: Iterable[str] | None = None
+) -> tuple[str, ...]:
+    """Return all needs that a worker with these drivers meets; None: all of them."""
+    plain = tuple(drivers)
+    wired = plain if networked is None else tuple(networked)
+    return (*plain, *(f"{driver}{NETWORKED}" for driver in wired))
 
 
 def is_built_in(work: Work, params: Mapping[str, Scalar]) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from shoal.model.ids import NodeId
-from shoal.model.kinds import COMMAND, KINDS
+from shoal.model.kinds import COMMAND, KINDS, driver_of
 from shoal.model.resources import GIB, GpuNeed, Profile
 from shoal.policy.filters import FILTERS, mask
 from shoal.policy.grid import Bools, Grid, Ints
@@ -105,6 +105,8 @@ def _what_matters(condition: str, row: Row) -> Hashable:
             return row.path_cost_us
         case "label":
             return row.capacity.labels
+        case "driver":
+            return (row.drivers, row.terms)
         case "gpu":
             return (*row.kinds, *row.gpu_free, *row.gpu_memory_free)
         case _:
@@ -137,8 +139,10 @@ def _helps(shape: Shape, table: WorkerTable, passed: list[Bools]) -> Iterator[st
                 yield f"without the label {wanted}: {_workers(int(others.sum()))}"
             case "driver":
                 workers = _workers(int(others.sum()))
-                told = f"another driver than {shape.driver}"
-                if shape.driver in KINDS[COMMAND]:
+                told = f"another driver than {driver_of(shape.driver)}"
+                if any(row and row.terms for row in table.grid.rows):
+                    told = "machines of your own, or whose owners let others in"
+                elif shape.driver in KINDS[COMMAND]:
                     told = f"`shoal up --allow {COMMAND}` there"
                 yield f"{told}: {workers}"
             case "gpu":

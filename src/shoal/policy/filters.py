@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from shoal.model.kinds import driver_of
 from shoal.model.resources import in_gib
 from shoal.policy.grid import Bools, Grid
 from shoal.policy.shapes import Need, Shape
@@ -58,7 +59,12 @@ class HasDriver:
         """Name the driver that is missing."""
         if shape.driver in worker.drivers:
             return None
-        return f"driver {shape.driver} not offered"
+        driver = driver_of(shape.driver)
+        if worker.terms and (driver in worker.drivers or not worker.drivers):
+            return worker.terms
+        if driver in worker.drivers:
+            return f"driver {driver} is not offered with a network"
+        return f"driver {driver} not offered"
 
 
 class NearEnough:

@@ -8,6 +8,7 @@ import msgspec
 
 from shoal.model.caches import cached_words, marks_of
 from shoal.model.ids import NodeId
+from shoal.model.kinds import need_of
 from shoal.policy.placement import explain, place
 from shoal.policy.shapes import Shape
 
@@ -81,7 +82,7 @@ def _plan(
     rng: Random,
     kept: Mapping[NodeId, int],
 ) -> Plan:
-    work, driver = task.work, task.work.driver
+    work, driver = task.work, need_of(task.work)
     free = _nodes(profile, len(table), table, policy, rng, work, at_most=1)
     ranked = list(dict.fromkeys([*sorted(kept), *free]))
     slots = [node for node in sorted(kept) for _ in range(kept[node])][:count]
@@ -121,7 +122,7 @@ def _nodes(
         table,
         policy,
         rng,
-        driver=work.driver,
+        driver=need_of(work),
         at_most=at_most,
         warm=marks_of(work),
     )

@@ -77,7 +77,9 @@ class Row:
         "node",
         "path_cost_us",
         "places",
+        "terms",
         "warm",
+        "weaker",
     )
 
     def __init__(self, node: NodeId, capacity: Capacity, kinds: Kinds) -> None:
@@ -87,6 +89,8 @@ class Row:
         self.labels = frozenset(capacity.labels)
         self.drivers: tuple[str, ...] = ()
         self.warm: tuple[str, ...] = ()
+        self.terms = ""  # why this scheduler is not offered all
+        self.weaker: tuple[str, ...] = ()  # promises that do not hold in full
         self.ids = ids
         self.places = {id_: place for place, id_ in enumerate(ids)}
         self.devices = sorted(capacity.devices, key=lambda device: device.id)

@@ -32,6 +32,8 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     draining: bool = False
     path_cost_us: int = 0  # 0: this node itself
     warm: tuple[str, ...] = ()  # marks of what is cached there (`model.caches`)
+    terms: str = ""  # why this scheduler is not offered all
+    weaker: tuple[str, ...] = ()  # promises that do not hold in full there
 
     @classmethod
     def idle(
@@ -133,4 +135,6 @@ def view_of(row: Row) -> WorkerView:
         draining=row.draining,
         path_cost_us=row.path_cost_us,
         warm=row.warm,
+        terms=row.terms,
+        weaker=row.weaker,
     )

@@ -71,6 +71,7 @@ class WorkerTable:
         row = Row(view.node, _with_distinct_devices(view.capacity), self._kinds)
         row.drivers = view.drivers
         row.warm = view.warm
+        row.terms, row.weaker = view.terms, view.weaker
         row.draining = view.draining
         row.path_cost_us = view.path_cost_us
         row.set_free(view.cpu_milli, view.memory_bytes, view.disk_bytes, view.active)

@@ -250,6 +250,10 @@ def _uneven(load: Load) -> str | None:
 
 
 def _misstated(inventory: Inventory) -> str | None:
+    _clean(inventory, "terms")
+    if not all(text.isprintable() for text in inventory.weaker):
+        weaker = tuple(map(cleaned, inventory.weaker))
+        msgspec.structs.force_setattr(inventory, "weaker", weaker)
     devices = {device.id for device in inventory.capacity.devices}
     listed, loaded = len(inventory.capacity.devices), len(inventory.load.gpu_milli)
     if len(devices) < listed:

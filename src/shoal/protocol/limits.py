@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from shoal.model.bounds import ADDRESS_PATTERN, Name
+from shoal.model.bounds import ADDRESS_PATTERN, Name, Text
 from shoal.model.ids import LeaseId, NodeId
 from shoal.model.job import PRIORITY_MAX, PRIORITY_MIN
 
@@ -49,6 +49,7 @@ ADDRESS_LENGTH_MAX: Final = 512
 PEERS_MAX: Final = 64
 DRIVERS_MAX: Final = 16
 WARM_MAX: Final = 256
+WEAKNESSES_MAX: Final = 16
 METRICS_MAX: Final = 256
 OUTPUT_BYTES_MAX: Final = 32_768
 """A piece of what a task wrote, in one message."""
@@ -100,5 +101,6 @@ Address = Annotated[str, Meta(max_length=ADDRESS_LENGTH_MAX, pattern=ADDRESS_PAT
 Places = Annotated[tuple[Address, ...], Meta(max_length=GANG_MAX)]
 Gang = Annotated[tuple[NodeId, ...], Meta(max_length=GANG_MAX)]
 Drivers = Annotated[tuple[Name, ...], Meta(max_length=DRIVERS_MAX)]
+Weaknesses = Annotated[tuple[Text, ...], Meta(max_length=WEAKNESSES_MAX)]
 Hashes = Annotated[tuple[Name, ...], Meta(max_length=WARM_MAX)]
 Addresses = Annotated[tuple[Address, ...], Meta(max_length=ADDRESSES_MAX)]

@@ -55,6 +55,7 @@ from shoal.protocol.limits import (
     Signature,
     Version,
     WallSeconds,
+    Weaknesses,
 )
 from shoal.protocol.mail import Mail, MailReceipt
 from shoal.protocol.message import Message
@@ -162,6 +163,9 @@ class Inventory(Message, frozen=True, tag="inventory"):
     drivers: Drivers = ()
     warm: Hashes = ()  # marks of what is cached there (`model.caches`)
     addresses: Addresses = ()  # where it can be dialled
+    networked: Drivers | None = None  # those with a network; None: all of them
+    terms: Text = ""  # why the receiver is not offered all
+    weaker: Weaknesses = ()  # promises that do not hold in full
 
 
 class InventoryChanged(Message, frozen=True, tag="inventory-changed"):
@@ -235,6 +239,7 @@ class Demand(Message, frozen=True, tag="demand"):
     grant: Grant | None = None
     warm: Name = ""  # content hash that would better be cached already
     wait_for_s: Seconds = 0.0  # if there is no room, let no worse rank overtake it
+    network: bool = False  # whether the tasks use the network
 
 
 class Offer(Message, frozen=True, tag="offer"):

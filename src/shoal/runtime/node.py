@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from shoal import failpoints
-from shoal.core.events import AddressesChanged, Booted, DrainRequested, Event
+from shoal.core.events import (
+    AddressesChanged,
+    Booted,
+    DrainRequested,
+    DriverOpened,
+    Event,
+)
 from shoal.core.gate import Gate
 from shoal.core.gossip import Gossip
 from shoal.core.peer import Peer
@@ -117,6 +123,7 @@ class Node:
         )
         self.clients = Clients(self.feed, self._is_behind, self.news)
         self.tasks = Tasks(drivers, self.feed, self._fail, self.cargo, self.post)
+        self._drivers = drivers
         self._unlike = tuple(dict.fromkeys(drivers.values()))  # One may have two names.
         self._journal = Journal.open(home.journal)
         self._records = NodeJournal(self._journal)
@@ -185,6 +192,7 @@ class Node:
         )
         self.feed(AddressesChanged(links.addresses))
         self._wall_clock.start()
+        self._tell_of_drivers()
         self.feed(Booted())
         for event in self._early:
             self.feed(event)
@@ -193,6 +201,16 @@ class Node:
         self.api_calls.start(links)
         await self.relay.start(links)
         self._sweep_outputs()
+
+    def _tell_of_drivers(self) -> None:
+        """Tell the machine what its drivers can promise; it comes before `Booted`."""
+        for name, driver in self._drivers.items():
+            held = driver.promises
+            self.feed(
+                DriverOpened(
+                    name, held.confined, held.unlimited, held.internet, held.weaker
+                )
+            )
 
     def state_of(self, job: JobId) -> JobState | None:
         """Return what a client may know of a job; None if there is no such job.

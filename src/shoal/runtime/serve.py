@@ -21,7 +21,14 @@ from shoal.drivers.process import ProcessDriver, Settings
 from shoal.drivers.python import PythonDriver
 from shoal.drivers.sandbox import WORK
 from shoal.errors import UsageError
-from shoal.model.kinds import IMAGE, KINDS, RECIPE, allowed
+from shoal.model.kinds import (
+    IMAGE,
+    KINDS,
+    RECIPE,
+    Strangers,
+    TaskNetwork,
+    allowed,
+)
 from shoal.net.identity import Identity
 from shoal.policy.registry import Registry
 from shoal.runtime import membership
@@ -58,6 +65,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     memories: str = ""
     labels: tuple[str, ...] = ()  # name=value
     sandbox: bool = True
+    strangers: Strangers | None = None  # None: confined ones, if tasks are confined
+    task_network: TaskNetwork = "none"  # for tasks of other owners
     cache_bytes: int = 0  # 0: a fifth of the disk
     allow: str = ""  # kinds of work; empty: all
     functions: bool = True  # whether tasks may be calls of functions
@@ -89,7 +98,12 @@ async def compose(
     runs: dict[str, Driver] = {driver.name: driver, RECIPE: driver, python.name: python}
     if engine is not None:
         runs["container"] = ContainerDriver(home.containers, engine, drives)
-    rules = Rules(drivers=_offered(options, runs))
+    rules = Rules(
+        drivers=_offered(options, runs),
+        own=belongs.grant.owner,
+        strangers=_strangers(options),
+        task_network=options.task_network,
+    )
     settings = NodeSettings(
         roles=roles,
         capacity=capacity,
@@ -118,6 +132,11 @@ def _offered(options: Options, runs: Collection[str]) -> tuple[str, ...]:
             "and `--no-worker` to nobody",
         )
     return offered
+
+
+def _strangers(options: Options) -> Strangers:
+    """Return whose tasks run here: who switched the sandbox off knows what that is."""
+    return options.strangers or ("confined" if options.sandbox else "any")
 
 
 async def _engine(options: Options) -> Engine | None:

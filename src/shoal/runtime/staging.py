@@ -100,6 +100,7 @@ class Staging:
             task=recipes.resolved(effect.task),
             allocation=effect.allocation,
             secrets=self._opened(effect),
+            network=effect.network,
             calls=self._calls(driver, effect),
             foreign=set(effect.owners) != {self._owner},
         )

@@ -1,8 +1,14 @@
 """What a worker tells of itself, and when."""
 
+from tests.fake_keys import ROOT, SHOAL, verify
+
 from shoal.core.deadlines import DeadlineHeap
 from shoal.core.events import AddressesChanged, CacheChanged, Effect, Send
+from shoal.core.membership import Members
+from shoal.core.roster import Roster
+from shoal.core.rules import Rules
 from shoal.core.telling import Telling
+from shoal.core.terms import Terms
 from shoal.core.timing import INVENTORY_DELAY_S
 from shoal.model.ids import NodeId
 from shoal.model.resources import Capacity
@@ -14,7 +20,8 @@ VERSION = (1, 1, False)
 
 
 def telling() -> Telling:
-    return Telling(ME, 1, Capacity(cpu_milli=1_000), ("process",), DeadlineHeap())
+    terms = Terms(Rules(), Roster(Members(SHOAL, ROOT, verify), 0.0))
+    return Telling(ME, 1, Capacity(cpu_milli=1_000), terms, DeadlineHeap())
 
 
 def sent(effects: list[Effect]) -> list[tuple[NodeId, type, tuple[str, ...]]]:
@@ -27,9 +34,9 @@ def sent(effects: list[Effect]) -> list[tuple[NodeId, type, tuple[str, ...]]]:
 
 def test_others_hear_of_a_changed_cache_soon_and_of_load_alone_after_that() -> None:
     one = telling()
-    one.show(ANN, LOAD)
+    one.show(ANN, LOAD, 0.0)
 
-    assert one.learn(CacheChanged(("a", "b")), LOAD) == []
+    assert one.learn(CacheChanged(("a", "b")), LOAD, 0.0) == []
     one.note(VERSION, 0.0)
     assert sent(one.due(lambda: LOAD, VERSION, INVENTORY_DELAY_S)) == [
         (ANN, Inventory, ("a", "b"))
@@ -41,25 +48,25 @@ def test_others_hear_of_a_changed_cache_soon_and_of_load_alone_after_that() -> N
 
 def test_this_node_hears_of_a_changed_cache_at_once() -> None:
     one = telling()
-    one.show(ME, LOAD)
+    one.show(ME, LOAD, 0.0)
 
-    assert sent(one.learn(CacheChanged(("a",)), LOAD)) == [(ME, Inventory, ("a",))]
+    assert sent(one.learn(CacheChanged(("a",)), LOAD, 0.0)) == [(ME, Inventory, ("a",))]
 
 
 def test_the_same_cache_in_another_order_is_no_news() -> None:
     one = telling()
-    one.show(ME, LOAD)
-    one.learn(CacheChanged(("a", "b")), LOAD)
+    one.show(ME, LOAD, 0.0)
+    one.learn(CacheChanged(("a", "b")), LOAD, 0.0)
 
-    assert one.learn(CacheChanged(("b", "a")), LOAD) == []
+    assert one.learn(CacheChanged(("b", "a")), LOAD, 0.0) == []
 
 
 def test_whoever_asks_is_shown_the_cache_and_the_addresses() -> None:
     one = telling()
-    one.learn(CacheChanged(("a",)), LOAD)
-    one.learn(AddressesChanged(("/ip4/1.2.3.4/tcp/5",)), LOAD)
+    one.learn(CacheChanged(("a",)), LOAD, 0.0)
+    one.learn(AddressesChanged(("/ip4/1.2.3.4/tcp/5",)), LOAD, 0.0)
 
-    [effect] = one.show(ANN, LOAD)
+    [effect] = one.show(ANN, LOAD, 0.0)
 
     assert isinstance(effect, Send)
     assert isinstance(effect.message, Inventory)

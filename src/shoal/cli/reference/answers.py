@@ -78,6 +78,15 @@ OBJECTS: Final[dict[str, Shape]] = {
         "devices": ("list of device", "its GPUs"),
         "active": ("int", "tasks that it runs"),
         "draining": ("bool", "whether it takes no more"),
+        "networked": ("list of text", "the drivers whose tasks may use the network"),
+        "terms": (
+            "text",
+            "why not all is offered: to this node, or by this node to other owners",
+        ),
+        "weaker": (
+            "list of text",
+            "promises to the machine's owner that do not hold in full, and why",
+        ),
         "drivers": ("list of text", "what can run tasks there"),
         "labels": ("map of text", "what jobs may ask for"),
         "rtt_us": ("int", "how far it is; 0 is not known"),
