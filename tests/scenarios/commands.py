@@ -21,7 +21,7 @@ from shoal.model.ids import (
     RequestId,
     TaskId,
 )
-from shoal.model.job import Group, Job, Retry, Task, Work
+from shoal.model.job import Group, Job, Retry, Task, Verify, Work
 from shoal.model.resources import GIB, Capacity, Device, GpuNeed, Profile
 from shoal.protocol import messages as m
 
@@ -102,7 +102,8 @@ def load(line: Line) -> m.Load:
 def outcome(line: Line, words: tuple[str, ...]) -> m.Outcome:
     """Read how an attempt ended: `exits 0`, or any other kind by its name."""
     if words[0] == "exits":
-        return m.Outcome("exited", exit_code=int(words[1]))
+        digest = line.options.get("digest", "")
+        return m.Outcome("exited", exit_code=int(words[1]), digest=digest)
     told = {"kind": words[0], "reason": line.options.get("reason", "")}
     return msgspec.convert(told, m.Outcome)
 
@@ -337,7 +338,13 @@ def _group(job_id: JobId, words: list[str], gang_min: int, line: Line) -> Group:
         ),
         gang_min=gang_min,
         needs=tuple(GroupId(f"{job_id}.{need}") for need in words[2:]),
+        verify=_verify(line),
     )
+
+
+def _verify(line: Line) -> Verify | None:
+    copies = line.count("verify", 0)
+    return Verify(copies=copies, most=line.count("most", 8)) if copies else None
 
 
 def profiles(line: Line) -> tuple[Profile, ...]:

@@ -182,6 +182,14 @@ def entry(entry: journal.Entry) -> str:
             return f"finished {entry.task} {entry.state}{by}{why}"
         case journal.Cancelled():
             return f"cancelled {entry.job}"
+        case journal.Answered():
+            answer = entry.answer
+            said = answer.outcome.digest or outcome(answer.outcome)
+            return (
+                f"answered {entry.task} by {answer.attempt} of {answer.owner}: {said}"
+            )
+        case journal.Judged():
+            return f"judged {entry.worker} of {entry.owner}: {entry.verdict}"
         case _:
             return type(entry).__name__.lower() + f" {_fields(entry)}"
 

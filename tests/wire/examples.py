@@ -298,6 +298,16 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
             work=Work(recipe="diloco"),
         ),
     ),
+    "assignment.verified": Assignment(
+        lease=LEASES[0],
+        attempt=ATTEMPT,
+        task=Task(
+            id=TaskId("job3.all.0"),
+            job=JobId("job3"),
+            group=GroupId("job3.all"),
+            work=Work(argv=("date",), keep_stdout=True),
+        ),
+    ),
     "assignment.3": Assignment(
         lease=LEASES[0],
         attempt=ATTEMPT,
@@ -365,6 +375,11 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
     "api-receipt:stop": ApiReceipt(number=3, taken=2, stop=True),
     "mail-receipt": MailReceipt(attempt=ATTEMPT, seq=4, what="taken"),
     "report": Report(attempt=ATTEMPT, lease=LEASES[0], outcome=OUTCOME),
+    "report.3": Report(
+        attempt=ATTEMPT,
+        lease=LEASES[0],
+        outcome=Outcome("exited", exit_code=0, digest="5eed"),
+    ),
     "report.2": Report(
         attempt=ATTEMPT, lease=LEASES[0], outcome=OUTCOME, next=NEXT_ATTEMPT
     ),

@@ -38,6 +38,7 @@ def compacted(book: JobBook, revocations: Iterable[Revocation] = ()) -> list[Ent
     """
     entries: list[Entry] = [Incarnated(book.generation, book.numbered)]
     entries += map(Revoked, revocations)
+    entries += book.standings.kept()
     entries += map(_submitted, book.jobs.values())
     # Ends come first: they unblock what waits or runs. Jobs end in the same order.
     ended = [book.jobs[id_] for id_ in book.ended]
@@ -102,9 +103,10 @@ def _kept(record: TaskRecord) -> TaskKept:
         worker=record.worker,
         began_wall_s=record.began_wall_s,
         ended_wall_s=record.ended_wall_s,
+        answers=record.answers,
     )
 
 
 def _run_kept(run: Run) -> RunKept:
-    place = Place(run.task, run.attempt, run.worker, run.lease, run.profile)
+    place = Place(run.task, run.attempt, run.worker, run.lease, run.profile, run.owner)
     return RunKept(place, run.gang)

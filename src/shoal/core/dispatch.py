@@ -31,7 +31,7 @@ from shoal.core.verdicts import (
     judge_refused,
     judge_waiting,
 )
-from shoal.model.ids import Attempt, GroupId, JobId, LeaseId, NodeId, RequestId, TaskId
+from shoal.model.ids import Attempt, JobId, LeaseId, NodeId, RequestId, TaskId
 from shoal.protocol.messages import (
     Acknowledgement,
     Refusal,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from shoal.core.jobs import GroupRecord, JobBook, Run
+    from shoal.core.verifying import Settled, Verifier
     from shoal.model.job import Job, Task
     from shoal.model.resources import Allocation
     from shoal.policy.queue import Usage
@@ -68,10 +69,12 @@ class Dispatcher:
         usage: Usage,
         heap: DeadlineHeap,
         where: Callable[[NodeId], str],
+        verifier: Verifier,
     ) -> None:
         """Use `where` to tell the members of a gang how to reach each other."""
-        self.changed: dict[GroupId, None] = {}
+        self.changed = verifier.changed
         self.freed: list[Holding] = []
+        self._verifier = verifier
         self._node = node
         self._book = book
         self._holdings = holdings
@@ -98,16 +101,19 @@ class Dispatcher:
             self._sequence += 1
             attempt = Attempt(self._node, self._book.generation, self._sequence)
             holding.line.append(attempt)
-            places.append(
-                Place(task, attempt, holding.worker, holding.lease, holding.profile)
-            )
+            at, lease = holding.worker, holding.lease
+            owner = self._verifier.owner_at(at, task, now)
+            places.append(Place(task, attempt, at, lease, holding.profile, owner))
         group = self._book.group_of(pairs[0][0])
         effects += _record(self._book.assign(tuple(places), now))
         for (_, holding), place in zip(pairs, places, strict=True):
             self._book.runs[place.attempt].queued = place.attempt != holding.attempt
             self._holdings.lines.changed(holding, now)
             effects += self._orders.run(self._book.runs[place.attempt], now)
-        if self._book.jobs[group.job].job.speculate:
+        if group.group.verify is not None:
+            for task, _ in pairs:
+                self._verifier.refresh(task, now)
+        elif self._book.jobs[group.job].job.speculate:
             self._stragglers.watch(group.id, now)
         self.changed[group.id] = None
         return effects
@@ -129,7 +135,7 @@ class Dispatcher:
                 effects += self._settle_gang(group, now)
         for run in sorted(self._book.runs.values(), key=lambda run: run.attempt):
             effects += self._adopt(run, now)
-        return effects
+        return effects + self._settle(self._verifier.recover(now), now)
 
     def _adopt(self, run: Run, now: float) -> list[Effect]:
         """Go on with an attempt of an earlier life, if its worker still has it."""
@@ -150,7 +156,7 @@ class Dispatcher:
         )
         self._holdings.add(holding, now)
         self._holdings.renew_soon(run.worker, now)
-        if job.speculate:
+        if job.speculate and not run.owner:
             self._stragglers.watch(task.group, now)
         return self._orders.run_again(run, now)
 
@@ -170,7 +176,7 @@ class Dispatcher:
             return []
         for run in record.live.values():
             self._forget(run)
-        return self._let_go(record.live.values())
+        return self._holdings.release_of(record.live.values())
 
     # What workers say.
 
@@ -192,7 +198,7 @@ class Dispatcher:
         self._orders.started(attempt)
         if self._holdings.at(peer, run.lease) is not None:
             # Without its lease it is over: this was said before, and came late.
-            self._found(run)
+            self._found(run, now)
         return self._book.tasks[run.task].task
 
     def on_report(self, peer: NodeId, report: Report, now: float) -> list[Effect]:
@@ -311,7 +317,7 @@ class Dispatcher:
         run = self._run_on(holding)
         if run is None or not run.lost or run.started:
             return []
-        self._found(run)
+        self._found(run, now)
         return self._orders.run(run, now)
 
     def on_worker_lost(self, worker: NodeId, reason: str, now: float) -> list[Effect]:
@@ -356,6 +362,8 @@ class Dispatcher:
         ]
         for group in record.job.groups:
             self.changed[group.id] = None
+            if group.verify is not None:
+                self._verifier.forget(task.id for task in group.tasks)
         effects = _record(self._book.cancel(job, reason, now))
         return effects + self.stop_all(runs, now)
 
@@ -371,6 +379,7 @@ class Dispatcher:
             record = self._book.tasks.get(task)
             if record is not None and not record.ended and not record.live:
                 self._book.wait_again(task)
+                self._verifier.refresh(task, now)
                 self.changed[record.task.group] = None
         for holding in self._holdings.lines.overdue(now):
             effects += self._orders.recall(holding)
@@ -386,7 +395,7 @@ class Dispatcher:
         verdict = judge_lost(job, record, run, why, over=True, ran_s=ran_s)
         if run.crash_counted:
             verdict = Verdict("again", why, "crash")
-        effects = self._let_go([run])
+        effects = self._holdings.release_of([run])
         return effects + self._execute(verdict, run, now)
 
     # Ends.
@@ -400,6 +409,8 @@ class Dispatcher:
             self.changed[group.id] = None  # Else it wants as many slots as before.
         self._forget(run)
         job = self._book.jobs[group.job].job
+        if report is not None and self._verifier.takes(group, report.outcome):
+            return self._settle(self._verifier.on_answer(run, report.outcome, now), now)
         if verdict.do == "again":
             if not (
                 job.at_most_once and gangs.is_broken(self._book, group, without=run)
@@ -412,6 +423,12 @@ class Dispatcher:
             entries = self._book.exit(run, report.outcome)
             return _record(entries) + self._settle_gang(group, now)
         return self._finish(verdict.do, verdict.reason, run, now, report)
+
+    def _settle(self, settled: Settled, now: float) -> list[Effect]:
+        """Carry out what follows from an answer of a verified task, journal first."""
+        for task in settled.failed:
+            self._back_off(task, now, RETRY_FIRST_S)
+        return _record(settled.entries) + self.stop_all(settled.over, now)
 
     def _finish(
         self,
@@ -448,6 +465,8 @@ class Dispatcher:
             self._back_off(
                 run.task, now, START_AGAIN_S if verdict.soon else RETRY_FIRST_S
             )
+        else:
+            self._verifier.refresh(run.task, now)
         if not group.is_gang:
             return _record(entries)
         if not gangs.is_broken(self._book, group):
@@ -478,7 +497,7 @@ class Dispatcher:
         self._note_unblocked(group)
         for run in lost:
             self._forget(run)
-        return _record(entries) + self._let_go(lost)
+        return _record(entries) + self._holdings.release_of(lost)
 
     def _start_over(self, group: GroupRecord, now: float) -> list[Effect]:
         """Run a gang anew of which too little has succeeded, if it may run again."""
@@ -537,7 +556,7 @@ class Dispatcher:
         if verdict.do != "again":
             return []  # A report may be on its way: nothing fails before it is over.
         if gangs.is_broken(self._book, group):
-            return self._let_go([run]) + self._execute(verdict, run, now)
+            return self._holdings.release_of([run]) + self._execute(verdict, run, now)
         if verdict.counts == "crash":
             run.crash_counted = True
             record.crashes += 1
@@ -545,10 +564,11 @@ class Dispatcher:
         if not any(not other.lost for other in record.live.values()):
             self._book.wait_again(run.task)
             record.state = "waiting"
+        self._verifier.refresh(run.task, now)
         self.changed[group.id] = None
         return []
 
-    def _found(self, run: Run) -> None:
+    def _found(self, run: Run, now: float) -> None:
         """Take a lost attempt back: it runs on, and its worker did not crash."""
         if not run.lost:
             return
@@ -563,16 +583,7 @@ class Dispatcher:
         if run.task not in group.seconds:
             self._book.stop_waiting(run.task)
             self.changed[group.id] = None
-
-    def _let_go(self, runs: Iterable[Run]) -> list[Effect]:
-        """Release the leases of attempts that no longer matter."""
-        holdings = [
-            holding
-            for run in runs
-            if (holding := self._holdings.at(run.worker, run.lease)) is not None
-            and holding.attempt == run.attempt
-        ]
-        return self._holdings.release(holdings)
+        self._verifier.refresh(run.task, now)
 
     def _run_on(self, holding: Holding) -> Run | None:
         return self._book.runs.get(holding.attempt) if holding.attempt else None

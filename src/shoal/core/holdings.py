@@ -22,6 +22,7 @@ from shoal.protocol.messages import Release, Renew
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from shoal.core.jobs import Run
     from shoal.model.job import Job, Task
 
 
@@ -158,6 +159,16 @@ class Holdings:
             Send(worker, Release(leases=tuple(leases)))
             for worker, leases in by_worker.items()
         ]
+
+    def release_of(self, runs: Iterable[Run]) -> list[Effect]:
+        """Release the leases of attempts that no longer matter."""
+        holdings = [
+            holding
+            for run in runs
+            if (holding := self.at(run.worker, run.lease)) is not None
+            and holding.attempt == run.attempt
+        ]
+        return self.release(holdings)
 
     # Idle leases wait a little for the next task of their shape.
 

@@ -13,22 +13,27 @@ import msgspec
 from msgspec.structs import replace
 
 from shoal.core.journal import (
+    Answer,
+    Answered,
     Assigned,
     Cancelled,
     Entry,
     Exited,
     Finished,
     Incarnated,
+    Judged,
     Place,
     Returned,
     Revoked,
     RunKept,
+    StandingKept,
     Submitted,
     TaskKept,
 )
 from shoal.core.quotas import Quota
+from shoal.core.standing import Standings
 from shoal.model.caches import marks_of
-from shoal.model.ids import Attempt, GroupId, JobId, LeaseId, NodeId, TaskId
+from shoal.model.ids import Attempt, GroupId, JobId, LeaseId, NodeId, OwnerId, TaskId
 from shoal.model.job import ENDS, Group, Job, JobState, Task, TaskState
 from shoal.model.resources import Allocation
 from shoal.protocol.messages import Outcome
@@ -53,6 +58,7 @@ class Run(msgspec.Struct, kw_only=True):
     worker: NodeId
     lease: LeaseId
     profile: int = 0
+    owner: OwnerId = OwnerId("")  # of the worker, if results are verified
     gang: tuple[NodeId, ...] = ()  # where each rank runs, if it is one of a gang
     since: float = 0.0
     started: bool = False
@@ -83,6 +89,7 @@ class TaskRecord(msgspec.Struct, kw_only=True):
     began_wall_s: float = 0.0  # when it was first assigned; 0 if nobody knows
     ended_wall_s: float = 0.0
     live: dict[Attempt, Run] = msgspec.field(default_factory=dict[Attempt, Run])
+    answers: tuple[Answer, ...] = ()  # in the order in which they came
 
     @property
     def ended(self) -> bool:
@@ -93,7 +100,7 @@ class TaskRecord(msgspec.Struct, kw_only=True):
 class GroupRecord(msgspec.Struct, kw_only=True):
     """A group; `waiting` holds the tasks that want a slot, in order.
 
-    Those of them in `seconds` are stragglers that run already. `exited` holds the
+    Those of them in `seconds` run already, or were answered. `exited` holds the
     members of a gang that succeeded while others still run.
     """
 
@@ -156,6 +163,8 @@ class JobBook:
         self.tasks: dict[TaskId, TaskRecord] = {}
         self.runs: dict[Attempt, Run] = {}
         self.wall_at_zero_s = wall_at_zero_s
+        self.standings = Standings()
+        self.answered = 0  # the number that an answer was given last
         self._replayed_s: float | None = None  # when what is replayed happened
         self.numbered = 0  # the number that a job was given last
         self._ended: dict[JobId, None] = {}  # in the order of their ends
@@ -247,7 +256,7 @@ class JobBook:
                     entries += self.put_back(run, "superseded", crashed=crashed)
             gang = self._gang_with(places) if group.is_gang else ()
             self._start(place, gang, now)
-        return [*entries, Assigned(places, self._wall_s(now))]
+        return [*entries, Assigned(places, self.wall_s(now))]
 
     def _gang_with(self, places: tuple[Place, ...]) -> tuple[NodeId, ...]:
         """Return where a gang runs, by the order of its tasks, with these."""
@@ -262,13 +271,14 @@ class JobBook:
         record.attempts += 1
         record.reason = ""
         record.worker = place.worker
-        record.began_wall_s = record.began_wall_s or self._wall_s(now)
+        record.began_wall_s = record.began_wall_s or self.wall_s(now)
         run = Run(
             task=place.task,
             attempt=place.attempt,
             worker=place.worker,
             lease=place.lease,
             profile=place.profile,
+            owner=place.owner,
             gang=gang,
             since=now,
         )
@@ -309,6 +319,37 @@ class JobBook:
         self.drop_run(run)
         self.stop_waiting(run.task)
         self.group_of(run.task).exited[run.task] = entry
+        return [entry]
+
+    def answer(self, run: Run, outcome: Outcome) -> list[Entry]:
+        """Note what an attempt of a verified task ended with; that ends nothing yet."""
+        self.answered += 1
+        answer = Answer(run.attempt, run.worker, run.owner, outcome, self.answered)
+        return [self._answer(run.task, answer)]
+
+    def _answer(self, task: TaskId, answer: Answer) -> Answered:
+        record = self.tasks[task]
+        if run := record.live.get(answer.attempt):
+            self.drop_run(run)
+        record.answers = (*record.answers, answer)
+        self.answered = max(self.answered, answer.number)
+        return Answered(task, answer)
+
+    def ask_anew(self, task: TaskId, reason: str) -> list[Entry]:
+        """Forget the answers of a task, which agree that it failed; it waits again."""
+        record = self.tasks[task]
+        attempt = record.answers[-1].attempt
+        for run in list(record.live.values()):
+            self.drop_run(run)
+        record.answers = ()
+        record.failures += 1
+        record.reason = reason
+        self.wait_again(task)
+        return [Returned(task, attempt, record.failures, record.crashes, reason)]
+
+    def judge(self, entry: Judged) -> list[Entry]:
+        """Note what a result says of its owner."""
+        self.standings.take(entry)
         return [entry]
 
     def run_anew(self, task: TaskId, reason: str) -> list[Entry]:
@@ -352,7 +393,7 @@ class JobBook:
         record = self.tasks[task]
         if record.ended:
             return []
-        wall_s = self._wall_s(now)
+        wall_s = self.wall_s(now)
         entries: list[Entry] = [Finished(task, state, attempt, outcome, reason, wall_s)]
         group = self.group_of(task)
         run = record.live.get(attempt) if attempt is not None else None
@@ -360,6 +401,9 @@ class JobBook:
             group.done_s.append(now - run.since)  # In a replay nothing takes time.
         if run is not None:
             record.worker = run.worker
+        for answer in record.answers:
+            if answer.attempt == attempt:
+                record.worker = answer.worker
         record.ended_wall_s = wall_s
         for live in list(record.live.values()):
             self.drop_run(live)
@@ -376,7 +420,7 @@ class JobBook:
     def cancel(self, job: JobId, reason: str, now: float) -> list[Entry]:
         """End every task of a job that has not ended."""
         record = self.jobs[job]
-        entries: list[Entry] = [Cancelled(job, reason, self._wall_s(now))]
+        entries: list[Entry] = [Cancelled(job, reason, self.wall_s(now))]
         record.reason = reason
         for task in record.job.tasks():
             # Replaying the one entry above ends the tasks too.
@@ -393,7 +437,7 @@ class JobBook:
         self._replay(entry, now, wall_s)
         self._replayed_s = None
 
-    def _wall_s(self, now: float) -> float:
+    def wall_s(self, now: float) -> float:
         """Return the time of day of what happens now; 0 if nobody knows."""
         if self._replayed_s is not None:
             return self._replayed_s
@@ -431,6 +475,10 @@ class JobBook:
                 self._start(entry.place, entry.gang, now)
             case TaskKept():
                 self._replay_kept(entry, now)
+            case Answered():
+                self._replay_answered(entry)
+            case Judged() | StandingKept():
+                self.standings.take(entry)
 
     def _replay_assigned(self, entry: Assigned, now: float) -> None:
         known = [p for p in entry.places if p.task in self.tasks]
@@ -447,10 +495,19 @@ class JobBook:
             return
         if run := self.runs.get(entry.attempt):
             self.put_back(run, entry.reason)
+        elif any(entry.attempt == answer.attempt for answer in record.answers):
+            self.ask_anew(entry.task, entry.reason)
         elif entry.task in self.group_of(entry.task).exited:
             self.run_anew(entry.task, entry.reason)
         record.failures = entry.failures
         record.crashes = entry.crashes
+
+    def _replay_answered(self, entry: Answered) -> None:
+        record = self.tasks.get(entry.task)
+        if record is not None and not record.ended:
+            self._answer(entry.task, entry.answer)
+            if not record.live:
+                self.stop_waiting(entry.task)
 
     def _replay_kept(self, entry: TaskKept, now: float) -> None:
         record, group = self.tasks[entry.task], self.group_of(entry.task)
@@ -468,6 +525,9 @@ class JobBook:
         if entry.exited is None:
             record.outcome = entry.outcome
         record.worker = entry.worker or record.worker
+        record.answers = entry.answers
+        numbers = (answer.number for answer in entry.answers)
+        self.answered = max(self.answered, *numbers, 0)
         record.began_wall_s = entry.began_wall_s
         record.ended_wall_s = entry.ended_wall_s
         record.failures = entry.failures

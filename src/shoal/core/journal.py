@@ -6,12 +6,12 @@ Tags are the format of files: never rename or reuse one; a new field has a defau
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from shoal.errors import StoreError
-from shoal.model.ids import Attempt, JobId, LeaseId, NodeId, TaskId
+from shoal.model.ids import Attempt, JobId, LeaseId, NodeId, OwnerId, TaskId
 from shoal.model.job import Job, TaskState
 from shoal.protocol.messages import Outcome, Revocation
 
@@ -33,7 +33,7 @@ class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
     number: int = 0  # counts the jobs of this scheduler; 0 in journals before it did
 
 
-class Place(msgspec.Struct, frozen=True):
+class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     """One attempt and where it may run."""
 
     task: TaskId
@@ -41,6 +41,7 @@ class Place(msgspec.Struct, frozen=True):
     worker: NodeId
     lease: LeaseId
     profile: int = 0  # which of the task's alternatives
+    owner: OwnerId = OwnerId("")  # of the worker, if results are verified
 
 
 class Assigned(msgspec.Struct, frozen=True, tag="assigned"):
@@ -56,6 +57,50 @@ class Exited(msgspec.Struct, frozen=True, tag="exited"):
     task: TaskId
     attempt: Attempt
     outcome: Outcome
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one attempt of a verified task ended with, to be compared with others."""
+
+    attempt: Attempt
+    worker: NodeId
+    owner: OwnerId
+    outcome: Outcome
+    number: int = 0  # counts the answers of this scheduler
+
+
+class Answered(msgspec.Struct, frozen=True, tag="answered"):
+    """This answer came; the task ends when enough of them agree."""
+
+    task: TaskId
+    answer: Answer
+
+
+class Judged(msgspec.Struct, frozen=True, tag="judged"):
+    """A result of this worker was compared with others, or `believed` unseen."""
+
+    task: TaskId
+    owner: OwnerId
+    worker: NodeId
+    verdict: Literal["agreed", "disagreed", "failed", "believed"]
+    wall_s: float = 0.0
+
+
+class StandingKept(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="standing-kept"
+):
+    """How an owner stood when the journal was compacted, as of `standing.Standing`.
+
+    Of each of its workers: how often it was judged, and how often it disagreed.
+    """
+
+    owner: OwnerId
+    in_row: int = 0
+    believed: int = 0
+    failures: int = 0
+    offences: int = 0
+    shunned_until_s: float = 0.0
+    workers: tuple[tuple[NodeId, int, int], ...] = ()
 
 
 class Returned(msgspec.Struct, frozen=True, tag="returned"):
@@ -123,6 +168,7 @@ class TaskKept(
     worker: NodeId = NodeId("")  # where it ran last
     began_wall_s: float = 0.0
     ended_wall_s: float = 0.0
+    answers: tuple[Answer, ...] = ()  # if it is verified
 
 
 Entry = (
@@ -136,6 +182,9 @@ Entry = (
     | Revoked
     | RunKept
     | TaskKept
+    | Answered
+    | Judged
+    | StandingKept
 )
 
 _ENCODER: Final = msgspec.msgpack.Encoder()

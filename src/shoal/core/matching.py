@@ -13,6 +13,7 @@ from shoal.core.lines import share
 from shoal.core.negotiation import Negotiator, Round, Wish
 from shoal.core.reserving import Reservations
 from shoal.core.shyness import Shyness
+from shoal.core.suiting import Suiting
 from shoal.core.timing import (
     GANG_WAIT_S,
     ROUND_PAUSE_MAX_S,
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
 
     from shoal.core.dispatch import Dispatcher
     from shoal.core.events import Effect
-    from shoal.core.holdings import Holdings, Shape
+    from shoal.core.holdings import Holding, Holdings, Shape
     from shoal.core.jobs import GroupRecord, JobBook, JobRecord
     from shoal.core.policies import Policies
+    from shoal.core.verifying import Verifier
     from shoal.core.views import Views
     from shoal.policy.queue import Usage
     from shoal.policy.workers import Taken
@@ -48,8 +50,11 @@ WAIT_ASKED_MAX: Final = 1_024
 SERVED_MAX: Final = 256  # groups looked at in one pass
 
 
-_Kind = tuple["Shape", tuple[Profile, ...], int]
-"""Groups that are served or not alike: shape, alternatives, and the least of a gang."""
+_Kind = tuple["Shape", tuple[Profile, ...], int, GroupId]
+"""Groups that are served or not alike: shape, alternatives, and the least of a gang.
+
+A group whose results are verified is a kind of its own: others may run where it cannot.
+"""
 
 
 class _Pause(msgspec.Struct):
@@ -72,6 +77,7 @@ class Matcher:
         holdings: Holdings,
         negotiator: Negotiator,
         dispatcher: Dispatcher,
+        verifier: Verifier,
         usage: Usage,
         policies: Policies,
         rng: Random,
@@ -90,6 +96,7 @@ class Matcher:
         self._policies = policies
         self._rng = rng
         self._reservations = Reservations(book, views, holdings)
+        self._suiting = Suiting(book, views, holdings, verifier)
         self._queue = TaskQueue(policies.order)
         self._waiting: dict[GroupId, tuple[_Kind, int]] = {}  # what the queue holds
         self._wanted: dict[_Kind, int] = {}  # slots that the queue wants, by kind
@@ -137,7 +144,8 @@ class Matcher:
     def _enter(self, group: GroupRecord, need: int) -> None:
         job = self._book.jobs[group.job].job
         shape = shape_of(job, group.group.tasks[0], 0)
-        kind = (shape, group.group.tasks[0].profiles, group.group.gang_min)
+        alone = GroupId("") if group.group.verify is None else group.id
+        kind = (shape, group.group.tasks[0].profiles, group.group.gang_min, alone)
         self._waiting[group.id] = (kind, need)
         self._wanted[kind] = self._wanted.get(kind, 0) + need
         self._queue.put(
@@ -285,10 +293,10 @@ class Matcher:
             if count <= 0:
                 break
             shy = self._shyness.of(shape.profile)
-            exclude = [*shy, *self._already_at(group), *barred]
+            exclude = [*shy, *self._suiting.unsuited(group, shape, now), *barred]
             if group.is_gang and shape.same_leaf == "require":
                 exclude += leaves.elsewhere(self._views.table, self._live_at(group))
-            takens = self._place(group, shape, count, exclude).takens
+            takens = self._place_apart(group, shape, count, exclude, now)
             short = count - len(takens)
             displaced: list[NodeId] = []
             if job.job.preempt:
@@ -311,6 +319,8 @@ class Matcher:
         """
         if group.is_gang or not job.job.may_run_again or self._need(group) <= 0:
             return []
+        if group.group.verify is not None:
+            return []  # What waits there may be barred from there by then.
         barred = self._reservations.barred(group, job.job.priority, now)
         effects: list[Effect] = []
         for holding, room in self._holdings.lines.open_for(group.id):
@@ -411,6 +421,7 @@ class Matcher:
         now: float,
     ) -> list[Effect]:
         effects: list[Effect] = []
+        spare: list[Holding] = []
         while self._need(group) > 0:
             holding = self._holdings.take_idle(shape)
             if holding is None:
@@ -418,24 +429,16 @@ class Matcher:
             if holding.worker in barred:
                 effects += self._holdings.release([holding])
                 continue
-            task = self._task_for(group, holding.worker)
+            task = self._suiting.task_for(group, holding.worker, now)
             if task is None:
-                self._holdings.make_idle(holding)
-                break
+                spare.append(holding)
+                continue
             # It may have been won for another group.
             holding.group, holding.profile = group.id, profile
             effects += self._dispatcher.assign([(task, holding)], now)
+        for holding in spare:
+            self._holdings.make_idle(holding)
         return effects
-
-    def _task_for(self, group: GroupRecord, worker: NodeId) -> TaskId | None:
-        """Return the next waiting task that may run there: a straggler may not."""
-        for task in group.waiting:
-            record = self._book.tasks[task]
-            if task not in group.seconds:
-                return task
-            if all(run.worker != worker for run in record.live.values()):
-                return task
-        return None
 
     # Asking.
 
@@ -505,6 +508,22 @@ class Matcher:
         table, rng = self._views.table, self._rng
         return self._policies.place(shape, count, table, rng, exclude, group.marks)
 
+    def _place_apart(
+        self,
+        group: GroupRecord,
+        shape: Shape,
+        count: int,
+        exclude: Sequence[NodeId],
+        now: float,
+    ) -> tuple[Taken, ...]:
+        """Place tasks; where owners are shunned, there only what fits nowhere else."""
+        shunned = self._suiting.shunned(now)
+        takens = self._place(group, shape, count, [*exclude, *shunned]).takens
+        short = count - len(takens)
+        if not shunned or short <= 0 or group.group.verify is not None:
+            return takens
+        return takens + self._place(group, shape, short, exclude).takens
+
     def _place_gang(
         self,
         group: GroupRecord,
@@ -568,14 +587,6 @@ class Matcher:
     def _live_at(self, group: GroupRecord) -> list[NodeId]:
         """Return where the tasks of a group run."""
         return [run.worker for run in self._book.live_in(group)]
-
-    def _already_at(self, group: GroupRecord) -> list[NodeId]:
-        """Return where the stragglers of a group run: not there a second time."""
-        return [
-            run.worker
-            for task in group.seconds
-            for run in self._book.tasks[task].live.values()
-        ]
 
     def _within_quota(self, job: JobRecord, shape: Shape, count: int) -> int:
         """Return how many more slots the owner may have at this time."""

@@ -8,7 +8,7 @@ from shoal.core.membership import highest_serial
 
 if TYPE_CHECKING:
     from shoal.core.membership import Admission, Members
-    from shoal.model.ids import NodeId
+    from shoal.model.ids import NodeId, OwnerId
     from shoal.protocol.messages import Grant, Revocation
 
 MET_MAX: Final = 65_536
@@ -55,6 +55,11 @@ class Roster:
             return valid[0]
         admission = self.recall(peer, now)
         return None if isinstance(admission, str) else admission
+
+    def owner_of(self, peer: NodeId, now: float) -> OwnerId | None:
+        """Return whose node `peer` is, by the grant it showed earlier, if it holds."""
+        admission = self.get(peer, now)
+        return None if admission is None else admission.owner
 
     def recall(self, peer: NodeId, now: float) -> Admission | str:
         """Return what `peer` may do now by the grant it showed, or why nothing."""

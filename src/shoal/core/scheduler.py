@@ -40,6 +40,7 @@ from shoal.core.negotiation import Negotiator
 from shoal.core.policies import Policies
 from shoal.core.quotas import Quota, narrowed_job
 from shoal.core.timing import HEARSAY_S, LINGER_S, TENURE_S
+from shoal.core.verifying import Verifier
 from shoal.core.vetting import flaw
 from shoal.core.views import Views
 from shoal.model.ids import GroupId, LeaseId, NodeId, TaskId
@@ -111,21 +112,17 @@ class Scheduler:
         self.counts: Counter[str] = Counter()
         self._roster = roster
         self._policies = policies or Policies()
-        self._heap = DeadlineHeap()
-        self._views = Views(node, self._heap, path_cost)
+        heap = self._heap = DeadlineHeap()
+        self._views = Views(node, heap, path_cost)
         self._hearsay = Hearsay(node, {} if heard is None else heard, self._views.cost)
-        self._book = JobBook(roster.wall_s(0.0))
+        book = self._book = JobBook(roster.wall_s(0.0))
         self._usage = Usage()
         table = self._views.table
         self._holdings = Holdings(table, self._heap)
         self._negotiator = Negotiator(node, self._holdings, table, self._heap)
+        verifier = Verifier(book, roster.owner_of, rng)
         self._dispatcher = Dispatcher(
-            node,
-            self._book,
-            self._holdings,
-            self._usage,
-            self._heap,
-            self._views.address,
+            node, book, self._holdings, self._usage, heap, self._views.address, verifier
         )
         self._discovery = Discovery(node, grant, rng, self._heap)
         self._matcher = Matcher(
@@ -135,6 +132,7 @@ class Scheduler:
             holdings=self._holdings,
             negotiator=self._negotiator,
             dispatcher=self._dispatcher,
+            verifier=verifier,
             usage=self._usage,
             policies=self._policies,
             rng=rng,

@@ -44,10 +44,8 @@ def judge(
     """
     failed = record.failures if failures is None else failures
     match outcome.kind:
-        case "exited":
-            return _judge_exit(job, failed, outcome.exit_code)
-        case "timed-out":
-            return _judge_failure(job, failed, "timed-out", outcome.reason)
+        case "exited" | "timed-out":
+            return judge_answer(job, failed, outcome)
         case "not-started":
             if run.queued:
                 return Verdict("again", "called back from where it waited in line")
@@ -61,6 +59,13 @@ def judge(
         case "cancelled" | "lost":
             why = outcome.reason
             return judge_lost(job, record, run, why, over=True, ran_s=ran_s)
+
+
+def judge_answer(job: Job, failures: int, outcome: Outcome) -> Verdict:
+    """Say what follows from how a task ended by itself, if enough agree on it."""
+    if outcome.kind == "timed-out":
+        return _judge_failure(job, failures, "timed-out", outcome.reason)
+    return _judge_exit(job, failures, outcome.exit_code)
 
 
 def judge_lost(

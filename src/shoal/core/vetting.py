@@ -35,6 +35,8 @@ def _flaw_of_group(group: Group, job: Job, known: dict[GroupId, None]) -> str | 
         return "it has no tasks"
     if not 0 <= group.gang_min <= len(group.tasks):
         return f"a gang of {len(group.tasks)} cannot need {group.gang_min}"
+    if group.verify is not None and (group.gang_min or job.at_most_once):
+        return "a gang, or what runs only once, cannot be verified"
     for needed in group.needs:
         if needed not in known:
             return f"it needs {needed}, which does not come before it"

@@ -42,6 +42,7 @@ from shoal.model.units import (
     parse_size,
     parse_whole,
 )
+from shoal.model.verification import canonical_verify, check_verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -444,6 +445,7 @@ _FORMS: Final[dict[str, Callable[[Any, str], object]]] = {
     "grace": _duration,
     "placement": _placement,
     "driver": _identifier,
+    "verify": canonical_verify,
 }
 _SHAPE: Final = inspect.type_info(JobSpec)
 
@@ -489,6 +491,7 @@ def _check(spec: JobSpec, path: str) -> None:
                 because="only one of the two could count",
                 hint="remove it from env",
             )
+    check_verify(spec, path, nodes_of(spec)[1])
     _check_params(spec, path)
 
 

@@ -35,6 +35,7 @@ from shoal.model.resources import Profile
 from shoal.model.steps import nearest, step_job, step_order
 from shoal.model.texts import one_line
 from shoal.model.units import parse_cpu, parse_duration, parse_size
+from shoal.model.verification import STDOUT, check_verify, verify_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -151,7 +152,10 @@ class _Derivation:
                 self._task(shared, group, (n, len(own)), (n, point), 0)
                 for n, point in enumerate(own)
             )
-            return (self._add(Group(id=group, tasks=tasks, needs=needs), path),)
+            verify = verify_of(spec)
+            made = Group(id=group, tasks=tasks, needs=needs, verify=verify)
+            return (self._add(made, path),)
+        check_verify(spec, path, most)
         ids: list[GroupId] = []
         for n, point in enumerate(own):
             group = GroupId(f"{self._job}.{name}" + (f"-{n}" if len(own) > 1 else ""))
@@ -237,6 +241,7 @@ class _Shared:
             outputs=spec.outputs,
             network=spec.network,
             recipe=spec.recipe or "",
+            keep_stdout=spec.verify is not None and spec.verify.compare == STDOUT,
         )
         if is_built_in(work, spec.params) and not _sweeps(spec, PROGRAM):
             work = msgspec.structs.replace(work, driver=RECIPE)

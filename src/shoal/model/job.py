@@ -81,6 +81,7 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     outputs: Annotated[tuple[BelowPath, ...], Meta(max_length=OUTPUTS_MAX)] = ()
     network: bool = False
     recipe: Name = ""  # a built-in program that gets the params, instead of an argv
+    keep_stdout: bool = False  # all of it is an output too
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -100,6 +101,22 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     grace_s: Seconds = 10.0  # between the notice to stop and the kill
 
 
+class Verify(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How many results of different owners must agree before one is accepted.
+
+    `compare` is `outputs`, `stdout`, or the path of one output; with a `command`, that
+    says which outputs are the same. After `most` results without agreement the task
+    has failed. Unless `always`, most results of owners who earned trust are believed.
+    """
+
+    copies: int = 2
+    compare: str = "outputs"
+    command: tuple[str, ...] = ()
+    most: int = 8
+    owners: Literal["different", "any"] = "different"
+    always: bool = False
+
+
 class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tasks that are derived together and become runnable together.
 
@@ -111,6 +128,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tasks: tuple[Task, ...]
     gang_min: int = 0
     needs: tuple[GroupId, ...] = ()
+    verify: Verify | None = None  # one result of any worker is enough
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -28,3 +28,6 @@ NODES_MAX: Final = 1_024  # tasks of one gang
 GROUPS_MAX: Final = 256
 TASKS_MAX: Final = 10_000
 RETRIES_MAX: Final = 1_000
+COPIES_MIN: Final = 2  # results that must agree, if any must
+COPIES_MAX: Final = 5
+ANSWERS_MAX: Final = 16  # results of one task that are waited for

@@ -8,7 +8,7 @@ turns the result into tasks.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -29,6 +29,9 @@ from shoal.model.bounds import (
 from shoal.model.job import PRIORITY_MAX, PRIORITY_MIN, SameLeaf, Scalar
 from shoal.model.limits import (
     ALTERNATIVES_MAX,
+    ANSWERS_MAX,
+    COPIES_MAX,
+    COPIES_MIN,
     NODES_MAX,
     RETRIES_MAX,
     STEP_NAME_LENGTH_MAX,
@@ -183,6 +186,49 @@ class RetrySpec(Strict, frozen=True):
     ] = ("worker-lost",)
 
 
+class VerifySpec(Strict, frozen=True):
+    """How results of machines that one does not trust are checked."""
+
+    copies: Annotated[
+        int,
+        Meta(
+            ge=COPIES_MIN,
+            le=COPIES_MAX,
+            description="So many results must agree before one is accepted.",
+        ),
+    ] = 2
+    compare: Annotated[
+        str | tuple[Scalar, ...],
+        Meta(
+            description="What must be the same: outputs, stdout, the path of one "
+            "output, or a command that is given two folders of outputs, a and b, and "
+            "exits with 0 if they are the same.",
+            examples=["outputs", "stdout", "out/loss.txt", ["python", "close.py"]],
+        ),
+    ] = "outputs"
+    most: Annotated[
+        Annotated[int, Meta(ge=COPIES_MIN, le=ANSWERS_MAX)] | None,
+        Meta(
+            description="After so many results without agreement the task has failed; "
+            "without it, six more than `copies`.",
+        ),
+    ] = None
+    owners: Annotated[
+        Literal["different", "any"],
+        Meta(
+            description="Whether only results of different owners count, or also "
+            "those of several machines of one owner."
+        ),
+    ] = "different"
+    always: Annotated[
+        bool,
+        Meta(
+            description="Compare every result, also of owners whose results always "
+            "agreed so far; without it, about one in five of theirs."
+        ),
+    ] = False
+
+
 class PlacementSpec(Strict, frozen=True):
     """Which nodes may run the job, and which are better."""
 
@@ -259,6 +305,7 @@ class StepSpec(Strict, frozen=True):
         bool | None, Meta(description="Whether the program may use the network.")
     ] = None
     driver: Driver | None = None
+    verify: VerifySpec | None = None
 
 
 class JobSpec(Strict, frozen=True):
@@ -323,3 +370,7 @@ class JobSpec(Strict, frozen=True):
         bool, Meta(description="Whether the program may use the network.")
     ] = False
     driver: Driver = "process"
+    verify: Annotated[
+        VerifySpec | None,
+        Meta(description="How results are checked; without it, they are believed."),
+    ] = None

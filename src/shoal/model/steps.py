@@ -26,6 +26,7 @@ _REPLACED = (
     "grace",
     "network",
     "driver",
+    "verify",
 )
 
 

@@ -419,6 +419,8 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     # Content hashes by path.
     outputs: Annotated[dict[BelowPath, Name], Meta(max_length=OUTPUTS_MAX)] = {}
     values: Annotated[dict[Name, Scalar], Meta(max_length=VALUES_MAX)] = {}
+    # Of what results are compared by. A live scheduler believes none that it is told.
+    digest: Name = ""
 
 
 class Report(Message, frozen=True, tag="report"):

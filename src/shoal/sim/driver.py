@@ -61,6 +61,9 @@ class Process(msgspec.Struct, eq=False):
 Plans = dict[TaskId, Behaviour]
 Starts = dict[TaskId, int]
 Watcher = Callable[[Process], None]
+Say = Callable[[TaskId, int | None], Outcome]
+"""Returns how a worker says that a process has ended with this code."""
+
 Pace = Callable[[Process, float, Callable[[], None]], None]
 """Lets a process work for so long, then calls back; other things may slow it down."""
 
@@ -82,6 +85,7 @@ class Driver:
         self.on_reaped: Watcher = _ignore
         self.on_poison: Watcher = _ignore
         self.pace: Pace = self._work
+        self.say: Say = _honest
         self._agenda = agenda
         self._rng = rng
         self._plans = plans
@@ -170,7 +174,7 @@ class Driver:
     def _reap(self, process: Process) -> None:
         if process.pid in self.processes:
             self._vanish(process)
-            outcome = Outcome("exited", exit_code=process.exit_code)
+            outcome = self.say(process.start.task.id, process.exit_code)
             self._feed_end(process.start, outcome)
 
     def _vanish(self, process: Process) -> None:
@@ -189,6 +193,10 @@ class Driver:
 
     def _feed_end(self, order: StartTask, outcome: Outcome) -> None:
         self._feed(TaskEnded(order.attempt, outcome))
+
+
+def _honest(_task: TaskId, exit_code: int | None) -> Outcome:
+    return Outcome("exited", exit_code=exit_code)
 
 
 def _ignore(process: Process) -> None:

@@ -39,6 +39,7 @@ from shoal.model.ids import NodeId, OwnerId
 from shoal.model.resources import Capacity
 from shoal.protocol.messages import Grant, Role
 from shoal.sim.agenda import Agenda
+from shoal.sim.cheats import Answers, Cheat
 from shoal.sim.directory import Directory
 from shoal.sim.disk import Disk
 from shoal.sim.driver import Driver, Plans, Process, Starts
@@ -82,6 +83,7 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
     rules: Rules = Rules()
     clock_rate: float = 1.0
     wall_skew_s: float = 0.0
+    cheat: Cheat | None = None
 
 
 class Life(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,6 +169,7 @@ class Host:
         self.machine: Machine | None = None
         self.rng = rng
         self.now_local = 0.0
+        self.answers = Answers(spec.cheat, rng)
         self.disk = Disk(scene.agenda, rng, self._perform, self._on_safe)
         self.driver = self._new_driver(scene)
         self._scene = scene
@@ -381,6 +384,7 @@ class Host:
         driver = Driver(scene.agenda, self.rng, scene.plans, scene.starts, feed)
         if scene.pacing is not None:
             driver.pace = partial(scene.pacing, self)
+        driver.say = self.answers.outcome
         driver.on_started = partial(scene.watch.started, self)
         driver.on_reaped = partial(scene.watch.reaped, self)
         driver.on_poison = partial(scene.watch.poisoned, self)

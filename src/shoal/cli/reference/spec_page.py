@@ -26,6 +26,7 @@ TITLES: Final = {
     "SpanSpec": "Values of a sweep",
     "RetrySpec": "Retry",
     "PlacementSpec": "Placement",
+    "VerifySpec": "Verify",
 }
 WORDS: Final = {
     "string": "text",

@@ -12,16 +12,19 @@ import msgspec
 
 from shoal.core.events import Answer, Effect, MessageReceived
 from shoal.core.journal import (
+    Answered,
     Assigned,
     Cancelled,
     Entry,
     Exited,
     Finished,
     Incarnated,
+    Judged,
     Place,
     Returned,
     Revoked,
     RunKept,
+    StandingKept,
     Submitted,
     TaskKept,
 )
@@ -44,6 +47,13 @@ class TaskTruth(msgspec.Struct, kw_only=True):
     failures: int = 0
     exited: Attempt | None = None  # of a gang's member that waits for the others
     done_by: Attempt | None = None
+    answered: dict[Attempt, None] = msgspec.field(default_factory=dict[Attempt, None])
+
+    def knows(self, attempt: Attempt) -> bool:
+        """Whether an attempt may be the end of the task."""
+        return (
+            attempt in self.live or attempt in self.answered or attempt == self.exited
+        )
 
 
 @final
@@ -148,7 +158,11 @@ class Journals:
                 self._on_cancelled(truth, entry.job)
             case Revoked():
                 pass  # No task is affected.
-            case RunKept() | TaskKept():
+            case Answered():
+                self._on_answered(truth, entry)
+            case Judged():
+                truth.changes += 1
+            case RunKept() | TaskKept() | StandingKept():
                 pass  # Nothing new, and no simulated disk is ever compacted.
 
     def answered(self, host: Host, answer: Answer, request: Request) -> None:
@@ -251,6 +265,9 @@ class Journals:
         task.failures = entry.failures
         task.live.pop(entry.attempt, None)
         task.exited = None
+        if entry.attempt in task.answered:
+            task.answered.clear()  # They agree that it failed.
+            task.live.clear()
 
     def _on_finished(self, truth: JournalTruth, entry: Finished) -> None:
         truth.changes += 1
@@ -263,7 +280,7 @@ class Journals:
         if entry.attempt is None:
             if entry.state == "done":
                 self._check_spared(truth, entry)
-        elif entry.attempt not in task.live and entry.attempt != task.exited:
+        elif not task.knows(entry.attempt):
             what = f"{entry.task} ended by {entry.attempt}, which is fenced"
             self._violations.report("I4", what)
         elif entry.state == "done":
@@ -283,6 +300,15 @@ class Journals:
         self._check_real(truth, entry.attempt)
         task.live.clear()
         task.exited = entry.attempt
+
+    def _on_answered(self, truth: JournalTruth, entry: Answered) -> None:
+        truth.changes += 1
+        task, attempt = truth.tasks[entry.task], entry.answer.attempt
+        if attempt not in task.live:
+            what = f"{entry.task} is answered by {attempt}, which is fenced"
+            self._violations.report("I4", what)
+        task.live.pop(attempt, None)
+        task.answered[attempt] = None
 
     def _check_real(self, truth: JournalTruth, attempt: Attempt) -> None:
         """Check that a real process exited with 0 where the attempt was assigned."""

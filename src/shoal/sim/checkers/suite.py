@@ -27,6 +27,7 @@ from shoal.sim.checkers.journals import Journals
 from shoal.sim.checkers.processes import Processes
 from shoal.sim.checkers.quotas import Quotas
 from shoal.sim.checkers.strangers import Strangers
+from shoal.sim.checkers.verification import Verification
 from shoal.sim.checkers.violations import Violations
 from shoal.sim.clients import Clients
 from shoal.sim.driver import Process
@@ -53,6 +54,7 @@ class Suite(Watch):
         self.quotas = Quotas(self.violations, opinions)
         self.clients: Clients | None = None
         self.hosts: dict[NodeId, Host] = {}
+        self.verification: Verification | None = None  # if anybody lies
         self._agenda = agenda
         self._opinions = opinions
         self.sent.update(
@@ -110,6 +112,8 @@ class Suite(Watch):
         for entry in entries:
             self.journals.safe(host, entry)
             self.strangers.safe(host, entry)
+            if self.verification is not None:
+                self.verification.safe(host, entry)
 
     def answered(self, host: Host, answer: Answer) -> None:
         """Check what a client was told."""
