@@ -16,7 +16,8 @@
         ├── CallLostError     it may have run, and nobody knows how it ended
         ├── CallRefusedError  it did not run, and will not
         ├── CallStoppedError  it was stopped, because somebody wanted that
-        └── RemoteError       it raised something that cannot be brought here
+        ├── RemoteError       it raised something that cannot be brought here
+        └── ResultRefusedError  what came back is not read here: it could run code
 
 A message names things and gives numbers. What a peer does wrong never raises inside
 a machine: the codec raises `ProtocolError`, and the host refuses and counts it. What
@@ -165,3 +166,8 @@ class CallStoppedError(CallError):
 @final
 class RemoteError(CallError):
     """It raised an exception that could not be brought here; the text tells of it."""
+
+
+@final
+class ResultRefusedError(CallError):
+    """A machine of another owner sent what could run code here if it were read."""

@@ -1,10 +1,13 @@
 """Several real nodes in one process: TLS links, journals and processes are real."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from shoal.core.rules import Rules
+from shoal.drivers import Driver
 from shoal.drivers.process import ProcessDriver, Settings
+from shoal.drivers.python import PythonDriver
 from shoal.model.derive import derive
 from shoal.model.ids import JobId, NodeId, OwnerId
 from shoal.model.job import Job
@@ -76,7 +79,14 @@ class Reef:
         self.root = Identity.generate()
         self._ports: dict[str, int] = {}
 
-    async def join(self, name: str, *roles: Role, cache_bytes: int = 1 << 30) -> Node:
+    async def join(
+        self,
+        name: str,
+        *roles: Role,
+        cache_bytes: int = 1 << 30,
+        owner: str = "lab",
+        drivers: Mapping[str, Driver] | None = None,
+    ) -> Node:
         """Start a node, or start it again."""
         home = Home(self.folder / name)
         home.prepare()
@@ -87,15 +97,28 @@ class Reef:
                 node=identity.node,
                 shoal="reef",
                 roles=roles,
-                owner=OwnerId("lab"),
+                owner=OwnerId(owner),
                 top_priority=100,
                 expires_wall_s=4e9,
             ),
         )
         belongs = Membership(shoal="reef", root=self.root.node, grant=grant)
-        drivers = {"process": ProcessDriver(home.tasks, Settings(sandbox=False))}
-        settings = NodeSettings(roles=roles, capacity=TWO_CPUS, cache_bytes=cache_bytes)
-        node = Node(home, identity, belongs, settings, drivers)
+        process = ProcessDriver(home.tasks, Settings(sandbox=False))
+        runs: dict[str, Driver] = {
+            "process": process,
+            "python": PythonDriver(process),
+            **(drivers or {}),
+        }
+        settings = NodeSettings(
+            roles=roles,
+            capacity=TWO_CPUS,
+            cache_bytes=cache_bytes,
+            rules=Rules(drivers=tuple(runs)),
+        )
+        node = Node(home, identity, belongs, settings, runs)
+        for driver in runs.values():
+            if hasattr(driver, "desk"):
+                driver.desk = node.relay.lanes
         links = DirectLinks(identity, grant, admit=node.admit, listener=node.listener)
         await links.listen("127.0.0.1", self._ports.get(name, 0))
         self._ports[name] = multiaddr.parse(links.addresses[0]).port

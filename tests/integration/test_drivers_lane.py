@@ -31,7 +31,8 @@ def test_a_call_that_comes_too_late_is_given_back(tmp_path: Path) -> None:
     furnish(tmp_path)
     listener = listen(tmp_path)
     listener.setblocking(True)
-    argv = [sys.executable, "-c", lane.BOOT, FOLDER, f"{FOLDER}/{SOCKET}"]
+    place = (FOLDER, f"{FOLDER}/{SOCKET}")
+    argv = [sys.executable, "-c", lane.BOOT, *place, lane.PICKLED]
     with subprocess.Popen(argv, cwd=tmp_path) as process, listener:
         line, _ = listener.accept()
         line.settimeout(WAIT_S)

@@ -2,8 +2,10 @@ import msgspec
 import pytest
 
 from shoal.errors import ProtocolError
-from shoal.model.ids import Attempt, LeaseId, NodeId
+from shoal.model.ids import Attempt, LeaseId, NodeId, TaskId
 from shoal.model.resources import Capacity, Device
+from shoal.protocol.batches import ResultBatch
+from shoal.protocol.call_items import HEAD_BYTES
 from shoal.protocol.codec import (
     Decoder,
     agree,
@@ -229,3 +231,14 @@ def test_messages_encoded_one_by_one_make_the_same_frames(count: int) -> None:
 
 def test_no_messages_are_packed_into_no_frame() -> None:
     assert frames_of([]) == []
+
+
+def test_an_item_of_a_lane_without_its_head_is_no_message() -> None:
+    attempt = Attempt(NodeId("s"), 1, 1)
+    for items in ((b"",), (b"\7",), (bytes(HEAD_BYTES), b"12345678")):
+        batch = ResultBatch(
+            task=TaskId("t"), attempt=attempt, first=0, taken=0, items=items
+        )
+
+        with pytest.raises(ProtocolError):
+            decode(encode_one(batch))

@@ -114,6 +114,7 @@ def _result(result: Result) -> pb.CallResult:
         payload=result.payload,
         more=result.more,
         part=result.part,
+        own=result.own,
     )
 
 

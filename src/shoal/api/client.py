@@ -66,6 +66,7 @@ class Client:
         self._plain = plain
         self._open: grpc.Channel | None = None
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self.is_own = credentials is None or credentials.is_own
 
     def __enter__(self) -> Self:
         return self

@@ -34,11 +34,15 @@ CONNECT_S: Final = 10.0
 
 
 class Credentials(NamedTuple):
-    """What to trust, and what to show, as PEM. The last two may be empty."""
+    """What to trust, and what to show, as PEM. Key and certificate may be empty.
+
+    `is_own`: the node is the user's own: its token says so, or its owner is the same.
+    """
 
     trusted: bytes
     key: bytes = b""
     certificate: bytes = b""
+    is_own: bool = True
 
 
 def credentials_for(address: str, token: str, home: Home) -> Credentials:
@@ -63,7 +67,8 @@ def credentials_for(address: str, token: str, home: Home) -> Credentials:
     _check_member(address, shown, belongs)
     identity = Identity.load(home.key)
     own = ssl.DER_cert_to_PEM_cert(certificate(identity, belongs.grant)).encode()
-    return Credentials(trusted, identity.pem(), own)
+    is_own = shown.grant is not None and shown.grant.owner == belongs.grant.owner
+    return Credentials(trusted, identity.pem(), own, is_own)
 
 
 def _fetched(address: str) -> bytes:

@@ -830,7 +830,7 @@ class CallsReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[CallResult, _Mapping]]] = ..., pools: _Optional[_Iterable[_Union[CallPoolState, _Mapping]]] = ...) -> None: ...
 
 class CallResult(_message.Message):
-    __slots__ = ("id", "kind", "payload", "more", "part")
+    __slots__ = ("id", "kind", "payload", "more", "part", "own")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[CallResult.Kind]
@@ -848,12 +848,14 @@ class CallResult(_message.Message):
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     PART_FIELD_NUMBER: _ClassVar[int]
+    OWN_FIELD_NUMBER: _ClassVar[int]
     id: int
     kind: CallResult.Kind
     payload: bytes
     more: bool
     part: int
-    def __init__(self, id: _Optional[int] = ..., kind: _Optional[_Union[CallResult.Kind, str]] = ..., payload: _Optional[bytes] = ..., more: _Optional[bool] = ..., part: _Optional[int] = ...) -> None: ...
+    own: bool
+    def __init__(self, id: _Optional[int] = ..., kind: _Optional[_Union[CallResult.Kind, str]] = ..., payload: _Optional[bytes] = ..., more: _Optional[bool] = ..., part: _Optional[int] = ..., own: _Optional[bool] = ...) -> None: ...
 
 class CallPoolState(_message.Message):
     __slots__ = ("id", "credit", "lanes", "hired")

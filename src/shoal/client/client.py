@@ -129,8 +129,8 @@ class Client:
         """Call a function somewhere in the shoal, or hand in a job.
 
         A function gets the arguments that follow, except `cpu`, `gpu`, `ram`,
-        `priority` and `retries`, which say what the call needs; for a function that
-        has parameters of these names, use `client.executor(...).submit(...)`.
+        `priority`, `retries` and `results`, which say what the call needs; for a
+        function that has such parameters, use `client.executor(...).submit(...)`.
 
         A job is a spec: a mapping, a file in YAML or JSON, or a command line as text.
         The folder that it names as `workdir`, seen from here, is sent along.
@@ -225,7 +225,7 @@ class Client:
             )
         future: Future[Any] = Future()
         pool = self._pools.get(options) or self._pool(options)
-        call = Pending(pool, function, parts, options.retries, future)
+        call = Pending(pool, function, parts, options.retries, future, options.results)
         stream = self._stream
         future.bind(lambda: stream.drop(call), lambda: stream.stop(call))
         stream.put(call)

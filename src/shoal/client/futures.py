@@ -4,28 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import pickle
 from typing import TYPE_CHECKING, Generic, TypeVar, final
-
-from shoal.errors import CallStoppedError, RemoteError
-from shoal.protocol import payloads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
 T = TypeVar("T")
-
-
-class RemoteTracebackError(Exception):
-    """Where an exception was raised on the other side; the cause of what is raised."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
-
-    def __str__(self) -> str:
-        """Return the traceback as the interpreter printed it."""
-        return f'\n"""\n{self.text}"""'
 
 
 @final
@@ -71,28 +55,3 @@ class Future(concurrent.futures.Future[T], Generic[T]):
     def __await__(self) -> Generator[None, None, T]:
         """Wait for the result without blocking the event loop."""
         return asyncio.wrap_future(self).__await__()
-
-
-def exception_of(payload: bytes) -> BaseException:
-    """Return the exception that an interpreter told of."""
-    told: tuple[str, bytes] = pickle.loads(payload)  # noqa: S301 - From our own call.
-    text, data = told
-    if not text:
-        return CallStoppedError(
-            "the call was stopped", because="somebody called stop() on its future"
-        )
-    error: object = None
-    if data:
-        try:
-            error = payloads.loads(data)
-        except Exception:  # noqa: BLE001 - Loading runs the user's code.
-            error = None
-    if not isinstance(error, BaseException):
-        last = text.rstrip().rpartition("\n")[2]
-        error = RemoteError(
-            last,
-            because="the exception itself could not be pickled",
-            hint="its cause is the traceback of the other side",
-        )
-    error.__cause__ = RemoteTracebackError(text)
-    return error

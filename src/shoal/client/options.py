@@ -9,8 +9,10 @@ from typing import Any, ClassVar, Final, TypedDict, Unpack
 
 import msgspec
 
+from shoal.client.results import Results
 from shoal.errors import UsageError
 from shoal.model.bounds import NAME_LENGTH_MAX
+from shoal.protocol.plain_values import RESULTS_VARIABLE
 
 IDLE_S: Final = 30.0
 RETRIES: Final = 3
@@ -24,7 +26,9 @@ class ClientOptions(TypedDict, total=False):
     has room for), `idle_s` how long one without work is kept, `retries` how often a
     call is run again if its interpreter is lost. `cpu`, `gpu` and `ram` are what one
     interpreter needs, in the words of a job spec; `python` is its program, `env` its
-    variables, and `network` whether functions may use the network.
+    variables, and `network` whether functions may use the network. `results` says
+    whose pickles are read: those of machines of the own owner ("auto"), all
+    ("pickle"), or none ("plain"). All others send plain data.
     """
 
     lanes: int | None
@@ -37,13 +41,14 @@ class ClientOptions(TypedDict, total=False):
     python: str | None
     env: Mapping[str, str] | None
     network: bool
+    results: Results
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Options of calls. Calls with the same kind share their interpreters."""
 
     NAMES: ClassVar[frozenset[str]] = frozenset(
-        {"cpu", "gpu", "ram", "priority", "retries"}
+        {"cpu", "gpu", "ram", "priority", "retries", "results"}
     )
     """Options that `submit` takes beside the arguments of a function."""
 
@@ -57,6 +62,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     python: str = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     env: tuple[tuple[str, str], ...] = ()
     network: bool = False
+    results: Results = "auto"
 
     @classmethod
     def made(cls, **options: Unpack[ClientOptions]) -> Options:
@@ -99,12 +105,20 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             "name": "calls",
             "command": [self.python],
             "resources": {k: v for k, v in needs.items() if v is not None},
-            "env": dict(self.env),
+            "env": {**dict(self.env), **_WANTS[self.results]},
             "network": self.network,
         }
         if self.priority is not None:
             spec["priority"] = self.priority
         return json.dumps(spec)
+
+
+_WANTS: Final[dict[Results, dict[str, str]]] = {
+    "auto": {},
+    "pickle": {},
+    "plain": {RESULTS_VARIABLE: "plain"},
+}
+"""How an interpreter on a machine of the own owner hears what is not read here."""
 
 
 def _check(options: Options) -> None:

@@ -19,7 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, final
 
 from shoal.api import shoal_pb2 as pb
-from shoal.client.futures import Future, exception_of
+from shoal.client.results import exception_of, reads_pickles, value_of
 from shoal.errors import (
     CallLostError,
     CallRefusedError,
@@ -33,6 +33,8 @@ from shoal.protocol.call_items import PART_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from shoal.client.futures import Future
+    from shoal.client.results import Results
     from shoal.client.wires import Wire
 
 CREDIT_AT_FIRST: Final = 4
@@ -63,6 +65,7 @@ class Pending:
         "id",
         "parts",
         "pool",
+        "results",
         "retries",
         "running",
         "size",
@@ -75,6 +78,7 @@ class Pending:
         parts: tuple[bytes, ...],
         retries: int,
         future: Future[Any],
+        results: Results = "auto",
     ) -> None:
         self.id = 0
         self.pool = pool
@@ -83,6 +87,7 @@ class Pending:
         self.size = sum(map(len, parts))
         self.retries = retries
         self.future = future
+        self.results: Results = results
         self.running = False  # whether it was sent, once at least
         self.dropped = False  # cancelled, and of no interest any more
         self.came: list[bytes] = []  # parts of its result
@@ -302,7 +307,7 @@ class Stream:
                 with self._connected() as wire:
                     for reply in wire.replies():
                         gone_since = None
-                        self._on_reply(reply)
+                        self._on_reply(reply, believed=wire.believed)
             except UnreachableError as caught:
                 error = caught
             except ShoalError as caught:
@@ -381,7 +386,7 @@ class Stream:
                 self._finished(1)
             return call.running
 
-    def _on_reply(self, reply: pb.CallsReply) -> None:
+    def _on_reply(self, reply: pb.CallsReply, *, believed: bool) -> None:
         ended: list[tuple[Pending, pb.CallResult]] = []
         with self._lock:
             for state in reply.pools:
@@ -402,7 +407,7 @@ class Stream:
                 ended.append((call, result))
             self._wake.notify()
         for call, result in ended:
-            _settle(call, result)
+            _settle(call, result, own=believed and result.own)
         if ended:
             with self._lock:
                 self._finished(len(ended))
@@ -448,22 +453,23 @@ def _send(wire: Wire, request: pb.CallsRequest, calls: list[Pending]) -> None:
         wire.send(request)
 
 
-def _settle(call: Pending, result: pb.CallResult) -> None:
-    """Set the future of a call that has ended."""
+def _settle(call: Pending, result: pb.CallResult, *, own: bool) -> None:
+    """Set the future of a call that has ended, on a machine of the own owner or not."""
     future = call.future
     kind, payload = result.kind, result.payload
+    pickles = reads_pickles(call.results, own=own)
     if kind == pb.CallResult.KIND_VALUE:
         data: bytes | bytearray = payload
         if call.came and result.part:
             data = bytearray().join([*call.came, payload])
         try:
-            value = payloads.loads(data)
-        except BaseException as error:  # noqa: BLE001 - Loading runs the user's code.
+            value = value_of(data, pickles=pickles)
+        except BaseException as error:  # noqa: BLE001 - Loading may run users' code.
             future.set_exception(error)
         else:
             future.set_result(value)
     elif kind == pb.CallResult.KIND_RAISED:
-        future.set_exception(exception_of(payload))
+        future.set_exception(exception_of(payload, pickles=pickles))
     elif kind == pb.CallResult.KIND_LOST:
         future.set_exception(_lost(payload.decode(errors="replace")))
     else:

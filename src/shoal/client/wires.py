@@ -24,6 +24,11 @@ READ_BYTES: Final = 1 << 18
 class Wire(Protocol):
     """One connection. It is closed by any thread, and then has no more replies."""
 
+    @property
+    def believed(self) -> bool:
+        """Whether the node is the caller's own, and believed about other nodes."""
+        ...
+
     def send(self, request: pb.CallsRequest) -> None:
         """Send a message; raise `OSError` if the connection is gone."""
         ...
@@ -40,6 +45,8 @@ class Wire(Protocol):
 @final
 class SocketWire:
     """The socket of the node of this machine."""
+
+    believed = True
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -98,6 +105,7 @@ class GrpcWire:
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
+        self.believed = client.is_own
         self._requests: queue.SimpleQueue[pb.CallsRequest | None] = queue.SimpleQueue()
 
     def send(self, request: pb.CallsRequest) -> None:

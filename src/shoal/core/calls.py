@@ -22,10 +22,10 @@ import msgspec
 
 from shoal.model.ids import Attempt
 from shoal.protocol import call_items
-from shoal.protocol.call_items import HEAD, HEAD_BYTES, item
+from shoal.protocol.call_items import HEAD, HEAD_BYTES, PAYLOAD_BYTES_MAX, item
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 AHEAD_S: Final = 0.1
 """How much work is sent ahead to a lane."""
@@ -39,6 +39,8 @@ STALLED_S: Final = 0.2
 
 HIRE_AGAIN_S: Final = 1.0
 HIRES_FAILED_MAX: Final = 3
+
+RESULT_TOO_LARGE: Final = b"its result is more than 1 GiB, or comes mixed with another"
 
 Lane = Attempt
 Kind = Literal["value", "raised", "lost", "refused"]
@@ -83,10 +85,11 @@ class LaneOpened(msgspec.Struct, frozen=True):
 
 
 class LaneSaid(msgspec.Struct, frozen=True):
-    """An interpreter answers, in items."""
+    """An interpreter answers, in items; `own` if its node has the client's owner."""
 
     lane: Lane
     items: list[bytes]
+    own: bool = False
 
 
 class LaneLost(msgspec.Struct, frozen=True):
@@ -134,13 +137,17 @@ class Tell(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """How a call ended; `more` of it follows. Part 0 voids all earlier parts."""
+    """How a call ended; `more` of it follows. Part 0 voids all earlier parts.
+
+    `own`: it comes from a node of the client's own owner.
+    """
 
     id: int
     kind: Kind
     payload: bytes
     more: bool = False
     part: int = 0
+    own: bool = False
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -174,7 +181,10 @@ class _Lane(msgspec.Struct):
     mean_s: float | None = None  # of a call
     since: float = 0.0  # when it last answered, got its first call or ran out of them
     functions: dict[int, None] = msgspec.field(default_factory=dict[int, None])
-    parts: dict[int, int] = msgspec.field(default_factory=dict[int, int])
+    # By call: how many parts of a result have come, less one, and their bytes.
+    parts: dict[int, tuple[int, int]] = msgspec.field(
+        default_factory=dict[int, tuple[int, int]]
+    )
     recalled: bool = False
     leaving: bool = False
     alone: bool = False  # runs a suspect, and gets nothing else meanwhile
@@ -235,7 +245,7 @@ class Switchboard:
                 self._queue.extend(event.calls)
                 effects = []
             case LaneSaid():
-                effects = self._on_lane_said(event.lane, event.items, now)
+                effects = self._on_lane_said(event, now)
             case BacklogTold():
                 self._backlog = event.waiting
                 effects = []
@@ -287,16 +297,14 @@ class Switchboard:
             self._hires_failed = 0
         return []
 
-    def _on_lane_said(
-        self, id_: Lane, items: Iterable[bytes], now: float
-    ) -> list[Effect]:
-        lane = self._lanes.get(id_)
+    def _on_lane_said(self, event: LaneSaid, now: float) -> list[Effect]:
+        lane = self._lanes.get(event.lane)
         if lane is None:
             return []  # It was lost, and its calls run elsewhere.
         results: list[Result] = []
         effects: list[Effect] = []
         ended = 0
-        for data in items:
+        for data in event.items:
             kind, number = HEAD.unpack_from(data)
             call = lane.out.get(number)
             if call is None:
@@ -305,28 +313,40 @@ class Switchboard:
                     lane.leaving = True
                     effects.append(Tell(lane.id, [item(call_items.LEAVE, 0)]))
                 continue
-            if kind == call_items.VALUE_PART:
-                part = lane.parts[number] = lane.parts.get(number, -1) + 1
-                body = data[HEAD_BYTES:]
-                results.append(Result(number, "value", body, more=True, part=part))
-                continue
-            del lane.out[number]
-            lane.size -= call.size
-            part = lane.parts.pop(number, -1) + 1 if lane.parts else 0
-            if kind == call_items.VALUE:
-                results.append(Result(number, "value", data[HEAD_BYTES:], part=part))
-            elif kind == call_items.RAISED:
-                results.append(Result(number, "raised", data[HEAD_BYTES:]))
-            else:
-                self._take_back(lane, call)
-                continue
-            ended += 1
+            result = self._result(lane, call, kind, data[HEAD_BYTES:], own=event.own)
+            if result is not None:
+                results.append(result)
+                ended += not result.more
         if ended:
             self._measure(lane, ended, now)
         if not lane.out:
             lane.recalled = lane.alone = False
             lane.since = now
         return [*effects, Answer(results)] if results else effects
+
+    def _result(
+        self, lane: _Lane, call: Call, kind: int, body: bytes, *, own: bool
+    ) -> Result | None:
+        """Return what an item says of a call; None if the call has not begun."""
+        id_ = call.id
+        if kind == call_items.VALUE_PART:
+            part, before = lane.parts.get(id_, (-1, 0))
+            size = before + len(body)
+            # A lane runs one call after another: it is never in the midst of two.
+            if size <= PAYLOAD_BYTES_MAX and len(lane.parts) <= (part >= 0):
+                lane.parts[id_] = (part + 1, size)
+                return Result(id_, "value", body, more=True, part=part + 1, own=own)
+        del lane.out[id_]
+        lane.size -= call.size
+        part = lane.parts.pop(id_, (-1, 0))[0] + 1 if lane.parts else 0
+        if kind == call_items.VALUE:
+            return Result(id_, "value", body, part=part, own=own)
+        if kind == call_items.RAISED:
+            return Result(id_, "raised", body, own=own)
+        if kind == call_items.VALUE_PART:
+            return Result(id_, "lost", RESULT_TOO_LARGE)
+        self._take_back(lane, call)
+        return None
 
     def _take_back(self, lane: _Lane, call: Call) -> None:
         """Queue a call again that has not begun; its lane is slower than it was."""

@@ -1,8 +1,8 @@
 """The program of a lane: an interpreter that stays and runs one call after another.
 
 It runs where a task runs, so it may import nothing but the standard library and the
-two files of `shoal.protocol` that the driver puts beside it. What it is told comes from
-the same user whose functions it runs.
+three files of `shoal.protocol` that the driver puts beside it. What it is told comes
+from the same user whose functions it runs.
 
 The first thread reads calls and runs them. When one takes long, a second thread reads
 in its place, so that calls which have not begun can be taken back, and passes on what
@@ -27,7 +27,7 @@ import traceback
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, final
 
-from shoal.protocol import call_items, payloads
+from shoal.protocol import call_items, payloads, plain_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,12 +43,16 @@ for name in [name for name in sys.modules if name.partition(".")[0] == "shoal"]:
     del sys.modules[name]
 main()
 """
-"""Starts a lane: arguments are the folder of these files and the socket to the node.
+"""Starts a lane; arguments: the folder of these files, the socket to the node, and
+how results are sent, `PLAIN` or `PICKLED`.
 
 The packages above are empty, because an interpreter may lack the real ones; they are
 gone before a call runs, so that a function which imports shoal gets the real one.
 """
 
+PLAIN: Final = "plain"
+PICKLED: Final = "pickled"
+WHY_BYTES_MAX: Final = 500
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 LENGTH: Final = struct.Struct("<I")
 READ_BYTES: Final = 1 << 18
@@ -84,8 +88,12 @@ class _StoppedError(BaseException):
 class Lane:
     """Runs calls until it is told to leave, or the node is gone."""
 
-    def __init__(self, line: socket.socket) -> None:
+    def __init__(self, line: socket.socket, *, plain: bool = False) -> None:
+        """Serve the node at `line`; send `plain` values to whoever reads no pickles."""
         self._line = line
+        self._dumps, self._packed = (
+            (_plain, _packed_plain) if plain else (payloads.dumps, _packed)
+        )
         self._sending = threading.Lock()
         self._waiting: deque[_Waiting] = deque()
         self._reading = threading.Lock()
@@ -171,10 +179,11 @@ class Lane:
     def _run(self, call: _Waiting) -> None:
         self._running = call.number
         try:
-            pieces = payloads.dumps(self._value_of(call))
+            pieces = self._dumps(self._value_of(call))
         except BaseException as error:  # noqa: BLE001 - Whatever a function may raise.
             self._running = None
-            self._add(call_items.item(call_items.RAISED, call.number, _packed(error)))
+            packed = self._packed(error)
+            self._add(call_items.item(call_items.RAISED, call.number, packed))
             return
         self._running = None
         if len(pieces) == 1 and len(pieces[0]) <= call_items.PART_BYTES:
@@ -341,7 +350,7 @@ class Lane:
             if call.number == number:
                 with contextlib.suppress(ValueError):  # Unless it began just now.
                     self._waiting.remove(call)
-                    raised = _packed(_StoppedError())
+                    raised = self._packed(_StoppedError())
                     self._send([call_items.item(call_items.RAISED, number, raised)])
                     return
         self._stopped = number
@@ -394,32 +403,66 @@ def _stop_listening() -> None:
     _let_signals_through()
 
 
+def _plain(value: object) -> list[bytes | memoryview]:
+    """Return a value for those who read no pickles; if it is none, with the reason."""
+    try:
+        return plain_values.dumps(value)
+    except plain_values.NotPlainError as error:
+        why = str(error).encode(errors="replace")[:WHY_BYTES_MAX]
+        head = struct.pack("<BH", plain_values.NOT_PLAIN, len(why)) + why
+        return [head, *payloads.dumps(value)]
+
+
 def _packed(error: BaseException) -> bytes:
     """Return an exception as bytes: its traceback in words, and itself if it can be."""
     if isinstance(error, _StoppedError):
         return pickle.dumps(("", b""))
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-        trace = trace.tb_next  # Our own part of the way is of no interest.
-    text = "".join(traceback.format_exception(type(error), error, trace))
-    try:
-        data = b"".join(payloads.dumps(error.with_traceback(None)))
-    except Exception:  # noqa: BLE001 - Pickling may raise anything.
-        data = b""
+    text, data = _traceback(error), _pickled(error)
     whole = pickle.dumps((text, data))
     if len(whole) <= call_items.PART_BYTES:
         return whole
     return pickle.dumps((text[-call_items.PART_BYTES // 4 :], b""))
 
 
+def _packed_plain(error: BaseException) -> bytes:
+    """Return an exception as plain data: name, arguments, traceback, and a pickle."""
+    if isinstance(error, _StoppedError):
+        return b"".join(plain_values.dumps(("", "", (), "", b"")))
+    kind = type(error)
+    name, text = (kind.__module__, kind.__qualname__), _traceback(error)
+    try:
+        whole = b"".join(plain_values.dumps((*name, error.args, text, _pickled(error))))
+        if len(whole) <= call_items.PART_BYTES:
+            return whole
+    except plain_values.NotPlainError:
+        pass
+    text = text[-call_items.PART_BYTES // 8 :].encode(errors="replace").decode()
+    return b"".join(plain_values.dumps((*name, None, text, b"")))
+
+
+def _traceback(error: BaseException) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next  # Our own part of the way is of no interest.
+    return "".join(traceback.format_exception(type(error), error, trace))
+
+
+def _pickled(error: BaseException) -> bytes:
+    try:
+        return b"".join(payloads.dumps(error.with_traceback(None)))
+    except Exception:  # noqa: BLE001 - Pickling may raise anything.
+        return b""
+
+
 def main() -> NoReturn:
     """Serve the node at the socket that the arguments name."""
     here, path = os.path.abspath(sys.argv[1]), sys.argv[2]  # noqa: PTH100
+    plain = sys.argv[3] == PLAIN
     sys.path.append(f"{here}/packages")
     sys.argv[:] = [""]
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     line.connect(path)
     with contextlib.suppress(OSError):
-        Lane(line).serve()
+        Lane(line, plain=plain).serve()
     sys.stdout.flush()
     os._exit(0)  # A function may have left threads that never end.

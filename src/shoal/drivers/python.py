@@ -21,7 +21,7 @@ import msgspec
 import shoal
 from shoal.drivers import lane
 from shoal.drivers.process import cannot
-from shoal.protocol import call_items, payloads
+from shoal.protocol import call_items, payloads, plain_values
 from shoal.protocol.messages import Outcome
 
 if TYPE_CHECKING:
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from shoal.model.ids import Attempt
 
 FOLDER: Final = ".shoal"
+FILES: Final = (
+    *(lane.__file__, call_items.__file__),
+    *(payloads.__file__, plain_values.__file__),
+)
 SOCKET: Final = "lane.sock"
 PROGRAM: Final = "python3"
 WRITE_BYTES_HIGH: Final = 1 << 20
@@ -197,7 +201,7 @@ class PythonDriver:
         greeting = asyncio.ensure_future(_greet(listener, line))
         work = order.task.work
         program = work.argv or (PROGRAM,)
-        argv = (*program, "-c", lane.BOOT, FOLDER, f"{FOLDER}/{SOCKET}")
+        argv = (*program, "-c", lane.BOOT, FOLDER, f"{FOLDER}/{SOCKET}", how(order))
         task = msgspec.structs.replace(
             order.task, work=msgspec.structs.replace(work, argv=argv)
         )
@@ -224,6 +228,12 @@ class PythonDriver:
         """Have nothing to do: all lanes have ended."""
 
 
+def how(order: Order) -> str:
+    """Return how a lane sends results: whoever has another owner reads no pickles."""
+    wanted = dict(order.task.work.env).get(plain_values.RESULTS_VARIABLE)
+    return lane.PLAIN if order.foreign or wanted == lane.PLAIN else lane.PICKLED
+
+
 def furnish(directory: Path) -> None:
     """Put into a work directory what a lane needs, whatever its Python lacks.
 
@@ -233,7 +243,7 @@ def furnish(directory: Path) -> None:
     folder = directory / FOLDER
     folder.mkdir(mode=0o755)
     packages = folder / "packages"
-    for file in (lane.__file__, call_items.__file__, payloads.__file__):
+    for file in FILES:
         _copy(Path(file), folder)
     for module in ("__init__", "asking", "reporting"):
         path = Path(shoal.__file__).with_name(f"{module}.py")

@@ -12,6 +12,7 @@ from msgspec import Meta
 from shoal.model.bounds import ADDRESS_PATTERN, Name, Text
 from shoal.model.ids import LeaseId, NodeId
 from shoal.model.job import PRIORITY_MAX, PRIORITY_MIN
+from shoal.protocol.call_items import HEAD_BYTES
 
 FRAME_BYTES_MAX: Final = 1 << 20
 """A frame, and so a message. No stream writes more than this at a time."""
@@ -93,7 +94,9 @@ PieceData = Annotated[bytes, Meta(max_length=PIECE_BYTES_MAX)]
 Level = Annotated[int, Meta(ge=0, le=LEVEL_MAX)]
 Sealed = Annotated[bytes, Meta(max_length=SEALED_BYTES_MAX)]
 Items = Annotated[
-    tuple[Annotated[bytes, Meta(max_length=ITEM_BYTES_MAX)], ...],
+    tuple[
+        Annotated[bytes, Meta(min_length=HEAD_BYTES, max_length=ITEM_BYTES_MAX)], ...
+    ],
     Meta(max_length=ITEMS_MAX),
 ]
 Leases = Annotated[tuple[LeaseId, ...], Meta(max_length=LEASES_MAX)]

@@ -1,6 +1,7 @@
 """Values as bytes: arguments on their way to an interpreter, results on their way back.
 
-Both ends are the same user's programs; nodes pass the bytes on and never load them.
+Nodes pass the bytes on and never load them. Whoever loads them runs what is in them:
+interpreters do, in their sandbox, and a client whose own machines sent them.
 Plain values are pickled as they are. Whatever else is pickled by cloudpickle, so that
 functions and classes of a script travel too, with large buffers beside the pickle
 instead of copied into it. Cloudpickle is loaded when it is first needed.
@@ -76,7 +77,7 @@ def dumps(value: object) -> list[bytes | memoryview]:
     return [head + data, *views]
 
 
-def loads(data: bytes | bytearray) -> Any:  # noqa: ANN401 - Whatever was pickled.
+def loads(data: bytes | bytearray | memoryview) -> Any:  # noqa: ANN401 - Whatever was pickled.
     """Return the value; arrays in it share the memory of `data`.
 
     Raises whatever unpickling raises, and ValueError if `data` is none of ours.
@@ -85,7 +86,7 @@ def loads(data: bytes | bytearray) -> Any:  # noqa: ANN401 - Whatever was pickle
         raise ValueError("these bytes are no payload")
     view = memoryview(data)
     if data[0] == WHOLE:
-        return pickle.loads(view[1:])  # noqa: S301 - Both ends are the user's own.
+        return pickle.loads(view[1:])  # noqa: S301 - See above.
     if len(data) < _COUNT.size:
         raise ValueError("these bytes are no payload")
     count = _COUNT.unpack_from(data)[1]

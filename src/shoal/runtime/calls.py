@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from shoal.core.calls import Call, Result
     from shoal.core.jobs import JobBook
+    from shoal.core.membership import Admission
     from shoal.core.scheduler import Scheduler
     from shoal.model.ids import NodeId, OwnerId, TaskId
     from shoal.protocol.batches import ResultBatch
@@ -64,6 +65,10 @@ class CallingNode(Protocol):
         """Hands jobs in."""
         ...
 
+    def admission(self, peer: NodeId) -> Admission | None:
+        """Return what a member that we have met may do now."""
+        ...
+
 
 class PoolState(NamedTuple):
     """How many calls a client may have out, and how many lanes run or are hired."""
@@ -95,10 +100,12 @@ class Calls:
         self._unlinked: dict[NodeId, asyncio.TimerHandle] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
-    def open(self, name: str, on_news: Callable[[], None]) -> Session:
+    def open(
+        self, name: str, on_news: Callable[[], None], of: OwnerId | None = None
+    ) -> Session:
         """Return a new session; it says by `on_news` that there is something to take.
 
-        The ids of its jobs begin with `name`.
+        The ids of its jobs begin with `name`. It is `of` an owner, else of the node's.
         """
         if self.node.scheduler is None or len(self._sessions) >= SESSIONS_MAX:
             raise UsageError(
@@ -109,7 +116,7 @@ class Calls:
                 hint="ask another node",
             )
         self._names += 1
-        session = Session(self, f"{name}-{self._names}", on_news)
+        session = Session(self, f"{name}-{self._names}", on_news, of or self.node.owner)
         self._sessions[session.name] = session
         return session
 
@@ -211,8 +218,11 @@ class Calls:
 class Session:
     """One client. Its results wait in `take` until its stream carries them away."""
 
-    def __init__(self, calls: Calls, name: str, on_news: Callable[[], None]) -> None:
+    def __init__(
+        self, calls: Calls, name: str, on_news: Callable[[], None], of: OwnerId
+    ) -> None:
         self.name = name
+        self.of = of
         self._on_news = on_news
         self.functions: dict[int, list[bytes]] = {}
         self._calls = calls

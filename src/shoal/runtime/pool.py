@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from shoal.core.calls import Result
     from shoal.core.courier import Batch
     from shoal.core.jobs import JobBook
-    from shoal.model.ids import TaskId
+    from shoal.model.ids import OwnerId, TaskId
     from shoal.model.spec import JobSpec
     from shoal.protocol.batches import ResultBatch
     from shoal.protocol.messages import AnyMessage
@@ -53,6 +53,11 @@ IDLE_MAX_S: Final = 86_400.0
 
 class Owner(Protocol):
     """The session of a pool."""
+
+    @property
+    def of(self) -> OwnerId:
+        """In whose name the client calls, by the door that it came through."""
+        ...
 
     @property
     def functions(self) -> Mapping[int, list[bytes]]:
@@ -255,7 +260,9 @@ class Pool:
         if not lane.ready:
             lane.ready = True
             self._feed(LaneOpened(attempt))
-        self._feed(LaneSaid(attempt, items))
+        admission = self._calls.node.admission(lane.worker)
+        own = admission is not None and admission.owner == self._owner.of
+        self._feed(LaneSaid(attempt, items, own))
 
     def _lose(self, attempt: Attempt, reason: str, *, returns: bool = False) -> None:
         lane = self._lanes.pop(attempt, None)
