@@ -8,10 +8,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.unit.drivers.orders import Watched, order, shell, with_driver
 
-from shoal.drivers import sandbox
+from shoal.drivers import Order, sandbox
 from shoal.drivers.leftovers import marked, worker_mark
 from shoal.drivers.process import ProcessDriver, Settings
 from shoal.model.resources import Allocation
@@ -152,3 +153,41 @@ def test_each_task_keeps_to_its_own_cpus(root: Path) -> None:
 
     settings = Settings(cpus=(first, second))
     assert with_driver(root, act, settings) == ["1\n", "2\n", "1\n"]
+
+
+# Where sandboxes do not stay, there is one for each task.
+
+
+def in_passing(root: Path, one: Order) -> tuple[Outcome, Watched]:
+    """Run a task in a sandbox of its own, as on kernels where none stays."""
+
+    async def act(driver: ProcessDriver) -> tuple[Outcome, Watched]:
+        box, watched = driver._sandbox, Watched()
+        assert box is not None
+        driver._sandbox = msgspec.structs.replace(box, stays=False)
+        return await driver.run(one, watched), watched
+
+    return with_driver(root, act, BOXED)
+
+
+def test_variables_of_a_task_do_not_reach_what_builds_its_sandbox(root: Path) -> None:
+    outside = root / "outside"
+    env = {"LD_DEBUG": "statistics", "LD_DEBUG_OUTPUT": str(outside), "MINE": "7"}
+
+    outcome, watched = in_passing(root, shell("echo $MINE $SHOAL_SLOT.", env=env))
+
+    assert outcome.exit_code == 0
+    assert "7 .\n" in watched.text()  # The loader of the task itself says more.
+    assert list(root.glob("outside*")) == []
+
+
+def test_a_sandbox_of_one_task_has_the_filter_too(root: Path) -> None:
+    script = """
+for number in (250, 272, 425):
+    print(libc.syscall(number, 0, 0, 0), ctypes.get_errno())
+print(open("/proc/keys").read(), end="")
+"""
+    outcome, watched = in_passing(root, order(PYTHON, "-c", PRELUDE + script))
+
+    assert outcome.exit_code == 0, watched.text("stderr")
+    assert watched.text() == "-1 1\n" * 3

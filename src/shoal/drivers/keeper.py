@@ -23,6 +23,7 @@ import socket
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
 from shoal.drivers.fields import FrameError
+from shoal.drivers.rights import call, give_up
 from shoal.drivers.room_frames import (
     ANSWER_BYTES_MAX,
     ENDED,
@@ -50,36 +51,37 @@ SCRATCH: Final = ("/dev/shm", "/tmp")  # noqa: S108 - Each task has its own.
 SHOWN: Final = "/shown"
 """Where folders are, numbered, that belong below those and would be hidden there."""
 
+MASKED_FILES: Final = (
+    "/proc/cmdline",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/key-users",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/swaps",
+    "/proc/timer_list",
+)
+MASKED_FOLDERS: Final = ("/proc/acpi", "/proc/asound", "/proc/fs", "/proc/scsi")
+"""What containers hide too, and what names keys, disks and shares of the machine."""
+
 INNER_UID: Final = 1000
 TASK_NICE: Final = 5  # The node must be heard on a busy machine, and so must its owner.
 TASK_OOM_SCORE: Final = "500"  # If memory runs out, the kernel kills tasks first.
 FILES: Final = 3  # input, output and errors, as a task has them
-CAPABILITIES_MAX: Final = 64
 
 NEWNS, NEWCGROUP, NEWUTS, NEWIPC = 0x20000, 0x2000000, 0x4000000, 0x8000000
 NEWUSER, NEWPID, NEWNET = 0x10000000, 0x20000000, 0x40000000
-_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND = 2, 4, 8, 4096
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND = 1, 2, 4, 8, 4096
 _MS_REMOUNT, _MS_REC, _MS_PRIVATE = 32, 16384, 1 << 18
 _MNT_DETACH: Final = 2
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 1, 4, 24
-_PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL = 38, 47, 4
-_CAPABILITY_VERSION_3: Final = 0x20080522
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 _SYS_OPEN_TREE, _SYS_MOVE_MOUNT = 428, 429
-_SYS_CAPSET: Final = 126 if os.uname().machine == "x86_64" else 91
 _AT_FDCWD: Final = -100
 _OPEN_TREE_CLONE, _MOVE_EMPTY_PATH = 1, 4
 _FILES_END: Final = 1 << 20
 
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-def call(what: str, *args: object) -> int:
-    """Call a function of the system; raise if it fails."""
-    found: int = getattr(_libc, what)(*args)
-    if found < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
-    return found
 
 
 def detached(directory: str) -> int:
@@ -129,6 +131,7 @@ class Keeper:
         _mount(b"none", "/", b"", _MS_REC | _MS_PRIVATE)
         flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
         _mount(b"proc", "/proc", b"proc", flags, b"hidepid=invisible")
+        _mask()
         self._say(STARTED)
         while True:
             data, fds, flags, _ = socket.recv_fds(
@@ -246,12 +249,12 @@ class Keeper:
         _write("/proc/sys/user/max_user_namespaces", b"0")
         if most := entry.processes_max:
             resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
-        _give_up_rights()
         os.chdir(WORK)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         env = dict(text.split("=", 1) for text in entry.env)
+        give_up()
         os.execvpe(entry.argv[0], list(entry.argv), env)  # noqa: S606
 
 
@@ -265,18 +268,19 @@ def _mount(
         raise OSError(error.errno, f"{place}: {error.strerror}") from error
 
 
+def _mask() -> None:
+    """Hide what the kernel tells everybody about the machine, as far as it does."""
+    for path in MASKED_FILES:
+        if os.path.exists(path):  # noqa: PTH110
+            _mount(b"/dev/null", path, b"", _MS_BIND)
+    for path in MASKED_FOLDERS:
+        if os.path.isdir(path):  # noqa: PTH112
+            flags = _MS_RDONLY | _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
+            _mount(b"tmpfs", path, b"tmpfs", flags, b"size=4k,mode=555")
+
+
 def _unmount(place: str) -> None:
     _libc.umount2(place.encode(), _MNT_DETACH)  # The first task finds nothing there.
-
-
-def _give_up_rights() -> None:
-    for capability in range(CAPABILITIES_MAX):
-        if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
-            break  # There are no more.
-    call("prctl", _PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    call("syscall", _SYS_CAPSET, header, (ctypes.c_uint32 * 6)())
-    call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
 def _write(path: str, data: bytes) -> None:

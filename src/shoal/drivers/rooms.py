@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 
 from shoal.drivers import keeper
 from shoal.drivers.fields import FrameError
+from shoal.drivers.rights import call
 from shoal.drivers.room_frames import (
     ANSWER_BYTES_MAX,
     ENDED,
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 INFO_FD: Final = 3
 """Where bubblewrap says which process is inside."""
 
+ARGS_FD, FILTER_FD = 3, 4
+"""Where bubblewrap reads variables and the filter for a sandbox of one task."""
+
 SLEEPER: Final = "/bin/cat"
 """Is inside until its warden is gone."""
 
@@ -52,6 +56,15 @@ BUILD_S: Final = 30.0
 
 INFO_BYTES_MAX: Final = 4_096
 NS_GET_USERNS: Final = 0xB701
+
+
+def in_memory(data: bytes) -> int:
+    """Return a file in memory that is read from its beginning."""
+    fd = os.memfd_create("shoal", os.MFD_CLOEXEC)
+    with open(fd, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
 
 
 class RoomError(Exception):
@@ -233,12 +246,12 @@ def _enter(
     root = os.geteuid() == 0
     if root:
         os.setgroups([])
-    keeper.call("setns", owner, keeper.NEWUSER)
+    call("setns", owner, keeper.NEWUSER)
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)
     for kind, fd in namespaces.items():
-        keeper.call("setns", fd, kind)
-    keeper.call("unshare", keeper.NEWNS | keeper.NEWPID)
+        call("setns", fd, kind)
+    call("unshare", keeper.NEWNS | keeper.NEWPID)
     pid = os.fork()
     if pid == 0:
         keeper.close_all_but(line.fileno(), fails, inner)

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from shoal.drivers import keeper
+from shoal.drivers import keeper, seccomp
 from shoal.drivers.keeper import BASE, INNER_UID, SCRATCH, SHOWN
-from shoal.drivers.rooms import INFO_FD, SLEEPER, TRIAL
+from shoal.drivers.rooms import ARGS_FD, FILTER_FD, INFO_FD, SLEEPER, TRIAL, in_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,7 +104,9 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
             ]
         elif not self.prlimit and not self.stays:
             said.append("the number of processes of a task has no limit: no prlimit")
-        if not self.closed:
+        if not seccomp.PROGRAM:
+            said.append("system calls of a task are not filtered on such a machine")
+        if not self.closed and not self.stays:
             said.append("a task may make namespaces of its own: bubblewrap is old")
         return tuple(said)
 
@@ -132,14 +134,19 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         outer = self._outer(msgspec.structs.replace(box, directory=""), shown)
         return [*outer, *self._inner(moved, shown, stays=True), "--", SLEEPER]
 
-    def argv(self, box: Box, argv: Sequence[str]) -> list[str]:
-        """Return the command that runs `argv` inside."""
+    def argv(
+        self, box: Box, argv: Sequence[str], fds: tuple[int, int] = (ARGS_FD, FILTER_FD)
+    ) -> list[str]:
+        """Return the command that runs `argv` inside.
+
+        It reads further arguments and the filter of system calls from `fds`.
+        """
         program = list(argv)
         if self.prlimit:
             program = [self.prlimit, f"--nproc={self.processes_max}", "--", *program]
         if not self.setpriv:
             shown = {path: path for path in box.readable}
-            return [*self._inner(box, shown), "--", *program]
+            return [*self._inner(box, shown), *_given(fds), "--", *program]
         moved = msgspec.structs.replace(
             box,
             directory=f"{OUTER}/work",
@@ -147,7 +154,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         )
         shown = {path: f"{OUTER}/{n}" for n, path in enumerate(box.readable)}
         inner = self._inner(moved, shown)
-        return [*self._outer(box, shown), *inner, "--", *program]
+        return [*self._outer(box, shown), *inner, *_given(fds), "--", *program]
 
     def _outer(self, box: Box, shown: dict[str, str]) -> list[str]:
         uid = str(self.uid_of(box.slot))
@@ -181,6 +188,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
             *_system(),
             *_read_only(SETTINGS + (NETWORK_SETTINGS if box.network else ())),
             *("--proc", "/proc", "--dev", "/dev"),
+            *(_masked() if not stays else ()),
             *_devices(box.devices),
             *(_scratch(box) if not stays else ("--dir", "/tmp")),  # noqa: S108
             *_shown(box, shown, stays=stays),
@@ -189,6 +197,22 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
             *(["--bind", box.socket, SOCKET] if box.socket else []),
             *("--remount-ro", "/dev", "--remount-ro", "/"),
         ]
+
+
+def _given(fds: tuple[int, int]) -> list[str]:
+    args, rules = map(str, fds)
+    return ["--args", args, *(["--seccomp", rules] if seccomp.PROGRAM else [])]
+
+
+def _masked() -> list[str]:
+    args: list[str] = []
+    for path in keeper.MASKED_FILES:
+        if Path(path).exists():
+            args += ["--dev-bind", "/dev/null", path]
+    for path in keeper.MASKED_FOLDERS:
+        if Path(path).exists():
+            args += ["--tmpfs", path, "--remount-ro", path]
+    return args
 
 
 def _system() -> list[str]:
@@ -306,9 +330,9 @@ def _candidates(bwrap: str, processes_max: int) -> list[Sandbox]:
     ]
 
 
-def _trial(sandbox: Sandbox, directory: str) -> list[str]:
+def _trial(sandbox: Sandbox, directory: str, fds: tuple[int, int]) -> list[str]:
     if not sandbox.stays:
-        return sandbox.argv(Box(directory=directory), TRIAL)
+        return sandbox.argv(Box(directory=directory), TRIAL, fds)
     room = sandbox.room(Box(directory=str(Path(directory).parent)))
     here = str(Path(__file__).parent)
     return [sys.executable, "-I", "-S", "-c", TRY, here, directory, *room]
@@ -319,16 +343,20 @@ def _try(sandbox: Sandbox, folder: Path) -> str:
         uid = sandbox.uid_of(0)
         if uid is not None:
             os.chown(directory, uid, uid)
-        command = _trial(sandbox, directory)
+        fds = (in_memory(b""), in_memory(seccomp.PROGRAM))
         try:
             done = subprocess.run(
-                command,
+                _trial(sandbox, directory, fds),
                 check=False,
                 capture_output=True,
                 timeout=PROBE_TIMEOUT_S,
                 env={"PATH": "/usr/bin:/bin"},
+                pass_fds=fds,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
+        finally:
+            for fd in fds:
+                os.close(fd)
         said = done.stderr.decode(errors="replace").strip()
         return "" if done.returncode == 0 else said or f"exit code {done.returncode}"

@@ -25,12 +25,14 @@ import stat
 import time
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
+from shoal.drivers import seccomp
 from shoal.drivers.fields import FrameError
 from shoal.drivers.keeper import TASK_NICE, TASK_OOM_SCORE
 from shoal.drivers.kept import Kept
 from shoal.drivers.process_tree import give_notice, kill_all_below, memory_used
+from shoal.drivers.rights import leave_keyring
 from shoal.drivers.room_frames import Entry
-from shoal.drivers.rooms import Room, RoomError
+from shoal.drivers.rooms import Room, RoomError, in_memory
 from shoal.drivers.warden_frames import (
     EXITED,
     NOT_STARTED,
@@ -130,6 +132,30 @@ def _spawn(argv: Sequence[str], env: Sequence[str], files: tuple[int, ...]) -> i
         )
     except OSError as error:
         raise NotStartedError(why_not_started(path, error)) from error
+
+
+def _spawn_boxed(
+    argv: Sequence[str], env: Sequence[str], files: tuple[int, ...]
+) -> int:
+    """Start what builds a sandbox, outside of it: it gets no variable of the task.
+
+    Some would make the loader run a library of the task out here. They go to
+    bubblewrap in a file, as a command line can be read by everybody.
+    """
+    ours = {name: os.environ[name] for name in os.environ if name.startswith("SHOAL_")}
+    args = [text for name in ours for text in ("--unsetenv", name)]
+    for text in env:
+        name, _, value = text.partition("=")
+        args += ("--setenv", name, value)
+    data = b"".join(os.fsencode(text) + b"\0" for text in args)
+    given = (in_memory(data), in_memory(seccomp.PROGRAM))
+    assert min(given) >= len(files) + len(given), "these are ours"
+    marks = [f"{name}={value}" for name, value in ours.items()]
+    try:
+        return _spawn(argv, marks, (*files, *given))
+    finally:
+        for fd in given:
+            os.close(fd)
 
 
 def _make(start: Start) -> None:
@@ -235,7 +261,8 @@ class Run:
             self._close_ends()
 
     def _spawn(self, argv: Sequence[str], files: tuple[int, ...]) -> None:
-        self.pid = _spawn(argv, self.start.env, files)
+        spawn = _spawn_boxed if self.start.boxed else _spawn
+        self.pid = spawn(argv, self.start.env, files)
         self.exit_fd = os.pidfd_open(self.pid)
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, self.pid, TASK_NICE)
@@ -525,6 +552,7 @@ def main(fd: int) -> None:
     libc = ctypes.CDLL(None)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise SystemExit("cannot become a subreaper")
+    leave_keyring()
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     signal.signal(signal.SIGTERM, _on_signal)
     signal.signal(signal.SIGINT, _on_signal)

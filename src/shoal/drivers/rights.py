@@ -1,0 +1,76 @@
+"""What a process gives up, for good, before it becomes the program of a task.
+
+Wardens use this, so it may import nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from typing import Final
+
+from shoal.drivers import seccomp
+
+CAPABILITIES_MAX: Final = 64
+_PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38
+_PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL = 47, 4
+_CAPABILITY_VERSION_3: Final = 0x20080522
+_SYS_CAPSET: Final = 126 if os.uname().machine == "x86_64" else 91
+_JOIN_SESSION_KEYRING: Final = 1
+_SYS_LANDLOCK_CREATE, _SYS_LANDLOCK_RESTRICT = 444, 446
+_SCOPES: Final = struct.pack("<QQQ", 0, 0, 0b11)  # abstract sockets, and signals
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def call(what: str, *args: object) -> int:
+    """Call a function of the system; raise if it fails."""
+    found: int = getattr(_libc, what)(*args)
+    if found < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return found
+
+
+def give_up() -> None:
+    """Give up capabilities, the way to new ones, and most system calls."""
+    for capability in range(CAPABILITIES_MAX):
+        if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
+            break  # There are no more.
+    call("prctl", _PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    call("syscall", _SYS_CAPSET, header, (ctypes.c_uint32 * 6)())
+    call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    leave_abstract_sockets()
+    seccomp.install()
+
+
+def leave_keyring() -> bool:
+    """Take a new session keyring, so that nothing here has keys of the node's user.
+
+    Return whether that worked. Where it does not there are no keyrings, or no room for
+    one more. The filter of a sandbox denies all that could use keys anyway.
+    """
+    if seccomp.HERE is None:
+        return False
+    number = seccomp.HERE.keyctl
+    found: int = _libc.syscall(number, _JOIN_SESSION_KEYRING, None)
+    return found >= 0
+
+
+def leave_abstract_sockets() -> bool:
+    """Reach no abstract socket but those of this process and what it starts.
+
+    They belong to a network, not to a folder, so a task that shares the network of
+    the machine would reach them. Return whether the kernel can do that: since 6.12.
+    """
+    size = len(_SCOPES)
+    ruleset: int = _libc.syscall(_SYS_LANDLOCK_CREATE, _SCOPES, size, 0)
+    if ruleset < 0:
+        return False
+    try:
+        done: int = _libc.syscall(_SYS_LANDLOCK_RESTRICT, ruleset, 0)
+    finally:
+        os.close(ruleset)
+    return done >= 0
