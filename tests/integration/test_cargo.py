@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.integration.cargo_nodes import pack, submit, unpacked, until
-from tests.integration.pool_nodes import Reef, end, written
+from tests.integration.pool_nodes import Reef, end, job, written
 
 from shoal.blobs.trees import Tree
 from shoal.model.ids import BlobId, JobId, NodeId, TaskId
@@ -377,3 +377,24 @@ def test_a_secret_reaches_its_task_and_nobody_else(tmp_path: Path) -> None:
     for path in tmp_path.rglob("*"):
         if path.is_file() and not path.name.endswith(".stdout"):
             assert b"hunter2hunter2" not in path.read_bytes(), path
+
+
+def test_work_of_another_owner_gets_no_secret_however_it_came(tmp_path: Path) -> None:
+    async def story(reef: Reef) -> None:
+        boss = await reef.join("boss", "scheduler", "worker")
+        member = await reef.join("member", "scheduler", "worker", owner="mallory")
+        boss.cargo.secrets.set("TOKEN", "hunter2hunter2")
+        spec = "command: [sh, -c, 'echo $TOKEN | rev']\nsecrets: [TOKEN]"
+
+        grant = member.membership.grant
+        answer = await boss.clients.submit(job("j1", spec), grant)
+        assert not answer.refused
+        assert await end(boss, "j1") == "failed"
+
+        assert boss.scheduler is not None
+        outcome = boss.scheduler.book.tasks[TaskId("j1.main.0")].outcome
+        assert outcome is not None
+        assert "not given secret 'TOKEN'" in outcome.reason
+        assert written(boss, "j1.main.0") == ""
+
+    play(tmp_path, story)

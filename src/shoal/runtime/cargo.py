@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from shoal.core.scheduler import Scheduler
     from shoal.drivers import Driver, Order
     from shoal.model.ids import Attempt, OwnerId
-    from shoal.model.job import Job
+    from shoal.model.job import Job, Task
     from shoal.net.base import Links
     from shoal.net.identity import Identity
     from shoal.protocol.messages import AnyMessage, Outcome
@@ -68,6 +68,7 @@ class Cargo:
         on_failure: Callable[[BaseException], None],
     ) -> None:
         """Keep blobs in `home`; `scheduler` returns the machine, once it is there."""
+        self._owner = owner
         self._scheduler = scheduler
         self._identity = identity
         self._outputs = outputs
@@ -89,6 +90,7 @@ class Cargo:
             self.blobs,
             self.secrets,
             self._runs_on,
+            self._is_own,
         )
         self.warmth = Warmth(home.path / "warm.json", self._is_whole, feed)
         self._staging = Staging(
@@ -282,6 +284,12 @@ class Cargo:
         machine = self._scheduler()
         run = machine.book.runs.get(attempt) if machine is not None else None
         return None if run is None else run.worker
+
+    def _is_own(self, task: Task) -> bool:
+        """Whether the job of a task is of this node's own owner."""
+        machine = self._scheduler()
+        record = machine.book.jobs.get(task.job) if machine is not None else None
+        return record is not None and record.job.owner == self._owner
 
     def _address(self, node: NodeId) -> tuple[str, ...]:
         machine = self._scheduler()

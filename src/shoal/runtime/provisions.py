@@ -49,13 +49,18 @@ class Provisions:
         blobs: Blobs,
         secrets: SecretStore,
         where: Callable[[Attempt], NodeId | None],
+        is_own: Callable[[Task], bool],
     ) -> None:
-        """Fetch checkpoints from `where` an attempt runs, if it is live."""
+        """Fetch checkpoints from `where` an attempt runs, if it is live.
+
+        `is_own` says whether a task is of a job of this node's own owner.
+        """
         self._file = file
         self._node = node
         self._blobs = blobs
         self._secrets = secrets
         self._where = where
+        self._is_own = is_own
         self._kept: dict[TaskId, Kept] = {}
         self._newest: dict[TaskId, tuple[Attempt, int]] = {}
         self._fetching: dict[TaskId, asyncio.Task[None]] = {}
@@ -99,7 +104,11 @@ class Provisions:
     def _sealed(
         self, to: StartTask | Assignment, worker: NodeId
     ) -> Iterator[tuple[str, bytes]]:
-        for name in to.task.work.secrets:
+        """Return the secrets of a task: this is the one place that hands them out.
+
+        However work got here, that of another owner gets none. The worker says so.
+        """
+        for name in to.task.work.secrets if self._is_own(to.task) else ():
             try:
                 value = self._secrets.get(name)
             except ShoalError:
