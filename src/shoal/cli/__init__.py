@@ -35,6 +35,7 @@ HEAVY = frozenset({"asyncio", "concurrent.futures", "grpc", "multiprocessing"})
 
 COMMANDS: dict[str, str] = {
     "accept": "shoal.cli.accept:accept",
+    "audit": "shoal.cli.audit:audit",
     "cancel": "shoal.cli.cancel:cancel",
     "completion": "shoal.cli.completion:completion",
     "doctor": "shoal.cli.doctor:doctor",
@@ -103,6 +104,7 @@ HELP = {
         "monitor": "The same, by the name of the first scheduler.",
         "web": "Watch nodes and jobs in a browser.",
         "events": "Print what happens, line by line.",
+        "audit": "Print who did what here, and from where.",
     },
     "Other": {
         "set": "Say once what would be a flag each time.",

@@ -77,6 +77,11 @@ class Home:
         return self.path / "node.log"
 
     @property
+    def audit(self) -> Path:
+        """Who did what here, in files that only grow."""
+        return self.path / "audit"
+
+    @property
     def tasks(self) -> Path:
         """Work directories and output of tasks that run here."""
         return self.path / "tasks"
