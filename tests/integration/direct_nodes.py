@@ -29,7 +29,7 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop] | None] = {
     "uvloop": uvloop.new_event_loop,
 }
 OPEN: list[DirectLinks] = []
-Desk = Callable[[NodeId, Join], Awaitable[Welcome | Refusal]]
+Desk = Callable[[NodeId, Join, str], Awaitable[Welcome | Refusal]]
 
 
 class Log:

@@ -25,7 +25,9 @@ class Reception:
         self.names: list[str] = []
         self.asked: list[Join] = []
 
-    async def __call__(self, peer: NodeId, join: Join) -> Welcome | Refusal:
+    async def __call__(
+        self, peer: NodeId, join: Join, address: str
+    ) -> Welcome | Refusal:
         self.names.append(join.name)
         self.asked.append(join)
         terms = self.book.redeem(join.secret, peer, time.monotonic())
@@ -111,7 +113,7 @@ def test_the_secret_is_never_told_to_another_node() -> None:
 
 
 def test_a_welcome_that_whoever_invited_did_not_give_is_refused() -> None:
-    async def forge(peer: NodeId, join: Join) -> Welcome | Refusal:
+    async def forge(peer: NodeId, join: Join, address: str) -> Welcome | Refusal:
         grant = granted(peer, signer=identity(3))
         return Welcome(request=join.request, grant=grant, proof=b"\x01" * 32)
 

@@ -4,7 +4,10 @@ from pathlib import Path
 
 from tests.runtime.desks import MEMBER, Reef, asked, invited_by, run, stranger
 
+from shoal.core.auditing import read
 from shoal.protocol.messages import Refusal, Welcome
+from shoal.runtime.audit import lines
+from shoal.runtime.home import Home
 
 
 def test_an_invitation_is_kept_over_a_restart_and_so_is_who_came(
@@ -26,3 +29,23 @@ def test_an_invitation_is_kept_over_a_restart_and_so_is_who_came(
         assert late.reason == "the invitation is used up: 2 of 2"
 
     run(story())
+
+
+def test_who_is_let_in_or_not_is_in_the_audit_log(tmp_path: Path) -> None:
+    async def story() -> None:
+        reef, ann = Reef(tmp_path), stranger("ann", tmp_path)
+        desk = reef.found("root")
+        invitation = invited_by(desk, MEMBER)
+        await asked(desk, ann, invitation)
+        await asked(desk, stranger("eve", tmp_path), invitation)
+
+    run(story())
+
+    noted = [read(line) for line in lines(Home(tmp_path / "root"))]
+    assert [(one.what, one.result) for one in noted if one is not None] == [
+        ("let-in", "done"),
+        ("join", "refused"),
+    ]
+    assert noted[0] is not None
+    assert noted[0].target == stranger("ann", tmp_path)
+    assert noted[0].because == "by an invitation, as scheduler, worker, gate"

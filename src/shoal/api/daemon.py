@@ -112,7 +112,7 @@ async def _run(
     node, driver = await compose(home, options, scratch)
     try:
         stop = Stop()
-        desk = Reception(home, node.identity, node.membership, node.roster)
+        desk = Reception(home, node.identity, node.membership, node.roster, node.audit)
         network = await make_network(node, options.network, desk)
         await node.start(network.links, network.finder)
         service = Service(node, driver, network, desk, stop=stop.ask)

@@ -20,6 +20,7 @@ import msgspec
 import shoal
 from shoal.api import calls, known_names, metrics, pinging, planning, rights, views
 from shoal.api import shoal_pb2 as pb
+from shoal.api.auditing import Ledger, audited
 from shoal.api.cargo import CargoCalls
 from shoal.api.forwarding import Forwarding
 from shoal.api.log_reader import LogReader
@@ -74,6 +75,7 @@ MANY_TASKS: Final = 16
 PEERS_TOLD_MAX: Final = 32
 
 
+@audited
 @final
 class Service(CargoCalls):
     """One method for each call; `ShoalError` becomes the error of the call."""
@@ -97,6 +99,7 @@ class Service(CargoCalls):
         desk.company.peers = self._dialable
         self._stop = stop
         self.methods = Methods(self)
+        self.audit = Ledger(node)
         self._forwarding = Forwarding(node, network, self.methods)
         self._began = asyncio.get_running_loop().time()
         self.near: Nearby | None = None

@@ -142,9 +142,7 @@ def _say(entry: Entry, *, as_json: bool) -> None:
 def fields(entry: Entry) -> dict[str, Any]:
     """Return what JSON says of an entry: all fields, also the empty ones."""
     return {
-        name: getattr(entry, name)
-        for name in entry.__struct_fields__
-        if name != "prev"
+        name: getattr(entry, name) for name in entry.__struct_fields__ if name != "prev"
     }
 
 

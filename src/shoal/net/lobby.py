@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from shoal.net.connection import Connection
     from shoal.protocol.messages import AnyMessage
 
-    Desk = Callable[[NodeId, Join], Awaitable[Welcome | Refusal]]
-    """Answers somebody who holds the secret of an invitation, or says so."""
+    Desk = Callable[[NodeId, Join, str], Awaitable[Welcome | Refusal]]
+    """Answers somebody at an address who holds the secret of an invitation."""
 
     Porter = Callable[
         [NodeId, AdmissionWanted, str], Welcome | Refusal | AdmissionHeard
@@ -116,7 +116,7 @@ class Lobby:
     async def _receive(
         self, desk: Desk, connection: Connection, node: NodeId, join: Join
     ) -> None:
-        _answer(connection, await desk(node, join))
+        _answer(connection, await desk(node, join, connection.address))
 
 
 def _answer(connection: Connection, answer: Welcome | Refusal | AdmissionHeard) -> None:

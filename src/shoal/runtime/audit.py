@@ -28,13 +28,18 @@ from shoal.core.auditing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    import asyncio
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
+    from shoal.protocol.messages import Grant, Revocation
     from shoal.runtime.home import Home
 
 FILE_BYTES_MAX: Final = 4 << 20
 FILES_MAX: Final = 16
 """64 MiB in all; the oldest file goes first."""
+
+SOON_S: Final = 1.0
+"""How long an entry may wait for the disk, if it changes no rights."""
 
 SUFFIX: Final = ".jsonl"
 _DIGITS: Final = 16
@@ -72,9 +77,20 @@ class Audit:
         self._end: _End | None = None
         self._lost = 0
         self._unsynced: Path | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have what is written reach the disk soon, also if nothing follows."""
+        self._loop = loop
 
     def note(self, entry: Entry) -> None:
         """Write an entry, or count it; changes of rights are on disk afterwards."""
+        self._note(entry)
+        if self._loop is not None and self._timer is None:
+            self._timer = self._loop.call_later(SOON_S, self._on_time, self._loop)
+
+    def _note(self, entry: Entry) -> None:
         now = self._clock()
         for held in self._squeeze.due(now):
             self._write(held)
@@ -83,13 +99,21 @@ class Audit:
             if kept.what in LASTING:
                 self.sync()
 
-    def tick(self) -> None:
-        """Write what was only counted, if that was long ago."""
-        for held in self._squeeze.due(self._clock()):
+    def _on_time(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        now = self._clock()
+        for held in self._squeeze.due(now):
             self._write(held)
+        loop.run_in_executor(None, self.sync)
+        if (due := self._squeeze.next_deadline()) is not None:
+            wait_s = max(SOON_S, due - now)
+            self._timer = loop.call_later(wait_s, self._on_time, loop)
 
     def close(self) -> None:
         """Write all that was only counted."""
+        self._loop = None
+        if self._timer is not None:
+            self._timer.cancel()
         for held in self._squeeze.rest():
             self._write(held)
         self.sync()
@@ -187,6 +211,45 @@ class Audit:
 
     def _path(self, n: int) -> Path:
         return self._folder / f"{n:0{_DIGITS}}{SUFFIX}"
+
+
+def revoked(revocation: Revocation) -> Entry:
+    """Say who was turned out of the shoal, and by whom."""
+    because = f"up to serial {revocation.serial}"
+    return Entry(
+        what="revoked",
+        way="wire",
+        node=revocation.signer,
+        target=revocation.node,
+        because=because,
+    )
+
+
+def let_in(grant: Grant, address: str, how: str) -> Entry:
+    """Say who got a grant, and by what."""
+    is_its_own = str(grant.owner) == str(grant.node)
+    return Entry(
+        what="let-in",
+        way="wire",
+        node=grant.signer,
+        address=address,
+        target=grant.node,
+        of="" if is_its_own else grant.owner,
+        because=f"{how}, as {', '.join(grant.roles)}",
+    )
+
+
+def up(roles: Iterable[str], unconfined: Iterable[str]) -> Entry:
+    """Say that a node began, and what about it others should know."""
+    because = f"as {', '.join(roles)}"
+    if weak := ", ".join(unconfined):
+        because += f"; not confined: {weak}"
+    return Entry(what="up", way="command", uid=os.geteuid(), because=because)
+
+
+def down() -> Entry:
+    """Say that a node ended in good order."""
+    return Entry(what="down", way="command")
 
 
 def _say_nothing(text: str) -> None:

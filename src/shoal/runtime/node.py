@@ -29,6 +29,7 @@ from shoal.model.resources import Capacity
 from shoal.policy.registry import Registry
 from shoal.protocol.messages import Role
 from shoal.runtime.api_calls import ApiCalls
+from shoal.runtime.audit import Audit, down, revoked, up
 from shoal.runtime.cargo import Cargo, default_cache_bytes
 from shoal.runtime.clients import Clients
 from shoal.runtime.effects import Ears, Performer
@@ -47,7 +48,7 @@ from shoal.store.journal import Journal
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from shoal.core.journal import Entry
+    from shoal.core.journal import Entry, Revoked
     from shoal.core.membership import Admission
     from shoal.drivers import Driver
     from shoal.errors import StoreError
@@ -96,6 +97,7 @@ class Node:
         self.news = News()
         self._awaited: dict[JobId, News] = {}  # jobs whose end somebody waits for
         self.happenings = Happenings()
+        self.audit = Audit(home)
         self.relay = Relay(self)
         self.outputs = Outputs(home.outputs)
         self._sweeping: asyncio.Task[None] | None = None
@@ -193,6 +195,8 @@ class Node:
         self.feed(AddressesChanged(links.addresses))
         self._wall_clock.start()
         self._tell_of_drivers()
+        self.audit.start(loop)
+        self.audit.note(up(self.settings.roles, self._unconfined()))
         self.feed(Booted())
         for event in self._early:
             self.feed(event)
@@ -211,6 +215,11 @@ class Node:
                     name, held.confined, held.unlimited, held.internet, held.weaker
                 )
             )
+
+    def _unconfined(self) -> list[str]:
+        return [
+            name for name, each in self._drivers.items() if not each.promises.confined
+        ]
 
     def state_of(self, job: JobId) -> JobState | None:
         """Return what a client may know of a job; None if there is no such job.
@@ -259,6 +268,9 @@ class Node:
         if self._links is not None:
             await self._links.close()
         self.outputs.close()
+        if self._host is not None:
+            self.audit.note(down())
+        self.audit.close()
         await asyncio.to_thread(self._journal.close)
         if not self.ended.done():
             self.ended.set_result(None)
@@ -315,6 +327,8 @@ class Node:
         ended = self._records.synced(number)
         for entry in self._records.kept(number):
             self.happenings.note(entry)
+            if isinstance(entry, Revoked):
+                self.audit.note(revoked(entry.revocation))
         self.news.tell()  # Not before: nobody is told of what a crash could undo.
         for job in ended & self._awaited.keys():
             if self.state_of(job) != "active":

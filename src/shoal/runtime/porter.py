@@ -19,12 +19,14 @@ from shoal.net.requests import (
     is_local,
 )
 from shoal.protocol.messages import Refusal, Welcome
+from shoal.runtime.audit import let_in
 from shoal.runtime.granting import ROLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal.protocol.newcomers import AdmissionHeard, AdmissionWanted
+    from shoal.runtime.audit import Audit
     from shoal.runtime.company import Company
     from shoal.runtime.granting import Granting
 
@@ -34,13 +36,19 @@ class Porter:
     """Answers who asks to be let in, and tells the user of them."""
 
     def __init__(
-        self, node: NodeId, shoal: str, granting: Granting, company: Company
+        self,
+        node: NodeId,
+        shoal: str,
+        granting: Granting,
+        company: Company,
+        audit: Audit,
     ) -> None:
         self.open_lan = False  # whether anybody near may lend without being asked
         self.say: Callable[[str], None] = lambda _: None
         self._shoal = shoal
         self._granting = granting
         self._company = company
+        self._audit = audit
         self._requests = Requests(node, partial(token_bytes, NONCE_BYTES))
         self._told: list[str] = []  # Codes that were told of; at most REQUESTS_MAX.
 
@@ -63,6 +71,8 @@ class Porter:
             grant = self._granting.grant(peer, terms)
         except ShoalError as error:
             return Refusal(request=wanted.request, reason=str(error))
+        how = "since the network is open" if self.open_lan else "by somebody's word"
+        self._audit.note(let_in(grant, address, how))
         peers = self._company.peers()
         return Welcome(request=wanted.request, grant=grant, peers=peers)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from shoal.core.auditing import Entry
 from shoal.errors import ShoalError
 from shoal.model.ids import NodeId
 from shoal.net.invitations import (
@@ -34,6 +35,7 @@ from shoal.net.petname import petname
 from shoal.protocol.messages import Introduction, Refusal, Welcome
 from shoal.protocol.newcomers import InvitationGiven, InvitationTaken
 from shoal.runtime import invited
+from shoal.runtime.audit import Audit, let_in
 from shoal.runtime.company import Company
 from shoal.runtime.granting import Granting
 from shoal.runtime.porter import Porter
@@ -60,12 +62,18 @@ class Reception:
     """Gives out invitations, and answers those who bring one."""
 
     def __init__(
-        self, home: Home, identity: Identity, membership: Membership, roster: Roster
+        self,
+        home: Home,
+        identity: Identity,
+        membership: Membership,
+        roster: Roster,
+        audit: Audit | None = None,
     ) -> None:
         self.granting = Granting(home, identity, membership, roster)
+        self._audit = audit or Audit(home)
         self.company = Company(identity.node)
         self.porter = Porter(
-            identity.node, membership.shoal, self.granting, self.company
+            identity.node, membership.shoal, self.granting, self.company, self._audit
         )
         self._home = home
         self._shoal = membership.shoal
@@ -101,14 +109,24 @@ class Reception:
         """Whether somebody may hold an invitation of this node."""
         return any(one.ends_at > time.time() for one in self._book)
 
-    async def __call__(self, peer: NodeId, join: Join) -> Welcome | Refusal:
+    async def __call__(
+        self, peer: NodeId, join: Join, address: str = ""
+    ) -> Welcome | Refusal:
         """Answer whoever knows a secret, or have another node do so."""
+        answer = await self._answered(peer, join, address)
+        if isinstance(answer, Refusal):
+            self._audit.note(_refused(peer, address, answer.reason))
+        return answer
+
+    async def _answered(
+        self, peer: NodeId, join: Join, address: str
+    ) -> Welcome | Refusal:
         proof = join.proof or proof_of(join.secret, joining(peer))
         found = self._book.proved(proof, peer)
         if found is not None and found.given_to:
             return await self._send_on(found, peer, join, proof)
         if found is not None or join.inviter in (b"", self._print):
-            return self._redeemed(join.request, proof, peer)
+            return self._redeemed(join.request, proof, peer, address)
         return await self._introduce(peer, join)
 
     def take(self, peer: NodeId, message: AnyMessage) -> bool:
@@ -174,7 +192,7 @@ class Reception:
         return self._redeemed(message.request, message.proof, message.newcomer)
 
     def _redeemed(
-        self, request: RequestId, proof: bytes, node: NodeId
+        self, request: RequestId, proof: bytes, node: NodeId, address: str = ""
     ) -> Welcome | Refusal:
         """Let a newcomer in who showed a proof; on disk first that it was."""
         found = self._book.redeem_by_proof(proof, node, time.time())
@@ -186,9 +204,22 @@ class Reception:
             invited.save(self._home, self._book)
         except (ShoalError, OSError) as error:
             return Refusal(request=request, reason=str(error))
+        self._audit.note(let_in(grant, address, "by an invitation"))
         shown = proof_by_hash(digest, welcoming(grant))
         peers = self.company.peers()
         return Welcome(request=request, grant=grant, peers=peers, proof=shown)
+
+
+def _refused(peer: NodeId, address: str, reason: str) -> Entry:
+    """Say that somebody could not join; it may have shown any key."""
+    return Entry(
+        what="join",
+        result="refused",
+        way="wire",
+        node=peer,
+        address=address,
+        because=reason,
+    )
 
 
 def _not_now(request: RequestId, reason: str) -> Refusal:

@@ -14,6 +14,7 @@ import msgspec
 
 from shoal.api import documents
 from shoal.api import shoal_pb2 as pb
+from shoal.api.auditing import Origin, came_by, origin, refused
 from shoal.errors import NotFoundError, UsageError
 from shoal.web.connection import Connection
 from shoal.web.exchange import RefusalError, Response, Stream, told
@@ -106,11 +107,17 @@ class Site:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Serve one visitor."""
+        came_by(_origin(writer))
         await Connection(reader, writer, self.answer).run()
 
     async def answer(self, request: Request) -> Response | Stream:
         """Answer one request."""
-        self._guard.check(request)
+        try:
+            self._guard.check(request)
+        except RefusalError as refusal:
+            what = f"page {request.path[:40]}"
+            refused(self._service.audit.note, what, origin(), str(refusal.error))
+            raise
         if (file := _file_of(request.path)) is not None:
             if request.method not in ("GET", "HEAD"):
                 raise _not_so("GET, HEAD")
@@ -254,3 +261,8 @@ def _file_of(path: str) -> Response | None:
     if _PAGE.fullmatch(path):
         return _static()["/static/index.html"]
     return _static().get(path)
+
+
+def _origin(writer: asyncio.StreamWriter) -> Origin:
+    name = writer.get_extra_info("peername")
+    return Origin(way="page", address=str(name[0]) if name else "")

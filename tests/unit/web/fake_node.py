@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from shoal.api import shoal_pb2 as pb
 from shoal.api.service import Service
+from shoal.core.auditing import Entry
 from shoal.errors import NotFoundError, ShoalError
 from shoal.runtime.curves import Curves
 from shoal.runtime.news import News
@@ -21,6 +22,8 @@ class FakeService:
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
+        self.audit = self
+        self.noted: list[Entry] = []
         self.nodes = [
             pb.Node(name=pb.NodeName(id="n0", petname="calm-heron-01"), self=True)
         ]
@@ -41,6 +44,9 @@ class FakeService:
             name=pb.NodeName(id="n9", petname="old-crow-09"), has="2 CPU", code="elk-42"
         )
         return pb.RequestsReply(shoal="reef", newcomers=[newcomer])
+
+    def note(self, entry: Entry) -> None:
+        self.noted.append(entry)
 
     async def on_accept(self, request: pb.AcceptRequest) -> pb.AcceptReply:
         self.asked.append(request)

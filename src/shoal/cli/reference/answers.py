@@ -148,6 +148,23 @@ OBJECTS: Final[dict[str, Shape]] = {
         "code": ("text", "what its screen must show"),
         "state": ("text", "looking, asking, accepted, joined, over"),
     },
+    "deed": {
+        "n": ("int", "counts the entries of this home"),
+        "at_s": ("float", "when, in seconds since 1970"),
+        "what": ("text", "what was done, such as submit or revoke"),
+        "result": ("text", "done, refused or failed"),
+        "way": ("text", "socket, token, page, certificate, link, wire or command"),
+        "node": ("text", "the id of the node that did or signed it"),
+        "owner": ("text", "whose node that is"),
+        "address": ("text", "from where"),
+        "uid": ("int or null", "of the user, if it came by the socket"),
+        "job": ("text", "the job that it is about"),
+        "of": ("text", "whose job that is, if it is another owner's"),
+        "target": ("text", "who was let in, which secret, and the like"),
+        "because": ("text", "details, or why not"),
+        "count": ("int", "how many like it this entry stands for"),
+        "addresses": ("int", "from how many addresses these came, if from several"),
+    },
     "finding": {
         "what": ("text", "what was looked at"),
         "state": ("text", "ok, note or bad"),
@@ -274,6 +291,9 @@ ANSWERS: Final[dict[str, Shape]] = {
     "doctor": {
         "well": ("bool", "whether nothing is bad"),
         "findings": ("list of finding", "what was looked at"),
+    },
+    "audit": {
+        "entries": ("list of deed", "what was done, the oldest first"),
     },
     "events": {
         "number": ("int", "counts the events of this node"),

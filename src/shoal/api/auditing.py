@@ -1,0 +1,204 @@
+"""Writes into the audit log what is done through the API, whichever door it came by.
+
+`audited` wraps the methods of a service, so a call cannot be forgotten: each is in one
+of both tables here, and a test looks at that.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, cast, final
+
+from shoal.api import shoal_pb2 as pb
+from shoal.api.methods import snake
+from shoal.core.auditing import Entry, Result
+from shoal.errors import NotAllowedError
+from shoal.model.ids import JobId
+
+if TYPE_CHECKING:
+    from shoal.runtime.node import Node
+
+T = TypeVar("T")
+
+
+class Origin(NamedTuple):
+    """Where a call came from."""
+
+    way: str = "socket"  # or token, page, certificate, link
+    node: str = ""
+    owner: str = ""
+    address: str = ""
+
+
+_USER: Final = Origin()
+_origin: Final[ContextVar[Origin]] = ContextVar("origin", default=_USER)
+
+
+def origin() -> Origin:
+    """Return where the call came from that this task answers."""
+    return _origin.get()
+
+
+def came_by(place: Origin) -> None:
+    """Note for the rest of this task where its call came from."""
+    _origin.set(place)
+
+
+AUDITED: Final[dict[str, str]] = {
+    "Submit": "submit",
+    "Retry": "retry",
+    "Cancel": "cancel",
+    "Logs": "read-output",
+    "Outputs": "read-output",
+    "GetBlobs": "read-blobs",
+    "Calls": "call-functions",
+    "Invite": "invite",
+    "Accept": "accept",
+    "Revoke": "revoke",
+    "SetSecret": "secret-set",
+    "RemoveSecret": "secret-remove",
+    "Drain": "drain",
+    "Shutdown": "shutdown",
+}
+"""What is written down when it was done, failed or was refused."""
+
+_SHOWS: Final = "it shows what is there, and no output"
+NOT_AUDITED: Final[dict[str, str]] = {
+    **dict.fromkeys(("Get", "List", "ListEverywhere", "Watch", "Explain"), _SHOWS),
+    **dict.fromkeys(("Nodes", "Info", "Ping", "Plan", "Events", "Metrics"), _SHOWS),
+    **dict.fromkeys(("Curves", "Requests", "ListSecrets"), _SHOWS),
+    "Forward": "the node that answers writes down what was asked, and by which node",
+    "MissingBlobs": "it says which of some hashes are known",
+    "PutBlobs": "it keeps bytes; the job that uses them is written down",
+}
+"""What is not, and why; that it was refused is written down of these too."""
+
+
+@final
+class Ledger:
+    """The audit log of a node, for its API."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def note(self, entry: Entry) -> None:
+        """Write an entry."""
+        self._node.audit.note(entry)
+
+    def owner_of(self, job: str) -> str:
+        """Return whose job this is; empty if it is not known here."""
+        scheduler = self._node.scheduler
+        record = scheduler.book.jobs.get(JobId(job)) if scheduler is not None else None
+        return record.job.owner if record is not None else ""
+
+
+class Audited(Protocol):
+    """A service whose calls are written down."""
+
+    audit: Ledger
+
+
+def audited(service: type[T]) -> type[T]:
+    """Wrap the methods of a service class that answer calls."""
+    for method in pb.DESCRIPTOR.services_by_name["Shoal"].methods:
+        name = f"on_{snake(method.name)}"
+        what = AUDITED.get(method.name)
+        wrap = _streaming if method.server_streaming else _answering
+        if what is not None:
+            setattr(service, name, wrap(what, getattr(service, name)))
+    return service
+
+
+def refused(log: Callable[[Entry], None], method: str, place: Origin, why: str) -> None:
+    """Write down that somebody was not let in to make a call."""
+    what = AUDITED.get(method, method.lower())
+    log(Entry(what=what, result="refused", because=why, **_from(place)))
+
+
+def _answering(
+    what: str, call: Callable[[Any, Any], Awaitable[Any]]
+) -> Callable[[Any, Any], Awaitable[Any]]:
+    @functools.wraps(call)
+    async def answer(self: Audited, request: Any) -> Any:  # noqa: ANN401
+        try:
+            reply = await call(self, request)
+        except Exception as error:
+            _note(self, what, request, error)
+            raise
+        _note(self, what, request, None, reply)
+        return reply
+
+    return answer
+
+
+def _streaming(
+    what: str, call: Callable[[Any, Any], AsyncGenerator[Any]]
+) -> Callable[[Any, Any], AsyncGenerator[Any]]:
+    @functools.wraps(call)
+    async def answer(self: Audited, request: Any) -> AsyncGenerator[Any]:  # noqa: ANN401
+        is_noted = False
+        try:
+            async with aclosing(call(self, request)) as replies:
+                async for reply in replies:
+                    if not is_noted:
+                        is_noted = True
+                        _note(self, what, request, None, reply)
+                    yield reply
+            if not is_noted:
+                _note(self, what, request, None)
+        except Exception as error:
+            if not is_noted:
+                _note(self, what, request, error)
+            raise
+
+    return answer
+
+
+def _note(
+    service: Audited,
+    what: str,
+    request: Any,  # noqa: ANN401 - Of any call.
+    error: Exception | None,
+    reply: Any = None,  # noqa: ANN401
+) -> None:
+    fields: dict[str, Any] = {"what": what, **_fields(what, request, reply)}
+    came = origin()
+    result: Result = "done"
+    if error is not None:
+        result = "refused" if isinstance(error, NotAllowedError) else "failed"
+        fields["because"] = str(error)
+    if fields.get("job"):
+        owner = service.audit.owner_of(cast("str", fields["job"]))
+        fields["of"] = "" if owner == came.owner else owner
+    service.audit.note(Entry(result=result, **_from(came), **fields))
+
+
+def _fields(what: str, request: Any, reply: Any) -> dict[str, str]:  # noqa: ANN401
+    """Return what an entry says of a call, besides who made it."""
+    match what:
+        case "submit" | "retry":
+            return {"job": reply.job.id if reply is not None else request.job_id}
+        case "cancel" | "read-output":
+            return {"job": request.job}
+        case "secret-set" | "secret-remove":
+            return {"target": request.name}
+        case "revoke" | "accept":
+            is_no = what == "accept" and request.decline
+            node = reply.node.id if reply is not None else request.node
+            return {"target": node, **({"what": "decline"} if is_no else {})}
+        case "invite":
+            uses = "once" if request.uses == 1 else f"{request.uses} times"
+            role, whose = request.role or "member", "mine" if request.mine else ""
+            because = f"as {role}, {uses}, for {request.ttl_s:g} s"
+            return {"because": because, "target": whose or request.owner}
+        case _:
+            return {}
+
+
+def _from(place: Origin) -> dict[str, Any]:
+    uid = os.geteuid() if place.way == "socket" else None
+    return {**place._asdict(), "uid": uid}

@@ -1,0 +1,44 @@
+"""What is done at a node is in its audit log, whichever door it came by."""
+
+import json
+import urllib.request
+from pathlib import Path
+
+import pytest
+from tests.integration.cli_home import CliHome
+
+pytestmark = pytest.mark.integration
+
+
+def test_what_is_done_at_a_node_is_written_down(tmp_path: Path) -> None:
+    home = CliHome(tmp_path / "home")
+    try:
+        home.ok("up", "--background", "--web", "127.0.0.1:0")
+        job = home.ok("submit", "--name", "fish", "--", "echo", "hi").strip()
+        home.ok("wait", job)
+        home.ok("logs", job)
+        assert home("secret", "set", "TOKEN", typed="s3cret\n").code == 0
+        home.ok("invite", "--role", "worker")
+        web = home.json("up", "--background")["web"]
+        with pytest.raises(urllib.error.HTTPError):
+            urllib.request.urlopen(f"http://{web}/api/jobs")
+        home.ok("down")
+        found = home.json("audit")["entries"]
+    finally:
+        home.close()
+
+    whats = [(one["what"], one["result"]) for one in found]
+    assert whats == [
+        ("up", "done"),
+        ("submit", "done"),
+        ("read-output", "done"),
+        ("secret-set", "done"),
+        ("invite", "done"),
+        ("page /api/jobs", "refused"),
+        ("shutdown", "done"),
+        ("down", "done"),
+    ]
+    assert [one["job"] for one in found if one["job"]] == [job, job]
+    assert found[5]["address"] == "127.0.0.1"
+    assert "s3cret" not in json.dumps(found)
+    assert home("audit", "--verify").code == 0
