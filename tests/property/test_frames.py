@@ -77,6 +77,8 @@ START = Start(
     shown=["/s"],
     room=["/usr/bin/bwrap", "--", "/bin/cat"],
     secrets=["s3cret"],
+    doors=["/cg/slot/cgroup.procs"],
+    home=["/cg/cgroup.procs"],
     argv=["/bin/echo", "hello"],
 )
 ENTRY = Entry("/work/x", 1 << 20, 64, ["/s"], ["A=1"], ["/bin/true", "--", "x"])

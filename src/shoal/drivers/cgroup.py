@@ -1,92 +1,327 @@
-"""Limits by cgroup v2, where this user may set them: memory and number of processes.
+"""Limits by the kernel, where this user may set them: memory, CPU and processes.
 
-A service manager must have delegated a group to the node (systemd: `Delegate=yes`).
-Each warden lives in a group of its own, with the task that it runs, and the limits
-are written anew for each attempt; nothing moves between groups while a task runs.
+Version 2 of cgroups where there is one: root makes a group of its own, others use what
+a service manager has delegated to them (systemd: `Delegate=yes`). Root uses version 1
+where the controllers are still bound to that.
+
+All is below one group that is named for the node. Each slot of a warden has a group in
+it for the tasks that this warden runs one after another; wardens themselves stay where
+the node is. A warden steps into the group while it forks what runs tasks, and out
+again, so no process is ever moved that is not the warden itself.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
-from typing import Final, final
+from typing import Final, Protocol, final
 
-CONTROLLERS: Final = ("memory", "pids")
-PIDS_MAX: Final = 4_096
-NODE: Final = "shoal-node"
-SLOT: Final = "shoal-slot-"
+import msgspec
 
-
-def own_group(cgroup: str | None = None, mountinfo: str | None = None) -> Path | str:
-    """Return the folder of the group that this process is in, or why there is none."""
-    if cgroup is None:
-        cgroup = Path("/proc/self/cgroup").read_text(encoding="utf-8")
-    if mountinfo is None:
-        mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
-    groups = [line[3:] for line in cgroup.splitlines() if line.startswith("0::")]
-    mounts = [
-        line.split()[3:5] for line in mountinfo.splitlines() if " - cgroup2 " in line
-    ]
-    if not groups or not mounts:
-        return "cgroup v2 is not mounted"
-    root, mount = mounts[0]
-    inside = groups[0].removeprefix(root if root != "/" else "")
-    return Path(mount) / inside.lstrip("/")
+CONTROLLERS: Final = ("cpu", "memory", "pids")
+PERIOD_US: Final = 100_000
+QUOTA_MIN_US: Final = 1_000
+NAME: Final = "shoal-"
+NODE: Final = "node"
+SLOT: Final = "slot-"
+UNLIMITED_V1: Final = "-1"
+LIMITED_V1: Final = 1 << 62
+"""What a group of version 1 says to have from here on is no limit."""
 
 
-@final
-class Cgroups:
-    """Groups below one that was delegated to us."""
+class Limits(msgspec.Struct, frozen=True):
+    """What one task may use; 0 is no limit."""
 
-    def __init__(self, base: Path) -> None:
-        self._base = base
+    memory_bytes: int = 0
+    cpu_milli: int = 0
+    processes: int = 0
 
-    @classmethod
-    def open(cls, base: Path) -> Cgroups | str:
-        """Take over `base`, or say why that is not possible."""
-        try:
-            has = (base / "cgroup.controllers").read_text(encoding="ascii").split()
-            if lacking := [name for name in CONTROLLERS if name not in has]:
-                return f"cgroup v2 has no control of {' and '.join(lacking)} here"
-            node = base / NODE
-            node.mkdir(exist_ok=True)
-            # A group with groups below it may hold no process itself.
-            for pid in (base / "cgroup.procs").read_text(encoding="ascii").split():
-                _write(node / "cgroup.procs", pid)
-            enabled = " ".join(f"+{name}" for name in CONTROLLERS)
-            _write(base / "cgroup.subtree_control", enabled)
-        except OSError as error:
-            return f"cgroup v2 is not delegated to this user: {error.strerror}"
-        return cls(base)
+    @property
+    def quota_us(self) -> int:
+        """The time on CPUs in each period."""
+        return max(QUOTA_MIN_US, self.cpu_milli * PERIOD_US // 1_000)
 
-    def place(self, slot: int, pid: int) -> None:
-        """Put a warden that has just started into the group of its slot."""
-        group = self._base / f"{SLOT}{slot}"
-        group.mkdir(exist_ok=True)
-        _write(group / "cgroup.procs", str(pid))
 
-    def limit(self, slot: int, memory_bytes: int) -> None:
-        """Set the limits of the next attempt; no memory asked for is no limit."""
-        group = self._base / f"{SLOT}{slot}"
-        _write(group / "memory.max", str(memory_bytes) if memory_bytes else "max")
-        with contextlib.suppress(OSError):  # There may be no swap to limit.
-            _write(group / "memory.swap.max", "0" if memory_bytes else "max")
-        _write(group / "pids.max", str(PIDS_MAX))
+class Cgroups(Protocol):
+    """Groups of tasks, one for each slot."""
+
+    @property
+    def home(self) -> tuple[str, ...]:
+        """Files that take a process back to where the node is."""
+        ...
+
+    def doors(self, slot: int) -> tuple[str, ...]:
+        """Make the group of a slot; return the files that take a process into it."""
+        ...
+
+    def limit(self, slot: int, limits: Limits) -> None:
+        """Set the limits of the next attempt."""
+        ...
 
     def out_of_memory(self, slot: int) -> int:
         """Return how many processes of a slot the kernel has killed for memory."""
-        path = self._base / f"{SLOT}{slot}" / "memory.events"
-        try:
-            events = path.read_text(encoding="ascii").split()
-        except OSError:
-            return 0
-        counts = dict(zip(events[::2], events[1::2], strict=False))
-        return int(counts.get("oom_kill", "0"))
+        ...
 
-    def remove(self, slot: int) -> None:
-        """Remove the group of a slot whose warden is gone."""
-        with contextlib.suppress(OSError):
-            (self._base / f"{SLOT}{slot}").rmdir()
+    def close(self) -> None:
+        """Remove all groups; nothing runs in them any more."""
+        ...
+
+
+def find(mark: str, cgroup: str = "", mountinfo: str = "") -> Cgroups | str:
+    """Return groups named for the node `mark`, or why there can be none.
+
+    Groups of an earlier life of it are removed; its processes are gone by now.
+    """
+    cgroup = cgroup or Path("/proc/self/cgroup").read_text(encoding="utf-8")
+    mountinfo = mountinfo or Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+    name = f"{NAME}{mark}"
+    second = _second(name, cgroup, mountinfo)
+    if not isinstance(second, str):
+        return second
+    first = _first(name, cgroup, mountinfo)
+    if not isinstance(first, str):
+        return first
+    return second if "0::" in cgroup and os.geteuid() != 0 else first
+
+
+def _mounts(mountinfo: str, kind: str) -> list[tuple[str, Path, list[str]]]:
+    """Return what is mounted of a kind: its root, where, and its options."""
+    found: list[tuple[str, Path, list[str]]] = []
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, rest = before.split(), after.split()
+        if len(fields) > 4 and rest and rest[0] == kind:
+            found.append((fields[3], Path(fields[4]), rest[-1].split(",")))
+    return found
+
+
+def _below(root: str, mount: Path, path: str) -> Path:
+    """Return the folder of a group, as it is seen below a mount."""
+    inside = path.removeprefix(root if root != "/" else "")
+    return mount / inside.lstrip("/")
+
+
+# Version 2.
+
+
+def _second(name: str, cgroup: str, mountinfo: str) -> Cgroups | str:
+    paths = [line[3:] for line in cgroup.splitlines() if line.startswith("0::")]
+    mounts = _mounts(mountinfo, "cgroup2")
+    if not paths or not mounts:
+        return "cgroup v2 is not mounted"
+    root, mount, _ = mounts[0]
+    own = _below(root, mount, paths[0])
+    why = ""
+    if os.geteuid() == 0:
+        found = SecondVersion.open(mount, name, own)
+        if not isinstance(found, str):
+            return found
+        why = found
+    delegated = SecondVersion.open(own, name, None)
+    return delegated if not isinstance(delegated, str) else why or delegated
+
+
+@final
+class SecondVersion:
+    """Groups of cgroup v2, below a folder that this user may write to."""
+
+    def __init__(self, base: Path, home: Path) -> None:
+        self._base = base
+        self._home = home
+
+    @classmethod
+    def open(cls, parent: Path, name: str, home: Path | None) -> SecondVersion | str:
+        """Make a group in `parent`, or say why not.
+
+        Without a `home`, this process is in `parent` and moves below it: a group with
+        groups below it may hold no process itself.
+        """
+        try:
+            has = _read(parent / "cgroup.controllers").split()
+            if lacking := [each for each in CONTROLLERS if each not in has]:
+                return f"cgroup v2 has no control of {' and '.join(lacking)} here"
+            base = parent / name
+            base.mkdir(exist_ok=True)
+            _clear(base)
+            if home is None:
+                home = base / NODE
+                home.mkdir(exist_ok=True)
+                _write(home / "cgroup.procs", str(os.getpid()))
+            for each in (parent, base):
+                _enable(each)
+        except OSError as error:
+            return f"cgroup v2 is not delegated to this user: {error.strerror}"
+        return cls(base, home)
+
+    @property
+    def home(self) -> tuple[str, ...]:
+        """The file that takes a process back to where the node is."""
+        return (str(self._home / "cgroup.procs"),)
+
+    def doors(self, slot: int) -> tuple[str, ...]:
+        """Make the group of a slot; return the file that takes a process into it."""
+        group = self._base / f"{SLOT}{slot}"
+        group.mkdir(exist_ok=True)
+        return (str(group / "cgroup.procs"),)
+
+    def limit(self, slot: int, limits: Limits) -> None:
+        """Set the limits of the next attempt; if memory runs out, all of it dies."""
+        group = self._base / f"{SLOT}{slot}"
+        memory = limits.memory_bytes
+        _write(group / "memory.max", str(memory) if memory else "max")
+        with contextlib.suppress(OSError):  # There may be no swap to limit.
+            _write(group / "memory.swap.max", "0" if memory else "max")
+        _write(group / "memory.oom.group", "1")
+        quota = str(limits.quota_us) if limits.cpu_milli else "max"
+        _write(group / "cpu.max", f"{quota} {PERIOD_US}")
+        _write(group / "pids.max", str(limits.processes or "max"))
+
+    def out_of_memory(self, slot: int) -> int:
+        """Return how many processes of a slot the kernel has killed for memory."""
+        return _count(self._base / f"{SLOT}{slot}" / "memory.events", "oom_kill")
+
+    def close(self) -> None:
+        """Remove all groups; a node that was delegated its group stays below it."""
+        _clear(self._base)
+        _remove(self._base)
+
+
+def _enable(group: Path) -> None:
+    """Let groups below have limits, as far as they do not have them yet."""
+    path = group / "cgroup.subtree_control"
+    has = _read(path).split()
+    if lacking := [f"+{each}" for each in CONTROLLERS if each not in has]:
+        _write(path, " ".join(lacking))
+
+
+# Version 1.
+
+
+def _first(name: str, cgroup: str, mountinfo: str) -> Cgroups | str:
+    if os.geteuid() != 0:
+        return "cgroup v1 is for root only"
+    homes: dict[str, Path] = {}
+    tops: dict[str, Path] = {}
+    for line in cgroup.splitlines():
+        _, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        for root, mount, options in _mounts(mountinfo, "cgroup"):
+            for each in set(CONTROLLERS) & set(names.split(",")) & set(options):
+                homes[each], tops[each] = _below(root, mount, path), mount
+    if lacking := [each for each in CONTROLLERS if each not in homes]:
+        return f"no version of cgroups has control of {' and '.join(lacking)} here"
+    # What somebody has limited as a whole stays within that.
+    parents = tops if _is_free(homes["memory"]) else homes
+    return FirstVersion.open(homes, parents, name)
+
+
+def _is_free(memory: Path) -> bool:
+    try:
+        return int(_read(memory / "memory.limit_in_bytes")) >= LIMITED_V1
+    except (OSError, ValueError):
+        return False
+
+
+@final
+class FirstVersion:
+    """Groups of cgroup v1: one for each controller."""
+
+    def __init__(
+        self, homes: dict[str, Path], parents: dict[str, Path], name: str
+    ) -> None:
+        self._homes = homes
+        self._bases = {each: parents[each] / name for each in CONTROLLERS}
+
+    @classmethod
+    def open(
+        cls, homes: dict[str, Path], parents: dict[str, Path], name: str
+    ) -> FirstVersion | str:
+        """Make groups below `parents`, one for each controller, or say why not.
+
+        The node itself is in `homes`.
+        """
+        found = cls(homes, parents, name)
+        try:
+            for base in found._bases.values():
+                base.mkdir(exist_ok=True)
+                _clear(base)
+        except OSError as error:
+            return f"cgroup v1 cannot be used: {error.strerror}"
+        return found
+
+    @property
+    def home(self) -> tuple[str, ...]:
+        """The files that take a process back to where the node is."""
+        return tuple(str(self._homes[each] / "cgroup.procs") for each in CONTROLLERS)
+
+    def doors(self, slot: int) -> tuple[str, ...]:
+        """Make the groups of a slot; return the files that take a process into it."""
+        for each in CONTROLLERS:
+            self._group(each, slot).mkdir(exist_ok=True)
+        groups = [self._group(each, slot) for each in CONTROLLERS]
+        return tuple(str(group / "cgroup.procs") for group in groups)
+
+    def limit(self, slot: int, limits: Limits) -> None:
+        """Set the limits of the next attempt."""
+        self._limit_memory(self._group("memory", slot), limits.memory_bytes)
+        cpu = self._group("cpu", slot)
+        _write(cpu / "cpu.cfs_period_us", str(PERIOD_US))
+        quota = str(limits.quota_us) if limits.cpu_milli else UNLIMITED_V1
+        _write(cpu / "cpu.cfs_quota_us", quota)
+        pids = self._group("pids", slot) / "pids.max"
+        _write(pids, str(limits.processes or "max"))
+
+    def _limit_memory(self, group: Path, memory_bytes: int) -> None:
+        """Limit memory without and with swap; neither may be above the other."""
+        size = str(memory_bytes) if memory_bytes else UNLIMITED_V1
+        plain, swapped = group / "memory.limit_in_bytes", "memory.memsw.limit_in_bytes"
+        both = group / swapped
+        with contextlib.suppress(OSError):  # Lifted first, or it would be in the way.
+            _write(both, UNLIMITED_V1)
+        _write(plain, size)
+        with contextlib.suppress(OSError):  # The kernel may not count swap.
+            _write(both, size)
+
+    def out_of_memory(self, slot: int) -> int:
+        """Return how many processes of a slot the kernel has killed for memory."""
+        return _count(self._group("memory", slot) / "memory.oom_control", "oom_kill")
+
+    def close(self) -> None:
+        """Remove all groups; nothing runs in them any more."""
+        for base in self._bases.values():
+            _clear(base)
+            _remove(base)
+
+    def _group(self, controller: str, slot: int) -> Path:
+        return self._bases[controller] / f"{SLOT}{slot}"
+
+
+# Files.
+
+
+def _clear(base: Path) -> None:
+    """Remove the groups of slots that nothing is in."""
+    for group in base.glob(f"{SLOT}*"):
+        _remove(group)
+
+
+def _remove(group: Path) -> None:
+    with contextlib.suppress(OSError):  # Somebody is in there after all.
+        group.rmdir()
+
+
+def _count(path: Path, name: str) -> int:
+    try:
+        words = _read(path).split()
+    except OSError:
+        return 0
+    counts = dict(zip(words[::2], words[1::2], strict=False))
+    return int(counts.get(name, "0"))
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="ascii")
 
 
 def _write(path: Path, text: str) -> None:

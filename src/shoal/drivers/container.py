@@ -23,7 +23,7 @@ import msgspec
 from shoal.drivers import Promises
 from shoal.drivers.engines import call, client_env
 from shoal.drivers.environment import variables
-from shoal.drivers.process import ProcessDriver, Settings, cannot, unfit
+from shoal.drivers.process import ProcessDriver, Settings, cannot, limits_of, unfit
 from shoal.drivers.sandbox import SOCKET, WORK
 from shoal.drivers.task_socket import SOCKET_MODE, TaskSocket
 from shoal.errors import ShoalError, UsageError
@@ -68,12 +68,12 @@ def container_argv(
     Variables go through a file, because a command line can be read by everybody. A
     file cannot hold the addresses of a gang, which are one a line and no secret.
     """
-    allocation, work = order.allocation, order.task.work
+    most, work = limits_of(order), order.task.work
     limits = ["--pids-limit", str(PROCESSES_MAX)]
-    if allocation.cpu_milli:
-        limits += ["--cpus", f"{allocation.cpu_milli / 1_000:g}"]
-    if allocation.memory_bytes:
-        size = str(allocation.memory_bytes)
+    if most.cpu_milli:
+        limits += ["--cpus", f"{most.cpu_milli / 1_000:g}"]
+    if most.memory_bytes:
+        size = str(most.memory_bytes)
         limits += ["--memory", size, "--memory-swap", size]
     return [
         *(engine.path, "run", "--rm", "--interactive=false"),
@@ -257,6 +257,7 @@ class ContainerDriver:
             ),
             allocation=msgspec.structs.replace(order.allocation, memory_bytes=0),
             calls=None,
+            foreign=False,  # The client is ours; the engine limits the container.
         )
         try:
             outcome = await self._processes.run(client, watcher)

@@ -180,7 +180,11 @@ class Keeper:
             self._empty()
             self._line.send(answer)
             return
-        self._say(STARTED, self._pid)
+        scratch = [os.open(place, os.O_PATH | os.O_CLOEXEC) for place in SCRATCH]
+        answer = pack_answer(Answer(STARTED, self._pid))
+        socket.send_fds(self._line, [answer], scratch)  # To be measured from outside.
+        for fd in scratch:
+            os.close(fd)
         self._attend()
 
     def _attend(self) -> None:
@@ -197,6 +201,8 @@ class Keeper:
                 os.kill(-1, signal.SIGTERM if said == NOTICE else signal.SIGKILL)
         os.close(pidfd)
         code = self._empty()
+        for place in SCRATCH:  # What it left there would count for the next task.
+            _unmount(place)
         self._say(ENDED, code)
 
     def _empty(self) -> int:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from shoal.drivers import Promises, environment, leftovers
+from shoal.drivers import Promises, cgroup, environment, leftovers
 from shoal.drivers import sandbox as boxes
-from shoal.drivers.cgroup import Cgroups, own_group
+from shoal.drivers.cgroup import Cgroups
 from shoal.drivers.cpus import Cpus, as_list
 from shoal.drivers.fields import FrameError, encoded
 from shoal.drivers.task_socket import PATH_BYTES_MAX
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 
 SOCKET_NAME_BYTES: Final = 16
 ROOMS_KEPT: Final = 256
+MEMORY_UNBOOKED_PERCENT: Final = 50
+"""What a task of another owner may use of the memory if it has booked none."""
+
+CPU_MILLI_UNBOOKED: Final = 1_000
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     sandbox: bool = True
+    cgroups: bool = True
     cpus: tuple[int, ...] = ()
     path: str = environment.PATH_DEFAULT
     readable: tuple[str, ...] = ()
@@ -84,7 +89,7 @@ class ProcessDriver:
         self._running: dict[Attempt, _Running] = {}
         self._sandbox: boxes.Sandbox | None = None
         self._cgroups: Cgroups | None = None
-        self._placed: dict[int, int] = {}  # pid of the warden in the group of a slot
+        self._limited: dict[int, cgroup.Limits] = {}  # of the group of each slot
         self._said: tuple[str, ...] = ()
         self._promises = Promises(confined="it is not open")
         self._wardens: Wardens | None = None
@@ -115,8 +120,9 @@ class ProcessDriver:
             most = self.settings.processes_max
             found = await asyncio.to_thread(boxes.find, self.root, processes_max=most)
         self._sandbox = None if isinstance(found, str) else found
-        group = own_group()
-        cgroups = group if isinstance(group, str) else Cgroups.open(group)
+        cgroups: Cgroups | str = "cgroups are switched off"
+        if self.settings.cgroups:
+            cgroups = await asyncio.to_thread(cgroup.find, self.mark)
         self._cgroups = None if isinstance(cgroups, str) else cgroups
         self._said = _statement(found, cgroups)
         self._promises = _promises(found, cgroups)
@@ -173,6 +179,8 @@ class ProcessDriver:
         if self._wardens is not None:
             await self._wardens.close()
             self._wardens = None
+        if self._cgroups is not None:
+            self._cgroups.close()
         if self._elsewhere is not None:
             self._elsewhere.cleanup()
 
@@ -208,9 +216,12 @@ class ProcessDriver:
         is_left = end.as_new and used.reports.counts["calls"] == calls_before
         free = is_left and not order.task.work.outputs and self._sandbox is None
         used.spare = start.make if free else ""
-        if self._cgroups and self._cgroups.out_of_memory(used.slot) > killed_before:
-            limit = order.allocation.memory_bytes >> 20
-            reason = f"killed: it used more memory than its limit of {limit} MiB"
+        groups = self._cgroups
+        if end.code and groups and groups.out_of_memory(used.slot) > killed_before:
+            limit = limits_of(order).memory_bytes >> 20
+            reason = (
+                f"killed: it used more memory than it may, its limit is {limit} MiB"
+            )
             end = msgspec.structs.replace(end, reason=reason)
         return end
 
@@ -245,7 +256,7 @@ class ProcessDriver:
             owner=-1,
             directory=directory,
             cpus=as_list(cpus),
-            memory_bytes=0 if self._cgroups else order.allocation.memory_bytes,
+            memory_bytes=0 if self._cgroups else limits_of(order).memory_bytes,
             boxed=box is not None,
             scratch_bytes=order.allocation.memory_bytes or boxes.SCRATCH_BYTES_DEFAULT,
             processes_max=0 if box is None else box.processes_most,
@@ -254,6 +265,8 @@ class ProcessDriver:
             shown=(),
             room=(),
             secrets=tuple(order.secrets.values()),
+            doors=self._cgroups.doors(used.slot) if self._cgroups else (),
+            home=self._cgroups.home if self._cgroups else (),
             argv=work.argv,
         )
         return start if box is None else self._boxed(box, start, order, used)
@@ -301,10 +314,12 @@ class ProcessDriver:
         """Set the limits of a cgroup; return how often memory has run out in it."""
         if self._cgroups is None:
             return 0
-        if self._placed.get(used.slot) != used.pid:
-            self._cgroups.place(used.slot, used.pid)
-            self._placed[used.slot] = used.pid
-        self._cgroups.limit(used.slot, order.allocation.memory_bytes)
+        limits = limits_of(order, self.settings.processes_max)
+        if self._limited.get(used.slot) != limits:  # Mostly, all tasks are alike.
+            self._limited.pop(used.slot, None)
+            self._cgroups.doors(used.slot)
+            self._cgroups.limit(used.slot, limits)
+            self._limited[used.slot] = limits
         return self._cgroups.out_of_memory(used.slot)
 
     def _socket_folder(self) -> Path:
@@ -386,6 +401,25 @@ def cannot(error: Exception) -> str:
 def cut(text: str) -> str:
     """Make a text fit for a message; a file name may be no UTF-8."""
     return cleaned(text[:TEXT_LENGTH_MAX])
+
+
+def limits_of(order: Order, processes: int = boxes.PROCESSES_MAX) -> cgroup.Limits:
+    """Return what a task may use: what it has booked.
+
+    One of another owner that has booked no memory or CPU does not get all there is.
+    """
+    allocation = order.allocation
+    memory_bytes, cpu_milli = allocation.memory_bytes, allocation.cpu_milli
+    if order.foreign:
+        memory_bytes = memory_bytes or _most_memory()
+        cpu_milli = cpu_milli or CPU_MILLI_UNBOOKED
+    return cgroup.Limits(memory_bytes, cpu_milli, processes)
+
+
+@functools.cache
+def _most_memory() -> int:
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return total * MEMORY_UNBOOKED_PERCENT // 100
 
 
 def _promises(found: boxes.Sandbox | str, cgroups: Cgroups | str) -> Promises:

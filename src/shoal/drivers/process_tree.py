@@ -1,4 +1,4 @@
-"""What is below a process: find it, count its memory, give it notice, kill it.
+"""What is below a process: find it, give it notice, kill it.
 
 Wardens use this, so it may import nothing but the standard library.
 """
@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 
 FREEZE_PASSES_MAX: Final = 50
 KILL_PAUSE_S: Final = 0.02
-PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
-def _read(path: str) -> str:
+def read_text(path: str) -> str:
     """Return a small file of /proc, or nothing if its process is gone."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
@@ -32,7 +31,7 @@ def _children(pid: int) -> list[int]:
         threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
     except OSError:
         return []
-    texts = [_read(f"/proc/{pid}/task/{thread}/children") for thread in threads]
+    texts = [read_text(f"/proc/{pid}/task/{thread}/children") for thread in threads]
     return [int(child) for text in texts for child in text.split()]
 
 
@@ -113,17 +112,6 @@ def give_notice(main: int, *, boxed: bool) -> None:
 
 def _numbers(pid: int | str) -> list[str]:
     """Return the pids of a process in each namespace that it is in, ours first."""
-    return _read(f"/proc/{pid}/status").partition("NSpid:")[2].split("\n")[0].split()
-
-
-def memory_used(top: int, limit_bytes: int) -> int:
-    """Return what all below a process use; exact only if it is near the limit."""
-    pids = descendants(top)
-    statms = [_read(f"/proc/{pid}/statm").split() for pid in pids]
-    resident = sum(int(fields[1]) for fields in statms if fields) * PAGE_BYTES
-    if resident <= limit_bytes:
-        return resident
-    # Pages that processes share were counted for each of them: look closely.
-    rollups = [_read(f"/proc/{pid}/smaps_rollup") for pid in pids]
-    shares = [text.partition("\nPss:")[2].split() for text in rollups]
-    return sum(int(fields[0]) for fields in shares if fields) * 1024
+    return (
+        read_text(f"/proc/{pid}/status").partition("NSpid:")[2].split("\n")[0].split()
+    )

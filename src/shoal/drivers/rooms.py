@@ -55,6 +55,7 @@ BUILD_S: Final = 30.0
 """How long it may take to build: a folder in it may lie on a disk that hangs."""
 
 INFO_BYTES_MAX: Final = 4_096
+SCRATCH_MAX: Final = len(keeper.SCRATCH)
 NS_GET_USERNS: Final = 0xB701
 
 
@@ -78,6 +79,7 @@ class Room:
     def __init__(self, argv: Sequence[str], env: Sequence[str]) -> None:
         """Build it by a command that runs `SLEEPER` inside; takes some time."""
         self.pid = 0  # of the keeper
+        self.scratch: list[int] = []  # folders of a task that are its memory
         self._builder = 0
         self.line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -99,7 +101,9 @@ class Room:
 
     def _hear(self, kind: bytes) -> int:
         """Wait for an answer of this kind; return its number, or raise why not."""
-        said = self.line.recv(ANSWER_BYTES_MAX)
+        said, fds, _, _ = socket.recv_fds(self.line, ANSWER_BYTES_MAX, SCRATCH_MAX)
+        self._forget_scratch()
+        self.scratch = fds
         if not said:
             raise RoomError("its keeper ended")
         try:
@@ -138,6 +142,11 @@ class Room:
                 os.close(fd)
         return self._hear(STARTED)
 
+    def _forget_scratch(self) -> None:
+        for fd in self.scratch:
+            os.close(fd)
+        self.scratch = []
+
     @property
     def stands(self) -> bool:
         """Whether its keeper is there."""
@@ -159,6 +168,7 @@ class Room:
 
     def close(self) -> None:
         """Let it fall: whoever is inside ends."""
+        self._forget_scratch()
         self.line.close()
         if self._builder:
             os.close(self._life)

@@ -29,10 +29,12 @@ from shoal.drivers import seccomp
 from shoal.drivers.fields import FrameError
 from shoal.drivers.keeper import TASK_NICE, TASK_OOM_SCORE
 from shoal.drivers.kept import Kept
-from shoal.drivers.process_tree import give_notice, kill_all_below, memory_used
+from shoal.drivers.memory_use import memory_used
+from shoal.drivers.process_tree import give_notice, kill_all_below
 from shoal.drivers.rights import leave_keyring
 from shoal.drivers.room_frames import Entry
 from shoal.drivers.rooms import Room, RoomError, in_memory
+from shoal.drivers.stepping import inside
 from shoal.drivers.warden_frames import (
     EXITED,
     NOT_STARTED,
@@ -261,8 +263,13 @@ class Run:
             self._close_ends()
 
     def _spawn(self, argv: Sequence[str], files: tuple[int, ...]) -> None:
-        spawn = _spawn_boxed if self.start.boxed else _spawn
-        self.pid = spawn(argv, self.start.env, files)
+        start = self.start
+        spawn = _spawn_boxed if start.boxed else _spawn
+        try:
+            with inside(start.doors, start.home):
+                self.pid = spawn(argv, start.env, files)
+        except OSError as error:
+            raise NotStartedError(f"no group for it: {error.strerror}") from error
         self.exit_fd = os.pidfd_open(self.pid)
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, self.pid, TASK_NICE)
@@ -298,7 +305,8 @@ class Run:
     def memory_used(self) -> int:
         """Return what the task uses; exact only if it is near its limit."""
         top = os.getpid() if self._room is None else self._room.pid
-        return memory_used(top, self.start.memory_bytes)
+        scratch = () if self._room is None else self._room.scratch
+        return memory_used(top, self.start.memory_bytes, scratch)
 
     def _close_ends(self) -> None:
         for fd in self._ends:
@@ -402,7 +410,7 @@ class Warden:
     def _on_start(self, start: Start) -> None:
         try:
             room = self._room_for(start) if start.room else None
-        except RoomError as error:
+        except (RoomError, OSError) as error:
             reason = f"no sandbox for it: {error}"
             self._send(pack_end(Ended(NOT_STARTED, reason=reason)))
             return
@@ -427,7 +435,8 @@ class Warden:
             if len(self._rooms) == ROOMS_MAX:
                 self._rooms.pop(next(iter(self._rooms))).close()
             mark = [f"{name}={value}" for name, value in os.environ.items()]
-            room = Room(key, mark)
+            with inside(start.doors, start.home):
+                room = Room(key, mark)
         self._rooms[key] = room
         return room
 

@@ -53,6 +53,8 @@ class Start(NamedTuple):
     room: Sequence[str]  # builds the sandbox to run in, if it does not stand yet
     secrets: Sequence[str]  # stars in what is kept
     argv: Sequence[str]
+    doors: Sequence[str] = ()  # files that take a process into the group of the task
+    home: Sequence[str] = ()  # and back
 
 
 class Ended(NamedTuple):
@@ -117,6 +119,8 @@ def unpack_start(body: bytes) -> Start:
         room=fields.texts(),
         secrets=fields.texts(),
         argv=fields.texts(),
+        doors=fields.texts(),
+        home=fields.texts(),
     )
     fields.end()
     if not start.argv:

@@ -1,11 +1,25 @@
-"""Groups of cgroup v2, in folders that look like theirs."""
+"""Groups of both versions of cgroups, in folders that look like theirs."""
 
+import os
 from pathlib import Path
 
-from shoal.drivers.cgroup import Cgroups, own_group
+import pytest
+
+from shoal.drivers.cgroup import (
+    CONTROLLERS,
+    Cgroups,
+    FirstVersion,
+    Limits,
+    SecondVersion,
+    find,
+)
+
+GIB = 1 << 30
 
 
-def base(folder: Path, controllers: str = "cpu memory pids") -> Path:
+def second(folder: Path, controllers: str = "cpu memory pids") -> Path:
+    """Make what the kernel has in a group of version 2."""
+    folder.mkdir(parents=True, exist_ok=True)
     for name, text in {
         "cgroup.controllers": controllers,
         "cgroup.procs": "",
@@ -15,61 +29,130 @@ def base(folder: Path, controllers: str = "cpu memory pids") -> Path:
     return folder
 
 
-def opened(folder: Path) -> Cgroups:
-    cgroups = Cgroups.open(base(folder))
-    assert isinstance(cgroups, Cgroups)
-    return cgroups
+def first(folder: Path, limit: int = 1 << 63) -> str:
+    """Make the hierarchies of version 1; return the lines of their mounts."""
+    lines: list[str] = []
+    for name in CONTROLLERS:
+        group = folder / name / "user"
+        group.mkdir(parents=True)
+        (group / "memory.limit_in_bytes").write_text(str(limit), encoding="ascii")
+        kind = f"cgroup cgroup rw,{name}"
+        lines.append(f"1 2 0:1 / {folder / name} rw,relatime - {kind}")
+    return "\n".join(lines)
 
 
 def read(path: Path) -> str:
     return path.read_text(encoding="ascii")
 
 
-def test_the_own_group_is_found_by_the_mount_of_the_second_version() -> None:
-    mountinfo = "1 2 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
-
-    assert own_group("0::/user/shoal\n", mountinfo) == Path("/sys/fs/cgroup/user/shoal")
-    assert own_group("0::/\n", mountinfo) == Path("/sys/fs/cgroup")
-    assert own_group("1:cpu:/\n", mountinfo) == "cgroup v2 is not mounted"
-    assert own_group("0::/\n", "") == "cgroup v2 is not mounted"
-
-
 def test_a_group_without_the_controllers_is_of_no_use(tmp_path: Path) -> None:
     assert (
-        Cgroups.open(base(tmp_path, "hugetlb memory"))
-        == "cgroup v2 has no control of pids here"
+        SecondVersion.open(second(tmp_path, "hugetlb memory"), "shoal-x", None)
+        == "cgroup v2 has no control of cpu and pids here"
     )
 
 
 def test_a_group_that_cannot_be_written_is_not_ours(tmp_path: Path) -> None:
-    why = Cgroups.open(tmp_path / "none")
+    why = SecondVersion.open(tmp_path / "none", "shoal-x", None)
 
     assert isinstance(why, str)
     assert why.startswith("cgroup v2 is not delegated to this user")
 
 
-def test_limits_are_those_of_the_attempt(tmp_path: Path) -> None:
-    cgroups = opened(tmp_path)
-    slot = tmp_path / "shoal-slot-3"
+def test_of_a_delegated_group_only_the_node_itself_moves(tmp_path: Path) -> None:
+    parent = second(tmp_path)
+    (parent / "cgroup.procs").write_text(f"4242\n{os.getpid()}\n", encoding="ascii")
+    second(parent / "shoal-x")
 
-    cgroups.place(3, 42)
-    cgroups.limit(3, 1 << 30)
+    found = SecondVersion.open(parent, "shoal-x", None)
 
-    assert read(tmp_path / "cgroup.subtree_control") == "+memory +pids"
-    assert read(slot / "cgroup.procs") == "42"
-    assert read(slot / "memory.max") == str(1 << 30)
+    assert isinstance(found, SecondVersion)
+    assert read(parent / "shoal-x" / "node" / "cgroup.procs") == str(os.getpid())
+    assert read(parent / "cgroup.subtree_control") == "+cpu +memory +pids"
+    assert found.home == (str(parent / "shoal-x" / "node" / "cgroup.procs"),)
+
+
+def test_limits_of_version_2_are_those_of_the_attempt(tmp_path: Path) -> None:
+    second(second(tmp_path) / "shoal-x")
+    found = SecondVersion.open(tmp_path, "shoal-x", tmp_path / "home")
+    assert isinstance(found, SecondVersion)
+    slot = tmp_path / "shoal-x" / "slot-3"
+
+    doors = found.doors(3)
+    found.limit(3, Limits(GIB, 2_500, 64))
+
+    assert doors == (str(slot / "cgroup.procs"),)
+    assert found.home == (str(tmp_path / "home" / "cgroup.procs"),)
+    assert read(slot / "memory.max") == str(GIB)
     assert read(slot / "memory.swap.max") == "0"
-    assert read(slot / "pids.max") == "4096"
+    assert read(slot / "memory.oom.group") == "1"
+    assert read(slot / "cpu.max") == "250000 100000"
+    assert read(slot / "pids.max") == "64"
 
-    cgroups.limit(3, 0)
+    found.limit(3, Limits())
     assert read(slot / "memory.max") == "max"
+    assert read(slot / "cpu.max") == "max 100000"
 
 
 def test_kills_for_memory_are_counted(tmp_path: Path) -> None:
-    cgroups = opened(tmp_path)
-    cgroups.place(0, 42)
+    second(second(tmp_path) / "shoal-x")
+    found = SecondVersion.open(tmp_path, "shoal-x", tmp_path)
+    assert isinstance(found, SecondVersion)
+    found.doors(0)
 
-    assert cgroups.out_of_memory(0) == 0
+    assert found.out_of_memory(0) == 0
     events = "low 0\nhigh 0\nmax 9\noom 2\noom_kill 2\n"
-    (tmp_path / "shoal-slot-0" / "memory.events").write_text(events, encoding="ascii")
-    assert cgroups.out_of_memory(0) == 2
+    (tmp_path / "shoal-x/slot-0/memory.events").write_text(events, encoding="ascii")
+    assert found.out_of_memory(0) == 2
+
+
+def opened(folder: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> Cgroups:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    own = "".join(f"{n}:{name}:/user\n" for n, name in enumerate(CONTROLLERS))
+    found = find("x", own, first(folder, limit))
+    assert isinstance(found, FirstVersion)
+    return found
+
+
+def test_limits_of_version_1_are_those_of_the_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = opened(tmp_path, monkeypatch, limit=1 << 63)
+
+    doors = found.doors(1)
+    found.limit(1, Limits(GIB, 500, 64))
+
+    slots = {name: tmp_path / name / "shoal-x" / "slot-1" for name in CONTROLLERS}
+    assert doors == tuple(str(slot / "cgroup.procs") for slot in slots.values())
+    assert found.home[0] == str(tmp_path / "cpu" / "user" / "cgroup.procs")
+    assert read(slots["memory"] / "memory.limit_in_bytes") == str(GIB)
+    assert read(slots["memory"] / "memory.memsw.limit_in_bytes") == str(GIB)
+    assert read(slots["cpu"] / "cpu.cfs_quota_us") == "50000"
+    assert read(slots["pids"] / "pids.max") == "64"
+
+
+def test_who_is_limited_as_a_whole_gives_no_more_than_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = opened(tmp_path, monkeypatch, limit=GIB)
+
+    assert found.doors(1)[1].startswith(str(tmp_path / "memory" / "user" / "shoal-x"))
+
+
+def test_version_1_is_for_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1_000)
+
+    assert find("x", "1:memory:/\n", first(tmp_path)) == "cgroup v1 is for root only"
+
+
+def test_empty_groups_of_an_earlier_life_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = tmp_path / "memory" / "shoal-x" / "slot-7"
+    left.mkdir(parents=True)
+
+    found = opened(tmp_path, monkeypatch, limit=1 << 63)
+
+    assert not left.exists()
+    found.close()
+    assert not left.parent.exists()

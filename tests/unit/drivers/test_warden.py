@@ -37,6 +37,8 @@ STARTS = st.builds(
     room=LISTS,
     secrets=LISTS,
     argv=st.lists(TEXTS, min_size=1, max_size=5),
+    doors=LISTS,
+    home=LISTS,
 )
 
 

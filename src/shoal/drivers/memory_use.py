@@ -1,0 +1,96 @@
+"""How much memory a task uses, as far as others than the kernel can tell.
+
+Pages that processes share count once. What lies in a task's own `/dev/shm` and `/tmp`
+counts, whether anybody has it mapped or not, and so do files without a name that a
+process has open. What is on its way through a socket is not seen: a cgroup counts it.
+
+Wardens use this, so it may import nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from shoal.drivers.process_tree import descendants, read_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+BLOCK_BYTES: Final = 512
+NAMELESS: Final = "/memfd:"
+FILES_MAX: Final = 4_096
+"""Open files of a task that are looked at in one go."""
+
+
+class _Inode(NamedTuple):
+    device: int
+    number: int
+
+
+def memory_used(top: int, limit_bytes: int, scratch: Sequence[int] = ()) -> int:
+    """Return what all below a process use; exact only if it is near the limit.
+
+    `scratch` are files of folders whose content is memory of the task.
+    """
+    pids = descendants(top)
+    nameless = _nameless(pids)
+    files = sum(map(_held, scratch)) + sum(nameless.values())
+    resident = sum(map(_resident, pids))
+    if resident + files <= limit_bytes:
+        return resident + files
+    # Pages that processes share were counted for each of them: look closely.
+    devices = {os.fstat(fd).st_dev for fd in scratch}
+    return files + sum(_share(pid, devices, nameless) for pid in pids)
+
+
+def _held(fd: int) -> int:
+    """Return what is used of a file system that is memory."""
+    found = os.statvfs(fd)
+    return (found.f_blocks - found.f_bfree) * found.f_frsize
+
+
+def _resident(pid: int) -> int:
+    fields = read_text(f"/proc/{pid}/statm").split()
+    return int(fields[1]) * PAGE_BYTES if fields else 0
+
+
+def _nameless(pids: Sequence[int]) -> dict[_Inode, int]:
+    """Return the files in memory that have no name, and what each takes."""
+    found: dict[_Inode, int] = {}
+    left = FILES_MAX
+    for pid in pids:
+        try:
+            names = os.listdir(f"/proc/{pid}/fd")[:left]  # noqa: PTH208
+        except OSError:
+            continue
+        left -= len(names)
+        for name in names:
+            path = f"/proc/{pid}/fd/{name}"
+            try:
+                if os.readlink(path).startswith(NAMELESS):  # noqa: PTH115
+                    told = os.stat(path)  # noqa: PTH116
+                    inode = _Inode(told.st_dev, told.st_ino)
+                    found[inode] = told.st_blocks * BLOCK_BYTES
+            except OSError:
+                continue
+    return found
+
+
+def _share(pid: int, devices: set[int], nameless: dict[_Inode, int]) -> int:
+    """Return what a process uses besides files that were counted as such."""
+    text = read_text(f"/proc/{pid}/smaps")
+    if not text:
+        return _resident(pid)  # It does not let itself be looked at: it pays for all.
+    total, counts = 0, True
+    for line in text.splitlines():
+        first, *fields = line.split()
+        if "-" in first and len(fields) >= 4:
+            major, _, minor = fields[2].partition(":")
+            device = os.makedev(int(major, 16), int(minor, 16))
+            inode = _Inode(device, int(fields[3]))
+            counts = device not in devices and inode not in nameless
+        elif first == "Pss:" and counts:
+            total += int(fields[0]) << 10
+    return total

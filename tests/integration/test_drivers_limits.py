@@ -1,0 +1,194 @@
+"""A task keeps to what it has booked, whether the kernel or its warden looks."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+from tests.unit.drivers.orders import Watched, order, run, shell, with_driver
+
+from shoal.drivers import cgroup
+from shoal.drivers.process import ProcessDriver, Settings
+from shoal.model.resources import Allocation
+from shoal.protocol.messages import Outcome
+
+pytestmark = pytest.mark.integration
+
+MIB = 1 << 20
+PYTHON = "/usr/bin/python3"
+WATCHED = Settings(cgroups=False)
+GROUPED = Settings()
+GROUPS = cgroup.find("of-a-test")
+HAS_GROUPS = not isinstance(GROUPS, str)
+if not isinstance(GROUPS, str):
+    GROUPS.close()
+WAYS = [
+    pytest.param(WATCHED, id="watched"),
+    pytest.param(
+        GROUPED,
+        id="grouped",
+        marks=pytest.mark.skipif(not HAS_GROUPS, reason="no cgroups for this user"),
+    ),
+]
+grouped = WAYS[1]
+KILLED = 128 + signal.SIGKILL
+
+
+def limited(
+    root: Path, program: str, settings: Settings, memory: int = 0, cpu_milli: int = 0
+) -> tuple[Outcome, Watched]:
+    one = order(PYTHON, "-c", program, allocation=Allocation(cpu_milli, memory))
+    return run(root, one, settings)
+
+
+def groups_of(mark: str) -> list[Path]:
+    return list(Path("/sys/fs/cgroup").rglob(f"shoal-{mark}"))
+
+
+FILL = """
+import time
+with open("{place}/large", "wb") as file:
+    for _ in range(200):
+        try:
+            file.write(bytes(1 << 20))
+            file.flush()
+        except OSError:
+            break
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("settings", WAYS)
+@pytest.mark.parametrize("place", ["/dev/shm", "/tmp"])
+def test_a_task_that_fills_shared_memory_is_killed_with_the_numbers(
+    tmp_path: Path, settings: Settings, place: str
+) -> None:
+    program = FILL.format(place=place)
+
+    outcome, _ = limited(tmp_path, program, settings, memory=64 * MIB)
+
+    assert outcome.exit_code == KILLED
+    assert outcome.reason.startswith("killed: it used ")
+    assert outcome.reason.endswith("its limit is 64 MiB")
+
+
+SHARED = """
+import mmap, os
+size = 80 << 20
+fd = os.open("/dev/shm/one", os.O_CREAT | os.O_RDWR)
+os.ftruncate(fd, size)
+maps = [mmap.mmap(fd, size)]
+maps[0].write(bytes(size))
+if not os.fork():
+    bytes(maps[0])
+    import time; time.sleep(60)
+import time; time.sleep(1.2)
+print("fine", flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("settings", WAYS)
+def test_memory_that_processes_share_counts_once(
+    tmp_path: Path, settings: Settings
+) -> None:
+    outcome, watched = limited(tmp_path, SHARED, settings, memory=260 * MIB)
+
+    assert watched.text() == "fine\n", outcome
+    assert outcome.exit_code == 0
+
+
+@pytest.mark.parametrize("settings", WAYS)
+def test_the_next_task_of_a_warden_begins_with_all_of_its_memory(
+    tmp_path: Path, settings: Settings
+) -> None:
+    async def act(driver: ProcessDriver) -> list[Outcome]:
+        full = "head -c 90M /dev/zero > /dev/shm/left; sync"
+        memory = Allocation(memory_bytes=128 * MIB)
+        one = [shell(full, allocation=memory) for _ in range(3)]
+        return [await driver.run(each, Watched()) for each in one]
+
+    assert [each.exit_code for each in with_driver(tmp_path, act, settings)] == [0] * 3
+
+
+@pytest.mark.parametrize("settings", [grouped])
+def test_a_task_gets_no_more_cpu_than_it_has_booked(
+    tmp_path: Path, settings: Settings
+) -> None:
+    program = """
+import os, time
+until = time.monotonic() + 1.0
+for _ in range(3): os.fork()
+while time.monotonic() < until: pass
+try:
+    while True: os.wait()
+except ChildProcessError:
+    used = os.times()
+    print(used.user + used.system + used.children_user + used.children_system)
+"""
+    _, watched = limited(tmp_path, program, settings, cpu_milli=250)
+
+    assert 0.05 < float(watched.text().split()[-1]) < 0.6
+
+
+@pytest.mark.skipif(not HAS_GROUPS, reason="no cgroups for this user")
+def test_the_kernel_limits_the_processes_of_a_task(tmp_path: Path) -> None:
+    forks = "for n in $(seq 80); do sleep 20 & done; wait"
+    bare = Settings(sandbox=False, processes_max=40)
+
+    _, watched = run(tmp_path, shell(f"({forks}) 2>&1; true"), bare)
+
+    assert "fork" in watched.text().lower()
+
+
+MEMFD = """
+import os, time
+fd = os.memfd_create("hidden")
+for _ in range(200):
+    os.write(fd, bytes(1 << 20))
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("settings", WAYS)
+def test_a_file_without_a_name_counts(tmp_path: Path, settings: Settings) -> None:
+    outcome, _ = limited(tmp_path, MEMFD, settings, memory=64 * MIB)
+
+    assert outcome.exit_code == KILLED
+    assert outcome.reason.endswith("its limit is 64 MiB")
+
+
+@pytest.mark.parametrize("settings", [grouped])
+def test_nothing_is_left_of_the_groups_of_a_driver(
+    tmp_path: Path, settings: Settings
+) -> None:
+    async def act(driver: ProcessDriver) -> list[Path]:
+        await driver.run(order("/bin/true"), Watched())
+        return await asyncio.to_thread(groups_of, driver.mark)
+
+    made = with_driver(tmp_path, act, settings)
+
+    assert made
+    assert not any(path.exists() for path in made)
+
+
+def test_a_sandbox_that_is_gone_is_no_reason_to_run_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("bwrap", "prlimit", "setpriv"):
+        (programs / name).symlink_to(f"/usr/bin/{name}")
+    monkeypatch.setenv("PATH", str(programs))
+    proof = tmp_path / "ran"
+
+    async def act(driver: ProcessDriver) -> Outcome:
+        assert driver.sandboxed
+        (programs / "bwrap").unlink()
+        return await driver.run(order("/bin/touch", str(proof)), Watched())
+
+    outcome = with_driver(tmp_path / "tasks", act, GROUPED)
+
+    assert outcome.kind == "not-started"
+    assert "no sandbox for it" in outcome.reason
+    assert not proof.exists()
