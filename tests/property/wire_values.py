@@ -7,6 +7,7 @@ from msgspec import inspect
 from tests.wire.shapes import TYPES
 
 from shoal.model import bounds
+from shoal.model.grammar import is_below
 from shoal.protocol.limits import DELEGATIONS_MAX
 from shoal.protocol.messages import AnyMessage, Grant, Inventory, Load
 
@@ -22,7 +23,11 @@ def values(info: inspect.Type, depth: int = 0) -> st.SearchStrategy[Any]:
         case inspect.FloatType():
             return st.floats(info.ge, info.le, allow_nan=False)
         case inspect.StrType():
-            return _texts(info)
+            return _texts(None)
+        case inspect.Metadata():
+            if isinstance(info.type, inspect.StrType) and info.extra:
+                return _texts(info.extra[bounds.GRAMMAR])
+            return values(info.type, depth)
         case inspect.BytesType():
             return st.binary(max_size=SIZE)
         case inspect.BoolType():
@@ -37,21 +42,19 @@ def values(info: inspect.Type, depth: int = 0) -> st.SearchStrategy[Any]:
 
 SEEN: Final = st.characters(exclude_categories=["Cs", "Cc", "Cf", "Zl", "Zp"])
 LETTERS: Final = {
-    bounds.KEY_PATTERN: st.sampled_from("aZ09_-"),
-    bounds.ID_PATTERN: st.sampled_from("aZ09_-"),
-    bounds.NAME_PATTERN: SEEN,
-    bounds.BELOW_PATTERN: SEEN,
-    bounds.ARGUMENT_PATTERN: st.characters(exclude_characters="\0", codec="utf-8"),
-    bounds.ADDRESS_PATTERN: st.characters(min_codepoint=33, max_codepoint=126),
+    bounds.KEY: st.sampled_from("aZ09_-"),
+    bounds.ID: st.sampled_from("aZ09_-"),
+    bounds.NAME: SEEN,
+    bounds.BELOW: SEEN,
+    bounds.ARGUMENT: st.characters(exclude_characters="\0", codec="utf-8"),
+    bounds.ADDRESS: st.characters(min_codepoint=33, max_codepoint=126),
     None: SEEN | st.sampled_from("\n\t"),  # A text for people.
 }
 
 
-def _texts(info: inspect.StrType) -> st.SearchStrategy[str]:
-    texts = st.text(LETTERS[info.pattern], max_size=SIZE)
-    if info.pattern == bounds.BELOW_PATTERN:
-        return texts.filter(bounds.is_below)
-    return texts
+def _texts(grammar: str | None) -> st.SearchStrategy[str]:
+    texts = st.text(LETTERS[grammar], max_size=SIZE)
+    return texts.filter(is_below) if grammar == bounds.BELOW else texts
 
 
 def _containers(info: inspect.Type, depth: int) -> st.SearchStrategy[Any]:

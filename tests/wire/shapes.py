@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
+from shoal.model.bounds import GRAMMAR
 from shoal.protocol.codec import MESSAGES
 from shoal.protocol.messages import AnyMessage
 
@@ -50,6 +51,19 @@ def places(info: inspect.Type, path: Path = ()) -> Iterator[tuple[Path, inspect.
             yield from places(inner, (*path, *([] if step is None else [step])))
 
 
+def grammars(info: inspect.Type) -> Iterator[tuple[Path, str | None]]:
+    """Go through every text in a value of the type, with the name of its grammar."""
+    named: dict[Path, str] = {}
+    texts: list[Path] = []
+    for path, inner in places(info):
+        if isinstance(inner, inspect.Metadata) and inner.extra:
+            named[path] = inner.extra[GRAMMAR]
+        if isinstance(inner, inspect.StrType):
+            texts.append(path)
+    for path in texts:
+        yield path, named.get(path)
+
+
 def beyond(info: inspect.Type) -> Iterator[Plain]:
     """Return values of the right type that are just out of bounds."""
     match info:
@@ -61,8 +75,6 @@ def beyond(info: inspect.Type) -> Iterator[Plain]:
                 yield from (float(high) * 1.001 + 1.0, float(low) - 0.001)
         case inspect.StrType(max_length=int() as most):
             yield "x" * (most + 1)
-            if info.pattern is not None:
-                yield from ("\0", "x\0", "x\0y", "x\0\n")
         case inspect.BytesType(max_length=int() as most):
             yield b"x" * (most + 1)
         case inspect.VarTupleType(max_length=int() as most):
@@ -86,6 +98,8 @@ def bounded(info: inspect.Type) -> bool:
             return True
         case inspect.LiteralType() | inspect.BoolType() | inspect.NoneType():
             return True
+        case inspect.Metadata():
+            return True  # What it annotates is a place of its own.
         case _:
             return False
 
@@ -129,5 +143,7 @@ def _parts(info: inspect.Type) -> Iterator[tuple[str | int | None, inspect.Type]
         case inspect.UnionType():
             for choice in info.types:
                 yield None, choice
+        case inspect.Metadata():
+            yield None, info.type
         case _:
             return

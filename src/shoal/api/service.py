@@ -29,8 +29,9 @@ from shoal.api.node_names import known_nodes, node_called
 from shoal.core.quotas import Quota, narrowed_job
 from shoal.errors import NotFoundError, ShoalError, UsageError
 from shoal.model.again import again
-from shoal.model.bounds import is_name
+from shoal.model.bounds import NAME_LENGTH_MAX
 from shoal.model.derive import derive
+from shoal.model.grammar import is_name
 from shoal.model.ids import JobId, NodeId, OwnerId, TaskId
 from shoal.model.submission import load_spec
 from shoal.model.totals import totals
@@ -577,7 +578,9 @@ def _terms(request: pb.InviteRequest, own: OwnerId) -> Terms:
     """Return what an invitation grants, of a node of this owner."""
     gpus = request.quota_gpus if request.HasField("quota_gpus") else None
     cpu = request.quota_cpu_milli if request.HasField("quota_cpu_milli") else None
-    if (gpus or 0) < 0 or (cpu or 0) < 0 or not is_name(request.owner):
+    owner = request.owner
+    named = is_name(owner) and len(owner) <= NAME_LENGTH_MAX
+    if (gpus or 0) < 0 or (cpu or 0) < 0 or not named:
         raise UsageError(
             "that is no quota",
             because="amounts are 0 or more, and names of owners short",

@@ -8,6 +8,7 @@ are sorted, and a value that is the default is absent. Doing it twice changes no
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -16,9 +17,10 @@ import msgspec
 from msgspec import inspect
 
 from shoal.errors import SpecError, UsageError
-from shoal.model.bounds import NAME_LENGTH_MAX, is_name
+from shoal.model.bounds import NAME_LENGTH_MAX
 from shoal.model.documents import scalar_of, text_of
 from shoal.model.gpu import format_gpu, parse_gpu
+from shoal.model.grammar import GrammarError, checker, is_name
 from shoal.model.limits import ARGV_CHARS_MAX, ARGV_WORDS_MAX, NODES_MAX
 from shoal.model.points import format_array, parse_array, points, values_of
 from shoal.model.spec import (
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from shoal.model.documents import Plain
+    from shoal.model.grammar import Check
     from shoal.model.job import Scalar
     from shoal.model.units import Amount
 
@@ -81,20 +84,32 @@ def spec_of(document: Plain) -> JobSpec:
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `")
         where = _exact(path.rstrip("`") or "$", document)
-        raise _refused(what, where) from None
+        raise SpecError(what, path=where) from None
+    _check_texts(spec)
     return canonical(spec)
 
 
-def _refused(what: str, path: str) -> SpecError:
-    """Say what is wrong with a value; patterns are not for people."""
-    if "matching regex" not in what:
-        return SpecError(what, path=path)
-    return SpecError(
-        "a character that no such text can have",
-        path=cleaned(path),
-        because="zero bytes never pass, and names and paths have no control characters",
-        hint="remove it, or put it into a file of the workdir",
-    )
+def _check_texts(spec: JobSpec) -> None:
+    """Refuse what no worker could be told: the same grammar holds for messages."""
+    check = _texts()
+    try:
+        check(spec)
+    except GrammarError as error:
+        raise SpecError(
+            "a character that no such text can have",
+            path=cleaned(f"${error.path}"),
+            because="zero bytes never pass, and names and paths have no control "
+            "characters",
+            hint="remove it, or put it into a file of the workdir",
+        ) from None
+
+
+@functools.cache
+def _texts() -> Check:
+    """Return what checks the texts of a spec, made when it is first needed."""
+    check = checker(JobSpec)
+    assert check is not None
+    return check
 
 
 def canonical(spec: JobSpec) -> JobSpec:
@@ -371,7 +386,7 @@ def _placement(placement: PlacementSpec, path: str) -> PlacementSpec:
     rtt, leaf = placement.max_rtt, placement.same_leaf
     labels = {name: text_of(value) for name, value in placement.labels.items()}
     for name, value in labels.items():
-        if not is_name(value):
+        if not is_name(value) or len(value) > NAME_LENGTH_MAX:
             raise SpecError(
                 "no node can have such a label",
                 path=f"{path}.labels.{name}",

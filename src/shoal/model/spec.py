@@ -14,11 +14,12 @@ import msgspec
 from msgspec import Meta
 
 from shoal.model.bounds import (
-    ARGUMENT_PATTERN,
+    ARGUMENT,
     ENV_MAX,
+    GRAMMAR,
     LABELS_MAX,
+    NAME,
     NAME_LENGTH_MAX,
-    NAME_PATTERN,
     OUTPUTS_MAX,
     PARAMS_MAX,
     SECRETS_MAX,
@@ -41,12 +42,12 @@ from shoal.model.limits import (
 from shoal.model.units import Amount
 
 Word = Annotated[
-    str, Meta(min_length=1, max_length=NAME_LENGTH_MAX, pattern=NAME_PATTERN)
+    str, Meta(min_length=1, max_length=NAME_LENGTH_MAX, extra={GRAMMAR: NAME})
 ]
 StepName = Annotated[
-    str, Meta(min_length=1, max_length=STEP_NAME_LENGTH_MAX, pattern=NAME_PATTERN)
+    str, Meta(min_length=1, max_length=STEP_NAME_LENGTH_MAX, extra={GRAMMAR: NAME})
 ]
-CommandText = Annotated[str, Meta(pattern=ARGUMENT_PATTERN)]
+CommandText = Annotated[str, Meta(extra={GRAMMAR: ARGUMENT})]
 Command = Annotated[
     CommandText | tuple[Scalar, ...],
     Meta(

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, final, get_arg
 import msgspec
 
 from shoal.errors import ProtocolError, ProtocolFault
+from shoal.model.grammar import checker
 from shoal.model.texts import cleaned
 from shoal.protocol.api_calls import ApiPiece
 from shoal.protocol.limits import (
@@ -68,6 +69,9 @@ class _Tagged(msgspec.Struct):
 
     type: str
 
+
+_TEXTS: Final = {kind: checker(kind) for kind in MESSAGES}
+"""What checks the texts of each kind of message, besides their lengths."""
 
 _AtMost = msgspec.Meta(max_length=MESSAGES_MAX)
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -228,7 +232,10 @@ def _read_gossip(data: bytes) -> Gossip:
 
 
 def _check(message: AnyMessage) -> None:
-    """Refuse what is wrong between values that are right one by one; clean texts."""
+    """Refuse texts and combinations that are wrong, and clean texts for people."""
+    check_texts = _TEXTS[type(message)]
+    if check_texts is not None:
+        check_texts(message)
     check = _CHECKS.get(type(message))
     if check is not None and (flaw := check(message)):
         raise msgspec.ValidationError(flaw)

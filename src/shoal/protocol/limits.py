@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from shoal.model.bounds import ADDRESS_PATTERN, Name, Text
+from shoal.model.bounds import ADDRESS, GRAMMAR, Name, Text
 from shoal.model.ids import LeaseId, NodeId
 from shoal.model.job import PRIORITY_MAX, PRIORITY_MIN
 from shoal.protocol.call_items import HEAD_BYTES
@@ -100,7 +100,7 @@ Items = Annotated[
     Meta(max_length=ITEMS_MAX),
 ]
 Leases = Annotated[tuple[LeaseId, ...], Meta(max_length=LEASES_MAX)]
-Address = Annotated[str, Meta(max_length=ADDRESS_LENGTH_MAX, pattern=ADDRESS_PATTERN)]
+Address = Annotated[str, Meta(max_length=ADDRESS_LENGTH_MAX, extra={GRAMMAR: ADDRESS})]
 Places = Annotated[tuple[Address, ...], Meta(max_length=GANG_MAX)]
 Gang = Annotated[tuple[NodeId, ...], Meta(max_length=GANG_MAX)]
 Drivers = Annotated[tuple[Name, ...], Meta(max_length=DRIVERS_MAX)]

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from shoal.errors import ShoalError
-from shoal.model.bounds import is_key
+from shoal.model.bounds import ID_LENGTH_MAX
+from shoal.model.grammar import is_key
 from shoal.model.ids import Attempt, NodeId, TaskId
 from shoal.model.texts import cleaned
 from shoal.protocol.limits import MAIL_BYTES_MAX
@@ -158,7 +159,7 @@ class Post:
         if not isinstance(to, str) or not isinstance(text, str):
             raise ShoalError("'to' and 'data' must be texts")
         receiver = TaskId(f"{box.task.job}.{to}")
-        if not is_key(receiver):
+        if len(receiver) > ID_LENGTH_MAX or not is_key(receiver):
             raise ShoalError(
                 f"no task can be called '{cleaned(to[:80])}'",
                 hint="name its step and its number, like main.0",

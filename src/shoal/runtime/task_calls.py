@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, final
 from shoal.blobs import beneath
 from shoal.blobs.hashing import size_of
 from shoal.errors import ShoalError
-from shoal.model.bounds import is_below
+from shoal.model.bounds import PATH_LENGTH_MAX
+from shoal.model.grammar import is_below
 from shoal.model.ids import BlobId, NodeId
 from shoal.model.texts import cleaned
 
@@ -77,7 +78,9 @@ class TaskCalls:
         loop.call_later(LINGER_S, self._blobs.store.release, self._holder)
 
     async def _checkpoint(self, path: str) -> dict[str, object]:
-        if not is_below(path):  # It is told to others, in a message.
+        if len(path) > PATH_LENGTH_MAX or not is_below(
+            path
+        ):  # It is told to others, in a message.
             raise ShoalError(
                 f"'{cleaned(path[:200])}' is not a path below the work directory",
                 hint="write it like out/step-100",
