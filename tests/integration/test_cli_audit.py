@@ -1,12 +1,14 @@
 """What is done at a node is in its audit log, whichever door it came by."""
 
 import json
+import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
 from tests.integration.cli_home import CliHome
 
+MEMBER = "12D3KooWBmAwcd4PJNJvfV89HwE48nwkRmAgo8Vy3uQEyNNHBox2"
 pytestmark = pytest.mark.integration
 
 
@@ -19,6 +21,7 @@ def test_what_is_done_at_a_node_is_written_down(tmp_path: Path) -> None:
         home.ok("logs", job)
         assert home("secret", "set", "TOKEN", typed="s3cret\n").code == 0
         home.ok("invite", "--role", "worker")
+        home.ok("revoke", MEMBER)
         web = home.json("up", "--background")["web"]
         with pytest.raises(urllib.error.HTTPError):
             urllib.request.urlopen(f"http://{web}/api/jobs")
@@ -34,11 +37,14 @@ def test_what_is_done_at_a_node_is_written_down(tmp_path: Path) -> None:
         ("read-output", "done"),
         ("secret-set", "done"),
         ("invite", "done"),
+        ("revoked", "done"),
+        ("revoke", "done"),
         ("page /api/jobs", "refused"),
         ("shutdown", "done"),
         ("down", "done"),
     ]
     assert [one["job"] for one in found if one["job"]] == [job, job]
-    assert found[5]["address"] == "127.0.0.1"
+    assert found[7]["address"] == "127.0.0.1"
     assert "s3cret" not in json.dumps(found)
+    assert "not confined" not in found[0]["because"]
     assert home("audit", "--verify").code == 0

@@ -19,6 +19,7 @@ from shoal.core.events import (
 )
 from shoal.core.gate import Gate
 from shoal.core.gossip import Gossip
+from shoal.core.journal import Revoked
 from shoal.core.peer import Peer
 from shoal.core.policies import Policies
 from shoal.core.roster import Roster
@@ -48,7 +49,7 @@ from shoal.store.journal import Journal
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from shoal.core.journal import Entry, Revoked
+    from shoal.core.journal import Entry
     from shoal.core.membership import Admission
     from shoal.drivers import Driver
     from shoal.errors import StoreError
@@ -217,9 +218,9 @@ class Node:
             )
 
     def _unconfined(self) -> list[str]:
-        return [
-            name for name, each in self._drivers.items() if not each.promises.confined
-        ]
+        """Say of each driver that does not confine tasks why."""
+        reasons = (each.promises.confined for each in self._unlike)
+        return [reason for reason in dict.fromkeys(reasons) if reason]
 
     def state_of(self, job: JobId) -> JobState | None:
         """Return what a client may know of a job; None if there is no such job.
