@@ -76,6 +76,9 @@ class HostileDriver:
         """Go."""
         self._ended[attempt].set()
 
+    async def clear(self, attempt: Attempt) -> None:
+        """Have nothing to kill."""
+
     async def discard(self, *attempts: Attempt) -> None:
         """Keep nothing."""
 

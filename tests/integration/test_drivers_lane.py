@@ -28,8 +28,7 @@ def say(line: socket.socket, item: bytes) -> None:
 
 
 def test_a_call_that_comes_too_late_is_given_back(tmp_path: Path) -> None:
-    furnish(tmp_path)
-    listener = listen(tmp_path)
+    listener = listen(furnish(tmp_path))
     listener.setblocking(True)
     place = (FOLDER, f"{FOLDER}/{SOCKET}")
     argv = [sys.executable, "-c", lane.BOOT, *place, lane.PICKLED]

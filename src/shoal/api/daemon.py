@@ -132,6 +132,8 @@ async def _run(
             service.web_port_was_taken = page.port_was_taken
             _write_down(home, node, server, network.links)
             host.ready(await service.on_info(InfoRequest()), server.port_was_taken)
+            for job, reason in node.set_aside.items():
+                host.say(f"job {job} is {reason}")
             network.begin()
             near.start(stop.ask)
             await _until_end(node, stop, host.say)

@@ -6,6 +6,7 @@ leads out, a device or a socket stays at home, and it is said. All of this block
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 from collections import Counter
@@ -13,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from pathspec import GitIgnoreSpec
 
 from shoal.blobs import beneath, trees
 from shoal.blobs.hashing import BLOB_BYTES_MAX, Hasher
 from shoal.blobs.ignoring import Ignoring
 from shoal.blobs.trees import Entry
 from shoal.errors import ShoalError, UsageError
+from shoal.model.globs import Glob, Globs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -30,9 +31,11 @@ WORKDIR_BYTES_MAX: Final = 1 << 30
 """A folder that travels with a job; more is a mistake more often than not."""
 
 LARGEST_NAMED: Final = 3
+NAME_SHOWN: Final = 200
 NOTES_MAX: Final = 8
 READ_BYTES: Final = 1 << 20
-GLOB: Final = frozenset("*?[")
+LOOKED_AT_MAX: Final = 1_000_000
+"""Files that are looked at in search of what travels; no memory holds any number."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -87,16 +90,20 @@ def pack_outputs(
     bytes_max: int,
 ) -> Packed:
     """Return what of a task's work directory is to be kept; never follows a link."""
-    wanted = list(patterns)
-    rules = GitIgnoreSpec.from_lines(_anchored(pattern) for pattern in wanted)
+    globs = Globs(patterns)
     found: dict[str, Found] = {}
-    missing: list[str] = []
-    for pattern in wanted:
-        below = _literal(pattern)
-        some = [f for f in walk(root, below) if rules.match_file(_shown(f))]
-        found.update((each.path, each) for each in some)
-        if not some and not pattern.startswith("!"):
-            missing.append(f"output '{pattern}' was not there")
+    used: set[Glob] = set()
+    for below in globs.roots:
+        for each in walk(root, below):
+            meant = globs.meaning(each.path, is_folder=each.kind == "folder")
+            if meant:
+                used.update(meant)
+                found[each.path] = each
+            if len(found) > trees.ENTRIES_MAX:
+                break
+    missing = [
+        f"output '{g.text}' was not there" for g in globs.wanted if g not in used
+    ]
     size = sum(each.size for each in found.values())
     if size > bytes_max or len(found) > trees.ENTRIES_MAX:
         raise ShoalError(
@@ -133,13 +140,18 @@ def walk(
         except (ShoalError, OSError):
             return
     folders = [below]
+    left = LOOKED_AT_MAX
     while folders:
         folder = folders.pop()
         with beneath.folder(root, folder.split("/") if folder else []) as parent:
-            listed = sorted(os.listdir(parent))  # noqa: PTH208 - of a descriptor
+            listed = _listed(parent, left)
+            left -= len(listed)
             for name in listed:
                 path = f"{folder}/{name}" if folder else name
-                info = os.stat(name, dir_fd=parent, follow_symlinks=False)
+                try:
+                    info = os.stat(name, dir_fd=parent, follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # It was there a moment ago.
                 is_folder = stat.S_ISDIR(info.st_mode)
                 if not goes(path, is_folder):
                     continue
@@ -162,6 +174,19 @@ def _refuse_deep(path: str) -> None:
         )
 
 
+def _listed(folder: int, most: int) -> list[str]:
+    """Return the names in a folder, in order; raise if there are too many to hold."""
+    with os.scandir(folder) as there:
+        names = [each.name for each in itertools.islice(there, most + 1)]
+    if len(names) > most:
+        raise ShoalError(
+            f"there are more than {LOOKED_AT_MAX:,} files",
+            because="so many are never looked at",
+            hint="keep them elsewhere than below what is kept",
+        )
+    return sorted(names)
+
+
 def _found(path: str, name: str, info: os.stat_result, parent: int) -> Found:
     if stat.S_ISLNK(info.st_mode):
         return Found(path, "link", to=os.readlink(name, dir_fd=parent))
@@ -176,8 +201,10 @@ def _packed(root: Path, found: list[Found], name: Callable[[int], BlobId]) -> Pa
     notes: list[str] = []
     links: list[Found] = []
     for each in found:
-        if not _is_text(each.path) or each.size > BLOB_BYTES_MAX:
-            notes.append(f"left out: {each.path!r}, which has no usable name or size")
+        usable = _is_text(each.path) and trees.path_flaw(each.path) is None
+        if not usable or each.size > BLOB_BYTES_MAX:
+            shown = repr(each.path[:NAME_SHOWN])
+            notes.append(f"left out: {shown}, which has no usable name or size")
             continue
         match each.kind:
             case "link":
@@ -229,27 +256,6 @@ def _refuse_much(root: Path, found: list[Found], bytes_max: int) -> None:
 
 def _amount(size: int) -> str:
     return f"{size / 1e6:,.0f} MB" if size >= 1e6 else f"{size:,} bytes"
-
-
-def _anchored(pattern: str) -> str:
-    """Return a pattern of outputs in the words of git, from the work directory on."""
-    negated = "!" if pattern.startswith("!") else ""
-    return f"{negated}/{pattern.removeprefix('!').removeprefix('./').lstrip('/')}"
-
-
-def _literal(pattern: str) -> str:
-    """Return the part of a pattern that is a plain path: nothing else can match."""
-    plain: list[str] = []
-    for name in pattern.removeprefix("!").split("/"):
-        if GLOB.intersection(name):
-            break
-        if name not in ("", "."):
-            plain.append(name)
-    return "/".join(plain)
-
-
-def _shown(found: Found) -> str:
-    return f"{found.path}/" if found.kind == "folder" else found.path
 
 
 def _is_text(text: str) -> bool:

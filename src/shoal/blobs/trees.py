@@ -91,7 +91,7 @@ def flaw(tree: Tree) -> str | None:
     kinds: dict[str, Entry] = {}
     last = ""
     for entry in tree.entries:
-        if reason := _bad_path(entry.path) or _bad_target(entry):
+        if reason := path_flaw(entry.path) or _bad_target(entry):
             return f"entry '{_shown(entry.path)}': {reason}"
         if entry.path <= last:
             return f"entry '{_shown(entry.path)}' is twice there, or out of order"
@@ -114,7 +114,8 @@ def inside(path: str, target: str, kinds: dict[str, Entry]) -> bool:
     return not _leads_out(Entry(path, "link", target), kinds)
 
 
-def _bad_path(path: str) -> str | None:
+def path_flaw(path: str) -> str | None:
+    """Say why nothing in a tree can have this path; None if it can."""
     names = path.split("/")
     if len(names) > DEPTH_MAX:
         return f"{len(names)} folders deep; the most is {DEPTH_MAX}"

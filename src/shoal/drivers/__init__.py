@@ -134,6 +134,10 @@ class Driver(Protocol):
         """
         ...
 
+    async def clear(self, attempt: Attempt) -> None:
+        """Kill whatever is left of an attempt whose run raised; raise if it stays."""
+        ...
+
     async def discard(self, *attempts: Attempt) -> None:
         """Remove the work directories and the kept output of ended attempts."""
         ...

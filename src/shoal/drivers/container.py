@@ -280,6 +280,11 @@ class ContainerDriver:
         """Send SIGTERM now and SIGKILL after the grace; a repeat may shorten it."""
         self._processes.stop(attempt, min(grace_s, GRACE_MAX_S))
 
+    async def clear(self, attempt: Attempt) -> None:
+        """Kill whatever is left of an attempt whose run raised; raise if it stays."""
+        await self._processes.clear(attempt)
+        await self._remove(f"{ATTEMPT_LABEL}={attempt}")
+
     async def discard(self, *attempts: Attempt) -> None:
         """Remove the work directories and the kept output of ended attempts."""
         await self._processes.discard(*attempts)

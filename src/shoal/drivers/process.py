@@ -141,7 +141,8 @@ class ProcessDriver:
     async def run(self, order: Order, watcher: Watcher) -> Outcome:
         """Run an attempt to its end; see `Driver.run`."""
         assert self._wardens is not None, "open the driver first"
-        assert order.attempt not in self._running, "an attempt runs once"
+        if order.attempt in self._running:
+            return Outcome("not-started", reason="the attempt runs already")
         if reason := unfit(order):
             return Outcome("not-started", reason=reason)
         running = self._running[order.attempt] = _Running()
@@ -169,10 +170,14 @@ class ProcessDriver:
         if running.warden is not None:
             running.warden.stop(grace_s)
 
+    async def clear(self, attempt: Attempt) -> None:
+        """Kill whatever is left of an attempt whose run raised; raise if it stays."""
+        await asyncio.to_thread(leftovers.kill_until_gone, self.mark, str(attempt))
+
     async def discard(self, *attempts: Attempt) -> None:
         """Remove the work directories and the kept output of ended attempts."""
-        assert not any(attempt in self._running for attempt in attempts)
-        await asyncio.to_thread(self._workdirs.remove, attempts)
+        ended = [attempt for attempt in attempts if attempt not in self._running]
+        await asyncio.to_thread(self._workdirs.remove, ended)
 
     async def close(self) -> None:
         """End the wardens; all runs have ended or were cancelled before."""
@@ -228,12 +233,14 @@ class ProcessDriver:
     async def _give_back(self, order: Order, used: Warden) -> None:
         """Return a warden; if it was killed, kill first what it watched over."""
         assert self._wardens is not None
-        if used.lost:
-            attempt, slot = str(order.attempt), used.slot
-            await asyncio.to_thread(
-                leftovers.kill_until_gone, self.mark, attempt, slot=slot
-            )
-        await self._wardens.put(used)
+        try:
+            if used.lost:
+                attempt, slot = str(order.attempt), used.slot
+                await asyncio.to_thread(
+                    leftovers.kill_until_gone, self.mark, attempt, slot=slot
+                )
+        finally:
+            await self._wardens.put(used)
 
     def _start(
         self, order: Order, used: Warden, name: str, cpus: tuple[int, ...]

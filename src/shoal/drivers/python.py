@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import itertools
 import os
 import shutil
 import socket
@@ -188,20 +189,20 @@ class PythonDriver:
     async def run(self, order: Order, watcher: Watcher) -> Outcome:
         """Run a lane until it ends; see `Driver.run`."""
         assert self.desk is not None, "somebody must want the lanes"
-        directory = order.directory or self.prepare(order.attempt)
         try:
-            await asyncio.to_thread(furnish, directory)
-            listener = listen(directory)
-        except FileExistsError:
-            reason = f"its work directory holds '{FOLDER}', which the worker makes"
-            return Outcome("not-started", reason=reason)
+            directory = order.directory or self.prepare(order.attempt)
+            folder = await asyncio.to_thread(furnish, directory)
+            listener = listen(folder)
         except OSError as error:
             return Outcome("not-started", reason=cannot(error))
         line = LaneLine(order, self.desk)
         greeting = asyncio.ensure_future(_greet(listener, line))
         work = order.task.work
         program = work.argv or (PROGRAM,)
-        argv = (*program, "-c", lane.BOOT, FOLDER, f"{FOLDER}/{SOCKET}", how(order))
+        argv = (
+            *(*program, "-c", lane.BOOT, folder.name),
+            *(f"{folder.name}/{SOCKET}", how(order)),
+        )
         task = msgspec.structs.replace(
             order.task, work=msgspec.structs.replace(work, argv=argv)
         )
@@ -220,6 +221,10 @@ class PythonDriver:
         """Let the call that runs end within the grace; the others go elsewhere."""
         self._process.stop(attempt, grace_s)
 
+    async def clear(self, attempt: Attempt) -> None:
+        """Kill whatever is left of an attempt whose run raised; raise if it stays."""
+        await self._process.clear(attempt)
+
     async def discard(self, *attempts: Attempt) -> None:
         """Remove the work directories and the kept output of ended attempts."""
         await self._process.discard(*attempts)
@@ -234,14 +239,12 @@ def how(order: Order) -> str:
     return lane.PLAIN if order.foreign or wanted == lane.PLAIN else lane.PICKLED
 
 
-def furnish(directory: Path) -> None:
-    """Put into a work directory what a lane needs, whatever its Python lacks.
+def furnish(directory: Path) -> Path:
+    """Put what a lane needs into a new folder of a work directory; return that.
 
     Compiled files come along: they keep their dates, so the same Python believes them.
-    Raises if a file of that name is there: a link would lead us out.
     """
-    folder = directory / FOLDER
-    folder.mkdir(mode=0o755)
+    folder = _new_folder(directory)
     packages = folder / "packages"
     for file in FILES:
         _copy(Path(file), folder)
@@ -253,6 +256,20 @@ def furnish(directory: Path) -> None:
     assert found.origin is not None
     for each in sorted(Path(found.origin).parent.glob("*.py")):
         _copy(each, packages / "cloudpickle")
+    return folder
+
+
+def _new_folder(directory: Path) -> Path:
+    """Make a folder under a name that the user's files leave free."""
+    folder = directory / FOLDER
+    numbers = itertools.count(2)
+    while True:
+        try:
+            folder.mkdir(mode=0o755)
+        except FileExistsError:
+            folder = directory / f"{FOLDER}-{next(numbers)}"
+        else:
+            return folder
 
 
 def _copy(path: Path, folder: Path) -> None:
@@ -266,10 +283,10 @@ def _copy(path: Path, folder: Path) -> None:
 
 
 def listen(directory: Path) -> socket.socket:
-    """Return a socket that listens in a folder, however long its path is."""
+    """Return a socket that listens in this very folder, however long its path is."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.setblocking(False)
-    folder = os.open(directory / FOLDER, os.O_PATH | os.O_DIRECTORY)
+    folder = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         listener.bind(f"/proc/self/fd/{folder}/{SOCKET}")
         listener.listen(1)

@@ -19,6 +19,7 @@ from msgspec import inspect
 from shoal.errors import SpecError, UsageError
 from shoal.model.bounds import NAME_LENGTH_MAX
 from shoal.model.documents import scalar_of, text_of
+from shoal.model.globs import Glob
 from shoal.model.gpu import format_gpu, parse_gpu
 from shoal.model.grammar import GrammarError, checker, is_name
 from shoal.model.limits import ARGV_CHARS_MAX, ARGV_WORDS_MAX, NODES_MAX
@@ -342,13 +343,15 @@ def _secrets(names: Iterable[str], path: str) -> tuple[str, ...]:
 
 def _outputs(outputs: tuple[str, ...], path: str) -> tuple[str, ...]:
     for place, output in enumerate(outputs):
-        if not output or output.startswith("/") or ".." in output.split("/"):
+        try:
+            Glob(output)
+        except UsageError as error:
             raise SpecError(
-                f"output '{output}' is not below the work directory",
+                error.what,
                 path=f"{path}[{place}]",
-                because="a task can only give back what is in it",
-                hint="write a relative path without '..', like out/",
-            )
+                because=error.because,
+                hint=error.hint,
+            ) from None
     return tuple(sorted(set(outputs)))
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from shoal import failpoints
 from shoal.core import events
+from shoal.model.ids import TaskId
 from shoal.protocol.api_calls import ApiCall, ApiPiece, ApiReceipt
 from shoal.protocol.batches import CallBatch, ResultBatch
 from shoal.protocol.mail import Mail, MailReceipt
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from shoal.runtime.clients import Clients
     from shoal.runtime.happenings import Happenings
     from shoal.runtime.mail import Post
+    from shoal.runtime.mishaps import Mishaps
     from shoal.runtime.outputs import Outputs
     from shoal.runtime.relay import Relay
     from shoal.runtime.tasks import Tasks
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 
 FLUSHED_S: Final = 0.05
 """After so long, a message that was handed to a link has left."""
+
+
+_OF_TASKS: Final = (events.Send, events.Show, events.StartTask, events.StopTask)
 
 
 @final
@@ -48,7 +53,9 @@ class Performer:
         outputs: Outputs,
         clients: Clients,
         cargo: Cargo,
+        mishaps: Mishaps,
     ) -> None:
+        self._mishaps = mishaps
         self._by_type: dict[type, Callable[[Any], None]] = {
             events.Send: lambda e: links.send(e.peer, cargo.dressed(e.peer, e.message)),
             events.Publish: lambda e: finder.publish(e.message),
@@ -64,10 +71,17 @@ class Performer:
 
     def perform(self, effect: Effect) -> None:
         """Perform one effect; never blocks."""
-        if failpoints.ARMED is not None and type(effect) is events.Send:
-            self._send_past_failpoints(effect)
-            return
-        self._by_type[type(effect)](effect)
+        try:
+            if failpoints.ARMED is not None and type(effect) is events.Send:
+                self._send_past_failpoints(effect)
+            else:
+                self._by_type[type(effect)](effect)
+        except Exception as error:
+            if type(effect) not in _OF_TASKS:
+                raise
+            # What peers and tasks say is in these, and it must not end the node. A
+            # message that is not sent is like one that the network has lost.
+            self._mishaps.note(type(effect).__name__, _task_of(effect), error)
 
     def _send_past_failpoints(self, effect: events.Send) -> None:
         kind = effect.message.__struct_config__.tag
@@ -75,6 +89,11 @@ class Performer:
         self._by_type[events.Send](effect)
         later = asyncio.get_running_loop().call_later
         later(FLUSHED_S, failpoints.reach, f"sent.{kind}")
+
+
+def _task_of(effect: Effect) -> TaskId:
+    task = getattr(effect, "task", None)
+    return TaskId("") if task is None else TaskId(task.id)
 
 
 @final

@@ -18,7 +18,7 @@ from shoal.core.journal import (
     Revoked,
     Submitted,
 )
-from shoal.model.ids import NodeId, TaskId
+from shoal.model.ids import JobId, NodeId, TaskId
 from shoal.net.petname import petname
 from shoal.runtime.news import News
 
@@ -80,6 +80,14 @@ class Happenings:
         """Tell of a link that is down."""
         text = f"the link to {petname(node)} is lost"
         self._add((("lost", text, "", "", node),), 1)
+
+    def mishap(self, text: str, task: TaskId) -> None:
+        """Tell of something that went wrong with a task here; the node goes on."""
+        self._add((("mishap", f"{task}: {text}", _job(task), task, None),), 1)
+
+    def set_aside(self, job: JobId, reason: str) -> None:
+        """Tell of a job that the node handles no more."""
+        self._add((("set-aside", f"job {job} is {reason}", job, "", None),), 1)
 
     async def follow(self, latest: int, *, on: bool) -> AsyncIterator[Happening]:
         """Return the latest so many, and if `on`, whatever happens from now on."""

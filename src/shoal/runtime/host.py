@@ -70,6 +70,7 @@ class Host:
         """Perform effects by `perform`; a bug in the machine ends in `on_failure`."""
         self.dropped = 0  # messages of peers that found the inbox full
         self.handled = 0
+        self.handling: Event | None = None  # what the machine was told last
         self._machine = machine
         self._journal = journal
         self._perform = perform
@@ -130,6 +131,7 @@ class Host:
 
     def _tell(self, event: Event) -> None:
         self.handled += 1
+        self.handling = event
         for effect in self._machine.handle(event, self._loop.time()):
             if type(effect) is Record:
                 number = self._journal.append(effect.entry, durable=effect.durable)

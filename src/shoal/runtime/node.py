@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Final, final
 
@@ -19,12 +20,13 @@ from shoal.core.events import (
 )
 from shoal.core.gate import Gate
 from shoal.core.gossip import Gossip
-from shoal.core.journal import Revoked
+from shoal.core.journal import Cancelled, Revoked
 from shoal.core.peer import Peer
 from shoal.core.policies import Policies
 from shoal.core.roster import Roster
 from shoal.core.rules import Rules
 from shoal.core.scheduler import Scheduler
+from shoal.core.weeding import active_of, weeded
 from shoal.core.worker import Worker
 from shoal.model.resources import Capacity
 from shoal.policy.registry import Registry
@@ -34,11 +36,13 @@ from shoal.runtime.audit import Audit, down, revoked, up
 from shoal.runtime.cargo import Cargo, default_cache_bytes
 from shoal.runtime.clients import Clients
 from shoal.runtime.effects import Ears, Performer
+from shoal.runtime.handling import Handling, subject_of
 from shoal.runtime.happenings import Happenings
 from shoal.runtime.host import Host
 from shoal.runtime.journalling import NodeJournal
 from shoal.runtime.mail import Post
 from shoal.runtime.membership import next_epoch
+from shoal.runtime.mishaps import Mishaps
 from shoal.runtime.news import News
 from shoal.runtime.outputs import Outputs
 from shoal.runtime.relay import Relay
@@ -53,7 +57,7 @@ if TYPE_CHECKING:
     from shoal.core.membership import Admission
     from shoal.drivers import Driver
     from shoal.errors import StoreError
-    from shoal.model.ids import JobId, NodeId, OwnerId
+    from shoal.model.ids import Attempt, JobId, NodeId, OwnerId, TaskId
     from shoal.model.job import JobState
     from shoal.net.base import Finder, Links, Listener
     from shoal.net.identity import Identity
@@ -102,17 +106,7 @@ class Node:
         self.relay = Relay(self)
         self.outputs = Outputs(home.outputs)
         self._sweeping: asyncio.Task[None] | None = None
-        self.cargo = Cargo(
-            home,
-            identity,
-            self.outputs,
-            owner=membership.grant.owner,
-            cache_bytes=settings.cache_bytes or default_cache_bytes(home.path),
-            feed=self.feed,
-            is_member=self._is_member,
-            scheduler=lambda: self.scheduler,
-            on_failure=self._fail,
-        )
+        self.cargo = self._make_cargo()
         self.post = Post(identity.node, lambda: self.scheduler, self._know)
         self.api_calls = ApiCalls(self.verified)
         self.listener: Listener = Ears(
@@ -125,7 +119,11 @@ class Node:
             self.happenings,
         )
         self.clients = Clients(self.feed, self._is_behind, self.news)
-        self.tasks = Tasks(drivers, self.feed, self._fail, self.cargo, self.post)
+        self.mishaps = Mishaps(self.happenings)
+        self.handling = Handling(home)
+        self.tasks = Tasks(
+            drivers, self.feed, self.cargo, self.post, self.handling, self.mishaps
+        )
         self._drivers = drivers
         self._unlike = tuple(dict.fromkeys(drivers.values()))  # One may have two names.
         self._journal = Journal.open(home.journal)
@@ -136,7 +134,8 @@ class Node:
         self._host: Host | None = None
         self._wall_clock = WallClock(self.feed)
         self._early: list[Event] = []  # peers may come before the drivers are open
-        self.peer = self._assemble(self._records.entries())
+        self.set_aside: dict[JobId, str] = {}  # jobs of ours, and why
+        self.peer = self._revived(self._records.entries())
         failpoints.reach("boot.replayed")
 
     @property
@@ -172,6 +171,20 @@ class Node:
         now = asyncio.get_running_loop().time()
         return self.roster.get(peer, now) is not None
 
+    def _make_cargo(self) -> Cargo:
+        return Cargo(
+            self.home,
+            self.identity,
+            self.outputs,
+            owner=self.owner,
+            cache_bytes=self.settings.cache_bytes
+            or default_cache_bytes(self.home.path),
+            feed=self.feed,
+            is_member=self._is_member,
+            scheduler=lambda: self.scheduler,
+            on_failure=self._fail,
+        )
+
     async def start(self, links: Links, finder: Finder) -> None:
         """Run the machine on this network; it hears of no earlier life's processes."""
         self._links, self._finder = links, finder
@@ -186,8 +199,11 @@ class Node:
             outputs=self.outputs,
             clients=self.clients,
             cargo=self.cargo,
+            mishaps=self.mishaps,
         )
-        host = Host(self.peer, self._records, performer.perform, on_failure=self._fail)
+        host = Host(
+            self.peer, self._records, performer.perform, on_failure=self._fail_at
+        )
         self._host = host
         loop = asyncio.get_running_loop()
         self._journal.start(
@@ -272,6 +288,7 @@ class Node:
         if self._host is not None:
             self.audit.note(down())
         self.audit.close()
+        self.handling.close()
         await asyncio.to_thread(self._journal.close)
         if not self.ended.done():
             self.ended.set_result(None)
@@ -318,6 +335,31 @@ class Node:
             journal=entries,
         )
 
+    def _revived(self, entries: list[Entry]) -> Peer:
+        """Return the machine with what earlier lives left.
+
+        Jobs that this node died of, and those that cannot be replayed, are ended.
+        """
+        aside = self.handling.set_aside_now
+        for each in aside:
+            self.happenings.set_aside(each.job, each.reason)
+        mine = {each.job: each.reason for each in aside if each.scheduler == self.id}
+        bad = {job: mine[job] for job in active_of(entries, mine)}
+        entries += [Cancelled(job, why, time.time()) for job, why in bad.items()]
+        try:
+            peer = self._assemble(entries)
+        except Exception as error:
+            entries, unsound = weeded(entries)
+            if not unsound:
+                raise
+            traceback.print_exception(error)  # Into the node's log.
+            bad.update(unsound)
+            peer = self._assemble(entries)
+        for job, why in bad.items():
+            self.set_aside[job] = why
+            self._records.append(Cancelled(job, why, time.time()), durable=True)
+        return peer
+
     def _is_behind(self) -> bool:
         return self._journal.behind
 
@@ -349,7 +391,19 @@ class Node:
     def _fail(self, error: BaseException | StoreError) -> None:
         """End the node: it must not go on acknowledging what it cannot keep."""
         if not self.ended.done():
+            self.handling.blame(None)
             self.ended.set_exception(error)
+
+    def _fail_at(self, error: BaseException) -> None:
+        """End the node because of what it was just told, and remember of what."""
+        if self._host is not None and self._host.handling is not None:
+            self.handling.blame(subject_of(self._host.handling, self._task_of))
+        self._fail(error)
+
+    def _task_of(self, attempt: Attempt) -> TaskId | None:
+        scheduler = self.peer.scheduler
+        run = None if scheduler is None else scheduler.book.runs.get(attempt)
+        return self.tasks.task_of(attempt) if run is None else run.task
 
     def _know(self, peer: NodeId, addresses: Sequence[str]) -> None:
         if self._links is not None and peer != self.id:

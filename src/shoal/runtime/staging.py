@@ -17,6 +17,7 @@ from shoal.core.events import Event, TaskSaved, TaskStaged
 from shoal.drivers import Order
 from shoal.errors import ShoalError
 from shoal.model.caches import IMAGE, TREE
+from shoal.model.globs import Globs
 from shoal.model.ids import BlobId
 from shoal.runtime import recipes
 from shoal.runtime.sealing import secret_purpose, unseal
@@ -95,6 +96,7 @@ class Staging:
 
     def order(self, driver: Driver, effect: StartTask) -> Order:
         """Return the order for a driver; raise `ShoalError` if there can be none."""
+        Globs(effect.task.work.outputs)  # Raises before anything has run in vain.
         return Order(
             attempt=effect.attempt,
             task=recipes.resolved(effect.task),

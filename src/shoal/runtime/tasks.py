@@ -21,9 +21,11 @@ from shoal.drivers import Order
 from shoal.drivers.process import cut
 from shoal.drivers.redaction import Redacted, Redaction
 from shoal.errors import ShoalError, UsageError
+from shoal.model.ids import TaskId
 from shoal.net import multiaddr
 from shoal.protocol.limits import OUTPUT_BYTES_MAX
 from shoal.protocol.messages import Outcome
+from shoal.runtime.handling import Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
     from shoal.drivers import Driver, Stream
     from shoal.model.ids import Attempt
     from shoal.runtime.cargo import Cargo
+    from shoal.runtime.handling import Handling
     from shoal.runtime.mail import Post
+    from shoal.runtime.mishaps import Mishaps
 
 FOLDERS_KEPT_MAX: Final = 100
 """Ended attempts whose work directory and output stay for whoever wants to look."""
@@ -39,6 +43,9 @@ FOLDERS_KEPT_MAX: Final = 100
 DISCARDED_AT_ONCE: Final = 64
 """How many more stay, so that a thread removes them together: one by one, that
 took as long as running short tasks."""
+
+CLEAR_AGAIN_S: Final = 10.0
+"""After so long it is tried again to end what a driver could not end."""
 
 OUTPUT_RATE_BYTES_S: Final = 4 << 20
 """What a task may send of its output on average; beyond it, it is slowed down."""
@@ -52,42 +59,56 @@ class Tasks:
         self,
         drivers: Mapping[str, Driver],
         feed: Callable[[Event], None],
-        on_failure: Callable[[BaseException], None],
         cargo: Cargo,
         post: Post,
+        handling: Handling,
+        mishaps: Mishaps,
     ) -> None:
-        """Tell `on_failure` if a driver cannot say that a task is over.
+        """Run attempts by `drivers`, and tell by `feed` how they end.
 
         `cargo` brings what a task needs, and keeps what it made; `post` brings it to
-        the other tasks of its job.
+        the other tasks of its job. Whatever one of these raises is the end of the
+        attempt, and one of `mishaps`; `handling` knows what the node died of before.
         """
         self._drivers = drivers
         self._feed = feed
-        self._on_failure = on_failure
         self._cargo = cargo
         self._post = post
+        self._handling = handling
+        self._mishaps = mishaps
         self._loading: dict[Attempt, asyncio.Task[Order]] = {}
         self._ended: deque[tuple[Driver, Attempt]] = deque()  # folders are kept
         self._running: dict[Attempt, tuple[Driver, asyncio.Task[None]]] = {}
+        self._names: dict[Attempt, TaskId] = {}
+        self._stopped: set[Attempt] = set()  # of those that run
 
     def __len__(self) -> int:
         return len(self._running)
 
+    def task_of(self, attempt: Attempt) -> TaskId | None:
+        """Return the task of an attempt that runs here."""
+        return self._names.get(attempt)
+
     def start(self, effect: StartTask) -> None:
         """Run an attempt in the background."""
-        driver = self._drivers.get(effect.task.work.driver)
+        task, attempt = effect.task, effect.attempt
+        driver = self._drivers.get(task.work.driver)
+        reason = self._handling.refusal(attempt.scheduler, task.job)
         if driver is None:
-            reason = f"this worker has no driver {effect.task.work.driver}"
-            self._feed(TaskEnded(effect.attempt, Outcome("not-started", reason=reason)))
+            reason = f"this worker has no driver {task.work.driver}"
+        if driver is None or reason:
+            reason = cut(reason)
+            self._feed(TaskEnded(attempt, Outcome("not-started", reason=reason)))
             return
-        failpoints.reach("task.start")
         running = asyncio.get_running_loop().create_task(self._run(driver, effect))
-        self._running[effect.attempt] = (driver, running)
+        self._running[attempt] = (driver, running)
+        self._names[attempt] = task.id
 
     def stop(self, effect: StopTask) -> None:
         """Stop an attempt with grace; it still ends in a `TaskEnded`."""
         if found := self._running.get(effect.attempt):
             failpoints.reach("task.stop")
+            self._stopped.add(effect.attempt)
             if loading := self._loading.get(effect.attempt):
                 loading.cancel()
             found[0].stop(effect.attempt, effect.grace_s)
@@ -100,18 +121,18 @@ class Tasks:
         await asyncio.gather(*running, return_exceptions=True)
 
     async def _run(self, driver: Driver, effect: StartTask) -> None:
+        attempt = effect.attempt
+        window = Window(self._handling, attempt.scheduler, effect.task.id)
         try:
-            outcome = await self._attempt(driver, effect)
-        except Exception as error:  # noqa: BLE001 - Whatever it is, see below.
-            # Something of the task may be alive: its devices are not free, and this
-            # node must not lend them again.
-            self._on_failure(error)
-            return
+            await window.open("start")
+            outcome = await self._attempt(driver, effect, window)
         finally:
-            self._running.pop(effect.attempt, None)
-        failpoints.reach("task.ended")
-        self._feed(TaskEnded(effect.attempt, outcome))
-        self._ended.append((driver, effect.attempt))
+            window.close()
+            self._stopped.discard(attempt)
+            self._running.pop(attempt, None)
+            self._names.pop(attempt, None)
+        self._feed(TaskEnded(attempt, outcome))
+        self._ended.append((driver, attempt))
         if len(self._ended) >= FOLDERS_KEPT_MAX + DISCARDED_AT_ONCE:
             await self._discard_oldest()
 
@@ -121,24 +142,63 @@ class Tasks:
             driver, attempt = self._ended.popleft()
             by_driver.setdefault(driver.name, (driver, []))[1].append(attempt)
         for driver, attempts in by_driver.values():
-            await driver.discard(*attempts)
+            try:
+                await driver.discard(*attempts)
+            except Exception as error:  # noqa: BLE001 - They are only in the way.
+                self._mishaps.note("to remove old folders", TaskId(""), error)
 
-    async def _attempt(self, driver: Driver, effect: StartTask) -> Outcome:
-        order = await self._loaded(driver, effect)
+    async def _attempt(
+        self, driver: Driver, effect: StartTask, window: Window
+    ) -> Outcome:
+        """Run an attempt to its end; whatever goes wrong on the way is its end too."""
+        task = effect.task.id
+        try:
+            failpoints.reach("task.start")
+            order = await self._loaded(driver, effect)
+        except Exception as error:  # noqa: BLE001 - No task ends the node.
+            reason = self._mishaps.note("its start", task, error)
+            return Outcome("not-started", reason=cut(reason))
+        if effect.attempt in self._stopped:
+            order = Outcome("not-started", reason="stopped before it started")
         if isinstance(order, Outcome):
             return order
         redaction = Redaction(order.secrets.values())
         watcher = _Watcher(effect.attempt, self._feed, redaction)
+        outcome = await self._driven(driver, order, watcher)
+        await window.open("end")
         try:
-            outcome = await driver.run(self._post.joined(order), watcher)
-        finally:
-            self._post.end(effect.attempt)
-        watcher.end()
-        outcome = await self._cargo.unload(driver, order, outcome)
+            watcher.end()
+            outcome = await self._cargo.unload(driver, order, outcome)
+            failpoints.reach("task.ended")
+        except Exception as error:  # noqa: BLE001 - No task ends the node.
+            reason = self._mishaps.note("to take what it left", task, error)
+            outcome = msgspec.structs.replace(outcome, kind="lost", reason=reason)
         if not outcome.reason:
             return outcome
         reason = cut(redaction.text(outcome.reason))
         return msgspec.structs.replace(outcome, reason=reason)
+
+    async def _driven(self, driver: Driver, order: Order, watcher: _Watcher) -> Outcome:
+        """Let a driver run an attempt; nothing of it is left when this returns."""
+        try:
+            return await driver.run(self._post.joined(order), watcher)
+        except Exception as error:  # noqa: BLE001 - No driver ends the node.
+            reason = self._mishaps.note("its driver", order.task.id, error)
+            await self._cleared(driver, order)
+            return Outcome("lost", reason=reason)
+        finally:
+            self._post.end(order.attempt)
+
+    async def _cleared(self, driver: Driver, order: Order) -> None:
+        """Wait until nothing of an attempt is alive: its devices are in use so long."""
+        while True:
+            try:
+                await driver.clear(order.attempt)
+            except Exception as error:  # noqa: BLE001 - It is tried again.
+                self._mishaps.note("to end what it left", order.task.id, error)
+                await asyncio.sleep(CLEAR_AGAIN_S)
+            else:
+                return
 
     async def _loaded(self, driver: Driver, effect: StartTask) -> Order | Outcome:
         """Return the order when all that it needs is there, or why it never will."""

@@ -5,11 +5,12 @@ import socket
 from pathlib import Path
 from typing import cast
 
+import pytest
 from tests.unit.drivers.orders import Watched, order
 
 from shoal.drivers import Order, Watcher
 from shoal.drivers.process import ProcessDriver
-from shoal.drivers.python import FOLDER, SOCKET, LaneLine, PythonDriver
+from shoal.drivers.python import FOLDER, LaneLine, PythonDriver
 from shoal.protocol import call_items
 from shoal.protocol.messages import Outcome
 
@@ -26,9 +27,9 @@ class Hasty:
     def prepare(self, _attempt: object) -> Path:
         return self._root
 
-    async def run(self, _order: Order, _watcher: Watcher) -> Outcome:
+    async def run(self, order: Order, _watcher: Watcher) -> Outcome:
         line = socket.socket(socket.AF_UNIX)
-        line.connect(str(self._root / FOLDER / SOCKET))
+        line.connect(str(self._root / order.task.work.argv[-2]))
         await self._desk.greeted.wait()
         line.sendall(len(LAST_WORD).to_bytes(4, "little") + LAST_WORD)
         line.close()
@@ -66,3 +67,28 @@ def test_what_a_lane_said_last_is_heard(tmp_path: Path) -> None:
         return desk.heard
 
     assert asyncio.run(act()) == [LAST_WORD]
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "folder"])
+def test_a_lane_leaves_alone_what_the_user_has_under_its_name(
+    tmp_path: Path, kind: str
+) -> None:
+    taken = tmp_path / FOLDER
+    match kind:
+        case "file":
+            taken.write_text("of the user")
+        case "link":
+            (tmp_path / "elsewhere").mkdir()
+            taken.symlink_to("elsewhere")
+        case _:
+            taken.mkdir()
+
+    async def act() -> list[bytes]:
+        desk = Desk()
+        driver = PythonDriver(cast("ProcessDriver", Hasty(tmp_path, desk)))
+        driver.desk = desk
+        await driver.run(order(), Watched())
+        return desk.heard
+
+    assert asyncio.run(act()) == [LAST_WORD]
+    assert taken.is_file() or list(taken.iterdir()) == []

@@ -1,0 +1,175 @@
+"""Notes on disk of which tasks the node is handling, for the life after its death.
+
+A note is written where the system keeps it when the process is killed, without waiting
+for the disk: who loses power cannot say what it died of. It stands while a task is
+started, and while what it left is taken, each for a short time at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from shoal.core.events import MessageReceived
+from shoal.core.suspicion import Memory, Subject, Suspicion
+from shoal.model.ids import Attempt
+from shoal.runtime.membership import write_private
+from shoal.runtime.news import News
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shoal.core.events import Event
+    from shoal.core.suspicion import Aside, Stage
+    from shoal.model.ids import JobId, NodeId, TaskId
+    from shoal.runtime.home import Home
+
+GRACE_S: Final = 2.0
+"""What the node survives for so long after a start or an end, it survives."""
+
+NOTES_MAX: Final = 64
+NOTE_BYTES: Final = 1_024
+
+_NOTES: Final = msgspec.json.Decoder(Subject)
+_MEMORIES: Final = msgspec.json.Decoder(Memory)
+_EMPTY: Final = b" " * (NOTE_BYTES - 1) + b"\n"
+
+
+@final
+class Handling:
+    """What is handled now, and what is not any more because the node died of it."""
+
+    def __init__(self, home: Home) -> None:
+        """Read what earlier lives left."""
+        self._memory = home.path / "suspects.json"
+        path = home.path / "handling"
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        left = _subjects(os.pread(self._file, NOTES_MAX * NOTE_BYTES, 0))
+        self._suspicion = Suspicion(self._remembered(), left)
+        if left:
+            self._remember()
+        os.ftruncate(self._file, 0)
+        self._free = list(range(NOTES_MAX))[::-1]
+        self._slots: dict[Subject, int] = {}
+        self._news = News()
+        self._dying = False
+
+    @property
+    def set_aside_now(self) -> list[Aside]:
+        """The jobs that the last death was the end of."""
+        return self._suspicion.set_aside_now
+
+    def refusal(self, scheduler: NodeId, job: JobId) -> str:
+        """Say why a job is not handled here; nothing if it is."""
+        return self._suspicion.refusal(scheduler, job)
+
+    async def begin(self, subject: Subject) -> None:
+        """Note that a task is handled, when it is its turn."""
+        while not self._suspicion.may_begin(subject):
+            await self._news.wait()
+        self._suspicion.began(subject)
+        if subject not in self._slots and self._free:
+            data = msgspec.json.encode(subject)
+            if len(data) < NOTE_BYTES:
+                self._slots[subject] = slot = self._free.pop()
+                self._write(slot, data.ljust(NOTE_BYTES - 1) + b"\n")
+
+    def end(self, subject: Subject) -> None:
+        """Note that the node has survived it."""
+        if self._dying:
+            return  # What ends now ends with the node.
+        slot = self._slots.pop(subject, None)
+        if slot is not None:
+            self._free.append(slot)
+            self._write(slot, _EMPTY)
+        if self._suspicion.passed(subject):
+            self._remember()
+            self._news.tell()
+
+    def blame(self, subject: Subject | None) -> None:
+        """Note of what alone the node dies; of nothing that is handled, if none."""
+        if self._dying:
+            return
+        self._dying = True
+        os.ftruncate(self._file, 0)
+        if subject is not None:
+            self._write(0, msgspec.json.encode(subject)[: NOTE_BYTES - 1] + b"\n")
+
+    def close(self) -> None:
+        """Let go of the file; what it says stays."""
+        os.close(self._file)
+
+    def _write(self, slot: int, data: bytes) -> None:
+        try:
+            os.pwrite(self._file, data, slot * NOTE_BYTES)
+        except OSError:
+            return  # A full disk is no reason to run nothing.
+
+    def _remembered(self) -> Memory:
+        try:
+            return _MEMORIES.decode(self._memory.read_bytes())
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            return Memory()
+
+    def _remember(self) -> None:
+        try:
+            write_private(self._memory, msgspec.json.encode(self._suspicion.memory))
+        except OSError:
+            return
+
+
+@final
+class Window:
+    """The times at which one attempt is being handled, opened as often as needed."""
+
+    def __init__(self, handling: Handling, scheduler: NodeId, task: TaskId) -> None:
+        self._handling = handling
+        self._scheduler = scheduler
+        self._task = task
+        self._open: Subject | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def open(self, stage: Stage) -> None:
+        """Begin a stage; it is over after a short time, if nobody ends it before."""
+        self.close()
+        subject = Subject(self._scheduler, self._task, stage)
+        await self._handling.begin(subject)
+        self._open = subject
+        self._timer = asyncio.get_running_loop().call_later(GRACE_S, self.close)
+
+    def close(self) -> None:
+        """End the stage that is open, if one is."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._open is not None:
+            subject, self._open = self._open, None
+            self._handling.end(subject)
+
+
+def subject_of(
+    event: Event, task_of: Callable[[Attempt], TaskId | None]
+) -> Subject | None:
+    """Return the task that a fact is about, if it is about one."""
+    attempt = getattr(event, "attempt", None)
+    if isinstance(event, MessageReceived):
+        attempt = getattr(event.message, "attempt", None)
+    if not isinstance(attempt, Attempt):
+        return None
+    task = task_of(attempt)
+    if task is None and isinstance(event, MessageReceived):
+        task = getattr(getattr(event.message, "task", None), "id", None)
+    return None if task is None else Subject(attempt.scheduler, task)
+
+
+def _subjects(data: bytes) -> list[Subject]:
+    found: list[Subject] = []
+    for line in data.split(b"\n"):
+        try:
+            found.append(_NOTES.decode(line.strip(b" \0")))
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+    return found

@@ -1,0 +1,282 @@
+"""Whatever a driver or its cargo does: it is the end of one attempt, and no more."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from shoal.core.events import Event, StartTask, StopTask, TaskEnded
+from shoal.core.suspicion import Subject
+from shoal.drivers import Driver, Order, Stream, Watcher
+from shoal.errors import ShoalError
+from shoal.model.ids import Attempt, GroupId, JobId, LeaseId, NodeId, TaskId
+from shoal.model.job import Task, Work
+from shoal.model.resources import Allocation
+from shoal.protocol.messages import Outcome
+from shoal.runtime import tasks
+from shoal.runtime.cargo import Cargo
+from shoal.runtime.handling import Handling, Window
+from shoal.runtime.happenings import Happenings
+from shoal.runtime.home import Home
+from shoal.runtime.mail import Post
+from shoal.runtime.mishaps import TRACEBACKS_MAX, Mishaps
+from shoal.runtime.tasks import Tasks
+
+ANN = NodeId("ann")
+PLACES = ("order", "fill", "run", "unload")
+
+
+class World:
+    """A driver, a cargo and a post in one; each place raises what it is told to."""
+
+    name = "process"
+    not_isolated = ()
+
+    def __init__(self, home: Path) -> None:
+        self.raises: dict[str, Exception] = {}
+        self.cleared: list[Attempt] = []
+        self.clear_fails = 0
+        self.stopped: list[Attempt] = []
+        self.told: list[Event] = []
+        self.over = asyncio.Event()
+        self.happenings = Happenings()
+        self.handling = Handling(Home(home))
+        self.mishaps = Mishaps(self.happenings)
+        self.tasks = Tasks(
+            {"process": cast("Driver", self)},
+            self.feed,
+            cast("Cargo", self),
+            cast("Post", self),
+            self.handling,
+            self.mishaps,
+        )
+
+    def feed(self, event: Event) -> None:
+        self.told.append(event)
+        self.over.set()
+
+    def _at(self, place: str) -> None:
+        if place in self.raises:
+            raise self.raises[place]
+
+    # A driver.
+
+    async def run(self, order: Order, watcher: Watcher) -> Outcome:
+        del order
+        await watcher.wrote("stdout", 0, b"hello")
+        self._at("run")
+        return Outcome("exited", exit_code=0)
+
+    async def clear(self, attempt: Attempt) -> None:
+        self.cleared.append(attempt)
+        if self.clear_fails:
+            self.clear_fails -= 1
+            raise ShoalError("it does not end")
+
+    def stop(self, attempt: Attempt, grace_s: float) -> None:
+        del grace_s
+        self.stopped.append(attempt)
+
+    async def discard(self, *attempts: Attempt) -> None: ...
+
+    def prepare(self, attempt: Attempt) -> Path:
+        raise NotImplementedError
+
+    def kept(self, attempt: Attempt, stream: Stream) -> Path:
+        raise NotImplementedError
+
+    # A cargo.
+
+    def given(self, effect: StartTask) -> StartTask:
+        return effect
+
+    def order(self, _driver: Driver, effect: StartTask) -> Order:
+        self._at("order")
+        return Order(attempt=effect.attempt, task=effect.task)
+
+    async def fill(self, _driver: Driver, _effect: StartTask, order: Order) -> Order:
+        self._at("fill")
+        return order
+
+    async def unload(self, _driver: Driver, _order: Order, outcome: Outcome) -> Outcome:
+        self._at("unload")
+        return outcome
+
+    # A post.
+
+    def joined(self, order: Order) -> Order:
+        return order
+
+    def end(self, attempt: Attempt) -> None: ...
+
+
+def start(number: int = 1, job: str = "j") -> StartTask:
+    task = Task(
+        id=TaskId(f"{job}.main.{number}"),
+        job=JobId(job),
+        group=GroupId(f"{job}.main"),
+        work=Work(workdir="tree:x"),
+    )
+    return StartTask(Attempt(ANN, 1, number), LeaseId("l"), task, Allocation())
+
+
+def played(home: Path, story: Callable[[World], Awaitable[None]]) -> World:
+    home.mkdir(exist_ok=True)
+
+    async def main() -> World:
+        world = World(home)
+        async with asyncio.timeout(20):
+            await story(world)
+        world.handling.close()
+        return world
+
+    return asyncio.run(main())
+
+
+def ends(world: World) -> list[Outcome]:
+    return [event.outcome for event in world.told if isinstance(event, TaskEnded)]
+
+
+async def run_one(world: World, effect: StartTask) -> Outcome:
+    before = len(ends(world))
+    world.tasks.start(effect)
+    while len(ends(world)) == before:
+        world.over.clear()
+        await world.over.wait()
+    return ends(world)[-1]
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("bad pattern"), RecursionError(), OSError(28, "disk full"), KeyError()],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_raises_for_one_attempt_ends_it_with_a_reason_and_no_other(
+    tmp_path: Path, place: str, error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def story(world: World) -> None:
+        world.raises[place] = error
+        await run_one(world, start(1))
+        world.raises.clear()
+        await run_one(world, start(2))
+
+    world = played(tmp_path, story)
+    bad, good = ends(world)
+
+    assert bad.kind == ("not-started" if place in ("order", "fill") else "lost")
+    assert type(error).__name__ in bad.reason
+    assert good == Outcome("exited", exit_code=0)
+    assert len(world.tasks) == 0
+    assert world.mishaps.count == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_devices_are_not_free_before_nothing_of_a_failed_run_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "CLEAR_AGAIN_S", 0.0)
+
+    async def story(world: World) -> None:
+        world.raises["run"] = ShoalError("its container cannot be removed")
+        world.clear_fails = 3
+        await run_one(world, start())
+
+    world = played(tmp_path, story)
+
+    assert len(world.cleared) == 4
+    assert [outcome.kind for outcome in ends(world)] == ["lost"]
+
+
+def test_people_who_watch_are_told_of_each_mishap_and_the_log_is_not_filled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def story(world: World) -> None:
+        world.raises["order"] = ValueError("again")
+        for number in range(TRACEBACKS_MAX + 5):
+            await run_one(world, start(number))
+        told = [each async for each in world.happenings.follow(99, on=False)]
+        assert {each.what for each in told} == {"mishap"}
+        assert told[0].task == "j.main.0"
+
+    world = played(tmp_path, story)
+
+    assert world.mishaps.count == TRACEBACKS_MAX + 5
+    assert capsys.readouterr().err.count("Traceback") == TRACEBACKS_MAX
+
+
+def test_an_attempt_that_is_stopped_as_it_is_started_does_not_run(
+    tmp_path: Path,
+) -> None:
+    async def story(world: World) -> None:
+        world.tasks.start(start())
+        world.tasks.stop(StopTask(start().attempt, 0.0))
+        await world.over.wait()
+
+    assert [end.kind for end in ends(played(tmp_path, story))] == ["not-started"]
+
+
+def test_a_job_of_which_the_node_died_twice_is_not_started_a_third_time(
+    tmp_path: Path,
+) -> None:
+    async def die(world: World) -> None:
+        await Window(world.handling, ANN, TaskId("bad.main.1")).open("start")
+        # The process is killed here: nothing is closed, nothing is said.
+
+    async def live(world: World) -> None:
+        await run_one(world, start(1, "bad"))
+        await run_one(world, start(2, "good"))
+
+    played(tmp_path, die)
+    played(tmp_path, die)
+    world = played(tmp_path, live)
+    later = played(tmp_path, live)
+
+    for each in (world, later):
+        bad, good = ends(each)
+        assert bad.kind == "not-started"
+        assert "died 2 times in a row" in bad.reason
+        assert good.kind == "exited"
+
+
+def test_what_ran_well_between_two_deaths_is_started_again(tmp_path: Path) -> None:
+    async def die(world: World) -> None:
+        await Window(world.handling, ANN, TaskId("j.main.1")).open("start")
+
+    async def live(world: World) -> None:
+        await run_one(world, start(1))
+
+    played(tmp_path, die)
+    played(tmp_path, live)
+    played(tmp_path, die)
+
+    assert [end.kind for end in ends(played(tmp_path, live))] == ["exited"]
+
+
+def test_a_node_that_knows_what_it_dies_of_blames_nothing_else(tmp_path: Path) -> None:
+    async def die(world: World) -> None:
+        window = Window(world.handling, ANN, TaskId("near.main.1"))
+        await window.open("start")
+        world.handling.blame(Subject(ANN, TaskId("bad.main.1")))
+        window.close()
+
+    async def look(world: World) -> None:
+        await asyncio.sleep(0)
+        assert world.handling.refusal(ANN, JobId("bad"))
+        assert not world.handling.refusal(ANN, JobId("near"))
+
+    played(tmp_path, die)
+    played(tmp_path, die)
+    played(tmp_path, look)
+
+
+def test_notes_that_make_no_sense_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "handling").write_bytes(b"\xff\n{}\n[1]\n" + b"x" * 99_999)
+    (tmp_path / "suspects.json").write_bytes(b"\xff{")
+
+    async def live(world: World) -> None:
+        await run_one(world, start())
+
+    assert [end.kind for end in ends(played(tmp_path, live))] == ["exited"]
