@@ -4,12 +4,33 @@ Each probe prints `ESCAPED` if it got what it must not get. It is run after `PRE
 and with the variables that `Node.names` gives.
 """
 
+import ctypes
 import os
 import socket
 import subprocess
 from pathlib import Path
 
+from shoal.drivers import seccomp
+
 KEY = "node-key-5f1d"
+KEY_NAME = f"shoal-probe-{os.getpid()}"
+MACHINE = seccomp.HERE or seccomp.MACHINES["x86_64"]
+NUMBERS = {
+    name: numbers[MACHINE.column]
+    for name, numbers in seccomp.DENIED.items()
+    if numbers[MACHINE.column] is not None
+}
+SESSION_KEYRING = -3
+_REVOKE = 3
+
+
+def _lend_key() -> int:
+    """Put a key into the keyring of this session; return it, or -1 if that fails."""
+    libc = ctypes.CDLL(None)
+    name, data = KEY_NAME.encode(), KEY.encode()
+    number = NUMBERS["add_key"]
+    made: int = libc.syscall(number, b"user", name, data, len(data), SESSION_KEYRING)
+    return made
 
 
 class Node:
@@ -32,6 +53,7 @@ class Node:
         self.abstract.listen()
         self.web = socket.create_server(("127.0.0.1", 0))
         self.victim = subprocess.Popen(["/bin/sleep", "100"])
+        self.lent = _lend_key()
 
     def names(self) -> dict[str, str]:
         return {
@@ -44,9 +66,12 @@ class Node:
             "NODE_PID": str(os.getpid()),
             "VICTIM": str(self.victim.pid),
             "KEY": KEY,
+            "KEY_NAME": KEY_NAME,
         }
 
     def close(self) -> None:
+        if self.lent >= 0:
+            ctypes.CDLL(None).syscall(NUMBERS["keyctl"], _REVOKE, self.lent)
         self.victim.kill()
         self.victim.wait()
         for each in (self.api, self.abstract, self.web):
@@ -71,7 +96,10 @@ def connects(kind, address):
         return False
 def works(call, *args):
     return call(*args) == 0
+def calls(name, *args):
+    return libc.syscall(NUMBERS[name], *args)
 """
+PRELUDE += f"NUMBERS, CLONE = {NUMBERS!r}, {MACHINE.clone}\n"
 
 PROBES = {
     "reading the key of the node": "if reads(E['KEY_FILE']): escaped()",
@@ -293,8 +321,81 @@ if libc.shmget(0x5f1d5f1d, 1, 0) >= 0: escaped()
 if [n for n in os.listdir("/dev/shm")]: escaped(os.listdir("/dev/shm"))
 """,
     "reading keys that the kernel keeps for the user": """
-KEYCTL = 250
-ring = libc.syscall(KEYCTL, 0, -4, 0)
-if ring >= 0 and E["KEY"] in reads("/proc/keys"): escaped()
+if reads("/proc/keys"): escaped(reads("/proc/keys"))
+if reads("/proc/key-users"): escaped("users")
+for ring in (-1, -2, -3, -4, -5):
+    if calls("keyctl", 0, ring, 0) >= 0: escaped(ring)
+    if calls("keyctl", 10, ring, b"user", E["KEY_NAME"].encode(), 0) >= 0: escaped()
+if calls("request_key", b"user", E["KEY_NAME"].encode(), None, 0) >= 0: escaped()
+if calls("add_key", b"user", b"left", b"data", 4, -4) >= 0: escaped("added")
+""",
+    "reading where its folders lie outside": """
+for name in ("mountinfo", "mounts", "mountstats", "cgroup", "uid_map", "cmdline"):
+    if E["HOME_DIR"] in reads("/proc/self/" + name): escaped(name)
+if reads("/proc/self/mountinfo"): escaped("mounts")
+if E["HOME_DIR"] in os.readlink("/proc/self/cwd"): escaped("cwd")
+""",
+    "reading who lends the machine": """
+for path in ("/etc/passwd", "/etc/group", "/etc/hostname", "/proc/cmdline"):
+    if reads(path): escaped(path)
+if socket.gethostname() != "shoal": escaped(socket.gethostname())
+""",
+    "calls that the filter denies": """
+for name in NUMBERS:
+    found = calls(name, 0, 0, 0)
+    if found >= 0 or ctypes.get_errno() != errno.EPERM: escaped(name)
+""",
+    "calls that are newer than the filter": """
+for number in (470, 471, 499, 1000, 0x40000000 | 39, 0x40000000 | 520):
+    if libc.syscall(number, 0, 0, 0) >= 0: escaped(number)
+    if ctypes.get_errno() != errno.ENOSYS: escaped((number, ctypes.get_errno()))
+if libc.syscall(435, None, 0) >= 0 or ctypes.get_errno() != errno.ENOSYS:
+    escaped("clone3")
+""",
+    "calls of 32-bit programs": """
+import mmap, platform
+if platform.machine() == "x86_64":
+    code = mmap.mmap(-1, 4096, prot=7)
+    code.write(bytes.fromhex("b814000000cd80c3"))  # getpid, as i386 calls it
+    place = ctypes.addressof(ctypes.c_char.from_buffer(code))
+    if ctypes.CFUNCTYPE(ctypes.c_int)(place)() != -errno.ENOSYS: escaped()
+""",
+    "making a namespace with a new process": """
+for flag in (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000):
+    found = libc.syscall(CLONE, flag | 17, 0, 0, 0, 0)
+    if found == 0: os._exit(0)
+    if found > 0 or ctypes.get_errno() != errno.EPERM: escaped(hex(flag))
+""",
+    "tracing a process of its own": """
+child = os.fork()
+if child == 0: time.sleep(60)
+if works(libc.ptrace, 16, child, 0, 0): escaped()
+os.kill(child, 9)
+""",
+    "the ring of the kernel": """
+if calls("io_uring_setup", 8, ctypes.create_string_buffer(256)) >= 0: escaped()
+""",
+    "sockets of rare families": """
+for family in range(46):
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET):
+        try:
+            socket.socket(family, kind, 0)
+        except OSError:
+            continue
+        if family not in (1, 2, 10, 16): escaped(family)
+try:
+    socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4); escaped("list of sockets")
+except OSError:
+    pass
+""",
+    "changing settings of the kernel": """
+for folder, _, names in os.walk("/proc/sys"):
+    for name in names:
+        try:
+            with open(f"{folder}/{name}", "rb") as file: was = file.read()
+            with open(f"{folder}/{name}", "wb", buffering=0) as file: file.write(was)
+        except OSError:
+            continue
+        escaped(f"{folder}/{name}")
 """,
 }

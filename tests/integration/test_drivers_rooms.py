@@ -1,16 +1,18 @@
 """One sandbox for many tasks: nothing of one is there for the next (I11)."""
 
 import asyncio
+import ctypes
 import os
 import shutil
 import signal
+import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.drivers.orders import Watched, order, shell, with_driver
+from tests.unit.drivers.orders import Watched, order, run, shell, with_driver
 
 from shoal.drivers import Order, sandbox
 from shoal.drivers.leftovers import marked, worker_mark
@@ -191,3 +193,71 @@ print(open("/proc/keys").read(), end="")
 
     assert outcome.exit_code == 0, watched.text("stderr")
     assert watched.text() == "-1 1\n" * 3
+
+
+# Two tasks at the same time.
+
+
+def test_tasks_share_no_memory_no_names_and_no_processes(root: Path) -> None:
+    has = """
+open("/dev/shm/x", "w").write("mine"); open("/tmp/x", "w").write("mine")
+assert libc.shmget(0x5f1d5f1d, 4096, 0o1666) >= 0
+assert libc.msgget(0x5f1d5f1d, 0o1666) >= 0
+s = socket.socket(socket.AF_UNIX); s.bind("\\0mine"); s.listen()
+print(os.getpid(), flush=True)
+time.sleep(1000)
+"""
+    looks = """
+print(os.listdir("/tmp"), os.listdir("/dev/shm"), os.listdir("/job"))
+print(libc.shmget(0x5f1d5f1d, 4096, 0) >= 0, libc.msgget(0x5f1d5f1d, 0) >= 0)
+print(connects(socket.AF_UNIX, "\\0mine"))
+own = os.getpid()
+seen = [n for n in os.listdir("/proc") if n.isdigit() and int(n) != own]
+killed = []
+for n in range(2, 3000):
+    try:
+        if n != own: os.kill(n, 0); killed.append(n)
+    except OSError:
+        pass
+print(seen, killed)
+"""
+
+    async def act(driver: ProcessDriver) -> tuple[str, str]:
+        first, watched = Watched(), Watched()
+        one = order(PYTHON, "-c", PRELUDE + has)
+        running = asyncio.create_task(driver.run(one, first))
+        await first.spoke.wait()
+        await driver.run(order(PYTHON, "-c", PRELUDE + looks), watched)
+        driver.stop(one.attempt, 0.0)
+        await running
+        return first.text("stderr"), watched.text()
+
+    complaint, said = with_driver(root, act, BOXED)
+
+    assert complaint == ""
+    assert said == "[] [] []\nFalse False\nFalse\n[] []\n"
+
+
+def can_scope() -> bool:
+    """Whether this kernel keeps a process from abstract sockets of others."""
+    version: int = ctypes.CDLL(None).syscall(444, None, 0, 1)
+    return version >= 6
+
+
+@pytest.mark.skipif(not can_scope(), reason="needs Landlock of Linux 6.12")
+def test_the_network_of_the_machine_comes_without_its_abstract_sockets(
+    root: Path,
+) -> None:
+    name = f"shoal-probe-{os.getpid()}"
+    script = f"""
+s = socket.socket(socket.AF_UNIX); s.bind("\\0{name}-own"); s.listen()
+print([connects(socket.AF_UNIX, "\\0{name}" + end) for end in ("-own", "")])
+"""
+    one = order(PYTHON, "-c", PRELUDE + script, network=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0{name}")
+        listener.listen()
+
+        _, watched = run(root, one, BOXED)
+
+    assert watched.text() == "[True, False]\n", watched.text("stderr")

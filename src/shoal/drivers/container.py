@@ -171,6 +171,7 @@ class ContainerDriver:
         """What a task here can reach or use up that it should not, in sentences."""
         said = [
             "a container shares the kernel and the GPU driver with the machine",
+            "a container can read where its folders lie on this machine",
             "the size of a work directory has no limit",
         ]
         if self._engine.user:

@@ -14,7 +14,6 @@ Wardens use this, so it may import nothing but the standard library.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import resource
 import select
@@ -22,6 +21,7 @@ import signal
 import socket
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
+from shoal.drivers import mounts
 from shoal.drivers.fields import FrameError
 from shoal.drivers.rights import call, give_up
 from shoal.drivers.room_frames import (
@@ -44,51 +44,19 @@ if TYPE_CHECKING:
 WORK: Final = "/job"
 """A name that hides no folder where people keep programs that tasks need."""
 
-BASE: Final = "/mnt"
-"""Where the folder of all work directories is, if it is not root who mounts one."""
-
 SCRATCH: Final = ("/dev/shm", "/tmp")  # noqa: S108 - Each task has its own.
 SHOWN: Final = "/shown"
 """Where folders are, numbered, that belong below those and would be hidden there."""
-
-MASKED_FILES: Final = (
-    "/proc/cmdline",
-    "/proc/interrupts",
-    "/proc/kcore",
-    "/proc/key-users",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/sched_debug",
-    "/proc/swaps",
-    "/proc/timer_list",
-)
-MASKED_FOLDERS: Final = ("/proc/acpi", "/proc/asound", "/proc/fs", "/proc/scsi")
-"""What containers hide too, and what names keys, disks and shares of the machine."""
 
 INNER_UID: Final = 1000
 TASK_NICE: Final = 5  # The node must be heard on a busy machine, and so must its owner.
 TASK_OOM_SCORE: Final = "500"  # If memory runs out, the kernel kills tasks first.
 FILES: Final = 3  # input, output and errors, as a task has them
 
-NEWNS, NEWCGROUP, NEWUTS, NEWIPC = 0x20000, 0x2000000, 0x4000000, 0x8000000
+NEWCGROUP, NEWUTS, NEWIPC = 0x2000000, 0x4000000, 0x8000000
 NEWUSER, NEWPID, NEWNET = 0x10000000, 0x20000000, 0x40000000
-_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND = 1, 2, 4, 8, 4096
-_MS_REMOUNT, _MS_REC, _MS_PRIVATE = 32, 16384, 1 << 18
-_MNT_DETACH: Final = 2
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
-_SYS_OPEN_TREE, _SYS_MOVE_MOUNT = 428, 429
-_AT_FDCWD: Final = -100
-_OPEN_TREE_CLONE, _MOVE_EMPTY_PATH = 1, 4
 _FILES_END: Final = 1 << 20
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def detached(directory: str) -> int:
-    """Return a mount of a folder that is in no namespace yet; only root can."""
-    flags = _OPEN_TREE_CLONE | os.O_CLOEXEC
-    path = os.fsencode(directory)
-    return call("syscall", _SYS_OPEN_TREE, _AT_FDCWD, path, flags)
 
 
 def close_all_but(*keep: int) -> None:
@@ -123,15 +91,16 @@ class Keeper:
         self._inner = inner
         self._root = root
         self._pid = 0  # of the program that runs
+        self._settings = -1  # of the kernel, which a task can only read
+        self._namespaces: mounts.Namespaces | None = None
 
     def serve(self) -> NoReturn:
         """Start what the warden says, one at a time."""
         # Nobody inside may see or trace this one: it came from outside.
         call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)
-        _mount(b"none", "/", b"", _MS_REC | _MS_PRIVATE)
-        flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
-        _mount(b"proc", "/proc", b"proc", flags, b"hidepid=invisible")
-        _mask()
+        mounts.mount(b"none", "/", b"", mounts.MS_REC | mounts.MS_PRIVATE)
+        self._settings = mounts.mount_proc()
+        self._namespaces = mounts.Namespaces(root=self._root)
         self._say(STARTED)
         while True:
             data, fds, flags, _ = socket.recv_fds(
@@ -222,37 +191,38 @@ class Keeper:
     def _furnish(self, entry: Entry, tree: int) -> None:
         """Mount what is the task's own; what the one before had goes."""
         call("unshare", NEWIPC)
-        flags = _MS_NOSUID | _MS_NODEV
+        flags = mounts.MS_NOSUID | mounts.MS_NODEV
         size = b"mode=1777,size=%d" % max(1 << 20, entry.scratch_bytes)
         for place in SCRATCH:
-            _unmount(place)
-            _mount(b"tmpfs", place, b"tmpfs", flags, size)
+            mounts.unmount(place)  # The first task finds nothing there.
+            mounts.mount(b"tmpfs", place, b"tmpfs", flags, size)
         for number, path in enumerate(entry.shown):
             os.makedirs(path, exist_ok=True)  # noqa: PTH103
-            _mount(f"{SHOWN}/{number}".encode(), path, b"", _MS_BIND)
-        _unmount(WORK)
+            mounts.mount(f"{SHOWN}/{number}".encode(), path, b"", mounts.MS_BIND)
+        mounts.unmount(WORK)
         if tree >= 0:
-            where, flags = WORK.encode(), _MOVE_EMPTY_PATH
-            call("syscall", _SYS_MOVE_MOUNT, tree, b"", _AT_FDCWD, where, flags)
-            flags = _MS_REMOUNT | _MS_BIND | _MS_NOSUID | _MS_NODEV
-            _mount(b"none", WORK, b"", flags)
-        else:
-            name = os.path.basename(entry.directory)  # noqa: PTH119
-            _mount(os.fsencode(f"{BASE}/{name}"), WORK, b"", _MS_BIND)
+            mounts.attach(tree, WORK)
+            flags |= mounts.MS_REMOUNT | mounts.MS_BIND
+            mounts.mount(b"none", WORK, b"", flags)
+            return
+        assert self._namespaces is not None
+        name = os.path.basename(entry.directory)  # noqa: PTH119
+        own = self._namespaces.work(name)
+        mounts.attach(own, WORK)
+        os.close(own)
 
     def _become(self, entry: Entry, files: Sequence[int]) -> NoReturn:
         """Give up all rights, and be the program."""
         for target, fd in enumerate(files):
             os.dup2(fd, target)
-        if not self._root:
-            call("unshare", NEWNS)
-            _unmount(BASE)
+        assert self._namespaces is not None
+        self._namespaces.hide()
         os.setsid()
         os.setpriority(os.PRIO_PROCESS, 0, TASK_NICE)
         call("setns", self._inner, NEWUSER)
         os.setresgid(INNER_UID, INNER_UID, INNER_UID)
         os.setresuid(INNER_UID, INNER_UID, INNER_UID)
-        _write("/proc/sys/user/max_user_namespaces", b"0")
+        self._write("user/max_user_namespaces", b"0")
         if most := entry.processes_max:
             resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
         os.chdir(WORK)
@@ -263,35 +233,9 @@ class Keeper:
         give_up()
         os.execvpe(entry.argv[0], list(entry.argv), env)  # noqa: S606
 
-
-def _mount(
-    source: bytes, place: str, kind: bytes, flags: int, options: bytes = b""
-) -> None:
-    where = place.encode()
-    try:
-        call("mount", source, where, kind, ctypes.c_ulong(flags), options)
-    except OSError as error:
-        raise OSError(error.errno, f"{place}: {error.strerror}") from error
-
-
-def _mask() -> None:
-    """Hide what the kernel tells everybody about the machine, as far as it does."""
-    for path in MASKED_FILES:
-        if os.path.exists(path):  # noqa: PTH110
-            _mount(b"/dev/null", path, b"", _MS_BIND)
-    for path in MASKED_FOLDERS:
-        if os.path.isdir(path):  # noqa: PTH112
-            flags = _MS_RDONLY | _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
-            _mount(b"tmpfs", path, b"tmpfs", flags, b"size=4k,mode=555")
-
-
-def _unmount(place: str) -> None:
-    _libc.umount2(place.encode(), _MNT_DETACH)  # The first task finds nothing there.
-
-
-def _write(path: str, data: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(fd, data)
-    finally:
-        os.close(fd)
+    def _write(self, setting: str, data: bytes) -> None:
+        fd = os.open(setting, os.O_WRONLY | os.O_CLOEXEC, dir_fd=self._settings)
+        try:
+            os.write(fd, data)
+        finally:
+            os.close(fd)

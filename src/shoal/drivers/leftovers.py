@@ -31,6 +31,8 @@ ATTEMPT_VARIABLE: Final = "SHOAL_ATTEMPT"
 SLOT_VARIABLE: Final = "SHOAL_SLOT"
 """Of a warden and of who keeps its sandbox, which no attempt marks."""
 
+MACHINE_ID: Final = Path("/etc/machine-id")
+MACHINE_ID_BYTES_MAX: Final = 64
 CLEAR_TIMEOUT_S: Final = 20.0
 PASS_WAIT_S: Final = 0.5
 QUIET_PASSES: Final = 2
@@ -48,8 +50,16 @@ class Process(msgspec.Struct, frozen=True, order=True):
 
 
 def worker_mark(folder: Path) -> str:
-    """Return what marks all processes of the worker that keeps its tasks here."""
-    return hashlib.blake2b(str(folder.absolute()).encode(), digest_size=12).hexdigest()
+    """Return what marks all processes of the worker that keeps its tasks here.
+
+    Tasks see it, so it must not tell where that is to somebody who guesses: it also
+    depends on what tasks cannot read.
+    """
+    salt = b""
+    with contextlib.suppress(OSError):
+        salt = MACHINE_ID.read_bytes()[:MACHINE_ID_BYTES_MAX]
+    path = os.fsencode(folder.absolute())
+    return hashlib.blake2b(path, key=salt, digest_size=12).hexdigest()
 
 
 def boot_id() -> str:

@@ -18,7 +18,7 @@ import signal
 import socket
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
-from shoal.drivers import keeper
+from shoal.drivers import keeper, mounts
 from shoal.drivers.fields import FrameError
 from shoal.drivers.rights import call
 from shoal.drivers.room_frames import (
@@ -134,7 +134,7 @@ class Room:
         """Start a program inside; return its pid there. Raises if that fails."""
         fds = list(files)
         if os.geteuid() == 0:
-            fds.append(keeper.detached(entry.directory))
+            fds.append(mounts.detached(entry.directory))
         try:
             socket.send_fds(self.line, [packed(entry)], fds)
         finally:
@@ -222,8 +222,8 @@ class _Building:
             return os.open(f"/proc/{inside}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
 
         self.inner = namespace("user")
-        mounts = self.namespaces[keeper.NEWNS] = namespace("mnt")
-        self.owner = fcntl.ioctl(mounts, NS_GET_USERNS)
+        place = self.namespaces[mounts.NEWNS] = namespace("mnt")
+        self.owner = fcntl.ioctl(place, NS_GET_USERNS)
         for kind, name in OTHERS.items():
             fd = self.namespaces[kind] = namespace(name)
             if os.path.samestat(os.fstat(fd), os.stat(f"/proc/self/ns/{name}")):  # noqa: PTH116
@@ -261,7 +261,7 @@ def _enter(
     os.setresuid(0, 0, 0)
     for kind, fd in namespaces.items():
         call("setns", fd, kind)
-    call("unshare", keeper.NEWNS | keeper.NEWPID)
+    call("unshare", mounts.NEWNS | keeper.NEWPID)
     pid = os.fork()
     if pid == 0:
         keeper.close_all_but(line.fileno(), fails, inner)

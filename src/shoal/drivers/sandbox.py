@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from shoal.drivers import keeper, seccomp
-from shoal.drivers.keeper import BASE, INNER_UID, SCRATCH, SHOWN
+from shoal.drivers import keeper, mounts, seccomp
+from shoal.drivers.keeper import INNER_UID, SCRATCH, SHOWN
 from shoal.drivers.rooms import ARGS_FD, FILTER_FD, INFO_FD, SLEEPER, TRIAL, in_memory
 
 if TYPE_CHECKING:
@@ -104,10 +104,12 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
             ]
         elif not self.prlimit and not self.stays:
             said.append("the number of processes of a task has no limit: no prlimit")
+        if not self.stays:
+            said.append("a task can read where its folders lie on this machine")
         if not seccomp.PROGRAM:
             said.append("system calls of a task are not filtered on such a machine")
-        if not self.closed and not self.stays:
-            said.append("a task may make namespaces of its own: bubblewrap is old")
+            if not self.closed and not self.stays:
+                said.append("a task may make namespaces of its own: bubblewrap is old")
         return tuple(said)
 
     @property
@@ -206,10 +208,10 @@ def _given(fds: tuple[int, int]) -> list[str]:
 
 def _masked() -> list[str]:
     args: list[str] = []
-    for path in keeper.MASKED_FILES:
+    for path in mounts.MASKED_FILES:
         if Path(path).exists():
             args += ["--dev-bind", "/dev/null", path]
-    for path in keeper.MASKED_FOLDERS:
+    for path in mounts.MASKED_FOLDERS:
         if Path(path).exists():
             args += ["--tmpfs", path, "--remount-ro", path]
     return args
@@ -256,7 +258,7 @@ def _scratch(box: Box) -> list[str]:
 
 def _places(box: Box) -> list[str]:
     """Return where work directories will be, and where they come from if not root."""
-    base = ["--bind", box.directory, BASE] if box.directory else []
+    base = ["--bind", box.directory, mounts.BASE] if box.directory else []
     return ["--dir", WORK, *base]
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shoal.drivers.keeper import BASE, SHOWN
+from shoal.drivers import seccomp
+from shoal.drivers.keeper import SHOWN
+from shoal.drivers.mounts import BASE
 from shoal.drivers.rooms import SLEEPER
 from shoal.drivers.sandbox import TASK_UID_FIRST, Box, Sandbox, hidden, program_missing
 
@@ -77,14 +79,20 @@ def test_what_only_root_can_reach_is_mounted_where_the_task_can() -> None:
 def test_what_is_not_isolated_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     bare = msgspec.structs.replace(PLAIN, prlimit="", closed=False)
+    stays = msgspec.structs.replace(PLAIN, stays=True)
 
-    assert len(PLAIN.not_isolated) == 1
+    assert len(stays.not_isolated) == 1
+    assert any("where its folders lie" in said for said in PLAIN.not_isolated)
     assert any("no prlimit" in said for said in bare.not_isolated)
+
+    monkeypatch.setattr(seccomp, "PROGRAM", b"")  # as on another kind of machine
+    assert any("not filtered" in said for said in stays.not_isolated)
     assert any("namespaces of its own" in said for said in bare.not_isolated)
 
+    monkeypatch.setattr(seccomp, "PROGRAM", b"filter")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert any("tasks are root" in said for said in PLAIN.not_isolated)
-    assert len(ROOT.not_isolated) == 1
+    assert len(msgspec.structs.replace(ROOT, stays=True).not_isolated) == 1
 
 
 @pytest.mark.parametrize(
