@@ -171,7 +171,7 @@ class Keeper:
         os.close(pidfd)
         code = self._empty()
         for place in SCRATCH:  # What it left there would count for the next task.
-            _unmount(place)
+            mounts.unmount(place)
         self._say(ENDED, code)
 
     def _empty(self) -> int:
