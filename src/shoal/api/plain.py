@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from shoal.api.call_frames import END, ERROR, HEAD_BYTES, head
-from shoal.errors import UnreachableError
+from shoal.errors import ProtocolError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +66,7 @@ class PlainCalls:
                         return
                     if kind == ERROR:
                         break
-                    yield type_.FromString(payload)
+                    yield _read(type_, payload)
             except TimeoutError:
                 raise self._silent(f"no answer within {timeout_s:g} s") from None
             except OSError as error:
@@ -74,7 +74,7 @@ class PlainCalls:
         from shoal.api import shoal_pb2 as pb  # noqa: PLC0415 - Only after a mistake.
         from shoal.api.failures import error_of  # noqa: PLC0415
 
-        raise error_of(pb.Error.FromString(payload))
+        raise error_of(_read(pb.Error, payload))
 
     def _frame(self, line: socket.socket, until: float | None) -> tuple[int, bytes]:
         begin = self._exactly(line, HEAD_BYTES, until)
@@ -105,3 +105,17 @@ class PlainCalls:
             hint="`shoal doctor` looks for the cause; "
             "its jobs go on when it is up again",
         )
+
+
+def _read(type_: type[M], data: bytes) -> M:
+    """Return an answer of the node; raise `ProtocolError` if it is none."""
+    from google.protobuf.message import DecodeError  # noqa: PLC0415 - As the caller.
+
+    try:
+        return type_.FromString(data)
+    except DecodeError as error:
+        raise ProtocolError(
+            "the node says what makes no sense",
+            because=str(error),
+            hint="is it of another version? `shoal down`, then `shoal up`",
+        ) from None

@@ -75,7 +75,8 @@ class PlainDoor:
         if size > FRAME_BYTES_MAX:
             return
         name, _, data = (await reader.readexactly(size)).partition(b"\0")
-        work = asyncio.ensure_future(self._answer(name.decode(), data, writer))
+        method = name.decode(errors="replace")
+        work = asyncio.ensure_future(self._answer(method, data, writer))
         gone = asyncio.ensure_future(reader.read(1))
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)

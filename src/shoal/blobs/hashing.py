@@ -152,6 +152,8 @@ class Proof:
 
     def accepts(self, level: int, index: int, data: bytes) -> bool:
         """Take in a piece if it is right; its parent must have come before."""
+        if not (0 <= level <= self.top and 0 <= index < self.counts[level]):
+            return False
         if len(data) != self.length(level, index):
             return False
         found = piece_hash(level, data)

@@ -390,8 +390,9 @@ class Stream:
         ended: list[tuple[Pending, pb.CallResult]] = []
         with self._lock:
             for state in reply.pools:
-                pool = self._pools[state.id]
-                pool.credit, pool.lanes = state.credit, state.lanes
+                pool = self._pools.get(state.id)
+                if pool is not None:
+                    pool.credit, pool.lanes = state.credit, state.lanes
             for result in reply.results:
                 call = self._sent.get(result.id)
                 if call is None:

@@ -7,10 +7,18 @@ import queue
 import socket
 from typing import TYPE_CHECKING, Final, Protocol, final
 
+from google.protobuf.message import DecodeError
+
 from shoal.api import shoal_pb2 as pb
-from shoal.api.call_frames import ERROR, HEAD_BYTES, MESSAGE, frame
+from shoal.api.call_frames import (
+    ERROR,
+    FRAME_BYTES_MAX,
+    HEAD_BYTES,
+    MESSAGE,
+    frame,
+)
 from shoal.api.failures import error_of
-from shoal.errors import UnreachableError
+from shoal.errors import ProtocolError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +48,20 @@ class Wire(Protocol):
     def close(self) -> None:
         """Hang up."""
         ...
+
+
+def _reply(kind: int, body: bytes) -> pb.CallsReply:
+    """Return a reply, or raise: what the node says, or that it makes no sense."""
+    try:
+        if kind == ERROR:
+            raise error_of(pb.Error.FromString(body))
+        return pb.CallsReply.FromString(body)
+    except DecodeError as error:
+        raise _nonsense(str(error)) from None
+
+
+def _nonsense(because: str) -> ProtocolError:
+    return ProtocolError("the node says what makes no sense", because=because)
 
 
 @final
@@ -78,13 +100,13 @@ class SocketWire:
             unread += data
             while len(unread) >= HEAD_BYTES:
                 end = HEAD_BYTES + int.from_bytes(unread[:4], "little")
+                if end > FRAME_BYTES_MAX:
+                    raise _nonsense(f"a message of {end} bytes")
                 if len(unread) < end:
                     break
                 kind, body = unread[4], bytes(memoryview(unread)[HEAD_BYTES:end])
                 del unread[:end]
-                if kind == ERROR:
-                    raise error_of(pb.Error.FromString(body))
-                yield pb.CallsReply.FromString(body)
+                yield _reply(kind, body)
 
     def close(self) -> None:
         """Hang up; whoever reads gets an end."""

@@ -113,7 +113,7 @@ def read(der: bytes) -> Shown:
     assert isinstance(found, x509.UnrecognizedExtension)
     try:
         voucher = msgspec.msgpack.decode(found.value, type=_Voucher)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise ProtocolError("an unreadable voucher in a certificate") from None
     if not isinstance(key, ec.EllipticCurvePublicKey) or not verify(
         voucher.node, _SIGNED + _spki(key), voucher.signature
