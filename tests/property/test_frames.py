@@ -79,6 +79,7 @@ START = Start(
     secrets=["s3cret"],
     doors=["/cg/slot/cgroup.procs"],
     home=["/cg/cgroup.procs"],
+    uplink=["/usr/bin/slirp4netns", "eth0"],
     argv=["/bin/echo", "hello"],
 )
 ENTRY = Entry("/work/x", 1 << 20, 64, ["/s"], ["A=1"], ["/bin/true", "--", "x"])

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from shoal.drivers import Promises, cgroup, environment, leftovers
+from shoal.drivers import Promises, cgroup, environment, internet, leftovers
 from shoal.drivers import sandbox as boxes
 from shoal.drivers.cgroup import Cgroups
 from shoal.drivers.cpus import Cpus, as_list
@@ -89,6 +89,8 @@ class ProcessDriver:
         self._running: dict[Attempt, _Running] = {}
         self._sandbox: boxes.Sandbox | None = None
         self._cgroups: Cgroups | None = None
+        self._internet: internet.Internet | str = "it was not looked for"
+        self._resolver = ""
         self._limited: dict[int, cgroup.Limits] = {}  # of the group of each slot
         self._said: tuple[str, ...] = ()
         self._promises = Promises(confined="it is not open")
@@ -125,7 +127,13 @@ class ProcessDriver:
             cgroups = await asyncio.to_thread(cgroup.find, self.mark)
         self._cgroups = None if isinstance(cgroups, str) else cgroups
         self._said = _statement(found, cgroups)
-        self._promises = _promises(found, cgroups)
+        self._internet = internet.find()
+        if isinstance(found, str) or not found.stays:
+            self._internet = "it takes a sandbox that stays"
+        else:
+            self._resolver = str(internet.write_resolver(self.root))
+        why = self._internet if isinstance(self._internet, str) else ""
+        self._promises = _promises(found, cgroups, why)
         self.sockets = self._socket_folder()
         self._wardens = Wardens(self.root, self.sockets, self.mark)
         await self._wardens.warm(self.settings.warm)
@@ -204,6 +212,9 @@ class ProcessDriver:
         directory = order.directory or f"{name}.work"
         if running.stop_grace_s is not None:
             return End("not-started", reason="stopped before it started")
+        if order.reach == "internet" and isinstance(self._internet, str):
+            why = f"no internet without the local network: {self._internet}"
+            return End("not-started", reason=why)
         if self._sandbox is not None and (reason := self._missing(order, directory)):
             return End("not-started", reason=reason)
         uid = None if self._sandbox is None else self._sandbox.uid_of(used.slot)
@@ -291,19 +302,27 @@ class ProcessDriver:
             socket=str(used.reports.path),
             devices=tuple(dict.fromkeys(path for paths in files for path in paths)),
             readable=self.settings.readable,
-            network=order.reach == "all",
+            network=order.reach != "none",
+            resolver=self._resolver if order.reach == "internet" else "",
             scratch_bytes=0 if box.stays else start.scratch_bytes,
             slot=used.slot,
         )
         start = start._replace(owner=-1 if uid is None else uid)
         if box.stays:
             shown = boxes.hidden(self.settings.readable)
-            return start._replace(shown=shown, room=_room(box, inside))
+            start = start._replace(shown=shown, room=_room(box, inside))
+            return self._connected(start) if order.reach == "internet" else start
         return start._replace(
             directory="/",
             setup=box.argv(inside, start.setup) if start.setup else (),
             argv=box.argv(inside, start.argv),
         )
+
+    def _connected(self, start: Start) -> Start:
+        """Give a task the internet alone."""
+        assert not isinstance(self._internet, str), "asked before it starts"
+        room = self._internet.room(tuple(start.room))
+        return start._replace(room=room, uplink=self._internet.uplink)
 
     def _missing(self, order: Order, directory: str | Path) -> str | None:
         work = order.task.work
@@ -429,7 +448,9 @@ def _most_memory() -> int:
     return total * MEMORY_UNBOOKED_PERCENT // 100
 
 
-def _promises(found: boxes.Sandbox | str, cgroups: Cgroups | str) -> Promises:
+def _promises(
+    found: boxes.Sandbox | str, cgroups: Cgroups | str, no_internet: str
+) -> Promises:
     """Say what holds here."""
     confined = found if isinstance(found, str) else ""
     groups = cgroups if isinstance(cgroups, str) else ""
@@ -440,7 +461,7 @@ def _promises(found: boxes.Sandbox | str, cgroups: Cgroups | str) -> Promises:
         cpu=groups and f"a task is bound to CPUs, but not to a share of one: {groups}",
         processes="" if counted else groups,
         disk="the size of a work directory has no limit",
-        internet="it is not there yet",
+        internet=no_internet,
     )
 
 

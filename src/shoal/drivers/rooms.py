@@ -32,6 +32,7 @@ from shoal.drivers.room_frames import (
     packed,
     unpack_answer,
 )
+from shoal.drivers.uplinks import Uplink, enter_from_outside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,16 +77,24 @@ class RoomError(Exception):
 class Room:
     """A sandbox and its keeper, whose end of `line` tells how programs end."""
 
-    def __init__(self, argv: Sequence[str], env: Sequence[str]) -> None:
-        """Build it by a command that runs `SLEEPER` inside; takes some time."""
+    def __init__(
+        self, argv: Sequence[str], env: Sequence[str], uplink: Sequence[str] = ()
+    ) -> None:
+        """Build it by a command that runs `SLEEPER` inside; takes some time.
+
+        `uplink` is a command that connects the network that `argv` makes.
+        """
         self.pid = 0  # of the keeper
         self.scratch: list[int] = []  # folders of a task that are its memory
         self._builder = 0
+        self._uplink: Uplink | None = None
         self.line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             building = _Building(argv, env)
             self._builder, self._life = building.pid, building.life
             with contextlib.closing(building):
+                if uplink:
+                    self._uplink = Uplink(uplink, building.pid)
                 building.open()
                 self.pid = self._enter(building, theirs)
             theirs.close()  # Else nobody would notice that the keeper is gone.
@@ -169,6 +178,8 @@ class Room:
     def close(self) -> None:
         """Let it fall: whoever is inside ends."""
         self._forget_scratch()
+        if self._uplink is not None:
+            self._uplink.close()
         self.line.close()
         if self._builder:
             os.close(self._life)
@@ -256,6 +267,9 @@ def _enter(
     root = os.geteuid() == 0
     if root:
         os.setgroups([])
+    network = namespaces.get(keeper.NEWNET)
+    if network is not None and enter_from_outside(network, owner):
+        del namespaces[keeper.NEWNET]
     call("setns", owner, keeper.NEWUSER)
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)

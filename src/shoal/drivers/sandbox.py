@@ -79,6 +79,7 @@ class Box(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     network: bool = False
+    resolver: str = ""  # the file about names, if it is not that of the machine
     scratch_bytes: int = SCRATCH_BYTES_DEFAULT
     slot: int = 0
 
@@ -130,7 +131,10 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
             own = msgspec.structs.replace(box, directory=directory)
             return [*self._inner(own, shown, stays=True), "--", SLEEPER]
         moved = msgspec.structs.replace(
-            box, directory="", socket=f"{OUTER}/task.sock" if box.socket else ""
+            box,
+            directory="",
+            socket=f"{OUTER}/task.sock" if box.socket else "",
+            resolver=f"{OUTER}/resolv.conf" if box.resolver else "",
         )
         shown = {path: f"{OUTER}/{n}" for n, path in enumerate(box.readable)}
         outer = self._outer(msgspec.structs.replace(box, directory=""), shown)
@@ -166,6 +170,8 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
             binds += ["--dir", work, "--bind", box.directory, work]
         if box.socket:
             binds += ["--bind", box.socket, f"{OUTER}/task.sock"]
+        if box.resolver:
+            binds += ["--ro-bind", box.resolver, f"{OUTER}/resolv.conf"]
         for path, place in shown.items():
             binds += ["--ro-bind-try", path, place]
         return [
@@ -188,7 +194,8 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
             *(["--info-fd", str(INFO_FD)] if stays else []),
             *(["--share-net"] if box.network else []),
             *_system(),
-            *_read_only(SETTINGS + (NETWORK_SETTINGS if box.network else ())),
+            *_read_only(SETTINGS),
+            *_names(box),
             *("--proc", "/proc", "--dev", "/dev"),
             *(_masked() if not stays else ()),
             *_devices(box.devices),
@@ -260,6 +267,16 @@ def _places(box: Box) -> list[str]:
     """Return where work directories will be, and where they come from if not root."""
     base = ["--bind", box.directory, mounts.BASE] if box.directory else []
     return ["--dir", WORK, *base]
+
+
+def _names(box: Box) -> list[str]:
+    """Return how a task with a network looks up names."""
+    if not box.network:
+        return []
+    if not box.resolver:
+        return _read_only(NETWORK_SETTINGS)
+    switch = _read_only(("/etc/nsswitch.conf",))
+    return [*switch, "--ro-bind", box.resolver, "/etc/resolv.conf"]
 
 
 def _read_only(paths: Sequence[str]) -> list[str]:

@@ -436,7 +436,7 @@ class Warden:
                 self._rooms.pop(next(iter(self._rooms))).close()
             mark = [f"{name}={value}" for name, value in os.environ.items()]
             with inside(start.doors, start.home):
-                room = Room(key, mark)
+                room = Room(key, mark, start.uplink)
         self._rooms[key] = room
         return room
 

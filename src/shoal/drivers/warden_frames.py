@@ -55,6 +55,7 @@ class Start(NamedTuple):
     argv: Sequence[str]
     doors: Sequence[str] = ()  # files that take a process into the group of the task
     home: Sequence[str] = ()  # and back
+    uplink: Sequence[str] = ()  # carries what goes out of the network of the room
 
 
 class Ended(NamedTuple):
@@ -121,6 +122,7 @@ def unpack_start(body: bytes) -> Start:
         argv=fields.texts(),
         doors=fields.texts(),
         home=fields.texts(),
+        uplink=fields.texts(),
     )
     fields.end()
     if not start.argv:

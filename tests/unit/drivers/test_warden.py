@@ -39,6 +39,7 @@ STARTS = st.builds(
     argv=st.lists(TEXTS, min_size=1, max_size=5),
     doors=LISTS,
     home=LISTS,
+    uplink=LISTS,
 )
 
 
