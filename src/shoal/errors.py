@@ -27,7 +27,7 @@ we do wrong is a bug, and no exception of this module: it is an `assert` that fa
 from typing import Literal, final
 
 ProtocolFault = Literal["oversized", "malformed", "unknown-tag", "version"]
-StoreFault = Literal["in-use", "damaged", "newer", "foreign", "disk", "bug"]
+StoreFault = Literal["in-use", "damaged", "missing", "newer", "foreign", "disk", "bug"]
 
 
 class ShoalError(Exception):

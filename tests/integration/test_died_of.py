@@ -55,3 +55,24 @@ def test_no_pattern_of_outputs_and_no_file_of_a_workdir_ends_a_node(
     assert "ends in '\\'" in refused.err
     assert ran.out == "a file of the user"
     assert home.info["pid"] == pid
+
+
+def test_a_node_whose_journal_is_gone_refuses_to_forget_its_jobs(
+    fresh: Callable[[str], CliHome],
+) -> None:
+    home = fresh("one")
+    home.ok("up", "--background", *FLAGS)
+    job = home.ok("submit", "-q", "--", "true").strip()
+    home.kill()
+    for file in home.path.glob("journal.db*"):
+        file.unlink()
+
+    refused = home("up", "--background", *FLAGS)
+    anew = home("up", "--background", "--journal", "new", *FLAGS)
+
+    assert refused.code not in (0, 2)
+    assert "journal.db is missing" in refused.err
+    assert "--journal new" in refused.err
+    assert anew.code == 0
+    assert home("show", job).code != 0
+    assert home.ok("run", "-q", "--", "echo", "hello") == "hello\n"

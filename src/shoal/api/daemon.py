@@ -102,7 +102,7 @@ def _as_member(options: Options) -> Options:
     network = msgspec.structs.replace(
         options.network, lan="off", listen=options.network.listen or ANYWHERE
     )
-    return msgspec.structs.replace(options, network=network)
+    return msgspec.structs.replace(options, network=network, journal="")
 
 
 async def _run(

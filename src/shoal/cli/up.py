@@ -153,6 +153,11 @@ if TYPE_CHECKING:
     default=default_of("cache", ""),
     help="Most that code and data may take: 20GB.",
 )
+@click.option(
+    "--journal",
+    type=click.Choice(["new", "old"]),
+    help="If the journal is gone or older than it was: begin a new one, or go on.",
+)
 @click.option("--ready-fd", type=int, hidden=True)
 @json_option
 @quiet_option
@@ -262,6 +267,7 @@ def _options(given: dict[str, Any]) -> Options:
         task_network=given["task_network"],
         functions=given["functions"],
         containers=given["containers"],
+        journal=given["journal"] or "",
         cache_bytes=parse_size(given["cache"]) if given["cache"] else 0,
     )
 
@@ -347,7 +353,7 @@ def _arguments(given: dict[str, Any]) -> list[str]:
             args += [f"--{name.removesuffix('s')}", each]
     names = ("listen", "port", "api", "metrics", "policy", "gpus", "models", "memories")
     rest = ("web", "cache", "order", "relay", "allow", "strangers", "task_network")
-    for name in (*names, *rest):
+    for name in (*names, *rest, "journal"):
         if given[name] is not None:  # Also what is empty: it may hide a setting.
             args += [f"--{name.replace('_', '-')}", str(given[name])]
     return args

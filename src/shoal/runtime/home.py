@@ -62,6 +62,11 @@ class Home:
         return self.path / "journal.db"
 
     @property
+    def journal_mark(self) -> Path:
+        """How far the journal was, so that it is missed when it is gone."""
+        return self.path / "acknowledged"
+
+    @property
     def socket(self) -> Path:
         """Where the node's API listens."""
         return self.path / "node.sock"

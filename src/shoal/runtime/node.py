@@ -20,7 +20,7 @@ from shoal.core.events import (
 )
 from shoal.core.gate import Gate
 from shoal.core.gossip import Gossip
-from shoal.core.journal import Cancelled, Revoked
+from shoal.core.journal import Cancelled, Incarnated, Revoked
 from shoal.core.peer import Peer
 from shoal.core.policies import Policies
 from shoal.core.roster import Roster
@@ -49,6 +49,7 @@ from shoal.runtime.relay import Relay
 from shoal.runtime.tasks import Tasks
 from shoal.runtime.wall_clock import WallClock
 from shoal.store.journal import Journal
+from shoal.store.mark import Begin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,6 +80,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     policy: str = ""
     order: str = ""  # of the queue, besides priority, share and age
     cache_bytes: int = 0  # of blobs; 0: a fifth of the disk
+    journal: Begin = ""  # what to do with one that is not what it was
 
 
 @final
@@ -126,7 +128,8 @@ class Node:
         )
         self._drivers = drivers
         self._unlike = tuple(dict.fromkeys(drivers.values()))  # One may have two names.
-        self._journal = Journal.open(home.journal)
+        begin, mark = settings.journal, home.journal_mark
+        self._journal = Journal.open(home.journal, mark=mark, begin=begin)
         self._records = NodeJournal(self._journal)
         self._rng = Random(SystemRandom().getrandbits(64))
         self._links: Links | None = None
@@ -343,6 +346,11 @@ class Node:
         aside = self.handling.set_aside_now
         for each in aside:
             self.happenings.set_aside(each.job, each.reason)
+        if self.settings.journal:
+            # Attempts of the life that is forgotten must not be used once more.
+            floor = Incarnated(int(time.time()))
+            entries.append(floor)
+            self._records.append(floor, durable=True)
         mine = {each.job: each.reason for each in aside if each.scheduler == self.id}
         bad = {job: mine[job] for job in active_of(entries, mine)}
         entries += [Cancelled(job, why, time.time()) for job, why in bad.items()]

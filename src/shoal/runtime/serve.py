@@ -34,6 +34,7 @@ from shoal.policy.registry import Registry
 from shoal.runtime import membership
 from shoal.runtime.listening import NetworkOptions
 from shoal.runtime.node import Node, NodeSettings
+from shoal.store.mark import Begin
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -68,6 +69,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     strangers: Strangers | None = None  # None: confined ones, if tasks are confined
     task_network: TaskNetwork = "none"  # for tasks of other owners
     cache_bytes: int = 0  # 0: a fifth of the disk
+    journal: Begin = ""  # what to do with one that is not what it was
     allow: str = ""  # kinds of work; empty: all
     functions: bool = True  # whether tasks may be calls of functions
     containers: bool = True  # whether tasks may run in images, if an engine is here
@@ -111,6 +113,7 @@ async def compose(
         policy=options.policy,
         order=options.order,
         cache_bytes=options.cache_bytes,
+        journal=options.journal,
     )
     node = Node(home, identity, belongs, settings, runs)
     python.desk = node.relay.lanes

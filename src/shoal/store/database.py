@@ -112,8 +112,11 @@ def _meaning(name: str, of_system: bool) -> tuple[StoreFault, str]:
     if of_system or name.startswith(_OF_THE_DISK):
         return "disk", "look at the disk and its rights, then start the node again"
     if name == "SQLITE_NOTADB":
-        return "foreign", "move the file away, or keep the journal elsewhere"
-    return "damaged", "put a copy of the file in its place, or move it away"
+        return (
+            "foreign",
+            "put the right file there, or begin by `shoal up --journal new`",
+        )
+    return "damaged", "put a copy in its place, or begin by `shoal up --journal new`"
 
 
 def _create(path: Path) -> None:
@@ -139,7 +142,7 @@ def _version(connection: sqlite3.Connection, path: Path, newest: int) -> int:
             f"{path} is no journal of shoal",
             kind="foreign",
             because=f"it is a database of application {application:#x}",
-            hint="move the file away, or keep the journal elsewhere",
+            hint="put the right file there, or begin by `shoal up --journal new`",
         )
     if version > newest:
         raise StoreError(

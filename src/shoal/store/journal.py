@@ -22,7 +22,23 @@ from typing import Final, final
 
 from shoal.errors import StoreError
 from shoal.store.database import BYTES_MAX, connect, disconnect, explained
-from shoal.store.rows import Base, Chain, Row, read, read_base, read_tail
+from shoal.store.mark import (
+    Begin,
+    MarkFile,
+    move_away,
+    read_mark,
+    refuse_if_gone,
+    refuse_if_older,
+)
+from shoal.store.rows import (
+    Base,
+    Chain,
+    Row,
+    read,
+    read_base,
+    read_checksum,
+    read_tail,
+)
 from shoal.store.writer import Compact, Content, Write, Writer, sweep
 
 LAZY_S: Final = 1.0
@@ -45,14 +61,20 @@ class Journal:
     """
 
     def __init__(
-        self, path: Path, connection: sqlite3.Connection, base: Base, tail: Chain
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        base: Base,
+        tail: Chain,
+        mark: MarkFile | None = None,
     ) -> None:
         """Use `Journal.open`."""
         self.path = path
         self._connection = connection
         self._base = base
         log = path.with_name(f"{path.name}-wal")
-        self._writer = Writer(connection, base, tail, log)
+        self._writer = Writer(connection, base, tail, log, mark)
+        self._mark = mark
         self._last = tail.seq  # appended, but perhaps not on disk
         self._synced = tail.seq
         self._snapshot_at = base.seq
@@ -71,16 +93,34 @@ class Journal:
         self._failure: StoreError | None = None
 
     @classmethod
-    def open(cls, path: Path, *, bytes_max: int = BYTES_MAX) -> Journal:
+    def open(
+        cls,
+        path: Path,
+        *,
+        bytes_max: int = BYTES_MAX,
+        mark: Path | None = None,
+        begin: Begin = "",
+    ) -> Journal:
         """Open the journal for this process alone, or make an empty one.
 
         Raises `StoreError` if another process has it, if it is of a newer shoal, or
-        if its end is damaged. Damage elsewhere is found by `rows`.
+        if its end is damaged. Damage elsewhere is found by `rows`. The file `mark`
+        says how far it was; if it is not so far now, that raises too, unless the user
+        has said how to `begin`.
         """
+        known = None if mark is None else read_mark(mark)
+        if begin == "new":
+            known = None
+            move_away(path)
+        refuse_if_gone(path, known)
         connection = connect(path, bytes_max=bytes_max)
         try:
             base = read_base(connection, path)
             tail = read_tail(connection, base, path)
+            if begin != "old":
+                at = None if known is None else known.seq
+                checksum = read_checksum(connection, base, at)
+                refuse_if_older(path, known, tail.seq, checksum)
             sweep(connection, base)
         except sqlite3.Error as error:
             disconnect(connection, path)
@@ -88,7 +128,10 @@ class Journal:
         except StoreError:
             disconnect(connection, path)
             raise
-        return cls(path, connection, base, tail)
+        marks = None if mark is None else MarkFile(mark)
+        if marks is not None:
+            marks.write(tail.seq, tail.head, durable=True)
+        return cls(path, connection, base, tail, marks)
 
     def rows(self) -> Iterator[Row]:
         """Go through what is there, before `start`; raise where it is not whole.
@@ -159,6 +202,8 @@ class Journal:
         if self._thread is not None:
             self._thread.join()
         disconnect(self._connection, self.path)
+        if self._mark is not None:
+            self._mark.close()
         if self._failure is not None:
             raise self._failure
 

@@ -143,6 +143,15 @@ def read_tail(connection: sqlite3.Connection, base: Base, path: Path) -> Chain:
     return chain
 
 
+def read_checksum(
+    connection: sqlite3.Connection, base: Base, seq: int | None
+) -> bytes | None:
+    """Return the checksum of an entry; nothing if it is not there any more."""
+    if seq is None:
+        return None
+    return base.checksum if seq == base.seq else _checksum(connection, "entries", seq)
+
+
 def _checksum(connection: sqlite3.Connection, table: Table, seq: int) -> bytes | None:
     for row in connection.execute(_SELECT[table], (seq, seq)):
         return row[2] if isinstance(row[2], bytes) else None
@@ -165,8 +174,8 @@ def damaged(path: Path, where: str, because: str) -> StoreError:
         f"{where} in the journal {path} is damaged",
         kind="damaged",
         because=because,
-        hint=f"put a copy of {path.name} in its place, or move it away to start "
-        "without the jobs in it; see also what the disk's own log says",
+        hint=f"put a copy of {path.name} in its place, or start without the jobs in "
+        "it by `shoal up --journal new`; see also what the disk's own log says",
     )
 
 

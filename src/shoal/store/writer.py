@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, final
 
 from shoal import failpoints
+from shoal.store.mark import MarkFile
 from shoal.store.rows import Base, Chain, Row
 
 SHARE_ROWS: Final = 1_000
@@ -58,9 +59,15 @@ class Writer:
     """Appends to the two tables of one open file."""
 
     def __init__(
-        self, connection: sqlite3.Connection, base: Base, chain: Chain, log: Path
+        self,
+        connection: sqlite3.Connection,
+        base: Base,
+        chain: Chain,
+        log: Path,
+        mark: MarkFile | None = None,
     ) -> None:
-        """Write by `connection`, whose log is the file `log`."""
+        """Write by `connection`, whose log is the file `log`; `mark` says how far."""
+        self._mark = mark
         self.commits = 0
         self.compactions = 0
         self._connection = connection
@@ -98,6 +105,8 @@ class Writer:
         self._committed()
 
     def _committed(self) -> None:
+        if self._mark is not None:
+            self._mark.write(self._chain.seq, self._chain.head)
         failpoints.reach("journal.synced")
         self.commits += 1
         self._logged += COMMIT_BYTES

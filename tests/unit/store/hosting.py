@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from shoal.errors import StoreError
 from shoal.store.journal import Journal
@@ -43,7 +44,7 @@ class Host:
 
 
 @contextmanager
-def hosted(path: Path, **options: int) -> Iterator[Host]:
+def hosted(path: Path, **options: Any) -> Iterator[Host]:  # noqa: ANN401
     """Open and start a journal; close it at the end."""
     host = Host(Journal.open(path, **options))
     host.start()
