@@ -29,7 +29,8 @@ def values(info: inspect.Type, depth: int = 0) -> st.SearchStrategy[Any]:
                 return _texts(info.extra[bounds.GRAMMAR])
             return values(info.type, depth)
         case inspect.BytesType():
-            return st.binary(max_size=SIZE)
+            least = info.min_length or 0
+            return st.binary(min_size=least, max_size=least + SIZE)
         case inspect.BoolType():
             return st.booleans()
         case inspect.NoneType():
