@@ -2,12 +2,15 @@
 
 from typing import Final
 
+import msgspec
 import pytest
 
 from shoal.core.events import JobSubmitted
+from shoal.model.bounds import DURATION_MAX_S
 from shoal.model.ids import GroupId, JobId, NodeId, OwnerId, TaskId
 from shoal.model.job import Group, Job, Task
 from shoal.model.resources import Capacity, Profile
+from shoal.protocol.messages import AnyMessage, Demand
 from shoal.sim import trust
 from shoal.sim.agenda import Agenda
 from shoal.sim.assembly import assemble_peer
@@ -107,3 +110,47 @@ def test_a_single_task_gets_its_turn_though_another_scheduler_keeps_all_workers_
     world.run(30.0)
 
     assert _state(world, BOB, "single") == "done"
+
+
+def _boasting(message: AnyMessage) -> AnyMessage:
+    """Let Ann say of every demand that it is ten years old."""
+    if isinstance(message, Demand) and message.rank.node == ANN:
+        rank = msgspec.structs.replace(message.rank, age_s=DURATION_MAX_S)
+        return msgspec.structs.replace(message, rank=rank)
+    return message
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("gang", [True, False])
+def test_a_scheduler_that_lies_about_its_age_starves_nobody(
+    seed: int, gang: bool
+) -> None:
+    world = _world(seed)
+    world.network.transform = _boasting
+    stream = _job(world, "stream", 2_000, gang=False, run_s=1.7)
+    honest = _job(world, "honest", WORKERS, gang=gang, run_s=1.0)
+    world.submit(ANN, JobSubmitted(1, stream))
+    world.run(5.0)
+    world.submit(BOB, JobSubmitted(2, honest))
+
+    world.run(90.0)
+
+    assert _state(world, BOB, "honest") == "done"
+    assert _state(world, ANN, "stream") == "active"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gangs_of_two_schedulers_take_turns_though_one_lies_about_its_age(
+    seed: int,
+) -> None:
+    world = _world(seed)
+    world.network.transform = _boasting
+    gangs = [_job(world, f"a{n}", WORKERS, gang=True, run_s=2.0) for n in range(40)]
+    for n, gang in enumerate(gangs):
+        world.submit(ANN, JobSubmitted(n + 1, gang))
+    world.run(5.0)
+    world.submit(BOB, JobSubmitted(99, _job(world, "b", 8, gang=True, run_s=2.0)))
+
+    world.run(120.0)
+
+    assert _state(world, BOB, "b") == "done"

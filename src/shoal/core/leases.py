@@ -7,6 +7,7 @@ allocation leaves the ledger when it is held and returns only when it is closed.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final, Literal, final
 
 import msgspec
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     from shoal.protocol.messages import Rank
 
 LEASES_MAX: Final = 4_096
+OWNER_LEASES: Final = 512
+OWNER_LEASES_PER_CPU: Final = 16
+"""Leases that one owner may have: so many, or so many for each CPU, if that is more.
+
+Room alone does not bound them: what is asked for may be next to nothing."""
+
 LINE_MAX: Final = 16
 
 LeaseState = Literal["held", "displacing", "committed", "ending"]
@@ -42,6 +49,8 @@ class Lease(msgspec.Struct, kw_only=True):
     state: LeaseState = "held"
     expires_at: float = 0.0
     lease_s: float = 0.0
+    committed_at: float | None = None
+    asked: Profile = Profile()  # what its scheduler asked for
     running: Attempt | None = None
     running_since: float = 0.0
     fence: Attempt | None = None  # attempts up to this one change nothing
@@ -82,6 +91,10 @@ class LeaseBook:
         self._seq = 0
         self._leases: dict[LeaseId, Lease] = {}
         self._by_request: dict[tuple[NodeId, RequestId], list[LeaseId]] = {}
+        self._owned: Counter[OwnerId] = Counter()  # leases, by whose scheduler has them
+        cpus = capacity.cpu_milli // 1_000
+        most = max(OWNER_LEASES, OWNER_LEASES_PER_CPU * cpus)
+        self.owner_max = min(most, LEASES_MAX // 2)
         self._earmarked: dict[LeaseId, LeaseId] = {}  # victim -> the lease it is for
 
     def __len__(self) -> int:
@@ -129,8 +142,8 @@ class LeaseBook:
         With `preempt`, room may be made of committed leases of lower priority. They
         are only earmarked here; the worker stops them when this is committed.
         """
-        if len(self._leases) >= LEASES_MAX:
-            return f"{LEASES_MAX} leases are the most a worker keeps"
+        if reason := self._too_many(owner):
+            return reason
         found = self.ledger.fit(profile)
         victims: tuple[LeaseId, ...] = ()
         if isinstance(found, str):
@@ -158,6 +171,19 @@ class LeaseBook:
         )
         self._add(lease)
         return lease
+
+    def _too_many(self, owner: OwnerId) -> str:
+        """Say why an owner gets no further lease, however small; nothing if it does.
+
+        Nobody gets more than half of what is left, so that some are left for others.
+        """
+        free = LEASES_MAX - len(self._leases)
+        if free <= 0:
+            return f"{LEASES_MAX} leases are the most a worker keeps"
+        most = min(self.owner_max, max(1, free // 2))
+        if self._owned[owner] >= most:
+            return f"{owner} has {self._owned[owner]} leases here; the most is {most}"
+        return ""
 
     def worse_offers(self, profile: Profile, rank: Rank) -> list[Lease]:
         """Return offers of worse rank that, withdrawn, make room; empty if none do.
@@ -237,12 +263,16 @@ class LeaseBook:
     def _add(self, lease: Lease) -> None:
         self.ledger.take(lease.taken)
         self._leases[lease.id] = lease
+        self._owned[lease.owner] += 1
         self._by_request.setdefault((lease.peer, lease.request), []).append(lease.id)
         for victim in lease.victims:
             self._earmarked[victim] = lease.id
 
     def _remove(self, lease: Lease) -> None:
         del self._leases[lease.id]
+        self._owned[lease.owner] -= 1
+        if not self._owned[lease.owner]:
+            del self._owned[lease.owner]
         key = (lease.peer, lease.request)
         self._by_request[key].remove(lease.id)
         if not self._by_request[key]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, final
 
-import msgspec
+from msgspec.structs import replace
 
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import Effect, Send, StopTask
 from shoal.core.leases import Lease, LeaseBook, ids_of
 from shoal.core.quotas import Quota, used_here
-from shoal.core.timing import HOLD_S, LEASE_MAX_S
+from shoal.core.seniority import Seniority
+from shoal.core.timing import HOLD_S, LEASE_MAX_S, TENURE_S
 from shoal.core.waitlist import Waitlist
 from shoal.model.ids import Attempt, LeaseId, NodeId, RequestId
 from shoal.protocol.messages import (
@@ -54,6 +55,7 @@ class Lessor:
         self._book = book
         self._stop = stop
         self._waitlist = Waitlist()
+        self._seniority = Seniority()
         self._due: Deadlines[LeaseId] = Deadlines(heap)
 
     def due(self, now: float) -> list[Effect]:
@@ -74,12 +76,16 @@ class Lessor:
         standing = self._book.of_request(peer, demand.request)
         if standing:
             return self._repeat_offer(peer, demand.request, standing, now)
+        asked = demand.profile
         demand, reason = self._within_quota(demand, admission)
         if reason:
             return [refuse(peer, demand.request, reason)]
         priority = admission.clamp(demand.rank.priority)
-        rank = Rank(priority, demand.rank.age_s, peer, demand.request)
+        age_s = self._seniority.believed(peer, asked, demand.rank.age_s, now)
+        rank = Rank(priority, age_s, peer, demand.request)
         held, effects, reason = self._hold(peer, demand, rank, admission, now)
+        for lease in held:
+            lease.asked = asked
         self._waitlist.remember(rank, demand, now)
         if held:
             offer = self._offer(demand.request, held, HOLD_S)
@@ -96,7 +102,7 @@ class Lessor:
         count = quota.slots(profile, used, demand.count)
         if count == 0:
             return demand, quota.excess(admission.owner, profile, used, 1)
-        return msgspec.structs.replace(demand, profile=profile, count=count), ""
+        return replace(demand, profile=profile, count=count), ""
 
     def _hold(
         self,
@@ -145,7 +151,10 @@ class Lessor:
             return []
         room = self._book.ledger.copy()
         room.give(lease.allocation)
-        ahead = self._waitlist.ahead(lease.rank, lease.allocation, room, now)
+        rank = lease.rank
+        if now - (lease.committed_at or 0.0) > TENURE_S:
+            rank = replace(rank, age_s=0.0)  # What it waited for, it had long ago.
+        ahead = self._waitlist.ahead(rank, lease.allocation, room, now)
         if ahead is None or not lease.idle:
             return []
         return self._preempt(lease, None, f"{_described(ahead)} waits", now)
@@ -227,6 +236,8 @@ class Lessor:
 
     def _commit(self, lease: Lease, now: float) -> list[Effect]:
         self._waitlist.met(lease.rank)
+        self._seniority.served(lease.peer, lease.asked, now)
+        lease.committed_at = now
         lease.state = "displacing" if lease.victims else "committed"
         effects: list[Effect] = []
         for victim_id in lease.victims:
@@ -301,6 +312,8 @@ class Lessor:
 
     def close(self, lease: Lease, now: float) -> list[Effect]:
         """Free what a lease occupied; nothing runs on it any more."""
+        if lease.committed_at is not None:
+            self._seniority.served(lease.peer, lease.asked, now)
         self._due.drop(lease.id)
         effects: list[Effect] = []
         for winner in self._book.close(lease):

@@ -7,7 +7,7 @@ the quota of the grant in hand, counted over all schedulers of that owner.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from shoal.model.job import Group, Job, Task
 
 
+CPU_MILLI_MIN: Final = 10
+"""What a lease costs at least: a task that asks for nothing is a process, too."""
+
+
 class Used(msgspec.Struct):
     """What one owner has leased, or asked for, adds up to this."""
 
@@ -32,7 +36,7 @@ class Used(msgspec.Struct):
     def add(self, profile: Profile, count: int) -> None:
         """Count leases in; out, if there are less than none."""
         self.leases += count
-        self.cpu_milli += count * profile.cpu_milli
+        self.cpu_milli += count * cpu_of(profile)
         self.gpus += count * gpus_of(profile)
 
 
@@ -47,8 +51,9 @@ class Quota(msgspec.Struct, frozen=True):
         gpus = gpus_of(profile)
         if self.gpus is not None and gpus > 0:
             wanted = min(wanted, (self.gpus - used.gpus) // gpus)
-        if self.cpu_milli is not None and profile.cpu_milli > 0:
-            wanted = min(wanted, (self.cpu_milli - used.cpu_milli) // profile.cpu_milli)
+        if self.cpu_milli is not None:
+            left = self.cpu_milli - used.cpu_milli
+            wanted = min(wanted, left // cpu_of(profile))
         return max(0, wanted)
 
     def narrowed(self, profile: Profile, used: Used | None = None) -> Profile:
@@ -62,7 +67,7 @@ class Quota(msgspec.Struct, frozen=True):
 
     def excess(self, owner: OwnerId, profile: Profile, used: Used, slots: int) -> str:
         """Say in numbers why so many slots are too many; nothing if they are not."""
-        gpus, cpu_milli = slots * gpus_of(profile), slots * profile.cpu_milli
+        gpus, cpu_milli = slots * gpus_of(profile), slots * cpu_of(profile)
         if self.gpus is not None and gpus > 0 and used.gpus + gpus > self.gpus:
             in_use = f"{self.gpus} GPUs, {used.gpus} in use, {gpus} more wanted"
             return f"quota of {owner}: {in_use}"
@@ -98,12 +103,17 @@ def gpus_of(profile: Profile) -> int:
     return max(gpu.count, gpu.count_max) if gpu and gpu.count else 0
 
 
+def cpu_of(profile: Profile) -> int:
+    """Return what one task of a profile costs of a quota of CPUs."""
+    return max(profile.cpu_milli, CPU_MILLI_MIN)
+
+
 def used_here(leases: Iterable[Lease], owner: OwnerId) -> Used:
     """Add up what one owner has on a worker, what is on offer and ending included."""
     used = Used()
     for lease in leases:
         if lease.owner == owner:
             used.leases += 1
-            used.cpu_milli += lease.allocation.cpu_milli
+            used.cpu_milli += max(lease.allocation.cpu_milli, CPU_MILLI_MIN)
             used.gpus += len(lease.allocation.shares)
     return used

@@ -48,7 +48,7 @@ class Waitlist:
         if demand.wait_for_s <= 0:
             return
         known = self._waiters.get(rank.node)
-        if known is not None and known.until > now and known.rank > rank:
+        if known is not None and known.until > now and _older(known.rank, rank):
             return
         if known is None and len(self._waiters) >= WAITERS_MAX:
             self._drop_the_worst()
@@ -58,7 +58,9 @@ class Waitlist:
     def met(self, rank: Rank) -> None:
         """Forget what a scheduler waited for: a lease of this rank is committed."""
         known = self._waiters.get(rank.node)
-        if known is not None and known.rank <= rank:
+        if known is not None and (
+            known.rank.request == rank.request or _older(rank, known.rank)
+        ):
             del self._waiters[rank.node]
 
     def ahead(
@@ -75,6 +77,11 @@ class Waitlist:
     def _drop_the_worst(self) -> None:
         worst = min(self._waiters, key=lambda node: self._waiters[node].rank)
         del self._waiters[worst]
+
+
+def _older(one: Rank, other: Rank) -> bool:
+    """Whether one of two demands of a scheduler goes first, whatever its number is."""
+    return (one.priority, one.age_s) > (other.priority, other.age_s)
 
 
 def _hurts(room: Ledger, taken: Allocation, waiter: _Waiter) -> bool:

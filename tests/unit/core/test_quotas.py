@@ -62,3 +62,10 @@ def test_a_task_never_gets_less_than_it_needs() -> None:
     assert narrowed.gpu == GpuNeed(count=4, count_max=4)
     assert not Quota(gpus=2).allows_ever(narrowed, 1)
     assert Quota(gpus=4).allows_ever(narrowed, 1)
+
+
+def test_a_task_that_asks_for_nothing_costs_something_all_the_same() -> None:
+    nothing = Profile()
+
+    assert Quota(cpu_milli=1_000).slots(nothing, Used(), 4_096) == 100
+    assert "quota of ann" in Quota(cpu_milli=1_000).excess(ANN, nothing, Used(), 101)
