@@ -130,6 +130,9 @@ def env_lines(order: Order, mark: str) -> str:
     found = variables(order, mark=mark, home=WORK, socket=SOCKET, renumbered=True)
     if "PATH" not in order.task.work.env:
         del found["PATH"]  # The image has its own.
+    # Some engines give a container the GPUs that this names, and images name all.
+    ids = [share.device for share in order.allocation.shares]
+    found["NVIDIA_VISIBLE_DEVICES"] = ",".join(ids) or "void"
     pairs = {name: text.replace("\n", " ") for name, text in found.items()}
     return "".join(f"{name}={text}\n" for name, text in pairs.items())
 

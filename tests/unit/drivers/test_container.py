@@ -47,6 +47,27 @@ def test_a_container_has_limits_and_no_capability() -> None:
     assert ("--security-opt", "no-new-privileges") in pairs
 
 
+def test_the_filter_of_the_engine_is_never_switched_off() -> None:
+    for labelled in (False, True):
+        engine = Engine("docker", "/usr/bin/docker", labelled=labelled)
+        found = argv_by(engine, order("true", image="i"))
+
+        assert not [text for text in found if "unconfined" in text or "seccomp" in text]
+        assert "--privileged" not in found
+        assert ("--security-opt", "no-new-privileges") in pairwise(found)
+
+
+def test_neither_a_task_nor_its_image_chooses_gpus() -> None:
+    env = {"NVIDIA_VISIBLE_DEVICES": "all"}
+    two = Allocation(shares=(DeviceShare("0", 1_000, 0), DeviceShare("3", 1_000, 0)))
+
+    without = env_lines(order("true", image="i", env=env), "m")
+    with_some = env_lines(order("true", image="i", env=env, allocation=two), "m")
+
+    assert "NVIDIA_VISIBLE_DEVICES=void\n" in without
+    assert "NVIDIA_VISIBLE_DEVICES=0,3\n" in with_some
+
+
 def test_a_container_has_no_network_unless_it_asks() -> None:
     assert ("--network", "none") in pairwise(argv(order("true", image="i")))
     asked = order("true", image="i", network=True)
