@@ -1,167 +1,29 @@
-"""Clients on another machine: TLS, a token or a certificate, and the roles of a grant.
+"""Clients on another machine: TLS, a token or a certificate, and roles of grants."""
 
-The other machine is a network namespace, so nothing here is loopback.
-"""
-
-import json
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
-from tests.integration.cli_home import CliHome, Done
-from tests.integration.namespaces import internet, missing
+from tests.integration.cli_home import CliHome
+from tests.integration.far_node import PORT, Far, far_node, refused
 
 from shoal.api import shoal_pb2 as pb
 from shoal.api.tokens import print_of
-from shoal.model.ids import OwnerId
 from shoal.net.identity import Identity
-from shoal.protocol.messages import Grant, Role
 from shoal.runtime import membership
-from shoal.runtime.granting import ROLES
 from shoal.runtime.home import Home
-from shoal.runtime.membership import Membership
 
 pytestmark = pytest.mark.integration
 
-SRC = Path(__file__).parents[2] / "src"
-PORT = 50_051
 DONE = pb.STATE_DONE
-
-CLIENT = """
-    import json, sys
-    import grpc, shoal_pb2, shoal_pb2_grpc
-    address, trusted, key, certificate, token = sys.argv[1:]
-    read = lambda path: open(path, "rb").read() if path else None
-    options = [("grpc.enable_http_proxy", 0)]
-    if trusted == "plain":
-        channel = grpc.insecure_channel(address, options)
-    else:
-        shown = grpc.ssl_channel_credentials(*map(read, (trusted, key, certificate)))
-        channel = grpc.secure_channel(address, shown, options)
-    metadata = [("authorization", f"Bearer {token}")] if token else []
-    stub = shoal_pb2_grpc.ShoalStub(channel)
-    try:
-        info = stub.Info(shoal_pb2.InfoRequest(), metadata=metadata, timeout=10)
-        spec = json.dumps({"command": "true"})
-        request = shoal_pb2.SubmitRequest(job_id=sys.argv[0][-9:-3], json=spec)
-        job = stub.Submit(request, metadata=metadata, timeout=10).job
-        ended = list(stub.Watch(shoal_pb2.WatchRequest(job=job.id), metadata=metadata))
-        print(json.dumps({"pid": info.pid, "state": ended[-1].state}))
-    except grpc.RpcError as error:
-        print(json.dumps({"code": error.code().name, "details": error.details()}))
-"""
-
-
-class Far(NamedTuple):
-    """A node with a door on one machine, and a folder for clients on another."""
-
-    server: CliHome
-    address: str
-    there: tuple[str, ...]
-    folder: Path
-
-    def stranger(self, name: str) -> CliHome:
-        """Return a home on the other machine that belongs to no shoal."""
-        home = CliHome(self.folder / name, self.there)
-        home.env["SHOAL_NODE"] = self.address
-        return home
-
-    def member(self, name: str, role: str, expires_s: float = 3_600.0) -> CliHome:
-        """Return a home on the other machine with a grant; no node runs in it."""
-        home = self.stranger(name)
-        own = Home(home.path)
-        own.prepare()
-        identity = Identity.load_or_create(own.key)
-        grant = self.granted(identity, ROLES[role], expires_s)
-        known = membership.load(Home(self.server.path))
-        assert known is not None
-        belongs = Membership(shoal=known.shoal, root=known.root, grant=grant)
-        membership.save(own, belongs)
-        return home
-
-    def granted(
-        self, identity: Identity, roles: tuple[Role, ...], expires_s: float
-    ) -> Grant:
-        """Return a grant by the root of this shoal."""
-        root = Identity.load(Home(self.server.path).root_key)
-        grant = Grant(
-            node=identity.node,
-            shoal="home",
-            roles=roles,
-            owner=OwnerId("ann"),
-            expires_wall_s=time.time() + expires_s,
-        )
-        return membership.issue(root, grant)
-
-    @property
-    def token(self) -> str:
-        """The token of the node."""
-        return (self.server.path / "api.token").read_text().strip()
-
-    def generated(
-        self,
-        *,
-        trusted: Path | str,
-        key: Path | str = "",
-        shown: Path | str = "",
-        token: str = "",
-    ) -> dict[str, Any]:
-        """Run a client that protoc made, on the other machine."""
-        script = self.folder / f"c{len(list(self.folder.iterdir())):05}.py"
-        script.write_text(textwrap.dedent(CLIENT))
-        args = (self.address, str(trusted), str(key), str(shown), token)
-        done = subprocess.run(
-            [*self.there, sys.executable, str(script), *args],
-            env={"PYTHONPATH": str(self.folder / "stubs"), "GRPC_VERBOSITY": "NONE"},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, done
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
 
 
 @pytest.fixture(scope="module")
 def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Far]:
-    if why := missing():
-        pytest.skip(why)
-    folder = tmp_path_factory.mktemp("far")
-    _compile(folder / "stubs")
-    with internet() as net:
-        public, here = net.machine("server", 10)
-        _, there = net.machine("client", 11)
-        server = CliHome(folder / "server", here)
-        address = f"{public}:{PORT}"
-        try:
-            listen = ("--listen", f"{public}:4001", "--without", "p2p")
-            args = ("--background", "--no-sandbox", *listen, "--api", address)
-            server.ok("up", *args)
-            yield Far(server, address, there, folder)
-        finally:
-            server.close()
-
-
-def _compile(folder: Path) -> None:
-    folder.mkdir()
-    made = (f"--python_out={folder}", f"--grpc_python_out={folder}")
-    command = [sys.executable, "-m", "grpc_tools.protoc", *made]
-    proto = SRC / "shoal" / "api" / "shoal.proto"
-    subprocess.run([*command, f"-I{proto.parent}", proto.name], check=True)
-
-
-def refused(done: Done, words: str, code: int = 106) -> None:
-    assert done.code == code, done
-    assert done.err.startswith("error: "), done
-    assert "next:  " in done.err
-    assert words in done.err
-    assert "Traceback" not in done.err
+    with far_node(tmp_path_factory.mktemp("far")) as found:
+        yield found
 
 
 def test_a_member_that_may_submit_submits_and_looks_and_no_more(far: Far) -> None:
@@ -193,7 +55,7 @@ def test_an_admin_invites_and_revokes_from_afar(far: Far) -> None:
 
 
 def test_only_an_admin_uses_secrets_of_the_node_from_afar(far: Far) -> None:
-    dora, chief = far.member("dora", "submit"), far.member("chief", "admin")
+    dora, chief = far.member("dora", "submit"), far.chief()
     chief("secret", "set", "DEEP", typed="water")
 
     told = chief("run", "-q", "--secret", "DEEP", "--", "sh", "-c", "echo ${#DEEP}")
@@ -207,6 +69,36 @@ def test_a_grant_that_has_expired_opens_nothing(far: Far) -> None:
     late = far.member("late", "submit", expires_s=-5.0)
 
     refused(late("ps"), "grant expired")
+
+
+def test_idle_strangers_do_not_lock_members_out(far: Far) -> None:
+    bea = far.member("bea", "submit", owner="bea")
+    host, _, port = far.address.partition(":")
+    crowd = f"""
+        import socket
+        crowd = [socket.create_connection(("{host}", {port})) for _ in range(300)]
+        print(len(crowd), flush=True)
+        input()
+    """
+    command = [*far.there, sys.executable, "-c", textwrap.dedent(crowd)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as strangers:
+        assert strangers.stdout is not None
+        strangers.stdout.readline()
+
+        [took_s] = far.python(
+            bea,
+            """
+            import time
+            began = time.monotonic()
+            with connect(client._target) as another:
+                another.jobs()
+            print(time.monotonic() - began)
+            """,
+        )
+        strangers.communicate("\n")
+
+    assert float(took_s) < 1.0
 
 
 def test_a_token_is_as_good_as_being_the_user(far: Far) -> None:

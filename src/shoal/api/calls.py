@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from shoal.api.callers import Caller
     from shoal.core.calls import Kind, Result
     from shoal.runtime.calls import Calls, News, Session
 
@@ -126,11 +127,11 @@ def _name() -> str:
 
 
 async def serve(
-    calls: Calls, requests: AsyncIterator[pb.CallsRequest]
+    calls: Calls, requests: AsyncIterator[pb.CallsRequest], caller: Caller
 ) -> AsyncIterator[pb.CallsReply]:
     """Answer a client until it has gone; its interpreters end then."""
     wake = asyncio.Event()
-    session = calls.open(_name(), wake.set)
+    session = calls.open(_name(), wake.set, caller.submitter)
     reading = asyncio.ensure_future(_read(Intake(session), requests))
     reading.add_done_callback(lambda _: wake.set())
     try:

@@ -1,6 +1,7 @@
 """The calls about blobs, outputs and secrets.
 
-Whoever may call is the node's user, and may have all of it but the values of secrets.
+The node's user may have all of it but the values of secrets. Others have what belongs
+to their owner.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, final
 
+from shoal.api import callers
 from shoal.api import shoal_pb2 as pb
+from shoal.api.belongings import Belongings, salt_for
+from shoal.blobs import trees
 from shoal.blobs.hashing import size_of
 from shoal.errors import NotFoundError, ShoalError, UsageError
 from shoal.model.ids import BlobId
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 
     from shoal.blobs.store import BlobStore, Draft
     from shoal.core.jobs import JobRecord, TaskRecord
+    from shoal.model.ids import OwnerId
+    from shoal.model.job import Job
     from shoal.runtime.cargo import Cargo
 
 PART_BYTES: Final = 1 << 20
@@ -30,8 +36,10 @@ UPLOAD_HELD_S: Final = 3_600.0
 class CargoCalls(ABC):
     """One method for each call."""
 
-    def __init__(self, cargo: Cargo) -> None:
+    def __init__(self, cargo: Cargo, own: OwnerId) -> None:
+        """Answer for the cargo of a node whose owner is `own`."""
         self._cargo = cargo
+        self._belongings = Belongings(own)
         self._uploads = 0
 
     @abstractmethod
@@ -46,26 +54,33 @@ class CargoCalls(ABC):
         self, request: pb.MissingBlobsRequest
     ) -> pb.MissingBlobsReply:
         """Say what must be sent; what is here stays for a while."""
+        caller = callers.current()
         blobs = [_checked(name) for name in request.blobs]
-        self._cargo.store.hold(self._holder(), blobs)
-        missing = self._cargo.store.missing(blobs)
-        return pb.MissingBlobsReply(missing=missing, salt=self._cargo.salt)
+        foreign = dict.fromkeys(self._belongings.foreign(caller, blobs))
+        known = [blob for blob in blobs if blob not in foreign]
+        self._cargo.store.hold(self._holder(), known)
+        missing = [*foreign, *self._cargo.store.missing(known)]
+        salt = salt_for(caller, self._cargo.salt)
+        return pb.MissingBlobsReply(missing=missing, salt=salt)
 
     async def on_put_blobs(self, parts: AsyncIterator[pb.BlobPart]) -> pb.PutBlobsReply:
         """Keep what is sent, if it is what it is called."""
         store, holder = self._cargo.store, self._holder()
         upload = _Upload(store)
         reply = pb.PutBlobsReply()
+        sent: list[BlobId] = []
         try:
             async for part in parts:
                 if part.blob:
-                    store.hold(holder, (_checked(part.blob),))
+                    sent.append(_checked(part.blob))
+                    store.hold(holder, sent[-1:])
                     reply.blobs += 1
                 reply.bytes += len(part.data)
                 await upload.take(part)
             await upload.finish()
         finally:
             upload.close()
+        self._belongings.note(callers.current(), sent)  # It had all that it named.
         return reply
 
     async def on_get_blobs(
@@ -73,17 +88,15 @@ class CargoCalls(ABC):
     ) -> AsyncIterator[pb.BlobPart]:
         """Return blobs; whoever gets them verifies them by their names."""
         store = self._cargo.store
-        for name in request.blobs:
+        names = [BlobId(name) for name in request.blobs]
+        if foreign := self._belongings.foreign(callers.current(), names):
+            raise _no_blob(foreign[0])
+        for name in names:
             size = size_of(name)
             for offset in range(0, (size or 0) or 1, PART_BYTES):
-                data = await asyncio.to_thread(
-                    store.read_at, BlobId(name), offset, PART_BYTES
-                )
+                data = await asyncio.to_thread(store.read_at, name, offset, PART_BYTES)
                 if size is None or data is None:
-                    raise NotFoundError(
-                        f"there is no blob {name[:12]}… here",
-                        because="it was never sent, or was dropped to make room",
-                    )
+                    raise _no_blob(name)
                 yield pb.BlobPart(blob="" if offset else name, data=data)
 
     async def on_outputs(self, request: pb.OutputsRequest) -> pb.OutputsReply:
@@ -102,6 +115,7 @@ class CargoCalls(ABC):
                     f"the outputs of {task} are not here any more",
                     because="they were damaged on this node's disk",
                 )
+            self._belongings.note(callers.current(), [blob, *_files_of(data)])
             kept = reply.tasks.add(task=task, blob=blob, tree=data)
             kept.checkpoint = task not in left
             if not kept.checkpoint:
@@ -129,6 +143,19 @@ class CargoCalls(ABC):
         """Forget a secret."""
         await asyncio.to_thread(self._cargo.secrets.remove, request.name)
         return pb.RemoveSecretReply()
+
+    async def _check_cargo(self, job: Job) -> None:
+        """Hold what a job needs; raise if that is not here, or is somebody else's."""
+        caller = callers.current()
+        if caller.owner is not None:
+            needed = await asyncio.to_thread(self._cargo.needed_by, job)
+            if self._belongings.foreign(caller, needed):
+                raise UsageError(
+                    "the workdir of the job is not here",
+                    because="it was not sent by you, or too long ago",
+                    hint="submit it again: `shoal submit` sends what is missing",
+                )
+        await self._cargo.admit(job)
 
     def _holder(self) -> str:
         """Return in whose name blobs are held that a job is about to need."""
@@ -193,6 +220,19 @@ class _Upload:
     def _put_all(self, small: dict[BlobId, bytes]) -> None:
         for name, data in small.items():
             _compare(name, self._store.put(data))
+
+
+def _files_of(listing: bytes) -> list[BlobId]:
+    """Return the blobs that a tree names; none if it is no tree."""
+    tree = trees.decode(listing)
+    return [] if isinstance(tree, str) else list(tree.files())
+
+
+def _no_blob(name: str) -> NotFoundError:
+    return NotFoundError(
+        f"there is no blob {name[:12]}… here",
+        because="it was never sent, or was dropped to make room",
+    )
 
 
 def _compare(name: BlobId, found: BlobId) -> None:

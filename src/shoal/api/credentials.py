@@ -26,16 +26,19 @@ EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104
 
 
 def serving(home: Home, identity: Identity, grant: Grant, host: str) -> ssl.SSLContext:
-    """Return how to serve clients of other machines; write the files if need be.
+    """Return how to serve clients over TCP; write the files if need be.
 
-    Clients have copies of the certificate, so it stays while it says what is so.
+    `host` is where other machines come, if they may. Clients have copies of the
+    certificate, so it stays while it says what is so.
     """
     key_file, certificate_file = home.path / "api.key", home.path / "api.crt"
     key, known = _bytes_of(key_file), _bytes_of(certificate_file)
     if not key:
         key, known = vouching.new_key(), b""
         write_private(key_file, key)
-    wanted = {vouching.NAME} if host in EVERYWHERE else {vouching.NAME, host}
+    wanted = {vouching.NAME}
+    if host and host not in EVERYWHERE:
+        wanted.add(host)
     try:
         if not _is_current(known, identity, grant, wanted):
             known = vouching.vouched(identity, grant, key, wanted)
@@ -68,7 +71,7 @@ def _is_current(pem: bytes, identity: Identity, grant: Grant, hosts: set[str]) -
         named = set(vouching.hosts_of(pem))
     except (ProtocolError, ValueError):
         return False
-    return shown == (identity.node, grant) and named == hosts
+    return shown == (identity.node, grant) and hosts <= named
 
 
 def _bytes_of(path: Path) -> bytes:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, final
 import msgspec
 
 from shoal.api import credentials, tokens, whereabouts
-from shoal.api.door import Door
 from shoal.api.scraping import MetricsPage
-from shoal.api.server import ApiServer, DoorPlace
+from shoal.api.server import ApiServer, Place, Trust
 from shoal.api.service import Service
 from shoal.api.shoal_pb2 import InfoRequest
 from shoal.api.whereabouts import Whereabouts
@@ -30,6 +29,7 @@ from shoal.runtime.reception import Reception
 from shoal.runtime.serve import compose
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Generator
 
     from shoal.api.shoal_pb2 import NodeInfo
@@ -117,8 +117,9 @@ async def _run(
         await node.start(network.links, network.finder)
         service = Service(node, driver, network, desk, stop=stop.ask)
         token = tokens.load_or_make(home, node.id)
-        server = ApiServer(home, service, token, node.admit)
-        await server.start(port, _door_place(node, options))
+        tls = _tls_of(node, options)
+        server = ApiServer(home, service, Trust(token, node.owner, node.verified, tls))
+        await server.start(port, _place(options))
         service.api_address = server.address
         service.far_address = server.far_address
         figures = MetricsPage(service.metrics_text)
@@ -220,12 +221,14 @@ def _write_down(home: Home, node: Node, server: ApiServer, links: Links) -> None
     write_private(home.node_info, whereabouts.encoded(found))
 
 
-def _door_place(node: Node, options: Options) -> DoorPlace | None:
-    """Return the door for other machines, if the user wants one, and where."""
+def _tls_of(node: Node, options: Options) -> ssl.SSLContext:
+    """Return how this node proves itself to clients; write the files for programs."""
     grant = node.membership.grant
     credentials.write_client_certificate(node.home, node.identity, grant)
-    if not options.api:
-        return None
-    host, port = listen_address(options.api)
-    context = credentials.serving(node.home, node.identity, grant, host)
-    return DoorPlace(Door(context), host, port)
+    host = listen_address(options.api)[0] if options.api else ""
+    return credentials.serving(node.home, node.identity, grant, host)
+
+
+def _place(options: Options) -> Place | None:
+    """Return where clients of other machines come, if the user wants that."""
+    return Place(*listen_address(options.api)) if options.api else None

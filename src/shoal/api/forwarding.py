@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Final, final
 from google.protobuf.message import DecodeError
 
 from shoal.api import shoal_pb2 as pb
+from shoal.api.callers import answer_for
 from shoal.api.failures import error_of
 from shoal.api.methods import told
 from shoal.api.node_names import known_nodes, node_called
-from shoal.api.rights import check_forwarded, check_neighbour, check_owner
+from shoal.api.rights import check_forwarded, check_neighbour, check_owner, member
 from shoal.api.views import name_of
 from shoal.errors import NotAllowedError, NotFoundError, ShoalError, UnreachableError
 from shoal.net.petname import petname
@@ -159,6 +160,8 @@ class Forwarding:
         owner = self._node.owner
         try:
             check_neighbour(petname(admission.node), admission, owner, method)
+            grant = self._calls.shown(admission.node)
+            answer_for(member(admission, grant, owner, way="link"))
             async for answer in self._methods.answers(method, request):
                 yield "message", answer.SerializeToString()
         except NotAllowedError as error:

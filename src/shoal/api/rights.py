@@ -6,15 +6,16 @@ Other nodes of the same owner call over the link between both, for their user.
 from __future__ import annotations
 
 import hmac
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, final
 
+from shoal.api.callers import Caller
 from shoal.api.tokens import secret_of
 from shoal.errors import NotAllowedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from shoal.api.callers import Way
     from shoal.api.door import Guest
     from shoal.core.membership import Admission
     from shoal.model.ids import NodeId, OwnerId
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from shoal.protocol.messages import Grant, Role
     from shoal.runtime.membership import Membership
 
-    Admit = Callable[[NodeId, Grant | None], str | None]
-    """Says why a node with this grant is no member; None if it is one."""
+    Verify = Callable[[NodeId, Grant | None], Admission | str]
+    """Says what a node with this grant may do now, or why nothing."""
 
 NEEDED: Final[dict[str, Role | None]] = {
     "Info": None,
@@ -46,62 +47,94 @@ NEEDED: Final[dict[str, Role | None]] = {
 }
 """The role that a member needs for each call; None: any member may."""
 
+OWN: Final = frozenset(
+    {"Drain", "Shutdown", "Forward", "ListEverywhere", "Metrics"}
+    | {"SetSecret", "ListSecrets", "RemoveSecret"}
+)
+"""What members of other owners may not call, whatever their roles: it is about the
+machine, the secrets and the other nodes of the owner, and not about members."""
+
 FORWARDED: Final = frozenset(
     {"Get", "List", "Watch", "Logs", "Cancel", "Retry", "Curves"}
     | {"Explain", "Events", "Outputs", "GetBlobs"}
 )
 """What nodes of one owner ask each other for their user: all about jobs there are."""
 
-_may_use_secrets: ContextVar[bool] = ContextVar("may_use_secrets", default=True)
 _INVITED_AS: Final = {"scheduler": "submit", "admin": "admin"}
-_LOOPBACK: Final = "ipv4:127.0.0.1:"
 
 
 @final
 class Rights:
     """Decides about each call. Whoever has the token is the user of the node."""
 
-    def __init__(self, token: str, admit: Admit, guests: Mapping[int, Guest]) -> None:
+    def __init__(self, token: str, owner: OwnerId, verify: Verify) -> None:
+        """Guard the node of `owner`."""
+        self.guests: Mapping[str, Guest] = {}  # by how gRPC calls them
         self._secret = secret_of(token).encode()
-        self._admit = admit
-        self._guests = guests
+        self._owner = owner
+        self._verify = verify
 
-    def check(self, method: str, peer: str, authorization: str) -> None:
-        """Raise `NotAllowedError` unless this peer, in gRPC's words, may call this."""
-        if peer.startswith("unix"):
-            return  # The mode of the socket has let it in.
+    def check(self, method: str, peer: str, authorization: str) -> Caller:
+        """Return who calls; raise `NotAllowedError` unless it may call this.
+
+        `peer` is what gRPC calls the other end of the connection. Nobody is let in by
+        that alone: the socket of the user has a server of its own.
+        """
         kind, _, shown = authorization.partition(" ")
         told = secret_of(shown) if kind == "Bearer" else ""
+        guest = self.guests.get(peer)
         if hmac.compare_digest(told.encode(), self._secret):
-            return
-        guest = self._guest(peer)
+            return Caller(way="token")
         if guest is not None and guest.shown is not None and not shown:
-            self._check_member(guest.shown, method)
-            return
-        raise _unknown(is_wrong=bool(shown), is_far=guest is not None)
+            return self._member(guest.shown, method)
+        raise _unknown(is_wrong=bool(shown), is_far=guest is not None and guest.is_far)
 
-    def _guest(self, peer: str) -> Guest | None:
-        if not peer.startswith(_LOOPBACK):
-            return None
-        return self._guests.get(int(peer.removeprefix(_LOOPBACK)))
+    def trouble(self, shown: Shown) -> str | None:
+        """Say why whoever showed this is no member any more; None if it is one."""
+        admission = self._verify(shown.node, shown.grant)
+        return admission if isinstance(admission, str) else None
 
-    def _check_member(self, shown: Shown, method: str) -> None:
-        if reason := self._admit(shown.node, shown.grant):
+    def _member(self, shown: Shown, method: str) -> Caller:
+        admission = self._verify(shown.node, shown.grant)
+        if isinstance(admission, str):
             raise NotAllowedError(
                 "the node does not take this client for a member of its shoal",
-                because=reason,
+                because=admission,
                 hint="ask a member for `shoal invite`, and `shoal join` with that",
             )
-        assert shown.grant is not None, "it was admitted by it"
-        _may_use_secrets.set("admin" in shown.grant.roles)
         role = NEEDED.get(method, "admin")
-        if role is None or role in shown.grant.roles:
-            return
-        raise NotAllowedError(
-            f"this client may not call {method}",
-            because=f"its roles are {', '.join(shown.grant.roles)}, and not {role}",
-            hint=f"join anew by `shoal invite --role {_INVITED_AS[role]}` of an admin",
-        )
+        if role is not None and role not in admission.roles:
+            roles = ", ".join(admission.roles)
+            raise NotAllowedError(
+                f"this client may not call {method}",
+                because=f"its roles are {roles}, and not {role}",
+                hint=f"join anew by `shoal invite --role {_INVITED_AS[role]}` of an "
+                "admin",
+            )
+        caller = member(admission, shown.grant, self._owner, way="certificate")
+        if method in OWN and not caller.is_own:
+            raise NotAllowedError(
+                f"this client may not call {method}",
+                because=f"it is of {admission.owner}, and the node is of another owner",
+                hint="ask the owner of the node; `shoal invite --mine` there lets "
+                "another machine in as the owner's own",
+            )
+        return caller
+
+
+def member(
+    admission: Admission, grant: Grant | None, own: OwnerId, *, way: Way
+) -> Caller:
+    """Return a member that calls a node of the owner `own`, by what it was granted."""
+    is_own = admission.owner == own
+    return Caller(
+        way=way,
+        node=admission.node,
+        owner=admission.owner,
+        grant=grant,
+        is_own=is_own,
+        uses_secrets=is_own and "admin" in admission.roles,
+    )
 
 
 def check_forwarded(method: str) -> None:
@@ -138,16 +171,15 @@ def check_neighbour(
             because=f"its roles are {', '.join(admission.roles)}, and not scheduler",
             hint="join anew by `shoal invite --mine` of an admin",
         )
-    _may_use_secrets.set("admin" in admission.roles)
 
 
-def check_secrets(job: Job) -> None:
-    """Raise if whoever calls now may not have a job see the secrets of this node."""
-    if _may_use_secrets.get() or not any(t.work.secrets for t in job.tasks()):
+def check_secrets(job: Job, caller: Caller) -> None:
+    """Raise if a caller may not have a job see the secrets of this node."""
+    if caller.uses_secrets or not any(t.work.secrets for t in job.tasks()):
         return
     raise NotAllowedError(
         "this client may not use the secrets of this node",
-        because="they are those of the node's user, and its grant is not that of admin",
+        because="they are for its user, and for admins of the same owner",
         hint="submit it on a node of your own, with `shoal secret set` there",
     )
 

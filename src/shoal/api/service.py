@@ -18,11 +18,21 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 import shoal
-from shoal.api import calls, known_names, metrics, pinging, planning, rights, views
+from shoal.api import (
+    callers,
+    calls,
+    known_names,
+    metrics,
+    pinging,
+    planning,
+    rights,
+    views,
+)
 from shoal.api import shoal_pb2 as pb
 from shoal.api.auditing import Ledger, audited
 from shoal.api.cargo import CargoCalls
 from shoal.api.forwarding import Forwarding
+from shoal.api.job_names import check_id, job_called, tasks_called
 from shoal.api.log_reader import LogReader
 from shoal.api.methods import Methods
 from shoal.api.node_names import known_nodes, node_called
@@ -47,6 +57,7 @@ from shoal.runtime.revoking import revoke
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from shoal.api.callers import Caller
     from shoal.core.jobs import JobBook, JobRecord, TaskRecord
     from shoal.core.scheduler import Scheduler
     from shoal.drivers.process import ProcessDriver
@@ -58,13 +69,11 @@ if TYPE_CHECKING:
     from shoal.runtime.node import Node
     from shoal.runtime.reception import Reception
 
-JOB_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 SHORT_SPEC_CHARS: Final = 4_096
 SHORT_SPECS_KEPT: Final = 64
 MANY: Final = re.compile(r'"(array|sweep|steps|nodes|recipe)"|\\')
 """What may stand for many tasks in a spec; a backslash could spell any of it."""
 
-CANDIDATES_NAMED_MAX: Final = 5
 GROUPS_EXPLAINED_MAX: Final = 20
 WATCH_PAUSE_S: Final = 0.05
 """Between two looks at a job that changes all the time, at least."""
@@ -91,7 +100,7 @@ class Service(CargoCalls):
         stop: Callable[[float], None],
     ) -> None:
         """Answer for `node`; `stop` ends it, after so many seconds of grace."""
-        super().__init__(node.cargo)
+        super().__init__(node.cargo, node.owner)
         self._node = node
         self._driver = driver
         self._network = network
@@ -118,7 +127,7 @@ class Service(CargoCalls):
 
     async def on_submit(self, request: pb.SubmitRequest) -> pb.SubmitReply:
         """Take a job in."""
-        _check_id(request.job_id)
+        check_id(request.job_id)
         if _is_short(request):
             job = self._derived(request)  # Sooner done than handed to a thread.
         else:
@@ -127,7 +136,7 @@ class Service(CargoCalls):
 
     async def on_retry(self, request: pb.RetryRequest) -> pb.SubmitReply:
         """Take a job in that was here before."""
-        _check_id(request.job_id)
+        check_id(request.job_id)
         record = self._find(request.job)
         if self._node.state_of(record.job.id) == "active":
             raise ShoalError(
@@ -145,9 +154,14 @@ class Service(CargoCalls):
                 because="all its tasks are done",
                 hint=f"`shoal retry {record.job.id}` runs all of it again",
             )
-        return await self._hand_in(again(record.job, JobId(request.job_id), done))
+        if needs_cargo(record.job):
+            needed = await asyncio.to_thread(self._cargo.needed_by, record.job)
+            self._belongings.note(callers.current(), needed)
+        id_ = callers.current().id_for(request.job_id)
+        return await self._hand_in(again(record.job, id_, done))
 
     async def _hand_in(self, job: Job) -> pb.SubmitReply:
+        caller = callers.current()
         known = self._book.jobs.get(job.id)
         if known is not None and not _same(known, job):
             raise ShoalError(
@@ -156,10 +170,10 @@ class Service(CargoCalls):
                 hint="draw another id",
             )
         self._check_submitter()
-        rights.check_secrets(job)
+        rights.check_secrets(job, caller)
         if needs_cargo(job):
-            await self._node.cargo.admit(job)
-        answer = await self._node.clients.submit(job)
+            await self._check_cargo(job)
+        answer = await self._node.clients.submit(job, caller.grant)
         if answer.refused:
             raise ShoalError(
                 f"the job was not accepted: {answer.refused}",
@@ -182,7 +196,7 @@ class Service(CargoCalls):
 
     async def on_list(self, request: pb.ListRequest) -> pb.ListReply:
         """Return the latest jobs."""
-        records = list(self._book.jobs.values())
+        records = self._visible()
         if request.active_only:
             records = self._active_of(records)
         records.sort(key=lambda record: record.wall_s)
@@ -295,8 +309,10 @@ class Service(CargoCalls):
 
     async def on_events(self, request: pb.EventsRequest) -> AsyncIterator[pb.Event]:
         """Return what happens."""
-        happenings = self._node.happenings
+        happenings, caller = self._node.happenings, callers.current()
         async for each in happenings.follow(request.latest, on=request.follow):
+            if caller.owner is not None and not self._concerns(caller, each.job):
+                continue
             yield pb.Event(
                 number=each.number,
                 at_s=each.at_s,
@@ -306,6 +322,10 @@ class Service(CargoCalls):
                 task=each.task,
                 node=views.name_of(each.node) if each.node else None,
             )
+
+    def _concerns(self, caller: Caller, job: str) -> bool:
+        record = self._book.jobs.get(JobId(job))
+        return record is not None and caller.sees(record)
 
     async def on_metrics(self, request: pb.MetricsRequest) -> pb.MetricsReply:
         """Return figures of this node."""
@@ -339,7 +359,7 @@ class Service(CargoCalls):
         self, requests: AsyncIterator[pb.CallsRequest]
     ) -> AsyncIterator[pb.CallsReply]:
         """Call functions until the client has gone."""
-        async for reply in calls.serve(self.calls, requests):
+        async for reply in calls.serve(self.calls, requests, callers.current()):
             yield reply
 
     # Other nodes of the same owner.
@@ -373,7 +393,7 @@ class Service(CargoCalls):
     async def on_info(self, request: pb.InfoRequest) -> pb.NodeInfo:
         """Return what this node is."""
         del request
-        node, jobs = self._node, self._book.jobs
+        node, jobs = self._node, self._visible()
         return pb.NodeInfo(
             name=views.name_of(node.id),
             version=shoal.__version__,
@@ -382,7 +402,7 @@ class Service(CargoCalls):
             roles=[r for r in node.settings.roles if r in node.membership.grant.roles],
             addresses=self._links.addresses,
             api_address=self.api_address,
-            home=str(node.home.path),
+            home=str(node.home.path) if callers.current().is_own else "",
             up_s=asyncio.get_running_loop().time() - self._began,
             policy=node.settings.policy,
             node=views.self_view(node),
@@ -464,7 +484,7 @@ class Service(CargoCalls):
         return self._scheduler.book
 
     def _active(self) -> int:
-        states = (self._node.state_of(job) for job in self._book.jobs)
+        states = (self._node.state_of(record.job.id) for record in self._visible())
         return sum(state == "active" for state in states)
 
     def _derived(self, request: pb.SubmitRequest) -> Job:
@@ -474,28 +494,22 @@ class Service(CargoCalls):
             spec = load_spec(request.json, "json")
         else:
             spec = load_spec(request.yaml, "yaml")
-        owner = self._node.membership.grant.owner
-        job = derive(spec, JobId(request.job_id), owner, is_canonical=True)
+        caller = callers.current()
+        owner = self._node.owner if caller.owner is None else caller.owner
+        id_ = caller.id_for(request.job_id)
+        job = derive(spec, id_, owner, is_canonical=True)
         known_names.check(job)
         return job
 
+    def _visible(self) -> list[JobRecord]:
+        """Return the jobs that whoever calls may know of."""
+        return callers.current().visible(self._book.jobs.values())
+
     def _find(self, selector: str) -> JobRecord:
-        jobs = self._book.jobs
-        if selector == "last" and jobs:
-            return max(jobs.values(), key=lambda record: record.wall_s)
-        if (exact := jobs.get(JobId(selector))) is not None:
+        exact = self._book.jobs.get(JobId(selector))
+        if exact is not None and callers.current().sees(exact):
             return exact
-        found = [job for job in jobs if selector and job.startswith(selector)]
-        if len(found) == 1:
-            return jobs[found[0]]
-        if not found:
-            raise _no_job(selector, len(jobs))
-        named = ", ".join(found[:CANDIDATES_NAMED_MAX])
-        raise UsageError(
-            f"'{selector}' could be {len(found)} jobs",
-            because=f"the ids of {named} begin so",
-            hint="type one letter more",
-        )
+        return job_called(selector, self._visible())
 
     def _find_node(self, selector: str) -> NodeId:
         if selector in (self._node.id, petname(self._node.id)):
@@ -514,45 +528,7 @@ class Service(CargoCalls):
         return (itself, *found[:PEERS_TOLD_MAX])
 
     def _tasks(self, record: JobRecord, selector: str) -> list[TaskRecord]:
-        tasks = [self._book.tasks[task.id] for task in record.job.tasks()]
-        if not selector:
-            return tasks
-        full = f"{record.job.id}.{selector}"
-        for place, task in enumerate(tasks):
-            if selector in (task.task.id, str(place)) or task.task.id == full:
-                return [task]
-        raise NotFoundError(
-            f"no task '{selector}' in job {record.job.id}",
-            because=f"it has {len(tasks)} tasks, 0 to {len(tasks) - 1}"
-            if len(tasks) > 1
-            else "it has one task, which is 0",
-            hint=f"`shoal show {record.job.id}` lists them",
-        )
-
-
-def _no_job(selector: str, known: int) -> NotFoundError:
-    if not known:
-        return NotFoundError(
-            f"no job '{selector}'" if selector != "last" else "there is no last job",
-            because="nothing was ever submitted here",
-            hint="`shoal run -- COMMAND` submits something; "
-            "`shoal ps --everywhere` looks on your other nodes",
-        )
-    return NotFoundError(
-        f"no job '{selector}'",
-        because=f"none of the {known} jobs here has an id that begins so",
-        hint="`shoal ps --all` lists them; it may be on another node: "
-        "`shoal ps --everywhere` looks on your other nodes",
-    )
-
-
-def _check_id(id_: str) -> None:
-    if JOB_ID.fullmatch(id_) is None:
-        raise UsageError(
-            f"'{id_[:80]}' cannot be the id of a job",
-            because="an id is 1 to 64 letters, digits, dashes and underscores",
-            hint="draw one at random, such as 7k2f9q",
-        )
+        return tasks_called(selector, record, self._book)
 
 
 @functools.lru_cache(SHORT_SPECS_KEPT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from shoal.api import callers
 from shoal.api import shoal_pb2 as pb
 from shoal.model.addresses import direct_ones
 from shoal.model.gpu import format_gpu
@@ -68,7 +69,7 @@ def job_view(node: Node, record: JobRecord, tasks_max: int = 0) -> pb.Job:
         state=STATES[_liveliest(counts) if state == "active" else state],
         reason=_reason(record, records, state) or _first_told(node, records),
         priority=job.priority,
-        number=record.number,
+        number=record.number if callers.current().is_own else 0,  # It counts all.
         submitted_s=record.wall_s,
         began_s=min((t.began_wall_s for t in records if t.began_wall_s), default=0.0),
         ended_s=0.0 if state == "active" else max(t.ended_wall_s for t in records),

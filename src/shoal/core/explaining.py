@@ -64,7 +64,10 @@ def explain_task(
     why += _what_holds_it(group, matcher, negotiator)
     why += filter(None, [_over_quota(group, job, holdings), _parted(group, job, views)])
     if ahead := matcher.reserved_for(group.id):
-        why.append(f"the room is reserved for the gang {ahead}, which waits longer")
+        gang = f"the gang {ahead}"
+        if book.jobs[book.groups[ahead].job].job.owner != job.job.owner:
+            gang = "a gang of another owner"  # What its job is called is not told.
+        why.append(f"the room is reserved for {gang}, which waits longer")
     return TaskExplanation(
         task=task,
         state=record.state,

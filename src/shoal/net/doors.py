@@ -10,7 +10,7 @@ milliseconds, and who floods us pushes out its own kind.
 from __future__ import annotations
 
 import ipaddress
-from typing import Final, Generic, TypeVar, final
+from typing import Final, Generic, NamedTuple, TypeVar, final
 
 WAITING_MAX: Final = 128
 WAITING_PER_ADDRESS_MAX: Final = 64
@@ -22,19 +22,29 @@ _IP6_PREFIX: Final = 64
 Caller = TypeVar("Caller")
 
 
+class Pace(NamedTuple):
+    """How fast one address may begin connections."""
+
+    per_s: float = ARRIVALS_PER_S
+    burst: float = ARRIVALS_BURST
+
+
+USUAL: Final = Pace()
+
+
 @final
 class _Allowance:
     """How many an address may begin now; grows with time up to the burst."""
 
     __slots__ = ("left", "since")
 
-    def __init__(self, now: float) -> None:
-        self.left = ARRIVALS_BURST
+    def __init__(self, now: float, burst: float) -> None:
+        self.left = burst
         self.since = now
 
-    def spend(self, now: float) -> bool:
-        grown = self.left + (now - self.since) * ARRIVALS_PER_S
-        self.left, self.since = min(ARRIVALS_BURST, grown), now
+    def spend(self, now: float, pace: Pace) -> bool:
+        grown = self.left + (now - self.since) * pace.per_s
+        self.left, self.since = min(pace.burst, grown), now
         if self.left < 1:
             return False
         self.left -= 1
@@ -45,7 +55,8 @@ class _Allowance:
 class Doors(Generic[Caller]):
     """Keeps those who wait, by address, and decides whom to send away."""
 
-    def __init__(self) -> None:
+    def __init__(self, pace: Pace = USUAL) -> None:
+        self._pace = pace
         self._waiting: dict[Caller, str] = {}  # In the order of arrival.
         self._allowances: dict[str, _Allowance] = {}
 
@@ -58,7 +69,7 @@ class Doors(Generic[Caller]):
         That may be the caller itself.
         """
         origin = origin_of(address)
-        if not self._allowance(origin, now).spend(now):
+        if not self._allowance(origin, now).spend(now, self._pace):
             return [caller]
         self._waiting[caller] = origin
         crowd = [one for one, place in self._waiting.items() if place == origin]
@@ -83,7 +94,8 @@ class Doors(Generic[Caller]):
         return max(self._waiting, key=lambda one: sizes[self._waiting[one]])
 
     def _allowance(self, origin: str, now: float) -> _Allowance:
-        allowance = self._allowances.pop(origin, None) or _Allowance(now)
+        allowance = self._allowances.pop(origin, None)
+        allowance = allowance or _Allowance(now, self._pace.burst)
         if len(self._allowances) >= ADDRESSES_MAX:
             del self._allowances[next(iter(self._allowances))]
         self._allowances[origin] = allowance

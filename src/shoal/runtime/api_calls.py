@@ -51,6 +51,10 @@ class ApiCalls:
             return "there is no link to it"
         return self._verify(peer, self._shown[peer])
 
+    def shown(self, peer: NodeId) -> Grant | None:
+        """Return the grant that a linked peer showed."""
+        return self._shown.get(peer)
+
     def received(self, peer: NodeId, message: ToApi) -> None:
         """Take in what a peer says."""
         if isinstance(message, ApiCall):

@@ -2,9 +2,9 @@
 
 A session is one client's stream. It has pools, one for each kind of interpreter, and a
 pool has its own `Switchboard` that decides. Lanes are tasks of ordinary jobs, which the
-node submits as its owner would: the queue, leases, priorities and workers' rules hold
-for them as for any other. The jobs of a session are cancelled when it ends, and those
-of an earlier life of the node when it starts.
+node submits in the name of the client: the queue, leases, priorities, quotas and
+workers' rules hold for them as for any other. The jobs of a session are cancelled when
+it ends, and those of an earlier life of the node when it starts.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from shoal.errors import UsageError
 from shoal.model.ids import JobId
 from shoal.protocol import call_items
 from shoal.protocol.batches import CallBatch
+from shoal.runtime.clients import Submitter
 from shoal.runtime.pool import Pool
 
 if TYPE_CHECKING:
@@ -101,11 +102,15 @@ class Calls:
         self._ending: set[asyncio.Task[None]] = set()
 
     def open(
-        self, name: str, on_news: Callable[[], None], of: OwnerId | None = None
+        self,
+        name: str,
+        on_news: Callable[[], None],
+        submitter: Submitter | None = None,
     ) -> Session:
         """Return a new session; it says by `on_news` that there is something to take.
 
-        The ids of its jobs begin with `name`. It is `of` an owner, else of the node's.
+        The ids of its jobs begin with `name`; the user of the node is the submitter
+        unless another is named.
         """
         if self.node.scheduler is None or len(self._sessions) >= SESSIONS_MAX:
             raise UsageError(
@@ -116,7 +121,9 @@ class Calls:
                 hint="ask another node",
             )
         self._names += 1
-        session = Session(self, f"{name}-{self._names}", on_news, of or self.node.owner)
+        session = Session(
+            self, f"{name}-{self._names}", on_news, submitter or Submitter()
+        )
         self._sessions[session.name] = session
         return session
 
@@ -219,10 +226,15 @@ class Session:
     """One client. Its results wait in `take` until its stream carries them away."""
 
     def __init__(
-        self, calls: Calls, name: str, on_news: Callable[[], None], of: OwnerId
+        self,
+        calls: Calls,
+        name: str,
+        on_news: Callable[[], None],
+        submitter: Submitter,
     ) -> None:
         self.name = name
-        self.of = of
+        self.submitter = submitter
+        self.of = submitter.owner or calls.node.owner
         self._on_news = on_news
         self.functions: dict[int, list[bytes]] = {}
         self._calls = calls

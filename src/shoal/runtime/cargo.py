@@ -211,6 +211,10 @@ class Cargo:
         """Return the latest checkpoint of a task, if it is here."""
         return self._provisions.latest(task)
 
+    def needed_by(self, job: Job) -> list[BlobId]:
+        """Return the blobs of a new job; raise `UsageError` if not all are here."""
+        return self._needed_by(job, strictly=True)
+
     def _needed_by(self, job: Job, *, strictly: bool) -> list[BlobId]:
         found: dict[BlobId, None] = {}
         for workdir in dict.fromkeys(task.work.workdir for task in job.tasks()):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, final
 
+import msgspec
+
 from shoal.core.events import Answer, CancelRequested, JobSubmitted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal.core.events import Event
-    from shoal.model.ids import JobId
+    from shoal.model.ids import JobId, OwnerId
     from shoal.model.job import Job
     from shoal.protocol.messages import Grant
     from shoal.runtime.news import News
@@ -21,6 +23,14 @@ WAITING_MAX: Final = 10_000
 
 PATIENCE_S: Final = 10.0
 """How long a job waits for a disk that is behind before it is refused."""
+
+
+class Submitter(msgspec.Struct, frozen=True, kw_only=True):
+    """In whose name jobs are handed in; the default is the user of the node."""
+
+    owner: OwnerId | None = None  # None: that of the node
+    grant: Grant | None = None  # whose priority and quota hold; None: the node's own
+    uses_secrets: bool = True  # those of the node's user
 
 
 @final

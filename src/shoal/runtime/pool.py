@@ -25,7 +25,7 @@ from shoal.core.calls import (
     Switchboard,
     Tell,
 )
-from shoal.errors import ShoalError, UsageError
+from shoal.errors import NotAllowedError, ShoalError, UsageError
 from shoal.model.derive import derive, profiles_of
 from shoal.model.ids import Attempt, JobId, NodeId
 from shoal.model.spec import RetrySpec
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from shoal.protocol.batches import ResultBatch
     from shoal.protocol.messages import AnyMessage
     from shoal.runtime.calls import CallingNode
+    from shoal.runtime.clients import Submitter
 
 LANES_MAX: Final = 1_024
 LANES_DEFAULT_MAX: Final = 64
@@ -57,6 +58,11 @@ class Owner(Protocol):
     @property
     def of(self) -> OwnerId:
         """In whose name the client calls, by the door that it came through."""
+        ...
+
+    @property
+    def submitter(self) -> Submitter:
+        """In whose name its interpreters run."""
         ...
 
     @property
@@ -125,6 +131,7 @@ class Pool:
         self._id = id_
         self._name = name
         self._spec = _lane_spec(spec)
+        _check_rights(self._spec, owner.submitter)
         most = min(lanes_max, LANES_MAX) or self._room()
         self._machine = Switchboard(
             owner.functions, lanes_max=most, idle_s=min(max(0.0, idle_s), IDLE_MAX_S)
@@ -273,17 +280,17 @@ class Pool:
     async def _hire(self, count: int) -> None:
         name = JobId(f"{self._name}-{self._hires_made}")
         self._hires_made += 1
-        node = self._calls.node
+        node, submitter = self._calls.node, self._owner.submitter
         spec = msgspec.structs.replace(self._spec, array=count)
         try:
-            job = derive(spec, name, node.owner)
+            job = derive(spec, name, submitter.owner or node.owner)
         except ShoalError as error:
             self._feed(HireFailed(count, str(error), definite=True))
             return
         tasks = [task.id for task in job.tasks()]
         self._job_of.update(dict.fromkeys(tasks, name))
         self._calls.register(tasks, self)
-        answer = await node.clients.submit(job)
+        answer = await node.clients.submit(job, submitter.grant)
         if answer.refused:
             for task in tasks:
                 self._forget(task)
@@ -343,6 +350,22 @@ class Pool:
                 hiring.add_done_callback(self._hires.discard)
             case _:
                 assert_never(effect)
+
+
+def _check_rights(spec: JobSpec, submitter: Submitter) -> None:
+    """Raise if interpreters of another member would see what is the node's user's."""
+    if spec.secrets and not submitter.uses_secrets:
+        raise NotAllowedError(
+            "this client may not use the secrets of this node",
+            because="they are for its user, and for admins of the same owner",
+            hint="call functions by a node of your own, with `shoal secret set` there",
+        )
+    if spec.workdir and submitter.owner is not None:
+        raise NotAllowedError(
+            "interpreters for a member of another node cannot have a workdir",
+            because="nobody looks whose files these are",
+            hint="pass what a function needs as an argument",
+        )
 
 
 def _lane_spec(text: str) -> JobSpec:

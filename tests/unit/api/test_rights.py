@@ -9,11 +9,13 @@ from shoal.api.door import Guest
 from shoal.api.rights import (
     FORWARDED,
     NEEDED,
+    OWN,
     Rights,
     check_neighbour,
     check_secrets,
     check_submitter,
 )
+from shoal.api.rights import member as called_by
 from shoal.core.membership import Admission
 from shoal.errors import NotAllowedError
 from shoal.model.derive import derive
@@ -25,25 +27,29 @@ from shoal.runtime.granting import ROLES
 from shoal.runtime.membership import Membership
 
 ANN, BOB = identity(1), identity(2)
-PORT = 40_123
-FAR = f"ipv4:127.0.0.1:{PORT}"
-NEAR = "ipv4:127.0.0.1:40999"
+FAR = "unix-abstract:shoal-1"
+NEAR = "unix-abstract:shoal-2"
+OWNER = OwnerId("ann")
 TOKEN = "secret.print"
 
 
-def rights(shown: Shown | None, gate: Gatekeeper | None = None) -> Rights:
-    return Rights(TOKEN, gate or Gatekeeper(), {PORT: Guest(shown)})
+def rights(
+    shown: Shown | None, gate: Gatekeeper | None = None, owner: OwnerId = OWNER
+) -> Rights:
+    found = Rights(TOKEN, owner, (gate or Gatekeeper()).verify)
+    found.guests = {FAR: Guest(shown), NEAR: Guest(None, is_far=False)}
+    return found
 
 
 def member(*roles: Role) -> Shown:
     return Shown(ANN.node, granted(ANN.node, roles=roles))
 
 
-def allowed(shown: Shown) -> set[str]:
+def allowed(shown: Shown, owner: OwnerId = OWNER) -> set[str]:
     found = set[str]()
     for method in NEEDED:
         try:
-            rights(shown).check(method, FAR, "")
+            rights(shown, owner=owner).check(method, FAR, "")
         except NotAllowedError:
             continue
         found.add(method)
@@ -64,6 +70,28 @@ def test_roles_allow_more_and_more() -> None:
     assert worker == {"Info", "Nodes", "Ping"}
     assert worker < submit < admin == set(NEEDED)
     assert not submit & {"Invite", "Revoke", "Shutdown", "SetSecret", "ListSecrets"}
+
+
+def test_an_admin_of_another_owner_may_let_in_and_revoke_and_no_more() -> None:
+    submit = allowed(member(*ROLES["submit"]), OwnerId("bob"))
+    admin = allowed(member(*ROLES["admin"]), OwnerId("bob"))
+
+    assert admin - submit == {"Invite", "Requests", "Accept", "Revoke"}
+    assert not admin & OWN
+
+
+def test_a_member_calls_in_the_name_of_its_owner_by_its_grant() -> None:
+    shown = member(*ROLES["admin"])
+
+    own = rights(shown).check("Submit", FAR, "")
+    other = rights(shown, owner=OwnerId("bob")).check("Submit", FAR, "")
+    user = rights(shown).check("Submit", FAR, f"Bearer {TOKEN}")
+
+    assert (own.owner, own.grant, own.is_own) == ("ann", shown.grant, True)
+    assert own.uses_secrets
+    assert (other.owner, other.grant, other.is_own) == ("ann", shown.grant, False)
+    assert not other.uses_secrets
+    assert (user.owner, user.grant, user.is_own) == (None, None, True)
 
 
 def test_a_call_that_nobody_thought_of_is_for_admins() -> None:
@@ -93,8 +121,10 @@ def test_who_shows_nothing_at_the_door_is_unknown() -> None:
         rights(None).check("Info", FAR, "")
 
 
-def test_the_socket_lets_in_by_its_mode() -> None:
-    rights(None).check("Shutdown", "unix:", "")
+@pytest.mark.parametrize("peer", ["unix:", "unix-abstract:", "ipv4:127.0.0.1:9", ""])
+def test_nobody_is_let_in_by_the_kind_of_its_connection(peer: str) -> None:
+    with pytest.raises(NotAllowedError, match="does not know this client"):
+        rights(member("admin")).check("Info", peer, "")
 
 
 @pytest.mark.parametrize(
@@ -210,7 +240,7 @@ def test_only_an_admin_has_another_node_use_its_secrets(role: str, may: bool) ->
         admission = admitted("ann", *ROLES[role])
         check_neighbour("otter", admission, OwnerId("ann"), "Retry")
         try:
-            check_secrets(job)
+            check_secrets(job, called_by(admission, None, OwnerId("ann"), way="link"))
         except NotAllowedError:
             return False
         return True

@@ -4,7 +4,7 @@ import time
 
 import msgspec
 
-from shoal.core.membership import Members, grant_payload, revocation_payload
+from shoal.core.membership import Admission, Members, grant_payload, revocation_payload
 from shoal.model.ids import NodeId, OwnerId
 from shoal.net.identity import Identity, verify
 from shoal.protocol.messages import Grant, Revocation
@@ -49,6 +49,10 @@ class Gatekeeper:
     def __init__(self) -> None:
         self.members = Members(SHOAL, ROOT.node, verify)
 
+    def verify(self, peer: NodeId, grant: Grant | None) -> Admission | str:
+        """Return what a node with this grant may do now, or why nothing."""
+        return self.members.admit(peer, grant, time.time())
+
     def __call__(self, peer: NodeId, grant: Grant | None) -> str | None:
-        admission = self.members.admit(peer, grant, time.time())
+        admission = self.verify(peer, grant)
         return admission if isinstance(admission, str) else None

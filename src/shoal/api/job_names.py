@@ -1,0 +1,78 @@
+"""Jobs and tasks as users name them: by id, by the beginning of one, or as the last."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from shoal.errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from shoal.core.jobs import JobBook, JobRecord, TaskRecord
+
+JOB_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+CANDIDATES_NAMED_MAX: Final = 5
+
+
+def check_id(id_: str) -> None:
+    """Raise `UsageError` unless this can be the id of a job."""
+    if JOB_ID.fullmatch(id_) is None:
+        raise UsageError(
+            f"'{id_[:80]}' cannot be the id of a job",
+            because="an id is 1 to 64 letters, digits, dashes and underscores",
+            hint="draw one at random, such as 7k2f9q",
+        )
+
+
+def job_called(selector: str, records: list[JobRecord]) -> JobRecord:
+    """Return the job that is meant; of these, which are all that the caller knows."""
+    if selector == "last" and records:
+        return max(records, key=lambda record: record.wall_s)
+    found = [r for r in records if selector and r.job.id.startswith(selector)]
+    for record in found:
+        if record.job.id == selector:
+            return record
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise _no_job(selector, len(records))
+    named = ", ".join(record.job.id for record in found[:CANDIDATES_NAMED_MAX])
+    raise UsageError(
+        f"'{selector}' could be {len(found)} jobs",
+        because=f"the ids of {named} begin so",
+        hint="type one letter more",
+    )
+
+
+def tasks_called(selector: str, record: JobRecord, book: JobBook) -> list[TaskRecord]:
+    """Return the tasks of a job that are meant; all if none is named."""
+    tasks = [book.tasks[task.id] for task in record.job.tasks()]
+    if not selector:
+        return tasks
+    full = f"{record.job.id}.{selector}"
+    for place, task in enumerate(tasks):
+        if selector in (task.task.id, str(place)) or task.task.id == full:
+            return [task]
+    raise NotFoundError(
+        f"no task '{selector}' in job {record.job.id}",
+        because=f"it has {len(tasks)} tasks, 0 to {len(tasks) - 1}"
+        if len(tasks) > 1
+        else "it has one task, which is 0",
+        hint=f"`shoal show {record.job.id}` lists them",
+    )
+
+
+def _no_job(selector: str, known: int) -> NotFoundError:
+    if not known:
+        return NotFoundError(
+            f"no job '{selector}'" if selector != "last" else "there is no last job",
+            because="nothing was ever submitted here",
+            hint="`shoal run -- COMMAND` submits something; "
+            "`shoal ps --everywhere` looks on your other nodes",
+        )
+    return NotFoundError(
+        f"no job '{selector}'",
+        because=f"none of the {known} jobs here has an id that begins so",
+        hint="`shoal ps --all` lists them; it may be on another node: "
+        "`shoal ps --everywhere` looks on your other nodes",
+    )
