@@ -18,7 +18,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-config --overrides requirements/overrides.txt $(LOCK_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint check format demo sim-demo integration soak sim-soak sim-bugs sim-showcase bench peers stubs docs lock clean all server worker submit monitor
+.PHONY: help setup test lint check format demo sim-demo attack integration soak sim-soak sim-bugs sim-showcase bench peers stubs docs lock clean all server worker submit monitor
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -69,6 +69,9 @@ demo: setup ## Three real nodes train, alone and together, and are killed on the
 
 sim-demo: setup ## Watch a small simulated shoal run jobs through faults.
 	@$(BIN)/python -m shoal.sim.demo
+
+attack: setup ## Attack real nodes in every way we know; ONLY=text chooses some.
+	@$(BIN)/python -m attacks $(if $(ONLY),--only "$(ONLY)")
 
 # The names of the first training scheduler.
 

@@ -39,6 +39,8 @@ class World:
         self.cleared: list[Attempt] = []
         self.clear_fails = 0
         self.stopped: list[Attempt] = []
+        self.foreign: set[Attempt] = set()
+        self.discarded: list[Attempt] = []
         self.told: list[Event] = []
         self.over = asyncio.Event()
         self.happenings = Happenings()
@@ -79,7 +81,9 @@ class World:
         del grace_s
         self.stopped.append(attempt)
 
-    async def discard(self, *attempts: Attempt) -> None: ...
+    async def discard(self, *attempts: Attempt) -> None:
+        self._at("discard")
+        self.discarded += attempts
 
     def prepare(self, attempt: Attempt) -> Path:
         raise NotImplementedError
@@ -95,6 +99,9 @@ class World:
     def order(self, _driver: Driver, effect: StartTask) -> Order:
         self._at("order")
         return Order(attempt=effect.attempt, task=effect.task)
+
+    def is_foreign(self, effect: StartTask) -> bool:
+        return effect.attempt in self.foreign
 
     async def fill(self, _driver: Driver, _effect: StartTask, order: Order) -> Order:
         self._at("fill")
@@ -280,3 +287,22 @@ def test_notes_that_make_no_sense_are_passed_over(tmp_path: Path) -> None:
         await run_one(world, start())
 
     assert [end.kind for end in ends(played(tmp_path, live))] == ["exited"]
+
+
+def test_folders_of_other_owners_are_removed_when_their_task_has_ended(
+    tmp_path: Path,
+) -> None:
+    own, strange = start(1), start(2)
+
+    async def story(world: World) -> None:
+        world.foreign.add(strange.attempt)
+        for effect in (own, strange):
+            world.over.clear()
+            world.tasks.start(effect)
+            await world.over.wait()
+        await world.tasks.close()
+
+    world = played(tmp_path, story)
+
+    assert len(ends(world)) == 2
+    assert world.discarded == [strange.attempt]

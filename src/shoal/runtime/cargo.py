@@ -158,6 +158,10 @@ class Cargo:
         """Return the order for a driver; raise `ShoalError` if there can be none."""
         return self._staging.order(driver, effect)
 
+    def is_foreign(self, effect: StartTask) -> bool:
+        """Whether a task runs in the name of somebody else than our owner."""
+        return self._staging.is_foreign(effect)
+
     def given(self, effect: StartTask) -> StartTask:
         """Return an order of the machine with what its scheduler gives."""
         return self._staging.given(effect)

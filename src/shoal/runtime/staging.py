@@ -104,8 +104,12 @@ class Staging:
             secrets=self._opened(effect),
             network=effect.network,
             calls=self._calls(driver, effect),
-            foreign=set(effect.owners) != {self._owner},
+            foreign=self.is_foreign(effect),
         )
+
+    def is_foreign(self, effect: StartTask) -> bool:
+        """Whether a task runs in the name of somebody else than our owner."""
+        return set(effect.owners) != {self._owner}
 
     async def fill(self, driver: Driver, effect: StartTask, order: Order) -> Order:
         """Return the order when its code and data are there; raise if they cannot be.

@@ -38,7 +38,10 @@ if TYPE_CHECKING:
     from shoal.runtime.mishaps import Mishaps
 
 FOLDERS_KEPT_MAX: Final = 100
-"""Ended attempts whose work directory and output stay for whoever wants to look."""
+"""Ended attempts of the owner's own jobs whose folders stay, for people to look at.
+
+Those of others are removed at once: nobody here looks at them, and they would let a
+stranger fill the disk, one task after another."""
 
 DISCARDED_AT_ONCE: Final = 64
 """How many more stay, so that a thread removes them together: one by one, that
@@ -81,6 +84,9 @@ class Tasks:
         self._running: dict[Attempt, tuple[Driver, asyncio.Task[None]]] = {}
         self._names: dict[Attempt, TaskId] = {}
         self._stopped: set[Attempt] = set()  # of those that run
+        # Ended, of other owners; removed together by one chore at a time.
+        self._unwanted: list[tuple[Driver, Attempt]] = []
+        self._removing: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._running)
@@ -119,10 +125,13 @@ class Tasks:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+        if self._removing is not None:
+            await self._removing
 
     async def _run(self, driver: Driver, effect: StartTask) -> None:
         attempt = effect.attempt
         window = Window(self._handling, attempt.scheduler, effect.task.id)
+        is_foreign = self._cargo.is_foreign(effect)
         try:
             await window.open("start")
             outcome = await self._attempt(driver, effect, window)
@@ -132,14 +141,31 @@ class Tasks:
             self._running.pop(attempt, None)
             self._names.pop(attempt, None)
         self._feed(TaskEnded(attempt, outcome))
-        self._ended.append((driver, attempt))
-        if len(self._ended) >= FOLDERS_KEPT_MAX + DISCARDED_AT_ONCE:
-            await self._discard_oldest()
+        await self._part_with(driver, attempt, is_foreign=is_foreign)
 
-    async def _discard_oldest(self) -> None:
+    async def _part_with(
+        self, driver: Driver, attempt: Attempt, *, is_foreign: bool
+    ) -> None:
+        """Remove the folders of an ended attempt, now or when it is old."""
+        if not is_foreign:
+            self._ended.append((driver, attempt))
+            if len(self._ended) >= FOLDERS_KEPT_MAX + DISCARDED_AT_ONCE:
+                count = len(self._ended) - FOLDERS_KEPT_MAX
+                await self._discard([self._ended.popleft() for _ in range(count)])
+            return
+        self._unwanted.append((driver, attempt))
+        if self._removing is None:
+            self._removing = asyncio.create_task(self._remove_unwanted())
+
+    async def _remove_unwanted(self) -> None:
+        while self._unwanted:
+            some, self._unwanted = self._unwanted, []
+            await self._discard(some)
+        self._removing = None
+
+    async def _discard(self, ended: list[tuple[Driver, Attempt]]) -> None:
         by_driver: dict[str, tuple[Driver, list[Attempt]]] = {}
-        while len(self._ended) > FOLDERS_KEPT_MAX:
-            driver, attempt = self._ended.popleft()
+        for driver, attempt in ended:
             by_driver.setdefault(driver.name, (driver, []))[1].append(attempt)
         for driver, attempts in by_driver.values():
             try:
