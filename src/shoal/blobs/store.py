@@ -7,7 +7,8 @@
 
 What is read is verified, here or by whoever reads it: a file that a crash or a bad disk
 has changed is dropped, and fetched again. So writing needs no `fsync`; only what
-somebody was promised is synced, by `sync`. What is held is never dropped.
+somebody was promised is synced, by `sync`. What is held is never dropped. A blob in
+part counts as if it was whole, and is the first to go when nobody goes on with it.
 
 All methods block, and may be called in any thread.
 """
@@ -15,6 +16,7 @@ All methods block, and may be called in any thread.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import secrets
 import threading
@@ -32,6 +34,7 @@ from shoal.blobs.hashing import (
     piece_hash,
     size_of,
 )
+from shoal.blobs.partials import Partials
 from shoal.errors import ShoalError
 from shoal.model.ids import BlobId
 from shoal.protocol.limits import PIECE_BYTES_MAX
@@ -39,12 +42,18 @@ from shoal.protocol.limits import PIECE_BYTES_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-PARTIAL_KEPT_S: Final = 86_400.0
-"""A fetch that nobody went on with for so long is dropped at the next start."""
+PARTIAL_KEPT_S: Final = 3_600.0
+"""What was fetched in part, and nobody went on with for so long, is dropped."""
+
+PARTIAL_SHARE: Final = 2
+"""Of one peer, such a part of all the room may be under way at a time, or one blob."""
 
 READ_BYTES: Final = 16 * PIECE_BYTES_MAX
 PROVED_BYTES_MAX: Final = 16 << 20
 """Hashes that stay in memory, so that they need not be proved for every piece."""
+
+GROW_BYTES: Final = 1 << 20
+"""What a draft gets at a time that is larger than it was said to be."""
 
 LEAVES: Final = ".leaves"
 NEW: Final = "new"
@@ -67,6 +76,7 @@ class BlobStore:
         self._held: dict[str, set[BlobId]] = {}
         self._proved: OrderedDict[BlobId, bytes] = OrderedDict()  # leaves, in memory
         self._proved_bytes = 0  # at most PROVED_BYTES_MAX, unless one is larger
+        self._partials = Partials()
 
     # What is here.
 
@@ -82,9 +92,24 @@ class BlobStore:
                 self._sizes[blob] = size
                 self._bytes += size
         for path in self._new.iterdir():
-            age_s = time.time() - path.stat().st_mtime
-            if size_of(path.name) is None or age_s > PARTIAL_KEPT_S:
+            whole = size_of(path.name)
+            if whole is None:
                 path.unlink(missing_ok=True)
+            else:
+                touched = path.stat().st_mtime
+                self._partials.add(path.name, whole, "", touched, busy=False)
+        self.tend()
+
+    def tend(self) -> None:
+        """Drop what was fetched in part, if nobody went on with it for long."""
+        with self._lock:
+            for name in self._partials.left(time.time() - PARTIAL_KEPT_S):
+                self._drop_partial(name)
+            while self._bytes + self._partials.bytes > self.bytes_max:
+                oldest = next(self._partials.left(math.inf), None)
+                if oldest is None:
+                    return
+                self._drop_partial(oldest)
 
     def has(self, blob: BlobId) -> bool:
         """Whether a blob is here, as far as is known without reading it."""
@@ -97,8 +122,8 @@ class BlobStore:
 
     @property
     def used_bytes(self) -> int:
-        """How much there is in all."""
-        return self._bytes
+        """How much there is in all, with what is not whole yet."""
+        return self._bytes + self._partials.bytes
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -148,22 +173,34 @@ class BlobStore:
             del self._holders[blob]
 
     def make_room(self, size: int) -> None:
-        """Drop what was not used for the longest time, until `size` bytes fit."""
+        """Drop what was not used for the longest time, until `size` bytes fit.
+
+        What is not whole goes first, if nobody goes on with it.
+        """
         with self._lock:
-            if self._bytes + size <= self.bytes_max:
-                return
+            most = self.bytes_max - size
+            for name in self._partials.left(math.inf):
+                if self.used_bytes <= most:
+                    return
+                self._drop_partial(name)
             for blob in list(self._sizes):
+                if self.used_bytes <= most:
+                    return
                 if blob not in self._holders:
                     self._drop(blob)
                     self.evicted += 1
-                    if self._bytes + size <= self.bytes_max:
-                        return
+            if self.used_bytes <= most:
+                return
         raise ShoalError(
             f"the cache has no room for {size:,} bytes more",
-            because=f"jobs that have not ended hold {self._bytes:,} of the "
+            because=f"jobs that have not ended hold {self.used_bytes:,} of the "
             f"{self.bytes_max:,} bytes that it may have",
             hint="let some jobs end, or start the node with a larger --cache",
         )
+
+    def _drop_partial(self, name: str) -> None:
+        self._partials.drop(name)
+        (self._new / name).unlink(missing_ok=True)
 
     # Reading. Whatever is read is verified.
 
@@ -267,8 +304,11 @@ class BlobStore:
     def put(self, data: bytes) -> BlobId:
         """Keep bytes; return their name."""
         draft = Draft(self, len(data))
-        draft.write(data)
-        return draft.finish()
+        try:
+            draft.write(data)
+            return draft.finish()
+        finally:
+            draft.close()
 
     def put_file(self, descriptor: int, holder: str = "") -> BlobId:
         """Keep what can be read from an open file; return its name."""
@@ -280,9 +320,24 @@ class BlobStore:
         finally:
             draft.close()
 
-    def new_path(self) -> Path:
+    def new_path(self, size: int) -> Path:
         """Return where a blob can be written whose name is not known yet."""
-        return self._new / secrets.token_hex(8)
+        name = secrets.token_hex(8)
+        with self._lock:
+            self.make_room(size)
+            self._partials.add(name, size, "", time.time())
+        return self._new / name
+
+    def grow(self, path: Path, more: int) -> None:
+        """Make room for a draft that is larger than it was said to be."""
+        with self._lock:
+            self.make_room(more)
+            self._partials.grow(path.name, more)
+
+    def forget(self, path: Path) -> None:
+        """Remove a draft that is not finished."""
+        with self._lock:
+            self._drop_partial(path.name)
 
     def draft(self, size: int) -> Draft:
         """Begin a blob of about this size, whose bytes come in order."""
@@ -290,22 +345,53 @@ class BlobStore:
 
     # Writing a blob whose name is known, in pieces that come in any order.
 
-    def begin(self, blob: BlobId) -> bool:
-        """Make room for a blob; return whether some of it may be here already."""
+    def begin(self, blob: BlobId, whose: str = "") -> bool:
+        """Make room for a blob; return whether some of it may be here already.
+
+        Raises `ShoalError` if there is no room, or `whose` blobs take too much of it.
+        """
         size = size_of(blob)
         assert size is not None
-        self.make_room(size)
         path = self._new / blob
-        was_here = path.exists()
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.ftruncate(descriptor, size)
-        finally:
-            os.close(descriptor)
+        with self._lock:
+            self._refuse_greed(blob, size, whose)
+            if blob in self._partials:
+                self._partials.take_up(blob, whose, time.time())
+            else:
+                self.make_room(size)
+                self._partials.add(blob, size, whose, time.time())
+            was_here = path.exists()
+            try:
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+                descriptor = os.open(path, flags, 0o600)
+                try:
+                    os.ftruncate(descriptor, size)
+                finally:
+                    os.close(descriptor)
+            except OSError:
+                self._drop_partial(blob)
+                raise
         return was_here
+
+    def _refuse_greed(self, blob: BlobId, size: int, whose: str) -> None:
+        others = self._partials.bytes_of(whose, blob) if whose else 0
+        most = self.bytes_max // PARTIAL_SHARE
+        if others and others + size > most:
+            raise ShoalError(
+                f"{others:,} bytes of the same peer are under way already",
+                because=f"one peer may have {most:,} bytes of this cache at a time",
+                hint="wait until some of it is here",
+            )
+
+    def leave(self, blob: BlobId) -> None:
+        """Note that nobody goes on with a blob; what came of it stays for a while."""
+        with self._lock:
+            self._partials.leave(blob)
 
     def write(self, blob: BlobId, pieces: Iterable[tuple[int, bytes]]) -> None:
         """Write proved pieces of a blob that was begun."""
+        with self._lock:
+            self._partials.touch(blob, time.time())
         descriptor = os.open(self._new / blob, os.O_WRONLY | os.O_CLOEXEC)
         try:
             for index, data in pieces:
@@ -331,7 +417,8 @@ class BlobStore:
 
     def abandon(self, blob: BlobId) -> None:
         """Forget what was fetched of a blob."""
-        (self._new / blob).unlink(missing_ok=True)
+        with self._lock:
+            self._drop_partial(blob)
 
     # The end of both.
 
@@ -366,6 +453,7 @@ class BlobStore:
         target = self._path(blob)
         extra = 0
         with self._lock:
+            self._partials.drop(path.name)
             if holder:
                 self.hold(holder, (blob,))
             if blob in self._sizes:
@@ -389,9 +477,9 @@ class Draft:
     """A blob that is written from its beginning; `close` if it is not finished."""
 
     def __init__(self, store: BlobStore, size: int) -> None:
-        store.make_room(size)
         self._store = store
-        self._path = store.new_path()
+        self._room = size
+        self._path = store.new_path(size)
         self._hasher = Hasher()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._file = open(os.open(self._path, flags, 0o600), "wb")  # noqa: PTH123, SIM115
@@ -402,8 +490,12 @@ class Draft:
         return self._hasher.size
 
     def write(self, data: bytes) -> None:
-        """Write what follows."""
+        """Write what follows; raise `ShoalError` if there is no room for it."""
         self._hasher.update(data)
+        if self._hasher.size > self._room:
+            more = self._hasher.size + GROW_BYTES - self._room
+            self._store.grow(self._path, more)
+            self._room += more
         self._file.write(data)
 
     def finish(self, holder: str = "") -> BlobId:
@@ -417,7 +509,7 @@ class Draft:
     def close(self) -> None:
         """Forget what was written, if it was not finished."""
         self._file.close()
-        self._path.unlink(missing_ok=True)
+        self._store.forget(self._path)
 
 
 class _DamagedError(Exception):

@@ -22,6 +22,7 @@ from shoal.protocol.messages import BlobHeld
 from shoal.protocol.pieces import BlobPiece, PieceRefusal, PieceWanted
 from shoal.runtime.alarm import Alarm
 from shoal.runtime.holders import Holders
+from shoal.runtime.mishaps import described
 from shoal.runtime.serving import Serving
 from shoal.runtime.shelf import Shelf
 
@@ -161,18 +162,22 @@ class Blobs:
                 if self._waiting.get(blob) is waiting:
                     del self._waiting[blob]
                     self._feed(transfer.Unwanted(blob))
+                    self.store.leave(blob)
 
     async def _begin(
         self, wanted: transfer.Wanted, waiting: asyncio.Future[None]
     ) -> None:
         """Make room, and start to ask, unless nobody waits any more."""
         try:
-            resumed = await asyncio.to_thread(self.store.begin, wanted.blob)
-        except (OSError, ShoalError) as error:
-            self._settle(wanted.blob, ShoalError(f"cannot keep it: {error}"))
+            whose = wanted.sources[0] if wanted.sources else ""
+            resumed = await asyncio.to_thread(self.store.begin, wanted.blob, whose)
+        except Exception as error:  # noqa: BLE001 - No blob ends the node.
+            self._settle(wanted.blob, _not_kept(error))
             return
         if self._waiting.get(wanted.blob) is waiting:
             self._feed(msgspec.structs.replace(wanted, resumed=resumed))
+        elif wanted.blob not in self._waiting:
+            self.store.leave(wanted.blob)
 
     async def fetch_tree(
         self,
@@ -285,10 +290,10 @@ class Blobs:
             batch, self._unwritten = self._unwritten, {}
             try:
                 await asyncio.to_thread(_write_all, self.store, batch)
-            except (OSError, ShoalError) as error:
+            except Exception as error:  # noqa: BLE001 - No blob ends the node.
                 for blob in batch:
                     self._feed(transfer.Unwanted(blob))
-                    self._settle(blob, ShoalError(f"cannot keep it: {error}"))
+                    self._settle(blob, _not_kept(error))
                 continue
             failpoints.reach("blob.written")
             for blob, pieces in batch.items():
@@ -302,7 +307,7 @@ class Blobs:
             found = await asyncio.to_thread(
                 self.store.check, blob, effect.first, effect.leaves
             )
-        except OSError:
+        except Exception:  # noqa: BLE001 - Then all of it is fetched.
             found = []
         self._feed(transfer.PiecesFound(blob, effect.part, tuple(found)))
 
@@ -310,8 +315,8 @@ class Blobs:
         blob = effect.blob
         try:
             await asyncio.to_thread(self.store.finish, blob, effect.leaves)
-        except OSError as error:
-            self._settle(blob, ShoalError(f"cannot keep it: {error}"))
+        except Exception as error:  # noqa: BLE001 - No blob ends the node.
+            self._settle(blob, _not_kept(error))
             return
         self._settle(blob, None)
 
@@ -322,6 +327,7 @@ class Blobs:
         if error is None:
             waiting.set_result(None)
         else:
+            self.store.leave(blob)
             waiting.set_exception(error)
             waiting.exception()  # Nobody may be left to look at it.
 
@@ -346,6 +352,10 @@ def _write_all(store: BlobStore, batch: dict[BlobId, list[tuple[int, bytes]]]) -
             store.put(pieces[0][1])
         else:
             store.write(blob, pieces)
+
+
+def _not_kept(error: Exception) -> ShoalError:
+    return ShoalError(f"cannot keep it: {described(error)}")
 
 
 def _first(failures: BaseExceptionGroup[Exception]) -> Exception:

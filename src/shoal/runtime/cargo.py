@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import shutil
+import traceback
 from typing import TYPE_CHECKING, Final, final, get_args
 
 from shoal.blobs.store import BlobStore
@@ -72,7 +73,6 @@ class Cargo:
         self._scheduler = scheduler
         self._identity = identity
         self._outputs = outputs
-        self._on_failure = on_failure
         self.store = BlobStore(home.cache, cache_bytes)
         self.blobs = Blobs(
             self.store,
@@ -267,10 +267,11 @@ class Cargo:
             try:
                 await self.warmth.look(self.store.evicted)
                 await asyncio.sleep(TEND_S)
+                await asyncio.to_thread(self.store.tend)
                 self._let_go(loop.time())
-            except Exception as error:  # noqa: BLE001 - The node must not go on so.
-                self._on_failure(error)
-                return
+            except Exception as error:  # noqa: BLE001 - It is tried again.
+                traceback.print_exception(error)  # Into the node's log.
+                await asyncio.sleep(TEND_S)
 
     def _let_go(self, now: float) -> None:
         machine = self._scheduler()
