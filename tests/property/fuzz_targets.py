@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 from google.protobuf.message import DecodeError
 from tests.property import mutation, test_frames
+from tests.property.conversation import converse
 from tests.property.mutation import Mutate
 from tests.wire.examples import EXAMPLES
 
@@ -427,6 +428,7 @@ TARGETS: Final[dict[str, Target]] = {
     "gossip": Target(
         codec.decode_gossip, _gossip, (ProtocolError,), mutation.packed, 40
     ),
+    "conversation": Target(converse, lambda: [b"13"], share=1),
     "link": Target(_read_stream, _streams, (ProtocolError,), share=60),
     "certificate": Target(certificates.read, _certificates, (ProtocolError,), share=5),
     "voucher": Target(vouching.read, _vouchers, (ProtocolError,), share=5),

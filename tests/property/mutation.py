@@ -57,7 +57,7 @@ def _structured(
             return bytewise(draw, seeds)
         value = decode(draw.choice(seeds))
         for _ in range(draw.choice((1, 1, 2, 3))):
-            value = _harmed(draw, value)
+            value = harmed(draw, value)
         try:
             data = encode(value)
         except (TypeError, ValueError, OverflowError, RecursionError):
@@ -67,7 +67,7 @@ def _structured(
     return mutate
 
 
-def _harmed(draw: Random, value: Any) -> Any:  # noqa: ANN401 - Any value.
+def harmed(draw: Random, value: Any) -> Any:  # noqa: ANN401 - Any value.
     """Return the value with one place in it changed."""
     if isinstance(value, dict) and value and draw.random() < 0.9:
         key = draw.choice(list(value))
@@ -76,7 +76,7 @@ def _harmed(draw: Random, value: Any) -> Any:  # noqa: ANN401 - Any value.
         place = draw.randrange(len(value))
         if draw.random() < 0.1:
             return value * draw.choice((2, 50))
-        return [*value[:place], _harmed(draw, value[place]), *value[place + 1 :]]
+        return [*value[:place], harmed(draw, value[place]), *value[place + 1 :]]
     if isinstance(value, str) and draw.random() < 0.4:
         place = draw.randrange(len(value) + 1)
         return value[:place] + draw.choice(("\0", "/", ".", "\n", "ÿ")) + value[place:]
@@ -95,7 +95,7 @@ def _harmed_item(draw: Random, value: dict[Any, Any], key: Any) -> dict[Any, Any
         case 1:
             return {**left, draw.choice(("", "type", 7, key)): value[key]}
         case _:
-            return {**value, key: _harmed(draw, value[key])}
+            return {**value, key: harmed(draw, value[key])}
 
 
 def _deep(depth: int) -> list[Any]:
