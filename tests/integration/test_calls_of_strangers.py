@@ -1,6 +1,7 @@
 """Functions that run on machines of other owners: what comes back harms nobody."""
 
 import asyncio
+import builtins
 import os
 import pickle
 import sys
@@ -23,7 +24,10 @@ from shoal.client.results import Results
 from shoal.client.stream import Pending, PoolQueue, Stream, parts_of
 from shoal.client.wires import SocketWire
 from shoal.errors import ProtocolError, RemoteError, ResultRefusedError
+from shoal.model.ids import OwnerId
 from shoal.protocol import call_items, payloads, plain_values
+from shoal.runtime.calls import Calls, Session
+from shoal.runtime.clients import Submitter
 
 pytestmark = pytest.mark.integration
 
@@ -193,5 +197,58 @@ def test_a_foreign_worker_sends_plain_data_and_an_own_one_all(tmp_path: Path) ->
             folder.mkdir()
             async with caller(Reef(folder), worker=owner) as calls:
                 await told(calls)
+
+    asyncio.run(story())
+
+
+class OneCaller:
+    """The calls of a node, all in the name of one submitter."""
+
+    def __init__(self, calls: Calls, submitter: Submitter) -> None:
+        self._calls = calls
+        self._submitter = submitter
+
+    def open(self, name: str, on_news: Callable[[], None]) -> Session:
+        return self._calls.open(name, on_news, self._submitter)
+
+
+def remember(word: str) -> tuple[str | None, int]:
+    """Leave a word in the interpreter; return what was left before, and where."""
+    before = getattr(builtins, "left_behind", None)
+    builtins.left_behind = word  # type: ignore[attr-defined]
+    return before, os.getpid()
+
+
+def test_an_interpreter_that_served_one_owner_never_serves_another(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        reef = Reef(tmp_path)
+        async with caller(reef, worker="lab") as ours:
+            boss = reef.plaza.nodes[0]
+            member = await reef.join("member", "scheduler", owner="mallory")
+            submitter = Submitter(
+                owner=OwnerId("mallory"),
+                grant=member.membership.grant,
+                uses_secrets=False,
+            )
+            calls: Any = OneCaller(boss.relay.calls, submitter)
+            door = CallsDoor(calls, tmp_path / "t")
+            await door.open()
+            theirs = Caller(door.path)
+            try:
+                first, lane = await ours.call(remember, "ours")
+                assert await ours.call(remember, "ours") == ("ours", lane)
+
+                before, other = await theirs.call(remember, "theirs")
+
+                assert (first, before) == (None, None)
+                assert other != lane
+                assert await ours.call(remember, "ours") == ("ours", lane)
+                with pytest.raises(ResultRefusedError):
+                    await theirs.call(echo, Point(1))
+            finally:
+                await asyncio.to_thread(theirs.stream.close)
+                door.close()
 
     asyncio.run(story())
