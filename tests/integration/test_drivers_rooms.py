@@ -6,6 +6,8 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +16,10 @@ import msgspec
 import pytest
 from tests.unit.drivers.orders import Watched, order, run, shell, with_driver
 
-from shoal.drivers import Order, sandbox
+from shoal.drivers import Order, sandbox, wardens
 from shoal.drivers.leftovers import marked, worker_mark
 from shoal.drivers.process import ProcessDriver, Settings
+from shoal.drivers.warden_frames import frame
 from shoal.model.resources import Allocation
 from shoal.protocol.messages import Outcome
 
@@ -261,3 +264,66 @@ print([connects(socket.AF_UNIX, "\\0{name}" + end) for end in ("-own", "")])
         _, watched = run(root, one, BOXED)
 
     assert watched.text() == "[True, False]\n", watched.text("stderr")
+
+
+# Nonsense on the lines between node, warden and keeper.
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"\xff\xff\xff\xffSx",  # longer than any frame
+        frame(b"?", b""),
+        frame(b"S", b"not an order"),
+        frame(b"T", b"soon"),
+    ],
+    ids=["length", "kind", "order", "notice"],
+)
+def test_a_warden_that_is_told_nonsense_ends(said: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        pid = wardens._spawn(theirs.fileno(), "nobody", 0)
+        theirs.close()
+
+        ours.sendall(said)
+
+        assert ours.recv(1) == b""
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
+
+
+KEEPER_TRIAL = """
+import os, socket
+from shoal.drivers.room_frames import Entry
+from shoal.drivers.rooms import Room, RoomError
+room = Room(argv, ())
+for said in (b"x", b"\\0" * 100, os.urandom(1_000)):
+    socket.send_fds(room.line, [said], [0, 1, 2])
+    try:
+        room._hear(b"S")
+    except RoomError as error:
+        print("refused:", error, flush=True)
+room.line.send(b"?")
+entry = Entry(directory, 0, 0, (), ("PATH=/bin",), ("echo", "still there"))
+room.start(entry, (0, 1, 2))
+print(room.ended())
+room.close()
+"""
+
+
+def test_a_keeper_that_is_told_nonsense_says_so_and_goes_on(root: Path) -> None:
+    box = sandbox.find(root)
+    assert isinstance(box, sandbox.Sandbox)
+    work = root / "a.work"
+    work.mkdir()
+    if (uid := box.uid_of(0)) is not None:
+        os.chown(work, uid, uid)
+    argv = box.room(sandbox.Box(directory=str(root)))
+    script = f"argv, directory = {argv!r}, {str(work)!r}\n{KEEPER_TRIAL}"
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=False, capture_output=True, timeout=20
+    )
+
+    *refused, said, code = done.stdout.decode().splitlines()
+    assert [line.partition(":")[0] for line in refused] == ["refused"] * 3, done.stderr
+    assert (said, code) == ("still there", "0")

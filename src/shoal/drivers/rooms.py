@@ -110,7 +110,10 @@ class Room:
 
     def _hear(self, kind: bytes) -> int:
         """Wait for an answer of this kind; return its number, or raise why not."""
-        said, fds, _, _ = socket.recv_fds(self.line, ANSWER_BYTES_MAX, SCRATCH_MAX)
+        flags = socket.MSG_CMSG_CLOEXEC  # They are not for what we start.
+        said, fds, _, _ = socket.recv_fds(
+            self.line, ANSWER_BYTES_MAX, SCRATCH_MAX, flags
+        )
         self._forget_scratch()
         self.scratch = fds
         if not said:

@@ -67,6 +67,9 @@ NETWORK_SETTINGS: Final = ("/etc/hosts", "/etc/nsswitch.conf", "/etc/resolv.conf
 MACHINE: Final = ("/sys/devices/system/cpu", "/sys/devices/system/node")
 GPU_MACHINE: Final = ("/sys/bus/pci", "/sys/class/drm", "/sys/devices", "/sys/module")
 
+GPU_MASKED: Final = ("/sys/devices/virtual/dmi", "/sys/devices/virtual/powercap")
+"""Serial numbers of the machine, and its power, which tells of what others compute."""
+
 
 class Box(msgspec.Struct, frozen=True, kw_only=True):
     """What one task gets to see. `readable` are folders beyond those of the system.
@@ -286,7 +289,9 @@ def _read_only(paths: Sequence[str]) -> list[str]:
 def _devices(devices: Sequence[str]) -> list[str]:
     machine = MACHINE + (GPU_MACHINE if devices else ())
     binds = [text for path in devices for text in ("--dev-bind-try", path, path)]
-    return [*_read_only(machine), *binds]
+    covers = [path for path in GPU_MASKED if devices and Path(path).is_dir()]
+    masks = [t for path in covers for t in ("--tmpfs", path, "--remount-ro", path)]
+    return [*_read_only(machine), *masks, *binds]
 
 
 def program_missing(
