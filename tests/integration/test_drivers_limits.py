@@ -1,7 +1,9 @@
 """A task keeps to what it has booked, whether the kernel or its warden looks."""
 
 import asyncio
+import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -170,6 +172,99 @@ def test_nothing_is_left_of_the_groups_of_a_driver(
 
     assert made
     assert not any(path.exists() for path in made)
+
+
+# Disk.
+
+
+def disk(root: Path, program: str, disk_bytes: int = 24 * MIB) -> Outcome:
+    one = order(PYTHON, "-c", program, allocation=Allocation(disk_bytes=disk_bytes))
+    return run(root, one, GROUPED)[0]
+
+
+TOO_MUCH = {
+    "one large file": """
+with open("large", "wb", buffering=0) as file:
+    for _ in range(64): file.write(bytes(1 << 20))
+""",
+    "many large files": """
+for n in range(10):
+    with open(f"large{n}", "wb") as file: file.write(bytes(10 << 20))
+""",
+    "many small files": """
+import os
+with open("large", "wb") as file: file.write(bytes(20 << 20))
+for n in range(8):
+    os.mkdir(str(n))
+    for m in range(1_000): os.close(os.open(f"{n}/{m}", os.O_CREAT))
+""",
+    "a file that was removed": """
+import os
+files = [os.open(f"gone{n}", os.O_CREAT | os.O_WRONLY) for n in range(4)]
+for n, file in enumerate(files):
+    os.unlink(f"gone{n}")
+    os.write(file, bytes(15 << 20))
+""",
+    "folders in folders": """
+import os
+for _ in range(600):
+    os.mkdir("a"); os.chdir("a")
+""",
+}
+
+
+@pytest.mark.parametrize("how", TOO_MUCH)
+def test_a_task_that_uses_too_much_disk_is_killed_by_the_numbers(
+    tmp_path: Path, how: str
+) -> None:
+    outcome = disk(tmp_path, f"{TOO_MUCH[how]}\nimport time; time.sleep(60)")
+
+    assert outcome.exit_code == KILLED
+    assert outcome.reason.startswith("killed: it")
+    deep = "its folders are more than 512 deep"
+    assert outcome.reason.endswith(("its limit is 24 MiB", deep))
+
+
+FRUGAL = """
+import os, time
+for n in range(4):
+    with open(f"sparse{n}", "wb") as file: file.truncate(20 << 20)
+with open("one", "wb") as file: file.write(bytes(15 << 20))
+for n in range(5): os.link("one", f"two{n}")
+for _ in range(3):
+    with open("again", "wb") as file: file.write(bytes(5 << 20))
+    os.unlink("again")
+time.sleep(1.2)
+"""
+
+
+def test_holes_and_further_names_of_a_file_cost_no_disk(tmp_path: Path) -> None:
+    outcome = disk(tmp_path, FRUGAL)
+
+    assert (outcome.exit_code, outcome.reason) == (0, "")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
+def test_a_task_leaves_the_owner_of_the_disk_something(tmp_path: Path) -> None:
+    small = tmp_path / "disk"
+    small.mkdir()
+    size = "size=200m,mode=700"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", small], check=True)
+    program = """
+import time
+with open("large", "wb") as file: file.write(bytes(170 << 20))
+for n in range(40):
+    with open(f"large{n}", "wb") as file: file.write(bytes(1 << 20))
+    time.sleep(0.06)
+time.sleep(60)
+"""
+    try:
+        outcome = disk(small / "tasks", program, disk_bytes=400 * MIB)
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+    assert outcome.exit_code == KILLED
+    assert "10 MiB are its owner's" in outcome.reason
 
 
 def test_a_sandbox_that_is_gone_is_no_reason_to_run_without_one(

@@ -175,7 +175,7 @@ class ContainerDriver:
         said = [
             "a container shares the kernel and the GPU driver with the machine",
             "a container can read where its folders lie on this machine",
-            "the size of a work directory has no limit",
+            "files of a container outside its work directory are not counted",
         ]
         if self._engine.user:
             said.append("a container runs as the node's user, whatever its image says")
@@ -194,7 +194,7 @@ class ContainerDriver:
         return Promises(
             memory=limited,
             cpu=limited,
-            disk=self._processes.promises.disk,
+            disk="files outside the work directory are not counted",
             internet="a container gets the whole network or none",
         )
 

@@ -225,6 +225,8 @@ class Keeper:
         self._write("user/max_user_namespaces", b"0")
         if most := entry.processes_max:
             resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+        if most := entry.file_bytes:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
         os.chdir(WORK)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)

@@ -44,6 +44,10 @@ MEMORY_UNBOOKED_PERCENT: Final = 50
 """What a task of another owner may use of the memory if it has booked none."""
 
 CPU_MILLI_UNBOOKED: Final = 1_000
+KEPT_FREE_MAX: Final = 10 << 30
+"""Most of a disk that is left to its owner; a twentieth of it if that is less."""
+
+DISK_LEAST: Final = 64 << 20
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -267,6 +271,9 @@ class ProcessDriver:
             path=self.settings.path,
             renumbered=box is not None,
         )
+        most_disk, kept = self._disk_of(order)
+        is_bound = order.foreign or order.allocation.disk_bytes > 0
+        scratch = order.allocation.memory_bytes or boxes.SCRATCH_BYTES_DEFAULT
         start = Start(
             kept=name,
             make="" if order.directory else directory,
@@ -276,13 +283,17 @@ class ProcessDriver:
             cpus=as_list(cpus),
             memory_bytes=0 if self._cgroups else limits_of(order).memory_bytes,
             boxed=box is not None,
-            scratch_bytes=order.allocation.memory_bytes or boxes.SCRATCH_BYTES_DEFAULT,
+            scratch_bytes=scratch,
             processes_max=0 if box is None else box.processes_most,
             env=list(map("=".join, env.items())),
             setup=work.setup,
             shown=(),
             room=(),
             secrets=tuple(order.secrets.values()),
+            folder=directory,
+            disk_bytes=most_disk,
+            keep_bytes=kept,
+            file_bytes=max(most_disk, scratch) if is_bound else 0,
             doors=self._cgroups.doors(used.slot) if self._cgroups else (),
             home=self._cgroups.home if self._cgroups else (),
             argv=work.argv,
@@ -347,6 +358,14 @@ class ProcessDriver:
             self._cgroups.limit(used.slot, limits)
             self._limited[used.slot] = limits
         return self._cgroups.out_of_memory(used.slot)
+
+    def _disk_of(self, order: Order) -> tuple[int, int]:
+        """Return how large a work directory may grow, and what stays free."""
+        found = os.statvfs(self.root)
+        kept = min(found.f_blocks * found.f_frsize // 20, KEPT_FREE_MAX)
+        free = max(DISK_LEAST, found.f_bavail * found.f_frsize - kept)
+        unbooked = free // 2 if order.foreign else free
+        return order.allocation.disk_bytes or unbooked, kept
 
     def _socket_folder(self) -> Path:
         """Return where sockets are: below the root, unless that path is too long."""
@@ -460,14 +479,14 @@ def _promises(
         memory=groups and f"it is looked at twice a second: {groups}",
         cpu=groups and f"a task is bound to CPUs, but not to a share of one: {groups}",
         processes="" if counted else groups,
-        disk="the size of a work directory has no limit",
+        disk="a work directory is looked at twice a second, not limited",
         internet=no_internet,
     )
 
 
 def _statement(found: boxes.Sandbox | str, cgroups: Cgroups | str) -> tuple[str, ...]:
     """Say what tasks can reach or use up that they should not."""
-    said = ["the size of a work directory has no limit"]
+    said = ["the size of a work directory is looked at twice a second"]
     if isinstance(found, str):
         said += [
             f"no sandbox: {found}",

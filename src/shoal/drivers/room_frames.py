@@ -33,6 +33,7 @@ class Entry(NamedTuple):
     shown: Sequence[str]  # folders to show inside, from those that are numbered there
     env: Sequence[str]
     argv: Sequence[str]
+    file_bytes: int = 0  # the most of one file; 0: no limit
 
 
 class Answer(NamedTuple):
@@ -48,6 +49,7 @@ def packed(entry: Entry) -> bytes:
     packer = Packer().text(entry.directory)
     packer.number(entry.scratch_bytes).number(entry.processes_max)
     packer.texts(entry.shown).texts(entry.env).texts(entry.argv)
+    packer.number(entry.file_bytes)
     return packer.body()
 
 
@@ -61,6 +63,7 @@ def unpacked(data: bytes) -> Entry:
         shown=fields.texts(),
         env=fields.texts(),
         argv=fields.texts(),
+        file_bytes=fields.number(),
     )
     fields.end()
     if not entry.argv:

@@ -29,7 +29,6 @@ from shoal.drivers import seccomp
 from shoal.drivers.fields import FrameError
 from shoal.drivers.keeper import TASK_NICE, TASK_OOM_SCORE
 from shoal.drivers.kept import Kept
-from shoal.drivers.memory_use import memory_used
 from shoal.drivers.process_tree import give_notice, kill_all_below
 from shoal.drivers.rights import leave_keyring
 from shoal.drivers.room_frames import Entry
@@ -50,6 +49,7 @@ from shoal.drivers.warden_frames import (
     unpack_start,
     unpack_stop,
 )
+from shoal.drivers.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,7 +72,6 @@ PIECE_BYTES_MAX: Final = 32_768
 
 OPEN_FILES_MAX: Final = 65_536
 FILES_END: Final = 1 << 20
-MEMORY_CHECK_S: Final = 0.5
 ROOMS_MAX: Final = 2
 """Sandboxes that a warden keeps: tasks with other devices need another one."""
 
@@ -221,9 +220,10 @@ class Run:
         self.pid = 0  # unless it is in a room
         self.exit_fd = -1  # tells when the program has ended
         self.kill_at: float | None = None
-        self.over_memory = 0  # what it used when it was killed for it
+        self.excess = ""  # what it was killed for using
         self.late = False  # whether it was killed after its grace
         self.setting_up = bool(start.setup)
+        self.watch = Watch(start)
         self._null = null
         self._room = room
         self.pipes: dict[int, tuple[bytes, Kept]] = {}
@@ -252,8 +252,15 @@ class Run:
             self._spawn(argv, files)
         else:
             start = self.start
-            limits = (start.scratch_bytes, start.processes_max)
-            entry = Entry(start.directory, *limits, start.shown, start.env, argv)
+            entry = Entry(
+                start.directory,
+                start.scratch_bytes,
+                start.processes_max,
+                start.shown,
+                start.env,
+                argv,
+                start.file_bytes,
+            )
             try:
                 self._room.start(entry, files)
             except (RoomError, FrameError, OSError) as error:
@@ -272,6 +279,8 @@ class Run:
             raise NotStartedError(f"no group for it: {error.strerror}") from error
         self.exit_fd = os.pidfd_open(self.pid)
         with contextlib.suppress(OSError):
+            if most := start.file_bytes:
+                resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (most, most))
             os.setpriority(os.PRIO_PROCESS, self.pid, TASK_NICE)
             fd = os.open(f"/proc/{self.pid}/oom_score_adj", os.O_WRONLY)
             os.write(fd, TASK_OOM_SCORE.encode())
@@ -302,11 +311,13 @@ class Run:
         else:
             self._room.notify(kill=True)
 
-    def memory_used(self) -> int:
-        """Return what the task uses; exact only if it is near its limit."""
+    def look(self) -> None:
+        """Kill the task if it uses more than it may."""
         top = os.getpid() if self._room is None else self._room.pid
         scratch = () if self._room is None else self._room.scratch
-        return memory_used(top, self.start.memory_bytes, scratch)
+        self.excess = self.excess or self.watch.look(top, scratch)
+        if self.excess:
+            self.kill()
 
     def _close_ends(self) -> None:
         for fd in self._ends:
@@ -316,6 +327,7 @@ class Run:
     def close(self) -> None:
         """Close all files."""
         self._close_ends()
+        self.watch.close()
         for fd, (_, kept) in self.pipes.items():
             os.close(fd)
             kept.close()
@@ -366,7 +378,7 @@ class Warden:
         run = self._run
         if run is None:
             return None
-        waits = [MEMORY_CHECK_S] if run.start.memory_bytes else []
+        waits = [] if run.watch.every_s is None else [run.watch.every_s]
         if run.kill_at is not None:
             waits.append(max(0.0, run.kill_at - time.monotonic()))
         return min(waits) * 1_000 + 1 if waits else None
@@ -379,10 +391,8 @@ class Warden:
             run.kill_at = None
             run.late = True
             run.kill()
-        limit = run.start.memory_bytes
-        if limit and not run.over_memory and (used := run.memory_used()) > limit:
-            run.over_memory = used
-            run.kill()
+        if run.watch.every_s is not None and not run.excess:
+            run.look()
 
     # The node.
 
@@ -502,7 +512,7 @@ class Warden:
         assert run is not None
         self._unwatch(fd)
         code = run.reap()
-        stopped = run.kill_at is not None or run.late or run.over_memory
+        stopped = run.kill_at is not None or run.late or run.excess
         if run.setting_up and code == 0 and not stopped:
             try:
                 run.go_on()
@@ -536,9 +546,8 @@ class Warden:
 
 
 def _reason(run: Run, code: int) -> str:
-    if run.over_memory:
-        used, limit = run.over_memory >> 20, run.start.memory_bytes >> 20
-        return f"killed: it used {used} MiB of memory, its limit is {limit} MiB"
+    if run.excess:
+        return f"killed: {run.excess}"
     if run.late:
         return "killed: it did not end within its grace"
     what = "its setup" if run.setting_up else "it"

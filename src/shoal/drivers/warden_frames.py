@@ -55,6 +55,10 @@ class Start(NamedTuple):
     argv: Sequence[str]
     doors: Sequence[str] = ()  # files that take a process into the group of the task
     home: Sequence[str] = ()  # and back
+    folder: str = ""  # what may not grow beyond the next number
+    disk_bytes: int = 0  # watched and enforced here; 0 for no limit
+    keep_bytes: int = 0  # what is left free of the disk
+    file_bytes: int = 0  # the most of one file; 0 for no limit
     uplink: Sequence[str] = ()  # carries what goes out of the network of the room
 
 
@@ -122,6 +126,10 @@ def unpack_start(body: bytes) -> Start:
         argv=fields.texts(),
         doors=fields.texts(),
         home=fields.texts(),
+        folder=fields.text(),
+        disk_bytes=fields.number(),
+        keep_bytes=fields.number(),
+        file_bytes=fields.number(),
         uplink=fields.texts(),
     )
     fields.end()

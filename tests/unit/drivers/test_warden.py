@@ -40,6 +40,10 @@ STARTS = st.builds(
     doors=LISTS,
     home=LISTS,
     uplink=LISTS,
+    folder=TEXTS,
+    disk_bytes=st.integers(0, 1 << 53),
+    keep_bytes=st.integers(0, 1 << 53),
+    file_bytes=st.integers(0, 1 << 53),
 )
 
 
