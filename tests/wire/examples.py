@@ -239,6 +239,9 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
     "load-digests": LoadDigests(
         rumours=(Rumour(BOB, 4, 11, 7, 60_000, 200 << 30, 2, 1_000, 24 << 30, True),)
     ),
+    "load-digests.2": LoadDigests(
+        rumours=(Rumour(BOB, 4, 12, 7, 60_000),), signatures=(b"\x06" * 64,)
+    ),
     "demand": Demand(
         request=REQUEST,
         profile=PROFILE,

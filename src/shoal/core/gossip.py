@@ -5,11 +5,16 @@ learned since: its own room, and what it heard of others. Either the neighbours 
 given, such as those of a spanning tree, and each is told once; or some of those whom
 this node is linked to are drawn anew each time, and are told a few times over.
 
-What is heard here is hearsay, signed by nobody. It only says whom to ask.
+What is heard here is hearsay: it only says whom to ask. But what says that a worker is
+full keeps others from asking it. So each worker signs what it says, and nobody else's
+word about it counts; one that is not signed, as by older nodes, counts until a signed
+one is heard.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -46,6 +51,10 @@ SIZE_WAIT_S: Final = 2.0
 """The first round waits so long for the size of the shoal, which bounds how far
 news goes."""
 
+Signer = Callable[[bytes], bytes]
+Verifier = Callable[["NodeId", bytes, bytes], bool]
+"""Says whether this node made, of this payload, this signature. Never raises."""
+
 KNOWN_MAX: Final = 1_024
 """Workers remembered; in a larger shoal news stays in the neighbourhood."""
 
@@ -78,12 +87,23 @@ class Gossip:
     """Decides what a node passes on, and to whom; remembers what it heard."""
 
     def __init__(
-        self, node: NodeId, rng: Random, neighbourhood: Neighbourhood | None = None
+        self,
+        node: NodeId,
+        rng: Random,
+        neighbourhood: Neighbourhood | None = None,
+        *,
+        sign: Signer | None = None,
+        verify: Verifier | None = None,
     ) -> None:
+        """Sign what our worker says; without `verify`, believe that nobody forges."""
         self.node = node
+        self.forged = 0  # rumours whose signature was not that of their worker
+        self._sign = sign
+        self._verify = verify
         self._rng = rng
         self._hood = neighbourhood or Neighbourhood()
         self._known: dict[NodeId, Rumour] = {}  # the last that was heard is at the end
+        self._signatures: dict[NodeId, bytes] = {}  # of what is known, or nothing
         self._news: dict[NodeId, _News] = {}
         self._linked: dict[NodeId, None] = {}
         self._hops: int | None = None  # None until the size of the shoal is known
@@ -101,7 +121,7 @@ class Gossip:
         match event:
             case MessageReceived():
                 if type(event.message) is LoadDigests:
-                    self._on_rumours(event.peer, event.message.rumours, now)
+                    self._on_rumours(event.peer, event.message, now)
             case PeerConnected():
                 return self._on_connected(event.peer)
             case PeerLost():
@@ -134,27 +154,43 @@ class Gossip:
             max(load.gpu_memory, default=0),
             load.draining,
         )
-        self._note(rumour, None, now)
+        signature = b"" if self._sign is None else self._sign(rumour_payload(rumour))
+        self._note(rumour, signature, None, now)
 
-    def _on_rumours(self, peer: NodeId, rumours: Sequence[Rumour], now: float) -> None:
-        known, node = self._known, self.node
-        for rumour in rumours:
+    def _on_rumours(self, peer: NodeId, digests: LoadDigests, now: float) -> None:
+        known, node, signatures = self._known, self.node, self._signatures
+        signed = zip_longest(digests.rumours, digests.signatures, fillvalue=b"")
+        for rumour, signature in signed:
+            if type(rumour) is not Rumour or type(signature) is not bytes:
+                break  # More signatures than rumours.
             about = rumour.node
             if about == node:
                 continue
             heard = known.get(about)
             if heard is not None:
-                epoch, seq = rumour.epoch, rumour.seq
-                if seq == heard.seq and epoch == heard.epoch:
+                # What a worker has signed counts, whatever others make of it.
+                order = (bool(signature), rumour.epoch, rumour.seq)
+                known_order = (bool(signatures[about]), heard.epoch, heard.seq)
+                if order == known_order:
                     if (news := self._news.get(about)) is not None:
                         news.told_by.append(peer)
                     continue
-                # What a worker says of itself counts, whatever others made of it.
-                if about != peer and (epoch, seq) < (heard.epoch, heard.seq):
+                if about != peer and order < known_order:
                     continue
-            self._note(rumour, peer, now)
+            if about != peer and not self._is_genuine(rumour, signature):
+                self.forged += 1
+                continue
+            self._note(rumour, signature, peer, now)
 
-    def _note(self, rumour: Rumour, peer: NodeId | None, now: float) -> None:
+    def _is_genuine(self, rumour: Rumour, signature: bytes) -> bool:
+        """Whether a worker said this of itself, as far as that can be known."""
+        if self._verify is None or not signature:
+            return True
+        return self._verify(rumour.node, rumour_payload(rumour), signature)
+
+    def _note(
+        self, rumour: Rumour, signature: bytes, peer: NodeId | None, now: float
+    ) -> None:
         """Remember a rumour, and pass it on if it may go further."""
         about = rumour.node
         if about in self._known:
@@ -162,6 +198,7 @@ class Gossip:
         elif len(self._known) >= self._hood.known_max:
             self._forget(next(other for other in self._known if other != self.node))
         self._known[about] = rumour
+        self._signatures[about] = signature
         if rumour.hops == 0:
             self._news.pop(about, None)
             return
@@ -185,7 +222,7 @@ class Gossip:
             for rumour in list(self._known.values())[-RUMOURS_MAX:]
             if rumour.hops and rumour.node != peer
         ]
-        return [Send(peer, LoadDigests(rumours=tuple(passed)))] if passed else []
+        return [Send(peer, self._digests(passed))] if passed else []
 
     def _on_deadline(self, now: float) -> list[Effect]:
         """Begin a round, if it is time."""
@@ -209,7 +246,7 @@ class Gossip:
                 if about != peer and peer not in news.told_by
             ]
             if fresh:
-                effects.append(Send(peer, LoadDigests(rumours=tuple(fresh))))
+                effects.append(Send(peer, self._digests(fresh)))
         for about in some:
             del self._news[about]
         return effects
@@ -228,8 +265,14 @@ class Gossip:
             news.left -= 1
             if news.left <= 0:
                 del self._news[about]
-        message = LoadDigests(rumours=tuple(fresh))
+        message = self._digests(fresh)
         return [Send(peer, message) for peer in drawn]
+
+    def _digests(self, rumours: list[Rumour]) -> LoadDigests:
+        """Return what is said of workers, with their signatures if there are any."""
+        signatures = [self._signatures.get(rumour.node, b"") for rumour in rumours]
+        told = tuple(signatures) if any(signatures) else ()
+        return LoadDigests(rumours=tuple(rumours), signatures=told)
 
     def _draw(self) -> list[NodeId]:
         """Draw some others. One drawn twice is drawn again: a sample takes longer."""
@@ -259,6 +302,7 @@ class Gossip:
     def _forget(self, about: NodeId) -> None:
         if about != self.node:
             self._known.pop(about, None)
+            self._signatures.pop(about, None)
             self._news.pop(about, None)
 
     def _on_size(self, nodes: int) -> None:
@@ -278,6 +322,24 @@ class Gossip:
             hops += 1
             reached *= max(2, spread)
         return hops
+
+
+def rumour_payload(rumour: Rumour) -> bytes:
+    """Return the bytes that a worker signs of what it says: all but the hops."""
+    return msgspec.msgpack.encode(
+        (
+            "shoal-rumour-v1",
+            rumour.node,
+            rumour.epoch,
+            rumour.seq,
+            rumour.cpu_milli,
+            rumour.memory_bytes,
+            rumour.gpus,
+            rumour.gpu_milli,
+            rumour.gpu_memory_bytes,
+            rumour.draining,
+        )
+    )
 
 
 def _with_hops(rumour: Rumour, hops: int) -> Rumour:

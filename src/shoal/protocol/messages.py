@@ -201,12 +201,15 @@ class Rumour(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class LoadDigests(Message, frozen=True, tag="load-digests"):
-    """Gossip between neighbours: where there may be room. Hearsay, signed by nobody.
+    """Gossip between neighbours: where there may be room. Hearsay.
 
-    The receiver may ask the workers named, and must believe nothing but their answer.
+    Each is signed by its worker, so that nobody can hide it by saying that it is full.
+    The receiver may ask the workers named; only their own answer counts.
     """
 
     rumours: Annotated[tuple[Rumour, ...], Meta(max_length=RUMOURS_MAX)]
+    # Of the workers, in order, over all but the hops; none of one that signs nothing.
+    signatures: Annotated[tuple[Signature, ...], Meta(max_length=RUMOURS_MAX)] = ()
 
 
 # Negotiation: from a demand to a lease.

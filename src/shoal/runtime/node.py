@@ -29,6 +29,7 @@ from shoal.core.scheduler import Scheduler
 from shoal.core.weeding import active_of, weeded
 from shoal.core.worker import Worker
 from shoal.model.resources import Capacity
+from shoal.net.identity import verify
 from shoal.policy.registry import Registry
 from shoal.protocol.messages import Role
 from shoal.runtime.api_calls import ApiCalls
@@ -301,7 +302,7 @@ class Node:
         now = asyncio.get_running_loop().time()
         self.roster = roster = Roster(self.membership.members(), time.time() - now)
         worker = scheduler = gate = None
-        gossip = Gossip(self.id, self._rng)
+        gossip = Gossip(self.id, self._rng, sign=self.identity.sign, verify=verify)
         if "worker" in settings.roles:
             epoch = next_epoch(self.home)
             failpoints.reach("boot.epoch")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from random import Random
 from typing import final
@@ -26,7 +27,10 @@ from shoal.sim.opinions import Leases, WorkerOpinion
 
 def assemble_peer(life: Life) -> Peer:
     """Build a node from its spec and its journal."""
-    return join_roles(life, Gossip(life.spec.id, _stream(life)))
+    node = life.spec.id
+    sign = functools.partial(trust.sign, node)
+    gossip = Gossip(node, _stream(life), sign=sign, verify=trust.verify)
+    return join_roles(life, gossip)
 
 
 def join_roles(

@@ -56,21 +56,22 @@ def grant(
 
 def sign_grant(unsigned: Grant, key: NodeId) -> Grant:
     """Return the grant with a signature made by the key of `key`."""
-    signature = _signature(key, grant_payload(unsigned))
+    signature = sign(key, grant_payload(unsigned))
     return msgspec.structs.replace(unsigned, signature=signature)
 
 
 def revocation(node: NodeId, serial: int) -> Revocation:
     """Return a revocation by the root."""
     unsigned = Revocation(node=node, shoal=SHOAL, serial=serial, signer=ROOT)
-    signature = _signature(ROOT, revocation_payload(unsigned))
+    signature = sign(ROOT, revocation_payload(unsigned))
     return msgspec.structs.replace(unsigned, signature=signature)
 
 
 def verify(signer: NodeId, payload: bytes, signature: bytes) -> bool:
     """Say whether `signer` made this signature."""
-    return signature == _signature(signer, payload)
+    return signature == sign(signer, payload)
 
 
-def _signature(key: NodeId, payload: bytes) -> bytes:
+def sign(key: NodeId, payload: bytes) -> bytes:
+    """Return the signature of a node."""
     return hashlib.blake2b(key.encode() + b"\0" + payload, digest_size=16).digest()

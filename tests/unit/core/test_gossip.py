@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import msgspec
+import pytest
+from msgspec.structs import replace
 
 from shoal.core.events import (
     DeadlineReached,
@@ -16,12 +19,13 @@ from shoal.core.events import (
     Send,
     SizeEstimated,
 )
-from shoal.core.gossip import Gossip, Neighbourhood
+from shoal.core.gossip import Gossip, Neighbourhood, rumour_payload
 from shoal.core.hearsay import Hearsay
 from shoal.model.ids import NodeId
 from shoal.model.resources import GIB, GpuNeed, Profile
 from shoal.protocol.limits import HOPS_MAX, RUMOURS_MAX
 from shoal.protocol.messages import Load, LoadDigest, LoadDigests, Rumour
+from shoal.sim import trust
 
 ME, ANN, BOB, CEM = map(NodeId, ("me", "ann", "bob", "cem"))
 OWN = LoadDigest(
@@ -238,3 +242,76 @@ def test_gpus_count_by_what_a_rumour_tells_of_them() -> None:
     assert asked(GpuNeed(milli=400, memory_min_bytes=8 * GIB)) == [ANN]
     drained = msgspec.structs.replace(two, draining=True)
     assert hearsay(drained).whom_to_ask({Profile(): 1}, (), 0.0) == []
+
+
+def signed(about: Rumour, key: NodeId) -> LoadDigests:
+    signature = trust.sign(key, rumour_payload(about))
+    return LoadDigests(rumours=(about,), signatures=(signature,))
+
+
+def hear(gossip: Gossip, peer: NodeId, digests: LoadDigests) -> None:
+    assert gossip.handle(MessageReceived(peer, digests), 0.0) == []
+
+
+def wary() -> Gossip:
+    return Gossip(ME, Random(7), Neighbourhood(fixed=(ANN,)), verify=trust.verify)
+
+
+@pytest.mark.parametrize("key", [CEM, None])
+def test_a_forged_rumour_hides_no_worker(key: NodeId | None) -> None:
+    gossip = wary()
+    hear(gossip, ANN, signed(rumour(BOB, 5), BOB))
+    full = Rumour(BOB, 10**9, 1, 3, draining=True)
+    forged = LoadDigests(rumours=(full,)) if key is None else signed(full, key)
+
+    hear(gossip, CEM, forged)
+
+    assert gossip.known[BOB].epoch == 1
+    hear(gossip, ANN, signed(rumour(BOB, 6), BOB))
+    assert gossip.known[BOB].seq == 6
+
+
+def test_what_is_signed_stands_against_what_was_heard_before() -> None:
+    gossip = wary()
+    heard(gossip, CEM, Rumour(BOB, 10**9, 1, 3, draining=True))
+
+    hear(gossip, ANN, signed(rumour(BOB, 5), BOB))
+
+    assert gossip.known[BOB].seq == 5
+    assert not gossip.known[BOB].draining
+
+
+def test_what_is_passed_on_can_be_verified() -> None:
+    sign = partial(trust.sign, ME)
+    mine = Gossip(ME, Random(7), Neighbourhood(fixed=(ANN,)), sign=sign)
+    mine.tell(OWN, 0.0)
+    due = mine.next_deadline()
+    assert due is not None
+    [effect] = mine.handle(DeadlineReached(), due)
+    assert isinstance(effect, Send)
+    assert isinstance(effect.message, LoadDigests)
+    other = Gossip(BOB, Random(7), verify=trust.verify)
+
+    hear(other, ANN, effect.message)
+
+    assert other.known[ME].seq == 5
+    assert other.forged == 0
+
+
+def test_a_rumour_that_was_changed_on_its_way_is_dropped() -> None:
+    gossip = wary()
+    digests = signed(rumour(BOB, 5), BOB)
+    changed = (replace(digests.rumours[0], cpu_milli=0),)
+
+    hear(gossip, ANN, replace(digests, rumours=changed))
+
+    assert BOB not in gossip.known
+    assert gossip.forged == 1
+
+
+def test_more_signatures_than_rumours_mean_nothing() -> None:
+    gossip = wary()
+
+    hear(gossip, ANN, LoadDigests(rumours=(), signatures=(b"x", b"y")))
+
+    assert not gossip.known
