@@ -22,6 +22,7 @@ from shoal.api.client import Client, connect
 from shoal.drivers import leftovers
 from shoal.errors import ShoalError
 from shoal.failpoints import VARIABLE
+from shoal.model.ids import OwnerId
 from shoal.model.job import PRIORITY_MAX
 from shoal.net.identity import Identity
 from shoal.protocol.messages import Grant, Role
@@ -193,10 +194,12 @@ class LiveShoal:
         scheduler_args: Sequence[str] = ("--no-worker",),
         more_args: Sequence[str] = ("--without", "p2p"),
         worker_roles: tuple[Role, ...] = ("worker",),
+        owners: Sequence[str] = (),
     ) -> None:
         """Fill the homes; `place` gives the n-th node an address and a prefix.
 
-        libp2p is left out unless a test wants it: it takes seconds to start.
+        libp2p is left out unless a test wants it: it takes seconds to start. The
+        workers are of these `owners`; without any, of the owner of the scheduler.
         """
         self.folder = folder
         place = place or _loopback()
@@ -215,11 +218,12 @@ class LiveShoal:
         self.boss, *self.workers = self.nodes
         belongs = membership.found(self.boss.home, self.boss.identity, "reef")
         gate = f"/ip4/{place(0)[0]}/tcp/{PORT}/p2p/{self.boss.id}"
-        for worker in self.workers:
-            membership.save(
-                worker.home,
-                _granted(self.boss.home, belongs, worker, gate, worker_roles),
+        for number, worker in enumerate(self.workers):
+            owner = OwnerId(owners[number]) if owners else belongs.grant.owner
+            granted = _granted(
+                self.boss.home, belongs, worker, gate, worker_roles, owner
             )
+            membership.save(worker.home, granted)
 
     def start(self) -> None:
         """Start all nodes, and wait until the scheduler knows every worker."""
@@ -266,14 +270,19 @@ def _loopback() -> Callable[[int], tuple[str, Sequence[str]]]:
 
 
 def _granted(
-    home: Home, founder: Membership, node: LiveNode, gate: str, roles: tuple[Role, ...]
+    home: Home,
+    founder: Membership,
+    node: LiveNode,
+    gate: str,
+    roles: tuple[Role, ...],
+    owner: OwnerId,
 ) -> Membership:
     root = Identity.load(home.root_key)
     grant = Grant(
         node=node.identity.node,
         shoal=founder.shoal,
         roles=roles,
-        owner=founder.grant.owner,
+        owner=owner,
         top_priority=PRIORITY_MAX,
         serial=int(time.time()),
         expires_wall_s=NEVER_S,

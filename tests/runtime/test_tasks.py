@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import cast
 
@@ -107,7 +108,12 @@ class World:
         self._at("fill")
         return order
 
-    async def unload(self, _driver: Driver, _order: Order, outcome: Outcome) -> Outcome:
+    def stdout_of(self, _order: Order) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    async def unload(
+        self, _driver: Driver, _order: Order, outcome: Outcome, _stdout: None
+    ) -> Outcome:
         self._at("unload")
         return outcome
 

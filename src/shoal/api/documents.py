@@ -7,9 +7,12 @@ anything else `printing.VERSION` rises.
 from __future__ import annotations
 
 import base64
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from shoal.api import shoal_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _COUNTS: Final = pb.Counts.DESCRIPTOR.fields
 _AMOUNTS: Final = pb.Amounts.DESCRIPTOR.fields
@@ -63,7 +66,12 @@ def task_fields(task: pb.Task) -> dict[str, Any]:
         "metrics": dict(task.metrics),
         "began_s": task.began_s or None,
         "ended_s": task.ended_s or None,
+        "answers": _answers_fields(task.answers),
     }
+
+
+def _answers_fields(answers: Iterable[pb.Verdict]) -> list[dict[str, Any]]:
+    return [{**name_fields(one.node), "said": one.reason} for one in answers]
 
 
 def name_fields(name: pb.NodeName) -> dict[str, str]:
@@ -98,6 +106,17 @@ def node_fields(node: pb.Node) -> dict[str, Any]:
         "labels": dict(node.labels),
         "rtt_us": node.rtt_us,
         "path": node.path,
+        "standing": _standing_fields(node.standing)
+        if node.HasField("standing")
+        else None,
+    }
+
+
+def _standing_fields(standing: pb.Standing) -> dict[str, Any]:
+    return {
+        "trust": standing.trust,
+        "judged": standing.judged,
+        "disagreed": standing.disagreed,
     }
 
 
@@ -149,6 +168,7 @@ def explanation_fields(task: pb.TaskExplanation) -> dict[str, Any]:
         "fitting": task.fitting,
         "helps": list(task.helps),
         "cached": list(task.cached),
+        "answers": _answers_fields(task.answers),
     }
 
 

@@ -204,7 +204,7 @@ class NodeName(_message.Message):
     def __init__(self, id: _Optional[str] = ..., petname: _Optional[str] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("id", "state", "reason", "attempts", "exit_code", "nodes", "argv", "needs", "fraction", "metrics", "began_s", "ended_s", "recipe")
+    __slots__ = ("id", "state", "reason", "attempts", "exit_code", "nodes", "argv", "needs", "fraction", "metrics", "began_s", "ended_s", "recipe", "answers")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -225,6 +225,7 @@ class Task(_message.Message):
     BEGAN_S_FIELD_NUMBER: _ClassVar[int]
     ENDED_S_FIELD_NUMBER: _ClassVar[int]
     RECIPE_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
     id: str
     state: State
     reason: str
@@ -238,7 +239,8 @@ class Task(_message.Message):
     began_s: float
     ended_s: float
     recipe: str
-    def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., attempts: _Optional[int] = ..., exit_code: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., argv: _Optional[_Iterable[str]] = ..., needs: _Optional[str] = ..., fraction: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., began_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., recipe: _Optional[str] = ...) -> None: ...
+    answers: _containers.RepeatedCompositeFieldContainer[Verdict]
+    def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., attempts: _Optional[int] = ..., exit_code: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., argv: _Optional[_Iterable[str]] = ..., needs: _Optional[str] = ..., fraction: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., began_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., recipe: _Optional[str] = ..., answers: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ...) -> None: ...
 
 class LogsRequest(_message.Message):
     __slots__ = ("job", "task", "follow", "stream", "all_attempts", "last_bytes")
@@ -315,7 +317,7 @@ class ExplainReply(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskExplanation, _Mapping]]] = ..., more: _Optional[int] = ...) -> None: ...
 
 class TaskExplanation(_message.Message):
-    __slots__ = ("task", "state", "why", "nodes", "refused", "rejected", "fitting", "helps", "needs", "cached")
+    __slots__ = ("task", "state", "why", "nodes", "refused", "rejected", "fitting", "helps", "needs", "cached", "answers")
     TASK_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
@@ -326,6 +328,7 @@ class TaskExplanation(_message.Message):
     HELPS_FIELD_NUMBER: _ClassVar[int]
     NEEDS_FIELD_NUMBER: _ClassVar[int]
     CACHED_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
     task: str
     state: State
     why: _containers.RepeatedScalarFieldContainer[str]
@@ -336,7 +339,8 @@ class TaskExplanation(_message.Message):
     helps: _containers.RepeatedScalarFieldContainer[str]
     needs: str
     cached: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, task: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., why: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ..., rejected: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ..., fitting: _Optional[int] = ..., helps: _Optional[_Iterable[str]] = ..., needs: _Optional[str] = ..., cached: _Optional[_Iterable[str]] = ...) -> None: ...
+    answers: _containers.RepeatedCompositeFieldContainer[Verdict]
+    def __init__(self, task: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., why: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ..., rejected: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ..., fitting: _Optional[int] = ..., helps: _Optional[_Iterable[str]] = ..., needs: _Optional[str] = ..., cached: _Optional[_Iterable[str]] = ..., answers: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ...) -> None: ...
 
 class Verdict(_message.Message):
     __slots__ = ("node", "reason")
@@ -503,7 +507,7 @@ class NodesReply(_message.Message):
     def __init__(self, nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("name", "self", "total", "free", "devices", "active", "draining", "drivers", "labels", "rtt_us", "worker", "path", "terms", "weaker", "networked")
+    __slots__ = ("name", "self", "total", "free", "devices", "active", "draining", "drivers", "labels", "rtt_us", "worker", "path", "terms", "weaker", "networked", "standing")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -526,6 +530,7 @@ class Node(_message.Message):
     TERMS_FIELD_NUMBER: _ClassVar[int]
     WEAKER_FIELD_NUMBER: _ClassVar[int]
     NETWORKED_FIELD_NUMBER: _ClassVar[int]
+    STANDING_FIELD_NUMBER: _ClassVar[int]
     name: NodeName
     self: bool
     total: Amounts
@@ -541,7 +546,20 @@ class Node(_message.Message):
     terms: str
     weaker: _containers.RepeatedScalarFieldContainer[str]
     networked: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self_, name: _Optional[_Union[NodeName, _Mapping]] = ..., self: _Optional[bool] = ..., total: _Optional[_Union[Amounts, _Mapping]] = ..., free: _Optional[_Union[Amounts, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., active: _Optional[int] = ..., draining: _Optional[bool] = ..., drivers: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., rtt_us: _Optional[int] = ..., worker: _Optional[bool] = ..., path: _Optional[str] = ..., terms: _Optional[str] = ..., weaker: _Optional[_Iterable[str]] = ..., networked: _Optional[_Iterable[str]] = ...) -> None: ...
+    standing: Standing
+    def __init__(self_, name: _Optional[_Union[NodeName, _Mapping]] = ..., self: _Optional[bool] = ..., total: _Optional[_Union[Amounts, _Mapping]] = ..., free: _Optional[_Union[Amounts, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., active: _Optional[int] = ..., draining: _Optional[bool] = ..., drivers: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., rtt_us: _Optional[int] = ..., worker: _Optional[bool] = ..., path: _Optional[str] = ..., terms: _Optional[str] = ..., weaker: _Optional[_Iterable[str]] = ..., networked: _Optional[_Iterable[str]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ...) -> None: ...
+
+class Standing(_message.Message):
+    __slots__ = ("trust", "judged", "disagreed", "text")
+    TRUST_FIELD_NUMBER: _ClassVar[int]
+    JUDGED_FIELD_NUMBER: _ClassVar[int]
+    DISAGREED_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    trust: str
+    judged: int
+    disagreed: int
+    text: str
+    def __init__(self, trust: _Optional[str] = ..., judged: _Optional[int] = ..., disagreed: _Optional[int] = ..., text: _Optional[str] = ...) -> None: ...
 
 class Amounts(_message.Message):
     __slots__ = ("cpu_milli", "memory_bytes", "disk_bytes", "gpu_milli")

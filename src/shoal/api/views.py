@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from shoal.api import callers
 from shoal.api import shoal_pb2 as pb
+from shoal.core.testimony import answers_of, standing_of, trust_text
 from shoal.model.addresses import direct_ones
 from shoal.model.gpu import format_gpu
 from shoal.model.ids import NodeId
@@ -99,6 +101,7 @@ def task_view(node: Node, record: TaskRecord) -> pb.Task:
         needs=needs_of(task),
         began_s=record.began_wall_s,
         ended_s=record.ended_wall_s,
+        answers=_answers(answers_of(record)),
     )
     if record.outcome is not None and record.outcome.exit_code is not None:
         view.exit_code = record.outcome.exit_code
@@ -107,6 +110,10 @@ def task_view(node: Node, record: TaskRecord) -> pb.Task:
         if told.fraction is not None:
             view.fraction = told.fraction
     return view
+
+
+def _answers(answers: Iterable[tuple[NodeId, str]]) -> list[pb.Verdict]:
+    return [pb.Verdict(node=name_of(node), reason=said) for node, said in answers]
 
 
 def _first_told(node: Node, records: list[TaskRecord]) -> str:
@@ -151,6 +158,7 @@ def explanation_view(found: TaskExplanation, task: Task) -> pb.TaskExplanation:
         helps=placement.helps if placement else (),
         needs=needs_of(task),
         cached=found.cached,
+        answers=_answers(found.answers),
     )
     if placement and not placement.fitting and not placement.rejected:
         view.why.append(NOBODY)
@@ -208,10 +216,29 @@ def nodes_view(node: Node, links: Ways) -> list[pb.Node]:
     members = [pb.Node(name=name_of(each)) for each in silent]
     for each in (*others, *members):
         peer = NodeId(each.name.id)
+        _add_standing(node, each)
         each.path = links.path(peer)
         if (rtt_s := links.rtt_s(peer)) is not None:
             each.rtt_us = max(1, round(rtt_s * 1e6))
     return [self_view(node), *others, *members]
+
+
+def _add_standing(node: Node, view: pb.Node) -> None:
+    """Say what came of the results of a worker, if any were compared here."""
+    scheduler = node.peer.scheduler
+    if scheduler is None:
+        return
+    book, wall_s = scheduler.book, time.time()
+    if found := standing_of(book.standings, NodeId(view.name.id), wall_s):
+        trust, judged, disagreed = found
+        view.standing.CopyFrom(
+            pb.Standing(
+                trust=trust,
+                judged=judged,
+                disagreed=disagreed,
+                text=trust_text(trust, judged, disagreed),
+            )
+        )
 
 
 def network_view(network: Network) -> pb.NetworkInfo:

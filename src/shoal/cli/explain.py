@@ -51,6 +51,8 @@ def lines_of(task: TaskExplanation) -> Iterator[str]:
     yield f"  asks   {task.needs}"
     for why in task.why:
         yield f"  why    {why}"
+    for answer in task.answers:
+        yield f"  result {answer.node.petname}: {answer.reason}"
     if state != "waiting":
         return
     for verdict in task.refused:

@@ -51,6 +51,8 @@ def row(node: Node) -> tuple[str, ...]:
     state = "draining" if node.draining else "up"
     if _is_closed(node):
         state += ", own tasks only" if node.self else ", not for you"
+    if node.HasField("standing"):
+        state += f", {node.standing.text}"
     ident = (node.name.petname, short_id(node.name.id), path_text(node))
     if not node.worker:
         state = "lends nothing" if node.self else "linked"

@@ -80,7 +80,7 @@ def show(job: str, tasks_max: int, node: str | None, as_json: bool) -> None:
                     str(task.attempts),
                     places(task.nodes),
                     _took(task),
-                    task.reason[:72],
+                    (task.reason or _answered(task))[:72],
                 )
                 for task in found.tasks
             ],
@@ -91,6 +91,11 @@ def show(job: str, tasks_max: int, node: str | None, as_json: bool) -> None:
         echo(f"and {total - len(found.tasks)} more: {more}")
     more = "shoal ps" if has_ended(found) else f"shoal explain {found.id}"
     suggest(f"shoal logs {found.id}", more)
+
+
+def _answered(task: Task) -> str:
+    """Say who agreed on a verified result, and who did not."""
+    return ", ".join(f"{one.node.petname} {one.reason}" for one in task.answers)
 
 
 def _total(counts: Counts) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from shoal.core.holdings import shape_of
+from shoal.core.testimony import answers_of, what_is_missing
 from shoal.model.caches import cached_names, mark_of
 from shoal.model.ids import NodeId, TaskId
 from shoal.model.job import TaskState
@@ -34,6 +35,7 @@ class TaskExplanation(msgspec.Struct, frozen=True, kw_only=True):
     workers: tuple[NodeId, ...] = ()  # where it runs, if it does
     refused: tuple[tuple[NodeId, str], ...] = ()  # workers' own words, of late
     placement: Explanation | None = None  # what each known worker lacks, if it waits
+    answers: tuple[tuple[NodeId, str], ...] = ()  # if it is verified
 
 
 def explain_task(
@@ -51,6 +53,7 @@ def explain_task(
         return None
     group, job = book.group_of(task), book.job_of(task)
     why = [record.reason] if record.reason else []
+    why += what_is_missing(record, group)
     if record.state != "waiting":
         if record.state == "blocked":
             why += _open_needs(book, group)
@@ -59,6 +62,7 @@ def explain_task(
             state=record.state,
             why=tuple(why),
             workers=tuple(run.worker for run in record.live.values()),
+            answers=tuple(answers_of(record)),
         )
     profile = record.task.profiles[0]
     why += _what_holds_it(group, matcher, negotiator)
@@ -73,6 +77,8 @@ def explain_task(
         state=record.state,
         why=tuple(why),
         cached=tuple(_where_cached(record.task.work, views)),
+        workers=tuple(run.worker for run in record.live.values()),
+        answers=tuple(answers_of(record)),
         refused=tuple(sorted(matcher.refusals(profile).items())),
         placement=explain(profile, views.table, driver=need_of(record.task.work)),
     )

@@ -11,19 +11,25 @@ import asyncio
 import hashlib
 import shutil
 import traceback
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final, final, get_args
 
+import msgspec
+
 from shoal.blobs.store import BlobStore
-from shoal.core.events import Event, StartTask
+from shoal.core.events import Event, MessageReceived, StartTask
 from shoal.errors import ShoalError, UsageError
 from shoal.model.caches import TREE
 from shoal.model.ids import BlobId, JobId, NodeId, TaskId
 from shoal.protocol.messages import Assignment, Report, ToStore
 from shoal.runtime.blobs import Blobs
+from shoal.runtime.checking import Checking, unclaimed
+from shoal.runtime.digests import ALL
+from shoal.runtime.kept_stdout import KeptStdout
 from shoal.runtime.provisions import Provisions
 from shoal.runtime.pulling import Pulling
 from shoal.runtime.secret_store import SecretStore
-from shoal.runtime.staging import ALL, Staging, tree_of
+from shoal.runtime.staging import Staging, tree_of
 from shoal.runtime.warmth import Warmth
 
 if TYPE_CHECKING:
@@ -91,12 +97,15 @@ class Cargo:
             self.secrets,
             self._runs_on,
             self._is_own,
+            lambda task: self.checking.verify_of(task) is not None,
         )
         self.warmth = Warmth(home.path / "warm.json", self._is_whole, feed)
         self._staging = Staging(
             self.blobs, identity, self._provisions, self.salt, self.warmth, feed, owner
         )
-        self._pulling = Pulling(self.blobs, feed, outputs.note_pull)
+        self.checking = Checking(self.blobs, outputs, scheduler)
+        self._feed = feed
+        self._pulling = Pulling(self.blobs, feed, outputs.note_pull, self.checking)
         self._held: dict[JobId, float | None] = {}  # with when its end was noticed
         self._tending: asyncio.Task[None] | None = None  # once it has started
         outputs.saved = self._provisions.saved
@@ -128,8 +137,15 @@ class Cargo:
         if type(message) in _STORE_MESSAGES:
             self.blobs.received(peer, message)  # type: ignore[arg-type]
             return True
-        if type(message) is Report and message.outcome.outputs:
-            return self._keeps_back(peer, message)
+        if type(message) is not Report:
+            return False
+        if message.outcome.outputs and self._keeps_back(peer, message):
+            return True
+        if message.outcome.digest:  # A claim: nothing of it was fetched.
+            outcome = unclaimed(message.outcome)
+            plain = msgspec.structs.replace(message, outcome=outcome)
+            self._feed(MessageReceived(peer, plain))
+            return True
         return False
 
     def lost(self, peer: NodeId) -> None:
@@ -170,9 +186,26 @@ class Cargo:
         """Return the order when the code and data of its task are there."""
         return await self._staging.fill(driver, effect, order)
 
-    async def unload(self, driver: Driver, order: Order, outcome: Outcome) -> Outcome:
+    def stdout_of(self, order: Order) -> AbstractContextManager[KeptStdout | None]:
+        """Return where all that a task writes to stdout is kept, if it is to be."""
+        if not order.task.work.keep_stdout:
+            return nullcontext()
+        return KeptStdout(self.store.new_path().parent)
+
+    async def unload(
+        self,
+        driver: Driver,
+        order: Order,
+        outcome: Outcome,
+        stdout: KeptStdout | None = None,
+    ) -> Outcome:
         """Keep what a task made; return what to report."""
-        return await self._staging.unload(driver, order, outcome)
+        outcome = await self._staging.unload(driver, order, outcome)
+        if stdout is not None:
+            outcome = await self._staging.keep_stdout(order, outcome, stdout)
+        if order.attempt.scheduler != self._identity.node:
+            return outcome
+        return await self.checking.checked(order.attempt, order.task.id, outcome)
 
     # As a scheduler.
 

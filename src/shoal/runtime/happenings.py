@@ -11,9 +11,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from shoal.core.journal import (
+    Answered,
     Assigned,
     Cancelled,
     Finished,
+    Judged,
     Returned,
     Revoked,
     Submitted,
@@ -31,8 +33,14 @@ KEPT_MAX: Final = 2_000
 
 
 _Told = tuple[str, str, str, str, NodeId | None]
-_ALONE: Final = frozenset({Submitted, Returned, Finished, Cancelled, Revoked})
+_ALONE: Final = frozenset({Submitted, Returned, Answered, Finished, Cancelled, Revoked})
 """Entries that one happening tells of; a gang that is assigned has several."""
+
+
+_JUDGED: Final = {
+    "disagreed": "disagreed with others",
+    "failed": "failed where others did not",
+}
 
 
 class Happening(NamedTuple):
@@ -69,7 +77,11 @@ class Happenings:
 
     def note(self, entry: Entry) -> None:
         """Tell of an entry that is on disk."""
-        count = len(entry.places) if type(entry) is Assigned else type(entry) in _ALONE
+        count: int = type(entry) in _ALONE
+        if type(entry) is Assigned:
+            count = len(entry.places)
+        elif type(entry) is Judged:
+            count = entry.verdict in _JUDGED
         self._add(entry, count)
 
     def linked(self, node: NodeId) -> None:
@@ -133,6 +145,15 @@ def _told(entry: Entry) -> Iterator[_Told]:
                 where = petname(place.worker)
                 text = f"{place.task} goes to {where}"
                 yield "assigned", text, _job(place.task), place.task, place.worker
+        case Answered():
+            task, worker = entry.task, entry.answer.worker
+            text = f"{task} is answered by {petname(worker)}, to be compared"
+            yield "answered", text, _job(task), task, worker
+        case Judged():
+            if entry.verdict in _JUDGED:
+                task, worker = entry.task, entry.worker
+                text = f"{petname(worker)} {_JUDGED[entry.verdict]} about {task}"
+                yield entry.verdict, text, _job(task), task, worker
         case Returned():
             text = f"{entry.task} waits again: {entry.reason or 'no result'}"
             yield "returned", text, _job(entry.task), entry.task, None

@@ -36,6 +36,7 @@ from shoal.runtime.api_calls import ApiCalls
 from shoal.runtime.audit import Audit, down, revoked, up
 from shoal.runtime.cargo import Cargo, default_cache_bytes
 from shoal.runtime.clients import Clients
+from shoal.runtime.comparing import Comparing
 from shoal.runtime.effects import Ears, Performer
 from shoal.runtime.handling import Handling, subject_of
 from shoal.runtime.happenings import Happenings
@@ -127,6 +128,9 @@ class Node:
         self.tasks = Tasks(
             drivers, self.feed, self.cargo, self.post, self.handling, self.mishaps
         )
+        if (process := drivers.get("process")) is not None:
+            compares = Comparing(process, self.cargo.blobs, self.outputs)
+            self.cargo.checking.comparing = compares
         self._drivers = drivers
         self._unlike = tuple(dict.fromkeys(drivers.values()))  # One may have two names.
         begin, mark = settings.journal, home.journal_mark

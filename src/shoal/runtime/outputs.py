@@ -168,8 +168,29 @@ class Outputs:
             except OSError as error:
                 self._cut(task, error.strerror or str(error))
 
+    def replace(
+        self,
+        task: TaskId,
+        attempt: Attempt,
+        stream: str,
+        copy: Callable[[Callable[[bytes], object]], bool],
+    ) -> None:
+        """Keep what `copy` writes instead of the pieces that came. Blocks."""
+        path = self.path(task, attempt, stream)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                copy(file.write)
+        except OSError as error:
+            self._cut(task, error.strerror or str(error))
+
     def _cut(self, task: TaskId, why: str) -> None:
-        self._trouble[task] = f"its output is cut: {why}"
+        self.note_trouble(task, f"its output is cut: {why}")
+
+    def note_trouble(self, task: TaskId, what: str) -> None:
+        """Say what went wrong with what a task wrote or made."""
+        self._trouble[task] = what
         if len(self._trouble) > FIGURES_MAX:
             self._trouble.popitem(last=False)
 

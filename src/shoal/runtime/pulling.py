@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from shoal.model.ids import Attempt, JobId, NodeId, TaskId
     from shoal.protocol.messages import Report
     from shoal.runtime.blobs import Blobs
+    from shoal.runtime.checking import Checking
 
 TRIES_MAX: Final = 2
 PULLED_MAX: Final = 10_000
@@ -44,11 +45,16 @@ class Pulling:
         blobs: Blobs,
         feed: Callable[[Event], None],
         told: Callable[[TaskId, int, int], None],
+        checking: Checking,
     ) -> None:
-        """Tell facts by `feed`, and by `told` how much of a task's outputs is here."""
+        """Tell facts by `feed`, and by `told` how much of a task's outputs is here.
+
+        `checking` says what results are compared by.
+        """
         self._blobs = blobs
         self._feed = feed
         self._told = told
+        self._checking = checking
         self._pulls: dict[Attempt, asyncio.Task[None]] = {}
         self._pulled: OrderedDict[Attempt, None] = OrderedDict()
 
@@ -79,13 +85,15 @@ class Pulling:
     async def _pull(
         self, peer: NodeId, report: Report, task: TaskId, job: JobId
     ) -> None:
+        attempt = report.attempt
         try:
             why = await self._fetch(peer, report, task, job)
-        finally:
-            del self._pulls[report.attempt]
-        if why:
             outcome = Outcome("lost", reason=f"its outputs cannot be had: {why}")
-            report = msgspec.structs.replace(report, outcome=outcome)
+            if not why:
+                outcome = await self._checking.checked(attempt, task, report.outcome)
+        finally:
+            del self._pulls[attempt]
+        report = msgspec.structs.replace(report, outcome=outcome)
         self._pulled[report.attempt] = None
         if len(self._pulled) > PULLED_MAX:
             self._pulled.popitem(last=False)

@@ -19,7 +19,9 @@ from shoal.errors import ShoalError
 from shoal.model.caches import IMAGE, TREE
 from shoal.model.globs import Globs
 from shoal.model.ids import BlobId
+from shoal.model.verification import STDOUT
 from shoal.runtime import recipes
+from shoal.runtime.digests import ALL
 from shoal.runtime.sealing import secret_purpose, unseal
 from shoal.runtime.task_calls import TaskCalls
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from shoal.net.identity import Identity
     from shoal.protocol.messages import Outcome
     from shoal.runtime.blobs import Blobs
+    from shoal.runtime.kept_stdout import KeptStdout
     from shoal.runtime.provisions import Provisions
     from shoal.runtime.warmth import Warmth
 
@@ -42,9 +45,6 @@ STAGING_S: Final = 3_600.0
 OUTPUTS_BYTES_MAX: Final = 64 << 30
 REPORT_HELD_S: Final = 3_600.0
 """How long a worker keeps outputs for a scheduler that does not fetch them."""
-
-ALL: Final = "."
-"""Under which an outcome names the tree of all outputs."""
 
 
 def tree_of(workdir: str) -> BlobId | None:
@@ -225,6 +225,32 @@ class Staging:
             return msgspec.structs.replace(outcome, kind="lost", reason=reason)
         reason = "; ".join(text for text in (outcome.reason, *notes) if text)
         return msgspec.structs.replace(outcome, outputs={ALL: tree}, reason=reason)
+
+    async def keep_stdout(
+        self, order: Order, outcome: Outcome, kept: KeptStdout
+    ) -> Outcome:
+        """Make all that a task wrote to stdout an output of its own."""
+        if outcome.exit_code is None or not kept.whole:
+            return outcome
+        attempt, store = order.attempt, self._blobs.store
+        is_ours = attempt.scheduler == self._node
+        holder = results_of(order) if is_ours else holder_of(attempt)
+        loop = asyncio.get_running_loop()
+        loop.call_later(REPORT_HELD_S, store.release, holder_of(attempt))
+        try:
+            tree = await asyncio.to_thread(self._put_stdout, kept, holder)
+        except (ShoalError, OSError) as error:
+            reason = f"its stdout could not be kept: {error}"
+            return msgspec.structs.replace(outcome, kind="lost", reason=reason)
+        outputs = {**outcome.outputs, STDOUT: tree}
+        return msgspec.structs.replace(outcome, outputs=outputs)
+
+    def _put_stdout(self, kept: KeptStdout, holder: str) -> BlobId:
+        store = self._blobs.store
+        entry = trees.Entry(STDOUT, "file", store.put_file(kept.rewound(), holder))
+        blob = store.put(trees.encode(trees.make(self._salt, [entry])))
+        store.hold(holder, (blob,))
+        return blob
 
     def _has_cargo(self, order: Order) -> bool:
         """Whether an attempt may hold blobs: most tasks never touch any."""

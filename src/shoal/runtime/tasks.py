@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from shoal.model.ids import Attempt
     from shoal.runtime.cargo import Cargo
     from shoal.runtime.handling import Handling
+    from shoal.runtime.kept_stdout import KeptStdout
     from shoal.runtime.mail import Post
     from shoal.runtime.mishaps import Mishaps
 
@@ -190,19 +191,28 @@ class Tasks:
             return order
         redaction = Redaction(order.secrets.values())
         watcher = _Watcher(effect.attempt, self._feed, redaction)
-        outcome = await self._driven(driver, order, watcher)
-        await window.open("end")
-        try:
-            watcher.end()
-            outcome = await self._cargo.unload(driver, order, outcome)
-            failpoints.reach("task.ended")
-        except Exception as error:  # noqa: BLE001 - No task ends the node.
-            reason = self._mishaps.note("to take what it left", task, error)
-            outcome = msgspec.structs.replace(outcome, kind="lost", reason=reason)
+        with self._cargo.stdout_of(order) as watcher.kept:
+            outcome = await self._driven(driver, order, watcher)
+            await window.open("end")
+            outcome = await self._unloaded(driver, order, outcome, watcher)
         if not outcome.reason:
             return outcome
         reason = cut(redaction.text(outcome.reason))
         return msgspec.structs.replace(outcome, reason=reason)
+
+    async def _unloaded(
+        self, driver: Driver, order: Order, outcome: Outcome, watcher: _Watcher
+    ) -> Outcome:
+        """Take what an attempt left; return what to report."""
+        try:
+            watcher.end()
+            kept = await self._cargo.unload(driver, order, outcome, watcher.kept)
+            failpoints.reach("task.ended")
+        except Exception as error:  # noqa: BLE001 - No task ends the node.
+            task = order.task.id
+            reason = self._mishaps.note("to take what it left", task, error)
+            return msgspec.structs.replace(outcome, kind="lost", reason=reason)
+        return kept
 
     async def _driven(self, driver: Driver, order: Order, watcher: _Watcher) -> Outcome:
         """Let a driver run an attempt; nothing of it is left when this returns."""
@@ -272,6 +282,7 @@ class _Watcher:
         self._feed = feed
         self._redaction = redaction
         self._streams: dict[Stream, Redacted] = {}  # only if there are secrets
+        self.kept: KeptStdout | None = None  # where all of stdout goes, too
         self._free_at = 0.0  # when what was sent so far fits the allowed rate
 
     async def wrote(self, stream: Stream, offset: int, data: bytes) -> None:
@@ -292,6 +303,8 @@ class _Watcher:
             self._pass_on(stream, *shown.end())
 
     def _pass_on(self, stream: Stream, offset: int, data: bytes) -> None:
+        if self.kept is not None and stream == "stdout":
+            self.kept.write(offset, data)
         for start in range(0, len(data), OUTPUT_BYTES_MAX):
             part = data[start : start + OUTPUT_BYTES_MAX]
             self._feed(TaskWrote(self._attempt, stream, offset + start, part))

@@ -55,6 +55,16 @@ OBJECTS: Final[dict[str, Shape]] = {
         "metrics": ("map of float", "the latest figures that it reported"),
         "began_s": ("float or null", "when it was first given to a worker"),
         "ended_s": ("float or null", "when it ended"),
+        "answers": ("list of answer", "who gave a result, if it is verified"),
+    },
+    "answer": {
+        **NODE_NAME,
+        "said": ("text", "agreed, disagreed, believed, failed, or what it gave"),
+    },
+    "standing": {
+        "trust": ("text", "trusted, unknown or shunned, by all results of its owner"),
+        "judged": ("int", "how many of its results were compared"),
+        "disagreed": ("int", "how many of them were wrong"),
     },
     "amounts": {
         "cpu_milli": ("int", "thousandths of a CPU"),
@@ -91,6 +101,7 @@ OBJECTS: Final[dict[str, Shape]] = {
         "labels": ("map of text", "what jobs may ask for"),
         "rtt_us": ("int", "how far it is; 0 is not known"),
         "path": ("text", "self, direct, relay, or empty"),
+        "standing": ("standing or null", "what became of its verified results"),
     },
     "output": {
         "task": ("text", "whose it is"),
@@ -114,6 +125,7 @@ OBJECTS: Final[dict[str, Shape]] = {
             "list of text",
             "on how many nodes its code and image are, if it waits",
         ),
+        "answers": ("list of answer", "who gave a result, if it is verified"),
     },
     "prospect": {
         "node": ("node", "a node"),

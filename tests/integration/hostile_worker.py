@@ -1,0 +1,28 @@
+"""A node of somebody who lies: it runs tasks, and gives other results than theirs.
+
+Run: python hostile_worker.py PYTHON -m shoal.cli up ...
+"""
+
+import sys
+from pathlib import Path
+
+from shoal.cli import main
+from shoal.model.ids import BlobId
+from shoal.runtime.staging import Staging
+
+_gather = Staging._gather
+
+
+def lie(
+    self: Staging, directory: Path, patterns: tuple[str, ...], holder: str
+) -> tuple[BlobId, tuple[str, ...]]:
+    """Write something else into every output before it is kept."""
+    for path in directory.rglob("*.txt"):
+        path.write_text("a lie\n")
+    return _gather(self, directory, patterns, holder)
+
+
+if __name__ == "__main__":
+    Staging._gather = lie  # type: ignore[method-assign]
+    sys.argv = ["shoal", *sys.argv[4:]]
+    main()
