@@ -72,6 +72,37 @@ def test_a_task_gets_nowhere_by(node: Node, name: str) -> None:
         assert "DONE" in watched.text(), watched.text("stderr")
 
 
+IN_PASSING = (
+    "reading the key of the node",
+    "seeing processes of the node",
+    "getting out by open files of its own",
+    "gaining rights by a setuid program",
+    "reading keys that the kernel keeps for the user",
+    "calls that the filter denies",
+    "calls of 32-bit programs",
+    "making a namespace with a new process",
+    "changing settings of the kernel",
+)
+
+
+def test_a_sandbox_for_one_task_holds_as_well(node: Node) -> None:
+    async def act(driver: ProcessDriver) -> dict[str, str]:
+        box = driver._sandbox
+        assert box is not None
+        driver._sandbox = msgspec.structs.replace(box, stays=False)
+        said: dict[str, str] = {}
+        for name in IN_PASSING:
+            script = f"{PRELUDE}\nprint('TRIED')\n{PROBES[name]}\nprint('DONE')"
+            watched = Watched()
+            await driver.run(order(PYTHON, "-c", script, env=node.names()), watched)
+            said[name] = watched.text()
+        return said
+
+    assert with_driver(node.root, act, BOXED) == dict.fromkeys(
+        IN_PASSING, "TRIED\nDONE\n"
+    )
+
+
 def test_there_are_enough_probes() -> None:
     assert len(PROBES) >= 45
 

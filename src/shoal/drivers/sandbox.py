@@ -217,7 +217,7 @@ def _given(fds: tuple[int, int]) -> list[str]:
 
 
 def _masked() -> list[str]:
-    args: list[str] = []
+    args = _read_only(mounts.READ_ONLY)
     for path in mounts.MASKED_FILES:
         if Path(path).exists():
             args += ["--dev-bind", "/dev/null", path]
