@@ -1,10 +1,12 @@
 """Who brings an invitation is let in, as often as it says and no more."""
 
+import asyncio
 from pathlib import Path
 
 from tests.runtime.desks import MEMBER, Reef, asked, invited_by, run, stranger
 
 from shoal.core.auditing import read
+from shoal.model.ids import RequestId
 from shoal.protocol.messages import Refusal, Welcome
 from shoal.runtime.audit import lines
 from shoal.runtime.home import Home
@@ -49,3 +51,25 @@ def test_who_is_let_in_or_not_is_in_the_audit_log(tmp_path: Path) -> None:
     assert noted[0] is not None
     assert noted[0].target == stranger("ann", tmp_path)
     assert noted[0].because == "by an invitation, as scheduler, worker, gate"
+
+
+def test_nobody_answers_an_introduction_in_the_place_of_another(tmp_path: Path) -> None:
+    async def story() -> None:
+        reef, ann = Reef(tmp_path), stranger("ann", tmp_path)
+        root = reef.found("root")
+        gate = await reef.join("gate", root, MEMBER)
+        await reef.join("eve", root, MEMBER)
+        eve = reef.of["eve"].grant.node
+        guessed = RequestId(f"{reef.of['gate'].grant.node}/introduction/1")
+        invitation = invited_by(root, MEMBER)
+
+        asking = asyncio.create_task(asked(gate, ann, invitation))
+        await asyncio.sleep(0)  # The question is on its way.
+        gate.take(eve, Refusal(request=guessed, reason="you are not wanted"))
+        gate.take(eve, Welcome(request=guessed, grant=reef.of["eve"].grant))
+        answer = await asking
+
+        assert isinstance(answer, Welcome)
+        assert answer.grant.node == ann
+
+    run(story())

@@ -1,7 +1,7 @@
 """The other members, as the desk of a node sees them, and questions to them.
 
-A question is about a newcomer, and carries the request that its answer names. One that
-is not answered in time was perhaps heard.
+A question is about a newcomer, and carries the request that its answer names. Only who
+was asked can answer it. One that is not answered in time was perhaps heard.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Company:
         self.admission: Callable[[NodeId], Admission | None] = _nobody
         self._node = node
         self._questions = 0
-        self._waiting: dict[RequestId, asyncio.Future[Answer]] = {}
+        # By request and by whom was asked: nobody answers in the place of another.
+        self._waiting: dict[tuple[NodeId, RequestId], asyncio.Future[Answer]] = {}
 
     def is_admin(self, node: NodeId) -> bool:
         """Whether a member may let others in."""
@@ -71,7 +72,7 @@ class Company:
         if self.links is None or len(self._waiting) >= QUESTIONS_MAX:
             return None
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting[question.request] = answer
+        self._waiting[peer, question.request] = answer
         try:
             self.links.send(peer, question)
             async with asyncio.timeout(timeout_s):
@@ -79,11 +80,11 @@ class Company:
         except TimeoutError:
             return None
         finally:
-            del self._waiting[question.request]
+            del self._waiting[peer, question.request]
 
-    def takes(self, answer: Answer) -> bool:
+    def takes(self, peer: NodeId, answer: Answer) -> bool:
         """Take in an answer; return False if it may be meant for somebody else."""
-        waiting = self._waiting.get(answer.request)
+        waiting = self._waiting.get((peer, answer.request))
         if waiting is None or waiting.done():
             return not isinstance(answer, Refusal)
         waiting.set_result(answer)

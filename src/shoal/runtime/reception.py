@@ -138,7 +138,7 @@ class Reception:
             self.company.tell(peer, self.standing_in.on_given(peer, message))
             return True
         if isinstance(message, Welcome | Refusal | InvitationTaken):
-            return self.company.takes(message)
+            return self.company.takes(peer, message)
         return False
 
     async def _introduce(self, newcomer: NodeId, join: Join) -> Welcome | Refusal:
