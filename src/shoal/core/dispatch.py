@@ -31,7 +31,7 @@ from shoal.core.verdicts import (
     judge_refused,
     judge_waiting,
 )
-from shoal.model.ids import Attempt, JobId, LeaseId, NodeId, RequestId, TaskId
+from shoal.model.ids import Attempt, GroupId, JobId, LeaseId, NodeId, RequestId, TaskId
 from shoal.protocol.messages import (
     Acknowledgement,
     Refusal,
@@ -58,7 +58,7 @@ class Dispatcher:
     """Brings tasks to workers and takes in what becomes of them.
 
     Groups whose need for slots changed are left in `changed`, leases that became
-    free in `freed`; the scheduler empties both after every event.
+    free in `freed`; the scheduler empties all lists after every event.
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class Dispatcher:
         """Use `where` to tell the members of a gang how to reach each other."""
         self.changed = verifier.changed
         self.freed: list[Holding] = []
+        self.not_started: list[tuple[GroupId, NodeId]] = []  # tasks, and where
         self._verifier = verifier
         self._node = node
         self._book = book
@@ -407,6 +408,8 @@ class Dispatcher:
         group = self._book.group_of(run.task)
         if verdict.do != "done" or group.is_gang or run.task in group.waiting:
             self.changed[group.id] = None  # Else it wants as many slots as before.
+        if verdict.soon:
+            self.not_started.append((group.id, run.worker))
         self._forget(run)
         job = self._book.jobs[group.job].job
         if report is not None and self._verifier.takes(group, report.outcome):

@@ -96,7 +96,7 @@ class Matcher:
         self._policies = policies
         self._rng = rng
         self._reservations = Reservations(book, views, holdings)
-        self._suiting = Suiting(book, views, holdings, verifier)
+        self.suiting = Suiting(book, views, holdings, verifier, heap)
         self._queue = TaskQueue(policies.order)
         self._waiting: dict[GroupId, tuple[_Kind, int]] = {}  # what the queue holds
         self._wanted: dict[_Kind, int] = {}  # slots that the queue wants, by kind
@@ -210,7 +210,7 @@ class Matcher:
 
     def due(self, now: float) -> bool:
         """End pauses and shyness; return whether a pass may find more than the last."""
-        bold = self._shyness.due(now)
+        bold = self._shyness.due(now) | self.suiting.due(now)
         rested = self._pause_ends.pop_due(now)
         for group in rested:
             self.note(group)
@@ -293,7 +293,7 @@ class Matcher:
             if count <= 0:
                 break
             shy = self._shyness.of(shape.profile)
-            exclude = [*shy, *self._suiting.unsuited(group, shape, now), *barred]
+            exclude = [*shy, *self.suiting.unsuited(group, shape, now), *barred]
             if group.is_gang and shape.same_leaf == "require":
                 exclude += leaves.elsewhere(self._views.table, self._live_at(group))
             takens = self._place_apart(group, shape, count, exclude, now)
@@ -363,7 +363,8 @@ class Matcher:
             if count < least:
                 continue
             barred = self._reservations.barred(group, job.job.priority, now)
-            exclude = [*self._shyness.of(shape.profile), *barred]
+            wary = self.suiting.avoided(group, shape)
+            exclude = [*self._shyness.of(shape.profile), *wary, *barred]
             placed = self._place_gang(group, shape, count, least, exclude)
             short = least - len(placed.takens)
             displaced: list[NodeId] = []
@@ -429,7 +430,7 @@ class Matcher:
             if holding.worker in barred:
                 effects += self._holdings.release([holding])
                 continue
-            task = self._suiting.task_for(group, holding.worker, now)
+            task = self.suiting.task_for(group, holding.worker, now)
             if task is None:
                 spare.append(holding)
                 continue
@@ -517,7 +518,7 @@ class Matcher:
         now: float,
     ) -> tuple[Taken, ...]:
         """Place tasks; where owners are shunned, there only what fits nowhere else."""
-        shunned = self._suiting.shunned(now)
+        shunned = self.suiting.shunned(now)
         takens = self._place(group, shape, count, [*exclude, *shunned]).takens
         short = count - len(takens)
         if not shunned or short <= 0 or group.group.verify is not None:

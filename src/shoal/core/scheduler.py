@@ -429,6 +429,8 @@ class Scheduler:
         effects = self._use_winnings(now) if self._negotiator.has_news else []
         if self._dispatcher.freed:
             effects += self._reuse_freed(now)
+        for group, worker in _drained(self._dispatcher.not_started):
+            self._matcher.suiting.on_not_started(group, worker, now)
         if self._dispatcher.changed:
             for group in self._dispatcher.changed:
                 self._matcher.note(group)
