@@ -190,7 +190,7 @@ class Cargo:
         """Return where all that a task writes to stdout is kept, if it is to be."""
         if not order.task.work.keep_stdout:
             return nullcontext()
-        return KeptStdout(self.store.new_path().parent)
+        return KeptStdout(self.store)
 
     async def unload(
         self,

@@ -1,28 +1,31 @@
-"""All that one attempt writes to stdout, on disk until it has ended."""
+"""All that one attempt writes to stdout, kept as a blob when it has ended."""
 
 from __future__ import annotations
 
-import os
-import tempfile
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self, final
 
+from shoal.errors import ShoalError
+
 if TYPE_CHECKING:
-    from pathlib import Path
     from types import TracebackType
 
+    from shoal.blobs.store import BlobStore, Draft
+    from shoal.model.ids import BlobId
+
 STDOUT_BYTES_MAX: Final = 1 << 30
+FIRST_BYTES: Final = 1 << 16
 
 
 @final
 class KeptStdout:
-    """A file without a name, that is gone when this is closed."""
+    """A blob in the making. It is forgotten once anything of it is missing."""
 
-    def __init__(self, folder: Path) -> None:
-        self._descriptor: int | None = None  # none once something is missing
-        with suppress(OSError):
-            self._descriptor, name = tempfile.mkstemp(dir=folder)
-            os.unlink(name)  # noqa: PTH108 - as a text
+    def __init__(self, store: BlobStore) -> None:
+        self._draft: Draft | None = None
+        try:
+            self._draft = store.draft(FIRST_BYTES)
+        except (ShoalError, OSError):
+            return  # There is no room.
 
     def __enter__(self) -> Self:
         return self
@@ -33,32 +36,28 @@ class KeptStdout:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._close()
-
-    @property
-    def whole(self) -> bool:
-        """Whether nothing is missing: the disk was not full, and it was not much."""
-        return self._descriptor is not None
+        self._forget()
 
     def write(self, offset: int, data: bytes) -> None:
-        """Keep a piece. When it cannot be kept, all the others are worth nothing."""
-        if self._descriptor is None:
+        """Keep the next piece. When one is missing, the others are worth nothing."""
+        draft = self._draft
+        if draft is None or not data:
+            return
+        end = offset + len(data)
+        if offset != draft.size or end > STDOUT_BYTES_MAX:
+            self._forget()
             return
         try:
-            kept = offset + len(data) <= STDOUT_BYTES_MAX
-            kept = kept and os.pwrite(self._descriptor, data, offset) == len(data)
-        except OSError:
-            kept = False
-        if not kept:
-            self._close()
+            draft.write(data)
+        except (ShoalError, OSError):
+            self._forget()
 
-    def rewound(self) -> int:
-        """Return a descriptor of what is whole, to be read from the beginning."""
-        assert self._descriptor is not None
-        os.lseek(self._descriptor, 0, os.SEEK_SET)
-        return self._descriptor
+    def finish(self, holder: str) -> BlobId | None:
+        """Return the blob of all that was written; None if something is missing."""
+        draft, self._draft = self._draft, None
+        return None if draft is None else draft.finish(holder)
 
-    def _close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+    def _forget(self) -> None:
+        if self._draft is not None:
+            self._draft.close()
+            self._draft = None

@@ -230,7 +230,7 @@ class Staging:
         self, order: Order, outcome: Outcome, kept: KeptStdout
     ) -> Outcome:
         """Make all that a task wrote to stdout an output of its own."""
-        if outcome.exit_code is None or not kept.whole:
+        if outcome.exit_code is None:
             return outcome
         attempt, store = order.attempt, self._blobs.store
         is_ours = attempt.scheduler == self._node
@@ -242,12 +242,16 @@ class Staging:
         except (ShoalError, OSError) as error:
             reason = f"its stdout could not be kept: {error}"
             return msgspec.structs.replace(outcome, kind="lost", reason=reason)
+        if tree is None:
+            return outcome
         outputs = {**outcome.outputs, STDOUT: tree}
         return msgspec.structs.replace(outcome, outputs=outputs)
 
-    def _put_stdout(self, kept: KeptStdout, holder: str) -> BlobId:
-        store = self._blobs.store
-        entry = trees.Entry(STDOUT, "file", store.put_file(kept.rewound(), holder))
+    def _put_stdout(self, kept: KeptStdout, holder: str) -> BlobId | None:
+        store, stdout = self._blobs.store, kept.finish(holder)
+        if stdout is None:
+            return None
+        entry = trees.Entry(STDOUT, "file", stdout)
         blob = store.put(trees.encode(trees.make(self._salt, [entry])))
         store.hold(holder, (blob,))
         return blob
