@@ -412,6 +412,8 @@ class Service(CargoCalls):
             active_jobs=self._active(),
             network=views.network_view(self._network),
             far_address=self.far_address,
+            strangers=node.settings.rules.strangers,
+            task_network=node.settings.rules.task_network,
             web_address=self.web_address,
             web_port_was_taken=self.web_port_was_taken,
         )

@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import click
 
@@ -20,6 +20,7 @@ from shoal.cli import background
 from shoal.cli.exit_codes import ExitCode
 from shoal.cli.options import json_option
 from shoal.cli.printing import echo_json, size_text, span
+from shoal.cli.promises import Finding, promise_findings
 from shoal.cli.terminal import echo
 from shoal.errors import ShoalError
 from shoal.model.addresses import is_direct
@@ -30,15 +31,6 @@ PORT: Final = 50_051
 EARLIEST_S: Final = 1_735_689_600.0
 """1 January 2025: a clock that reads less was never set."""
 CLOCK_OFF_S: Final = 60.0
-
-
-class Finding(NamedTuple):
-    """What was found out about one thing; `fix` says what to do if it is not well."""
-
-    what: str
-    state: str  # "ok", "note" or "bad"
-    said: str
-    fix: str = ""
 
 
 @click.command()
@@ -91,7 +83,7 @@ def _node(home: Home) -> list[Finding]:
     findings = [Finding("node", "ok", said)]
     if home.log.exists():
         findings.append(Finding("log", "ok", str(home.log)))
-    return [*findings, *network_findings(info)]
+    return [*findings, *network_findings(info), *promise_findings(info)]
 
 
 def last_end(home: Home) -> list[Finding]:

@@ -5,7 +5,8 @@ import time
 from pathlib import Path
 
 from shoal.api import shoal_pb2 as pb
-from shoal.cli.doctor import Finding, clock_finding, last_end, network_findings
+from shoal.cli.doctor import clock_finding, last_end, network_findings
+from shoal.cli.promises import Finding, promise_findings
 from shoal.runtime.home import Home
 
 HERE = "/ip4/127.0.0.1/tcp/4001/p2p/x"
@@ -102,3 +103,25 @@ def test_a_node_that_ended_by_an_error_is_remembered(tmp_path: Path) -> None:
     [row] = last_end(home)
     assert row.state == "bad"
     assert "cannot write the journal: disk full" in row.said
+
+
+def lending(strangers: str, *weaker: str, terms: str = "") -> dict[str, Finding]:
+    node = pb.Node(worker=True, weaker=weaker, terms=terms)
+    info = pb.NodeInfo(node=node, strangers=strangers, task_network="none")
+    return {row.what: row for row in promise_findings(info)}
+
+
+def test_a_promise_that_is_weaker_is_named_with_its_reason_and_a_fix() -> None:
+    rows = lending("confined", "memory: looked at twice a second: no cgroups")
+
+    assert rows["lending"].state == "ok"
+    assert rows["lending"].said.endswith("they get no network")
+    assert rows["memory"].state == "note"
+    assert rows["memory"].said.endswith("looked at twice a second: no cgroups")
+    assert "Delegate=yes" in rows["memory"].fix
+
+
+def test_a_machine_that_is_lent_to_everybody_or_to_nobody_is_noted() -> None:
+    assert lending("any")["lending"].state == "note"
+    assert lending("confined", terms="it cannot")["lending"].state == "note"
+    assert promise_findings(pb.NodeInfo()) == []
