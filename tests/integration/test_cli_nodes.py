@@ -203,7 +203,8 @@ def test_calls_over_the_network_need_the_token(make: Make) -> None:
     shoal.ok("ps", "--node", address)
     stranger = make("two")
     stranger.ok("ps", "--node", address)  # Its user may read the token.
-    stranger.env["SHOAL_TOKEN"] = "stale"
+    token = (shoal.path / "api.token").read_text().strip()
+    stranger.env["SHOAL_TOKEN"] = f"stale.{token.partition('.')[2]}"
 
     refused = stranger("ps", "--node", address)
 

@@ -95,11 +95,14 @@ def test_workers_of_the_servers_own_user_need_no_token(shop: Shop) -> None:
 def test_a_stranger_is_told_how_to_get_a_token(shop: Shop, tmp_path: Path) -> None:
     stranger = CliHome(tmp_path / "stranger")
 
-    done = stranger("worker", shop.address, "--token=stale")
+    pin = token_of(shop.server).partition(".")[2]
+    done = stranger("worker", shop.address, f"--token=stale.{pin}")
+    unnamed = stranger("worker", shop.address, "--token=stale")
 
-    assert done.code == 106
+    assert done.code == unnamed.code == 106
     assert "that is not its token" in done.err
     assert "--token" in done.err
+    assert "does not say whose it is" in unnamed.err
 
 
 def test_lists_of_unequal_length_are_refused(shop: Shop, tmp_path: Path) -> None:

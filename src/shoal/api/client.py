@@ -14,6 +14,7 @@ from shoal.api import whereabouts
 from shoal.api.forwarded import ForwardedCalls
 from shoal.api.own_nodes import home_serving
 from shoal.api.plain import PlainCalls, plain_socket
+from shoal.api.token_files import token_in
 from shoal.runtime.home import Home
 
 if TYPE_CHECKING:
@@ -293,17 +294,19 @@ def connect(
     What is no address is the name of another node of the same owner: the node that runs
     here calls it, if it is about jobs.
 
-    Without a token, the one of the environment is shown, or to this machine that of
-    the user's node there. Other machines are called by TLS.
+    A node of this user on this machine is called by its socket, whatever port names
+    it. All others are called by TLS, and only after they have proved who they are: a
+    token is shown to the node whose print it has, and to nobody who has its port.
+    Without a token, the one of the environment is shown, or else a certificate.
     """
     home = home or Home.default()
     if not node:
         return client_of(whereabouts.required(home))
     if ":" not in node:
         return _by_the_own_node(whereabouts.required(home), node)
-    token = token or os.environ.get("SHOAL_TOKEN") or _token_for(node, home)
-    if is_here(node):
-        return Client(node, name=node, token=token)
+    token = token or token_given()
+    if not token and (found := _own_node_at(node, home)) is not None:
+        return client_of(found)
     from shoal.api.secure import credentials_for  # noqa: PLC0415 - Slow to import.
 
     credentials = credentials_for(node, token, home)
@@ -327,17 +330,23 @@ def is_here(node: str) -> bool:
     return node.rpartition(":")[0].strip("[]") in HERE
 
 
-def _token_for(node: str, home: Home) -> str:
-    """Return the token of a node of this user, but only for this machine.
+def token_given() -> str:
+    """Return the token that the environment names, itself or by a file."""
+    if token := os.environ.get("SHOAL_TOKEN"):
+        return token
+    return token_in(path) if (path := os.environ.get("SHOAL_TOKEN_FILE")) else ""
 
-    An address may come from the settings of a project, so from somebody else.
-    """
+
+def _own_node_at(node: str, home: Home) -> Whereabouts | None:
+    """Return where a node of this user is that serves a port of this machine."""
     if not is_here(node):
-        return ""
+        return None
+    port = node.rpartition(":")[2]
     found = whereabouts.read(home)
-    if found is None or found.api.rpartition(":")[2] != node.rpartition(":")[2]:
-        home = home_serving(int(node.rpartition(":")[2])) or home
-    return whereabouts.read_token(home)
+    if found is not None and found.api.rpartition(":")[2] == port:
+        return whereabouts.required(home)
+    own = home_serving(int(port))
+    return None if own is None else whereabouts.required(own)
 
 
 def _channel(target: str, credentials: Credentials | None) -> grpc.Channel:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from shoal.api.call_frames import END, ERROR, HEAD_BYTES, head
+from shoal.api.sockets import check_peer
 from shoal.errors import ProtocolError, UnreachableError
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class PlainCalls:
             try:
                 line.settimeout(timeout_s)
                 line.connect(str(self._path))
+                check_peer(line, self._path)
                 line.sendall(head(len(data), 0) + data)
                 while True:
                     kind, payload = self._frame(line, until)

@@ -21,6 +21,7 @@ from shoal.errors import (
 )
 from shoal.net import vouching
 from shoal.net.certificates import certificate
+from shoal.net.doors import ip_of
 from shoal.net.identity import Identity
 from shoal.net.petname import petname
 from shoal.runtime import membership
@@ -52,6 +53,8 @@ def credentials_for(address: str, token: str, home: Home) -> Credentials:
     """
     belongs = None if token else membership.load(home)
     if not pin_of(token) and belongs is None:
+        if ip_of(address.rpartition(":")[0]) or address.startswith("localhost:"):
+            _fetched(address)  # Raises if nobody is there at all.
         raise _stranger(address, has_token=bool(token))
     der = _fetched(address)
     try:
@@ -85,15 +88,15 @@ def _fetched(address: str) -> bytes:
         raise ShoalError(
             f"no TLS 1.3 at {address}",
             because=getattr(error, "reason", None) or error.strerror or str(error),
-            hint="name the port of `shoal up --api HOST:PORT`: the others do not "
-            "serve other machines",
+            hint="name the port of `shoal up --api HOST:PORT`, or on its own machine "
+            "the one that `shoal up` prints",
         ) from None
     except OSError as error:
         raise UnreachableError(
             f"the node {address} does not answer",
             because=error.strerror or str(error),
-            hint="see that it was started with `shoal up --api HOST:PORT`, and that no "
-            "firewall is in between",
+            hint="see that it was started with `shoal up`, for other machines with "
+            "`--api HOST:PORT`, and that no firewall is in between",
         ) from None
     assert der is not None, "a server has one"
     return der

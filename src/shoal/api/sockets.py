@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
+import struct
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from shoal.errors import UsageError
+from shoal.errors import NotAllowedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
 OWN_MODE: Final = 0o700
+_PEER: Final = struct.Struct("3i")  # process, user, group
 
 
 def own_folder(folder: Path) -> None:
@@ -43,6 +46,28 @@ def _unsafe(info: os.stat_result) -> str:
     if stat.S_IMODE(info.st_mode) & ~OWN_MODE:
         return f"others can enter it: its mode is {stat.S_IMODE(info.st_mode):o}"
     return ""
+
+
+def check_peer(line: socket.socket, path: Path) -> None:
+    """Raise unless whoever listens there is this user, or root.
+
+    Root may also call the node of a user, in that user's home.
+    """
+    if not hasattr(socket, "SO_PEERCRED"):
+        return  # Only Linux tells.
+    told = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    _, uid, _ = _PEER.unpack(told)
+    if uid in (os.geteuid(), 0):
+        return
+    folder = path.parent
+    is_home = (folder / "node.json").exists()
+    if os.geteuid() == 0 and is_home and folder.stat().st_uid == uid:
+        return
+    raise NotAllowedError(
+        f"will not talk to whoever listens at {path}",
+        because=f"it is the user with the number {uid}",
+        hint="remove that socket, and start the node again: shoal down; shoal up",
+    )
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import socket
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from shoal.api.sockets import check_peer
 from shoal.errors import NotAllowedError, UnreachableError, UsageError
 from shoal.runtime.home import Home
 
@@ -82,6 +83,7 @@ def answers(path: str) -> bool:
             probe.connect(path)
         except OSError:
             return False
+        check_peer(probe, Path(path))
     return True
 
 

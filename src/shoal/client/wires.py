@@ -18,6 +18,7 @@ from shoal.api.call_frames import (
     frame,
 )
 from shoal.api.failures import error_of
+from shoal.api.sockets import check_peer
 from shoal.errors import ProtocolError, UnreachableError
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class SocketWire:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.connect(str(path))
+            check_peer(self._socket, path)
         except OSError as error:
             self._socket.close()
             raise self._gone(error) from None
