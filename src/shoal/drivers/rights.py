@@ -13,6 +13,7 @@ from typing import Final
 from shoal.drivers import seccomp
 
 CAPABILITIES_MAX: Final = 64
+KEYRING: Final = b"shoal-tasks"
 _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38
 _PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL = 47, 4
 _CAPABILITY_VERSION_3: Final = 0x20080522
@@ -49,14 +50,15 @@ def give_up() -> None:
 def leave_keyring() -> bool:
     """Take a new session keyring, so that nothing here has keys of the node's user.
 
-    Return whether that worked. Where it does not there are no keyrings, or no room for
-    one more. The filter of a sandbox denies all that could use keys anyway.
+    A user may have 200 keys; if there is no room for one more keyring, all wardens
+    share one by its name. Return whether that worked: a kernel may have no keyrings.
+    The filter of a sandbox denies all that could use keys anyway.
     """
     if seccomp.HERE is None:
         return False
     number = seccomp.HERE.keyctl
-    found: int = _libc.syscall(number, _JOIN_SESSION_KEYRING, None)
-    return found >= 0
+    names = (None, KEYRING)
+    return any(_libc.syscall(number, _JOIN_SESSION_KEYRING, n) >= 0 for n in names)
 
 
 def leave_abstract_sockets() -> bool:
