@@ -39,6 +39,10 @@ def effect_line(effect: events.Effect) -> str | None:
             return f"stop {effect.attempt} within {seconds(effect.grace_s)}"
         case events.Show():
             return f"show {effect.task.id}: {message(effect.message)}"
+        case events.SignGrant():
+            return f"sign {effect.request} for {effect.peer}"
+        case events.KeepGrant():
+            return f"keep the grant until {effect.grant.expires_wall_s:.0f}"
         case _:
             assert_never(effect)
 

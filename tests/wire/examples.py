@@ -29,6 +29,7 @@ from shoal.model.resources import (
 )
 from shoal.protocol.api_calls import ApiCall, ApiPiece, ApiReceipt
 from shoal.protocol.batches import CallBatch, ResultBatch
+from shoal.protocol.grants import GrantRenewed, GrantWanted
 from shoal.protocol.mail import Mail, MailReceipt
 from shoal.protocol.messages import (
     Acknowledgement,
@@ -200,6 +201,10 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         signer=BOB,
         delegation=ADMIN,
         signature=b"\x03" * 64,
+    ),
+    "grant-wanted": GrantWanted(request=REQUEST, grant=GRANT),
+    "grant-renewed": GrantRenewed(
+        request=REQUEST, grant=GRANT, reason="this node is no admin", admins=(ANN, BOB)
     ),
     "announcement": Announcement(
         scheduler=ANN,

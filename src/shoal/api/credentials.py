@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from shoal.errors import ProtocolError, ShoalError
 from shoal.net import vouching
-from shoal.net.certificates import certificate, read
+from shoal.net.certificates import certificate, private_file, read
 from shoal.runtime.membership import write_private
 
 if TYPE_CHECKING:
@@ -51,6 +51,13 @@ def serving(home: Home, identity: Identity, grant: Grant, host: str) -> ssl.SSLC
             hint="move api.key and api.crt away, and the node makes new ones",
         ) from None
     return context
+
+
+def load(home: Home, context: ssl.SSLContext) -> None:
+    """Have a context that serves already show what is in the files now."""
+    key, known = (_bytes_of(home.path / name) for name in ("api.key", "api.crt"))
+    with private_file(key + known) as path:
+        context.load_cert_chain(path)
 
 
 def write_client_certificate(home: Home, identity: Identity, grant: Grant) -> None:

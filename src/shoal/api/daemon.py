@@ -19,7 +19,7 @@ from shoal.api.server import ApiServer, Place, Trust
 from shoal.api.service import Service
 from shoal.api.shoal_pb2 import InfoRequest
 from shoal.api.whereabouts import Whereabouts
-from shoal.errors import StoreError
+from shoal.errors import ShoalError, StoreError
 from shoal.net.petname import petname
 from shoal.runtime.listening import listen_address
 from shoal.runtime.membership import write_private
@@ -112,7 +112,7 @@ async def _run(
     node, driver = await compose(home, options, scratch)
     try:
         stop = Stop()
-        desk = Reception(home, node.identity, node.membership, node.roster, node.audit)
+        desk = _desk_of(node, host.say)
         network = await make_network(node, options.network, desk)
         await node.start(network.links, network.finder)
         service = Service(node, driver, network, desk, stop=stop.ask)
@@ -221,12 +221,35 @@ def _write_down(home: Home, node: Node, server: ApiServer, links: Links) -> None
     write_private(home.node_info, whereabouts.encoded(found))
 
 
+def _desk_of(node: Node, say: Callable[[str], None]) -> Reception:
+    """Return the desk of a node, which signs for its machine too."""
+    node.audit.say = say
+    desk = Reception(node.home, node.identity, node.membership, node.roster, node.audit)
+    node.renewals.sign_by = desk.granting.renewed
+    node.renewals.on_kept(desk.granting.keep)
+    return desk
+
+
 def _tls_of(node: Node, options: Options) -> ssl.SSLContext:
-    """Return how this node proves itself to clients; write the files for programs."""
+    """Return how this node proves itself to clients, now and with later grants."""
+    tls = _tls_now(node, options)
+    node.renewals.on_kept(lambda _: _renew_tls(node, options, tls))
+    return tls
+
+
+def _tls_now(node: Node, options: Options) -> ssl.SSLContext:
+    """Return how it does now; write the files for programs."""
     grant = node.membership.grant
     credentials.write_client_certificate(node.home, node.identity, grant)
     host = listen_address(options.api)[0] if options.api else ""
     return credentials.serving(node.home, node.identity, grant, host)
+
+
+def _renew_tls(node: Node, options: Options, tls: ssl.SSLContext) -> None:
+    """Show the new grant to clients that come from now on."""
+    with contextlib.suppress(ShoalError, OSError):  # They see the old one a while.
+        _tls_now(node, options)
+        credentials.load(node.home, tls)
 
 
 def _place(options: Options) -> Place | None:

@@ -39,7 +39,7 @@ class Discovery:
         self.addresses: tuple[str, ...] = ()  # where this node can be dialled
         self.wants: dict[Profile, int] = {}  # the demand that is unmet
         self._node = node
-        self._grant = grant
+        self.grant = grant
         self._rng = rng
         self._recent: dict[Profile, float] = {}  # when each was last unmet
         self._oldest = 0.0  # none of these is older
@@ -108,7 +108,7 @@ class Discovery:
             epoch=epoch,
             seq=self._seq,
             wants=tuple(wants[:WANTS_MAX]),
-            grant=self._grant,
+            grant=self.grant,
         )
         self._seq += 1
         return [Publish(announcement)]

@@ -15,7 +15,15 @@ from typing import Any, Literal
 import msgspec
 
 from shoal.core.journal import Entry
-from shoal.model.ids import Attempt, BlobId, JobId, LeaseId, NodeId, OwnerId
+from shoal.model.ids import (
+    Attempt,
+    BlobId,
+    JobId,
+    LeaseId,
+    NodeId,
+    OwnerId,
+    RequestId,
+)
 from shoal.model.job import Job, Task
 from shoal.model.kinds import TaskNetwork
 from shoal.model.resources import Allocation
@@ -177,6 +185,15 @@ class PathMeasured(msgspec.Struct, frozen=True):
     rtt_s: float
 
 
+class GrantSigned(msgspec.Struct, frozen=True):
+    """The host has signed a grant for this node, or could not."""
+
+    peer: NodeId
+    request: RequestId
+    grant: Grant | None
+    reason: str = ""
+
+
 class NeighboursChanged(msgspec.Struct, frozen=True):
     """The overlay was computed anew: from now on these are told what is heard."""
 
@@ -206,6 +223,7 @@ Event = (
     | LookedUp
     | PathMeasured
     | NeighboursChanged
+    | GrantSigned
 )
 
 # Effects.
@@ -289,6 +307,20 @@ class StopTask(msgspec.Struct, frozen=True):
     grace_s: float
 
 
+class SignGrant(msgspec.Struct, frozen=True):
+    """Sign a grant with the rights of this one; answered by `GrantSigned`."""
+
+    peer: NodeId  # whose it is
+    request: RequestId
+    grant: Grant
+
+
+class KeepGrant(msgspec.Struct, frozen=True):
+    """Show this grant from now on, here and in later lives."""
+
+    grant: Grant
+
+
 class Show(msgspec.Struct, frozen=True):
     """Pass output or progress of a task of ours on to whoever watches."""
 
@@ -308,6 +340,8 @@ Effect = (
     | StartTask
     | StopTask
     | Show
+    | SignGrant
+    | KeepGrant
 )
 
 Taker = Callable[[NodeId, Any, float], list[Effect]]

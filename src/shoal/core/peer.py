@@ -13,6 +13,8 @@ from shoal.core.events import (
     Disconnect,
     Effect,
     Event,
+    GrantSigned,
+    KeepGrant,
     MessageReceived,
     PeerConnected,
     PeerLost,
@@ -23,7 +25,9 @@ from shoal.core.events import (
     WallClockRead,
 )
 from shoal.core.journal import Entry, Revoked
+from shoal.core.renewing import Renewing
 from shoal.model.ids import RequestId
+from shoal.protocol.grants import GrantRenewed, GrantWanted
 from shoal.protocol.messages import (
     Announcement,
     Goodbye,
@@ -115,7 +119,7 @@ class Peer:
         self.gossip = gossip
         self.counts: Counter[str] = Counter()
         self._roster = roster
-        self._grant = grant
+        self.renewing = Renewing(node, grant, roster)
         machines: dict[RoleName, Worker | Scheduler | Gate | Gossip | None] = {
             "worker": worker,
             "scheduler": scheduler,
@@ -128,6 +132,7 @@ class Peer:
         self._deadlines = (
             *(m.next_deadline for m in self._machines),
             self._catching_up.next_deadline,
+            self.renewing.next_deadline,
         )
         # One role alone has nobody in its node to talk to: gossip tells only others.
         self._has_company = len(self._roles.keys() - {"gossip"}) > 1
@@ -157,10 +162,14 @@ class Peer:
             effects = self._on_booted(now)
         elif type(event) is WallClockRead:
             self._roster.read_wall(event.wall_s, now)
+            self.renewing.wall_read(now)
             effects = self._to_roles(event, now)
+        elif type(event) is GrantSigned:
+            effects = self._renewed(self.renewing.on_signed(event, now))
         else:
             if type(event) is PeerLost:
                 self._catching_up.lost(event.peer)
+                self.renewing.lost(event.peer)
             effects = self._to_roles(event, now)
         if self._has_company:
             for effect in effects:
@@ -195,7 +204,8 @@ class Peer:
 
     def _on_booted(self, now: float) -> list[Effect]:
         """Start the roles; our own worker is the first that our scheduler knows."""
-        self._roster.meet(self.node, self._grant, now)
+        self._roster.meet(self.node, self.renewing.grant, now)
+        self.renewing.booted(now)
         effects = self._to_roles(Booted(), now)
         if self.worker is not None and self.scheduler is not None:
             inquiry = Inquiry(request=RequestId(f"{self.node}/self"))
@@ -207,6 +217,9 @@ class Peer:
         due = self._catching_up.next_deadline()
         if due is not None and due <= now:
             effects += self._catching_up.on_deadline(now)
+        due = self.renewing.next_deadline()
+        if due is not None and due <= now:
+            effects += self._renewed(self.renewing.on_deadline(now))
         for machine in self._machines:
             at = machine.next_deadline()
             if at is not None and at <= now:
@@ -233,6 +246,7 @@ class Peer:
         if isinstance(admission, str):
             return self._turn_away(event.peer, admission)
         effects = self._catching_up.connected(event.peer, now)
+        self.renewing.connected(event.peer, now)
         return effects + self._to_roles(event, now)
 
     def _on_message(self, event: MessageReceived, now: float) -> list[Effect]:
@@ -247,6 +261,11 @@ class Peer:
                 return self._to_role(event, now)
             case Revocation():
                 return self._on_revocation(message, now)
+            case GrantWanted():
+                return self.renewing.on_wanted(event.peer, message, now)
+            case GrantRenewed():
+                answered = self.renewing.on_answer(event.peer, message, now)
+                return self._renewed(answered)
             case Hello():
                 admission = self._roster.meet(event.peer, message.grant, now)
                 if isinstance(admission, str):
@@ -265,6 +284,15 @@ class Peer:
             left = MessageReceived(node, Goodbye(reason=reason))
             effects += self._to_roles(left, now)
         return [*effects, Disconnect(node, reason)]
+
+    def _renewed(self, effects: list[Effect]) -> list[Effect]:
+        """Have our roles show the new grant, if there is one."""
+        grant = self.renewing.grant
+        if self.scheduler is not None and grant is not None:
+            for effect in effects:
+                if type(effect) is KeepGrant:
+                    self.scheduler.renew(grant)
+        return effects
 
     def _to_role(self, event: MessageReceived, now: float) -> list[Effect]:
         """Hand a message to the role it is for, if its sender may send it."""

@@ -74,6 +74,10 @@ class Roster:
             self._valid[peer] = (admission, now + admission.valid_for_s)
         return admission
 
+    def shown(self, peer: NodeId) -> Grant | None:
+        """Return the grant that `peer` showed last, if it held then."""
+        return self._shown.get(peer)
+
     def revoke(self, revocation: Revocation) -> bool:
         """Take in a revocation; return whether it is valid and news."""
         is_news = self._members.revoke(revocation)

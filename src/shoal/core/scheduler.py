@@ -224,6 +224,10 @@ class Scheduler:
             effects += self._follow_up(now)
         return effects
 
+    def renew(self, grant: Grant) -> None:
+        """Show this grant in announcements from now on."""
+        self._discovery.grant = grant
+
     def next_deadline(self) -> float | None:
         """When to deliver `DeadlineReached`, if ever."""
         return self._heap.next()

@@ -24,6 +24,7 @@ from shoal.errors import ProtocolError, ProtocolFault
 from shoal.model.grammar import checker
 from shoal.model.texts import cleaned
 from shoal.protocol.api_calls import ApiPiece
+from shoal.protocol.grants import GrantRenewed, GrantWanted
 from shoal.protocol.limits import (
     BATCH_BYTES_MAX,
     DELEGATIONS_MAX,
@@ -277,12 +278,19 @@ def _clean(message: Any, field: str) -> None:  # noqa: ANN401 - Of several kinds
         msgspec.structs.force_setattr(message, field, cleaned(text))
 
 
+def _unfit_renewal(message: GrantRenewed) -> str | None:
+    _clean(message, "reason")
+    return _too_deep(message.grant)
+
+
 # Dispatched by type: a look-up costs less than a chain of isinstance per message.
 _CHECKS: Final[dict[type, Callable[[Any], str | None]]] = {
     Hello: lambda message: _too_deep(message.grant),
     Announcement: lambda message: _too_deep(message.grant),
     Demand: lambda message: _too_deep(message.grant),
     Welcome: lambda message: _too_deep(message.grant),
+    GrantWanted: lambda message: _too_deep(message.grant),
+    GrantRenewed: _unfit_renewal,
     Revocation: lambda message: _too_deep(message.delegation),
     Inventory: _misstated,
     InventoryChanged: lambda message: _uneven(message.load),

@@ -26,6 +26,7 @@ MESSAGES_MAX: Final = 1_024
 GOSSIP_BYTES_MAX: Final = 16_384
 """One message of gossip: everybody pays for it, so it is small."""
 
+ADMINS_MAX: Final = 8  # that are named to one who needs a new grant
 DELEGATIONS_MAX: Final = 3
 """Admins between the root and a node: each shows its own grant inside the next."""
 

@@ -30,12 +30,14 @@ from shoal.model.resources import Allocation, Capacity, Profile
 from shoal.protocol import newcomers
 from shoal.protocol.api_calls import ToApi
 from shoal.protocol.batches import ToLanes
+from shoal.protocol.grants import Grant as Grant  # noqa: PLC0414 - Exported.
+from shoal.protocol.grants import GrantRenewed, GrantWanted
+from shoal.protocol.grants import Role as Role  # noqa: PLC0414
 from shoal.protocol.limits import (
     HOLDERS_MAX,
     LEASES_MAX,
     METRICS_MAX,
     PEERS_MAX,
-    ROLES_MAX,
     RUMOURS_MAX,
     VALUES_MAX,
     WANTS_MAX,
@@ -54,7 +56,6 @@ from shoal.protocol.limits import (
     Secret,
     Signature,
     Version,
-    WallSeconds,
     Weaknesses,
 )
 from shoal.protocol.mail import Mail, MailReceipt
@@ -63,31 +64,7 @@ from shoal.protocol.pieces import BlobPiece, PieceRefusal, PieceWanted
 
 PROTOCOL_VERSION = 1
 
-Role = Literal["scheduler", "worker", "gate", "admin"]
-
-
 # Membership: who somebody is, and what they may do.
-
-
-class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The shoal's root, or a delegate of it, lets a node play roles, up to limits.
-
-    Signed over all other fields. `delegation` holds the grant of the signer when
-    that is not the root itself; only an admin's grant may sign others.
-    """
-
-    node: NodeId
-    shoal: Name
-    roles: Annotated[tuple[Role, ...], Meta(max_length=ROLES_MAX)]
-    owner: OwnerId
-    top_priority: Priority = 0
-    quota_gpus: Count | None = None  # devices leased at one time; None means no limit
-    quota_cpu_milli: Amount | None = None
-    serial: Count = 0
-    expires_wall_s: WallSeconds = 0.0  # the one point in time: certificates need it
-    signer: NodeId = NodeId("")
-    delegation: Grant | None = None
-    signature: Signature = b""
 
 
 class Revocation(Message, frozen=True, tag="revocation"):
@@ -572,6 +549,8 @@ ToStore = PieceWanted | BlobPiece | PieceRefusal | BlobHeld
 ToAny = (
     Hello
     | Revocation
+    | GrantWanted
+    | GrantRenewed
     | Join
     | Introduction
     | newcomers.AdmissionWanted

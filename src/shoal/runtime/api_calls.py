@@ -69,6 +69,11 @@ class ApiCalls:
         self._part(peer)
         self._shown[peer] = grant
 
+    def renewed(self, peer: NodeId, grant: Grant | None) -> None:
+        """Note that a linked peer shows a new grant, if that holds."""
+        if peer in self._shown and not isinstance(self._verify(peer, grant), str):
+            self._shown[peer] = grant
+
     def lost(self, peer: NodeId) -> None:
         """Note that a link is gone."""
         self._shown.pop(peer, None)

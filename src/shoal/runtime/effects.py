@@ -11,7 +11,7 @@ from shoal.model.ids import TaskId
 from shoal.protocol.api_calls import ApiCall, ApiPiece, ApiReceipt
 from shoal.protocol.batches import CallBatch, ResultBatch
 from shoal.protocol.mail import Mail, MailReceipt
-from shoal.protocol.messages import Announcement
+from shoal.protocol.messages import Announcement, Hello
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from shoal.runtime.mishaps import Mishaps
     from shoal.runtime.outputs import Outputs
     from shoal.runtime.relay import Relay
+    from shoal.runtime.renewals import Renewals
     from shoal.runtime.tasks import Tasks
 
     Know = Callable[[NodeId, Sequence[str]], None]
@@ -54,6 +55,7 @@ class Performer:
         clients: Clients,
         cargo: Cargo,
         mishaps: Mishaps,
+        renewals: Renewals,
     ) -> None:
         self._mishaps = mishaps
         self._by_type: dict[type, Callable[[Any], None]] = {
@@ -67,6 +69,8 @@ class Performer:
             events.StartTask: tasks.start,
             events.StopTask: tasks.stop,
             events.Show: lambda e: outputs.show(e.task, e.message),
+            events.SignGrant: renewals.sign,
+            events.KeepGrant: renewals.keep,
         }
 
     def perform(self, effect: Effect) -> None:
@@ -149,6 +153,8 @@ class Ears:
             elif isinstance(message, ApiCall | ApiPiece | ApiReceipt):
                 self._api_calls.received(peer, message)
             elif not self._cargo.takes(peer, message):
+                if isinstance(message, Hello):
+                    self._api_calls.renewed(peer, message.grant)
                 self._feed(events.MessageReceived(peer, message))
 
     def heard(self, origin: NodeId, message: AnyMessage) -> None:

@@ -17,6 +17,7 @@ from shoal.core.membership import (
     serial_for_grant,
     serial_for_revocation,
 )
+from shoal.core.renewing import renewed
 from shoal.errors import NotAllowedError, ShoalError
 from shoal.model.bounds import AMOUNT_MAX
 from shoal.model.ids import OwnerId
@@ -87,6 +88,24 @@ class Granting:
             delegation=delegation,
         )
         return issue(signer, grant)
+
+    def keep(self, grant: Grant) -> None:
+        """Sign by this grant from now on: the old one ends."""
+        self._membership = msgspec.structs.replace(self._membership, grant=grant)
+
+    def renewed(self, peer: NodeId, old: Grant) -> Grant:
+        """Return a grant with the rights of an old one, for as long again."""
+        signer, delegation = self._signer()
+        made = renewed(
+            old,
+            self._membership.grant,
+            is_root=delegation is None,
+            revoked_up_to=self._roster.revoked_up_to(peer),
+            wall_s=time.time(),
+        )
+        if isinstance(made, str):
+            raise NotAllowedError("no new grant", because=made)
+        return issue(signer, made)
 
     def revocation(self, node: NodeId) -> Revocation:
         """Return the signed word that all grants of a node until now are void.

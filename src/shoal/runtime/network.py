@@ -7,6 +7,7 @@ node that listens on loopback, and has invited nobody, stays as small as it is.
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final, final
 
@@ -163,6 +164,7 @@ async def make_network(node: Node, options: NetworkOptions, desk: Reception) -> 
         porter=desk.porter,
         holds=finding.p2p,
     )
+    node.renewals.on_kept(direct.renew)
     place = await listen(direct, node.home, options, is_on=finding.direct)
     known = _acquaintances(node, finding)
     is_public = not is_loopback(place.host)
@@ -189,7 +191,7 @@ async def make_network(node: Node, options: NetworkOptions, desk: Reception) -> 
             neighbours.tell_addresses()
 
         ears = Libp2pEars(ways, hearing, finding, neighbours, moved_house)
-        greeting = Greeting(hello=lambda: hello, admit=node.admit)
+        greeting = Greeting(hello=partial(_shown, node, hello), admit=node.admit)
         libp2p = Libp2p(node.identity, settings, greeting, ears)
     ways.attach(direct, libp2p, dials=finding.direct)
     finder = Finders(neighbours, libp2p, hearing, finding)
@@ -201,6 +203,11 @@ async def make_network(node: Node, options: NetworkOptions, desk: Reception) -> 
     desk.company.admission = network.admission = node.admission
     neighbours.start()
     return network
+
+
+def _shown(node: Node, hello: Hello) -> Hello:
+    """Return what newcomers on libp2p are told, with the grant of now."""
+    return msgspec.structs.replace(hello, grant=node.membership.grant)
 
 
 def _acquaintances(node: Node, finding: Finding) -> Acquaintances:

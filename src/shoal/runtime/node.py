@@ -48,6 +48,7 @@ from shoal.runtime.mishaps import Mishaps
 from shoal.runtime.news import News
 from shoal.runtime.outputs import Outputs
 from shoal.runtime.relay import Relay
+from shoal.runtime.renewals import Renewals
 from shoal.runtime.tasks import Tasks
 from shoal.runtime.wall_clock import WallClock
 from shoal.store.journal import Journal
@@ -107,6 +108,7 @@ class Node:
         self._awaited: dict[JobId, News] = {}  # jobs whose end somebody waits for
         self.happenings = Happenings()
         self.audit = Audit(home)
+        self.renewals = Renewals(self)
         self.relay = Relay(self)
         self.outputs = Outputs(home.outputs)
         self._sweeping: asyncio.Task[None] | None = None
@@ -208,6 +210,7 @@ class Node:
             clients=self.clients,
             cargo=self.cargo,
             mishaps=self.mishaps,
+            renewals=self.renewals,
         )
         host = Host(
             self.peer, self._records, performer.perform, on_failure=self._fail_at

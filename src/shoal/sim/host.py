@@ -21,12 +21,15 @@ from shoal.core.events import (
     Disconnect,
     Effect,
     Event,
+    GrantSigned,
+    KeepGrant,
     LookUp,
     MessageReceived,
     Provide,
     Publish,
     Send,
     Show,
+    SignGrant,
     SizeEstimated,
     Spread,
     StartTask,
@@ -34,6 +37,7 @@ from shoal.core.events import (
     WallClockRead,
 )
 from shoal.core.journal import Entry
+from shoal.core.renewing import renewed
 from shoal.core.rules import Rules
 from shoal.model.ids import NodeId, OwnerId
 from shoal.model.resources import Capacity
@@ -45,7 +49,7 @@ from shoal.sim.disk import Disk
 from shoal.sim.driver import Driver, Plans, Process, Starts
 from shoal.sim.history import BATCH, History
 from shoal.sim.network import Link, Network
-from shoal.sim.trust import WALL_AT_START_S
+from shoal.sim.trust import ROOT, WALL_AT_START_S, sign_grant
 
 UPTIME_MAX_S: Final = 1e6
 """Monotonic clocks begin anywhere up to this: no two nodes agree on a point in time."""
@@ -84,6 +88,7 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
     clock_rate: float = 1.0
     wall_skew_s: float = 0.0
     cheat: Cheat | None = None
+    holds_root: bool = False  # whether it signs by the root's key
 
 
 class Life(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,6 +201,8 @@ class Host:
             StartTask: self._start_task,
             StopTask: self._stop_task,
             Show: self._show,
+            SignGrant: self._sign_grant,
+            KeepGrant: self._keep_grant,
         }
 
     # Life and death.
@@ -217,7 +224,7 @@ class Host:
         now = self.clock()
         self.machine = self._scene.assemble(
             Life(
-                spec=self.spec,
+                spec=msgspec.structs.replace(self.spec, grant=self.grant),
                 number=self.life + 1,
                 journal=tuple(self.disk.entries),
                 rng=Random(self.rng.getrandbits(64)),
@@ -373,6 +380,30 @@ class Host:
 
     def _show(self, effect: Show) -> None:
         """Drop it: nobody watches."""
+
+    def _sign_grant(self, effect: SignGrant) -> None:
+        grant, wall_s = self.grant, WALL_AT_START_S + self._agenda.now
+        if grant is None or "admin" not in grant.roles:
+            made: Grant | str = "no admin"
+        else:
+            made = renewed(
+                effect.grant,
+                grant,
+                is_root=self.spec.holds_root,
+                revoked_up_to=-1,
+                wall_s=wall_s + self.spec.wall_skew_s,
+            )
+        if isinstance(made, str):
+            event = GrantSigned(effect.peer, effect.request, None, made)
+        else:
+            key = ROOT if self.spec.holds_root else self.id
+            signed = sign_grant(msgspec.structs.replace(made, signer=key), key)
+            event = GrantSigned(effect.peer, effect.request, signed)
+        self._agenda.after(0.0, self._hear_itself, self.life, event)
+
+    def _keep_grant(self, effect: KeepGrant) -> None:
+        """Show it from now on; the network takes it from here."""
+        self.grant = effect.grant
 
     def _on_safe(self, entries: Sequence[Entry]) -> None:
         self._scene.watch.safe(self, entries)
