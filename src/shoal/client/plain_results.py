@@ -11,16 +11,21 @@ import math
 import re
 import struct
 from array import array
+from collections import Counter
 from decimal import Decimal
 from importlib import import_module
 from typing import Any, Final, NoReturn, final
 
 import msgspec
+from msgspec.msgpack import Ext
 
 from shoal.errors import ProtocolError
 from shoal.protocol import plain_values as plain
 
 DIMENSIONS_MAX: Final = 32
+ALIKE_MAX: Final = 64
+"""Keys of a dict or set with the same hash."""
+
 DIGITS_MAX: Final = 10_000
 CODE_POINT_MAX: Final = 0x10FFFF
 _COUNT: Final = struct.Struct("<BI")
@@ -32,17 +37,16 @@ _TENSOR: Final = re.compile(
     r"u?int(8|16|32|64)|b?float(16|32|64)|bool|complex(32|64|128)"
     r"|float8_e(4m3fn|5m2|4m3fnuz|5m2fnuz)"
 )
-_ROW: Final = msgspec.msgpack.Decoder(tuple[str, list[int], bytes])
-_COLUMN: Final = msgspec.msgpack.Decoder(tuple[str, int, list[bytes | None]])
-_INTEGERS: Final = msgspec.msgpack.Decoder(list[int | None])
+_VALUE: Final = msgspec.msgpack.Decoder(bool | int | float | str | Ext | None)
+_ROW: Final = msgspec.msgpack.Decoder(list[bool | int | float | str | Ext | None])
+"""Maps and lists of MessagePack are not read: they would be made before we look."""
 
 
 def loads(data: bytes | bytearray | memoryview) -> Any:  # noqa: ANN401 - Any value.
     """Return a plain value; raise `ProtocolError` if these bytes are none."""
     try:
         structure, buffers = _cut(memoryview(data))
-        reader = _Reader(buffers) if buffers else _WITHOUT_BUFFERS
-        return reader.read(structure)
+        return _Reader(buffers).read(structure)
     except ProtocolError:
         raise
     except Exception as error:  # noqa: BLE001 - Whatever is wrong, it is the sender's.
@@ -81,76 +85,101 @@ class _Reader:
 
     def __init__(self, buffers: list[memoryview]) -> None:
         self._buffers = dict(enumerate(buffers, 1))
-        self._values = msgspec.msgpack.Decoder(ext_hook=self._extension)
-        self._rows = msgspec.msgpack.Decoder(list[Any], ext_hook=self._extension)
 
     def read(self, data: memoryview) -> Any:  # noqa: ANN401 - Any plain value.
-        return self._values.decode(data)
+        return self._value(_VALUE.decode(data), 0)
 
-    def _extension(self, kind: int, data: memoryview) -> Any:  # noqa: ANN401
+    def _value(self, told: Any, depth: int) -> Any:  # noqa: ANN401 - Any plain value.
+        if type(told) is not Ext:
+            return told
+        kind, data = told.code, memoryview(told.data)
+        if kind in _LEAVES:
+            return self._leaf(kind, data)
+        if depth > plain.DEPTH_MAX:
+            _refuse(f"it is nested more than {plain.DEPTH_MAX} deep")
+        row = _ROW.decode(data)
+        if Ext in set(map(type, row)):
+            row = [self._value(each, depth + 1) for each in row]
         match kind:
+            case plain.LIST:
+                return row
             case plain.TUPLE:
-                return tuple(self._row(data))
+                return tuple(row)
+            case plain.DICT:
+                return dict(zip(_keys(row[::2]), row[1::2], strict=True))
             case plain.SET:
-                return set(self._row(data))
+                return set(_keys(row))
             case plain.FROZENSET:
-                return frozenset(self._row(data))
+                return frozenset(_keys(row))
+            case _:
+                return self._of_parts(kind, row)
+
+    def _leaf(self, kind: int, data: memoryview) -> Any:  # noqa: ANN401
+        match kind:
             case plain.COMPLEX:
                 return complex(*struct.unpack("<dd", data))
             case plain.INTEGER:
                 return int.from_bytes(data, "little", signed=True)
             case plain.DECIMAL:
                 return Decimal(bytes(data[:DIGITS_MAX]).decode("ascii"))
+            case plain.RAW:
+                return bytes(data)
             case plain.BYTES:
-                return bytes(self._buffer(data))
+                return bytes(self._named(data))
             case plain.BYTEARRAY:
-                return bytearray(self._buffer(data))
-            case plain.FLOATS | plain.INTEGERS:
-                return self._numbers("d" if kind == plain.FLOATS else "q", data)
-            case plain.ARRAY | plain.SCALAR:
-                found = self._array(data)
-                return found if kind == plain.ARRAY else _only(found)
-            case plain.TENSOR:
-                return self._tensor(data)
-            case plain.COLUMN:
-                return self._column(data)
-            case plain.TABLE:
-                names, columns = self._row(data)
-                return import_module("pyarrow").table(columns, names=names)
+                return bytearray(self._named(data))
             case _:
-                return _date(kind, _INTEGERS.decode(data))
+                return self._numbers("d" if kind == plain.FLOATS else "q", data)
 
-    def _row(self, data: memoryview) -> list[Any]:
-        return self._rows.decode(data)
+    def _of_parts(self, kind: int, row: list[Any]) -> Any:  # noqa: ANN401
+        match kind:
+            case plain.ARRAY:
+                return self._array(row)
+            case plain.SCALAR:
+                return _only(self._array(row))
+            case plain.TENSOR:
+                return self._tensor(row)
+            case plain.COLUMN:
+                return self._column(row)
+            case plain.TABLE:
+                half = len(row) // 2
+                arrow = import_module("pyarrow")
+                return arrow.table(row[half:], names=row[:half])
+            case _:
+                return _date(kind, row)
 
-    def _buffer(self, name: bytes | memoryview) -> memoryview:
+    def _buffer(self, number: object) -> memoryview:
         """Return a buffer, once: or a few bytes could name it a million times."""
-        number = struct.unpack("<I", name)[0]
-        found = self._buffers.pop(number, None)
+        found = self._buffers.pop(number, None) if type(number) is int else None
         if found is None:
-            _refuse(f"there is no buffer {number}, or it is named twice")
+            _refuse("there is no such buffer, or it is named twice")
         return found
+
+    def _named(self, name: memoryview) -> memoryview:
+        return self._buffer(struct.unpack("<I", name)[0])
 
     def _numbers(self, kind: str, data: memoryview) -> list[Any]:
         numbers: array[Any] = array(kind)
-        numbers.frombytes(self._buffer(data))
+        numbers.frombytes(self._named(data))
         if struct.pack("=H", 1) != struct.pack("<H", 1):
             numbers.byteswap()
         return numbers.tolist()
 
     def _shaped(
-        self, shape: list[int], item_bytes: int, name: bytes
+        self, shape: list[Any], item_bytes: int, place: object
     ) -> tuple[tuple[int, ...], memoryview]:
         """Return a shape and its buffer, if one is exactly as large as the other."""
-        buffer = self._buffer(name)
-        if len(shape) > DIMENSIONS_MAX or any(not 0 <= n < 1 << 48 for n in shape):
+        buffer = self._buffer(place)
+        if len(shape) > DIMENSIONS_MAX or any(type(n) is not int for n in shape):
+            _refuse("a shape is none")
+        if any(not 0 <= n < 1 << 48 for n in shape):
             _refuse("a shape is out of bounds")
         if math.prod(shape) * item_bytes != len(buffer):
             _refuse(f"a shape needs {math.prod(shape) * item_bytes} bytes")
         return tuple(shape), buffer
 
-    def _array(self, data: memoryview) -> Any:  # noqa: ANN401 - An array of numpy.
-        name, shape, place = _ROW.decode(data)
+    def _array(self, row: list[Any]) -> Any:  # noqa: ANN401 - An array of numpy.
+        name, place, *shape = row
         if _DTYPE.fullmatch(name) is None:
             _refuse(f"an array has dtype {name[:40]!r}")
         numpy = import_module("numpy")
@@ -164,8 +193,8 @@ class _Reader:
             _check_most(numpy.frombuffer(buffer, f"{name[0]}u4"), CODE_POINT_MAX)
         return numpy.frombuffer(buffer, dtype).reshape(dimensions).copy()
 
-    def _tensor(self, data: memoryview) -> Any:  # noqa: ANN401 - A tensor of torch.
-        name, shape, place = _ROW.decode(data)
+    def _tensor(self, row: list[Any]) -> Any:  # noqa: ANN401 - A tensor of torch.
+        name, place, *shape = row
         if _TENSOR.fullmatch(name) is None:
             _refuse(f"a tensor has type {name[:40]!r}")
         torch = import_module("torch")
@@ -177,8 +206,8 @@ class _Reader:
             return torch.empty(dimensions, dtype=dtype)
         return torch.frombuffer(bytearray(buffer), dtype=dtype).reshape(dimensions)
 
-    def _column(self, data: memoryview) -> Any:  # noqa: ANN401 - An array of Arrow.
-        name, length, places = _COLUMN.decode(data)
+    def _column(self, row: list[Any]) -> Any:  # noqa: ANN401 - An array of Arrow.
+        name, length, *places = row
         if name not in plain.COLUMN_TYPES or not 0 <= length < 1 << 40:
             _refuse(f"a column has type {name[:40]!r} and length {length}")
         arrow = import_module("pyarrow")
@@ -192,10 +221,25 @@ class _Reader:
         return found
 
 
-_WITHOUT_BUFFERS: Final = _Reader([])
-"""Nothing in it changes, so it serves for all small values: it takes long to make."""
-
 _ARROW_NAMES: Final = {"date32[day]": "date32", "date64[ms]": "date64"}
+
+
+_LEAVES: Final = frozenset(
+    {
+        *(plain.COMPLEX, plain.INTEGER, plain.DECIMAL, plain.RAW, plain.BYTES),
+        *(plain.BYTEARRAY, plain.FLOATS, plain.INTEGERS),
+    }
+)
+"""Extensions that hold no row."""
+
+
+def _keys(row: list[Any]) -> list[Any]:
+    """Return keys, unless they were chosen so that to look one up takes for ever."""
+    if len(row) > ALIKE_MAX:
+        most = Counter(map(hash, row)).most_common(1)[0][1]
+        if most > ALIKE_MAX:
+            _refuse(f"{most} keys have the same hash")
+    return row
 
 
 def _only(found: Any) -> Any:  # noqa: ANN401 - A scalar of numpy.
@@ -209,7 +253,7 @@ def _check_most(found: Any, most: int) -> None:  # noqa: ANN401 - An array of nu
         _refuse(f"an array has a value above {most}")
 
 
-def _date(kind: int, told: list[int | None]) -> Any:  # noqa: ANN401 - Of four types.
+def _date(kind: int, told: list[Any]) -> Any:  # noqa: ANN401 - Of four types.
     zone: datetime.timezone | None = None
     if kind in (plain.TIME, plain.DATETIME):
         offset = told.pop()

@@ -1,9 +1,10 @@
 """Plain values as bytes: data and nothing else, so that to read them runs no code.
 
-Results of interpreters on machines of other owners travel so. They are MessagePack,
-with extensions for what it lacks, and with large buffers beside it: of texts and lists
-of numbers, and of arrays and tensors as type, shape and bytes. A value keeps its exact
-types; what has another type than those listed here is not plain.
+Results of interpreters on machines of other owners travel so. A value is a scalar of
+MessagePack, or an extension whose kind says what it is: a list, a dict, a date. Within
+is a row of values, or the number of a buffer. Buffers lie beside: long bytes, lists of
+numbers, arrays and tensors. A value keeps its exact types; what has another type than
+those listed here is not plain.
 
 This is the writing side. It imports nothing of ours and needs no library, because an
 interpreter has this file but nothing else of shoal. `client.plain_results` reads.
@@ -19,7 +20,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 PLAIN: Final = 2
 """The first byte, if all of the value is in what follows."""
@@ -52,6 +53,9 @@ SCALAR: Final = 16
 TENSOR: Final = 17
 COLUMN: Final = 18
 TABLE: Final = 19
+LIST: Final = 20
+DICT: Final = 21
+RAW: Final = 22
 
 DEPTH_MAX: Final = 32
 ITEMS_MAX: Final = 1 << 20
@@ -79,6 +83,8 @@ COLUMN_TYPES: Final = frozenset(
 
 _COUNT: Final = struct.Struct("<BI")
 _FLOAT: Final = struct.Struct(">Bd")
+_HEAD: Final = struct.Struct(">BI")
+_EXTENSION: Final = struct.Struct(">BIB")
 _INT64: Final = range(-(1 << 63), 1 << 64)
 _MODULES: Final = ("numpy", "torch", "pyarrow")
 
@@ -154,37 +160,22 @@ class _Writer:
         if size < 32:
             self.out.append(0xA0 | size)
         else:
-            self.out += struct.pack(">BI", 0xDB, size)
+            self.out += _HEAD.pack(0xDB, size)
         self.out += data
 
     def put_bytes(self, value: bytes) -> None:
         if len(value) >= BESIDE_BYTES:
-            self.extend(BYTES, self.beside(memoryview(value)))
-            return
-        self.out += struct.pack(">BI", 0xC6, len(value))
-        self.out += value
+            self.extend(BYTES, self.named(memoryview(value)))
+        else:
+            self.extend(RAW, value)
 
     def put_list(self, value: list[Any]) -> None:
         if len(value) >= NUMBERS_LEAST and self._put_numbers(value):
             return
-        self.put_items(value)
-
-    def put_items(self, value: Any) -> None:  # noqa: ANN401 - Any sized iterable.
-        self._begin(len(value))
-        self.out += struct.pack(">BI", 0xDD, len(value))
-        put = self.put
-        for each in value:
-            put(each)
-        self._depth -= 1
+        self.nested(LIST, value)
 
     def put_dict(self, value: dict[Any, Any]) -> None:
-        self._begin(2 * len(value))
-        self.out += struct.pack(">BI", 0xDF, len(value))
-        put = self.put
-        for key, each in value.items():
-            put(key)
-            put(each)
-        self._depth -= 1
+        self.nested(DICT, [each for pair in value.items() for each in pair])
 
     def _begin(self, items: int) -> None:
         self._depth += 1
@@ -197,20 +188,32 @@ class _Writer:
     # Extensions.
 
     def extend(self, kind: int, body: bytes | bytearray) -> None:
-        self.out += struct.pack(">BIB", 0xC9, len(body), kind)
+        self.out += _EXTENSION.pack(0xC9, len(body), kind)
         self.out += body
 
-    def nested(self, kind: int, value: object) -> None:
+    def nested(self, kind: int, row: Collection[object]) -> None:
         """Write an extension whose body is a row of plain values."""
-        before, self.out = self.out, bytearray()
-        self.put_items(value)
+        self._begin(len(row))
+        before, self.out = self.out, bytearray(_HEAD.pack(0xDD, len(row)))
+        for each in row:
+            write = _WRITERS.get(type(each))
+            if write is not None:
+                write(self, each)
+            else:
+                self.put(each)
         body, self.out = self.out, before
-        self.extend(kind, body)
+        self._depth -= 1
+        self.out += _EXTENSION.pack(0xC9, len(body), kind)
+        self.out += body
 
-    def beside(self, buffer: memoryview) -> bytes:
-        """Put a buffer beside the structure; return how to name it there."""
+    def beside(self, buffer: memoryview) -> int:
+        """Put a buffer beside the structure; return its number."""
         self.buffers.append(buffer.cast("B") if buffer.nbytes else memoryview(b""))
-        return struct.pack("<I", len(self.buffers))
+        return len(self.buffers)
+
+    def named(self, buffer: memoryview) -> bytes:
+        """Put a buffer beside the structure; return how an extension names it."""
+        return struct.pack("<I", self.beside(buffer))
 
     def _put_numbers(self, value: list[Any]) -> bool:
         kinds = set(map(type, value))
@@ -224,7 +227,7 @@ class _Writer:
         if sys.byteorder == "big":
             numbers.byteswap()
         kind = FLOATS if is_float else INTEGERS
-        self.extend(kind, self.beside(memoryview(numbers)))
+        self.extend(kind, self.named(memoryview(numbers)))
         return True
 
     def _put_array(self, value: Any, kind: type) -> None:  # noqa: ANN401
@@ -239,7 +242,7 @@ class _Writer:
             self._put_column(arrow, value)
         elif arrow is not None and kind is arrow.Table:
             names = value.column_names
-            self.nested(TABLE, [names, [value.column(n) for n in range(len(names))]])
+            self.nested(TABLE, [*names, *(value.column(n) for n in range(len(names)))])
         else:
             raise NotPlainError(_name_of(kind))
 
@@ -249,7 +252,7 @@ class _Writer:
             raise NotPlainError(f"an array of numpy with dtype {dtype}")
         flat = numpy.ascontiguousarray(value).reshape(-1).view(numpy.uint8)
         place = self.beside(memoryview(flat))
-        self.nested(kind, (dtype.str, list(value.shape), place))
+        self.nested(kind, (dtype.str, place, *value.shape))
 
     def _put_tensor(self, torch: Any, value: Any) -> None:  # noqa: ANN401
         if value.layout is not torch.strided or value.is_quantized:
@@ -257,7 +260,7 @@ class _Writer:
         flat = value.detach().cpu().contiguous().reshape(-1)
         place = self.beside(memoryview(flat.view(torch.uint8).numpy()))
         name = str(value.dtype).removeprefix("torch.")
-        self.nested(TENSOR, (name, list(value.shape), place))
+        self.nested(TENSOR, (name, place, *value.shape))
 
     def _put_column(self, arrow: Any, value: Any) -> None:  # noqa: ANN401
         if isinstance(value, arrow.ChunkedArray):
@@ -271,7 +274,7 @@ class _Writer:
             None if each is None else self.beside(memoryview(each))
             for each in value.buffers()
         ]
-        self.nested(COLUMN, (name, len(value), places))
+        self.nested(COLUMN, (name, len(value), *places))
 
     def put_date(self, value: datetime.date) -> None:
         self.nested(DATE, [value.year, value.month, value.day])
@@ -325,7 +328,7 @@ _WRITERS: Final[dict[type, Callable[[_Writer, Any], None]]] = {
     frozenset: lambda writer, value: writer.nested(FROZENSET, value),
     complex: _Writer.put_complex,
     bytearray: lambda writer, value: writer.extend(
-        BYTEARRAY, writer.beside(memoryview(value))
+        BYTEARRAY, writer.named(memoryview(value))
     ),
     datetime.date: _Writer.put_date,
     datetime.time: _Writer.put_time,

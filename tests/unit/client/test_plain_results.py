@@ -1,6 +1,7 @@
 """Plain values come back as they were, and nothing that pretends to be one harms."""
 
 import struct
+import sys
 import tracemalloc
 from collections import OrderedDict
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from shoal.protocol import plain_values
 from shoal.protocol.plain_values import NotPlainError
 
 pack = msgspec.msgpack.encode
-MEMORY_MAX = 32 << 20
+MEMORY_MAX = 64 << 20
 
 SCALARS = (
     st.none()
@@ -176,7 +177,7 @@ def beside(structure: bytes, *buffers: bytes) -> bytes:
 
 
 def array_of(dtype: str, shape: list[int], data: bytes = b"\0" * 16) -> bytes:
-    body = pack([dtype, shape, struct.pack("<I", 1)])
+    body = pack([dtype, 1, *shape])
     return beside(extension(plain_values.ARRAY, body), data)
 
 
@@ -185,6 +186,14 @@ def nested(depth: int) -> bytes:
     for _ in range(depth):
         found = extension(plain_values.TUPLE, b"\x91" + found)
     return found
+
+
+def alike(count: int) -> bytes:
+    """Return a row of numbers whose hashes are all the same."""
+    modulus = sys.hash_info.modulus
+    numbers = [((n + 9) * modulus).to_bytes(10, "little") for n in range(count)]
+    kind = plain_values.INTEGER
+    return pack([msgspec.msgpack.Ext(kind, number) for number in numbers])
 
 
 FIRST = struct.pack("<I", 1)
@@ -208,7 +217,16 @@ HOSTILE: dict[str, bytes] = {
     "more buffers than bytes": struct.pack("<BI", 3, 1 << 31),
     "a buffer that is not there": beside(extension(13, struct.pack("<I", 2)), b"x"),
     "a buffer with an empty name": beside(extension(13, b""), b"x"),
-    "one buffer, many times": beside(pack([msgspec.msgpack.Ext(13, FIRST)] * 9), b"x"),
+    "one buffer, many times": beside(
+        extension(plain_values.LIST, pack([msgspec.msgpack.Ext(13, FIRST)] * 9)), b"x"
+    ),
+    "a list of MessagePack": b"\2" + pack([1]),
+    "a map of MessagePack": b"\2" + pack({"a": 1}),
+    "a map within": b"\2" + extension(plain_values.LIST, pack([{"a": 1}])),
+    "bytes of MessagePack": b"\2" + pack(b"x"),
+    "a dict without its last value": b"\2" + extension(21, pack([1, 2, 3])),
+    "a dict of lists": b"\2" + extension(21, b"\x92" + extension(20, pack([])) + b"\0"),
+    "keys with one hash": b"\2" + extension(plain_values.SET, alike(300_000)),
     "half a float": beside(extension(plain_values.FLOATS, FIRST), b"1234567"),
     "objects": array_of("|O", [2]),
     "objects, by another name": array_of("object", [2]),
@@ -224,19 +242,19 @@ HOSTILE: dict[str, bytes] = {
     "a shape that does not fit": array_of("<f8", [3]),
     "many dimensions": array_of("<f8", [1] * 65 + [2]),
     "a number with a shape": beside(
-        extension(plain_values.SCALAR, pack(["<f8", [2], FIRST])), b"\0" * 16
+        extension(plain_values.SCALAR, pack(["<f8", 1, 2])), b"\0" * 16
     ),
     "a tensor of a type that is a module": beside(
-        extension(plain_values.TENSOR, pack(["serialization", [2], FIRST])), b"\0"
+        extension(plain_values.TENSOR, pack(["serialization", 1, 2])), b"\0"
     ),
     "a huge tensor": beside(
-        extension(plain_values.TENSOR, pack(["float64", [1 << 60], FIRST])), b"\0"
+        extension(plain_values.TENSOR, pack(["float64", 1, 1 << 60])), b"\0"
     ),
     "a column of lists": beside(
-        extension(plain_values.COLUMN, pack(["list<int8>", 2, [FIRST]])), b"\0" * 16
+        extension(plain_values.COLUMN, pack(["list<int8>", 2, 1])), b"\0" * 16
     ),
     "a column that is too short": beside(
-        extension(plain_values.COLUMN, pack(["int64", 1 << 30, [None, FIRST]])), b"\0"
+        extension(plain_values.COLUMN, pack(["int64", 1 << 30, None, 1])), b"\0"
     ),
 }
 
