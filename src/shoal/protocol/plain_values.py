@@ -286,7 +286,7 @@ class _Writer:
     def put_datetime(self, value: datetime.datetime) -> None:
         parts = [value.year, value.month, value.day, value.hour, value.minute]
         rest = [value.second, value.microsecond, value.fold, _offset(value.tzinfo)]
-        self.nested(DATETIME, parts + rest)
+        self.nested(DATETIME, [*parts, *rest])
 
     def put_timedelta(self, value: datetime.timedelta) -> None:
         self.nested(TIMEDELTA, [value.days, value.seconds, value.microseconds])
