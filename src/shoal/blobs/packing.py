@@ -120,6 +120,11 @@ def pack_path(root: Path, path: str, name: Callable[[int], BlobId]) -> Packed:
     found = list(walk(root, below))
     if not found:
         raise ShoalError(f"there is no file or folder '{path[:200]}'")
+    if len(found) > trees.ENTRIES_MAX:
+        raise ShoalError(
+            f"'{path[:200]}' has {len(found):,} files",
+            because=f"the most is {trees.ENTRIES_MAX:,}",
+        )
     return _packed(root, found, name)
 
 

@@ -152,6 +152,12 @@ class BlobStore:
                 held.add(blob)
                 self._holders.setdefault(blob, set()).add(holder)
 
+    def held(self, holder: str) -> tuple[int, int]:
+        """Return how many blobs somebody holds, and how many bytes they have."""
+        with self._lock:
+            blobs = self._held.get(holder, ())
+            return len(blobs), sum(size_of(blob) or 0 for blob in blobs)
+
     def release(self, holder: str) -> None:
         """Let go of all that `holder` held."""
         with self._lock:

@@ -314,7 +314,11 @@ class TaskSocket:
     async def _answer(
         self, connection: _Connection, calls: Calls, call: dict[str, object]
     ) -> None:
-        answer = await calls(call)
+        try:
+            answer = await calls(call)
+        except Exception as error:  # noqa: BLE001 - No call of a task ends anything.
+            self.counts["calls that raised"] += 1
+            answer = {"error": f"the worker cannot: {type(error).__name__}"}
         if connection.socket.fileno() >= 0:  # Unless the task hung up.
             connection.answer(answer)
 

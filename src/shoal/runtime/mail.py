@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 from collections import Counter, OrderedDict, deque
 from typing import TYPE_CHECKING, Final, final
 
@@ -40,6 +39,9 @@ LETTERS_MAX: Final = 256
 """Letters that one task may have under way, and as many that wait for it."""
 
 SEEN_MAX: Final = 4_096
+ENDED_MAX: Final = 1_024
+"""Tasks of which one that does not ask is told later that they have ended."""
+
 TICK_S: Final = 0.5
 AGAIN_S: Final = 2.0
 AGAIN_MAX_S: Final = 10.0
@@ -166,7 +168,7 @@ class Post:
             )
         try:
             data = base64.b64decode(text, validate=True)
-        except binascii.Error as error:
+        except ValueError as error:  # Of base64, or a letter beyond ASCII.
             raise ShoalError("'data' is not base64", because=str(error)) from error
         if len(data) > MAIL_BYTES_MAX:
             raise ShoalError(
@@ -177,7 +179,7 @@ class Post:
         if len(box.letters) >= LETTERS_MAX:
             raise ShoalError(
                 f"{LETTERS_MAX} letters are under way",
-                because=f"{to} does not take them",
+                because="they are not taken",
                 hint="wait, and send again",
             )
         box.seq += 1
@@ -251,6 +253,8 @@ class Post:
             del box.letters[receipt.seq]
             if receipt.what == "ended":
                 box.ended[box.name_of(letter.mail.to)] = None
+                if len(box.ended) > ENDED_MAX:
+                    del box.ended[next(iter(box.ended))]
                 box.news.set()
             return
         run = self._run(receipt.attempt)

@@ -7,15 +7,15 @@ are answered one by one, with an error if they are nonsense.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, cast, final
 
 from shoal.blobs import beneath
 from shoal.blobs.hashing import size_of
 from shoal.errors import ShoalError
-from shoal.model.bounds import PATH_LENGTH_MAX
-from shoal.model.grammar import is_below
+from shoal.model.bounds import ID_LENGTH_MAX, PATH_LENGTH_MAX
+from shoal.model.grammar import is_below, is_key
 from shoal.model.ids import BlobId, NodeId
-from shoal.model.texts import cleaned
+from shoal.model.texts import cleaned, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from shoal.runtime.blobs import Blobs
 
 SOURCES_MAX: Final = 64
+HELD_MAX: Final = 4_096
+HELD_SHARE: Final = 2
+"""What is kept for one task: so many files, and such a part of the cache."""
+
 LINGER_S: Final = 600.0
 """How long what a task has put is kept for others after its end."""
 
@@ -60,17 +64,19 @@ class TaskCalls:
                 case "get":
                     return await self._get(call)
                 case "forget":
-                    blob = BlobId(_text(call, "blob"))
-                    self._blobs.store.let_go(self._holder, blob)
+                    self._blobs.store.let_go(self._holder, _blob(call))
                     return {}
                 case "checkpoint":
                     return await self._checkpoint(_text(call, "path"))
                 case other:
-                    return {"error": f"no such call: '{str(other)[:80]}'"}
+                    return {"error": f"no such call: '{_shown(other)}'"}
         except ShoalError as error:
             return {"error": str(error)}
         except OSError as error:
-            return {"error": f"the worker cannot: {error}"}
+            why = error.strerror or type(error).__name__
+            return {"error": f"the worker cannot: {why}"}
+        except Exception as error:  # noqa: BLE001 - A task gets an answer in any case.
+            return {"error": f"the worker cannot: {type(error).__name__}"}
 
     def close(self) -> None:
         """Let go of what the task has put, after a while."""
@@ -78,9 +84,8 @@ class TaskCalls:
         loop.call_later(LINGER_S, self._blobs.store.release, self._holder)
 
     async def _checkpoint(self, path: str) -> dict[str, object]:
-        if len(path) > PATH_LENGTH_MAX or not is_below(
-            path
-        ):  # It is told to others, in a message.
+        # It is told to others, in a message.
+        if len(path) > PATH_LENGTH_MAX or not is_below(path):
             raise ShoalError(
                 f"'{cleaned(path[:200])}' is not a path below the work directory",
                 hint="write it like out/step-100",
@@ -93,22 +98,38 @@ class TaskCalls:
         return {"blob": blob, "node": self._node}
 
     def _read(self, path: str) -> BlobId:
+        self._refuse_much()
         with beneath.opened(self._directory(), path) as descriptor:
             return self._blobs.store.put_file(descriptor, self._holder)
 
     async def _get(self, call: Mapping[str, object]) -> dict[str, object]:
-        blob, path = BlobId(_text(call, "blob")), _text(call, "path")
+        blob, path = _blob(call), _text(call, "path")
         beneath.names_of(path)
-        named = call.get("nodes", [])
-        if not isinstance(named, list):
-            raise ShoalError("'nodes' is not a list")
-        nodes = (NodeId(str(node)) for node in named)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-        sources = [n for n in (*nodes, *self._sources) if n != self._node]
-        self._blobs.store.hold(self._holder, (blob,))
-        await self._blobs.fetch(blob, sources[:SOURCES_MAX])
+        store = self._blobs.store
+        nodes = (*_nodes(call), *self._sources)
+        sources = [node for node in dict.fromkeys(nodes) if node != self._node]
+        self._refuse_much(size_of(blob) or 0)
+        store.hold(self._holder, (blob,))
+        try:
+            await self._blobs.fetch(blob, sources[:SOURCES_MAX])
+        except BaseException:
+            store.let_go(self._holder, blob)  # What is not here is not kept.
+            raise
         await asyncio.to_thread(self._write, blob, path)
         self._blobs.shelf.give_out(blob)
         return {"size": size_of(blob)}
+
+    def _refuse_much(self, more: int = 0) -> None:
+        """Keep no more for one task than it may need: others need the cache, too."""
+        store = self._blobs.store
+        count, size = store.held(self._holder)
+        most = store.bytes_max // HELD_SHARE
+        if count >= HELD_MAX or size + more > most:
+            raise ShoalError(
+                f"the worker keeps {count:,} files of {size:,} bytes for this task",
+                because=f"the most is {HELD_MAX:,} files and {most:,} bytes",
+                hint="let it forget what is not needed: shoal.forget(name)",
+            )
 
     def _write(self, blob: BlobId, path: str) -> None:
         def fill(descriptor: int) -> None:
@@ -119,6 +140,31 @@ class TaskCalls:
                 raise ShoalError("it was damaged on the worker's disk; ask again")
 
         beneath.write(self._directory(), path, fill)
+
+
+def _blob(call: Mapping[str, object]) -> BlobId:
+    text = _text(call, "blob")
+    if len(text) > ID_LENGTH_MAX or size_of(text) is None:
+        raise ShoalError(f"'{_shown(text)}' is not the name of a blob")
+    return BlobId(text)
+
+
+def _nodes(call: Mapping[str, object]) -> list[NodeId]:
+    named = call.get("nodes", [])
+    if not isinstance(named, list):
+        raise ShoalError("'nodes' is not a list")
+    nodes: list[NodeId] = []
+    for node in cast("list[object]", named)[:SOURCES_MAX]:
+        if not isinstance(node, str) or not 0 < len(node) <= ID_LENGTH_MAX:
+            raise ShoalError("'nodes' has what is not the id of a node")
+        if not is_key(node):
+            raise ShoalError(f"'{_shown(node)}' is not the id of a node")
+        nodes.append(NodeId(node))
+    return nodes
+
+
+def _shown(value: object) -> str:
+    return one_line(str(value)[:80])
 
 
 def _text(call: Mapping[str, object], name: str) -> str:
