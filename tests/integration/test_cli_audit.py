@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from tests.integration.cli_home import CliHome
 
+from shoal.api.client import Client
+from shoal.errors import NotAllowedError
+
 MEMBER = "12D3KooWBmAwcd4PJNJvfV89HwE48nwkRmAgo8Vy3uQEyNNHBox2"
 pytestmark = pytest.mark.integration
 
@@ -25,6 +28,11 @@ def test_what_is_done_at_a_node_is_written_down(tmp_path: Path) -> None:
         web = home.json("up", "--background")["web"]
         with pytest.raises(urllib.error.HTTPError):
             urllib.request.urlopen(f"http://{web}/api/jobs")
+        api = home.info["api"]
+        home.ok("cancel", job, "--node", api)
+        stranger = Client(api, name="n", token="wrong")
+        with stranger as client, pytest.raises(NotAllowedError):
+            client.jobs()
         home.ok("down")
         found = home.json("audit")["entries"]
     finally:
@@ -40,11 +48,15 @@ def test_what_is_done_at_a_node_is_written_down(tmp_path: Path) -> None:
         ("revoked", "done"),
         ("revoke", "done"),
         ("page /api/jobs", "refused"),
+        ("cancel", "done"),
+        ("list", "refused"),
         ("shutdown", "done"),
         ("down", "done"),
     ]
-    assert [one["job"] for one in found if one["job"]] == [job, job]
+    assert [one["job"] for one in found if one["job"]] == [job, job, job]
     assert found[7]["address"] == "127.0.0.1"
+    assert [one["way"] for one in found[8:10]] == ["socket", "token"]
+    assert found[9]["address"].startswith("127.0.0.1")
     assert "s3cret" not in json.dumps(found)
     assert "not confined" not in found[0]["because"]
     assert home("audit", "--verify").code == 0

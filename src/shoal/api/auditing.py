@@ -13,6 +13,7 @@ from contextlib import aclosing
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, cast, final
 
+from shoal.api import callers
 from shoal.api import shoal_pb2 as pb
 from shoal.api.methods import snake
 from shoal.core.auditing import Entry, Result
@@ -20,6 +21,7 @@ from shoal.errors import NotAllowedError
 from shoal.model.ids import JobId
 
 if TYPE_CHECKING:
+    from shoal.api.callers import Caller
     from shoal.runtime.node import Node
 
 T = TypeVar("T")
@@ -34,18 +36,29 @@ class Origin(NamedTuple):
     address: str = ""
 
 
-_USER: Final = Origin()
-_origin: Final[ContextVar[Origin]] = ContextVar("origin", default=_USER)
+_origin: Final[ContextVar[Origin | None]] = ContextVar("origin", default=None)
+_address: Final[ContextVar[str]] = ContextVar("address", default="")
 
 
 def origin() -> Origin:
     """Return where the call came from that this task answers."""
-    return _origin.get()
+    known = _origin.get()
+    return known if known is not None else origin_of(callers.current(), _address.get())
+
+
+def origin_of(caller: Caller, address: str = "") -> Origin:
+    """Return where somebody came from who may call."""
+    return Origin(caller.way, caller.node, caller.owner or "", address)
 
 
 def came_by(place: Origin) -> None:
     """Note for the rest of this task where its call came from."""
     _origin.set(place)
+
+
+def came_from(address: str) -> None:
+    """Note for the rest of this task from which address its caller came."""
+    _address.set(address)
 
 
 AUDITED: Final[dict[str, str]] = {
@@ -88,6 +101,10 @@ class Ledger:
     def note(self, entry: Entry) -> None:
         """Write an entry."""
         self._node.audit.note(entry)
+
+    def opened_calls(self) -> None:
+        """Write down that a program of this machine calls functions."""
+        self.note(Entry(what="call-functions", **_from(Origin())))
 
     def owner_of(self, job: str) -> str:
         """Return whose job this is; empty if it is not known here."""

@@ -23,7 +23,7 @@ from shoal.errors import ShoalError, UsageError
 from shoal.protocol.call_items import NUMBER_MAX, PART_BYTES, PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from shoal.api.callers import Caller
@@ -162,9 +162,13 @@ async def _read(intake: Intake, requests: AsyncIterator[pb.CallsRequest]) -> Non
 class CallsDoor:
     """Listens for clients of this machine."""
 
-    def __init__(self, calls: Calls, path: Path) -> None:
+    def __init__(
+        self, calls: Calls, path: Path, opened: Callable[[], None] | None = None
+    ) -> None:
+        """Tell `opened` of each client that comes."""
         self.path = path
         self._calls = calls
+        self._opened = opened
         self._server: asyncio.Server | None = None
         self._lines: set[CallsLine] = set()
 
@@ -183,6 +187,8 @@ class CallsDoor:
             line.hang_up()
 
     def _line(self) -> CallsLine:
+        if self._opened is not None:
+            self._opened()
         return CallsLine(self._calls, self._lines)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 from google.protobuf.message import DecodeError
 
 from shoal.api import shoal_pb2 as pb
+from shoal.api.auditing import Origin, refused
 from shoal.api.callers import answer_for
 from shoal.api.failures import error_of
 from shoal.api.methods import told
@@ -166,6 +167,8 @@ class Forwarding:
                 yield "message", answer.SerializeToString()
         except NotAllowedError as error:
             self._calls.counts["calls not allowed"] += 1
+            place = Origin("link", admission.node, admission.owner)
+            refused(self._node.audit.note, method[:80], place, str(error))
             yield "error", told(error).SerializeToString()
         except Exception as error:  # noqa: BLE001 - A peer gets an answer.
             yield "error", told(error).SerializeToString()

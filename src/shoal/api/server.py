@@ -16,6 +16,7 @@ import grpc
 import grpc.aio
 
 from shoal.api import shoal_pb2 as pb
+from shoal.api.auditing import Origin, came_from, refused
 from shoal.api.call_frames import calls_socket
 from shoal.api.callers import USER, Caller, answer_for
 from shoal.api.calls import CallsDoor
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import MethodDescriptor
     from google.protobuf.message import Message
 
+    from shoal.api.door import Guest
     from shoal.api.rights import Verify
     from shoal.api.service import Service
     from shoal.model.ids import OwnerId
@@ -101,7 +103,10 @@ class ApiServer:
         self._own = _server(service, _user)
         self._guests = _server(service, self._authorise)
         self._standard = [StandardServices(each) for each in (self._own, self._guests)]
-        self._calls = CallsDoor(service.calls, calls_socket(self.socket))
+        self._ledger = service.audit
+        self._calls = CallsDoor(
+            service.calls, calls_socket(self.socket), self._ledger.opened_calls
+        )
         self._plain = PlainDoor(service.methods, plain_socket(self.socket))
 
     async def start(self, port: int | None, place: Place | None = None) -> None:
@@ -174,13 +179,26 @@ class ApiServer:
         guest = self._door.guests.get(peer)
         try:
             caller = self._rights.check(method, peer, told)
-        except NotAllowedError:
+        except NotAllowedError as error:
+            self._note_refusal(method, guest, bool(told), error)
             if guest is not None:
                 guest.refuse()
             raise
+        came_from(guest.address if guest is not None else "")
         if guest is not None:
             guest.prove("token" if caller.way == "token" else "certificate")
         return caller
+
+    def _note_refusal(
+        self, method: str, guest: Guest | None, has_token: bool, error: NotAllowedError
+    ) -> None:
+        shown = guest.shown if guest is not None else None
+        place = Origin(
+            way="certificate" if shown is not None and not has_token else "token",
+            node=shown.node if shown is not None else "",
+            address=guest.address if guest is not None else "",
+        )
+        refused(self._ledger.note, method, place, str(error))
 
 
 def _user(method: str, context: Context) -> Caller:
