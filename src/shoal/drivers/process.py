@@ -189,7 +189,8 @@ class ProcessDriver:
     async def discard(self, *attempts: Attempt) -> None:
         """Remove the work directories and the kept output of ended attempts."""
         ended = [attempt for attempt in attempts if attempt not in self._running]
-        await asyncio.to_thread(self._workdirs.remove, ended)
+        while await asyncio.to_thread(self._workdirs.remove, ended):
+            pass
 
     async def close(self) -> None:
         """End the wardens; all runs have ended or were cancelled before."""

@@ -3,7 +3,8 @@
 A task may nest folders deeper than a path can be long, shut them, and leave links that
 lead out. So this goes by descriptors of folders, two at a time, never by paths: down
 into a folder, and up again by `..`, which must be the folder that it came from. It
-follows no link. What it keeps in memory is a name or a few for each level.
+follows no link. What it keeps in memory is a name or a few for each level, and it
+removes only so much at a time: other work waits for its thread.
 
 No process of the task is alive by then, so nothing moves meanwhile.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -32,6 +33,16 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _HANDLE: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+REMOVED_AT_ONCE: Final = 20_000
+"""Entries that are removed before others get the thread: less than a second's work."""
+
+Left = Literal["nothing", "more", "stuck"]
+
+
+class _EnoughError(Exception):
+    """So much was removed as was wished."""
+
+
 class _Level(msgspec.Struct):
     """A folder that is being emptied."""
 
@@ -41,62 +52,77 @@ class _Level(msgspec.Struct):
     stuck: set[str] = set()
 
 
-def remove_folder(path: str | Path) -> bool:
-    """Remove a folder and all in it; return whether nothing is left of it.
+def remove_folder(path: str | Path, most: int = REMOVED_AT_ONCE) -> Left:
+    """Remove a folder and all in it, but no more than `most` entries of it now.
 
-    A link at `path` itself is left alone. Blocks: call it in a thread.
+    Return what is left: if there is `more`, call again; `stuck` is what cannot be
+    removed. A link at `path` itself is left alone. Blocks: call it in a thread.
     """
     try:
         os.rmdir(path)  # noqa: PTH106 - Most are empty, and this is one call.
     except FileNotFoundError:
-        return True
+        return "nothing"
     except OSError:
         pass
     else:
-        return True
+        return "nothing"
     try:
-        _empty(_opened(str(path)))
+        _empty(_opened(str(path)), most)
         os.rmdir(path)  # noqa: PTH106
+    except _EnoughError:
+        return "more"
     except OSError:
-        return False
-    return True
+        return "stuck"
+    return "nothing"
 
 
-def _empty(fd: int) -> None:
+def _empty(fd: int, most: int) -> None:
     """Remove all that is in a folder, and close it; raise if that is not possible."""
     levels = [_Level(_identity(fd))]
     try:
         while True:
+            if most <= 0:
+                raise _EnoughError
             level = levels[-1]
             if not level.below:
-                _read(fd, level)
+                most -= _read(fd, level, most)
             if level.below:
                 fd = _down(fd, level, levels)
                 continue
+            if most <= 0:
+                raise _EnoughError
             levels.pop()
             if not levels:
                 return
             fd = _up(fd, levels[-1])
+            most -= 1
     finally:
         os.close(fd)
 
 
-def _read(fd: int, level: _Level) -> None:
-    """Remove files and empty folders; remember some of the folders that are not."""
+def _read(fd: int, level: _Level, most: int) -> int:
+    """Remove files and empty folders, and return how many.
+
+    Some of the folders that are not empty are remembered.
+    """
+    removed = 0
     with os.scandir(fd) as entries:
         for entry in entries:
+            if removed >= most or len(level.below) == FOLDERS_AT_ONCE:
+                break
             if entry.name in level.stuck:
                 continue
             if not entry.is_dir(follow_symlinks=False):
                 with _sticking(level, entry.name):
                     os.unlink(entry.name, dir_fd=fd)
+                    removed += 1
                 continue
             try:
                 os.rmdir(entry.name, dir_fd=fd)
+                removed += 1
             except OSError:
                 level.below.append(entry.name)
-            if len(level.below) == FOLDERS_AT_ONCE:
-                return
+    return removed
 
 
 def _down(fd: int, level: _Level, levels: list[_Level]) -> int:

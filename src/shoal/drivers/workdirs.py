@@ -58,19 +58,28 @@ class Workdirs:
         work.mkdir(mode=PRIVATE, exist_ok=True)
         return work
 
-    def remove(self, attempts: Iterable[Attempt]) -> None:
-        """Remove all that attempts left on disk; never follows a link out."""
+    def remove(self, attempts: Iterable[Attempt]) -> bool:
+        """Remove what attempts left on disk; return whether there is more to remove.
+
+        A task may have left so much that others should have the thread in between.
+        Never follows a link out.
+        """
         there = set(os.listdir(self.root))  # noqa: PTH208 - Once for all of them.
+        more = False
         for attempt in attempts:
             name = self.name(attempt)
-            remove_folder(f"{name}{WORK}")
+            more = remove_folder(f"{name}{WORK}") == "more" or more
             base = os.path.basename(name)  # noqa: PTH119
             for ending in KEPT:
                 if base + ending in there:
                     Path(name + ending).unlink(missing_ok=True)
+        return more
 
     def trim(self) -> None:
-        """Remove what attempts of earlier lives left, but for the latest of them."""
+        """Remove what attempts of earlier lives left, but for the latest of them.
+
+        A node that starts does not wait for huge ones: the rest goes at later starts.
+        """
         ages: dict[str, float] = {}
         for entry in os.scandir(self.root):
             name, dot, ending = entry.name.partition(".")

@@ -66,7 +66,7 @@ def test_folders_that_are_shut_are_removed(mode: int) -> None:
     def act() -> bool:
         top.mkdir()
         nest(top, 3, mode=mode)
-        return remove_folder(top)
+        return remove_folder(top) == "nothing"
 
     try:
         assert as_somebody(act)
@@ -81,7 +81,20 @@ def test_many_folders_beside_each_other_are_removed(tmp_path: Path) -> None:
         (top / f"{n}" / "a" / "b").mkdir(parents=True)
         (top / f"{n}" / "file").touch()
 
-    assert remove_folder(top)
+    assert remove_folder(top) == "nothing"
+    assert not top.exists()
+
+
+def test_much_is_removed_step_by_step(tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    for n in range(10):
+        (top / f"{n}" / "deep").mkdir(parents=True)
+        (top / f"{n}" / "deep" / "file").touch()
+    nest(top, 40)
+
+    steps = [remove_folder(top, most=7) for _ in range(11)]
+
+    assert steps == ["more"] * 10 + ["nothing"]
     assert not top.exists()
 
 
@@ -96,16 +109,16 @@ def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
     (top / "gone").symlink_to("nowhere")
     (tmp_path / "link").symlink_to(outside)
 
-    assert remove_folder(top)
-    assert not remove_folder(tmp_path / "link")
+    assert remove_folder(top) == "nothing"
+    assert remove_folder(tmp_path / "link") == "stuck"
     assert (outside / "folder" / "data").exists()
 
 
 def test_what_cannot_be_removed_is_left_and_the_rest_goes(tmp_path: Path) -> None:
-    assert remove_folder(tmp_path / "never")
+    assert remove_folder(tmp_path / "never") == "nothing"
     (tmp_path / "file").touch()
 
-    assert not remove_folder(tmp_path / "file")
+    assert remove_folder(tmp_path / "file") == "stuck"
     assert (tmp_path / "file").exists()
 
 
