@@ -232,6 +232,11 @@ class Client:
         request = pb.ShutdownRequest(grace_s=grace_s)
         return self._ask("Shutdown", request, pb.ShutdownReply)
 
+    def rotate_token(self) -> str:
+        """Have the node make a new token; return where that is."""
+        request = pb.RotateTokenRequest()
+        return self._ask("RotateToken", request, pb.RotateTokenReply).path
+
     def calls(self, requests: Iterator[pb.CallsRequest]) -> Iterator[pb.CallsReply]:
         """Call functions; the stream ends with the requests."""
         import grpc  # noqa: PLC0415 - Slow to import.

@@ -61,6 +61,10 @@ class Page(Protocol):
         """Listen."""
         ...
 
+    def renew(self, token: str) -> None:
+        """Ask for this token from now on, and send away who showed another."""
+        ...
+
     async def stop(self) -> None:
         """Listen no more, and send all visitors away."""
         ...
@@ -119,11 +123,10 @@ async def _run(
         token = tokens.load_or_make(home, node.id)
         tls = _tls_of(node, options)
         server = ApiServer(home, service, Trust(token, node.owner, node.verified, tls))
-        await server.start(port, _place(options))
-        service.api_address = server.address
-        service.far_address = server.far_address
+        await _open(server, service, options, port)
         figures = MetricsPage(service.metrics_text)
         page = host.make_page(node, service, token)
+        service.renew = _renewing(server, page)
         near = service.near = Nearby(node, network, desk, options.network, host.say)
         try:
             if options.metrics:
@@ -230,6 +233,26 @@ def _desk_of(node: Node, say: Callable[[str], None]) -> Reception:
     return desk
 
 
+async def _open(
+    server: ApiServer, service: Service, options: Options, port: int | None
+) -> None:
+    """Listen for clients, and let the service say where."""
+    place = Place(*listen_address(options.api)) if options.api else None
+    await server.start(port, place)
+    service.api_address = server.address
+    service.far_address = server.far_address
+
+
+def _renewing(server: ApiServer, page: Page) -> Callable[[str], None]:
+    """Return what tells all doors of a new token."""
+
+    def renew(token: str) -> None:
+        server.renew(token)
+        page.renew(token)
+
+    return renew
+
+
 def _tls_of(node: Node, options: Options) -> ssl.SSLContext:
     """Return how this node proves itself to clients, now and with later grants."""
     tls = _tls_now(node, options)
@@ -250,8 +273,3 @@ def _renew_tls(node: Node, options: Options, tls: ssl.SSLContext) -> None:
     with contextlib.suppress(ShoalError, OSError):  # They see the old one a while.
         _tls_now(node, options)
         credentials.load(node.home, tls)
-
-
-def _place(options: Options) -> Place | None:
-    """Return where clients of other machines come, if the user wants that."""
-    return Place(*listen_address(options.api)) if options.api else None

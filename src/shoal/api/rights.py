@@ -42,13 +42,14 @@ NEEDED: Final[dict[str, Role | None]] = {
     **dict.fromkeys(
         ("Invite", "Requests", "Accept", "Revoke", "Drain", "Shutdown"), "admin"
     ),
+    "RotateToken": "admin",
     **dict.fromkeys(("Forward", "ListEverywhere"), "admin"),  # As the node's owner.
     **dict.fromkeys(("SetSecret", "ListSecrets", "RemoveSecret"), "admin"),
 }
 """The role that a member needs for each call; None: any member may."""
 
 OWN: Final = frozenset(
-    {"Drain", "Shutdown", "Forward", "ListEverywhere", "Metrics"}
+    {"Drain", "Shutdown", "Forward", "ListEverywhere", "Metrics", "RotateToken"}
     | {"SetSecret", "ListSecrets", "RemoveSecret"}
 )
 """What members of other owners may not call, whatever their roles: it is about the
@@ -70,9 +71,13 @@ class Rights:
     def __init__(self, token: str, owner: OwnerId, verify: Verify) -> None:
         """Guard the node of `owner`."""
         self.guests: Mapping[str, Guest] = {}  # by how gRPC calls them
-        self._secret = secret_of(token).encode()
+        self.renew(token)
         self._owner = owner
         self._verify = verify
+
+    def renew(self, token: str) -> None:
+        """Know this token from now on, and no other."""
+        self._secret = secret_of(token).encode()
 
     def check(self, method: str, peer: str, authorization: str) -> Caller:
         """Return who calls; raise `NotAllowedError` unless it may call this.

@@ -8,6 +8,7 @@ is, is looked at before anything of a request is read.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, final
@@ -57,6 +58,7 @@ STREAMS_MAX: Final = 256
 """Calls on one connection at a time; more wait."""
 
 STOP_GRACE_S: Final = 0.5
+CUT_S: Final = 0.2
 DOOR_SUFFIX: Final = ".door"
 
 _OPTIONS: Final = (
@@ -142,6 +144,15 @@ class ApiServer:
         self._door.close()
         self.socket.unlink(missing_ok=True)
         self.socket.with_suffix(DOOR_SUFFIX).unlink(missing_ok=True)
+
+    def renew(self, token: str) -> None:
+        """Know this token from now on, and cut off who came in by the last one.
+
+        Not before the one who asked for that has its answer.
+        """
+        self._rights.renew(token)
+        loop = asyncio.get_running_loop()
+        loop.call_later(CUT_S, self._door.cut, "token")
 
     async def _open_far(self, place: Place) -> int:
         """Return the port that the door has on loopback too; 0 if it has none there."""

@@ -26,7 +26,9 @@ from shoal.api import (
     pinging,
     planning,
     rights,
+    tokens,
     views,
+    whereabouts,
 )
 from shoal.api import shoal_pb2 as pb
 from shoal.api.auditing import Ledger, audited
@@ -113,6 +115,7 @@ class Service(CargoCalls):
         self._forwarding = Forwarding(node, network, self.methods)
         self._began = asyncio.get_running_loop().time()
         self.near: Nearby | None = None
+        self.renew: Callable[[str], None] = _ignore  # Is told of a new token.
         self.api_address = ""
         self.far_address = ""
         self.web_address = ""
@@ -474,6 +477,15 @@ class Service(CargoCalls):
             tasks=len(self._node.tasks), active_jobs=self._active(), pid=os.getpid()
         )
 
+    async def on_rotate_token(
+        self, request: pb.RotateTokenRequest
+    ) -> pb.RotateTokenReply:
+        """Make a new token."""
+        del request
+        self.renew(await asyncio.to_thread(tokens.rotate, self._node.home))
+        path = whereabouts.token_file(self._node.home)
+        return pb.RotateTokenReply(path=str(path) if callers.current().is_own else "")
+
     # Finding things.
 
     @property
@@ -550,6 +562,10 @@ def _same(known: JobRecord, job: Job) -> bool:
     quota = Quota(known.quota_gpus, known.quota_cpu_milli)
     cut = msgspec.structs.replace(job, priority=known.job.priority)
     return known.job == narrowed_job(cut, quota)
+
+
+def _ignore(token: str) -> None:
+    """Be told of a token before anybody serves."""
 
 
 def _terms(request: pb.InviteRequest, own: OwnerId) -> Terms:

@@ -990,3 +990,13 @@ class RemoveSecretRequest(_message.Message):
 class RemoveSecretReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class RotateTokenRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RotateTokenReply(_message.Message):
+    __slots__ = ("path",)
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    def __init__(self, path: _Optional[str] = ...) -> None: ...

@@ -11,6 +11,7 @@ import secrets
 from typing import TYPE_CHECKING, Final
 
 from shoal.api import whereabouts
+from shoal.errors import UsageError
 from shoal.net.invitations import key_print
 from shoal.runtime.membership import write_private
 
@@ -28,6 +29,20 @@ def load_or_make(home: Home, node: NodeId) -> str:
     token = f"{secret}.{print_of(node)}"
     if token != known:
         write_private(whereabouts.token_file(home), token.encode() + b"\n")
+    return token
+
+
+def rotate(home: Home) -> str:
+    """Replace the token in this home by a new one for the same node; return it."""
+    known = whereabouts.read_token(home)
+    if not pin_of(known):
+        raise UsageError(
+            f"there is no token in {home.path}",
+            because="no node was ever started there, or by an older shoal only",
+            hint="`shoal up` starts one",
+        )
+    token = f"{secrets.token_urlsafe(SECRET_BYTES)}.{pin_of(known)}"
+    write_private(whereabouts.token_file(home), token.encode() + b"\n")
     return token
 
 

@@ -58,6 +58,7 @@ COMMANDS: dict[str, str] = {
     "run": "shoal.cli.run:run",
     "schema": "shoal.cli.schema:schema",
     "secret": "shoal.cli.secret:secret",
+    "token": "shoal.cli.token:token",
     "server": "shoal.cli.server:server",
     "set": "shoal.cli.set:set_",
     "show": "shoal.cli.show:show",
@@ -109,6 +110,7 @@ HELP = {
     "Other": {
         "set": "Say once what would be a flag each time.",
         "secret": "Keep secrets for jobs.",
+        "token": "Show or replace the token of this node.",
         "sim": "Simulate a data centre, with the machines of live nodes.",
         "policy": "List the policies that place tasks, and test them.",
         "schema": "Print the JSON Schema of job specs.",

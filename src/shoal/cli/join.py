@@ -7,16 +7,22 @@ import asyncio
 import click
 
 from shoal.api import whereabouts
+from shoal.api.token_files import STDIN, token_in
 from shoal.cli import background
 from shoal.cli.options import json_option, quiet_option, suggest, talk
 from shoal.cli.printing import echo_json, info_lines
 from shoal.cli.settings import default_of
-from shoal.errors import ShoalError
+from shoal.errors import ShoalError, UsageError
 from shoal.runtime.home import Home
 
 
 @click.command()
-@click.argument("invitation")
+@click.argument("invitation", required=False, default="")
+@click.option(
+    "--file",
+    metavar="FILE",
+    help="Take the invitation from a file; - is standard input.",
+)
 @click.option(
     "--listen",
     default=default_of("listen", "0.0.0.0:0"),
@@ -35,6 +41,7 @@ from shoal.runtime.home import Home
 @quiet_option
 def join(
     invitation: str,
+    file: str | None,
     listen: str,
     wait: str,
     no_up: bool,
@@ -42,7 +49,12 @@ def join(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Join a shoal by an INVITATION, and start the node in the background."""
+    """Join a shoal by an INVITATION, and start the node in the background.
+
+    Whoever reads an invitation first can use it, and all users of a machine see the
+    arguments of commands. `shoal join -` reads it from standard input instead.
+    """
+    invitation = _invitation(invitation, file)
     from shoal.model.units import parse_duration  # noqa: PLC0415 - Slow to import.
     from shoal.net.petname import petname  # noqa: PLC0415
     from shoal.runtime.joining import join_shoal  # noqa: PLC0415
@@ -70,6 +82,18 @@ def join(
     may_submit = "scheduler" in belongs.grant.roles
     use = ("shoal run -- COMMAND",) if may_submit else ()
     suggest(first, *use, "shoal down", quiet=quiet)
+
+
+def _invitation(typed: str, file: str | None) -> str:
+    if bool(typed) == bool(file):
+        raise UsageError(
+            "there is no invitation" if not typed else "there are two invitations",
+            because="one is typed, or comes from a file",
+            hint="shoal join INVITATION, or `shoal join -` to paste it unseen",
+        )
+    if file or typed == STDIN:
+        return token_in(file or STDIN)
+    return typed
 
 
 def _refuse(home: Home, *, leave: bool) -> None:

@@ -10,6 +10,7 @@ import click
 
 from shoal.api import whereabouts
 from shoal.api.client import connect, is_here
+from shoal.api.token_files import STDIN, token_in
 from shoal.cli.options import checked_address, talk
 from shoal.cli.settings import default_of
 from shoal.cli.up import up
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from shoal.api.shoal_pb2 import NodeInfo
 
 INVITATION_S: Final = 60.0
+FILE: Final = "shoal.token_file"
+
+
+def _note_file(ctx: click.Context, _param: click.Parameter, path: str | None) -> None:
+    """Keep where the token is, for when it is needed."""
+    ctx.meta[FILE] = path
 
 
 @click.command()
@@ -38,7 +45,17 @@ INVITATION_S: Final = 60.0
 @click.option(
     "--addr", default="localhost:0", show_default=True, help="Where others reach it."
 )
-@click.option("--token", envvar="SHOAL_TOKEN", help="The scheduler's; not needed here.")
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    expose_value=False,
+    callback=_note_file,
+    help="Where the scheduler's token is; - is standard input. Not needed on its "
+    "machine.",
+)
+@click.option(
+    "--token", help="The token itself; others here see it, so better --token-file."
+)
 @click.option(
     "--sandbox/--no-sandbox", default=default_of("sandbox"), help="Confine tasks."
 )
@@ -64,8 +81,9 @@ def worker(
         declared_gpus(
             gpus, models, memories
         )  # Join only if there is something to lend.
+    shown = _token(token, ctx.meta.get(FILE))
     try:
-        with connect(scheduler, token=token) as client:
+        with connect(scheduler, token=shown) as client:
             info = client.info()
             home = _home_for(info)
             if not _belongs_to(home, info):
@@ -82,6 +100,16 @@ def worker(
         memories=memories,
         sandbox=sandbox,
     )
+
+
+def _token(token: str | None, file: str | None) -> str | None:
+    """Return the token that is meant; one on the command line is seen by others."""
+    if file or token == STDIN:
+        return token_in(file or STDIN)
+    if token:
+        talk("note: other users of this machine can see a token in the arguments of a ")
+        talk("      command; --token-file FILE, or - for standard input, hides it")
+    return token
 
 
 def _home_for(info: NodeInfo) -> Home:
@@ -130,6 +158,6 @@ def _lacking_token(scheduler: str, error: NotAllowedError) -> ShoalError:
     return NotAllowedError(
         f"the scheduler at {scheduler} does not know this worker",
         because=error.because,
-        hint="--token with what `cat api.token` prints in the home of the scheduler; "
+        hint="--token-file with what `shoal token show` prints on the scheduler; "
         "or `shoal invite` there and `shoal join` here",
     )

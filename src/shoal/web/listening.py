@@ -63,6 +63,13 @@ class WebPage:
         self.port_was_taken = not self._where and bound != port
         self.address = f"[{host}]:{bound}" if ":" in host else f"{host}:{bound}"
 
+    def renew(self, token: str) -> None:
+        """Ask for this token from now on, and send all visitors away."""
+        self._token = token
+        self._site = None
+        for visit in self._visits:
+            visit.cancel()
+
     async def stop(self) -> None:
         """Listen no more, and send all visitors away."""
         if self._server is not None:
