@@ -1,4 +1,4 @@
-"""Fourteen bugs, planted one by one: a simulator that finds none of them finds nothing.
+"""Eighteen bugs, planted one by one: a simulator that finds none of them finds nothing.
 
 Each replaces one small method from outside, so that no trace of it is in the code
 itself. Every bug must be found within SEEDS_MAX seeds that are clean without it.
@@ -20,20 +20,31 @@ from shoal.core import dispatch
 from shoal.core.bindings import Bindings
 from shoal.core.dispatch import Dispatcher
 from shoal.core.events import Answer, Effect, Record, StartTask
+from shoal.core.gossip import Gossip
 from shoal.core.jobs import Run, TaskRecord
 from shoal.core.journal import Finished, Incarnated
-from shoal.core.leases import Lease
+from shoal.core.leases import Lease, LeaseBook
 from shoal.core.lessor import Lessor
-from shoal.core.membership import Admission
+from shoal.core.membership import Admission, Members
 from shoal.core.negotiation import Negotiator, Round
 from shoal.core.orders import Orders
 from shoal.core.scheduler import Scheduler
+from shoal.core.seniority import Seniority
 from shoal.core.verdicts import Verdict, judge
 from shoal.core.worker import Worker
-from shoal.model.ids import Attempt, LeaseId, NodeId, TaskId
+from shoal.model.ids import Attempt, LeaseId, NodeId, OwnerId, TaskId
 from shoal.model.job import Job
-from shoal.model.resources import Allocation
-from shoal.protocol.messages import Assignment, Cancel, Demand, Outcome, Renew, Report
+from shoal.model.resources import Allocation, Profile
+from shoal.protocol.messages import (
+    Assignment,
+    Cancel,
+    Demand,
+    Outcome,
+    Renew,
+    Report,
+    Revocation,
+    Rumour,
+)
 from shoal.sim.disk import Disk
 from shoal.sim.seeds import run_seed
 
@@ -63,6 +74,7 @@ _on_assignment = Worker._on_assignment
 _on_cancel = Worker._on_cancel
 _end = Lessor.end
 _on_renew = Lessor.on_renew
+_revoke = Members.revoke
 
 
 def result_not_deduplicated(
@@ -207,6 +219,30 @@ def attempt_of_two_leases(self: Bindings, attempt: Attempt, lease: LeaseId) -> b
     return True
 
 
+def age_believed(
+    self: Seniority, peer: NodeId, profile: Profile, claimed_s: float, now: float
+) -> float:
+    """Take whatever a scheduler says for its age."""
+    return claimed_s
+
+
+def leases_of_nothing_unbounded(self: LeaseBook, owner: OwnerId) -> str:
+    """Give out leases as long as there is room for them."""
+    return ""
+
+
+def forged_rumour_believed(self: Gossip, rumour: Rumour, signature: bytes) -> bool:
+    """Take every rumour for that of its worker."""
+    return True
+
+
+def revocation_forgotten(self: Members, revocation: Revocation) -> bool:
+    """Cut off who is revoked, and let it in when it is back."""
+    is_news = _revoke(self, revocation)
+    self._revocations = {}
+    return is_news
+
+
 BUGS: Final = (
     Bug("result not de-duplicated", Dispatcher, "on_report", result_not_deduplicated),
     Bug("lost dispatch not retried", Orders, "_again", lost_dispatch_not_retried),
@@ -252,6 +288,15 @@ BUGS: Final = (
     Bug("line not waited in", Worker, "_on_assignment", line_not_waited_in),
     Bug("called back and run", Worker, "_on_cancel", called_back_and_run),
     Bug("attempt of two leases", Bindings, "admits", attempt_of_two_leases),
+    Bug("age believed", Seniority, "believed", age_believed),
+    Bug(
+        "leases of nothing unbounded",
+        LeaseBook,
+        "_too_many",
+        leases_of_nothing_unbounded,
+    ),
+    Bug("forged rumour believed", Gossip, "_is_genuine", forged_rumour_believed),
+    Bug("revocation forgotten", Members, "revoke", revocation_forgotten),
 )
 
 

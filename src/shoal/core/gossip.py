@@ -13,7 +13,7 @@ one is heard.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, final
 
@@ -113,6 +113,12 @@ class Gossip:
     def known(self) -> Mapping[NodeId, Rumour]:
         """What was last heard of each worker; changes as more is heard."""
         return self._known
+
+    def signed_epochs(self) -> Iterator[tuple[NodeId, int]]:
+        """Go through the epochs of those workers whose last word was signed."""
+        for node, rumour in self._known.items():
+            if self._signatures[node]:
+                yield node, rumour.epoch
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take in one fact; return what to do about it. Raising is a bug."""

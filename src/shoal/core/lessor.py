@@ -18,7 +18,7 @@ from shoal.core.leases import Lease, LeaseBook, ids_of
 from shoal.core.quotas import Quota, used_here
 from shoal.core.seniority import Seniority
 from shoal.core.timing import HOLD_S, LEASE_MAX_S, TENURE_S
-from shoal.core.waitlist import Waitlist
+from shoal.core.waitlist import SLOTS_PER_DEMAND_MAX, Waitlist
 from shoal.model.ids import Attempt, LeaseId, NodeId, RequestId
 from shoal.protocol.messages import (
     Assignment,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from shoal.core.membership import Admission
     from shoal.model.resources import Profile
 
-SLOTS_PER_DEMAND_MAX: Final = 256
 UNLIMITED: Final = Quota()
 
 Stop = Callable[[Attempt, Outcome, float | None], list[Effect]]

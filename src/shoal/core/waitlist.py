@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from shoal.protocol.messages import Demand, Rank
 
 WAITERS_MAX: Final = 64
+SLOTS_PER_DEMAND_MAX: Final = 256
+"""Leases that one demand gets, however many it asks for."""
 
 
 class _Waiter(msgspec.Struct):
@@ -53,7 +55,8 @@ class Waitlist:
         if known is None and len(self._waiters) >= WAITERS_MAX:
             self._drop_the_worst()
         until = now + min(demand.wait_for_s, WAIT_MAX_S)
-        self._waiters[rank.node] = _Waiter(rank, demand.profile, demand.count, until)
+        count = min(demand.count, SLOTS_PER_DEMAND_MAX)  # No more is ever offered.
+        self._waiters[rank.node] = _Waiter(rank, demand.profile, count, until)
 
     def met(self, rank: Rank) -> None:
         """Forget what a scheduler waited for: a lease of this rank is committed."""

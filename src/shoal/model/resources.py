@@ -227,11 +227,27 @@ class Ledger:
 
     def use_up(self, profile: Profile, most: int) -> int:
         """Take room for tasks of a profile until none fits; return for how many."""
+        if profile.gpu is None:
+            return self._use_up_at_once(profile, most)
         for count in range(most):
             found = self.fit(profile)
             if isinstance(found, str):
                 return count
             self.take(found)
+        return most
+
+    def _use_up_at_once(self, profile: Profile, most: int) -> int:
+        """Do that for tasks without GPUs, however many they are."""
+        if self._lacking(profile):
+            return 0
+        cpu, memory, disk = profile.cpu_milli, profile.memory_bytes, profile.disk_bytes
+        if cpu:
+            most = min(most, self.cpu_milli // cpu)
+        if memory:
+            most = min(most, self.memory_bytes // memory)
+        if disk:
+            most = min(most, self.disk_bytes // disk)
+        self.take(Allocation(most * cpu, most * memory, most * disk))
         return most
 
     def _lacking(self, profile: Profile) -> str | None:

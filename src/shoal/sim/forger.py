@@ -4,7 +4,9 @@ It knows the ids of leases, attempts and requests, shows a grant that gives it n
 right, and says whatever would profit it. None of that may change anything (I10). As
 a member it holds a grant of its own; then it may ask for leases like anybody else,
 and still has no right to those of others. Such leases it abuses: it sends one attempt
-under several of them (I4). Either way it also floods (I9).
+under several of them (I4). It asks for many leases of nothing, and keeps them (I9); it
+claims to have waited for years (L2); and it says of workers that they are full, in
+their name (I10). Either way it also floods (I9).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from shoal.core.events import (
     Publish,
     Send,
 )
+from shoal.core.gossip import rumour_payload
 from shoal.model.ids import Attempt, LeaseId, NodeId, OwnerId, RequestId, TaskId
 from shoal.model.job import Task
 from shoal.model.resources import GIB, Capacity, Profile
@@ -42,6 +45,7 @@ from shoal.protocol.messages import (
     Inventory,
     InventoryChanged,
     Load,
+    LoadDigests,
     Offer,
     Outcome,
     Preemption,
@@ -51,12 +55,20 @@ from shoal.protocol.messages import (
     Renew,
     Renewed,
     Report,
+    Rumour,
     Started,
     Want,
     Withdrawal,
 )
 from shoal.sim.network import Overheard
-from shoal.sim.trust import ROOT, SHOAL, grant, sign_grant
+from shoal.sim.trust import (
+    ROOT,
+    SHOAL,
+    WALL_AT_START_S,
+    grant,
+    sign,
+    sign_grant,
+)
 
 Kind = Literal["no-grant", "self-signed", "expired", "stolen", "revoked", "member"]
 KINDS: Final[tuple[Kind, ...]] = (
@@ -76,6 +88,16 @@ FLOOD: Final = 100  # and so many now and then
 FLOOD_SHARE: Final = 0.01
 OVERHEARD_MAX: Final = 200
 LEASE_S: Final = 4.0  # how long it keeps leases of its own
+GRAB: Final = 8  # demands for nothing at a time, of many leases each
+GRAB_SHARE: Final = 0.1
+GRAB_LEASE_S: Final = 20.0
+GRAB_MARK: Final = f"{FORGER}/grab/"
+RUMOUR_SHARE: Final = 0.2  # of volleys bring a forged rumour
+FORGED_EPOCH: Final = 10**9
+"""Of a worker, in what the forger says of it: far above any real one."""
+
+CLOCK_AHEAD_S: Final = 5 * 365 * 86_400
+"""By how much the clock was wrong by which the grant of the revoked was signed."""
 
 
 def forged_grant(kind: Kind, victim: Grant | None) -> Grant | None:
@@ -87,7 +109,12 @@ def forged_grant(kind: Kind, victim: Grant | None) -> Grant | None:
             return victim
         case "expired":
             return grant(FORGER, ("scheduler", "worker"), OwnerId("eve"), valid_for_s=0)
-        case "member" | "revoked":
+        case "revoked":
+            ahead = int(WALL_AT_START_S) + CLOCK_AHEAD_S
+            return grant(
+                FORGER, ("scheduler",), OwnerId("eve"), top_priority=0, serial=ahead
+            )
+        case "member":
             return grant(FORGER, ("scheduler",), OwnerId("eve"), top_priority=0)
         case "self-signed":
             unsigned = Grant(
@@ -131,18 +158,16 @@ class Forger:
             case MessageReceived(message=Report(attempt=attempt)):
                 ended = Acknowledgement(attempts=(attempt,))
                 return [Send(event.peer, ended), *self._again(event.peer, attempt)]
-            case MessageReceived(message=Offer(leases=leases)) if self._next:
-                commit = Commit(
-                    request=RequestId("x"), leases=leases[:2], lease_s=LEASE_S
-                )
-                return [Send(event.peer, commit)]
+            case MessageReceived(message=Offer() as offer) if self._next:
+                return [Send(event.peer, _taken(offer))]
             case MessageReceived(message=Committed(leases=(one, other))) if self._next:
                 return [Send(event.peer, said) for said in self._equivocate(one, other)]
             case DeadlineReached() if self._next is not None:
                 self._next = now + self._rng.uniform(*PAUSE_S)
                 if self._overheard:
                     flood = self._rng.random() < FLOOD_SHARE
-                    return [self._strike() for _ in range(FLOOD if flood else VOLLEY)]
+                    strikes = FLOOD if flood else VOLLEY
+                    return [*self._lies(), *(self._strike() for _ in range(strikes))]
             case _:
                 pass
         return []
@@ -150,6 +175,38 @@ class Forger:
     def next_deadline(self) -> float | None:
         """When to strike next."""
         return self._next
+
+    def _lies(self) -> list[Effect]:
+        """Ask now and then for much of nothing, and tell tales about workers."""
+        src, dst, message = self._rng.choice(self._overheard)
+        worker, scheduler = _sides(src, dst, message)
+        effects: list[Effect] = []
+        if self._rng.random() < GRAB_SHARE:
+            effects += [Send(worker, self._grab()) for _ in range(GRAB)]
+        if self._rng.random() < RUMOUR_SHARE:
+            effects.append(Send(scheduler, self._rumour(worker)))
+        return effects
+
+    def _grab(self) -> Demand:
+        self._seq += 1
+        request = RequestId(f"{GRAB_MARK}{self._generation}/{self._seq}")
+        return Demand(
+            request=request,
+            profile=Profile(),
+            count=1_000,
+            rank=Rank(0, 3e8, FORGER, request),
+            owner=OwnerId("eve"),
+            grant=self._grant,
+            wait_for_s=15.0,
+        )
+
+    def _rumour(self, worker: NodeId) -> LoadDigests:
+        """Say that a worker is full: signed by ourselves, or by nobody."""
+        full = Rumour(worker, FORGED_EPOCH, self._seq, 3, draining=True)
+        if self._rng.random() < 0.5:
+            return LoadDigests(rumours=(full,))
+        signature = sign(FORGER, rumour_payload(full))
+        return LoadDigests(rumours=(full,), signatures=(signature,))
 
     def _equivocate(self, one: LeaseId, other: LeaseId) -> list[AnyMessage]:
         """Let attempts run, wait or be cancelled at one lease and start at another."""
@@ -291,6 +348,13 @@ class Forger:
     def _request_of(self, message: AnyMessage) -> RequestId:
         request = getattr(message, "request", None)
         return RequestId(request if isinstance(request, str) else f"x{self._seq}")
+
+
+def _taken(offer: Offer) -> Commit:
+    """Commit what is offered: all that is nothing, a little of the rest."""
+    if offer.request.startswith(GRAB_MARK):
+        return Commit(request=offer.request, leases=offer.leases, lease_s=GRAB_LEASE_S)
+    return Commit(request=RequestId("x"), leases=offer.leases[:2], lease_s=LEASE_S)
 
 
 def _sides(src: NodeId, dst: NodeId, message: AnyMessage) -> tuple[NodeId, NodeId]:

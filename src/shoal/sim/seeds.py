@@ -10,6 +10,7 @@ from typing import Final, final
 import msgspec
 
 from shoal.core.events import CancelRequested, JobSubmitted, MessageReceived
+from shoal.core.membership import serial_for_revocation
 from shoal.model.ids import NodeId
 from shoal.model.resources import Capacity
 from shoal.protocol import codec
@@ -230,7 +231,7 @@ class Trial:
     def _revoke(self) -> None:
         """Let the root tell one node that the forger's grant is void."""
         first = self.script.nodes[0].id
-        message = trust.revocation(FORGER, serial=1)
+        message = trust.revocation(FORGER, serial=serial_for_revocation(-1))
         self.world.feed(first, MessageReceived(trust.ROOT, message))
 
     def _assemble(self, life: Life) -> Machine:

@@ -2,12 +2,15 @@
 
 from random import Random
 
+import pytest
+
 from shoal.core.events import Booted, Effect, MessageReceived, Send
 from shoal.core.leases import LEASES_MAX, OWNER_LEASES
 from shoal.core.roster import Roster
 from shoal.core.worker import Worker
+from shoal.model.bounds import AMOUNT_MAX
 from shoal.model.ids import NodeId, OwnerId, RequestId
-from shoal.model.resources import Capacity, Profile
+from shoal.model.resources import Capacity, GpuNeed, Profile
 from shoal.protocol.messages import Commit, Demand, Offer, Rank, Refusal
 from shoal.sim import trust
 
@@ -78,3 +81,22 @@ def test_an_owner_of_many_small_tasks_can_fill_a_large_machine() -> None:
     take_all(one, EVE)
 
     assert len(one.leases.of_peer(EVE)) == 16 * 64
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [NOTHING, Profile(gpu=GpuNeed(count=0)), Profile(gpu=GpuNeed(milli=0))],
+)
+def test_a_demand_for_endless_nothing_costs_a_worker_no_time(profile: Profile) -> None:
+    one = worker(EVE, BOB)
+    request = RequestId("eve/1")
+    rank = Rank(0, 9.0, EVE, request)
+    endless = Demand(
+        request=request, profile=profile, count=AMOUNT_MAX, rank=rank, wait_for_s=15.0
+    )
+    one.handle(MessageReceived(EVE, endless), 1.0)
+
+    honest = ask(one, BOB, 1, Profile(cpu_milli=1_000))
+
+    assert isinstance(honest, Send)
+    assert isinstance(honest.message, Offer)

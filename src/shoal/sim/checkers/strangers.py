@@ -1,4 +1,4 @@
-"""Promises towards those who have no right: I9 and I10."""
+"""Promises towards those who have no right, or lie: I9, I10 and L2."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import msgspec
 
 from shoal.core.events import Disconnect, Effect, MessageReceived, Send
 from shoal.core.journal import Entry, Revoked
+from shoal.core.peer import Peer
+from shoal.core.seniority import AGE_MAX_S
 from shoal.model.ids import NodeId
 from shoal.protocol.messages import Refusal, Revocation
 from shoal.sim.checkers.violations import Violations
+from shoal.sim.forger import FORGED_EPOCH, FORGER
 from shoal.sim.host import Host
 
 CONTAINERS: Final = (dict, list, tuple, set, frozenset, deque)
@@ -72,6 +75,19 @@ class Strangers:
             if largest[1] > CONTAINER_MAX:
                 what = f"{host.id} keeps {largest[1]} items in {largest[0]}"
                 self._violations.report("I9", what)
+            if isinstance(host.machine, Peer):
+                self._check_belief(host, host.machine)
+
+    def _check_belief(self, host: Host, peer: Peer) -> None:
+        """Look for a lie that a node took for the truth."""
+        for lease in peer.worker.leases if peer.worker is not None else ():
+            if lease.rank.age_s > AGE_MAX_S:
+                what = f"{host.id} believes that {lease.peer} waited for"
+                self._violations.report("L2", f"{what} {lease.rank.age_s:.0f} s")
+        for node, forged in peer.gossip.signed_epochs() if peer.gossip else ():
+            if forged >= FORGED_EPOCH and node != FORGER:
+                what = f"{host.id} believes what another said of {node}"
+                self._violations.report("I10", what)
 
 
 def largest_container(root: object) -> tuple[str, int]:
