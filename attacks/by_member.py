@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from attacks.verdict import attack, must
+from attacks.verdict import Broken, attack, must
 from attacks.wire import CutOff, Said
 from shoal.core.membership import revocation_payload
 from shoal.model.ids import NodeId
@@ -42,9 +42,39 @@ def demand(member: Member, request: str, **more: Any) -> Said:
 def leased(link: Link, member: Member, request: str, **more: Any) -> list[str]:
     """Return leases that a worker has given us."""
     link.say(demand(member, request, **more))
-    leases = link.hear("offer")["leases"]
+    said = link.hear("offer", "refusal")
+    until = time.monotonic() + 5.0
+    while said["type"] == "refusal" and time.monotonic() < until:
+        time.sleep(0.1)  # What an attack before held takes a moment to be free.
+        request += "+"
+        link.say(demand(member, request, **more))
+        said = link.hear("offer", "refusal")
+    assert said["type"] == "offer", said["reason"]
+    leases = said["leases"]
     link.say({"type": "commit", "request": request, "leases": leases, "lease_s": 30.0})
     return list(link.hear("committed")["leases"])
+
+
+def all_room(link: Link, member: Member) -> list[str]:
+    """Return leases of all the CPUs that a worker has, in halves."""
+    half = {"profile": {"cpu_milli": 500}}
+    taken = leased(link, member, "all", **half)
+    for n in range(64):
+        link.say(demand(member, f"all{n}", **half))
+        said = link.hear("offer", "refusal")
+        if said["type"] == "refusal":
+            break
+        taken += said["leases"]
+        link.say(
+            {
+                "type": "commit",
+                "request": f"all{n}",
+                "leases": said["leases"],
+                "lease_s": 60.0,
+            }
+        )
+        link.hear("committed")
+    return taken
 
 
 def assignment(
@@ -232,9 +262,9 @@ def cancelling_a_job_of_the_lender_at_its_api(reef: Reef) -> str:
     done = member.at_api("cancel", job)
     member.at_api("retry", reef.job)
     time.sleep(0.3)
-    state = str(reef.lender.json("show", job))
+    state = reef.lender.json("show", job)["job"]["state"]
     reef.lender("cancel", job)
-    must("cancelled" not in state, "the job was cancelled")
+    must(state in ("waiting", "running", "active"), f"the job is {state}")
     return done.err.strip().splitlines()[0] if done.err else str(done.code)
 
 
@@ -331,7 +361,7 @@ def a_stream_that_outlives_revocation(reef: Reef) -> str:
         "--",
         "sh",
         "-c",
-        "for i in $(seq 200); do echo $i; sleep 0.1; done",
+        "for i in $(seq 80); do echo $i; sleep 0.1; done",
     )
     must(told.code == 0 or "not" in told.err, f"{told}")
     if told.code:
@@ -356,7 +386,9 @@ def a_stream_that_outlives_revocation(reef: Reef) -> str:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-        must(False, "it still read the log five seconds later")
+        raise Broken("it still read the log five seconds later") from None
+    finally:
+        reef.lender("cancel", job)
     return "the stream was cut"
 
 
@@ -392,41 +424,41 @@ def claiming_an_age_of_ten_years(reef: Reef) -> str:
         honest.link(reef.lender) as waits,
         liar.link(reef.lender) as lies,
     ):
-        taken: list[str] = []
-        for n in range(32):  # Take all that there is, in halves.
-            holds.say(demand(hog, f"h{n}", profile={"cpu_milli": 500}))
-            said = holds.hear("offer", "refusal")
-            if said["type"] == "refusal":
-                break
-            holds.say(
-                {
-                    "type": "commit",
-                    "request": f"h{n}",
-                    "leases": said["leases"],
-                    "lease_s": 60.0,
-                }
-            )
-            taken += holds.hear("committed")["leases"]
-        assert taken, "the machine was full before"
+        taken = all_room(holds, hog)
         waits.say(waiting(honest, 5.0))
         waits.hear("refusal")
         lies.say(waiting(liar, TEN_YEARS_S))
         lies.hear("refusal")
-        holds.say({"type": "release", "leases": taken[:1]})
-        got, until = "", time.monotonic() + 8.0
-        while not got and time.monotonic() < until:
-            for link, member, age_s in (
-                (lies, liar, TEN_YEARS_S),
-                (waits, honest, 6.0),
-            ):
-                link.say(waiting(member, age_s))
-                if link.hear("offer", "refusal")["type"] == "offer":
-                    got = member.grant.owner
-                    break
+        turns = []
+        for lease in taken[:2]:  # Once a stranger may be lucky, but not in a row.
+            holds.say({"type": "release", "leases": [lease]})
+            turns.append(_next_served((lies, liar, TEN_YEARS_S), (waits, honest, 6.0)))
         holds.say({"type": "release", "leases": taken})
-    must(bool(got), "nobody got the room that became free")
-    must(got == "o1", "the liar got the room that the honest scheduler waited for")
-    return "the honest scheduler got the room that became free"
+    must("o1" in turns, f"room went to {turns}, while the honest scheduler waited")
+    return f"room went to {turns}"
+
+
+def _next_served(*rivals: tuple[Link, Member, float]) -> str:
+    """Let these ask in turn until one gets a lease; return whose it is."""
+    until = time.monotonic() + 5.0
+    while time.monotonic() < until:
+        for link, member, age_s in rivals:
+            wanted = waiting(member, age_s)
+            link.say(wanted)
+            said = link.hear("offer", "refusal")
+            if said["type"] == "offer":
+                request, leases = wanted["request"], said["leases"]
+                link.say(
+                    {
+                        "type": "commit",
+                        "request": request,
+                        "leases": leases,
+                        "lease_s": 60.0,
+                    }
+                )
+                link.hear("committed")
+                return str(member.grant.owner)
+    return "nobody"
 
 
 def waiting(member: Member, age_s: float) -> Said:
@@ -509,8 +541,7 @@ def signing_a_grant_for_a_friend(reef: Reef) -> str:
             link.hear("offer", within_s=2.0)
     except (CutOff, TimeoutError, OSError) as error:
         return f"turned away: {error}"
-    must(False, "a member made a member")
-    return ""
+    raise Broken("a member made a member")
 
 
 @attack("member", "who may submit only revokes nobody")
@@ -535,21 +566,7 @@ def revoking_others(reef: Reef) -> str:
 def demanding_with_a_priority_above_the_grant(reef: Reef) -> str:
     high, low = reef.member(225, top_priority=0), reef.member(226, "o2")
     with low.link(reef.lender) as holds, high.link(reef.lender) as wants:
-        taken: list[str] = []
-        for n in range(32):
-            holds.say(demand(low, f"p{n}", profile={"cpu_milli": 500}))
-            said = holds.hear("offer", "refusal")
-            if said["type"] == "refusal":
-                break
-            holds.say(
-                {
-                    "type": "commit",
-                    "request": f"p{n}",
-                    "leases": said["leases"],
-                    "lease_s": 60.0,
-                }
-            )
-            taken += holds.hear("committed")["leases"]
+        taken = all_room(holds, low)
         wants.say(
             demand(
                 high,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from attacks.reef import API, PORT
-from attacks.verdict import attack, must
+from attacks.verdict import Broken, attack, must
 from attacks.wire import CutOff, Link, Said
 from shoal.net.certificates import contexts
 from shoal.net.frames import Kind, framed
@@ -49,8 +49,7 @@ def turned_away(reef: Reef, identity: Identity, grant: Grant | None) -> str:
             link.hear("inventory", within_s=2.0)
     except (CutOff, TimeoutError, OSError, ssl.SSLError) as error:
         return f"turned away: {str(error) or type(error).__name__}"
-    must(False, "it is treated as a member")
-    return ""
+    raise Broken("it is treated as a member")
 
 
 @attack("stranger", "a member is who the root has granted it to be")

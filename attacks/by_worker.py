@@ -409,12 +409,12 @@ def pulled(reef: Reef, shapes: list[list[tuple[str, str]]]) -> list[str]:
             for number in range(len(shapes))
         ]
         assert soon(lambda: len(rogue.assigned) >= len(jobs), 20.0), "none came"
-        soon(lambda: all(_has_ended(reef, job) for job in jobs), 3.0)
+        soon(lambda: _have_ended(reef, jobs), 3.0)
         for number, job in enumerate(jobs):
             target = str(reef.folder / f"target{len(jobs)}-{number}")
             done = reef.alice("pull", job, "--to", target)
             said += (done.err.strip() or done.out.strip()).splitlines()[:1]
-            reef.alice("cancel", job)
+        reef.alice("cancel", "--all")
     return said
 
 
@@ -431,13 +431,14 @@ def entry(path: str, what: str, blob: str) -> tuple[str, str, str]:
 
 def waited(reef: Reef, job: str, *args: str) -> Done:
     """Run a command of alice's when a job has ended, or soon."""
-    soon(lambda: _has_ended(reef, job), 2.0)
+    soon(lambda: _have_ended(reef, [job]), 2.0)
     return reef.alice(*args)
 
 
-def _has_ended(reef: Reef, job: str) -> bool:
-    state = reef.alice.json("show", job)["job"]["state"]
-    return state not in ("waiting", "running", "active")
+def _have_ended(reef: Reef, jobs: list[str]) -> bool:
+    listed = reef.alice.json("ps", "--all")["jobs"]
+    open_ = [job["id"] for job in listed if job["state"] in ("waiting", "running")]
+    return not set(jobs) & set(open_)
 
 
 @attack("worker", "what comes is what its name says")
