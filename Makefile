@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 SEEDS ?= 3000
+FRAMES ?= 1000000
 MINUTES ?= 10
 ROUNDS ?= 1
 HALF ?= 25
@@ -18,7 +19,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-config --overrides requirements/overrides.txt $(LOCK_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint check format demo sim-demo attack integration soak sim-soak sim-bugs sim-showcase bench peers stubs docs lock clean all server worker submit monitor
+.PHONY: help setup test lint check format demo sim-demo attack integration soak fuzz sim-soak sim-bugs sim-showcase bench peers stubs docs lock clean all server worker submit monitor
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -89,6 +90,10 @@ submit: setup ## Submit a training to the scheduler here.
 
 monitor: setup ## Watch the scheduler here.
 	@$(BIN)/shoal monitor --scheduler=localhost:50051 --refresh=1
+
+fuzz: setup ## Try every decoder with FRAMES=1000000 that are nearly right; SEED=n again.
+	@$(BIN)/python -W ignore -m tests.property.fuzz --frames $(FRAMES) \
+		$(if $(SEED),--seed $(SEED))
 
 sim-soak: setup ## Simulate many seeds with faults; SEEDS=3000 unless told otherwise.
 	@$(BIN)/python -m shoal.sim.soak --seeds $(SEEDS)
