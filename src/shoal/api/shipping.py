@@ -15,9 +15,12 @@ import msgspec
 
 from shoal.api import shoal_pb2 as pb
 from shoal.blobs import beneath, packing, trees
-from shoal.blobs.hashing import Hasher, name_of_bytes
+from shoal.blobs.hashing import Hasher, name_of_bytes, size_of
 from shoal.errors import ShoalError
+from shoal.model.bounds import ID_LENGTH_MAX
+from shoal.model.grammar import is_key
 from shoal.model.ids import BlobId
+from shoal.model.texts import one_line
 from shoal.model.units import parse_size
 
 if TYPE_CHECKING:
@@ -118,24 +121,51 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 def take_outputs(reply: pb.OutputsReply, client: Client, to: Path) -> list[Taken]:
-    """Write what tasks have left below a folder; those of several in folders each."""
+    """Write what tasks have left below a folder; those of several in folders each.
+
+    The node may be somebody else's. Whatever it says, nothing is written outside.
+    """
+    names = _folder_names([kept.task for kept in reply.tasks])
+    to.mkdir(parents=True, exist_ok=True)
+    root = to.resolve()  # A link to it is the user's own.
     taken: list[Taken] = []
-    for kept in reply.tasks:
-        folder = to
-        if len(reply.tasks) > 1:
-            folder = to / kept.task.partition(".")[2]
+    for kept, name in zip(reply.tasks, names, strict=True):
         tree = trees.decode(kept.tree)
         if isinstance(tree, str):
-            raise ShoalError("the node sent no tree", because=tree)
-        entries = _placed(tree, list(kept.patterns))
-        _write_all(client, folder, entries)
+            raise ShoalError("the node sent no tree", because=one_line(tree))
+        entries = [_moved(e, name) for e in _placed(tree, list(kept.patterns))]
+        with beneath.folder(root, [name] if name else [], make=True):
+            pass
+        _write_all(client, root, entries)
         size, checkpoint = tree.size(), kept.checkpoint
-        taken.append(Taken(kept.task, str(folder), len(entries), size, checkpoint))
+        folder = str(to / name) if name else str(to)
+        taken.append(Taken(kept.task, folder, len(entries), size, checkpoint))
     return taken
 
 
+def _folder_names(tasks: list[str]) -> list[str]:
+    """Return a folder for each of several tasks; raise if their names are none."""
+    names = [task.partition(".")[2] for task in tasks]
+    bad = [task for task in tasks if not is_key(task) or len(task) > ID_LENGTH_MAX]
+    if len(tasks) > 1:
+        pairs = zip(tasks, names, strict=True)
+        bad += [task for task, name in pairs if not name or not is_key(name)]
+    if bad or len({name.casefold() for name in names}) < len(names):
+        which = one_line(bad[0][:80]) if bad else "two that are the same"
+        raise ShoalError(
+            "the node names tasks that there cannot be",
+            because=f"it names '{which}'",
+            hint="nothing was written; do not trust this node",
+        )
+    return names if len(names) > 1 else [""] * len(names)
+
+
 def _placed(tree: trees.Tree, patterns: list[str]) -> list[trees.Entry]:
-    """Return where everything goes: if one folder is kept, its contents, not itself."""
+    """Return where everything goes: if one folder is kept, its contents, not itself.
+
+    A link that stayed below the work directory may lead out of that folder. Such ones
+    are left out.
+    """
     prefix = ""
     if len(patterns) == 1 and patterns[0].endswith("/"):
         prefix = patterns[0].removeprefix("./")
@@ -144,11 +174,22 @@ def _placed(tree: trees.Tree, patterns: list[str]) -> list[trees.Entry]:
         for entry in tree.entries
         if entry.path.startswith(prefix)
     ]
-    return entries if len(entries) == len(tree.entries) else list(tree.entries)
+    if len(entries) < len(tree.entries) or any(not entry.path for entry in entries):
+        return list(tree.entries)
+    kinds = {entry.path: entry for entry in entries}
+    return [
+        entry
+        for entry in entries
+        if entry.kind != "link" or trees.inside(entry.path, entry.to, kinds)
+    ]
+
+
+def _moved(entry: trees.Entry, folder: str) -> trees.Entry:
+    path = f"{folder}/{entry.path}" if folder else entry.path
+    return trees.Entry(path, entry.kind, entry.to)
 
 
 def _write_all(client: Client, folder: Path, entries: list[trees.Entry]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     places: dict[str, list[trees.Entry]] = {}
     for entry in entries:
         match entry.kind:
@@ -159,15 +200,31 @@ def _write_all(client: Client, folder: Path, entries: list[trees.Entry]) -> None
                     pass
             case "link":
                 pass  # Links come last.
-    for blob, parts in _blobs(client.get_blobs(places)):
-        rest = places[blob]
+    if places:
+        _write_files(client, folder, places)
+    for entry in entries:
+        if entry.kind == "link":
+            _link(folder, entry)
+
+
+def _write_files(
+    client: Client, folder: Path, places: dict[str, list[trees.Entry]]
+) -> None:
+    for blob, parts in _blobs(client.get_blobs(list(places))):
+        rest = places.pop(blob, None)
+        if rest is None:
+            raise ShoalError("the node sent a file that nobody asked for")
         _write_one(folder, rest[0], blob, parts)
         for other in rest[1:]:
             with beneath.opened(folder, rest[0].path) as source:
                 _copy_one(folder, other, source)
-    for entry in entries:
-        if entry.kind == "link":
-            _link(folder, entry)
+    if places:
+        missing = one_line(next(iter(places.values()))[0].path[:200])
+        raise ShoalError(
+            f"{len(places)} files did not come",
+            because=f"'{missing}' is one of them",
+            hint="try again: the node may have forgotten them",
+        )
 
 
 def _blobs(parts: Iterator[pb.BlobPart]) -> Iterator[tuple[str, Iterator[bytes]]]:
@@ -186,14 +243,18 @@ def _blobs(parts: Iterator[pb.BlobPart]) -> Iterator[tuple[str, Iterator[bytes]]
 def _write_one(
     folder: Path, entry: trees.Entry, blob: str, parts: Iterable[bytes]
 ) -> None:
+    most = size_of(blob) or 0
+
     def fill(descriptor: int) -> None:
         hasher = Hasher()
         for data in parts:
             hasher.update(data)
+            if hasher.size > most:
+                break  # It is not what it should be, and may never end.
             beneath.write_all(descriptor, data)
-        if hasher.name() != blob:
+        if hasher.size > most or hasher.name() != blob:
             raise ShoalError(
-                f"{entry.path} did not come as it was",
+                f"'{one_line(entry.path[:200])}' did not come as it was",
                 because="its bytes are not those of its name",
                 hint="try again; if it stays so, the node's disk is damaged",
             )

@@ -16,7 +16,9 @@ from shoal.cli.outputs import taken_fields, taken_text
 from shoal.cli.printing import echo_json, has_ended
 from shoal.cli.selecting import one
 from shoal.cli.terminal import echo
-from shoal.errors import NotFoundError, UsageError
+from shoal.errors import NotFoundError, ShoalError, UsageError
+from shoal.model.grammar import is_key
+from shoal.model.texts import one_line
 
 OUT: Final = "out"
 
@@ -71,6 +73,12 @@ def take(
 
 def _usual(job: str) -> Path:
     """Return the folder of a job; what is there does not travel with the next one."""
+    if not is_key(job) or not job:
+        raise ShoalError(
+            "the node names a job that there cannot be",
+            because=f"it names '{one_line(job[:80])}'",
+            hint="nothing was written; do not trust this node",
+        )
     out = Path(OUT)
     if not out.exists():
         out.mkdir()

@@ -118,6 +118,11 @@ class Staging:
         """
         tree = tree_of(effect.task.work.workdir)
         directory = driver.prepare(effect.attempt)
+        if next(directory.iterdir(), None) is not None:
+            raise ShoalError(
+                "its work directory is not empty",
+                because="an attempt of the same id was here, and may have left links",
+            )
         try:
             async with asyncio.timeout(STAGING_S):
                 await self._fill(directory, tree, effect)
