@@ -1,8 +1,10 @@
 """What libp2p 0.8.1 does wrong by itself, and does not with us."""
 
 import asyncio
+import contextlib
 import socket
 from collections import Counter
+from random import Random
 
 import libp2p.network.swarm as swarm_module
 import pytest
@@ -10,6 +12,7 @@ import trio
 from libp2p.network.swarm import Swarm
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 from tests.integration.libp2p_nodes import eventually, meshed, shoal
+from tests.property.mutation import bytewise
 from tests.unit.net.shoals import identity
 
 from shoal.model.ids import RequestId
@@ -58,6 +61,36 @@ def test_a_host_encrypts_by_noise_or_not_at_all(offer: str) -> None:
             heard = await asyncio.to_thread(answer, port)
 
             assert heard == spoken("/multistream/1.0.0") + spoken("na")
+
+    asyncio.run(scene())
+
+
+def test_nonsense_at_its_port_does_not_end_the_host() -> None:
+    greeting = spoken("/multistream/1.0.0")
+    seeds = [greeting, greeting + spoken("/noise"), greeting + spoken("ls")]
+
+    def bombard(port: int) -> None:
+        draw = Random(13)
+        for _ in range(40):
+            data = draw.choice(seeds[1:]) + draw.randbytes(300)
+            data = draw.choice((data, bytewise(draw, seeds)))
+            place = ("127.0.0.1", port)
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(place, 5.0) as peer,
+            ):
+                peer.sendall(data)
+
+    async def scene() -> None:
+        async with shoal(2) as (gate, node):
+            await meshed([gate, node])
+
+            port = int(gate.port.addresses[0].split("/")[4])
+            await asyncio.to_thread(bombard, port)
+            node.port.send(gate.node, Inquiry(request=RequestId("r")))
+            await eventually(lambda: len(gate.log.messages) == 1)
+
+            assert "host-restarts" not in gate.counts
 
     asyncio.run(scene())
 
