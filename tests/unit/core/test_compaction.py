@@ -4,8 +4,16 @@ from tests.unit.core.builders import attempt, book_with, job, running
 
 from shoal.core.compaction import compacted
 from shoal.core.jobs import JobBook
-from shoal.core.journal import Entry, Incarnated, Revoked, TaskKept, decode, encode
-from shoal.model.ids import NodeId, TaskId
+from shoal.core.journal import (
+    Entry,
+    Incarnated,
+    Judged,
+    Revoked,
+    TaskKept,
+    decode,
+    encode,
+)
+from shoal.model.ids import NodeId, OwnerId, TaskId
 from shoal.protocol.messages import Outcome, Revocation
 
 T0, T1 = TaskId("j.g.0"), TaskId("j.g.1")
@@ -45,6 +53,24 @@ def test_a_gang_whose_member_succeeded_still_knows_where_all_of_it_runs() -> Non
 
     assert again.runs[attempt(1)].gang == ("v", "w")
     assert list(again.group_of(T1).exited) == [T1]
+
+
+def test_answers_and_standings_are_kept() -> None:
+    book = book_with(job(groups={"g": (2, ())}))
+    right = Outcome("exited", exit_code=0, digest="feed")
+    book.answer(running(book, T0, 1), right)
+    book.answer(running(book, T1, 2), right)
+    book.finish(T1, "done", 1.0, attempt=attempt(2), outcome=right)
+    book.judge(Judged(T1, OwnerId("ann"), NodeId("w"), "disagreed", 5.0))
+
+    again = JobBook()
+    for entry in compacted(book):
+        again.replay(decode(encode(entry)[1]), 0.0, 0.0)
+
+    assert again.tasks[T0].answers == book.tasks[T0].answers
+    assert again.tasks[T1].answers == book.tasks[T1].answers
+    assert again.answered == 2
+    assert again.standings.kept() == book.standings.kept() != []
 
 
 def test_revocations_that_stand_are_kept() -> None:
