@@ -18,7 +18,8 @@ from shoal.runtime.home import Home
 LONG_S = 300.0
 LOOK_S = 0.5
 ENDS = (pb.STATE_DONE, pb.STATE_FAILED, pb.STATE_CANCELLED, pb.STATE_UNKNOWN)
-UP = ("up", "--background", "--port", "0", "--without", "p2p")
+MEET = ("--task-network", "all")  # Ranks of other owners meet over the network.
+UP = ("up", "--background", "--port", "0", "--without", "p2p", *MEET)
 
 
 def eventually(

@@ -159,7 +159,9 @@ def _assign(_: NodeId, line: Line) -> m.Assignment:
         grace_s=line.number("grace", 10),
         time_limit_s=line.number("limit", 0) or None,
     )
+    gang = line.options.get("gang", "")
     return m.Assignment(
+        gang=tuple(NodeId(node) for node in gang.split(",") if node),
         lease=LeaseId(line.words[3]),
         attempt=attempt(line.words[2]),
         task=task,

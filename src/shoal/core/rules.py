@@ -56,6 +56,15 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return self._weakness(opened) or (network and self._no_network(opened)) or None
 
+    def parted(self, owners: tuple[OwnerId, ...]) -> str | None:
+        """Say why the tasks of a gang could not reach each other, if so."""
+        if not self.is_foreign(owners) or self.task_network != "internet":
+            return None
+        return (
+            "tasks of a gang that use the network must reach each other, "
+            "and this worker gives those of other owners the internet only"
+        )
+
     def network(self, owners: tuple[OwnerId, ...], *, wanted: bool) -> TaskNetwork:
         """Return what a task of these owners may reach."""
         if not wanted:

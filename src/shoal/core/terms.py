@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from shoal.core.roster import Roster
     from shoal.core.rules import Rules
     from shoal.model.ids import NodeId
-    from shoal.model.job import Work
+    from shoal.protocol.messages import Assignment
 
 
 ANYBODY: Final = (OwnerId(""),)
@@ -65,9 +65,14 @@ class Terms:
         opened = self._opened.get(driver)
         return self._rules.refusal(owners, driver, network=network, opened=opened)
 
-    def refusal_of(self, owners: tuple[OwnerId, ...], work: Work) -> str | None:
+    def refusal_of(
+        self, owners: tuple[OwnerId, ...], assignment: Assignment
+    ) -> str | None:
         """Say why this work is not taken, if so."""
-        return self.refusal(owners, work.driver, network=work.network)
+        work, is_gang = assignment.task.work, len(assignment.gang) > 1
+        return self.refusal(owners, work.driver, network=work.network) or (
+            self._rules.parted(owners) if work.network and is_gang else None
+        )
 
     def told(self, peer: NodeId, now: float) -> Lending:
         """Return what a scheduler may know; one that nobody knows asks and hears."""

@@ -285,7 +285,7 @@ class Worker:
             return []
         lease.fence = attempt
         task = assignment.task
-        if reason := self._terms.refusal_of(lease.owners, task.work) or foreign(task):
+        if reason := self._terms.refusal_of(lease.owners, assignment) or foreign(task):
             return [refuse_attempt(peer, assignment, reason)]
         if lease.idle:
             started = self._started(peer, attempt, lease)
