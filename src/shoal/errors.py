@@ -171,3 +171,8 @@ class RemoteError(CallError):
 @final
 class ResultRefusedError(CallError):
     """A machine of another owner sent what could run code here if it were read."""
+
+
+@final
+class KeyLockedError(ShoalError):
+    """A key is there, and nobody has said its passphrase."""

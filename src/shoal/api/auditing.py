@@ -74,6 +74,7 @@ AUDITED: Final[dict[str, str]] = {
     "Revoke": "revoke",
     "SetSecret": "secret-set",
     "RemoveSecret": "secret-remove",
+    "RotateToken": "token",
     "Drain": "drain",
     "Shutdown": "shutdown",
 }

@@ -52,6 +52,7 @@ from shoal.net.petname import petname
 from shoal.protocol.limits import ADDRESSES_MAX
 from shoal.protocol.messages import PeerAddress
 from shoal.runtime.cargo import needs_cargo
+from shoal.runtime.cautions import cautions
 from shoal.runtime.granting import ROLES
 from shoal.runtime.listening import only_here
 from shoal.runtime.revoking import revoke
@@ -387,7 +388,7 @@ class Service(CargoCalls):
         """Return all known nodes."""
         del request
         nodes = views.nodes_view(self._node, self._links)
-        return pb.NodesReply(nodes=nodes)
+        return pb.NodesReply(nodes=nodes, warnings=self._cautions())
 
     async def on_ping(self, request: pb.PingRequest) -> pb.PingReply:
         """Measure the way to a node."""
@@ -419,7 +420,13 @@ class Service(CargoCalls):
             task_network=node.settings.rules.task_network,
             web_address=self.web_address,
             web_port_was_taken=self.web_port_was_taken,
+            warnings=self._cautions(),
         )
+
+    def _cautions(self) -> list[str]:
+        if not callers.current().is_own:
+            return []
+        return cautions(self._node, self._links.addresses)
 
     async def on_invite(self, request: pb.InviteRequest) -> pb.InviteReply:
         """Let somebody join."""

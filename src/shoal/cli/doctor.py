@@ -81,6 +81,9 @@ def _node(home: Home) -> list[Finding]:
         return [Finding("node", state, said, error.hint), *last_end(home)]
     said = f"{info.name.petname} runs as process {info.pid}, version {info.version}"
     findings = [Finding("node", "ok", said)]
+    for warning in info.warnings:
+        said, _, fix = warning.partition(": ")
+        findings.append(Finding("warning", "note", said, fix))
     if home.log.exists():
         findings.append(Finding("log", "ok", str(home.log)))
     return [*findings, *network_findings(info), *promise_findings(info)]

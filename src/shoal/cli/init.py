@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from shoal.cli.options import json_option, quiet_option, suggest, talk
+from shoal.cli.passphrases import passphrase, passphrase_option
 from shoal.cli.printing import echo_json
 from shoal.errors import ShoalError
 from shoal.runtime.home import Home
@@ -12,13 +15,29 @@ from shoal.runtime.home import Home
 
 @click.command()
 @click.argument("name")
+@click.option("--lock", is_flag=True, help="Lock the root key with a passphrase.")
+@click.option(
+    "--root-key",
+    default="",
+    metavar="FILE",
+    help="Keep the root key in this file, as on a stick, and not on this machine.",
+)
+@passphrase_option
 @json_option
 @quiet_option
-def init(name: str, as_json: bool, quiet: bool) -> None:
+def init(
+    name: str,
+    lock: bool,
+    root_key: str,
+    passphrase_file: str,
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Make a shoal called NAME, of which this machine is the first member.
 
-    Its root key is made here, and stays here: keep a copy of root.key in a safe place.
-    Without this, the first `shoal up` makes a shoal called home.
+    Its root key is made here: keep a copy of it in a safe place. The node does not need
+    it from day to day, so lock it, or keep it elsewhere, if you lend this machine to
+    others. Without this, the first `shoal up` makes a shoal called home.
     """
     from shoal.net.identity import Identity  # noqa: PLC0415 - Slow to import.
     from shoal.net.petname import petname  # noqa: PLC0415
@@ -34,11 +53,13 @@ def init(name: str, as_json: bool, quiet: bool) -> None:
             hint="another SHOAL_HOME is another node; or move that file away",
         )
     identity = Identity.load_or_create(home.key)
-    made = membership.found(home, identity, name)
+    path = Path(root_key).expanduser() if root_key else home.root_key
+    said = passphrase(passphrase_file, is_new=True) if lock else ""
+    made = membership.found(home, identity, name, path, said)
     if as_json:
         echo_json({"shoal": name, "root": made.root, "node": identity.node})
         return
     node = petname(identity.node)
     talk(f'made the shoal "{name}"; {node} is its first member', quiet=quiet)
-    talk(f"its root key is {home.root_key}: keep a copy in a safe place", quiet=quiet)
+    talk(f"its root key is {path}: keep a copy in a safe place", quiet=quiet)
     suggest("shoal up --listen 0.0.0.0:4001", "shoal invite", quiet=quiet)

@@ -24,7 +24,8 @@ def nodes(node: str | None, as_json: bool, quiet: bool) -> None:
     Of CPU, memory and GPUs the first number is what is in use, as in `shoal top`.
     """
     with api.connect(node) as client:
-        found = client.nodes().nodes
+        reply = client.nodes()
+    found = reply.nodes
     if as_json:
         echo_json({"nodes": [node_fields(each) for each in found]})
         return
@@ -33,6 +34,8 @@ def nodes(node: str | None, as_json: bool, quiet: bool) -> None:
             echo(each.name.id)
         return
     echo_table(HEADINGS, [row(each) for each in found])
+    for warning in reply.warnings:
+        talk(f"warning: {warning}")
     for each in found:
         if _is_closed(each):
             talk(f"{each.name.petname}: {each.terms}", quiet=False)

@@ -210,6 +210,7 @@ def info_lines(info: pb.NodeInfo, *, port_was_taken: bool = False) -> list[str]:
         lines.append(f"  tls   {info.far_address}   (clients on other machines)")
     if info.web_address:
         lines.append(f"  web   http://{info.web_address}   (shoal web opens it)")
+    lines += [f"  note  {warning}" for warning in info.warnings]
     if limit := _limit_text(info.node):
         lines.append(f"  note  {limit}")
     if port_was_taken:

@@ -25,8 +25,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from shoal.errors import ShoalError, UsageError
+from shoal.errors import KeyLockedError, ShoalError, UsageError
 from shoal.model.ids import NodeId
+from shoal.net import locked_key
 
 KEY_BYTES: Final = 32
 KEY_FILE_BYTES_MAX: Final = 4_096
@@ -96,12 +97,22 @@ class Identity:
         return cls(Ed25519PrivateKey.from_private_bytes(seed))
 
     @classmethod
-    def load(cls, path: Path) -> Identity:
+    def load(cls, path: Path, passphrase: str | None = None) -> Identity:
         """Read the key from its file, which only its owner may read.
 
-        Raises `ShoalError` if others may, or if there is no such key in it.
+        Raises `ShoalError` if others may, or if there is no such key in it, and
+        `KeyLockedError` if it is locked and no passphrase is given.
         """
-        return cls(_parsed(path, _read_private(path)))
+        data = _read_private(path)
+        if not locked_key.is_locked(data):
+            return cls(_parsed(path, data))
+        if passphrase is None:
+            raise KeyLockedError(
+                f"the key in {path} is locked",
+                because="it was locked with a passphrase",
+                hint="shoal key unlock opens it",
+            )
+        return cls(_parsed(path, locked_key.unlock(data, passphrase)))
 
     @classmethod
     def load_or_create(cls, path: Path) -> Identity:
@@ -115,6 +126,18 @@ class Identity:
         identity = cls.generate()
         if not _create(path, identity.pem()):
             return cls.load(path)
+        return identity
+
+    @classmethod
+    def create_locked(cls, path: Path, passphrase: str) -> Identity:
+        """Make a key whose file only the passphrase opens; raise if there is a file."""
+        identity = cls.generate()
+        if not _create(path, locked_key.lock(identity.pem(), passphrase)):
+            raise UsageError(
+                f"there is a file {path} already",
+                because="a key is never replaced",
+                hint="name another file, or move that one away",
+            )
         return identity
 
     @property
@@ -145,7 +168,14 @@ def _read_private(path: Path) -> bytes:
         )
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:  # noqa: PTH123 - the mode of what is open
-        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        found = os.fstat(descriptor)
+        mode = stat.S_IMODE(found.st_mode)
+        if found.st_uid != os.geteuid():
+            raise ShoalError(
+                f"will not use the key in {path}",
+                because=f"it belongs to user {found.st_uid}, and not to {os.geteuid()}",
+                hint="start the node as its owner; or copy the key, and chown the copy",
+            )
         if mode & 0o077:
             raise ShoalError(
                 f"will not use the key in {path}",

@@ -18,7 +18,7 @@ from shoal.core.membership import (
     serial_for_revocation,
 )
 from shoal.core.renewing import renewed
-from shoal.errors import NotAllowedError, ShoalError
+from shoal.errors import KeyLockedError, NotAllowedError, ShoalError
 from shoal.model.bounds import AMOUNT_MAX
 from shoal.model.ids import OwnerId
 from shoal.net.identity import Identity
@@ -138,8 +138,8 @@ class Granting:
         """Return whose signature this node can give: the root's, or an admin's."""
         try:
             root = Identity.load(self._home.root_key)
-        except FileNotFoundError:
-            root = None
+        except (FileNotFoundError, KeyLockedError):
+            root = None  # An admin signs by its own grant.
         if root is not None and root.node == self._membership.root:
             return root, None
         if "admin" in self._membership.grant.roles:

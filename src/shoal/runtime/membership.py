@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from shoal.core.membership import Members, grant_payload
+from shoal.core.membership import TERM, Members, grant_payload
 from shoal.errors import UsageError
 from shoal.model.ids import NodeId, OwnerId
 from shoal.model.job import PRIORITY_MAX
@@ -59,9 +59,23 @@ def save(home: Home, membership: Membership) -> None:
     write_private(home.membership, text)
 
 
-def found(home: Home, identity: Identity, shoal: str) -> Membership:
-    """Make a shoal of one: a root key, and a grant for this node with every role."""
-    root = Identity.load_or_create(home.root_key)
+def found(
+    home: Home,
+    identity: Identity,
+    shoal: str,
+    root_key: Path | None = None,
+    passphrase: str = "",
+) -> Membership:
+    """Make a shoal of one: a root key, and a grant for this node with every role.
+
+    The key is in the home, or in the file `root_key`, which may be anywhere. With a
+    passphrase it is never on disk but locked.
+    """
+    path = root_key or home.root_key
+    if passphrase:
+        root = Identity.create_locked(path, passphrase)
+    else:
+        root = Identity.load_or_create(path)
     now_wall_s = time.time()
     grant = issue(
         root,
@@ -78,6 +92,28 @@ def found(home: Home, identity: Identity, shoal: str) -> Membership:
     membership = Membership(shoal=shoal, root=root.node, grant=grant)
     save(home, membership)
     return membership
+
+
+def renewed_by_root(membership: Membership, root: Identity) -> Membership:
+    """Return the same membership with a grant for ten more years.
+
+    Raises `UsageError` if that is not the root of this shoal.
+    """
+    if root.node != membership.root:
+        raise UsageError(
+            f'that is not the root key of the shoal "{membership.shoal}"',
+            because=f"its root is {membership.root}, and not {root.node}",
+            hint="give the file that was made by `shoal init`",
+        )
+    now_wall_s = time.time()
+    old = membership.grant
+    grant = msgspec.structs.replace(
+        old,
+        serial=old.serial // TERM * TERM + int(now_wall_s),
+        expires_wall_s=now_wall_s + 10 * YEAR_S,
+        delegation=None,
+    )
+    return msgspec.structs.replace(membership, grant=issue(root, grant))
 
 
 def issue(signer: Identity, grant: Grant) -> Grant:

@@ -72,6 +72,7 @@ SAYS_NOTHING_OF_OTHERS = {
     "join": "asks no API; its errors go the way of all errors",
     "key": "asks no node",
     "policy": "reads files of the user",
+    "renew": "asks no node",
     "schema": "prints a text of ours",
     "server": "is up",
     "set": "reads files of the user",

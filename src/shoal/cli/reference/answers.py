@@ -299,6 +299,10 @@ ANSWERS: Final[dict[str, Shape]] = {
         "newcomers": ("list of newcomer", "who asks to be let in"),
         "near": ("near or null", "the shoal that this node asked"),
     },
+    "renew": {
+        "node": ("text", "the id of this node"),
+        "ends_s": ("float", "when its new grant ends, in seconds since 1970"),
+    },
     "revoke": {"revoked": ("name", "the node that is no member any more")},
     "doctor": {
         "well": ("bool", "whether nothing is bad"),
