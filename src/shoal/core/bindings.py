@@ -4,6 +4,8 @@ A lease has a fence of its own, and that is not enough: a scheduler that breaks 
 rules could let an attempt wait at one lease and start it at another, or start it again
 at another one after its end. So the latest attempts of each scheduler are remembered
 with their leases. What is older than all of these was forgotten, and never starts.
+Nor does what was sent under the id of a lease that was not given yet: it was refused,
+and must not start when that lease is given.
 """
 
 from __future__ import annotations
@@ -12,16 +14,21 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from shoal.model.ids import LeaseId
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shoal.model.ids import Attempt, LeaseId, NodeId
+    from shoal.model.ids import Attempt, NodeId
 
 BOUND_MAX: Final = 1_000
 """Attempts of one scheduler that are remembered."""
 
 SCHEDULERS_MAX: Final = 256
 """Schedulers without a lease that are remembered."""
+
+
+NOWHERE: Final = LeaseId("")
 
 
 class _Bound(msgspec.Struct):
@@ -33,9 +40,17 @@ class _Bound(msgspec.Struct):
 class Bindings:
     """Remembers where each attempt may start."""
 
-    def __init__(self, is_idle: Callable[[NodeId], bool]) -> None:
-        """Ask `is_idle` whether a scheduler has no lease: only such are forgotten."""
+    def __init__(
+        self,
+        is_idle: Callable[[NodeId], bool],
+        is_guessed: Callable[[LeaseId], bool],
+    ) -> None:
+        """Ask `is_idle` whether a scheduler has no lease: only such are forgotten.
+
+        Ask `is_guessed` whether an id may be that of a later lease.
+        """
         self._is_idle = is_idle
+        self._is_guessed = is_guessed
         self._of: dict[NodeId, _Bound] = {}  # whoever came last is last
 
     def lease_of(self, attempt: Attempt) -> LeaseId | None:
@@ -60,7 +75,8 @@ class Bindings:
             self._make_room()
             bound = _Bound()
         self._of[attempt.scheduler] = bound
-        bound.leases.setdefault(attempt, lease)
+        given = NOWHERE if self._is_guessed(lease) else lease
+        bound.leases.setdefault(attempt, given)
         if len(bound.leases) > BOUND_MAX:
             oldest = next(iter(bound.leases))
             del bound.leases[oldest]

@@ -114,7 +114,16 @@ class LeaseBook:
 
     def is_of_this_life(self, id_: LeaseId) -> bool:
         """Whether a lease, open or closed, was given since the worker started."""
-        return id_.startswith(f"{self._prefix}/")
+        return id_.startswith(f"{self._prefix}/") and not self.is_guessed(id_)
+
+    def is_guessed(self, id_: LeaseId) -> bool:
+        """Whether an id is like those of this life, and no lease has had it yet."""
+        prefix, _, number = id_.rpartition("/")
+        if prefix != self._prefix:
+            return False
+        if not (number.isascii() and number.isdecimal()):
+            return True
+        return len(number) > len(str(self._seq)) or not 1 <= int(number) <= self._seq
 
     def of_request(self, peer: NodeId, request: RequestId) -> list[Lease]:
         """Return the leases that this request brought about and that are left."""

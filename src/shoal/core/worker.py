@@ -115,7 +115,7 @@ class Worker:
         self._idle = Ledger(capacity)  # never drawn on: what could be served at all
         self._lessor = Lessor(self._book, self._stop, self._heap)
         self._runs: dict[Attempt, _Run] = {}
-        self._bindings = Bindings(lambda peer: not self._book.of_peer(peer))
+        self._bindings = Bindings(self._has_no_lease, self._book.is_guessed)
         self._reports = Reports(self._heap)
         self._echoes = Echoes(self._heap)
         self._terms = Terms(self.rules, roster)
@@ -306,6 +306,9 @@ class Worker:
             return _answer_stale(peer, assignment)
         reason = f"the attempt waited on lease {lease.id}; it starts on none now"
         return [refuse_attempt(peer, assignment, reason)]
+
+    def _has_no_lease(self, peer: NodeId) -> bool:
+        return not self._book.of_peer(peer)
 
     def _bound_lease(self, peer: NodeId, attempt: Attempt) -> Lease | None:
         bound = self._bindings.lease_of(attempt)

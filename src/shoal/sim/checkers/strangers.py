@@ -13,6 +13,7 @@ from shoal.core.journal import Entry, Revoked
 from shoal.core.peer import Peer
 from shoal.core.seniority import AGE_MAX_S
 from shoal.model.ids import NodeId
+from shoal.protocol.grants import GrantRenewed
 from shoal.protocol.messages import Refusal, Revocation
 from shoal.sim.checkers.violations import Violations
 from shoal.sim.forger import FORGED_EPOCH, FORGER
@@ -63,6 +64,8 @@ class Strangers:
                     pass
                 case Send(peer=event.peer, message=Refusal()):
                     pass
+                case Send(peer=event.peer, message=GrantRenewed(grant=None, admins=())):
+                    pass  # It is told why it gets no grant.
                 case _:
                     what = f"{host.id} does {type(effect).__name__}"
                     told = type(event.message).__name__
