@@ -76,10 +76,13 @@ class Internet(msgspec.Struct, frozen=True):
     @property
     def uplink(self) -> tuple[str, ...]:
         """The command that carries what goes out; a warden knows the process."""
-        user = () if os.geteuid() == 0 else ("--userns-path=/proc/{pid}/ns/user",)
+        # Its own sandbox is for root: in a namespace with a single user it fails.
+        user: tuple[str, ...] = ("--enable-sandbox",)
+        if os.geteuid() != 0:
+            user = ("--userns-path=/proc/{pid}/ns/user",)
         return (
             *(self.slirp4netns, "--configure", "--mtu=65520", "--exit-fd=3"),
-            *("--disable-host-loopback", f"--cidr={NETWORK}", "--enable-sandbox"),
+            *("--disable-host-loopback", f"--cidr={NETWORK}"),
             *("--enable-seccomp", *user, "--netns-type=path", "/proc/{pid}/ns/net"),
             INTERFACE,
         )

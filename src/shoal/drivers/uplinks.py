@@ -12,6 +12,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Final, final
 
+from shoal.drivers.process_tree import read_text
 from shoal.drivers.rights import call
 
 if TYPE_CHECKING:
@@ -60,7 +61,12 @@ class Uplink:
 def _wait_for_network(pid: int) -> None:
     until = time.monotonic() + MADE_S
     ours = os.stat("/proc/self/ns/net").st_ino  # noqa: PTH116
-    while os.stat(f"/proc/{pid}/ns/net").st_ino == ours:  # noqa: PTH116
+    while not (
+        os.stat(f"/proc/{pid}/ns/net").st_ino != ours  # noqa: PTH116
+        # Nobody is anybody in a new namespace of users before it has maps.
+        and read_text(f"/proc/{pid}/uid_map")
+        and read_text(f"/proc/{pid}/gid_map")
+    ):
         if time.monotonic() > until:
             raise ValueError(f"no network was made within {MADE_S:g} s")
         time.sleep(LOOK_S)
