@@ -470,6 +470,8 @@ class Dispatcher:
             )
         else:
             self._verifier.refresh(run.task, now)
+        if failed or crashed:
+            self._verifier.let_down(run, now)
         if not group.is_gang:
             return _record(entries)
         if not gangs.is_broken(self._book, group):

@@ -293,7 +293,8 @@ class Matcher:
             if count <= 0:
                 break
             shy = self._shyness.of(shape.profile)
-            exclude = [*shy, *self.suiting.unsuited(group, shape, now), *barred]
+            barred = [*barred, *self.suiting.unsuited(group, shape, now)]
+            exclude = [*shy, *barred]
             if group.is_gang and shape.same_leaf == "require":
                 exclude += leaves.elsewhere(self._views.table, self._live_at(group))
             takens = self._place_apart(group, shape, count, exclude, now)

@@ -53,6 +53,10 @@ FIRST_ANSWERS_MAX: Final = 10
 """Tasks that an owner who is not trusted may have begun and not seen judged."""
 
 
+LET_DOWN_S: Final = 30.0
+"""So long an owner is not asked again for a task that it lost or did not start."""
+
+LET_DOWN_MAX: Final = 10_000
 NOBODY: Final = OwnerId("")
 
 
@@ -90,6 +94,7 @@ class Verifier:
         self._checked: dict[TaskId, None] = {}  # one answer is not enough for these
         self._tail_checks: dict[GroupId, int] = {}
         self._left: dict[OwnerId, int] = {}  # results until the next check
+        self._let_down: dict[tuple[TaskId, OwnerId], float] = {}  # and until when
 
     # Where attempts may run.
 
@@ -135,11 +140,28 @@ class Verifier:
         if trust == "shunned" and not own:
             return None
         for task in group.seconds:
+            if self._has_let_down(task, owner, now):
+                continue
             if task in group.waiting and self._is_new_to(task, owner, worker):
                 return task
         if not own and trust != "trusted" and self._begun(owner) >= FIRST_ANSWERS_MAX:
             return None
-        return next((task for task in group.waiting if task not in group.seconds), None)
+        fresh = (task for task in group.waiting if task not in group.seconds)
+        spared = (t for t in fresh if not self._has_let_down(t, owner, now))
+        return next(spared, None)
+
+    def let_down(self, run: Run, now: float) -> None:
+        """Let others try a task first that an owner did not bring to an end.
+
+        A task that was lost some times has failed: not by the doing of one owner.
+        """
+        if run.owner:
+            if len(self._let_down) >= LET_DOWN_MAX:
+                self._let_down.clear()
+            self._let_down[run.task, run.owner] = now + LET_DOWN_S
+
+    def _has_let_down(self, task: TaskId, owner: OwnerId, now: float) -> bool:
+        return self._let_down.get((task, owner), now) > now
 
     def _is_new_to(self, task: TaskId, owner: OwnerId, worker: NodeId) -> bool:
         record = self._book.tasks[task]
