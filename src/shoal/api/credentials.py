@@ -32,7 +32,7 @@ def serving(home: Home, identity: Identity, grant: Grant, host: str) -> ssl.SSLC
     certificate, so it stays while it says what is so.
     """
     key_file, certificate_file = home.path / "api.key", home.path / "api.crt"
-    key, known = _bytes_of(key_file), _bytes_of(certificate_file)
+    key, known = bytes_of(key_file), bytes_of(certificate_file)
     if not key:
         key, known = vouching.new_key(), b""
         write_private(key_file, key)
@@ -55,7 +55,7 @@ def serving(home: Home, identity: Identity, grant: Grant, host: str) -> ssl.SSLC
 
 def load(home: Home, context: ssl.SSLContext) -> None:
     """Have a context that serves already show what is in the files now."""
-    key, known = (_bytes_of(home.path / name) for name in ("api.key", "api.crt"))
+    key, known = (bytes_of(home.path / name) for name in ("api.key", "api.crt"))
     with private_file(key + known) as path:
         context.load_cert_chain(path)
 
@@ -64,7 +64,7 @@ def write_client_certificate(home: Home, identity: Identity, grant: Grant) -> No
     """Write what programs show together with the key of this node."""
     path = home.path / "node.crt"
     try:
-        shown = read(ssl.PEM_cert_to_DER_cert(_bytes_of(path).decode("ascii")))
+        shown = read(ssl.PEM_cert_to_DER_cert(bytes_of(path).decode("ascii")))
     except (ProtocolError, ValueError):
         shown = None
     if shown != (identity.node, grant):
@@ -81,7 +81,8 @@ def _is_current(pem: bytes, identity: Identity, grant: Grant, hosts: set[str]) -
     return shown == (identity.node, grant) and hosts <= named
 
 
-def _bytes_of(path: Path) -> bytes:
+def bytes_of(path: Path) -> bytes:
+    """Return what is in a file; nothing if there is none."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -55,6 +55,7 @@ class Page(Protocol):
     """A page for browsers: what is on it, only rooms above this one know."""
 
     address: str  # host and port; nothing if it is off
+    print: str  # of the certificate, if it is served by TLS
     port_was_taken: bool
 
     async def start(self) -> None:
@@ -124,16 +125,14 @@ async def _run(
         tls = _tls_of(node, options)
         server = ApiServer(home, service, Trust(token, node.owner, node.verified, tls))
         await _open(server, service, options, port)
-        figures = MetricsPage(service.metrics_text)
+        figures = MetricsPage(service.metrics_text, node)
         page = host.make_page(node, service, token)
-        service.renew = _renewing(server, page)
+        service.renew = _renewing(server, page, figures)
         near = service.near = Nearby(node, network, desk, options.network, host.say)
         try:
             if options.metrics:
-                await figures.start(*listen_address(options.metrics))
-            await page.start()
-            service.web_address = page.address
-            service.web_port_was_taken = page.port_was_taken
+                await figures.start(*listen_address(options.metrics), token)
+            await _open_page(page, service)
             _write_down(home, node, server, network.links)
             host.ready(await service.on_info(InfoRequest()), server.port_was_taken)
             for job, reason in node.set_aside.items():
@@ -243,12 +242,23 @@ async def _open(
     service.far_address = server.far_address
 
 
-def _renewing(server: ApiServer, page: Page) -> Callable[[str], None]:
+async def _open_page(page: Page, service: Service) -> None:
+    """Let browsers in, and let the service say where."""
+    await page.start()
+    service.web_address = page.address
+    service.web_print = page.print
+    service.web_port_was_taken = page.port_was_taken
+
+
+def _renewing(
+    server: ApiServer, page: Page, figures: MetricsPage
+) -> Callable[[str], None]:
     """Return what tells all doors of a new token."""
 
     def renew(token: str) -> None:
         server.renew(token)
         page.renew(token)
+        figures.renew(token)
 
     return renew
 

@@ -63,7 +63,7 @@ PACE_HERE: Final = Pace(per_s=4_096.0, burst=4_096.0)
 
 _REFUSAL: Final = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
-    b"This port speaks TLS 1.3 to other machines.\n"
+    b"This port speaks TLS 1.3 to other machines: https, or gRPC by TLS.\n"
 )
 """Clients of gRPC give up on it at once, and people can read it."""
 
@@ -105,8 +105,12 @@ class Guest:
 class Door:
     """Listens in one place or two; `guests` says who came, as gRPC calls them."""
 
-    def __init__(self, context: ssl.SSLContext, trouble: Trouble) -> None:
+    def __init__(
+        self, context: ssl.SSLContext, trouble: Trouble, *, takes_plain: bool = True
+    ) -> None:
+        """Take plain text from this machine too, unless `takes_plain` is false."""
         self.context = context
+        self.takes_plain = takes_plain
         self.trouble = trouble
         self.guests: dict[str, Guest] = {}
         self.inner: Path | None = None  # Set before anybody can come in.
@@ -320,7 +324,7 @@ class Visit(asyncio.Protocol):
         if data[0] == TLS_FIRST:
             self._pipe = TlsPipe(self._door.context, server_side=True)
             self._shake_hands(data)
-        elif not self.is_far:
+        elif not self.is_far and self._door.takes_plain:
             self._enter(data)
         else:
             self._outside.write(_REFUSAL)

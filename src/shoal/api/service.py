@@ -120,6 +120,7 @@ class Service(CargoCalls):
         self.api_address = ""
         self.far_address = ""
         self.web_address = ""
+        self.web_print = ""
         self.web_port_was_taken = False
 
     @property
@@ -419,6 +420,7 @@ class Service(CargoCalls):
             strangers=node.settings.rules.strangers,
             task_network=node.settings.rules.task_network,
             web_address=self.web_address,
+            web_print=self.web_print,
             web_port_was_taken=self.web_port_was_taken,
             warnings=self._cautions(),
         )

@@ -594,7 +594,7 @@ class InfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class NodeInfo(_message.Message):
-    __slots__ = ("name", "version", "pid", "shoal", "roles", "addresses", "api_address", "home", "up_s", "policy", "node", "not_isolated", "sandboxed", "jobs", "active_jobs", "network", "web_address", "web_port_was_taken", "far_address", "strangers", "task_network", "warnings")
+    __slots__ = ("name", "version", "pid", "shoal", "roles", "addresses", "api_address", "home", "up_s", "policy", "node", "not_isolated", "sandboxed", "jobs", "active_jobs", "network", "web_address", "web_port_was_taken", "far_address", "strangers", "task_network", "warnings", "web_print")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
@@ -617,6 +617,7 @@ class NodeInfo(_message.Message):
     STRANGERS_FIELD_NUMBER: _ClassVar[int]
     TASK_NETWORK_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    WEB_PRINT_FIELD_NUMBER: _ClassVar[int]
     name: NodeName
     version: str
     pid: int
@@ -639,7 +640,8 @@ class NodeInfo(_message.Message):
     strangers: str
     task_network: str
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[_Union[NodeName, _Mapping]] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., shoal: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., addresses: _Optional[_Iterable[str]] = ..., api_address: _Optional[str] = ..., home: _Optional[str] = ..., up_s: _Optional[float] = ..., policy: _Optional[str] = ..., node: _Optional[_Union[Node, _Mapping]] = ..., not_isolated: _Optional[_Iterable[str]] = ..., sandboxed: _Optional[bool] = ..., jobs: _Optional[int] = ..., active_jobs: _Optional[int] = ..., network: _Optional[_Union[NetworkInfo, _Mapping]] = ..., web_address: _Optional[str] = ..., web_port_was_taken: _Optional[bool] = ..., far_address: _Optional[str] = ..., strangers: _Optional[str] = ..., task_network: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    web_print: str
+    def __init__(self, name: _Optional[_Union[NodeName, _Mapping]] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., shoal: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., addresses: _Optional[_Iterable[str]] = ..., api_address: _Optional[str] = ..., home: _Optional[str] = ..., up_s: _Optional[float] = ..., policy: _Optional[str] = ..., node: _Optional[_Union[Node, _Mapping]] = ..., not_isolated: _Optional[_Iterable[str]] = ..., sandboxed: _Optional[bool] = ..., jobs: _Optional[int] = ..., active_jobs: _Optional[int] = ..., network: _Optional[_Union[NetworkInfo, _Mapping]] = ..., web_address: _Optional[str] = ..., web_port_was_taken: _Optional[bool] = ..., far_address: _Optional[str] = ..., strangers: _Optional[str] = ..., task_network: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., web_print: _Optional[str] = ...) -> None: ...
 
 class NetworkInfo(_message.Message):
     __slots__ = ("p2p", "relays", "gates", "links", "is_relayed")

@@ -209,7 +209,10 @@ def info_lines(info: pb.NodeInfo, *, port_was_taken: bool = False) -> list[str]:
     if info.far_address:
         lines.append(f"  tls   {info.far_address}   (clients on other machines)")
     if info.web_address:
-        lines.append(f"  web   http://{info.web_address}   (shoal web opens it)")
+        scheme = "https" if info.web_print else "http"
+        lines.append(f"  web   {scheme}://{info.web_address}   (shoal web opens it)")
+        if info.web_print:
+            lines.append(f"        certificate SHA-256 {info.web_print}")
     lines += [f"  note  {warning}" for warning in info.warnings]
     if limit := _limit_text(info.node):
         lines.append(f"  note  {limit}")

@@ -107,8 +107,9 @@ def _submitted(
     reply = send_in(client, packed, id_)
     for note in reply.notes:
         talk(f"note: {note}", quiet=quiet)
-    if watch and (where := client.info().web_address):
-        page = f"http://{where}/jobs/{id_}   (shoal web {id_} opens it)"
+    if watch and (where := (info := client.info()).web_address):
+        scheme = "https" if info.web_print else "http"
+        page = f"{scheme}://{where}/jobs/{id_}   (shoal web {id_} opens it)"
         talk(f"web  {page}", quiet=quiet)
     return reply.job
 

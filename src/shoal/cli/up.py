@@ -89,13 +89,14 @@ if TYPE_CHECKING:
     "--metrics",
     default=default_of("metrics", ""),
     metavar="HOST:PORT",
-    help="Serve http://HOST:PORT/metrics for Prometheus.",
+    help="Serve /metrics for Prometheus there; off loopback by https, for the token.",
 )
 @click.option(
     "--web",
     default=default_of("web", ""),
     metavar="HOST:PORT",
-    help="Where the page for browsers is; on loopback, port 7420 if it is free.",
+    help="Where the page for browsers is; on loopback, port 7420 if it is free. Off "
+    "loopback it is served by https only.",
 )
 @click.option("--no-web", is_flag=True, help="Serve no page.")
 @click.option(

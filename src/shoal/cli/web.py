@@ -46,11 +46,15 @@ def web(job: str, no_open: bool, node: str | None, as_json: bool) -> None:
     host, _, port = info.web_address.rpartition(":")
     if host in EVERYWHERE:
         host = node.rpartition(":")[0] if node else "127.0.0.1"
-    url = f"http://{host}:{port}{path}{_key(node, home)}"
+    scheme = "https" if info.web_print else "http"
+    url = f"{scheme}://{host}:{port}{path}{_key(node, home)}"
     if as_json:
         echo_json({"address": f"{host}:{port}", "url": url})
         return
     echo(url)
+    if info.web_print:
+        talk("no authority knows its certificate: compare its SHA-256 in the browser")
+        talk(f"  {info.web_print}")
     if not no_open and any(os.environ.get(name) for name in DISPLAYS):
         _open(home, url)
     elif not no_open and sys.stdout.isatty():

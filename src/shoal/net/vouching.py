@@ -145,6 +145,17 @@ def serving(key_pem: bytes, certificate_pem: bytes) -> ssl.SSLContext:
     return context
 
 
+def showing(key_pem: bytes, certificate_pem: bytes) -> ssl.SSLContext:
+    """Return how to serve browsers: TLS 1.3 only, HTTP/1.1, and nobody shows a key."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.num_tickets = 0
+    context.set_alpn_protocols(["http/1.1"])
+    with private_file(key_pem + certificate_pem) as path:
+        context.load_cert_chain(path)
+    return context
+
+
 def looking() -> ssl.SSLContext:
     """Return how to fetch the certificate of a server that is then to be judged."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -29,9 +29,10 @@ class Guard:
     """Decides about each request before anything else looks at it."""
 
     def __init__(self, token: str, host: str) -> None:
-        """Guard a page that listens on this host."""
+        """Guard a page that listens on this host; off loopback that is by TLS."""
         self._token = f"Bearer {token}".encode()
         self._is_open = not _is_loopback(host)
+        self._scheme = "https" if self._is_open else "http"
         self._names = HERE | {host, socket.gethostname().lower()}
 
     def check(self, request: Request) -> None:
@@ -69,7 +70,7 @@ class Guard:
         """Refuse what a browser says comes from another page."""
         origin = request.headers.get("origin")
         host = request.headers.get("host", "")
-        if origin is None or origin in (f"http://{host}", f"https://{host}"):
+        if origin is None or origin == f"{self._scheme}://{host}":
             return
         error = NotAllowedError(
             f"'{origin[:80]}' may not ask this",

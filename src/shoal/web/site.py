@@ -18,13 +18,14 @@ from shoal.api.auditing import Origin, came_by, origin, refused
 from shoal.errors import NotFoundError, UsageError
 from shoal.web.connection import Connection
 from shoal.web.exchange import RefusalError, Response, Stream, told
-from shoal.web.guarding import Guard
+from shoal.web.guarding import GUARDED, Guard
 from shoal.web.streams import TASKS_MAX, Streams, info_fields
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable
 
+    from shoal.api.far_pages import Find
     from shoal.api.service import Service
     from shoal.runtime.node import Node
     from shoal.web.exchange import Request
@@ -104,11 +105,24 @@ class Site:
         self._routes = [(m, re.compile(path), do) for m, path, do in routes]
 
     async def serve(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        find: Find | None = None,
     ) -> None:
-        """Serve one visitor."""
+        """Serve one visitor; `find` says who that is, if it came through a door."""
         came_by(_origin(writer))
-        await Connection(reader, writer, self.answer).run()
+
+        async def answer(request: Request) -> Response | Stream:
+            guest = find() if find is not None else None
+            if guest is not None and guest.address:
+                came_by(Origin("page", address=guest.address))
+            answered = await self.answer(request)
+            if guest is not None and request.path.startswith(GUARDED):
+                guest.prove("token")  # Else it would have been refused.
+            return answered
+
+        await Connection(reader, writer, answer).run()
 
     async def answer(self, request: Request) -> Response | Stream:
         """Answer one request."""

@@ -60,36 +60,43 @@ def test_a_port_that_was_asked_for_and_is_taken_is_an_error() -> None:
     assert "--no-web" in caught.value.hint
 
 
-def test_visitors_are_served_up_to_a_limit_and_sent_away_at_the_end(
+def test_the_oldest_stranger_makes_room_and_who_showed_the_token_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(listening, "CONNECTIONS_MAX", 2)
 
-    async def story() -> tuple[bytes, bytes, bytes]:
+    async def story() -> tuple[bytes, bytes, bytes, bytes]:
         page = page_at("127.0.0.1:0")
         await page.start()
         port = int(page.address.rpartition(":")[2])
-        visits = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
-        for _, writer in visits[:2]:
-            writer.write(request("/api/info"))
-        answer = await visits[0][0].readuntil(b"\r\n\r\n")
-        await visits[1][0].readuntil(b"\r\n\r\n")
+        known = await asyncio.open_connection("127.0.0.1", port)
+        known[1].write(request("/api/info"))
+        answer = await known[0].readuntil(b"\r\n\r\n")
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         async with asyncio.timeout(SOON_S):
-            try:
-                third = await visits[2][0].read()
-            except ConnectionResetError:
-                third = b""
+            oldest = await _rest(idle[0][0])
+            idle[2][1].write(request("/api/info"))
+            last = await idle[2][0].readuntil(b"\r\n\r\n")
+            await known[0].readexactly(2)  # Of the body: it is served on.
             await page.stop()
-        rest = await visits[1][0].read()
-        for _, writer in visits:
+        rest = await _rest(idle[1][0])
+        for _, writer in (known, *idle):
             writer.close()
-        return answer, third, rest
+        return answer, oldest, last, rest
 
-    answer, third, rest = asyncio.run(story())
+    answer, oldest, last, rest = asyncio.run(story())
 
     assert status(answer) == 200
-    assert third == b""
-    assert rest.endswith(b"}")  # The rest of its answer, and then the end.
+    assert oldest == b""
+    assert status(last) == 200
+    assert rest == b""
+
+
+async def _rest(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.read()
+    except ConnectionResetError:
+        return b""
 
 
 def test_nothing_of_the_page_is_imported_before_somebody_comes() -> None:
