@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 from tests.runtime.desks import MEMBER, Reef, asked, invited_by, run, stranger
 
 from shoal.core.auditing import read
@@ -71,5 +72,27 @@ def test_nobody_answers_an_introduction_in_the_place_of_another(tmp_path: Path) 
 
         assert isinstance(answer, Welcome)
         assert answer.grant.node == ann
+
+    run(story())
+
+
+def test_who_shows_wrong_secrets_waits_and_is_not_heard_with_the_right_one(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        reef, eve = Reef(tmp_path), stranger("eve", tmp_path)
+        desk = reef.found("root")
+        right = invited_by(desk, MEMBER, uses=2)
+        wrong = msgspec.structs.replace(right, secret=b"w" * 16)
+        for _ in range(10):
+            guessed = await asked(desk, eve, wrong)
+            assert isinstance(guessed, Refusal)
+            assert guessed.reason == "no such invitation"
+
+        late = await asked(desk, eve, right)
+
+        assert isinstance(late, Refusal)
+        assert late.retry_in_s is not None
+        assert late.reason == "too many wrong secrets from this address"
 
     run(story())

@@ -57,8 +57,11 @@ def rotate(as_json: bool, quiet: bool) -> None:
             path = client.rotate_token()
     else:
         from shoal.api import tokens  # noqa: PLC0415 - Slow to import.
+        from shoal.core.auditing import Entry  # noqa: PLC0415
+        from shoal.runtime.audit import note  # noqa: PLC0415
 
         tokens.rotate(home)
+        note(home, Entry(what="token", way="command", because="a new token"))
         path = str(whereabouts.token_file(home))
     if as_json:
         echo_json({"path": path})

@@ -213,6 +213,11 @@ class Audit:
         return self._folder / f"{n:0{_DIGITS}}{SUFFIX}"
 
 
+def note(home: Home, entry: Entry) -> None:
+    """Write one entry, for a command that asks no node."""
+    Audit(home).note(entry)
+
+
 def revoked(revocation: Revocation) -> Entry:
     """Say who was turned out of the shoal, and by whom."""
     because = f"up to serial {revocation.serial}"

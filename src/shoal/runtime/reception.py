@@ -20,6 +20,7 @@ import msgspec
 from shoal.core.auditing import Entry
 from shoal.errors import ShoalError
 from shoal.model.ids import NodeId
+from shoal.net.guesses import Guesses
 from shoal.net.invitations import (
     UNKNOWN,
     Invitation,
@@ -71,6 +72,7 @@ class Reception:
     ) -> None:
         self.granting = Granting(home, identity, membership, roster)
         self._audit = audit or Audit(home)
+        self._guesses = Guesses()
         self.company = Company(identity.node)
         self.porter = Porter(
             identity.node, membership.shoal, self.granting, self.company, self._audit
@@ -116,11 +118,15 @@ class Reception:
         answer = await self._answered(peer, join, address)
         if isinstance(answer, Refusal):
             self._audit.note(_refused(peer, address, answer.reason))
+            if answer.reason == UNKNOWN:
+                self._guesses.wrong(address, time.monotonic())
         return answer
 
     async def _answered(
         self, peer: NodeId, join: Join, address: str
     ) -> Welcome | Refusal:
+        if not self._guesses.may(address, time.monotonic()):
+            return _not_now(join.request, "too many wrong secrets from this address")
         proof = join.proof or proof_of(join.secret, joining(peer))
         found = self._book.proved(proof, peer)
         if found is not None and found.given_to:

@@ -326,6 +326,11 @@ ANSWERS: Final[dict[str, Shape]] = {
     },
     "set": {"settings": ("list of setting", "what counts, and where it comes from")},
     "secret list": {"secrets": ("list of text", "the names of all secrets")},
+    "token show": {
+        "path": ("text", "the file that it is in"),
+        "token?": ("text", "what it is, without --path"),
+    },
+    "token rotate": {"path": ("text", "the file that the new one is in")},
     "policy list": {"policies": ("list of policy", "all that are installed")},
     "policy test": {
         "policy": ("text", "what was tested"),

@@ -1,0 +1,49 @@
+"""Who shows secrets that are none: so many from one place, and then it must wait.
+
+Secrets of invitations have 128 bits, so nobody guesses one. But whoever tries costs
+work, and should not be able to try all day. This is pure: time is passed in.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+import msgspec
+
+from shoal.net.doors import origin_of
+
+WRONG_BURST: Final = 10.0
+WRONG_PER_S: Final = 0.1
+ORIGINS_MAX: Final = 1_024
+
+
+class _Allowance(msgspec.Struct):
+    left: float
+    since: float
+
+
+@final
+class Guesses:
+    """Counts wrong secrets by where they come from; the right ones cost nothing."""
+
+    def __init__(self) -> None:
+        # The one that guessed first goes first; at most ORIGINS_MAX.
+        self._origins: dict[str, _Allowance] = {}
+
+    def may(self, address: str, now: float) -> bool:
+        """Whether somebody there may try."""
+        known = self._origins.get(origin_of(address))
+        return known is None or self._grown(known, now) >= 1.0
+
+    def wrong(self, address: str, now: float) -> None:
+        """Note that somebody there showed a secret that is none."""
+        origin = origin_of(address)
+        known = self._origins.pop(origin, None) or _Allowance(WRONG_BURST, now)
+        known.left, known.since = max(0.0, self._grown(known, now) - 1.0), now
+        if len(self._origins) >= ORIGINS_MAX:
+            del self._origins[next(iter(self._origins))]
+        self._origins[origin] = known
+
+    def _grown(self, known: _Allowance, now: float) -> float:
+        grown = known.left + (now - known.since) * WRONG_PER_S
+        return min(WRONG_BURST, grown)
