@@ -3,6 +3,7 @@
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,23 @@ def test_a_job_that_fills_the_disk_with_its_output_does_not_end_the_node(
     assert "(exit 0): its output is cut: the disk of the node is full" in loud.err
     assert home.info["pid"] == pid
     assert [job["state"] for job in home.json("ps")["jobs"]] == ["done", "done"]
+
+
+def test_a_node_whose_journal_finds_no_room_says_so_and_goes_on_later(
+    home: CliHome,
+) -> None:
+    home.ok("up", "--background", "--no-sandbox", "--no-web", "--without", "p2p", "-q")
+    pid = home.info["pid"]
+    filler = home.path / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+
+    job = home.ok("submit", "-q", "--array", "0-299", "--", "true").strip()
+    home.wait_for_end(pid)
+    said = (home.path / "node.log").read_text()
+    filler.unlink()
+    home.ok("up", "--background", "--no-sandbox", "--no-web", "--without", "p2p", "-q")
+
+    assert "disk is full" in said
+    assert home.json("show", job)["job"]["id"] == job

@@ -312,3 +312,23 @@ def test_folders_of_other_owners_are_removed_when_their_task_has_ended(
 
     assert len(ends(world)) == 2
     assert world.discarded == [strange.attempt]
+
+
+def test_a_node_that_is_closed_blames_nothing_and_raises_nothing(
+    tmp_path: Path,
+) -> None:
+    handling = Handling(Home(tmp_path))
+    handling.close()
+
+    handling.blame(Subject(ANN, TaskId("j.main.1")))
+    handling.end(Subject(ANN, TaskId("j.main.1")))
+
+
+def test_nothing_is_started_when_the_node_ends(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        await world.tasks.close()
+        world.tasks.start(start())
+        await asyncio.sleep(0)
+        assert len(world.tasks) == 0
+
+    assert played(tmp_path, story).told == []

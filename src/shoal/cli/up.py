@@ -185,9 +185,11 @@ def up(detach: bool, ready_fd: int | None, **given: Any) -> None:  # noqa: ANN40
 
         def ready(info: NodeInfo, port_was_taken: bool) -> None:
             _say_ready(info, port_was_taken, as_json=as_json, quiet=quiet)
+            nonlocal ready_fd
             if ready_fd is not None:
                 taken = port_was_taken
                 background.report_ready(ready_fd, info, port_was_taken=taken)
+                ready_fd = None  # It is closed, and its number may be another file's.
             else:
                 suggest(*_uses(info), "Ctrl-C ends", quiet=quiet)
 

@@ -94,12 +94,14 @@ class Handling:
         if self._dying:
             return
         self._dying = True
-        os.ftruncate(self._file, 0)
+        for slot in self._slots.values():
+            self._write(slot, _EMPTY)
         if subject is not None:
             self._write(0, msgspec.json.encode(subject)[: NOTE_BYTES - 1] + b"\n")
 
     def close(self) -> None:
         """Let go of the file; what it says stays."""
+        self._dying = True
         os.close(self._file)
 
     def _write(self, slot: int, data: bytes) -> None:

@@ -85,6 +85,7 @@ class Tasks:
         self._running: dict[Attempt, tuple[Driver, asyncio.Task[None]]] = {}
         self._names: dict[Attempt, TaskId] = {}
         self._stopped: set[Attempt] = set()  # of those that run
+        self._closed = False
         # Ended, of other owners; removed together by one chore at a time.
         self._unwanted: list[tuple[Driver, Attempt]] = []
         self._removing: asyncio.Task[None] | None = None
@@ -97,7 +98,9 @@ class Tasks:
         return self._names.get(attempt)
 
     def start(self, effect: StartTask) -> None:
-        """Run an attempt in the background."""
+        """Run an attempt in the background, unless the node ends."""
+        if self._closed:
+            return
         task, attempt = effect.task, effect.attempt
         driver = self._drivers.get(task.work.driver)
         reason = self._handling.refusal(attempt.scheduler, task.job)
@@ -121,7 +124,8 @@ class Tasks:
             found[0].stop(effect.attempt, effect.grace_s)
 
     async def close(self) -> None:
-        """Kill whatever runs; nothing of it is alive afterwards."""
+        """Kill whatever runs; nothing of it is alive afterwards, and nothing begins."""
+        self._closed = True
         running = [task for _, task in self._running.values()]
         for task in running:
             task.cancel()
