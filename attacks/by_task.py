@@ -126,6 +126,8 @@ PROMISES = {
 def _register(name: str, promise: str) -> None:
     def run(reef: Reef) -> str:
         found = probes(reef)[name]
+        if name == "mounts" and "mountinfo" in reef.lender("doctor").out:
+            return "not promised here, and doctor says so"
         must(not found.got, found.seen)
         return found.seen
 

@@ -20,6 +20,7 @@ from shoal.core.seniority import Seniority
 from shoal.core.timing import HOLD_S, LEASE_MAX_S, TENURE_S
 from shoal.core.waitlist import SLOTS_PER_DEMAND_MAX, Waitlist
 from shoal.model.ids import Attempt, LeaseId, NodeId, RequestId
+from shoal.model.resources import Ledger
 from shoal.protocol.messages import (
     Assignment,
     Commit,
@@ -54,6 +55,7 @@ class Lessor:
         self._book = book
         self._stop = stop
         self._waitlist = Waitlist()
+        self._idle = Ledger(book.ledger.capacity)  # what could be held at all
         self._seniority = Seniority()
         self._due: Deadlines[LeaseId] = Deadlines(heap)
 
@@ -65,6 +67,10 @@ class Lessor:
             assert lease is not None, "closing a lease drops its deadline"
             effects += self.end(lease, Outcome("lost", reason="the lease expired"), now)
         return effects
+
+    def forget(self, peer: NodeId) -> None:
+        """Keep no room for a scheduler that has left."""
+        self._waitlist.forget(peer)
 
     # Offers.
 
@@ -85,7 +91,8 @@ class Lessor:
         held, effects, reason = self._hold(peer, demand, rank, admission, now)
         for lease in held:
             lease.asked = asked
-        self._waitlist.remember(rank, demand, now)
+        if demand.wait_for_s > 0 and not isinstance(self._idle.fit(asked), str):
+            self._waitlist.remember(rank, demand, now)
         if held:
             offer = self._offer(demand.request, held, HOLD_S)
             return [*effects, Send(peer, offer)]

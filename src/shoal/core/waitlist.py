@@ -47,8 +47,6 @@ class Waitlist:
 
         A gang lets go of its offers when they are not enough, and tries again.
         """
-        if demand.wait_for_s <= 0:
-            return
         known = self._waiters.get(rank.node)
         if known is not None and known.until > now and _older(known.rank, rank):
             return
@@ -57,6 +55,10 @@ class Waitlist:
         until = now + min(demand.wait_for_s, WAIT_MAX_S)
         count = min(demand.count, SLOTS_PER_DEMAND_MAX)  # No more is ever offered.
         self._waiters[rank.node] = _Waiter(rank, demand.profile, count, until)
+
+    def forget(self, node: NodeId) -> None:
+        """Keep no room for a scheduler any more."""
+        self._waiters.pop(node, None)
 
     def met(self, rank: Rank) -> None:
         """Forget what a scheduler waited for: a lease of this rank is committed."""

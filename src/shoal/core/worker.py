@@ -248,6 +248,7 @@ class Worker:
 
     def _on_goodbye(self, peer: NodeId, _: Goodbye, now: float) -> list[Effect]:
         self._telling.forget(peer)
+        self._lessor.forget(peer)
         return self._lessor.on_release(peer, ids_of(self._book.of_peer(peer)), now)
 
     def _on_demand(self, peer: NodeId, demand: Demand, now: float) -> list[Effect]:

@@ -50,7 +50,7 @@ try_out(sys.argv[2], sys.argv[3:])
 
 PROCESSES_MAX: Final = 4_096
 SCRATCH_BYTES_DEFAULT: Final = 4 << 30
-PROBE_TIMEOUT_S: Final = 10.0
+PROBE_TIMEOUT_S: Final = 30.0
 SYSTEM: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 SETTINGS: Final = (
     "/etc/alternatives",
