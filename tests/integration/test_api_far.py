@@ -164,9 +164,10 @@ def test_a_port_without_tls_is_named(far: Far) -> None:
 def test_a_worker_of_another_machine_joins_with_the_token(far: Far) -> None:
     fay = far.stranger("fay")
     without = fay("worker", "--scheduler", far.address)
-    refused(without, "--token with what `cat api.token` prints")
+    refused(without, "--token-file with what `shoal token show` prints")
 
-    with fay.start("worker", "--scheduler", far.address, "--token", far.token) as node:
+    fay.env["SHOAL_TOKEN"] = far.token
+    with fay.start("worker", "--scheduler", far.address) as node:
         assert node.stderr is not None
         said = [node.stderr.readline() for _ in range(2)]
         node.terminate()
