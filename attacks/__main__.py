@@ -10,7 +10,9 @@ import tempfile
 import time
 from pathlib import Path
 
-import attacks.by_member
+import attacks.by_member_floods
+import attacks.by_member_orders
+import attacks.by_member_rights
 import attacks.by_stranger
 import attacks.by_task
 import attacks.by_worker  # noqa: F401 - These register what they can do.

@@ -68,9 +68,10 @@ class Lessor:
             effects += self.end(lease, Outcome("lost", reason="the lease expired"), now)
         return effects
 
-    def forget(self, peer: NodeId) -> None:
-        """Keep no room for a scheduler that has left."""
+    def on_goodbye(self, peer: NodeId, now: float) -> list[Effect]:
+        """End the leases of a scheduler that leaves, and keep no room for it."""
         self._waitlist.forget(peer)
+        return self.on_release(peer, ids_of(self._book.of_peer(peer)), now)
 
     # Offers.
 

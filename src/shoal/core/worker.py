@@ -36,7 +36,7 @@ from shoal.core.events import (
     TaskStaged,
     TaskWrote,
 )
-from shoal.core.leases import Lease, LeaseBook, ids_of, owners_of
+from shoal.core.leases import Lease, LeaseBook, owners_of
 from shoal.core.lessor import Lessor, refuse, refuse_attempt
 from shoal.core.reports import Reports
 from shoal.core.rules import Rules
@@ -248,8 +248,7 @@ class Worker:
 
     def _on_goodbye(self, peer: NodeId, _: Goodbye, now: float) -> list[Effect]:
         self._telling.forget(peer)
-        self._lessor.forget(peer)
-        return self._lessor.on_release(peer, ids_of(self._book.of_peer(peer)), now)
+        return self._lessor.on_goodbye(peer, now)
 
     def _on_demand(self, peer: NodeId, demand: Demand, now: float) -> list[Effect]:
         admission = self._authority(peer, demand, now)
