@@ -246,3 +246,33 @@ def the_same_identity_from_many_places(reef: Reef) -> str:
         link.close()
     must(len(alive) <= 2, f"{len(alive)} links of one node are up")
     return f"{len(alive)} of {len(links)} links stay; {reef.serves()}"
+
+
+@attack("member", "a worker answers others, whatever number somebody asks for")
+def waiting_for_more_tasks_than_there_are_atoms(reef: Reef) -> str:
+    member = reef.member(270)
+    with member.link(reef.lender) as link:
+        most = (1 << 53) - 1
+        for n in range(4):
+            endless = {"profile": {}, "count": most, "wait_for_s": LONG_S}
+            link.say(demand(member, f"e{n}", **endless))
+        began = time.monotonic()
+        serving = reef.serves()
+        took = time.monotonic() - began
+    must(took < 20.0, f"others waited {took:.0f} s")
+    return f"{serving}, after {took:.1f} s"
+
+
+@attack("member", "no room is kept for what could never be met")
+def waiting_for_more_than_the_machine_has(reef: Reef) -> str:
+    member = reef.member(271)
+    with member.link(reef.lender) as link:
+        began = time.monotonic()
+        vast = {"profile": {"cpu_milli": 10**9}, "wait_for_s": LONG_S}
+        old = {"rank": [0, 9.0, member.identity.node, "v"]}
+        link.say(demand(member, "v", **vast, **old))
+        link.hear("refusal")
+        serving = reef.serves()
+        took = time.monotonic() - began
+    must(took < 8.0, f"others waited {took:.0f} s")
+    return f"{serving}, after {took:.1f} s"

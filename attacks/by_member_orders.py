@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attacks.negotiating import assignment, leased, ran
+from attacks.negotiating import assignment, demand, leased, ran
 from attacks.verdict import attack, must
 
 if TYPE_CHECKING:
@@ -187,3 +188,67 @@ def letters_to_tasks_of_others(reef: Reef) -> str:
     taken = [one for one in heard if one["what"] == "taken"]
     must(not taken, f"a letter was taken: {taken}")
     return f"{len(heard)} receipts, none taken; {reef.serves()}"
+
+
+@attack("member", "variables of a task do nothing outside of its sandbox")
+def variables_that_the_loader_obeys(reef: Reef) -> str:
+    mark = reef.mark()
+    seen = ran(
+        reef,
+        250,
+        ["true"],
+        work={
+            "env": {
+                "LD_DEBUG": "statistics",
+                "LD_DEBUG_OUTPUT": str(mark),
+                "LD_PRELOAD": str(mark),
+                "BASH_ENV": str(mark),
+                "PYTHONSTARTUP": str(mark),
+            }
+        },
+    )
+    found = list(mark.parent.glob(f"{mark.name}*"))
+    must(not found, f"the loader wrote outside: {found}")
+    return seen
+
+
+@attack("member", "a task gets the network that its demand was judged by")
+def asking_for_no_network_and_using_it(reef: Reef) -> str:
+    with socket.socket() as service:
+        service.bind((reef.lender.host, 0))
+        service.listen()
+        port = service.getsockname()[1]
+        reach = f"exec 3<>/dev/tcp/{reef.lender.host}/{port}"
+        seen = ran(reef, 251, ["bash", "-c", reach], work={"network": True})
+    must(seen != "exited: 0", "a foreign task reached a service of the lender")
+    return seen
+
+
+@attack("member", "the owner of a demand is that of the grant, whatever it says")
+def demanding_in_the_name_of_the_lender(reef: Reef) -> str:
+    member = reef.member(252)
+    with member.link(reef.lender) as link:
+        owner = reef.lender.id
+        link.say(demand(member, "own", owner=owner, network=True))
+        said = link.hear("offer", "refusal")
+    must(said["type"] == "refusal", f"it is served as the lender's own: {said}")
+    return str(said["reason"])
+
+
+@attack("member", "an order for a lease that is not there yet never starts")
+def orders_for_leases_that_are_still_to_come(reef: Reef) -> str:
+    member, mark = reef.member(253), "guessed"
+    with member.link(reef.lender) as link:
+        first = leased(link, member, "one")[0]
+        node, _, number = first.rpartition("/")
+        later = f"{node}/{int(number) + 1}"
+        guess = assignment(member, later, 1, ["echo", mark])
+        link.say(guess)
+        answer = link.hear("refusal")
+        second = leased(link, member, "two")[0]
+        link.say(guess)
+        link.say({"type": "inquiry", "request": "seen"})
+        link.hear("inventory")
+        started = link.all_heard("started", for_s=0.7)
+    must(not started, f"it started on {second} after it was refused")
+    return str(answer["reason"])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from attacks.negotiating import all_room, demand
+from attacks.reef import eventually
 from attacks.verdict import Broken, attack, must
 from attacks.wire import CutOff, Said
 from shoal.core.membership import revocation_payload
@@ -343,3 +347,103 @@ def a_home_whose_journal_has_vanished(reef: Reef) -> str:
     must(code != 0, "it started without its journal, and forgot its jobs")
     must("journal" in said, f"it does not say why: {said}")
     return said.strip().splitlines()[0]
+
+
+@attack("member", "a grant is renewed as it is, for its own node, and when it is due")
+def asking_for_a_better_grant(reef: Reef) -> str:
+    member, other = reef.member(260), reef.member(261, "o4")
+    better = msgspec.structs.replace(member.grant, top_priority=100)
+    late = reef.grant(member.identity, "mallory", expires_wall_s=time.time() - 5)
+    seen: list[str] = []
+    with member.link(reef.lender) as link:
+        for n, grant in enumerate((member.grant, better, other.grant, late)):
+            shown = msgspec.to_builtins(grant, builtin_types=(bytes,))
+            link.say({"type": "grant-wanted", "request": f"g{n}", "grant": shown})
+            try:
+                said = link.hear("grant-renewed", within_s=2.0)
+            except (TimeoutError, CutOff):
+                seen.append("no answer")
+                continue
+            must(not said.get("grant"), f"it was given a grant: {said}")
+            seen.append(str(said.get("reason", "")))
+    return "; ".join(seen)
+
+
+@attack("member", "a grant that nobody asked for changes nothing")
+def giving_a_grant_to_a_node(reef: Reef) -> str:
+    member = reef.member(262)
+    before = reef.alice.home.membership.read_bytes()
+    weaker = membership.issue(
+        member.identity,
+        msgspec.structs.replace(reef.grant(reef.alice.identity, "mallory"), serial=9),
+    )
+    given = msgspec.to_builtins(weaker, builtin_types=(bytes,))
+    with member.link(reef.alice) as link:
+        for request in ("", "1", "renewal/1", f"{reef.alice.id}/renewal/1"):
+            link.say({"type": "grant-renewed", "request": request, "grant": given})
+        link.all_heard("none", for_s=0.3)
+    must(reef.alice.home.membership.read_bytes() == before, "her grant is another")
+    return reef.serves()
+
+
+@attack("member", "what was done at a node cannot be unwritten without a trace")
+def changing_a_line_of_the_audit_log(reef: Reef) -> str:
+    files = sorted((reef.lender.home.path / "audit").glob("*.jsonl"))
+    assert files, "there is no audit log"
+    told = reef.lender("audit", "--verify")
+    assert told.code == 0, told
+    path, data = files[0], files[0].read_bytes()
+    lines = data.splitlines(keepends=True)
+    assert any(b"revoke" in line for line in lines), "the revocations are not there"
+    path.write_bytes(b"".join(line for line in lines if b"revoke" not in line))
+    done = reef.lender("audit", "--verify")
+    path.write_bytes(data)
+    must(done.code != 0, "revocations were cut out of the log, and nobody saw it")
+    return (done.out + done.err).strip().splitlines()[0]
+
+
+@attack("member", "a token is in no argument of any process")
+def reading_tokens_from_arguments(reef: Reef) -> str:
+    secret = (reef.lender.home.path / "api.token").read_bytes().strip()
+    looked = 0
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            text = path.read_bytes()
+        except OSError:
+            continue
+        looked += 1
+        must(secret not in text, f"{path} shows the token")
+    return f"{looked} processes, none shows it"
+
+
+@attack("member", "where tasks cannot be confined, other owners are refused")
+def a_lender_without_bubblewrap(reef: Reef) -> str:
+    bare = reef.folder / "bin"
+    bare.mkdir(exist_ok=True)
+    for name in ("sh", "true", "touch", "env", "prlimit", "setpriv"):
+        found = shutil.which(name)
+        if found is not None and not (bare / name).exists():
+            (bare / name).symlink_to(found)
+    args = ("--label", "bare=yes", "--no-web")
+    node = type(reef.lender)(reef.folder, "bare", f"{reef.net}.7", args)
+    reef.settle(node.home, reef.grant(node.identity, "bare"))
+    node.env["PATH"] = f"{Path(sys.executable).parent}:{bare}"
+    mark = reef.mark()
+    node.up()
+    try:
+        eventually(lambda: node.id in reef.mallory("nodes", "--json").out, 20.0)
+        only = ("--label", "bare=yes")
+        job = reef.mallory.submit(*only, "--", "touch", str(mark))
+        why = ""
+        for _ in range(10):
+            why = reef.mallory("explain", job).out
+            if "bubblewrap" in why or mark.exists():
+                break
+        reef.mallory("cancel", job)
+        own = node("run", *only, "--", "touch", str(mark.with_suffix(".own")))
+    finally:
+        node.down()
+    must(not mark.exists(), "a foreign task ran unconfined")
+    must("bubblewrap" in why, f"explain does not say why: {why}")
+    assert own.code == 0, f"its own owner is not served: {own}"
+    return next(line.strip() for line in why.splitlines() if "bubblewrap" in line)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 
-from attacks.reef import API, PORT, soon
+from attacks.reef import API, PORT, on_terminal, soon
 from attacks.verdict import attack, must
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ PROMISES = {
 def _register(name: str, promise: str) -> None:
     def run(reef: Reef) -> str:
         found = probes(reef)[name]
-        if name == "mounts" and "mountinfo" in reef.lender("doctor").out:
+        if name == "mounts" and "where its folders lie" in reef.lender("doctor").out:
             return "not promised here, and doctor says so"
         must(not found.got, found.seen)
         return found.seen
@@ -365,3 +365,16 @@ def ignoring_every_signal(reef: Reef) -> str:
     took = time.monotonic() - began
     must(took < 10.0, f"it took {took:.0f} s")
     return f"gone after {took:.1f} s"
+
+
+@attack("task", "output of a task does to a terminal what colours do, and no more")
+def output_that_writes_to_the_clipboard(reef: Reef) -> str:
+    text = "\\033]52;c;ZXZpbA==\\007\\033[6n\\033[2J\\033[31mred\\033[0m"
+    done = ran(reef, "--name", "loud", "--", "printf", text)
+    assert done.code == 0, done
+    job = reef.mallory.json("ps", "--all")["jobs"][-1]["id"]
+    screen = on_terminal(reef.mallory, "logs", str(job))
+    assert "red" in screen, f"nothing was printed: {screen!r}"
+    bad = [each for each in ("\x1b]52", "\x1b[6n", "\x1b[2J") if each in screen]
+    must(not bad, f"the terminal was told {bad}")
+    return "colours came through, and nothing else"

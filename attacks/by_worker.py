@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import pty
 import secrets
 import struct
 import subprocess
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from attacks.reef import COMMAND_S, soon
+from attacks.reef import COMMAND_S, on_terminal, soon
 from attacks.verdict import attack, must
 from attacks.wire import CutOff, Said
 from shoal.blobs.hashing import name_of_bytes
@@ -185,33 +184,6 @@ def tree(*entries: tuple[str, str, str]) -> bytes:
     return msgspec.msgpack.encode([1, secrets.token_bytes(16), list(entries)])
 
 
-def on_terminal(reef: Reef, *args: str) -> str:
-    """Return what a command of alice's prints on a terminal."""
-    leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        ["shoal", *args],
-        stdin=follower,
-        stdout=follower,
-        stderr=follower,
-        env=reef.alice.env | {"TERM": "xterm", "COLUMNS": "400", "NO_COLOR": "1"},
-    )
-    os.close(follower)
-    seen = b""
-    until = time.monotonic() + 20.0
-    while time.monotonic() < until:
-        try:
-            part = os.read(leader, 65_536)
-        except OSError:
-            break
-        if not part:
-            break
-        seen += part
-    process.kill()
-    process.wait()
-    os.close(leader)
-    return seen.decode("utf-8", "replace")
-
-
 def is_clean(text: str) -> bool:
     """Whether a terminal would do nothing at a worker's word."""
     return not any(
@@ -266,7 +238,7 @@ def escape_sequences_in_names_and_reasons(reef: Reef) -> str:
                     ("ps", "--all"),
                     ("logs", job),
                 ):
-                    screens[args[0]] = on_terminal(reef, *args)
+                    screens[args[0]] = on_terminal(reef.alice, *args)
         except (AssertionError, OSError, CutOff) as error:
             screens["turned away"] = str(error)
         reef.alice("cancel", "--all")

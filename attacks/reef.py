@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pty
 import secrets
 import signal
 import subprocess
@@ -313,3 +314,30 @@ def soon(condition: Callable[[], bool], within_s: float) -> bool:
     with contextlib.suppress(TimeoutError):
         return eventually(condition, within_s)
     return False
+
+
+def on_terminal(node: Node, *args: str) -> str:
+    """Return what a command prints on a terminal."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        ["shoal", *args],
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        env=node.env | {"TERM": "xterm", "COLUMNS": "400", "NO_COLOR": "1"},
+    )
+    os.close(follower)
+    seen = b""
+    until = time.monotonic() + 20.0
+    while time.monotonic() < until:
+        try:
+            part = os.read(leader, 65_536)
+        except OSError:
+            break
+        if not part:
+            break
+        seen += part
+    process.kill()
+    process.wait()
+    os.close(leader)
+    return seen.decode("utf-8", "replace")

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from shoal.core.rules import Rules
 from shoal.drivers import Driver
@@ -118,7 +119,8 @@ class Reef:
         node = Node(home, identity, belongs, settings, runs)
         for driver in runs.values():
             if hasattr(driver, "desk"):
-                driver.desk = node.relay.lanes
+                lanes: Any = driver
+                lanes.desk = node.relay.lanes
         links = DirectLinks(identity, grant, admit=node.admit, listener=node.listener)
         await links.listen("127.0.0.1", self._ports.get(name, 0))
         self._ports[name] = multiaddr.parse(links.addresses[0]).port
