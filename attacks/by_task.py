@@ -87,12 +87,9 @@ def ran(reef: Reef, *args: str) -> Done:
     return reef.mallory("run", *args)
 
 
-def ran_python(reef: Reef, text: str, *args: str) -> Done:
-    """Run a program of mallory's at the lender's machine to its end."""
-    folder = reef.folder / "program"
-    folder.mkdir(exist_ok=True)
-    (folder / "program.py").write_text(text)
-    return ran(reef, "--workdir", str(folder), *args, "--", PYTHON, "program.py")
+def ran_program(reef: Reef, name: str, *args: str) -> Done:
+    """Run a program of ours at the lender's machine to its end."""
+    return ran(reef, "--workdir", str(INSIDE), *args, "--", PYTHON, name)
 
 
 def why(done: Done) -> str:
@@ -154,36 +151,14 @@ def _named(name: str) -> list[int]:
 
 @attack("task", "shared memory counts as memory of the task")
 def filling_shared_memory(reef: Reef) -> str:
-    program = (
-        "import time\n"
-        "for folder in ('/dev/shm', '/tmp'):\n"
-        "    with open(folder + '/fill', 'wb') as file:\n"
-        "        for _ in range(55):\n"
-        "            file.write(bytes(1 << 20)); file.flush()\n"
-        "time.sleep(3)\n"
-        "print('filled')\n"
-    )
-    done = ran_python(reef, program, "--ram", "64MB")
+    done = ran_program(reef, "fill_shared_memory.py", "--ram", "64MB")
     must("filled" not in done.out, "110 MiB within a limit of 64 MB")
     return why(done)
 
 
 @attack("task", "memory of all processes of a task is bounded together")
 def memory_by_many_processes(reef: Reef) -> str:
-    program = (
-        "import os, time\n"
-        "children = []\n"
-        "for _ in range(8):\n"
-        "    child = os.fork()\n"
-        "    children.append(child)\n"
-        "    if child == 0:\n"
-        "        fill = bytearray(40 << 20)\n"
-        "        fill[::4096] = b'x' * len(fill[::4096])\n"
-        "        time.sleep(20); os._exit(0)\n"
-        "time.sleep(3)\n"
-        "print('alive', sum(os.waitpid(c, os.WNOHANG)[0] == 0 for c in children))\n"
-    )
-    done = ran_python(reef, program, "--ram", "128MB")
+    done = ran_program(reef, "fill_memory.py", "--ram", "128MB")
     alive = int(done.out.split()[-1]) if "alive" in done.out else 0
     must(alive * 40 <= 128, f"{alive * 40} MiB within a limit of 128 MB")
     return why(done)
@@ -191,73 +166,28 @@ def memory_by_many_processes(reef: Reef) -> str:
 
 @attack("task", "the disk of a task is bounded")
 def filling_the_disk(reef: Reef) -> str:
-    program = (
-        "import os, time\n"
-        "for n in range(60):\n"
-        "    with open(f'fill{n}', 'wb') as file:\n"
-        "        file.write(os.urandom(1 << 20) * 5)\n"
-        "    time.sleep(0.05)\n"
-        "time.sleep(2)\n"
-        "print('filled')\n"
-    )
-    done = ran_python(reef, program, "--disk", "50MB")
+    done = ran_program(reef, "fill_disk.py", "--disk", "50MB")
     must("filled" not in done.out, "300 MiB within a limit of 50 MB")
     return why(done)
 
 
 @attack("task", "a file that was deleted still counts while it is open")
 def filling_the_disk_with_deleted_files(reef: Reef) -> str:
-    program = (
-        "import os, time\n"
-        "kept = []\n"
-        "for n in range(60):\n"
-        "    file = open('fill', 'wb')\n"
-        "    os.unlink('fill')\n"
-        "    file.write(os.urandom(1 << 20) * 5); file.flush()\n"
-        "    kept.append(file)\n"
-        "    time.sleep(0.05)\n"
-        "time.sleep(2)\n"
-        "print('filled')\n"
-    )
-    done = ran_python(reef, program, "--disk", "50MB")
+    done = ran_program(reef, "fill_disk_unseen.py", "--disk", "50MB")
     must("filled" not in done.out, "300 MiB within a limit of 50 MB")
     return why(done)
 
 
 @attack("task", "processes and threads of a task are bounded")
 def thousands_of_threads(reef: Reef) -> str:
-    program = (
-        "import threading\n"
-        "threading.stack_size(65536)\n"
-        "made, end = 0, threading.Event()\n"
-        "try:\n"
-        "    while made < 20000:\n"
-        "        threading.Thread(target=end.wait, daemon=True).start()\n"
-        "        made += 1\n"
-        "except (OSError, RuntimeError) as error:\n"
-        "    print('stopped at', made, error)\n"
-        "else:\n"
-        "    print('made', made)\n"
-    )
-    done = ran_python(reef, program, "--ram", "4GB")
+    done = ran_program(reef, "start_threads.py", "--ram", "4GB")
     must("made 20000" not in done.out, "20,000 processes")
     return f"{done.out.strip() or done.err.strip()[-100:]}; {reef.serves()}"
 
 
 @attack("task", "nothing that a task leaves on disk stays")
 def folders_that_are_hard_to_remove(reef: Reef) -> str:
-    program = (
-        "import os\n"
-        "for n in range(1500):\n"
-        "    os.mkdir('d' * 100); os.chdir('d' * 100)\n"
-        "os.chmod('.', 0)\n"
-        "os.chdir('/job')\n"
-        "os.mkdir('locked'); os.mkdir('locked/in'); os.chmod('locked', 0)\n"
-        "for n in range(2000): open(f'f{n}\\n\\x1b', 'w').close()\n"
-        "os.mkfifo('pipe')\n"
-        "print('made')\n"
-    )
-    done = ran_python(reef, program)
+    done = ran_program(reef, "leave_folders.py")
     assert "made" in done.out, done
     left = soon(lambda: not _work(reef), 10.0)
     must(left, f"left behind: {[path.name for path in _work(reef)][:3]}")
@@ -337,27 +267,16 @@ def a_key_in_the_session_of_the_node(reef: Reef) -> str:
     subprocess.run(
         ["keyctl", "add", "user", KEY, "x", "@s"], check=False, capture_output=True
     )
-    program = (
-        "import ctypes\n"
-        "libc = ctypes.CDLL(None, use_errno=True)\n"
-        f"print(libc.syscall(249, b'user', b'{KEY}', None, 0))\n"
-    )
-    done = ran_python(reef, program)
+    done = ran_program(reef, "request_key.py")
     must(done.out.strip().startswith("-1"), f"request_key gave {done.out.strip()}")
     return "request_key is refused"
 
 
 @attack("task", "a task that must go goes, whatever it ignores")
 def ignoring_every_signal(reef: Reef) -> str:
-    program = (
-        "import signal, time\n"
-        "for n in range(1, 65):\n"
-        "    try: signal.signal(n, signal.SIG_IGN)\n"
-        "    except (OSError, ValueError): pass\n"
-        "print('deaf', flush=True)\n"
-        "while True: time.sleep(1)\n"
+    job = reef.mallory.submit(
+        "--grace", "1s", "--workdir", str(INSIDE), "--", PYTHON, "ignore_signals.py"
     )
-    job = reef.mallory.submit("--grace", "1s", "--", PYTHON, "-c", program)
     assert soon(lambda: "deaf" in reef.mallory("logs", job).out, 20.0)
     began = time.monotonic()
     reef.mallory("cancel", job)
