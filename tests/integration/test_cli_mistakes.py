@@ -32,6 +32,7 @@ NOWHERE = "is not a host and a port"
 MISTAKES: dict[str, list[tuple[str, int, str]]] = {
     # By command: what follows it, the exit code, and words of the message.
     "accept": [("--flagg", 2, "No such option")],
+    "audit": [("--since soon", 2, "write it like"), ("-n -1", 2, "x>=0")],
     "cancel": [
         ("nope", 102, UNKNOWN),
         ("twin", 2, TWICE),
@@ -56,6 +57,8 @@ MISTAKES: dict[str, list[tuple[str, int, str]]] = {
         ("--role king", 2, "'worker'"),
     ],
     "join": [("shoal1-AAAAAAA", 1, "is running")],
+    "key lock": [("--passphrase-file nowhere", 2, "nowhere")],
+    "key unlock": [("--passphrase-file nowhere", 2, "nowhere")],
     "logs": [
         ("nope", 102, UNKNOWN),
         ("twin", 2, TWICE),
@@ -84,6 +87,7 @@ MISTAKES: dict[str, list[tuple[str, int, str]]] = {
         ("twin1", 102, "no outputs of job twin1"),
         ("left --to /dev/null/x", 2, "/dev/null/x"),
     ],
+    "renew": [("--root-key nowhere", 2, "is running")],
     "retry": [("nope", 102, UNKNOWN), ("twin", 2, TWICE), ("long", 1, "has not ended")],
     "revoke": [
         ("nope", 102, "there is no node 'nope'"),
@@ -122,6 +126,8 @@ MISTAKES: dict[str, list[tuple[str, int, str]]] = {
         ("--workdir nowhere -- true", 2, "nowhere"),
         (".", 2, "Is a directory"),
     ],
+    "token rotate": [("much", 2, "unexpected extra argument")],
+    "token show": [("much", 2, "unexpected extra argument")],
     "top": [("-1 --worker nope", 102, "there is no node 'nope'")],
     "up": [("--listen nowhere", 1, "is running already")],
     "wait": [("nope", 102, UNKNOWN), ("twin", 2, TWICE), ("x --timeout y", 2, "90s")],

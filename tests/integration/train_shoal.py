@@ -18,8 +18,8 @@ from shoal.runtime.home import Home
 LONG_S = 300.0
 LOOK_S = 0.5
 ENDS = (pb.STATE_DONE, pb.STATE_FAILED, pb.STATE_CANCELLED, pb.STATE_UNKNOWN)
-MEET = ("--task-network", "all")  # Ranks of other owners meet over the network.
-UP = ("up", "--background", "--port", "0", "--without", "p2p", *MEET)
+MEET = ("set", "task-network", "all")  # Ranks of other owners meet over the network.
+UP = ("up", "--background", "--port", "0", "--without", "p2p")
 
 
 def eventually(
@@ -51,6 +51,7 @@ class TrainShoal:
     def add(self, name: str) -> CliHome:
         """Start one more node, as a member."""
         home = self._make(name)
+        home.ok(*MEET)
         if self.homes:
             before = self._nodes()
             [text] = self.first.ok("invite", "-q").split()[-1:]

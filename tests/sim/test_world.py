@@ -81,4 +81,5 @@ def test_worlds_differ_in_what_they_put_to_the_test() -> None:
         "Partition",
         "SlowDisk",
         "SlowNode",
+        "WrongClock",
     }

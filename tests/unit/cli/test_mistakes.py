@@ -255,7 +255,7 @@ def test_a_node_that_does_not_answer_is_named(
         ("cancel", "Missing argument"),
         ("retry", "Missing argument"),
         ("revoke", "Missing argument"),
-        ("join", "Missing argument"),
+        ("join", "there is no invitation"),
         ("init", "Missing argument"),
         ("secret set", "Missing argument"),
         ("policy test", "Missing argument"),
