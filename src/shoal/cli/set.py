@@ -29,6 +29,12 @@ class SettingName(click.ParamType[str]):
 
     name = "setting"
 
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Take a name as its flag spells it, too: task-network is task_network."""
+        return value.replace("-", "_")
+
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:

@@ -235,6 +235,16 @@ def test_a_value_over_several_lines_is_left_to_its_author(
     assert capsys.readouterr().err.startswith("error: ")
 
 
+def test_a_setting_may_be_spelt_like_its_flag(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shoal("set", "--here", "task-network", "internet") == 2  # One's own, never.
+    assert "task_network cannot be set for a project" in capsys.readouterr().err
+    assert shoal("set", "task-network", "internet") == 0
+    assert shoal("set", "task_network") == 0
+    assert capsys.readouterr().out.split()[-1] == "internet"
+
+
 def test_what_wins_over_a_new_value_is_told(
     project: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
