@@ -121,7 +121,8 @@ def test_of_a_common_capability_a_sample_is_found_beyond_what_a_key_holds() -> N
             worker.provide("any")
         await trio.sleep(60)
 
-        found = [set(await asking.find("any")) for _ in range(8)]
+        # Trio starts tasks in an order of its own, so who is in a key is chance.
+        found = [set(await asking.find("any")) for _ in range(40)]
 
         assert all(len(sample) > ROOM for sample in found)
         assert len(set.union(*found)) > 60, "samples differ"
