@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,48 +21,84 @@ from shoal.train.rendezvous import free_port
 STEPS = 12
 BATCH = 32
 LR = 2e-3
-TIMEOUT_S = 900
+TIMEOUT_S = 300
+LIVES = 3
 
 
 def run_together(
     folder: Path, module: str, recipe: str, world: int, params: dict[str, Any]
 ) -> list[list[dict[str, Any]]]:
-    """Run a module once for each rank; return the lines that each printed."""
+    """Run a module once for each rank; return the lines that each printed.
+
+    A port that was free may be taken before the first rank listens there. Then the
+    gang ends and starts over, as shoal would do it.
+    """
     given = {"workers": world, "quorum": world, **params}
-    port = str(free_port("127.0.0.1"))
-    running: list[subprocess.Popen[str]] = []
-    for rank in range(world):
-        work = folder / f"rank{rank}"
-        work.mkdir(parents=True, exist_ok=True)
-        env = {
-            **os.environ,
-            "SHOAL_RECIPE": recipe,
-            "SHOAL_EXCHANGE": str(folder / "exchange"),
-            "SHOAL_JOB_ID": "j",
-            "SHOAL_TASK_ID": f"j.main.{rank}",
-            "SHOAL_TASK_INDEX": str(rank),
-            "SHOAL_PARAMS": json.dumps(given),
-            "OMP_NUM_THREADS": "1",
-            "RANK": str(rank),
-            "WORLD_SIZE": str(world),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": port,
-        }
-        running.append(
-            subprocess.Popen(
-                [sys.executable, "-m", module],
-                cwd=work,
-                env=env,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-        )
-    said = [process.communicate(timeout=TIMEOUT_S)[0] for process in running]
-    assert [process.returncode for process in running] == [0] * world, said
+    place, codes, told = folder, [-1], ""
+    for life in range(LIVES):
+        place = folder / f"life{life}"
+        port = str(free_port("127.0.0.1"))
+        running = [
+            started(place, module, recipe, (rank, world, port), given)
+            for rank in range(world)
+        ]
+        codes = [process.wait(TIMEOUT_S) for process in ended_together(running)]
+        told = (place / "stderr").read_text()
+        if not any(codes) or "in use" not in told:
+            break
+    assert codes == [0] * world, told
     return [
         [json.loads(line) for line in text.splitlines() if line[:1] == "{"]
-        for text in said
+        for text in ((place / f"stdout{rank}").read_text() for rank in range(world))
     ]
+
+
+def started(
+    folder: Path,
+    module: str,
+    recipe: str,
+    seat: tuple[int, int, str],
+    given: dict[str, Any],
+) -> subprocess.Popen[bytes]:
+    """Start one rank, which writes into files of this folder."""
+    rank, world, port = seat
+    work = folder.parent / f"rank{rank}"
+    for path in (work, folder):
+        path.mkdir(parents=True, exist_ok=True)
+    env = {
+        **os.environ,
+        "SHOAL_RECIPE": recipe,
+        "SHOAL_EXCHANGE": str(folder / "exchange"),
+        "SHOAL_JOB_ID": "j",
+        "SHOAL_TASK_ID": f"j.main.{rank}",
+        "SHOAL_TASK_INDEX": str(rank),
+        "SHOAL_PARAMS": json.dumps(given),
+        "OMP_NUM_THREADS": "1",
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
+    with (
+        (folder / f"stdout{rank}").open("wb") as out,
+        (folder / "stderr").open("ab") as err,
+    ):
+        return subprocess.Popen(
+            [sys.executable, "-m", module], cwd=work, env=env, stdout=out, stderr=err
+        )
+
+
+def ended_together(
+    running: list[subprocess.Popen[bytes]],
+) -> list[subprocess.Popen[bytes]]:
+    """Wait until all ranks have ended; when one fails, the others are ended."""
+    until = time.monotonic() + TIMEOUT_S
+    while any(process.poll() is None for process in running):
+        if any(process.poll() for process in running) or time.monotonic() > until:
+            for process in running:
+                process.kill()
+        time.sleep(0.05)
+    return running
 
 
 def accumulated(ranks: int) -> dict[str, Any]:
