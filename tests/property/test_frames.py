@@ -82,7 +82,7 @@ START = Start(
     uplink=["/usr/bin/slirp4netns", "eth0"],
     argv=["/bin/echo", "hello"],
 )
-ENTRY = Entry("/work/x", 1 << 20, 64, ["/s"], ["A=1"], ["/bin/true", "--", "x"])
+ENTRY = Entry("/tasks/x", 1 << 20, 64, ["/s"], ["A=1"], ["/bin/true", "--", "x"])
 
 
 # From a node to a warden.
