@@ -21,6 +21,7 @@ from shoal.blobs.ignoring import Ignoring
 from shoal.blobs.trees import Entry
 from shoal.errors import ShoalError, UsageError
 from shoal.model.globs import Glob, Globs
+from shoal.model.texts import is_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -206,7 +207,7 @@ def _packed(root: Path, found: list[Found], name: Callable[[int], BlobId]) -> Pa
     notes: list[str] = []
     links: list[Found] = []
     for each in found:
-        usable = _is_text(each.path) and trees.path_flaw(each.path) is None
+        usable = is_utf8(each.path) and trees.path_flaw(each.path) is None
         if not usable or each.size > BLOB_BYTES_MAX:
             shown = repr(each.path[:NAME_SHOWN])
             notes.append(f"left out: {shown}, which has no usable name or size")
@@ -224,7 +225,7 @@ def _packed(root: Path, found: list[Found], name: Callable[[int], BlobId]) -> Pa
     for link in links:
         entries[link.path] = Entry(link.path, "link", link.to)
     for link in links:
-        text = _is_text(link.to) and not link.to.startswith("/")
+        text = is_utf8(link.to) and not link.to.startswith("/")
         if not text or not trees.inside(link.path, link.to, entries):
             del entries[link.path]
             notes.append(f"left out: {link.path}, a link that leads out of the folder")
@@ -261,11 +262,3 @@ def _refuse_much(root: Path, found: list[Found], bytes_max: int) -> None:
 
 def _amount(size: int) -> str:
     return f"{size / 1e6:,.0f} MB" if size >= 1e6 else f"{size:,} bytes"
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

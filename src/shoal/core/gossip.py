@@ -332,20 +332,7 @@ class Gossip:
 
 def rumour_payload(rumour: Rumour) -> bytes:
     """Return the bytes that a worker signs of what it says: all but the hops."""
-    return msgspec.msgpack.encode(
-        (
-            "shoal-rumour-v1",
-            rumour.node,
-            rumour.epoch,
-            rumour.seq,
-            rumour.cpu_milli,
-            rumour.memory_bytes,
-            rumour.gpus,
-            rumour.gpu_milli,
-            rumour.gpu_memory_bytes,
-            rumour.draining,
-        )
-    )
+    return msgspec.msgpack.encode(("shoal-rumour-v1", _with_hops(rumour, 0)))
 
 
 def _with_hops(rumour: Rumour, hops: int) -> Rumour:

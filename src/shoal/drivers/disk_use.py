@@ -15,7 +15,7 @@ import stat
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from shoal.drivers.process_tree import descendants
+from shoal.drivers.process_tree import descendants, open_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,9 +27,6 @@ CLOSELY_S: Final = 0.5
 ENTRY_BYTES: Final = 1_024
 BLOCK_BYTES: Final = 512
 DEPTH_MAX: Final = 512
-FILES_MAX: Final = 4_096
-"""Open files of a task that are looked at in one go."""
-
 TRIFLE_BYTES: Final = 16 << 20
 """A task that uses no more is not the one that fills a disk."""
 
@@ -157,18 +154,11 @@ class DiskUse:
         """Return what removed files take that processes have open."""
         device = os.stat(self._folder).st_dev  # noqa: PTH116
         found: dict[int, int] = {}
-        left = FILES_MAX
-        for pid in descendants(top):
+        for path in open_files(descendants(top)):
             try:
-                names = os.listdir(f"/proc/{pid}/fd")[:left]  # noqa: PTH208
+                told = os.stat(path)  # noqa: PTH116
             except OSError:
                 continue
-            left -= len(names)
-            for name in names:
-                try:
-                    told = os.stat(f"/proc/{pid}/fd/{name}")  # noqa: PTH116
-                except OSError:
-                    continue
-                if told.st_dev == device and told.st_nlink == 0:
-                    found[told.st_ino] = told.st_blocks * BLOCK_BYTES
+            if told.st_dev == device and told.st_nlink == 0:
+                found[told.st_ino] = told.st_blocks * BLOCK_BYTES
         return sum(found.values())

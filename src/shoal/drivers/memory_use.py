@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from shoal.drivers.process_tree import descendants, read_text
+from shoal.drivers.process_tree import descendants, open_files, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 BLOCK_BYTES: Final = 512
 NAMELESS: Final = "/memfd:"
-FILES_MAX: Final = 4_096
-"""Open files of a task that are looked at in one go."""
 
 
 class _Inode(NamedTuple):
@@ -59,22 +57,14 @@ def _resident(pid: int) -> int:
 def _nameless(pids: Sequence[int]) -> dict[_Inode, int]:
     """Return the files in memory that have no name, and what each takes."""
     found: dict[_Inode, int] = {}
-    left = FILES_MAX
-    for pid in pids:
+    for path in open_files(pids):
         try:
-            names = os.listdir(f"/proc/{pid}/fd")[:left]  # noqa: PTH208
+            if os.readlink(path).startswith(NAMELESS):  # noqa: PTH115
+                told = os.stat(path)  # noqa: PTH116
+                inode = _Inode(told.st_dev, told.st_ino)
+                found[inode] = told.st_blocks * BLOCK_BYTES
         except OSError:
             continue
-        left -= len(names)
-        for name in names:
-            path = f"/proc/{pid}/fd/{name}"
-            try:
-                if os.readlink(path).startswith(NAMELESS):  # noqa: PTH115
-                    told = os.stat(path)  # noqa: PTH116
-                    inode = _Inode(told.st_dev, told.st_ino)
-                    found[inode] = told.st_blocks * BLOCK_BYTES
-            except OSError:
-                continue
     return found
 
 

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, final
 
 from shoal.errors import UsageError
+from shoal.model.texts import is_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -132,7 +133,7 @@ def flaw(text: str) -> str:
         return "it is not below the work directory, and only that can be given back"
     if _CONTROL.search(rest):
         return "it has a control character"
-    if not _is_text(rest):
+    if not is_utf8(rest):
         return "it is no text in UTF-8"
     if slashes % 2:
         return "it ends in '\\', and there is no character that this could be for"
@@ -211,11 +212,3 @@ def _set(inside: str) -> str:
     if not items:
         return "." if negated else "(?!)"
     return f"[{'^' if negated else ''}{''.join(items)}]"
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

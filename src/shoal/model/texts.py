@@ -21,3 +21,12 @@ def cleaned(text: str) -> str:
 def one_line(text: str) -> str:
     """Return the same without lines and tabs, as names are."""
     return text if text.isprintable() else _UNNAMED.sub(REPLACEMENT, text)
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text can be sent: names of files may hold bytes that are no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
