@@ -11,7 +11,7 @@ import msgspec
 from attacks.negotiating import all_room, assignment, demand, leased
 from attacks.verdict import attack, must
 from attacks.wire import CutOff, Said
-from shoal.net.frames import Kind, framed
+from shoal.net.direct.frames import FrameKind, framed
 
 if TYPE_CHECKING:
     from attacks.reef import Member, Reef
@@ -149,7 +149,7 @@ def frames_that_are_nearly_right(reef: Reef) -> str:
         body = bytearray(good)
         for _ in range(n % 7):
             body[secrets.randbelow(len(body))] = secrets.randbelow(256)
-        link.raw(framed(Kind.MESSAGES, bytes(body)))
+        link.raw(framed(FrameKind.MESSAGES, bytes(body)))
     if link is not None:
         link.close()
     grown = reef.lender.memory() - before
@@ -162,12 +162,12 @@ def bombs_of_nesting_and_size(reef: Reef) -> str:
     member = reef.member(241)
     before = reef.lender.memory()
     bombs = [
-        framed(Kind.MESSAGES, b"\x91" * 900_000),
-        framed(Kind.MESSAGES, b"\xdd\xff\xff\xff\xff"),
-        framed(Kind.MESSAGES, b"\x91\x81\xa4type\xdb\xff\xff\xff\xff"),
-        bytes((Kind.PING,)) + (1 << 23).to_bytes(3, "big"),
+        framed(FrameKind.MESSAGES, b"\x91" * 900_000),
+        framed(FrameKind.MESSAGES, b"\xdd\xff\xff\xff\xff"),
+        framed(FrameKind.MESSAGES, b"\x91\x81\xa4type\xdb\xff\xff\xff\xff"),
+        bytes((FrameKind.PING,)) + (1 << 23).to_bytes(3, "big"),
         bytes((9,)) + bytes(3),
-        framed(Kind.MESSAGES, msgspec.msgpack.encode([{"type": "hello"}] * 5_000)),
+        framed(FrameKind.MESSAGES, msgspec.msgpack.encode([{"type": "hello"}] * 5_000)),
     ]
     for bomb in bombs:
         try:

@@ -20,7 +20,7 @@ def shifted(mark: Path, fields: int) -> str:
 
 
 @attack("member", "ids hold no NUL; a task runs in its sandbox or not at all")
-def a_nul_in_a_task_id_shifts_the_order_for_the_warden(reef: Reef) -> str:
+def a_nul_in_a_task_id_shifts_the_order_for_the_supervisor(reef: Reef) -> str:
     mark = reef.mark()
     seen: list[str] = []
     for fields in (4, 9, 10, 13):

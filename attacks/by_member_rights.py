@@ -15,10 +15,10 @@ from attacks.negotiating import all_room, demand
 from attacks.reef import eventually
 from attacks.verdict import Broken, attack, must
 from attacks.wire import CutOff, Said
-from shoal.core.membership import revocation_payload
+from shoal.core.membership.members import revocation_payload
 from shoal.model.ids import NodeId
 from shoal.protocol.messages import Revocation
-from shoal.runtime import membership
+from shoal.runtime.membership import shoal_membership
 
 if TYPE_CHECKING:
     from attacks.reef import Reef
@@ -52,7 +52,6 @@ def cancelling_a_job_of_the_lender_at_its_api(reef: Reef) -> str:
     member = reef.member(181)
     done = member.at_api("cancel", job)
     member.at_api("retry", reef.job)
-    time.sleep(0.3)
     state = reef.lender.json("show", job)["job"]["state"]
     reef.lender("cancel", job)
     must(state in ("waiting", "running", "active"), f"the job is {state}")
@@ -222,7 +221,7 @@ def signing_a_grant_for_a_friend(reef: Reef) -> str:
         signature=b"",
         roles=("scheduler", "worker", "gate", "admin"),
     )
-    made = membership.issue(member.identity, forged)
+    made = shoal_membership.issue(member.identity, forged)
     try:
         with friend._replace(grant=made).link(reef.lender) as link:
             link.say(demand(friend, "f"))
@@ -373,7 +372,7 @@ def asking_for_a_better_grant(reef: Reef) -> str:
 def giving_a_grant_to_a_node(reef: Reef) -> str:
     member = reef.member(262)
     before = reef.alice.home.membership.read_bytes()
-    weaker = membership.issue(
+    weaker = shoal_membership.issue(
         member.identity,
         msgspec.structs.replace(reef.grant(reef.alice.identity, "mallory"), serial=9),
     )

@@ -18,13 +18,13 @@ import msgspec
 from attacks.reef import API, PORT
 from attacks.verdict import Broken, attack, must
 from attacks.wire import CutOff, Link, Said
-from shoal.net.certificates import contexts
-from shoal.net.frames import Kind, framed
-from shoal.net.identity import Identity
-from shoal.net.requests import commitment
+from shoal.net.direct.frames import FrameKind, framed
+from shoal.net.identity.certificates import contexts
+from shoal.net.identity.identity import Identity
+from shoal.protocol.admission_proofs import commitment
 from shoal.protocol.messages import Grant
-from shoal.runtime import membership
 from shoal.runtime.home import Home
+from shoal.runtime.membership import shoal_membership
 
 if TYPE_CHECKING:
     from attacks.reef import Reef
@@ -57,7 +57,7 @@ def turned_away(reef: Reef, identity: Identity, grant: Grant | None) -> str:
 def a_grant_that_one_signed_oneself(reef: Reef) -> str:
     me = somebody(reef, 1)
     unsigned = msgspec.structs.replace(reef.grant(me, "me"), signature=b"")
-    return turned_away(reef, me, membership.issue(me, unsigned))
+    return turned_away(reef, me, shoal_membership.issue(me, unsigned))
 
 
 @attack("stranger", "a grant is of use to its own node only")
@@ -75,8 +75,8 @@ def a_grant_that_has_expired(reef: Reef) -> str:
 def a_grant_of_another_shoal(reef: Reef) -> str:
     me, other = somebody(reef, 4), somebody(reef, 5)
     wrong = msgspec.structs.replace(reef.grant(me, "me"), shoal="other")
-    first = turned_away(reef, me, membership.issue(reef.root, wrong))
-    return f"{first}; {turned_away(reef, me, membership.issue(other, wrong))}"
+    first = turned_away(reef, me, shoal_membership.issue(reef.root, wrong))
+    return f"{first}; {turned_away(reef, me, shoal_membership.issue(other, wrong))}"
 
 
 @attack("stranger", "what a grant says cannot be changed")
@@ -491,7 +491,7 @@ def a_newcomer_that_brings_its_own_code(reef: Reef) -> str:
             _knock(reef, me, asked | more | {"has": evil})
     done = reef.lender("accept")
     shown = done.out + done.err
-    assert "nobody asks" not in shown, "the stranger was not heard"
+    assert "no join requests" not in shown, "the stranger was not heard"
     must("\x1b" not in shown, f"an escape sequence: {shown!r}")
     lines = [line.strip() for line in shown.splitlines()]
     like_ours = [line for line in lines if line.startswith(("code", "let in"))]
@@ -527,7 +527,7 @@ def old_tls_and_no_certificate(reef: Reef) -> str:
                 tls.settimeout(3)
                 tls.sendall(
                     framed(
-                        Kind.MESSAGES,
+                        FrameKind.MESSAGES,
                         msgspec.msgpack.encode(
                             [{"type": "hello"}, {"type": "inquiry", "request": "x"}]
                         ),
@@ -555,7 +555,7 @@ def knocking_with_many_keys(reef: Reef) -> str:
         ):
             tls.sendall(
                 framed(
-                    Kind.MESSAGES,
+                    FrameKind.MESSAGES,
                     msgspec.msgpack.encode(
                         [
                             {

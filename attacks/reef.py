@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psutil
 
 from attacks.wire import Link
-from shoal.drivers import leftovers
+from shoal.drivers.supervisor import leftovers
 from shoal.model.ids import NodeId, OwnerId
-from shoal.net.identity import Identity
+from shoal.net.identity.identity import Identity
 from shoal.protocol.messages import Grant, Role
-from shoal.runtime import membership
 from shoal.runtime.home import Home
-from shoal.runtime.membership import Membership
+from shoal.runtime.membership import shoal_membership
+from shoal.runtime.membership.shoal_membership import ShoalMembership
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -186,7 +186,7 @@ class Reef:
         self.nodes = [self.lender, self.alice, self.mallory]
         self.prize = secrets.token_hex(16)  # what nobody but its owner may ever see
         self._marks = 0
-        founder = membership.found(self.lender.home, self.lender.identity, "reef")
+        founder = shoal_membership.found(self.lender.home, self.lender.identity, "reef")
         self.root = Identity.load(self.lender.home.root_key)
         self._founder = founder
         for node in (self.alice, self.mallory):
@@ -196,10 +196,10 @@ class Reef:
     def settle(self, home: Home, grant: Grant) -> None:
         """Make a home that of a member."""
         founder = self._founder
-        belongs = Membership(
+        belongs = ShoalMembership(
             shoal="reef", root=founder.root, grant=grant, gates=(self.lender.address,)
         )
-        membership.save(home, belongs)
+        shoal_membership.save(home, belongs)
 
     def grant(
         self,
@@ -220,7 +220,7 @@ class Reef:
             owner=OwnerId(owner),
             **(given | more),
         )
-        return membership.issue(self.root, grant)
+        return shoal_membership.issue(self.root, grant)
 
     def start(self) -> None:
         """Start the nodes; the lender gets a secret and a job with output."""

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from shoal.net.certificates import contexts
-from shoal.net.frames import Kind, framed
+from shoal.net.direct.frames import FrameKind, framed
+from shoal.net.identity.certificates import contexts
 from shoal.net.multiaddr import parse
 
 if TYPE_CHECKING:
-    from shoal.net.identity import Identity
+    from shoal.net.identity.identity import Identity
     from shoal.protocol.messages import Grant
 
 Said = dict[str, Any]
@@ -95,7 +95,7 @@ class Link:
 
     def say(self, *messages: Said) -> None:
         """Send one frame of messages."""
-        self.raw(framed(Kind.MESSAGES, msgspec.msgpack.encode(messages)))
+        self.raw(framed(FrameKind.MESSAGES, msgspec.msgpack.encode(messages)))
 
     def hear(self, *kinds: str, within_s: float = TIMEOUT_S) -> Said:
         """Return the next message of these kinds; others are kept for later."""
@@ -132,15 +132,15 @@ class Link:
             while True:
                 head = self._exactly(4)
                 body = self._exactly(int.from_bytes(head[1:], "big"))
-                kind = Kind(head[0])
-                if kind is Kind.CLOSE:
+                kind = FrameKind(head[0])
+                if kind is FrameKind.CLOSE:
                     self.last_words = body.decode(errors="replace")
                     break
-                if kind is Kind.PING:
-                    self.raw(framed(Kind.PONG, body))
-                if kind is Kind.MESSAGES:
+                if kind is FrameKind.PING:
+                    self.raw(framed(FrameKind.PONG, body))
+                if kind is FrameKind.MESSAGES:
                     if self._selects and not selected:
-                        self.raw(framed(Kind.SELECT))
+                        self.raw(framed(FrameKind.SELECT))
                         selected = True
                     for message in msgspec.msgpack.decode(body):
                         self._heard.put(message)

@@ -23,9 +23,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from shoal.api import shipping
 from shoal.api import shoal_pb2 as pb
-from shoal.api.client import Client
+from shoal.api.client import shipping
+from shoal.api.client.client import Client
 from shoal.blobs.packing import name_only
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal.cli.plot import plot
+from shoal.cli.display.plot import plot
 
 WORKERS = 4
 ROUNDS = 40
@@ -79,7 +79,7 @@ class Job:
         }
         with (self.folder / f"{name}.jsonl").open("ab") as out:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "shoal.train.diloco"],
+                [sys.executable, "-m", "shoal.train.diloco.recipe"],
                 cwd=work,
                 env=around,
                 stdout=out,

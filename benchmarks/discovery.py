@@ -19,12 +19,12 @@ from statistics import median, quantiles
 import psutil
 import trio
 
-from shoal.net.identity import Identity
-from shoal.net.libp2p import orders
-from shoal.net.libp2p.node import run_host
-from shoal.net.libp2p.settings import Greeting, Settings
-from shoal.net.libp2p.shared import Shared
-from shoal.net.libp2p.tasks import run, start
+from shoal.net.identity.identity import Identity
+from shoal.net.libp2p.settings import Greeting, Libp2pSettings
+from shoal.net.libp2p.thread import commands
+from shoal.net.libp2p.thread.shared_state import SharedState
+from shoal.net.libp2p.thread.thread import run_host
+from shoal.net.libp2p.thread.trio_calls import run, start
 from shoal.protocol.codec import encode_gossip
 from shoal.protocol.messages import Announcement, Hello
 
@@ -41,29 +41,29 @@ class Node:
 
     def __init__(self, number: int, gates: tuple[str, ...]) -> None:
         self.identity = Identity.from_seed(number.to_bytes(32, "big"))
-        settings = Settings(
+        settings = Libp2pSettings(
             shoal="bench", listen=("/ip4/127.0.0.1/tcp/0",), gates=gates
         )
-        self.shared = Shared(self.identity, settings, GREETING)
+        self.shared = SharedState(self.identity, settings, GREETING)
         self.heard: dict[int, float] = {}  # when, by number of the message
         self.found: dict[int, int] = {}  # how many providers, by look-up
         self.addresses: tuple[str, ...] = ()
         self.size = 0
-        self.shared.happenings.attach(self._take)
+        self.shared.event_log.attach(self._take)
 
     def _take(self) -> None:
-        for happening in self.shared.happenings.take(1_000):
+        for happening in self.shared.event_log.take(1_000):
             match happening:
-                case orders.Heard(_, Announcement() as message):
+                case commands.Heard(_, Announcement() as message):
                     self.heard[message.seq] = time.perf_counter()
-                case orders.Found():
+                case commands.Found():
                     self.found[happening.lookup] = len(happening.providers)
-                case orders.Ready():
+                case commands.Ready():
                     node = self.identity.node
                     self.addresses = tuple(
                         f"{a}/p2p/{node}" for a in happening.addresses
                     )
-                case orders.Estimated():
+                case commands.Estimated():
                     self.size = happening.nodes
                 case _:
                     pass
@@ -81,7 +81,7 @@ def cost() -> dict[str, float]:
     """Measure, in a fresh process, what importing the library takes."""
     script = (
         "import time, psutil; before = psutil.Process().memory_info().rss;"
-        "start = time.perf_counter(); import shoal.net.libp2p.node;"
+        "start = time.perf_counter(); import shoal.net.libp2p.thread.thread;"
         "spent = time.perf_counter() - start;"
         "print(spent, psutil.Process().memory_info().rss - before)"
     )
@@ -105,7 +105,7 @@ async def gossip() -> None:
             others = [node for node in nodes if node is not speaker]
             message = Announcement(scheduler=speaker.identity.node, seq=seq)
             began = time.perf_counter()
-            speaker.shared.orders.put(orders.Publish(encode_gossip(message), False))
+            speaker.shared.orders.put(commands.Publish(encode_gossip(message), False))
             await until(partial(all_heard, others, seq))
             spent_ms += [(node.heard[seq] - began) * 1e3 for node in others]
             await trio.sleep(PAUSE_S)
@@ -133,13 +133,13 @@ async def directory(count: int) -> None:
         found = 0
         for number, worker in enumerate(nodes):
             began = time.perf_counter()
-            worker.shared.orders.put(orders.Provide((f"key/{number}",)))
+            worker.shared.orders.put(commands.Provide((f"key/{number}",)))
             await until(partial(worker.shared.counts.__getitem__, "provided"))
             provide_ms.append((time.perf_counter() - began) * 1e3)
         for number in range(count):
             asking = nodes[(number + count // 2) % count]
             began = time.perf_counter()
-            asking.shared.orders.put(orders.LookUp(number, f"key/{number}", 64))
+            asking.shared.orders.put(commands.LookUp(number, f"key/{number}", 64))
             await until(partial(asking.found.__contains__, number))
             find_ms.append((time.perf_counter() - began) * 1e3)
             found += asking.found[number]

@@ -24,11 +24,11 @@ import uvloop
 
 from shoal.model.ids import Attempt, LeaseId, NodeId, OwnerId
 from shoal.net import multiaddr
-from shoal.net.certificates import contexts
-from shoal.net.direct import DirectLinks
-from shoal.net.frames import HEADER_BYTES, Kind, framed
-from shoal.net.identity import Identity
-from shoal.net.settings import LinkSettings
+from shoal.net.direct.frames import HEADER_BYTES, FrameKind, framed
+from shoal.net.direct.links import DirectLinks
+from shoal.net.direct.settings import LinkSettings
+from shoal.net.identity.certificates import contexts
+from shoal.net.identity.identity import Identity
 from shoal.protocol import codec
 from shoal.protocol.messages import Grant, Output, Renew
 
@@ -238,7 +238,7 @@ async def serve_bare(pipe: Connection) -> None:
                 continue
             taken += 1
             if taken % (OUTPUT_MB * (1 << 20) // OUTPUT_BYTES) == 0:
-                writer.write(framed(Kind.PING))
+                writer.write(framed(FrameKind.PING))
 
     accepting = contexts(Identity.generate(), None).accepting
     server = await asyncio.start_server(on, "127.0.0.1", 0, ssl=accepting)
@@ -249,8 +249,8 @@ async def serve_bare(pipe: Connection) -> None:
 async def use_bare(host: str, port: int) -> dict[str, list[float]]:
     """Return what bare TLS does with frames of the same size."""
     context = contexts(Identity.generate(), None).dialling
-    small = framed(Kind.MESSAGES, codec.encode([SMALL])[0])
-    large = framed(Kind.MESSAGES, bytes(OUTPUT_BYTES))
+    small = framed(FrameKind.MESSAGES, codec.encode([SMALL])[0])
+    large = framed(FrameKind.MESSAGES, bytes(OUTPUT_BYTES))
     reader, writer = await asyncio.open_connection(
         host, port, ssl=context, server_hostname=""
     )

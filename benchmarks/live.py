@@ -29,8 +29,8 @@ from typing import Any, Final
 import grpc
 
 from shoal.api import shoal_pb2 as pb
-from shoal.api.client import Client, client_of
-from shoal.api.whereabouts import required
+from shoal.api.client.client import Client, client_of
+from shoal.api.node_file import required
 from shoal.runtime.home import Home
 
 STARTS: Final = 5

@@ -19,9 +19,10 @@ from random import Random
 
 from shoal.model.ids import NodeId
 from shoal.model.resources import GIB, Capacity, Device, GpuNeed, Profile
-from shoal.policy.placement import Policy, place
+from shoal.policy.interface import Policy
+from shoal.policy.placement import place
 from shoal.policy.registry import BUILT_IN
-from shoal.policy.workers import Taken, WorkerTable, WorkerView
+from shoal.policy.table.worker_table import TakenRoom, WorkerTable, WorkerView
 
 WORKERS = (1_000, 10_000, 100_000)
 DECISIONS = 4_000
@@ -58,9 +59,9 @@ def pool(workers: int) -> WorkerTable:
     return table
 
 
-def filled(table: WorkerTable, policy: Policy, rng: Random) -> list[Taken]:
+def filled(table: WorkerTable, policy: Policy, rng: Random) -> list[TakenRoom]:
     """Place tasks until enough of the GPUs are in use."""
-    held: list[Taken] = []
+    held: list[TakenRoom] = []
     free = (1 - FULL) * table.grid.columns.gpu_milli_all.sum()
     while table.grid.columns.gpu_milli.sum() > free:
         for shape in rng.choices(SHAPES, k=len(table) // 10):
@@ -69,7 +70,7 @@ def filled(table: WorkerTable, policy: Policy, rng: Random) -> list[Taken]:
 
 
 def decide(
-    table: WorkerTable, held: list[Taken], policy: Policy, rng: Random
+    table: WorkerTable, held: list[TakenRoom], policy: Policy, rng: Random
 ) -> list[float]:
     """Make decisions; return how long each took, in microseconds."""
     spent_us: list[float] = []

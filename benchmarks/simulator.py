@@ -18,10 +18,10 @@ import sys
 import time
 from pathlib import Path
 
-from shoal.model.documents import Plain
-from shoal.sim.datacentre.comparing import compare
-from shoal.sim.datacentre.scenario import convert
-from shoal.sim.datacentre.settings import resolve
+from shoal.lab.datacentre.comparison import compare
+from shoal.lab.datacentre.scenario import convert
+from shoal.lab.datacentre.settings import resolve
+from shoal.model.spec.documents import Plain
 
 CASES = {100: (4, 10, 10), 1_000: (8, 50, 20), 10_000: (16, 250, 40)}
 """Hosts, and the spines, leaves and hosts under each leaf that make them."""

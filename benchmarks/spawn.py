@@ -20,8 +20,8 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from shoal.drivers import Order, Stream
-from shoal.drivers.process import ProcessDriver, Settings
+from shoal.drivers import RunOrder, Stream
+from shoal.drivers.process import ProcessDriver, ProcessSettings
 from shoal.model.ids import Attempt, GroupId, JobId, NodeId, TaskId
 from shoal.model.job import Task, Work
 
@@ -54,11 +54,11 @@ class Orders:
             work=Work(argv=(PROGRAM,)),
         )
 
-    def next(self) -> Order:
+    def next(self) -> RunOrder:
         """Return the next order."""
         self._made += 1
         attempt = Attempt(NodeId("bench"), 1, self._made)
-        return Order(attempt=attempt, task=self._task)
+        return RunOrder(attempt=attempt, task=self._task)
 
 
 def bare(count: int) -> list[float]:
@@ -126,8 +126,10 @@ def line(way: str, rates: list[float], spent: list[float], limit: float) -> str:
 async def measure(folder: Path) -> None:
     """Run all ways in turn, and print a line for each."""
     orders = Orders()
-    plain = ProcessDriver(folder / "plain", Settings(sandbox=False, warm=AT_A_TIME))
-    boxed = ProcessDriver(folder / "boxed", Settings(warm=AT_A_TIME))
+    plain = ProcessDriver(
+        folder / "plain", ProcessSettings(sandbox=False, warm=AT_A_TIME)
+    )
+    boxed = ProcessDriver(folder / "boxed", ProcessSettings(warm=AT_A_TIME))
     await plain.open()
     await boxed.open()
     ways: dict[str, tuple[int, Callable[[int], Awaitable[list[float]]]]] = {

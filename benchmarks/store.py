@@ -22,11 +22,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from shoal.core.compaction import compacted
-from shoal.core.jobs import JobBook
-from shoal.core.journal import Assigned, Entry, Finished, Place, Submitted
-from shoal.core.journal import decode as decode_entry
-from shoal.core.journal import encode as encode_entry
+from shoal.core.durability.compaction import compacted
+from shoal.core.durability.journal import (
+    Assigned,
+    AttemptPlace,
+    Entry,
+    Finished,
+    Submitted,
+)
+from shoal.core.durability.journal import decode as decode_entry
+from shoal.core.durability.journal import encode as encode_entry
+from shoal.core.scheduling.job_book import JobBook
 from shoal.errors import StoreError
 from shoal.model.ids import (
     Attempt,
@@ -168,7 +174,7 @@ def history(jobs: int, tasks: int, running: int) -> Iterator[Entry]:
     for n in range(half + running):
         task = TaskId(f"job-{n % jobs:06d}.main.{n // jobs}")
         attempt = Attempt(NODE, 1, n)
-        place = Place(task, attempt, NodeId("w"), LeaseId(f"w/1/{n}"))
+        place = AttemptPlace(task, attempt, NodeId("w"), LeaseId(f"w/1/{n}"))
         yield Assigned((place,))
         if n < half:
             yield Finished(task, "done", attempt, Outcome("exited", exit_code=0))

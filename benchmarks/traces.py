@@ -14,17 +14,17 @@ from statistics import fmean
 from time import process_time
 
 from shoal.errors import UsageError
+from shoal.lab.replay.cluster_fill import fill, policy_named, typical_pods
+from shoal.lab.replay.clusters import CountedSlots
+from shoal.lab.replay.comparison import on_workers
+from shoal.lab.replay.protocols import muri, rlscheduler, rlscheduler_jobs, waiting
+from shoal.lab.replay.published_results import default_folder
+from shoal.lab.replay.run_to_completion import InOrder
+from shoal.lab.traces import openb, training
+from shoal.lab.traces.generators import generate
+from shoal.lab.traces.swf import SwfFile
+from shoal.lab.traces.values import Cluster, Pod, TraceHost, TraceJob
 from shoal.policy.registry import Registry
-from shoal.sim.coarse.batch import BatchOptions, BatchReplay
-from shoal.sim.coarse.filling import fill, policy_named, typical_pods
-from shoal.sim.coarse.pool import PoolReplay
-from shoal.sim.coarse.protocols import muri, rlscheduler, rlscheduler_jobs, waiting
-from shoal.sim.coarse.records import default_folder
-from shoal.sim.coarse.rooms import Counted
-from shoal.sim.traces import openb, training
-from shoal.sim.traces.generators import generate
-from shoal.sim.traces.swf import SwfFile
-from shoal.sim.traces.values import Host, Job, Pod
 
 WINDOWS = (1981, 2756, 4299, 8850, 3316, 2714, 5228, 7762, 4022, 7085)
 LENGTH = 1_024
@@ -36,7 +36,7 @@ def tell(**figures: object) -> None:
     print(json.dumps({"benchmark": "traces", **figures}), flush=True)
 
 
-def lublin(folder: Path) -> tuple[list[Job], int]:
+def lublin(folder: Path) -> tuple[list[TraceJob], int]:
     """Return the batch jobs, and the processors that they ran on."""
     file = SwfFile(folder / "swf" / "lublin_256.swf.gz")
     return rlscheduler_jobs(file.jobs()), file.slots()
@@ -88,12 +88,7 @@ def minnow(folder: Path) -> None:
                 for w in windows
             ]
             again = [
-                BatchReplay(
-                    w,
-                    Counted(slots),
-                    waiting(w, slots, policy),
-                    BatchOptions("again", "easy"),
-                )
+                InOrder(w, CountedSlots(slots), waiting(w, slots, policy), "easy")
                 .run()
                 .slowdowns.mean()
                 for w in windows
@@ -148,7 +143,8 @@ def hosts(_: Path) -> None:
         trace = generate("philly:20000", 8 * count, Random(1))
         policy = Registry().make("balanced")
         began = process_time()
-        outcome = PoolReplay(trace.jobs, count, 8, policy, Random(1)).run()
+        cluster = Cluster(hosts_per_switch=count)
+        outcome = on_workers(trace.jobs, cluster, policy, Random(1))
         spent = process_time() - began
         tell(
             what=f"{count} hosts of 8 GPUs",
@@ -159,7 +155,7 @@ def hosts(_: Path) -> None:
         )
 
 
-def openb_lists(folder: Path, name: str) -> tuple[list[Host], list[Pod]]:
+def openb_lists(folder: Path, name: str) -> tuple[list[TraceHost], list[Pod]]:
     """Return the hosts, and the pods of one list."""
     place = folder / "openb"
     return (

@@ -19,8 +19,13 @@ import json
 import sys
 from collections.abc import Iterable
 
-from shoal.sim.cheating import PATIENCE, Found, cheating_script, run_cheating
-from shoal.sim.cheats import Cheat
+from shoal.sim.faults.cheating import (
+    PATIENCE,
+    CheatFound,
+    cheating_script,
+    run_cheating,
+)
+from shoal.sim.faults.cheats import Cheat
 
 WORKERS = 20
 SEEDS = 5
@@ -37,7 +42,7 @@ KINDS = {
 }
 
 
-def line(kind: str, share: int, found: list[Found]) -> dict[str, object]:
+def line(kind: str, share: int, found: list[CheatFound]) -> dict[str, object]:
     """Return what several worlds of one kind came to."""
     return {
         "benchmark": "verify",

@@ -25,10 +25,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from shoal.api import shoal_pb2 as pb
-from shoal.api.client import Client
-from shoal.api.whereabouts import is_node, read
-from shoal.cli.plot import MARGIN
-from shoal.cli.watching import Board
+from shoal.api.client.client import Client
+from shoal.api.node_file import is_node, read
+from shoal.cli.display.plot import MARGIN
+from shoal.cli.display.training_curves import CurveBoard
 from shoal.errors import ShoalError
 from shoal.runtime.home import Home
 
@@ -272,7 +272,7 @@ class Together:
     """Follows one DiLoCo job, tells its rounds, and hurts it on the way."""
 
     def __init__(self, a: Machine, b: Machine, job: str) -> None:
-        self.board = Board()
+        self.board = CurveBoard()
         self._a, self._b, self._job = a, b, job
         self._name = b.name
         self._told = 0.0

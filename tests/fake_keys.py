@@ -4,7 +4,7 @@ import hashlib
 
 import msgspec
 
-from shoal.core.membership import grant_payload, revocation_payload
+from shoal.core.membership.members import grant_payload, revocation_payload
 from shoal.model.ids import NodeId, OwnerId
 from shoal.protocol.messages import Grant, Revocation
 

@@ -11,22 +11,29 @@ from itertools import groupby
 
 import pytest
 
-LONG = (  # Those that train in turn with those that mostly wait.
+LONG = (  # In rows of one for each worker: few that train at the same time.
     "test_train_live",
     "test_crashes",
     "test_nat",
-    "test_train_nat",
+    "test_train_two_nodes",
     "test_refusals",
-    "test_crashes_scheduler",
-    "test_train_own_model",
-    "test_seed_names",
-    "test_partitions",
-    "test_train_gangs",
-    "test_planted",
-    "test_train_ranks",
-    "test_crashes_workers",
-    "test_train_memory",
     "test_finding",
+    "test_cli_mistakes",
+    "test_crashes_scheduler",
+    # The second row.
+    "test_hostile_node",
+    "test_partitions",
+    "test_cli",
+    "test_world",
+    "test_train_gangs",
+    "test_train_nat",
+    "test_cli_joining",
+    "test_seed_names",
+    # The third.
+    "test_crashes_workers",
+    "test_cli_nodes",
+    "test_train_ranks",
+    "test_train_memory",
 )
 
 

@@ -1,7 +1,7 @@
-"""Where the command `shoal` begins: who presses Ctrl-C never sees a word of Python.
+"""Entry point of the `shoal` command: Ctrl-C never shows a traceback.
 
-`shoal.cli` catches an interrupt while a command works. To load it takes longer than to
-press the key, and so may the end of a process; there an interrupt ends up here.
+`shoal.cli` handles an interrupt while a command runs. An interrupt while it is still
+being imported, or while the process exits, is handled here.
 """
 
 import os
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 INTERRUPTED = 130
-"""As `ExitCode` has it, which is not loaded yet."""
+"""The value of `ExitCode.INTERRUPTED`, which is not loaded yet."""
 
 
 def main() -> None:
-    """Run the command line of this process, and exit."""
+    """Run the command line of this process and exit."""
     sys.excepthook = _uncaught
     sys.unraisablehook = _uncatchable
     from shoal.cli import main as command  # noqa: PLC0415 - What takes so long.
@@ -33,7 +33,7 @@ def _uncaught(
 
 
 def _uncatchable(problem: "sys.UnraisableHookArgs") -> None:
-    """Heed an interrupt that came where nothing can be raised, as in a callback."""
+    """Exit on an interrupt where nothing can be raised, as in a callback."""
     if issubclass(problem.exc_type, KeyboardInterrupt):
         os._exit(INTERRUPTED)
     sys.__unraisablehook__(problem)

@@ -1,27 +1,27 @@
 """All exceptions that shoal raises on purpose.
 
-    ShoalError          something failed: what, because of what, and what to do next
-    ├── UsageError      the user asked for something that makes no sense here
+    ShoalError          something failed: what, why, and what to do next
+    ├── UsageError      the request makes no sense here
     │   ├── SpecError   a job spec is wrong; `path` says where in it
-    │   └── TraceError  a file of a workload is wrong; `line` says where in it
-    ├── ProtocolError   bytes from a peer are no message of ours; `kind` says how
+    │   └── TraceError  a workload file is wrong; `line` says where in it
+    ├── ProtocolError   bytes from a peer are not a message; `kind` says how
     ├── PolicyError     a policy is broken, or broke a promise
-    │   └── UnknownPolicyError  there is none of this name; also a UsageError
+    │   └── UnknownPolicyError  no policy has this name; also a UsageError
     ├── StoreError      the journal cannot be read or written; `kind` says how
-    ├── ApiError        a node did not do what a client asked
-    │   ├── NotFoundError     it knows no such job, task or node
-    │   ├── NotAllowedError   the client may not ask this
-    │   └── UnreachableError  there is no node, or it does not answer
-    └── CallError       a call of a function has no result
+    ├── ApiError        a node did not fulfil a client's request
+    │   ├── NotFoundError     there is no such job, task or node
+    │   ├── NotAllowedError   the client may not do this
+    │   └── UnreachableError  no node is running, or it does not answer
+    └── CallError       a function call has no result
         ├── CallLostError     it may have run, and nobody knows how it ended
         ├── CallRefusedError  it did not run, and will not
-        ├── CallStoppedError  it was stopped, because somebody wanted that
-        ├── RemoteError       it raised something that cannot be brought here
-        └── ResultRefusedError  what came back is not read here: it could run code
+        ├── CallStoppedError  it was stopped on request
+        ├── RemoteError       it raised an exception that cannot be sent here
+        └── ResultRefusedError  its result was not read: it could run code
 
-A message names things and gives numbers. What a peer does wrong never raises inside
-a machine: the codec raises `ProtocolError`, and the host refuses and counts it. What
-we do wrong is a bug, and no exception of this module: it is an `assert` that fails.
+A message gives names and numbers. A peer's mistake never raises inside a machine: the
+codec raises `ProtocolError`, and the host refuses and counts it. Our own mistakes are
+bugs: an `assert` fails, and none of these exceptions is raised.
 """
 
 from typing import Literal, final
@@ -31,7 +31,7 @@ StoreFault = Literal["in-use", "damaged", "missing", "newer", "foreign", "disk",
 
 
 class ShoalError(Exception):
-    """Something failed, for a reason that a user can be told.
+    """Something failed, for a reason that concerns the user.
 
     `what` failed, `because` of this, and the `hint` is what to do next. All three
     are plain text without a full stop; `because` and `hint` may be empty.
@@ -49,14 +49,14 @@ class ShoalError(Exception):
 
 
 class UsageError(ShoalError):
-    """The user asked for something that makes no sense here; exit code 2."""
+    """The request makes no sense here; exit code 2."""
 
 
 @final
 class SpecError(UsageError):
     """A job spec is wrong. `path` leads to the place, such as `$.resources.gpu`.
 
-    It is empty when the whole spec is meant, or when `what` names the place itself.
+    It is empty for the whole spec, or if `what` names the place itself.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class SpecError(UsageError):
 
 @final
 class TraceError(UsageError):
-    """A file of a workload cannot be read, or makes no sense; names file and line."""
+    """A workload file is unreadable or wrong; names file and line."""
 
     def __init__(
         self, what: str, *, file: str, line: int = 0, because: str = "", hint: str = ""
@@ -82,7 +82,7 @@ class TraceError(UsageError):
 
 @final
 class ProtocolError(ShoalError):
-    """Bytes from a peer are no message of ours; `kind` is what to count it under."""
+    """Bytes from a peer are not a message; `kind` names the counter."""
 
     def __init__(
         self,
@@ -102,14 +102,14 @@ class PolicyError(ShoalError):
 
 @final
 class UnknownPolicyError(PolicyError, UsageError):
-    """There is no policy, or no order of the queue, of this name; exit code 2."""
+    """No policy or queue order has this name; exit code 2."""
 
 
 @final
 class StoreError(ShoalError):
     """The journal cannot be read or written. It is never skipped, and never retried.
 
-    `kind` is "in-use" by another process, "damaged", of a "newer" shoal or "foreign"
+    `kind` is "in-use" by another process, "damaged", of a "newer" shoal, "foreign"
     to all of them, refused by the "disk", or a "bug" of ours.
     """
 
@@ -126,53 +126,53 @@ class StoreError(ShoalError):
 
 
 class ApiError(ShoalError):
-    """A node did not do what a client asked."""
+    """A node did not fulfil a client's request."""
 
 
 @final
 class NotFoundError(ApiError):
-    """The node knows no such thing; exit code 102."""
+    """The node knows nothing by this name; exit code 102."""
 
 
 @final
 class NotAllowedError(ApiError):
-    """Whoever asked may not; exit code 106."""
+    """The caller may not do this; exit code 106."""
 
 
 @final
 class UnreachableError(ApiError):
-    """No node runs, or it does not answer, so nobody knows; exit code 105."""
+    """No node is running, or it does not answer; exit code 105."""
 
 
 class CallError(ShoalError):
-    """A call of a function has no result."""
+    """A function call has no result."""
 
 
 @final
 class CallLostError(CallError):
-    """Its interpreter was lost, too often: it may have run, whole or in part."""
+    """Its interpreter was lost too often: it may have run, at least in part."""
 
 
 @final
 class CallRefusedError(CallError):
-    """It did not run and will not: no interpreter could be had for it."""
+    """It did not run and will not: no interpreter was available."""
 
 
 @final
 class CallStoppedError(CallError):
-    """It was stopped, before it began or while it ran."""
+    """It was stopped before it began or while it ran."""
 
 
 @final
 class RemoteError(CallError):
-    """It raised an exception that could not be brought here; the text tells of it."""
+    """It raised an exception that could not be sent here; the text describes it."""
 
 
 @final
 class ResultRefusedError(CallError):
-    """A machine of another owner sent what could run code here if it were read."""
+    """Another owner's machine sent a result that could run code here if read."""
 
 
 @final
 class KeyLockedError(ShoalError):
-    """A key is there, and nobody has said its passphrase."""
+    """The key needs a passphrase, and none was given."""

@@ -1,4 +1,4 @@
-"""Named places where a node hurts itself, for tests of what survives that.
+"""Failpoints: named places where a node kills itself, for crash tests.
 
     SHOAL_FAILPOINT=kept.submitted:kill shoal up        # the first time it gets there
     SHOAL_FAILPOINT=send.report:3:stop shoal up         # the third time
@@ -66,7 +66,7 @@ NAMES: Final[Mapping[str, str]] = {
     "send.renew": "a scheduler is about to renew its leases",
     "send.release": "a scheduler needs a lease no more, and does not say so",
     "task.start": "the order to run a task is taken, and nothing runs",
-    "task.spawned": "the order is with the warden",
+    "task.spawned": "the order is with the supervisor",
     "task.ended": "nothing is left of the task, and the machine does not know",
     "task.stop": "a task is about to be told to stop",
     "blob.served": "a piece of a blob is read for a member, and not sent",

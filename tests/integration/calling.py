@@ -12,7 +12,7 @@ from tests.integration.cli_home import CliHome
 
 import shoal
 from shoal.client.options import ClientOptions
-from shoal.drivers.leftovers import VARIABLE, worker_mark
+from shoal.drivers.supervisor.leftovers import VARIABLE, worker_mark
 
 WAIT_S = 60.0
 

@@ -100,6 +100,19 @@ class CliHome:
             self("down", "-q")
 
 
+def signals_of(pid: int, kind: str) -> set[int]:
+    """Return signals as the kernel tells: `SigCgt` are caught, `ShdPnd` pending."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    [mask] = [int(line.split()[1], 16) for line in lines if line.startswith(kind)]
+    return {number for number in range(1, 65) if mask >> (number - 1) & 1}
+
+
+def is_connected(pid: int) -> bool:
+    """Whether a process that was started without sockets has one now."""
+    names = [str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()]
+    return any(name.startswith("socket:") for name in names)
+
+
 def _heed_interrupts() -> None:
     """Undo what a shell does to programs in the background: ignore Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

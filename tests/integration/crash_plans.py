@@ -10,7 +10,7 @@ from tests.integration.live_shoal import LiveNode, LiveShoal, eventually, tolera
 from tests.integration.live_work import Work, violations
 
 from shoal.failpoints import NAMES
-from shoal.net.identity import Identity
+from shoal.net.identity.identity import Identity
 
 REACH_S = 60.0
 LATER_S = 10.0

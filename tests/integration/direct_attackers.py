@@ -16,13 +16,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from tests.integration.direct_nodes import run
 from tests.unit.net.shoals import granted, identity
 
-from shoal.net.certificates import contexts
-from shoal.net.frames import Kind, framed
+from shoal.net.direct.frames import FrameKind, framed
+from shoal.net.identity.certificates import contexts
 from shoal.net.multiaddr import parse
 from shoal.protocol import codec
 from shoal.protocol.messages import Hello
 
-HELLO = framed(Kind.MESSAGES, codec.encode([Hello()])[0])
+HELLO = framed(FrameKind.MESSAGES, codec.encode([Hello()])[0])
 SOURCES = itertools.cycle(range(66, 70))
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 MEMBER = identity(90)

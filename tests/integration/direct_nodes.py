@@ -8,9 +8,10 @@ import uvloop
 from tests.unit.net.shoals import Gatekeeper, granted, identity
 
 from shoal.model.ids import Attempt, LeaseId, NodeId
-from shoal.net.direct import DirectLinks
-from shoal.net.identity import Identity
-from shoal.net.settings import LinkSettings
+from shoal.net.direct.links import DirectLinks
+from shoal.net.direct.settings import LinkSettings
+from shoal.net.identity.identity import Identity
+from shoal.protocol.admission import AdmissionWanted
 from shoal.protocol.messages import (
     AnyMessage,
     Grant,
@@ -29,7 +30,7 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop] | None] = {
     "uvloop": uvloop.new_event_loop,
 }
 OPEN: list[DirectLinks] = []
-Desk = Callable[[NodeId, Join, str], Awaitable[Welcome | Refusal]]
+Desk = Callable[[NodeId, Join | AdmissionWanted, str], Awaitable[Welcome | Refusal]]
 
 
 class Log:
@@ -117,7 +118,7 @@ async def node(
     return Node(who, links, log)
 
 
-async def eventually(condition: Callable[[], object], timeout_s: float = 5.0) -> None:
+async def eventually(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
     """Wait until something is true; fail if that takes too long."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110

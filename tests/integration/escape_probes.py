@@ -10,7 +10,7 @@ import socket
 import subprocess
 from pathlib import Path
 
-from shoal.drivers import seccomp
+from shoal.drivers.sandbox import seccomp
 
 KEY = "node-key-5f1d"
 KEY_NAME = f"shoal-probe-{os.getpid()}"

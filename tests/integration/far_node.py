@@ -19,12 +19,12 @@ from tests.integration.cli_home import CliHome, Done
 from tests.integration.namespaces import internet, missing
 
 from shoal.model.ids import OwnerId
-from shoal.net.identity import Identity
+from shoal.net.identity.identity import Identity
 from shoal.protocol.messages import Grant, Role
-from shoal.runtime import membership
-from shoal.runtime.granting import ROLES
 from shoal.runtime.home import Home
-from shoal.runtime.membership import Membership
+from shoal.runtime.membership import shoal_membership
+from shoal.runtime.membership.grant_signing import ROLES
+from shoal.runtime.membership.shoal_membership import ShoalMembership
 
 SRC = Path(__file__).parents[2] / "src"
 PORT = 50_051
@@ -82,16 +82,16 @@ class Far(NamedTuple):
         own.prepare()
         identity = Identity.load_or_create(own.key)
         grant = self.granted(identity, ROLES[role], expires_s, owner, **terms)
-        known = membership.load(Home(self.server.path))
+        known = shoal_membership.load(Home(self.server.path))
         assert known is not None
-        belongs = Membership(shoal=known.shoal, root=known.root, grant=grant)
-        membership.save(own, belongs)
+        belongs = ShoalMembership(shoal=known.shoal, root=known.root, grant=grant)
+        shoal_membership.save(own, belongs)
         return home
 
     @property
     def owner(self) -> str:
         """The owner of the node with the door."""
-        known = membership.load(Home(self.server.path))
+        known = shoal_membership.load(Home(self.server.path))
         assert known is not None
         return known.grant.owner
 
@@ -117,14 +117,14 @@ class Far(NamedTuple):
             expires_wall_s=time.time() + expires_s,
         )
         grant = msgspec.structs.replace(grant, **terms)
-        return membership.issue(root, grant)
+        return shoal_membership.issue(root, grant)
 
     def program(self, home: CliHome, script: str) -> subprocess.Popen[str]:
         """Start a program on the other machine that has a `client` of the node."""
         begin = f"""
             import json
             from shoal.api import shoal_pb2 as pb
-            from shoal.api.client import connect
+            from shoal.api.client.client import connect
             from shoal.errors import ShoalError
             client = connect({self.address!r})
         """

@@ -15,10 +15,10 @@ from tests.integration.live_shoal import LiveNode, eventually
 from shoal.api import shoal_pb2 as pb
 from shoal.errors import ShoalError
 from shoal.model.job import PRIORITY_MAX
-from shoal.net.identity import Identity
+from shoal.net.identity.identity import Identity
 from shoal.protocol.messages import Grant, Role
-from shoal.runtime import membership
-from shoal.runtime.membership import Membership
+from shoal.runtime.membership import shoal_membership
+from shoal.runtime.membership.shoal_membership import ShoalMembership
 
 PORT = 4001
 FOUND_S = 120.0
@@ -47,7 +47,7 @@ class Found:
     ) -> LiveNode:
         """Start the node that makes the shoal, on an address of its own."""
         node = self._node(name, address, args, prefix)
-        membership.found(node.home, node.identity, "reef")
+        shoal_membership.found(node.home, node.identity, "reef")
         self._founder = node
         if start:
             self._start(node)
@@ -70,17 +70,17 @@ class Found:
         """
         node = self._node(name, address, args, prefix)
         known = [address for gate in gates for address in addresses(gate)]
-        membership.save(node.home, self._membership(node, known, fields or {}))
+        shoal_membership.save(node.home, self._membership(node, known, fields or {}))
         if start:
             self._start(node)
         return node
 
     def tell(self, node: LiveNode, gate: LiveNode) -> None:
         """Write down for a node that is not up where a gate is."""
-        known = membership.load(node.home)
+        known = shoal_membership.load(node.home)
         assert known is not None
         gates = tuple(addresses(gate))
-        membership.save(node.home, msgspec.structs.replace(known, gates=gates))
+        shoal_membership.save(node.home, msgspec.structs.replace(known, gates=gates))
 
     def guest(self, name: str, prefix: Sequence[str] = ()) -> LiveNode:
         """Return a node that belongs to no shoal, and is not up."""
@@ -112,9 +112,9 @@ class Found:
 
     def _membership(
         self, node: LiveNode, gates: Sequence[str], fields: Mapping[str, object]
-    ) -> Membership:
+    ) -> ShoalMembership:
         assert self._founder is not None
-        founder = membership.load(self._founder.home)
+        founder = shoal_membership.load(self._founder.home)
         assert founder is not None
         values: dict[str, object] = {
             "node": node.identity.node,
@@ -130,8 +130,8 @@ class Found:
             self._founder.home.root_key
         )
         assert isinstance(signer, Identity)
-        grant = membership.issue(signer, Grant(**values))  # type: ignore[arg-type]
-        return Membership(
+        grant = shoal_membership.issue(signer, Grant(**values))  # type: ignore[arg-type]
+        return ShoalMembership(
             shoal=founder.shoal,
             root=founder.root,
             grant=grant,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from shoal.drivers import Order, Promises, Stream, Watcher
+from shoal.drivers import Promises, RunOrder, Stream, Watcher
 from shoal.drivers.python import LaneDesk, LaneEnd, LaneLine
 from shoal.model.ids import Attempt
 from shoal.protocol import call_items
@@ -61,7 +61,7 @@ class HostileDriver:
         """Keep nothing."""
         return self._folder / stream
 
-    async def run(self, order: Order, watcher: Watcher) -> Outcome:
+    async def run(self, order: RunOrder, watcher: Watcher) -> Outcome:
         """Come up as an interpreter does, and answer."""
         assert self.desk is not None
         line = HostileLine(self._answers)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from shoal.cli import main
 from shoal.model.ids import BlobId
-from shoal.runtime.staging import Staging
+from shoal.runtime.artifacts.staging import TaskStaging
 
-_gather = Staging._gather
+_gather = TaskStaging._gather
 
 
 def lie(
-    self: Staging, directory: Path, patterns: tuple[str, ...], holder: str
+    self: TaskStaging, directory: Path, patterns: tuple[str, ...], holder: str
 ) -> tuple[BlobId, tuple[str, ...]]:
     """Write something else into every output before it is kept."""
     for path in directory.rglob("*.txt"):
@@ -23,6 +23,6 @@ def lie(
 
 
 if __name__ == "__main__":
-    Staging._gather = lie  # type: ignore[method-assign]
+    TaskStaging._gather = lie  # type: ignore[method-assign]
     sys.argv = ["shoal", *sys.argv[4:]]
     main()

@@ -15,10 +15,10 @@ from libp2p.pubsub.validators import PUBSUB_SIGNING_PREFIX
 from tests.unit.net.shoals import SHOAL, identity
 
 from shoal.model.ids import NodeId
-from shoal.net.libp2p.adapter import Host, running
-from shoal.net.libp2p.book import peer_of
-from shoal.net.libp2p.guard import Guard
-from shoal.net.libp2p.parts import Plan, Wiring, id_of
+from shoal.net.libp2p.finding.address_book import peer_of
+from shoal.net.libp2p.finding.gossip_guard import GossipGuard
+from shoal.net.libp2p.thread.host_adapter import Libp2pHost, running
+from shoal.net.libp2p.thread.host_parts import HostPlan, Wiring, id_of
 
 T = TypeVar("T")
 TOPIC = f"/shoal/{SHOAL}/all/1"
@@ -31,7 +31,7 @@ class Attacker:
 
     def __init__(self, number: int) -> None:
         self.identity = identity(number)
-        self._host: Host | None = None
+        self._host: Libp2pHost | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._up = threading.Event()
         self._leave = trio.Event()
@@ -75,7 +75,7 @@ class Attacker:
     def send(self, *messages: Message) -> None:
         """Send messages to all neighbours."""
 
-        async def send(host: Host) -> None:
+        async def send(host: Libp2pHost) -> None:
             for peer in list(host._gossip.peers):
                 for message in messages:
                     host._router.send_rpc(peer, RPC(publish=[message]))
@@ -83,13 +83,13 @@ class Attacker:
 
         self._do(send)
 
-    def _do(self, work: Callable[[Host], Awaitable[T]]) -> T:
+    def _do(self, work: Callable[[Libp2pHost], Awaitable[T]]) -> T:
         assert self._host is not None
         return trio.from_thread.run(work, self._host, trio_token=self._token)
 
     async def _run(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
-        plan = Plan(
+        plan = HostPlan(
             self.identity.key.private_bytes_raw(),
             ("/ip4/127.0.0.1/tcp/0",),
             (TOPIC,),
@@ -97,7 +97,7 @@ class Attacker:
             is_gate=False,
         )
         wiring = Wiring(
-            guard=Guard(time.monotonic()),
+            guard=GossipGuard(time.monotonic()),
             counts=Counter(),
             shown=lambda: (),
             deliver=lambda _origin, _message: None,

@@ -8,9 +8,9 @@ from tests.unit.net.shoals import SHOAL, Gatekeeper, granted, identity
 
 from shoal.model.addresses import stream_ones
 from shoal.model.ids import NodeId
-from shoal.net.identity import Identity
+from shoal.net.identity.identity import Identity
 from shoal.net.libp2p.port import Libp2p
-from shoal.net.libp2p.settings import Greeting, RelayRoom, Settings
+from shoal.net.libp2p.settings import Greeting, Libp2pSettings, RelayRoom
 from shoal.protocol.messages import AnyMessage, Grant, Hello, PeerAddress
 
 LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
@@ -74,7 +74,7 @@ class Node:
     def __init__(
         self,
         someone: Identity,
-        settings: Settings,
+        settings: Libp2pSettings,
         *,
         show: Callable[[NodeId], Grant | None] = granted,
     ) -> None:
@@ -117,7 +117,7 @@ async def shoal(
     """
     nodes: list[Node] = []
     try:
-        settings = Settings(
+        settings = Libp2pSettings(
             shoal=SHOAL,
             listen=LOOPBACK,
             is_gate=not mdns,
@@ -125,7 +125,7 @@ async def shoal(
             relay=relay or RelayRoom(),
         )
         nodes.append(await started(Node(identity(1), settings)))
-        settings = Settings(
+        settings = Libp2pSettings(
             shoal=SHOAL,
             listen=listen,
             gates=() if mdns else stream_ones(nodes[0].port.addresses),

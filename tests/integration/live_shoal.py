@@ -18,24 +18,26 @@ from pathlib import Path
 from random import SystemRandom
 
 from shoal.api import shoal_pb2 as pb
-from shoal.api.client import Client, connect
-from shoal.drivers import leftovers
+from shoal.api.client.client import Client, connect
+from shoal.drivers.supervisor import leftovers
 from shoal.errors import ShoalError
 from shoal.failpoints import VARIABLE
 from shoal.model.ids import OwnerId
 from shoal.model.job import PRIORITY_MAX
-from shoal.net.identity import Identity
+from shoal.net.identity.identity import Identity
 from shoal.protocol.messages import Grant, Role
-from shoal.runtime import membership
 from shoal.runtime.home import Home
-from shoal.runtime.membership import Membership
+from shoal.runtime.membership import shoal_membership
+from shoal.runtime.membership.shoal_membership import ShoalMembership
 
 READY_S = 60.0
 """A machine that runs eight other suites starts nothing quickly."""
 
 STARTS_AT_ONCE = 8
 DYING_S = 5.0
-LOOK_S = 0.02
+LOOK_S, LOOK_MAX_S = 0.02, 0.25
+"""How often to look at first, and at last: a look is work for a node too."""
+
 PORT = 4001
 GPUS = ("--gpus", "0,1", "--models", "T4,T4", "--memories", "16000,16000")
 NEVER_S = 4e9
@@ -43,16 +45,17 @@ NEVER_S = 4e9
 
 def eventually(
     condition: Callable[[], bool],
-    within_s: float,
+    within_s: float = READY_S,
     what: str | Callable[[], object] = "",
 ) -> float:
     """Wait for a condition; return how long it took. `what` says what is awaited."""
     began = time.monotonic()
     while not condition():
-        if time.monotonic() > began + within_s:
+        waited_s = time.monotonic() - began
+        if waited_s > within_s:
             told = what if isinstance(what, str) else what()
             raise AssertionError(f"not within {within_s} s: {told}")
-        time.sleep(LOOK_S)
+        time.sleep(min(max(LOOK_S, waited_s / 20), LOOK_MAX_S))
     return time.monotonic() - began
 
 
@@ -153,8 +156,8 @@ class LiveNode:
         with self.client() as client:
             return {node.name.id: node for node in client.nodes().nodes}
 
-    def task_processes(self) -> list[leftovers.Process]:
-        """Return the processes of tasks, in which wardens do not count."""
+    def task_processes(self) -> list[leftovers.LeftoverProcess]:
+        """Return the processes of tasks, in which supervisors do not count."""
         found = leftovers.marked(self.mark)
         return [process for process in found if _is_of_a_task(process.pid)]
 
@@ -216,14 +219,14 @@ class LiveShoal:
             for n in range(workers + 1)
         ]
         self.boss, *self.workers = self.nodes
-        belongs = membership.found(self.boss.home, self.boss.identity, "reef")
+        belongs = shoal_membership.found(self.boss.home, self.boss.identity, "reef")
         gate = f"/ip4/{place(0)[0]}/tcp/{PORT}/p2p/{self.boss.id}"
         for number, worker in enumerate(self.workers):
             owner = OwnerId(owners[number]) if owners else belongs.grant.owner
             granted = _granted(
                 self.boss.home, belongs, worker, gate, worker_roles, owner
             )
-            membership.save(worker.home, granted)
+            shoal_membership.save(worker.home, granted)
 
     def start(self) -> None:
         """Start all nodes, and wait until the scheduler knows every worker."""
@@ -271,12 +274,12 @@ def _loopback() -> Callable[[int], tuple[str, Sequence[str]]]:
 
 def _granted(
     home: Home,
-    founder: Membership,
+    founder: ShoalMembership,
     node: LiveNode,
     gate: str,
     roles: tuple[Role, ...],
     owner: OwnerId,
-) -> Membership:
+) -> ShoalMembership:
     root = Identity.load(home.root_key)
     grant = Grant(
         node=node.identity.node,
@@ -287,10 +290,10 @@ def _granted(
         serial=int(time.time()),
         expires_wall_s=NEVER_S,
     )
-    return Membership(
+    return ShoalMembership(
         shoal=founder.shoal,
         root=founder.root,
-        grant=membership.issue(root, grant),
+        grant=shoal_membership.issue(root, grant),
         gates=(gate,),
     )
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from tests.integration.live_shoal import LiveNode, LiveShoal, eventually, tolerant
 
 from shoal.api import shoal_pb2 as pb
-from shoal.core.journal import (
+from shoal.core.durability.journal import (
     Assigned,
     Entry,
     Finished,

@@ -4,19 +4,19 @@ from collections.abc import Iterator
 
 from tests.integration.live_shoal import LiveNode
 
-from shoal.core.journal import (
+from shoal.core.durability.journal import (
     Assigned,
+    AttemptPlace,
     Entry,
     Finished,
     Incarnated,
-    Place,
     Returned,
     Submitted,
     encode,
 )
 from shoal.model.derive import derive
 from shoal.model.ids import Attempt, JobId, LeaseId, NodeId, OwnerId
-from shoal.model.submission import load_spec
+from shoal.model.spec.submission import load_spec
 from shoal.protocol.messages import Outcome
 from shoal.store.journal import Journal
 
@@ -28,7 +28,7 @@ _SPEC = "command: [{program}]\nresources: {{gpu: {gpus}}}"
 
 
 def write_long_journal(node: LiveNode) -> None:
-    """Give a node that never ran 10,000 jobs that wait, and as many that ended."""
+    """Give a node that never ran WAITING jobs that wait, and ENDED that ended."""
     journal = Journal.open(node.home.journal)
     journal.start(lambda call: call(), on_synced=_ignored, on_failed=_raised)
     for entry in _entries(node.identity.node, node.identity.node):
@@ -46,7 +46,9 @@ def _entries(scheduler: NodeId, owner: str) -> Iterator[Entry]:
         for trial in (1, 2):
             attempt = Attempt(scheduler, 1, 2 * number + trial)
             worker = NodeId("12D3KooWGone")
-            place = Place(task.id, attempt, worker, LeaseId(f"{worker}/1/{number}"))
+            place = AttemptPlace(
+                task.id, attempt, worker, LeaseId(f"{worker}/1/{number}")
+            )
             yield Assigned((place,))
             if trial == 1:
                 yield Returned(task.id, attempt, failures=1, crashes=0, reason="exit 1")

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from tests.unit.drivers.orders import Watched, opened, order
 
-from shoal.drivers.process import Settings
+from shoal.drivers.process import ProcessSettings
 from shoal.model.kinds import TaskNetwork
 
 
@@ -19,7 +19,7 @@ async def main(folder: Path, reach: TaskNetwork, program: str) -> None:
     one = order("/usr/bin/python3", "-c", program, network=reach != "none")
     one = msgspec.structs.replace(one, network=reach, foreign=True)
     watched = Watched()
-    async with opened(folder, Settings()) as driver:
+    async with opened(folder, ProcessSettings()) as driver:
         outcome = await driver.run(one, watched)
     sys.stdout.write(watched.text())
     sys.stderr.write(f"{outcome.reason} {watched.text('stderr')}")

@@ -28,13 +28,13 @@ from tests.integration.direct_attackers import (
 from tests.integration.direct_nodes import run
 from tests.wire.examples import EXAMPLES
 
-from shoal.net.certificates import contexts
-from shoal.net.frames import Kind, framed
-from shoal.net.identity import Identity
+from shoal.net.direct.frames import FrameKind, framed
+from shoal.net.identity.certificates import contexts
+from shoal.net.identity.identity import Identity
 from shoal.net.multiaddr import parse
 from shoal.protocol import codec
-from shoal.runtime import membership
 from shoal.runtime.home import Home
+from shoal.runtime.membership import shoal_membership
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 EMPTY_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
@@ -50,7 +50,7 @@ class BadMember:
 
     def __init__(self, address: str, home: Home, seed: int) -> None:
         identity = Identity.load(home.key)
-        belongs = membership.load(home)
+        belongs = shoal_membership.load(home)
         assert belongs is not None
         self._address = address
         self._node = identity.node
@@ -73,7 +73,7 @@ class BadMember:
             writer.write(HELLO)
             await reader.readexactly(int.from_bytes(await reader.readexactly(4)) & LOW)
             if place.node is not None and self._node < place.node:
-                writer.write(framed(Kind.SELECT))
+                writer.write(framed(FrameKind.SELECT))
             for _ in range(FRAMES_PER_VISIT):
                 writer.write(self._frame())
                 await writer.drain()
@@ -86,7 +86,7 @@ class BadMember:
         payload = bytearray(self._random.choice(self._good))
         for _ in range(self._random.choice((0, 0, 1, 3, 20))):
             payload[self._random.randrange(len(payload))] = self._random.randrange(256)
-        frame = bytearray(framed(Kind.MESSAGES, bytes(payload)))
+        frame = bytearray(framed(FrameKind.MESSAGES, bytes(payload)))
         if self._random.random() < 0.01:
             frame[self._random.randrange(4)] = self._random.randrange(256)
         return bytes(frame)

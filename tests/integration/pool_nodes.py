@@ -5,21 +5,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shoal.core.rules import Rules
+from shoal.core.leasing.owner_rules import OwnerRules
 from shoal.drivers import Driver
-from shoal.drivers.process import ProcessDriver, Settings
+from shoal.drivers.process import ProcessDriver, ProcessSettings
 from shoal.drivers.python import PythonDriver
 from shoal.model.derive import derive
 from shoal.model.ids import JobId, NodeId, OwnerId
 from shoal.model.job import Job
 from shoal.model.resources import Capacity
-from shoal.model.submission import load_spec
+from shoal.model.spec.submission import load_spec
 from shoal.net import multiaddr
-from shoal.net.direct import DirectLinks
-from shoal.net.identity import Identity
+from shoal.net.direct.links import DirectLinks
+from shoal.net.identity.identity import Identity
 from shoal.protocol.messages import AnyMessage, Grant, PeerAddress, Role
 from shoal.runtime.home import Home
-from shoal.runtime.membership import Membership, issue
+from shoal.runtime.membership.shoal_membership import ShoalMembership, issue
 from shoal.runtime.node import Node, NodeSettings
 
 TWO_CPUS = Capacity(cpu_milli=2_000, memory_bytes=4 << 30, disk_bytes=4 << 30)
@@ -103,8 +103,8 @@ class Reef:
                 expires_wall_s=4e9,
             ),
         )
-        belongs = Membership(shoal="reef", root=self.root.node, grant=grant)
-        process = ProcessDriver(home.tasks, Settings(sandbox=False))
+        belongs = ShoalMembership(shoal="reef", root=self.root.node, grant=grant)
+        process = ProcessDriver(home.tasks, ProcessSettings(sandbox=False))
         runs: dict[str, Driver] = {
             "process": process,
             "python": PythonDriver(process),
@@ -114,13 +114,13 @@ class Reef:
             roles=roles,
             capacity=TWO_CPUS,
             cache_bytes=cache_bytes,
-            rules=Rules(drivers=tuple(runs)),
+            rules=OwnerRules(drivers=tuple(runs)),
         )
         node = Node(home, identity, belongs, settings, runs)
         for driver in runs.values():
             if hasattr(driver, "desk"):
                 lanes: Any = driver
-                lanes.desk = node.relay.lanes
+                lanes.desk = node.lanes
         links = DirectLinks(identity, grant, admit=node.admit, listener=node.listener)
         await links.listen("127.0.0.1", self._ports.get(name, 0))
         self._ports[name] = multiaddr.parse(links.addresses[0]).port

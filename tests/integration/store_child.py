@@ -12,10 +12,10 @@ from pathlib import Path
 
 from shoal.errors import StoreError
 from shoal.store.journal import Journal
-from shoal.store.rows import Row
+from shoal.store.rows import JournalRow
 
 
-def numbers(rows: list[Row]) -> list[int]:
+def numbers(rows: list[JournalRow]) -> list[int]:
     """Return the numbers that rows tell of; a snapshot of `n` stands for 1 to n."""
     found: list[int] = []
     for row in rows:

@@ -10,10 +10,10 @@ from tests.integration.cli_home import CliHome
 from tests.integration.far_node import PORT, Far, far_node, refused
 
 from shoal.api import shoal_pb2 as pb
-from shoal.api.tokens import print_of
-from shoal.net.identity import Identity
-from shoal.runtime import membership
+from shoal.api.server.tokens import print_of
+from shoal.net.identity.identity import Identity
 from shoal.runtime.home import Home
+from shoal.runtime.membership import shoal_membership
 
 pytestmark = pytest.mark.integration
 
@@ -137,7 +137,7 @@ def test_a_member_does_not_talk_to_the_node_of_another_shoal(far: Far) -> None:
     lost = far.stranger("lost")
     own = Home(lost.path)
     own.prepare()
-    membership.found(own, Identity.load_or_create(own.key), "home")
+    shoal_membership.found(own, Identity.load_or_create(own.key), "home")
 
     refused(lost("ps"), "no member of")
 
@@ -164,7 +164,7 @@ def test_a_port_without_tls_is_named(far: Far) -> None:
 def test_a_worker_of_another_machine_joins_with_the_token(far: Far) -> None:
     fay = far.stranger("fay")
     without = fay("worker", "--scheduler", far.address)
-    refused(without, "--token-file with what `shoal token show` prints")
+    refused(without, "pass the output of `shoal token show` there")
 
     fay.env["SHOAL_TOKEN"] = far.token
     with fay.start("worker", "--scheduler", far.address) as node:

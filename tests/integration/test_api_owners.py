@@ -7,7 +7,7 @@ import pytest
 from tests.integration.far_node import Far, far_node, refused
 
 from shoal.blobs import packing
-from shoal.net.identity import Identity
+from shoal.net.identity.identity import Identity
 from shoal.runtime.home import Home
 
 pytestmark = pytest.mark.integration

@@ -13,8 +13,8 @@ import pytest
 from tests.integration.cli_home import CliHome, homes
 
 from shoal.api import shoal_pb2 as pb
-from shoal.api.door import REFUSALS_MAX
-from shoal.net.doors import WAITING_PER_ADDRESS_MAX
+from shoal.api.server.tls_door import REFUSALS_MAX
+from shoal.net.direct.connection_limits import WAITING_PER_ADDRESS_MAX
 
 pytestmark = pytest.mark.integration
 

@@ -7,7 +7,7 @@ import pytest
 from tests.integration.cli_home import CliHome, homes
 
 from shoal.api import shoal_pb2 as pb
-from shoal.api.client import Client
+from shoal.api.client.client import Client
 
 pytestmark = pytest.mark.integration
 

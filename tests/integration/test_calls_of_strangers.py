@@ -16,17 +16,17 @@ from tests.integration.hostile_lanes import HostileDriver
 from tests.integration.pool_nodes import Reef
 from tests.unit.client.test_plain_results import HOSTILE
 
-from shoal.api.calls import CallsDoor
+from shoal.api.service.function_calls import CallServer
 from shoal.client.functions import send_along
 from shoal.client.futures import Future
-from shoal.client.options import Options
+from shoal.client.options import CallOptions
 from shoal.client.results import Results
-from shoal.client.stream import Pending, PoolQueue, Stream, parts_of
+from shoal.client.stream import CallStream, Pending, PoolQueue, parts_of
 from shoal.client.wires import SocketWire
 from shoal.errors import ProtocolError, RemoteError, ResultRefusedError
 from shoal.model.ids import OwnerId
 from shoal.protocol import call_items, payloads, plain_values
-from shoal.runtime.calls import Calls, Session
+from shoal.runtime.calls.sessions import CallSession, CallSessions
 from shoal.runtime.clients import Submitter
 
 pytestmark = pytest.mark.integration
@@ -38,7 +38,7 @@ class Caller:
     """Calls functions by the door of a node."""
 
     def __init__(self, path: Path) -> None:
-        self.stream = Stream(lambda: SocketWire(path))
+        self.stream = CallStream(lambda: SocketWire(path))
         self._pools: dict[Results, PoolQueue] = {}
 
     async def call(
@@ -46,7 +46,7 @@ class Caller:
     ) -> Any:  # noqa: ANN401 - Whatever it returns.
         """Return what a function returns over there, or raise what it raises."""
         if results not in self._pools:
-            options = Options.made(cpu=0.1, results=results, python=sys.executable)
+            options = CallOptions.made(cpu=0.1, results=results, python=sys.executable)
             self._pools[results] = self.stream.pool(options.spec(), 1, 60.0)
         send_along(function)
         parts = parts_of(payloads.dumps((function, args, {})))
@@ -65,7 +65,7 @@ async def caller(
         boss = await reef.join("boss", "scheduler")
         drivers = {} if lanes is None else {"python": lanes}
         await reef.join("worker", "worker", owner=worker, drivers=drivers)
-        door = CallsDoor(boss.relay.calls, reef.folder / "s")
+        door = CallServer(boss.calls, reef.folder / "s")
         await door.open()
         made = Caller(door.path)
         try:
@@ -204,11 +204,11 @@ def test_a_foreign_worker_sends_plain_data_and_an_own_one_all(tmp_path: Path) ->
 class OneCaller:
     """The calls of a node, all in the name of one submitter."""
 
-    def __init__(self, calls: Calls, submitter: Submitter) -> None:
+    def __init__(self, calls: CallSessions, submitter: Submitter) -> None:
         self._calls = calls
         self._submitter = submitter
 
-    def open(self, name: str, on_news: Callable[[], None]) -> Session:
+    def open(self, name: str, on_news: Callable[[], None]) -> CallSession:
         return self._calls.open(name, on_news, self._submitter)
 
 
@@ -232,8 +232,8 @@ def test_an_interpreter_that_served_one_owner_never_serves_another(
                 grant=member.membership.grant,
                 uses_secrets=False,
             )
-            calls: Any = OneCaller(boss.relay.calls, submitter)
-            door = CallsDoor(calls, tmp_path / "t")
+            calls: Any = OneCaller(boss.calls, submitter)
+            door = CallServer(calls, tmp_path / "t")
             await door.open()
             theirs = Caller(door.path)
             try:

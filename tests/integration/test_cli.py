@@ -13,6 +13,10 @@ from pathlib import Path
 import pytest
 from tests.integration.cli_home import CliHome, homes
 
+from shoal.api import shoal_pb2 as pb
+from shoal.api.client.client import connect
+from shoal.runtime.home import Home
+
 pytestmark = pytest.mark.integration
 
 ID = re.compile(r"[0-9a-z]{6}")
@@ -45,7 +49,7 @@ def test_the_first_command_starts_a_node_and_prints_what_the_job_wrote(
     assert first.err.splitlines()[-1].startswith("next: shoal ps")
     assert "done" in shoal.ok("ps")
     petname = shoal.info["petname"]
-    assert shoal("down").err.startswith(f"{petname} has ended")
+    assert shoal("down").err.startswith(f"{petname} has stopped")
 
 
 def test_run_exits_with_the_code_of_the_job_and_keeps_streams_apart(
@@ -151,7 +155,7 @@ def test_a_job_is_cancelled_and_stays_so(home: CliHome) -> None:
     assert "is cancelled" in home("cancel", job, "--reason", "wrong lr").err
     assert home("wait", job).code == 103
     assert home.json("show", job)["job"]["reason"] == "wrong lr"
-    assert "had ended" in home("cancel", job).err
+    assert "had already ended" in home("cancel", job).err
 
 
 def test_interrupting_run_cancels_the_job(home: CliHome) -> None:
@@ -208,9 +212,11 @@ def test_a_job_that_leaves_no_output_is_done_and_says_so(home: CliHome) -> None:
 def test_a_job_that_goes_on_is_shown_however_many_came_after_it(home: CliHome) -> None:
     long = home.ok("submit", "-q", "--name", "long", "--", "sleep", "100").strip()
     try:
-        for _ in range(22):
-            home.ok("submit", "-q", "--", "true")
-        home("wait", "all", "--timeout", "2s")
+        with connect(home=Home(home.path)) as client:
+            for n in range(22):
+                spec = '{"command": ["true"]}'
+                client.submit(pb.SubmitRequest(job_id=f"later-{n}", json=spec))
+        home.ok("wait", *(f"later-{n}" for n in range(22)))
         listed = home("ps")
     finally:
         home.ok("cancel", long)

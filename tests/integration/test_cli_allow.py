@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.integration.cli_home import CliHome, homes
 
-from shoal.drivers.engines import find_engine
+from shoal.drivers.container_engines import find_engine
 
 pytestmark = pytest.mark.integration
 

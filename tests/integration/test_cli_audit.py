@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.integration.cli_home import CliHome
 
-from shoal.api.client import Client
+from shoal.api.client.client import Client
 from shoal.errors import NotAllowedError
 
 MEMBER = "12D3KooWBmAwcd4PJNJvfV89HwE48nwkRmAgo8Vy3uQEyNNHBox2"

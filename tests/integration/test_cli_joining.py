@@ -1,11 +1,11 @@
 """A second machine joins, by the commands that its user types."""
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.integration.cli_home import CliHome, homes
+from tests.integration.live_shoal import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -18,15 +18,23 @@ def make(tmp_path: Path) -> Iterator[Make]:
         yield make
 
 
-def eventually(condition: Callable[[], bool], within_s: float = 20.0) -> None:
-    until = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.1)
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHome]:
+    """A node that made a shoal, for tests that neither end it nor count its peers."""
+    with homes(tmp_path_factory.mktemp("host")) as make:
+        yield founded(make)
 
 
 def nodes_of(home: CliHome) -> set[str]:
     return {node["petname"] for node in home.json("nodes")["nodes"]}
+
+
+def joined_by(host: CliHome, second: CliHome, *grants: str) -> None:
+    """Let a node join the shoal of another, and wait until both know it."""
+    invitation = host.ok("invite", "-q", *grants).strip()
+    second.ok("join", invitation, "--listen", "127.0.0.1:0")
+    eventually(lambda: second.info["petname"] in nodes_of(host))
+    eventually(lambda: host.info["petname"] in nodes_of(second))
 
 
 def founded(make: Make) -> CliHome:
@@ -56,9 +64,9 @@ def test_two_nodes_share_the_tasks_of_a_job(make: Make) -> None:
     assert len(first.ok("logs", job).splitlines()) == count
 
 
-def test_an_invitation_works_once_and_then_no_more(make: Make) -> None:
-    first, second, third = founded(make), make("second"), make("third")
-    invitation = first.ok("invite", "-q").strip()
+def test_an_invitation_works_once_and_then_no_more(make: Make, host: CliHome) -> None:
+    second, third = make("second"), make("third")
+    invitation = host.ok("invite", "-q").strip()
     second.ok("join", invitation, "--no-up")
 
     late = third("join", invitation, "--no-up")
@@ -76,7 +84,7 @@ def test_an_invitation_outlives_a_crash_of_the_node_that_gave_it(make: Make) -> 
     joining = second.start("join", invitation, "--no-up", "--wait", "60s")
     assert joining.stderr is not None
     said = ""
-    while "waiting for up to 60s" not in said:
+    while "waiting up to 60s" not in said:
         line = joining.stderr.readline()
         assert line, said
         said += line
@@ -113,11 +121,11 @@ def test_an_admin_stands_in_for_a_node_that_left_and_lets_in_once(make: Make) ->
     assert "the invitation is used up" in later.err
 
 
-def test_who_joined_with_a_quota_keeps_within_it_and_is_told_so(make: Make) -> None:
-    first, second = founded(make), make("second")
-    invitation = first.ok("invite", "-q", "--quota", "cpus=1", "--owner", "alice")
-    second.ok("join", invitation.strip(), "--listen", "127.0.0.1:0")
-    eventually(lambda: len(nodes_of(second)) == 2)
+def test_who_joined_with_a_quota_keeps_within_it_and_is_told_so(
+    make: Make, host: CliHome
+) -> None:
+    second = make("second")
+    joined_by(host, second, "--quota", "cpus=1", "--owner", "alice")
 
     long = second.ok("submit", "-q", "--cpus", "1", "--", "sleep", "60").strip()
     eventually(lambda: second.json("show", long)["job"]["state"] == "running")
@@ -145,27 +153,28 @@ def test_a_typo_in_an_invitation_is_found(make: Make) -> None:
     done = make("second")("join", "shoal1-AAAAAAB", "--no-up")
 
     assert done.code == 2
-    assert "that is no invitation" in done.err
+    assert "that is not an invitation" in done.err
 
 
-def test_a_node_that_is_turned_out_is_gone_and_may_not_come_back(make: Make) -> None:
-    first, second = founded(make), make("second")
-    second.ok("join", first.ok("invite", "-q").strip(), "--listen", "127.0.0.1:0")
+def test_a_node_that_is_turned_out_is_gone_and_may_not_come_back(
+    make: Make, host: CliHome
+) -> None:
+    second = make("second")
+    joined_by(host, second)
     petname = second.info["petname"]
-    eventually(lambda: petname in nodes_of(first))
 
-    first.ok("revoke", second.info["node"][:20])
+    host.ok("revoke", second.info["node"][:20])
 
-    eventually(lambda: petname not in nodes_of(first))
+    eventually(lambda: petname not in nodes_of(host))
     second.ok("down")
     second.ok("up", "--background")
     eventually(lambda: nodes_of(second) == {petname})
-    assert petname not in nodes_of(first)
+    assert petname not in nodes_of(host)
 
 
-def test_only_who_may_invite_does(make: Make) -> None:
-    first, second = founded(make), make("second")
-    second.ok("join", first.ok("invite", "-q").strip(), "--listen", "127.0.0.1:0")
+def test_only_who_may_invite_does(make: Make, host: CliHome) -> None:
+    second = make("second")
+    joined_by(host, second)
 
     done = second("invite")
 
@@ -173,9 +182,11 @@ def test_only_who_may_invite_does(make: Make) -> None:
     assert "may neither invite nor revoke" in done.err
 
 
-def test_who_was_let_in_as_a_worker_is_told_that_it_cannot_submit(make: Make) -> None:
-    first, second = founded(make), make("second")
-    invitation = first.ok("invite", "-q", "--role", "worker").strip()
+def test_who_was_let_in_as_a_worker_is_told_that_it_cannot_submit(
+    make: Make, host: CliHome
+) -> None:
+    second = make("second")
+    invitation = host.ok("invite", "-q", "--role", "worker").strip()
 
     joined = second("join", invitation, "--listen", "127.0.0.1:0")
     refused = [second(verb, "--", "true") for verb in ("run", "submit", "plan")]
@@ -194,7 +205,7 @@ def test_a_node_makes_one_shoal_only(make: Make) -> None:
     again = first("init", "lagoon")
 
     assert again.code == 1
-    assert 'belongs to the shoal "reef" already' in again.err
+    assert 'already belongs to the shoal "reef"' in again.err
 
 
 def test_who_joined_finds_its_shoal_again_after_both_restarted(make: Make) -> None:

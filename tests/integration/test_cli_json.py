@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.integration.cli_home import CliHome, homes
 
-from shoal.cli.printing import VERSION
+from shoal.cli.display.printing import VERSION
 from shoal.cli.reference.answers import ANSWERS, LINES, breaches
 
 pytestmark = pytest.mark.integration

@@ -11,9 +11,9 @@ from tests.integration.cli_home import CliHome, homes
 
 from shoal.api import shoal_pb2 as pb
 from shoal.api.call_frames import END, ERROR
-from shoal.api.client import client_of, connect
-from shoal.api.plain import PlainCalls, plain_socket
-from shoal.api.whereabouts import required
+from shoal.api.client.client import client_of, connect
+from shoal.api.client.socket_client import SocketCalls, plain_socket
+from shoal.api.node_file import required
 from shoal.errors import NotFoundError, UnreachableError, UsageError
 from shoal.runtime.home import Home
 
@@ -54,9 +54,9 @@ def test_a_command_that_asks_the_node_here_loads_nothing_slow(
     assert not loaded.intersection(SLOW)
 
 
-def found(home: CliHome) -> PlainCalls:
+def found(home: CliHome) -> SocketCalls:
     where = required(Home(home.path))
-    return PlainCalls(plain_socket(where.socket), where.petname)
+    return SocketCalls(plain_socket(where.socket), where.petname)
 
 
 def test_a_node_without_that_socket_is_asked_by_grpc(home: CliHome) -> None:

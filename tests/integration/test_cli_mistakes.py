@@ -9,17 +9,17 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.cli_home import CliHome, Done, homes
+from tests.integration.cli_home import CliHome, Done, homes, is_connected
+from tests.integration.live_shoal import eventually
 from tests.unit.cli.test_mistakes import commands
 
 from shoal import cli
-from shoal.api.client import connect
+from shoal.api.client.client import connect
 from shoal.api.shoal_pb2 import SubmitRequest
 from shoal.runtime.home import Home
 
@@ -46,7 +46,7 @@ MISTAKES: dict[str, list[tuple[str, int, str]]] = {
     "explain": [
         ("nope", 102, UNKNOWN),
         ("twin", 2, TWICE),
-        ("all", 2, "may be several"),
+        ("all", 2, "can mean several"),
         ("twin1 --task 9", 102, "no task '9'"),
     ],
     "init": [("other", 1, "belongs to the shoal")],
@@ -62,7 +62,7 @@ MISTAKES: dict[str, list[tuple[str, int, str]]] = {
     "logs": [
         ("nope", 102, UNKNOWN),
         ("twin", 2, TWICE),
-        ("1,2", 2, "may be several"),
+        ("1,2", 2, "can mean several"),
         ("twin1 --task x", 102, "no task 'x'"),
     ],
     "monitor": [("-1 --worker nope", 102, "there is no node 'nope'")],
@@ -84,14 +84,14 @@ MISTAKES: dict[str, list[tuple[str, int, str]]] = {
     "pull": [
         ("nope", 102, UNKNOWN),
         ("twin", 2, TWICE),
-        ("twin1", 102, "no outputs of job twin1"),
+        ("twin1", 102, "job twin1 has no outputs"),
         ("left --to /dev/null/x", 2, "/dev/null/x"),
     ],
     "renew": [("--root-key nowhere", 2, "is running")],
     "retry": [("nope", 102, UNKNOWN), ("twin", 2, TWICE), ("long", 1, "has not ended")],
     "revoke": [
         ("nope", 102, "there is no node 'nope'"),
-        ("12D3KooWnope", 2, "'12D3KooWnope' is no node id"),
+        ("12D3KooWnope", 2, "'12D3KooWnope' is not a node id"),
     ],
     "run": [
         ("--secret NOPE -- true", 2, "no secret 'NOPE'"),
@@ -114,7 +114,7 @@ MISTAKES: dict[str, list[tuple[str, int, str]]] = {
         ("nope", 102, UNKNOWN),
         ("twin", 2, TWICE),
         ("77", 102, "there is no job 77"),
-        ("all", 2, "may be several"),
+        ("all", 2, "can mean several"),
     ],
     "sim reproduce": [("--traces nowhere", 2, "no such file")],
     "sim run": [("nowhere.yaml", 2, "No such file"), ("--seed x", 2, "valid integer")],
@@ -256,7 +256,7 @@ def test_ctrl_c_ends_what_would_go_on_without_a_word_of_python(
     home: CliHome, line: str
 ) -> None:
     with home.start(*line.split()) as going:
-        time.sleep(1.0)  # It says nothing by which we could know that it waits.
+        eventually(lambda: is_connected(going.pid))
         going.send_signal(signal.SIGINT)
         assert going.stderr is not None
         said = going.stderr.read()

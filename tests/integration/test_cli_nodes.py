@@ -11,7 +11,7 @@ import pytest
 from tests.integration.calling import eventually
 from tests.integration.cli_home import CliHome, homes
 
-from shoal.api.client import Client
+from shoal.api.client.client import Client
 from shoal.api.shoal_pb2 import SubmitRequest
 from shoal.errors import NotAllowedError, ShoalError
 
@@ -24,6 +24,15 @@ Make = Callable[[str], CliHome]
 def make(tmp_path: Path) -> Iterator[Make]:
     with homes(tmp_path) as make:
         yield make
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHome]:
+    """One node for all tests that neither end it nor start it in another manner."""
+    with homes(tmp_path_factory.mktemp("lasting")) as make:
+        home = make("one")
+        home.ok("up", "--background")
+        yield home
 
 
 def test_two_nodes_on_one_machine_do_not_disturb_each_other(make: Make) -> None:
@@ -103,37 +112,34 @@ def test_a_job_that_ran_when_its_node_was_killed_runs_again(make: Make) -> None:
 
     assert running.returncode == 105, err
     job = shoal.json("show", "last")["job"]["id"]
-    assert f"next:  job {job} is not lost: `shoal up` goes on with it" in err
+    assert f"next:  job {job} is not lost: `shoal up` resumes it" in err
     assert shoal("wait", "last").code == 0
     assert shoal.ok("logs", "last") == "begun\ndone\n"
 
 
-def test_up_twice_says_who_runs_already(make: Make) -> None:
-    shoal = make("one")
-    shoal.ok("up", "--background")
-
-    second = shoal("up")
+def test_up_twice_says_who_runs_already(lasting: CliHome) -> None:
+    second = lasting("up")
 
     assert second.code == 1
-    assert f"the node {shoal.info['petname']} is running already" in second.err
-    assert shoal("up", "--background").code == 0
+    assert f"the node {lasting.info['petname']} is running already" in second.err
+    assert lasting("up", "--background").code == 0
 
 
 def test_a_second_start_tells_of_the_node_and_which_flags_did_not_reach_it(
-    make: Make,
+    lasting: CliHome,
 ) -> None:
-    shoal = make("one")
-    first = shoal.json("up", "--background")
+    first = lasting.info
 
-    again = shoal.json("up", "--background")
-    other = shoal("up", "--background", "--listen", "127.0.0.1:0", "--policy", "simple")
+    again = lasting.json("up", "--background")
+    flags = ("--listen", "127.0.0.1:0", "--policy", "simple")
+    other = lasting("up", "--background", *flags)
 
-    assert again["pid"] == first["pid"] == shoal.info["pid"]
-    assert again["node"]["id"] == first["node"]["id"]
+    assert again["pid"] == first["pid"] == lasting.info["pid"]
+    assert again["node"]["id"] == first["node"]
     assert other.code == 0
-    assert "--listen, --policy did not reach it" in other.err
-    assert "next: shoal down · the same command again" in other.err
-    assert "did not reach" not in shoal("up", "--background").err
+    assert "--listen, --policy had no effect" in other.err
+    assert "next: shoal down · this command again" in other.err
+    assert "had no effect" not in lasting("up", "--background").err
 
 
 def test_down_ends_tasks_and_takes_its_files_along(make: Make) -> None:
@@ -180,30 +186,18 @@ def test_declared_gpus_are_lent(make: Make) -> None:
     assert told == "2\n"
 
 
-def test_a_node_that_lends_nothing_still_takes_jobs(make: Make) -> None:
-    shoal = make("one")
-    shoal.ok("up", "--background", "--no-worker")
-
-    job = shoal.ok("submit", "-q", "--", "true").strip()
-
-    assert shoal.json("show", job)["job"]["state"] == "waiting"
-    assert "lends nothing" in shoal.ok("nodes")
-
-
 def test_a_home_may_lie_deep(make: Make) -> None:
     shoal = make("/".join(["a-rather-long-name"] * 8))
 
     assert shoal.ok("run", "-q", "--", "echo", "deep") == "deep\n"
 
 
-def test_calls_over_the_network_need_the_token(make: Make) -> None:
-    shoal = make("one")
-    shoal.ok("up", "--background")
-    address = shoal.info["api"]
-    shoal.ok("ps", "--node", address)
+def test_calls_over_the_network_need_the_token(lasting: CliHome, make: Make) -> None:
+    address = lasting.info["api"]
+    lasting.ok("ps", "--node", address)
     stranger = make("two")
     stranger.ok("ps", "--node", address)  # Its user may read the token.
-    token = (shoal.path / "api.token").read_text().strip()
+    token = (lasting.path / "api.token").read_text().strip()
     stranger.env["SHOAL_TOKEN"] = f"stale.{token.partition('.')[2]}"
 
     refused = stranger("ps", "--node", address)
@@ -214,26 +208,22 @@ def test_calls_over_the_network_need_the_token(make: Make) -> None:
         client.info()
 
 
-def test_a_repeated_submission_makes_one_job(make: Make) -> None:
-    shoal = make("one")
-    shoal.ok("up", "--background")
+def test_a_repeated_submission_makes_one_job(lasting: CliHome) -> None:
     spec = '{"command": ["true"]}'
+    before = lasting.json("ps", "--all")["total"]
 
-    with Client(f"unix:{shoal.info['socket']}", name="it") as client:
+    with Client(f"unix:{lasting.info['socket']}", name="it") as client:
         for _ in range(3):
             client.submit(SubmitRequest(job_id="same", json=spec))
         other = SubmitRequest(job_id="same", json='{"command": ["false"]}')
         with pytest.raises(ShoalError, match="there is a job same already"):
             client.submit(other)
 
-    assert len(shoal.json("ps")["jobs"]) == 1
+    assert lasting.json("ps", "--all")["total"] == before + 1
 
 
-def test_an_unknown_method_is_refused_in_words(make: Make) -> None:
-    shoal = make("one")
-    shoal.ok("up", "--background")
-
-    with grpc.insecure_channel(f"unix:{shoal.info['socket']}") as channel:
+def test_an_unknown_method_is_refused_in_words(lasting: CliHome) -> None:
+    with grpc.insecure_channel(f"unix:{lasting.info['socket']}") as channel:
         call = channel.unary_unary("/shoal.v1.Shoal/Swim", bytes, bytes)
         with pytest.raises(grpc.RpcError, match="Method not found"):
             call(b"", timeout=5)
@@ -249,10 +239,15 @@ def test_several_first_commands_at_once_share_one_node(make: Make) -> None:
     assert len(shoal.json("ps")["jobs"]) == 3
 
 
-def test_a_scheduler_without_workers_says_what_a_job_waits_for(make: Make) -> None:
+def test_a_node_that_lends_nothing_takes_jobs_and_says_what_they_wait_for(
+    make: Make,
+) -> None:
     shoal = make("one")
     shoal.ok("up", "--background", "--no-worker")
     job = shoal.ok("submit", "-q", "--", "true").strip()
+
+    assert shoal.json("show", job)["job"]["state"] == "waiting"
+    assert "lends nothing" in shoal.ok("nodes")
 
     [told] = shoal.json("explain", job)["tasks"]
     planned = shoal("plan", "--", "true")
@@ -286,5 +281,5 @@ def test_a_node_whose_terminal_goes_away_ends_in_good_order(make: Make) -> None:
 
     assert node.returncode == 0
     assert "waiting until 1 task ends; Ctrl-C again waits no longer" in err
-    assert "the node has ended" in err
+    assert "the node has stopped" in err
     assert not (shoal.path / "node.json").exists()

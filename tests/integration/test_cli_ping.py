@@ -2,12 +2,12 @@
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.integration.cli_home import CliHome, homes
+from tests.integration.live_shoal import eventually
 
 from shoal.cli.reference.answers import ANSWERS, breaches
 
@@ -22,10 +22,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[CliHome, Cl
         invitation = one.json("invite")["invitation"]
         two.ok("join", invitation)
         two.ok("up", "--background", "--port", "0", "--no-sandbox")
-        until = time.monotonic() + 30
-        while len(one.json("nodes")["nodes"]) < 2:
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        eventually(lambda: len(one.json("nodes")["nodes"]) == 2)
         yield one, two
 
 
@@ -59,7 +56,7 @@ def test_a_node_is_named_by_petname_or_the_beginning_of_its_id(
     assert name in by_name.out
     assert "self" in itself.out
     assert both.code == 2
-    assert "could be 2 nodes" in both.err
+    assert "matches 2 nodes" in both.err
 
 
 def test_a_node_that_stands_still_is_lost(pair: tuple[CliHome, CliHome]) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 from tests.integration.cli_home import TIMEOUT_S, CliHome, homes
 
-from shoal.cli import qr
+from shoal.cli.display import qr
 
 pytestmark = pytest.mark.integration
 
@@ -89,7 +89,7 @@ def test_a_small_terminal_is_told_how_much_it_lacks(
     said = " ".join(seen.screen)
     assert seen.code == 0
     assert (
-        f"no QR code, since it takes {size + 8} columns and {size // 2 + 6} lines"
+        f"no QR code, because it needs {size + 8} columns and {size // 2 + 6} lines"
         in (said)
     )
     assert f"this terminal has {columns} and {lines}" in said
@@ -103,7 +103,7 @@ def test_without_a_terminal_the_text_is_printed_and_the_lack_is_said(
 
     assert done.code == 0
     assert done.out.startswith("shoal join shoal1-")
-    assert "note: no QR code, since stderr is no terminal" in done.err
+    assert "note: no QR code, because stderr is not a terminal" in done.err
 
 
 def test_a_program_gets_the_rows_of_the_code(home: CliHome) -> None:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 FOLLOW = """
     import sys, time
     from shoal.api import shoal_pb2 as pb
-    from shoal.api.client import connect
+    from shoal.api.client.client import connect
     from shoal.errors import ShoalError
     client = connect(sys.argv[1])
     print(client.info().pid, flush=True)

@@ -19,26 +19,15 @@ def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
 
 IN_CI = {
     "scheduler-boot.opened-1-kill",
-    "scheduler-kept.incarnated-1-kill",
     "scheduler-record.submitted-1-kill",
-    "scheduler-kept.submitted-1-kill",
-    "scheduler-record.assigned-1-kill",
     "scheduler-kept.assigned-1-kill",
-    "scheduler-record.finished-1-kill",
     "scheduler-kept.finished-1-kill",
-    "scheduler-kept.exited-1-kill",
-    "scheduler-kept.cancelled-1-kill",
-    "scheduler-sent.commit-1-kill",
-    "scheduler-send.acknowledgement-1-kill",
     "scheduler-send.assignment-3-kill",
+    "scheduler-sent.commit-1-kill",
     "scheduler-journal.commit-2-linger",
-    "scheduler-journal.synced-1-kill",
     "worker-boot.cleared-1-kill",
-    "worker-send.offer-1-kill",
-    "worker-send.committed-1-kill",
-    "worker-task.spawned-1-kill",
-    "worker-task.ended-1-kill",
     "worker-send.report-1-kill",
+    "worker-task.spawned-1-kill",
 }
 """One of each kind of seam; `make soak` goes through all of them, and more often."""
 

@@ -1,5 +1,6 @@
 """A scheduler that dies with 10,000 jobs, tasks that run, or half a snapshot."""
 
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,26 +12,33 @@ from tests.integration.live_shoal import LiveNode, LiveShoal, eventually, live_s
 from tests.integration.live_work import Work, read_journal, violations
 from tests.integration.long_journal import ENDED, WAITING, write_long_journal
 
-from shoal.core.journal import Finished, Submitted
+from shoal.core.durability.journal import Finished, Submitted
 
 pytestmark = pytest.mark.integration
 
-TRIES = 4
+TRIES = 4  # at the most, until one is quick enough
 BACK_S = 5.0
 """From the start of the process until it serves, in the best of the tries.
 
 Of its own CPU time, if that is less: it computes all the while, and may have to share.
 """
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 COMPACTED_MAX = 30_000
 
 
+@pytest.fixture(scope="module")
+def aged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a long journal, to be copied: it takes seconds to write."""
+    node = LiveNode(tmp_path_factory.mktemp("aged") / "boss", (), ())
+    write_long_journal(node)
+    return node.home.path
+
+
 @pytest.fixture
-def shoal(tmp_path: Path) -> Iterator[LiveShoal]:
-    made = LiveShoal(tmp_path)
-    write_long_journal(made.boss)
-    with live_shoal(made):
+def shoal(aged: Path, tmp_path: Path) -> Iterator[LiveShoal]:
+    shutil.copytree(aged, tmp_path / "boss")
+    with live_shoal(LiveShoal(tmp_path)) as made:
         yield made
 
 
@@ -56,7 +64,7 @@ def test_a_scheduler_with_10_000_jobs_is_back_soon_and_tasks_run_on(
 
     taken: list[float] = []
     was_late = False
-    for _ in range(TRIES):
+    while len(taken) < TRIES and min(taken, default=BACK_S) >= BACK_S:
         before = work.pids("j")
         began = time.monotonic()
         taken.append(restarted(shoal.boss))
@@ -84,11 +92,11 @@ def running(work: Work, job: str) -> int:
 
 
 def test_a_crash_before_and_after_a_snapshot_counts_loses_nothing(
-    tmp_path: Path,
+    aged: Path, tmp_path: Path
 ) -> None:
+    shutil.copytree(aged, tmp_path / "boss")
     shoal = LiveShoal(tmp_path, workers=0)
     boss = shoal.boss
-    write_long_journal(boss)
     long = read_journal(boss)
     try:
         for name in ("journal.swap", "journal.swapped"):

@@ -14,11 +14,11 @@ import pytest
 from tests.integration.live_shoal import LiveNode, LiveShoal, eventually, live_shoal
 from tests.integration.live_work import Work, read_journal, violations
 
-from shoal.core.journal import Finished
+from shoal.core.durability.journal import Finished
 
 pytestmark = pytest.mark.integration
 
-TRIES = 4
+TRIES = 4  # at the most, until one is quick enough
 SEEN_S = 1.0
 ELSEWHERE_S = 2.0
 REPLACED_S = 11.0
@@ -55,12 +55,17 @@ def seconds_until(condition: Callable[[], bool], since: float) -> float:
 
 
 def test_a_killed_worker_is_missed_and_its_task_runs_elsewhere(work: Work) -> None:
-    taken = [move(work, f"j{n}") for n in range(TRIES)]
+    taken: list[tuple[float, float]] = []
+    while len(taken) < TRIES and not is_soon(taken):
+        taken.append(move(work, f"j{len(taken)}"))
     work.finish()
 
-    assert min(seen for seen, _ in taken) < SEEN_S, taken
-    assert min(elsewhere for _, elsewhere in taken) < ELSEWHERE_S, taken
+    assert is_soon(taken), taken
     assert violations(work, rerun=["j"]) == []
+
+
+def is_soon(taken: list[tuple[float, float]]) -> bool:
+    return any(seen < SEEN_S and elsewhere < ELSEWHERE_S for seen, elsewhere in taken)
 
 
 def move(work: Work, job: str) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from tests.integration.direct_nodes import (
 )
 from tests.unit.net.shoals import Gatekeeper, granted, identity, revoked
 
-from shoal.net.settings import LinkSettings
+from shoal.net.direct.settings import LinkSettings
 from shoal.protocol.messages import Grant
 
 pytestmark = pytest.mark.integration

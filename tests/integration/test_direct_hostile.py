@@ -32,8 +32,8 @@ from tests.integration.direct_nodes import (
     run,
 )
 
-from shoal.net.frames import Kind, framed
-from shoal.net.settings import LinkSettings
+from shoal.net.direct.frames import FrameKind, framed
+from shoal.net.direct.settings import LinkSettings
 from shoal.protocol import codec
 from shoal.protocol.limits import FRAME_BYTES_MAX
 from shoal.protocol.messages import Goodbye
@@ -146,11 +146,11 @@ async def greeted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 @pytest.mark.parametrize(
     ("said", "counted"),
     [
-        (framed(Kind.MESSAGES, b"\xc1") * 3, "malformed"),
+        (framed(FrameKind.MESSAGES, b"\xc1") * 3, "malformed"),
         (b"\x00\xff\xff\xff", "oversized"),
         (b"\x09\x00\x00\x00", "malformed"),
-        (framed(Kind.SELECT) * 2, "malformed"),
-        (framed(Kind.MESSAGES, bytes(FRAME_BYTES_MAX)) * 3, "malformed"),
+        (framed(FrameKind.SELECT) * 2, "malformed"),
+        (framed(FrameKind.MESSAGES, bytes(FRAME_BYTES_MAX)) * 3, "malformed"),
     ],
 )
 def test_a_member_that_talks_nonsense_is_cut_off(said: bytes, counted: str) -> None:
@@ -159,7 +159,7 @@ def test_a_member_that_talks_nonsense_is_cut_off(said: bytes, counted: str) -> N
         async with dialled(bob.links.addresses[0], MEMBERS) as (reader, writer):
             await greeted(reader, writer)
             if MEMBER.node < bob.id:
-                writer.write(framed(Kind.SELECT))
+                writer.write(framed(FrameKind.SELECT))
             await eventually(lambda: bob.links.connected)
 
             writer.write(said)
@@ -175,12 +175,12 @@ def test_a_member_that_talks_nonsense_is_cut_off(said: bytes, counted: str) -> N
 def test_two_bad_frames_are_forgiven() -> None:
     async def main() -> None:
         bob = await node(2)
-        good = framed(Kind.MESSAGES, codec.encode([Goodbye()])[0])
+        good = framed(FrameKind.MESSAGES, codec.encode([Goodbye()])[0])
         async with dialled(bob.links.addresses[0], MEMBERS) as (reader, writer):
             await greeted(reader, writer)
             if MEMBER.node < bob.id:
-                writer.write(framed(Kind.SELECT))
-            writer.write(framed(Kind.MESSAGES, b"\xc1") * 2 + good)
+                writer.write(framed(FrameKind.SELECT))
+            writer.write(framed(FrameKind.MESSAGES, b"\xc1") * 2 + good)
             await eventually(lambda: bob.log.messages.get(MEMBER.node))
 
         assert bob.log.messages[MEMBER.node] == [Goodbye()]
@@ -196,13 +196,13 @@ def test_a_member_that_pings_and_never_reads_costs_no_memory() -> None:
         async with dialled(bob.links.addresses[0], MEMBERS) as (reader, writer):
             await greeted(reader, writer)
             if MEMBER.node < bob.id:
-                writer.write(framed(Kind.SELECT))
+                writer.write(framed(FrameKind.SELECT))
             await eventually(lambda: bob.links.connected)
             cast("asyncio.Transport", writer.transport).pause_reading()
             [connection] = bob.links._open
 
             for _ in range(200):
-                writer.write(framed(Kind.PING, bytes(1_000)) * 100)
+                writer.write(framed(FrameKind.PING, bytes(1_000)) * 100)
                 await asyncio.sleep(0.001)
             unsent = connection.unsent_bytes
 

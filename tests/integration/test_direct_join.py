@@ -5,41 +5,60 @@ import pytest
 from tests.integration.direct_nodes import Node, eventually, node, numbered, run
 from tests.unit.net.shoals import Gatekeeper, granted, identity
 
+from shoal.core.admission.invitation_book import (
+    UNKNOWN,
+    InvitationBook,
+    InvitationTerms,
+    OpenInvitation,
+)
 from shoal.errors import ShoalError
 from shoal.model.ids import NodeId, OwnerId
-from shoal.net.invitations import Book, Invitation, Terms, encode, key_print, new_secret
-from shoal.net.joining import invitation_of, join
+from shoal.net.joining.invitations import (
+    Invitation,
+    encode,
+    key_print,
+    new_secret,
+)
+from shoal.net.joining.join import invitation_of, join
+from shoal.protocol.admission import AdmissionWanted
+from shoal.protocol.admission_proofs import joining, proof_of, secret_digest
 from shoal.protocol.messages import Join, PeerAddress, Refusal, Welcome
 
 pytestmark = pytest.mark.integration
 NEWCOMER = identity(50)
-TERMS = Terms(roles=("worker",), owner=OwnerId("bob"))
+TERMS = InvitationTerms(roles=("worker",), owner=OwnerId("bob"))
 
 
 class Reception:
     """Answers newcomers as a host does: by the book, with the key of an admin."""
 
     def __init__(self) -> None:
-        self.book = Book()
+        self.book = InvitationBook()
         self.peers: tuple[PeerAddress, ...] = ()
         self.names: list[str] = []
         self.asked: list[Join] = []
 
     async def __call__(
-        self, peer: NodeId, join: Join, address: str
+        self, peer: NodeId, join: Join | AdmissionWanted, address: str
     ) -> Welcome | Refusal:
+        assert isinstance(join, Join)
         self.names.append(join.name)
         self.asked.append(join)
-        terms = self.book.redeem(join.secret, peer, time.monotonic())
-        if isinstance(terms, str):
-            return Refusal(request=join.request, reason=terms)
-        grant = granted(peer, roles=terms.roles, owner=terms.owner)
+        found = self.book.proved(proof_of(join.secret, joining(peer)), peer)
+        refused = UNKNOWN
+        if found is not None:
+            refused = self.book.redeem(found, peer, time.monotonic(), -1)
+        if refused:
+            return Refusal(request=join.request, reason=refused)
+        grant = granted(peer, roles=TERMS.roles, owner=TERMS.owner)
         return Welcome(request=join.request, grant=grant, peers=self.peers)
 
 
 def invited(host: Node, reception: Reception, uses: int = 1) -> Invitation:
     secret = new_secret()
-    reception.book.add(secret, TERMS, uses=uses, ttl_s=60.0, now=time.monotonic())
+    now = time.monotonic()
+    one = OpenInvitation(secret_digest(secret), TERMS, uses, now + 60.0, [])
+    reception.book.take(one, now)
     invitation = Invitation(
         shoal="reef",
         key_print=key_print(host.id),
@@ -105,15 +124,15 @@ def test_the_secret_is_never_told_to_another_node() -> None:
         (asked,) = impostor.asked
         assert asked.secret == b""
         assert told.secret not in asked.proof
-        assert honest.book.redeem_by_proof(asked.proof, eve.id, 0.0) == (
-            "no such invitation"
-        )
+        assert honest.book.proved(asked.proof, eve.id) is None
 
     run(main())
 
 
 def test_a_welcome_that_whoever_invited_did_not_give_is_refused() -> None:
-    async def forge(peer: NodeId, join: Join, address: str) -> Welcome | Refusal:
+    async def forge(
+        peer: NodeId, join: Join | AdmissionWanted, address: str
+    ) -> Welcome | Refusal:
         grant = granted(peer, signer=identity(3))
         return Welcome(request=join.request, grant=grant, proof=b"\x01" * 32)
 

@@ -15,8 +15,8 @@ from tests.unit.drivers.orders import Watched, order
 
 from shoal.drivers import Calls
 from shoal.drivers.container import ContainerDriver
-from shoal.drivers.engines import Engine, find_engine
-from shoal.drivers.process import Settings
+from shoal.drivers.container_engines import Engine, find_engine
+from shoal.drivers.process import ProcessSettings
 from shoal.errors import ShoalError
 from shoal.protocol.messages import Outcome
 
@@ -90,7 +90,7 @@ def run(
     async def main() -> tuple[Outcome, Watched]:
         watched = Watched()
         found = msgspec.structs.replace(engine(), user=user)
-        driver = ContainerDriver(root, found, Settings())
+        driver = ContainerDriver(root, found, ProcessSettings())
         await driver.open()
         one = order(*argv, image=image, setup=setup)
         work = driver.prepare(one.attempt)
@@ -249,7 +249,7 @@ def test_settings_of_an_engine_in_a_work_directory_are_not_read(
 
     async def main() -> None:
         found = Engine("docker", str(script))
-        driver = ContainerDriver(tmp_path / "root", found, Settings())
+        driver = ContainerDriver(tmp_path / "root", found, ProcessSettings())
         await driver.open()
         try:
             with contextlib.suppress(ShoalError):  # It cannot say what is left.
@@ -264,7 +264,9 @@ def test_settings_of_an_engine_in_a_work_directory_are_not_read(
 
 def test_a_secret_that_was_not_given_is_a_reason_and_no_crash(tmp_path: Path) -> None:
     async def main() -> Outcome:
-        driver = ContainerDriver(tmp_path, Engine("docker", "/bin/false"), Settings())
+        driver = ContainerDriver(
+            tmp_path, Engine("docker", "/bin/false"), ProcessSettings()
+        )
         return await driver.run(order("true", image=IMAGE, secrets=("K",)), Watched())
 
     outcome = asyncio.run(main())
@@ -337,7 +339,9 @@ def test_a_job_with_an_image_reports_saves_and_goes_on_like_any_other(
 
 def test_a_job_without_an_image_is_not_started(tmp_path: Path) -> None:
     async def main() -> Outcome:
-        driver = ContainerDriver(tmp_path, Engine("docker", "/bin/false"), Settings())
+        driver = ContainerDriver(
+            tmp_path, Engine("docker", "/bin/false"), ProcessSettings()
+        )
         return await driver.run(order("true"), Watched())
 
     outcome = asyncio.run(main())
@@ -355,7 +359,7 @@ def test_an_engine_is_asked_for_leftovers_only_if_there_may_be_some(
 
     async def live(*argv: str) -> list[str]:
         driver = ContainerDriver(
-            tmp_path / "root", Engine("docker", str(script)), Settings()
+            tmp_path / "root", Engine("docker", str(script)), ProcessSettings()
         )
         asked.write_text("")
         await driver.open()

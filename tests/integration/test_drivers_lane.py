@@ -10,6 +10,7 @@ import pytest
 
 from shoal.drivers import lane
 from shoal.drivers.python import FOLDER, SOCKET, furnish, listen
+from shoal.framing import LENGTH, framed
 from shoal.protocol import call_items
 
 pytestmark = pytest.mark.integration
@@ -19,12 +20,12 @@ WAIT_S = 20.0
 
 def heard(line: socket.socket) -> tuple[int, int]:
     """Return the kind and the number of the next item."""
-    size = lane.LENGTH.unpack(line.recv(4, socket.MSG_WAITALL))[0]
+    size = LENGTH.unpack(line.recv(4, socket.MSG_WAITALL))[0]
     return call_items.head(line.recv(size, socket.MSG_WAITALL))
 
 
 def say(line: socket.socket, item: bytes) -> None:
-    line.sendall(lane.LENGTH.pack(len(item)) + item)
+    line.sendall(framed(item))
 
 
 def test_a_call_that_comes_too_late_is_given_back(tmp_path: Path) -> None:

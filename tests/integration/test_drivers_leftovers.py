@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from tests.unit.drivers.orders import order, run
 
-from shoal.drivers import leftovers
-from shoal.drivers.leftovers import Process
-from shoal.drivers.process_tree import descendants
+from shoal.drivers.supervisor import leftovers
+from shoal.drivers.supervisor.leftovers import LeftoverProcess
+from shoal.drivers.supervisor.process_tree import descendants
 
 pytestmark = pytest.mark.integration
 
@@ -21,10 +21,10 @@ NODE = """
 import asyncio, sys
 from pathlib import Path
 from tests.unit.drivers.orders import Watched, shell
-from shoal.drivers.process import ProcessDriver, Settings
+from shoal.drivers.process import ProcessDriver, ProcessSettings
 
 async def main():
-    driver = ProcessDriver(Path(sys.argv[1]), Settings(sandbox=False))
+    driver = ProcessDriver(Path(sys.argv[1]), ProcessSettings(sandbox=False))
     await driver.open()
     script = "trap '' TERM HUP; setsid sleep 1000 & sleep 1000 & echo $$; wait"
     async with asyncio.TaskGroup() as group:
@@ -48,7 +48,7 @@ def eventually(holds: Callable[[], bool], within_s: float = 10.0) -> bool:
     return False
 
 
-def left(root: Path) -> list[Process]:
+def left(root: Path) -> list[LeftoverProcess]:
     return leftovers.marked(leftovers.worker_mark(root))
 
 
@@ -63,7 +63,7 @@ def node(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     )
     assert started.stdout is not None
     assert all(started.stdout.readline().strip().isdigit() for _ in range(2))
-    # Two wardens, and three processes of each task.
+    # Two supervisors, and three processes of each task.
     assert eventually(lambda: len(left(tmp_path)) == 8)
     yield started
     started.kill()
@@ -80,11 +80,13 @@ def test_tasks_die_with_a_node_that_was_killed(
     assert eventually(lambda: left(tmp_path) == [], within_s=5)
 
 
-def test_tasks_whose_wardens_were_killed_too_are_found_and_killed(
+def test_tasks_whose_supervisors_were_killed_too_are_found_and_killed(
     tmp_path: Path, node: subprocess.Popen[str]
 ) -> None:
-    pids = [int(p.read_text().split()[0]) for p in sorted(tmp_path.glob("warden-*"))]
-    # Or it would notice the loss of a warden, and kill what is left of its task.
+    pids = [
+        int(p.read_text().split()[0]) for p in sorted(tmp_path.glob("supervisor-*"))
+    ]
+    # Or it would notice the loss of a supervisor, and kill what is left of its task.
     os.kill(node.pid, signal.SIGSTOP)
     for pid in (*pids, node.pid):
         os.kill(pid, signal.SIGKILL)
@@ -97,10 +99,10 @@ def test_tasks_whose_wardens_were_killed_too_are_found_and_killed(
     assert left(tmp_path) == []
 
 
-def test_a_warden_that_hangs_is_killed_with_all_below_it(
+def test_a_supervisor_that_hangs_is_killed_with_all_below_it(
     tmp_path: Path, node: subprocess.Popen[str]
 ) -> None:
-    markers = sorted(tmp_path.glob("warden-*"))
+    markers = sorted(tmp_path.glob("supervisor-*"))
     for marker in markers:
         os.kill(int(marker.read_text().split()[0]), signal.SIGSTOP)
     node.kill()
@@ -116,7 +118,7 @@ def test_a_warden_that_hangs_is_killed_with_all_below_it(
 def test_a_driver_clears_what_is_left_before_it_is_open(
     tmp_path: Path, node: subprocess.Popen[str]
 ) -> None:
-    for marker in tmp_path.glob("warden-*"):
+    for marker in tmp_path.glob("supervisor-*"):
         os.kill(int(marker.read_text().split()[0]), signal.SIGSTOP)
     node.kill()
     node.wait()
@@ -127,13 +129,13 @@ def test_a_driver_clears_what_is_left_before_it_is_open(
     assert left(tmp_path) == []
 
 
-def test_what_is_below_a_warden_is_found_without_its_environment(
+def test_what_is_below_a_supervisor_is_found_without_its_environment(
     tmp_path: Path,
 ) -> None:
     child = subprocess.Popen(
         ["/usr/bin/env", "-i", "/bin/sh", "-c", "sleep 1000 & wait"]
     )
-    leftovers.write_marker(tmp_path / "warden-0", child.pid)
+    leftovers.write_marker(tmp_path / "supervisor-0", child.pid)
     assert eventually(lambda: len(descendants(child.pid)) == 1)
     [below] = descendants(child.pid)
 
@@ -148,7 +150,7 @@ def test_a_process_that_only_got_the_pid_of_an_old_one_lives(tmp_path: Path) -> 
     child = subprocess.Popen(["/bin/sleep", "1000"])
     started = leftovers.started_at(child.pid)
     assert started is not None
-    marker = tmp_path / "warden-0"
+    marker = tmp_path / "supervisor-0"
     for text in (
         f"{child.pid} {started - 1} {child.pid} {leftovers.boot_id()}",
         f"{child.pid} {started} {child.pid} another-boot",
@@ -157,7 +159,7 @@ def test_a_process_that_only_got_the_pid_of_an_old_one_lives(tmp_path: Path) -> 
         marker.write_text(text, encoding="ascii")
         assert leftovers.clear(tmp_path) == 0
 
-    leftovers.kill([Process(child.pid, started - 1)], 0.1)
+    leftovers.kill([LeftoverProcess(child.pid, started - 1)], 0.1)
 
     assert child.poll() is None
     child.kill()

@@ -1,4 +1,4 @@
-"""A task keeps to what it has booked, whether the kernel or its warden looks."""
+"""A task keeps to what it has booked, whether the kernel or its supervisor looks."""
 
 import asyncio
 import os
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.unit.drivers.orders import Watched, order, run, shell, with_driver
 
-from shoal.drivers import cgroup
-from shoal.drivers.process import ProcessDriver, Settings
+from shoal.drivers.limits import cgroup
+from shoal.drivers.process import ProcessDriver, ProcessSettings
 from shoal.model.resources import Allocation
 from shoal.protocol.messages import Outcome
 
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.integration
 
 MIB = 1 << 20
 PYTHON = "/usr/bin/python3"
-WATCHED = Settings(cgroups=False)
-GROUPED = Settings()
+WATCHED = ProcessSettings(cgroups=False)
+GROUPED = ProcessSettings()
 GROUPS = cgroup.find("of-a-test")
 HAS_GROUPS = not isinstance(GROUPS, str)
 if not isinstance(GROUPS, str):
@@ -37,7 +37,11 @@ KILLED = 128 + signal.SIGKILL
 
 
 def limited(
-    root: Path, program: str, settings: Settings, memory: int = 0, cpu_milli: int = 0
+    root: Path,
+    program: str,
+    settings: ProcessSettings,
+    memory: int = 0,
+    cpu_milli: int = 0,
 ) -> tuple[Outcome, Watched]:
     one = order(PYTHON, "-c", program, allocation=Allocation(cpu_milli, memory))
     return run(root, one, settings)
@@ -63,7 +67,7 @@ time.sleep(60)
 @pytest.mark.parametrize("settings", WAYS)
 @pytest.mark.parametrize("place", ["/dev/shm", "/tmp"])
 def test_a_task_that_fills_shared_memory_is_killed_with_the_numbers(
-    tmp_path: Path, settings: Settings, place: str
+    tmp_path: Path, settings: ProcessSettings, place: str
 ) -> None:
     program = FILL.format(place=place)
 
@@ -92,7 +96,7 @@ os._exit(0)
 
 @pytest.mark.parametrize("settings", WAYS)
 def test_memory_that_processes_share_counts_once(
-    tmp_path: Path, settings: Settings
+    tmp_path: Path, settings: ProcessSettings
 ) -> None:
     outcome, watched = limited(tmp_path, SHARED, settings, memory=260 * MIB)
 
@@ -101,8 +105,8 @@ def test_memory_that_processes_share_counts_once(
 
 
 @pytest.mark.parametrize("settings", WAYS)
-def test_the_next_task_of_a_warden_begins_with_all_of_its_memory(
-    tmp_path: Path, settings: Settings
+def test_the_next_task_of_a_supervisor_begins_with_all_of_its_memory(
+    tmp_path: Path, settings: ProcessSettings
 ) -> None:
     async def act(driver: ProcessDriver) -> list[Outcome]:
         full = "head -c 90M /dev/zero > /dev/shm/left; sync"
@@ -115,7 +119,7 @@ def test_the_next_task_of_a_warden_begins_with_all_of_its_memory(
 
 @pytest.mark.parametrize("settings", [grouped])
 def test_a_task_gets_no_more_cpu_than_it_has_booked(
-    tmp_path: Path, settings: Settings
+    tmp_path: Path, settings: ProcessSettings
 ) -> None:
     program = """
 import os, time
@@ -136,7 +140,7 @@ except ChildProcessError:
 @pytest.mark.skipif(not HAS_GROUPS, reason="no cgroups for this user")
 def test_the_kernel_limits_the_processes_of_a_task(tmp_path: Path) -> None:
     forks = "for n in $(seq 80); do sleep 20 & done; wait"
-    bare = Settings(sandbox=False, processes_max=40)
+    bare = ProcessSettings(sandbox=False, processes_max=40)
 
     _, watched = run(tmp_path, shell(f"({forks}) 2>&1; true"), bare)
 
@@ -153,7 +157,9 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize("settings", WAYS)
-def test_a_file_without_a_name_counts(tmp_path: Path, settings: Settings) -> None:
+def test_a_file_without_a_name_counts(
+    tmp_path: Path, settings: ProcessSettings
+) -> None:
     outcome, _ = limited(tmp_path, MEMFD, settings, memory=64 * MIB)
 
     assert outcome.exit_code == KILLED
@@ -162,7 +168,7 @@ def test_a_file_without_a_name_counts(tmp_path: Path, settings: Settings) -> Non
 
 @pytest.mark.parametrize("settings", [grouped])
 def test_nothing_is_left_of_the_groups_of_a_driver(
-    tmp_path: Path, settings: Settings
+    tmp_path: Path, settings: ProcessSettings
 ) -> None:
     async def act(driver: ProcessDriver) -> list[Path]:
         await driver.run(order("/bin/true"), Watched())

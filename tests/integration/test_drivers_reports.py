@@ -261,7 +261,7 @@ def test_importing_shoal_loads_nothing_until_it_is_used() -> None:
     script = (
         "import sys; before = set(sys.modules); import shoal\n"
         "print(sorted(set(sys.modules) - before)); shoal.log\n"
-        "print('shoal.reporting' in sys.modules)\n"
+        "print('shoal.task_metrics' in sys.modules)\n"
     )
 
     done = subprocess.run(

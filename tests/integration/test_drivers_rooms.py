@@ -16,17 +16,19 @@ import msgspec
 import pytest
 from tests.unit.drivers.orders import Watched, order, run, shell, with_driver
 
-from shoal.drivers import Order, sandbox, wardens
-from shoal.drivers.leftovers import marked, worker_mark
-from shoal.drivers.process import ProcessDriver, Settings
-from shoal.drivers.warden_frames import frame
+from shoal.drivers import RunOrder
+from shoal.drivers.process import ProcessDriver, ProcessSettings
+from shoal.drivers.sandbox import bubblewrap
+from shoal.drivers.supervisor import supervisors
+from shoal.drivers.supervisor.leftovers import marked, worker_mark
+from shoal.drivers.supervisor.supervisor_frames import frame
 from shoal.model.resources import Allocation
 from shoal.protocol.messages import Outcome
 
 pytestmark = pytest.mark.integration
 
 PYTHON = "/usr/bin/python3"
-BOXED = Settings(processes_max=64)
+BOXED = ProcessSettings(processes_max=64)
 PRELUDE = """
 import ctypes, os, socket, time
 libc = ctypes.CDLL(None, use_errno=True)
@@ -42,7 +44,7 @@ def connects(kind, address):
 def root() -> Iterator[Path]:
     # Not below pytest's own folder, so that the path of a socket is short.
     folder = Path(tempfile.mkdtemp(prefix="shoal-rooms-"))
-    found = sandbox.find(folder)
+    found = bubblewrap.find(folder)
     if isinstance(found, str) or not found.stays or not Path(PYTHON).exists():
         pytest.skip(f"no sandbox stays here: {found}")
     yield folder
@@ -50,7 +52,7 @@ def root() -> Iterator[Path]:
 
 
 def one_after_another(root: Path, *scripts: str) -> list[str]:
-    """Run tasks of one warden, hence in one sandbox; return what each said."""
+    """Run tasks of one supervisor, hence in one sandbox; return what each said."""
 
     async def act(driver: ProcessDriver) -> list[str]:
         said: list[str] = []
@@ -116,7 +118,7 @@ def test_who_kills_the_keeper_of_a_sandbox_ends_its_task_and_no_other(
 
 
 def keepers(mark: str) -> list[int]:
-    """Return who is the first process of a namespace, below wardens."""
+    """Return who is the first process of a namespace, below supervisors."""
     found: list[int] = []
     for process in marked(mark):
         status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
@@ -156,14 +158,14 @@ def test_each_task_keeps_to_its_own_cpus(root: Path) -> None:
             said.append(watched.text())
         return said
 
-    settings = Settings(cpus=(first, second))
+    settings = ProcessSettings(cpus=(first, second))
     assert with_driver(root, act, settings) == ["1\n", "2\n", "1\n"]
 
 
 # Where sandboxes do not stay, there is one for each task.
 
 
-def in_passing(root: Path, one: Order) -> tuple[Outcome, Watched]:
+def in_passing(root: Path, one: RunOrder) -> tuple[Outcome, Watched]:
     """Run a task in a sandbox of its own, as on kernels where none stays."""
 
     async def act(driver: ProcessDriver) -> tuple[Outcome, Watched]:
@@ -266,7 +268,7 @@ print([connects(socket.AF_UNIX, "\\0{name}" + end) for end in ("-own", "")])
     assert watched.text() == "[True, False]\n", watched.text("stderr")
 
 
-# Nonsense on the lines between node, warden and keeper.
+# Nonsense on the lines between node, supervisor and keeper.
 
 
 @pytest.mark.parametrize(
@@ -279,10 +281,10 @@ print([connects(socket.AF_UNIX, "\\0{name}" + end) for end in ("-own", "")])
     ],
     ids=["length", "kind", "order", "notice"],
 )
-def test_a_warden_that_is_told_nonsense_ends(said: bytes) -> None:
+def test_a_supervisor_that_is_told_nonsense_ends(said: bytes) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        pid = wardens._spawn(theirs.fileno(), "nobody", 0)
+        pid = supervisors._spawn(theirs.fileno(), "nobody", 0)
         theirs.close()
 
         ours.sendall(said)
@@ -293,9 +295,9 @@ def test_a_warden_that_is_told_nonsense_ends(said: bytes) -> None:
 
 KEEPER_TRIAL = """
 import os, socket
-from shoal.drivers.room_frames import Entry
-from shoal.drivers.rooms import Room, RoomError
-room = Room(argv, ())
+from shoal.drivers.sandbox.room_frames import RoomEntry
+from shoal.drivers.sandbox.rooms import RoomError, SandboxRoom
+room = SandboxRoom(argv, ())
 for said in (b"x", b"\\0" * 100, os.urandom(1_000)):
     socket.send_fds(room.line, [said], [0, 1, 2])
     try:
@@ -303,7 +305,7 @@ for said in (b"x", b"\\0" * 100, os.urandom(1_000)):
     except RoomError as error:
         print("refused:", error, flush=True)
 room.line.send(b"?")
-entry = Entry(directory, 0, 0, (), ("PATH=/bin",), ("echo", "still there"))
+entry = RoomEntry(directory, 0, 0, (), ("PATH=/bin",), ("echo", "still there"))
 room.start(entry, (0, 1, 2))
 print(room.ended())
 room.close()
@@ -311,13 +313,13 @@ room.close()
 
 
 def test_a_keeper_that_is_told_nonsense_says_so_and_goes_on(root: Path) -> None:
-    box = sandbox.find(root)
-    assert isinstance(box, sandbox.Sandbox)
+    box = bubblewrap.find(root)
+    assert isinstance(box, bubblewrap.Sandbox)
     work = root / "a.work"
     work.mkdir()
     if (uid := box.uid_of(0)) is not None:
         os.chown(work, uid, uid)
-    argv = box.room(sandbox.Box(directory=str(root)))
+    argv = box.room(bubblewrap.Box(directory=str(root)))
     script = f"argv, directory = {argv!r}, {str(work)!r}\n{KEEPER_TRIAL}"
 
     done = subprocess.run(

@@ -20,9 +20,9 @@ import pytest
 from tests.integration.escape_probes import PRELUDE, PROBES, Node
 from tests.unit.drivers.orders import Watched, order, run, shell, with_driver
 
-from shoal.drivers import sandbox
-from shoal.drivers.leftovers import marked, worker_mark
-from shoal.drivers.process import ProcessDriver, Settings
+from shoal.drivers.process import ProcessDriver, ProcessSettings
+from shoal.drivers.sandbox import bubblewrap
+from shoal.drivers.supervisor.leftovers import marked, worker_mark
 from shoal.model.ids import TaskId
 from shoal.model.resources import Allocation
 from shoal.protocol.messages import Outcome
@@ -30,13 +30,13 @@ from shoal.protocol.messages import Outcome
 pytestmark = pytest.mark.integration
 
 PYTHON = "/usr/bin/python3"
-BOXED = Settings(processes_max=64)
+BOXED = ProcessSettings(processes_max=64)
 
 
 def working_sandbox() -> str:
     """Return why no sandbox works here; empty if one does."""
     with tempfile.TemporaryDirectory() as folder:
-        found = sandbox.find(Path(folder))
+        found = bubblewrap.find(Path(folder))
     if isinstance(found, str):
         return found
     return "" if Path(PYTHON).exists() else f"no {PYTHON} for the probes"
@@ -189,7 +189,7 @@ HARMLESS = (
 def test_without_a_sandbox_a_task_gets_out_by(node: Node, name: str) -> None:
     one = order(PYTHON, "-c", PRELUDE + PROBES[name], env=node.names())
 
-    _, watched = run(node.home / "plain", one, Settings(sandbox=False))
+    _, watched = run(node.home / "plain", one, ProcessSettings(sandbox=False))
 
     assert "ESCAPED" in watched.text()
 
@@ -305,7 +305,7 @@ def test_a_folder_that_the_owner_opened_can_be_read_and_not_written(
     shown = node.home / "data"
     shown.mkdir()
     (shown / "set").write_text("numbers\n", encoding="ascii")
-    settings = Settings(readable=(str(shown),))
+    settings = ProcessSettings(readable=(str(shown),))
 
     _, watched = run(
         node.root, shell(f"cat {shown}/set; touch {shown}/new || echo no"), settings
@@ -346,12 +346,12 @@ def test_a_daemon_inside_ends_with_its_task(node: Node) -> None:
     assert marked(worker_mark(node.root)) == []
 
 
-def test_a_sandbox_dies_with_its_warden(node: Node) -> None:
+def test_a_sandbox_dies_with_its_supervisor(node: Node) -> None:
     async def act(driver: ProcessDriver) -> str:
         watched, one = Watched(), shell("echo go; sleep 1000")
         running = asyncio.create_task(driver.run(one, watched))
         await watched.spoke.wait()
-        markers = await asyncio.to_thread(lambda: list(node.root.glob("warden-*")))
+        markers = await asyncio.to_thread(lambda: list(node.root.glob("supervisor-*")))
         for marker in markers:
             os.kill(int(marker.read_text(encoding="ascii").split()[0]), signal.SIGKILL)
         began = time.monotonic()

@@ -138,7 +138,7 @@ def test_a_host_of_libp2p_that_dies_is_started_again_and_work_goes_on(
     assert linked(asking)[gate.id] == "direct"
 
 
-def test_losing_the_only_gate_hurts_nothing_that_runs(
+def test_losing_the_only_gate_hurts_nothing_and_members_find_each_other_again(
     reef: Found, address: Address, tmp_path: Path
 ) -> None:
     gate, asking, worker = gate_and_two(reef, address)
@@ -154,13 +154,6 @@ def test_losing_the_only_gate_hurts_nothing_that_runs(
     assert [first.state, second.state] == [pb.STATE_DONE] * 2
     assert job_of(asking, job).tasks[0].attempts == 1
 
-
-def test_members_find_each_other_again_when_the_gate_they_joined_by_is_gone(
-    reef: Found, address: Address
-) -> None:
-    gate, asking, worker = gate_and_two(reef, address)
-    eventually(partial(is_linked, asking, worker), FOUND_S, asking.story)
-    gate.kill()
     for node in (asking, worker):
         with node.client() as client:
             client.shutdown(0.0)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
 ATTACKERS = 200
-ATTACK_S = 8.0
+ATTACK_S = 4.0
 GROWTH_BYTES_MAX = 64 << 20
 PATIENCE_S = 90.0
 

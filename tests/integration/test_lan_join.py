@@ -101,7 +101,7 @@ def test_somebody_on_the_network_is_let_in_by_one_key(
     assert guessed.code == 106
     assert "somebody may be in between" in guessed.err
     assert 'wants to join "reef"' in said.err
-    assert f'it says that it lends "{waiting["has"]}"' in said.err
+    assert f'it says it lends "{waiting["has"]}"' in said.err
     assert waiting["code"] not in said.err, "it is to be read on the other screen"
     assert "CPU" in waiting["has"]
     assert second.info["shoal"] == "reef"
@@ -125,7 +125,7 @@ def test_somebody_is_let_in_from_the_monitor(first: CliHome, second: CliHome) ->
     try:
         until_seen(screen, "wants to join")
         os.write(screen, b"a")
-        until_seen(screen, "let it in")
+        until_seen(screen, "[enter] approve")
         before = asked(first)["newcomers"]
         os.write(screen, f"{waiting['code']}\r".encode())
         until_seen(screen, "may join")
@@ -207,7 +207,7 @@ def test_who_did_not_say_so_is_not_moved_before_it_agrees(
 
     assert short.code == 2, "others can have the same short name"
     assert before == "home"
-    assert 'lets this machine into "reef"' in agreed.err
+    assert 'lets this machine join "reef"' in agreed.err
     assert 'found shoal "reef" near you' in said
     assert "`shoal accept` here joins" in said
 

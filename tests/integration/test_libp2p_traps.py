@@ -16,13 +16,13 @@ from tests.property.mutation import bytewise
 from tests.unit.net.shoals import identity
 
 from shoal.model.ids import RequestId
-from shoal.net.libp2p import book
-from shoal.net.libp2p.guard import Guard
-from shoal.net.libp2p.parts import (
+from shoal.net.libp2p.finding import address_book
+from shoal.net.libp2p.finding.gossip_guard import GossipGuard
+from shoal.net.libp2p.thread.host_parts import (
+    HostPlan,
     IdleConnector,
     MemberHost,
     PlainTcp,
-    Plan,
     Wiring,
     make_swarm,
 )
@@ -40,7 +40,7 @@ def spoken(text: str) -> bytes:
 
 
 def swarm() -> Swarm:
-    plan = Plan(ANN.key.private_bytes_raw(), (), ("all",), "near", is_gate=False)
+    plan = HostPlan(ANN.key.private_bytes_raw(), (), ("all",), "near", is_gate=False)
     return make_swarm(plan, PlainTcp())
 
 
@@ -125,7 +125,7 @@ def test_addresses_of_direct_links_are_not_dialled_by_libp2p() -> None:
     tcp = PlainTcp()
 
     assert tcp.can_dial(Multiaddr(PLAIN))
-    assert not tcp.can_dial(Multiaddr(book.shown_direct(PLAIN)))
+    assert not tcp.can_dial(Multiaddr(address_book.shown_direct(PLAIN)))
 
 
 def test_what_was_dialled_and_given_up_is_closed_in_the_end() -> None:
@@ -147,9 +147,9 @@ def test_what_was_dialled_and_given_up_is_closed_in_the_end() -> None:
 
 
 def test_the_address_of_a_circuit_is_shown_whole() -> None:
-    circuit = book.circuit(f"{PLAIN}/p2p/{GATE.node}", ANN.node)
+    circuit = address_book.circuit(f"{PLAIN}/p2p/{GATE.node}", ANN.node)
     wiring = Wiring(
-        guard=Guard(0.0),
+        guard=GossipGuard(0.0),
         counts=Counter(),
         shown=lambda: (PLAIN, circuit),
         deliver=lambda _origin, _message: None,

@@ -15,17 +15,17 @@ from tests.integration.cli_home import CliHome
 from tests.property import mutation
 from tests.property.fuzz_targets import FIGURES, FINDS, TARGETS, WEB, seeds_of
 
-from shoal.api.call_frames import head
-from shoal.api.client import connect
+from shoal.api.call_frames import MESSAGE, packed
+from shoal.api.client.client import connect
 from shoal.model.ids import OwnerId
-from shoal.net.certificates import contexts
-from shoal.net.frames import Kind, framed
-from shoal.net.identity import Identity
+from shoal.net.direct.frames import FrameKind, framed
+from shoal.net.identity.certificates import contexts
+from shoal.net.identity.identity import Identity
 from shoal.net.multiaddr import parse
 from shoal.protocol.messages import Grant
-from shoal.runtime import membership
 from shoal.runtime.home import Home
-from shoal.runtime.membership import issue
+from shoal.runtime.membership import shoal_membership
+from shoal.runtime.membership.shoal_membership import issue
 
 pytestmark = pytest.mark.integration
 
@@ -94,7 +94,7 @@ def by_tls(dial: Dial, context: ssl.SSLContext) -> Dial:
 def member_of(home: CliHome) -> tuple[Identity, Grant]:
     """Return somebody of another owner whom the shoal has let in."""
     place = Home(home.path)
-    belongs = membership.load(place)
+    belongs = shoal_membership.load(place)
     assert belongs is not None
     own = Identity.generate()
     grant = Grant(
@@ -114,11 +114,11 @@ def doors(home: CliHome) -> Iterator[tuple[Dial, Sequence[bytes]]]:
     place = parse(info["addresses"][0])
     direct = tcp(f"{place.host}:{place.port}")
     own, grant = member_of(home)
-    hello = framed(Kind.MESSAGES, b"")
+    hello = framed(FrameKind.MESSAGES, b"")
     links = [hello + seed for seed in seeds_of(TARGETS["link"])]
-    calls = [head(len(s), 0) + s for s in seeds_of(TARGETS["calls"])]
+    calls = [packed(MESSAGE, s) for s in seeds_of(TARGETS["calls"])]
     plain = [*seeds_of(TARGETS["plain request"]), FINDS["plain request"]()]
-    asked = [head(len(s), 0) + s for s in plain]
+    asked = [packed(MESSAGE, s) for s in plain]
     yield direct, [b"\x16\3\1\0\5\1\0\0\1\3\3", *links[:3]]
     yield by_tls(direct, contexts(own, None).dialling), links
     yield by_tls(direct, contexts(own, grant).dialling), links

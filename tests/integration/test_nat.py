@@ -23,24 +23,6 @@ from shoal.api import shoal_pb2 as pb
 pytestmark = pytest.mark.integration
 
 
-def test_two_behind_nat_work_together_through_a_gate(
-    net: Internet, reef: Found
-) -> None:
-    public, there = net.machine("gate", 10)
-    gate = reef.found("gate", public, "--no-worker", prefix=there)
-    where, there = net.home("one", 21, symmetric=True)
-    asking = reef.join("asking", where, "--no-worker", prefix=there, gates=[gate])
-    where, there = net.home("two", 22, symmetric=True)
-    worker = reef.join("worker", where, prefix=there, gates=[gate])
-
-    job = submit(asking, "echo found")
-    done = finished(asking, job)
-
-    assert done.state == pb.STATE_DONE
-    assert linked(asking)[worker.id] == "relay"
-    assert linked(asking)[gate.id] == "direct"
-
-
 def test_a_hole_is_punched_where_routers_keep_ports(
     net: Internet, reef: Found, tmp_path: Path
 ) -> None:
@@ -88,7 +70,9 @@ def test_a_gate_that_dies_hurts_nothing_that_runs_through_it(
     assert linked(asking)[worker.id] == "relay"
 
 
-def test_work_outlives_the_circuits_that_carry_it(net: Internet, reef: Found) -> None:
+def test_two_behind_nat_work_through_a_gate_and_outlive_the_circuits_between_them(
+    net: Internet, reef: Found
+) -> None:
     public, there = net.machine("gate", 10)
     args = ("--no-worker", "--relay", "time=4s")
     gate = reef.found("gate", public, *args, prefix=there)
@@ -99,6 +83,8 @@ def test_work_outlives_the_circuits_that_carry_it(net: Internet, reef: Found) ->
 
     job = submit(asking, "for n in 1 2 3 4 5 6; do echo part $n; sleep 2; done")
     assert runs(asking, job) == worker.id
+    assert linked(asking)[worker.id] == "relay"
+    assert linked(asking)[gate.id] == "direct"
     done = finished(asking, job)
     said = command(asking, "logs", job).stdout
 

@@ -8,12 +8,12 @@ import pytest
 from tests.integration.pool_nodes import end, job
 from tests.runtime.alone import Alone
 
-from shoal.drivers.process import ProcessDriver, Settings
+from shoal.drivers.process import ProcessDriver, ProcessSettings
 from shoal.model.ids import JobId, TaskId
 from shoal.model.resources import Capacity
-from shoal.net.identity import Identity
-from shoal.runtime import membership
+from shoal.net.identity.identity import Identity
 from shoal.runtime.home import Home
+from shoal.runtime.membership import shoal_membership
 from shoal.runtime.node import Node, NodeSettings
 
 pytestmark = pytest.mark.integration
@@ -25,8 +25,10 @@ async def _node(path: Path) -> tuple[Node, Alone]:
     home = Home(path)
     home.prepare()
     identity = Identity.load_or_create(home.key)
-    belongs = membership.load(home) or membership.found(home, identity, "test")
-    drivers = {"process": ProcessDriver(home.tasks, Settings(sandbox=False))}
+    belongs = shoal_membership.load(home) or shoal_membership.found(
+        home, identity, "test"
+    )
+    drivers = {"process": ProcessDriver(home.tasks, ProcessSettings(sandbox=False))}
     settings = NodeSettings(capacity=ROOM)
     node = Node(home, identity, belongs, settings, drivers)
     alone = Alone()
@@ -72,7 +74,10 @@ def test_a_job_survives_the_end_of_its_node(tmp_path: Path) -> None:
     async def story() -> None:
         node, _ = await _node(tmp_path)
         await node.clients.submit(job("j1", "command: [sleep, '30']"))
-        await asyncio.sleep(0.2)
+        assert node.peer.scheduler is not None
+        async with asyncio.timeout(20):
+            while not node.peer.scheduler.book.runs:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         await node.close()
 
         node, _ = await _node(tmp_path)
@@ -94,9 +99,11 @@ def test_an_array_runs_on_all_cpus_and_leaves_nothing_behind(tmp_path: Path) -> 
         assert await end(node, "j1", within_s=20.0) == "done"
         written = [_output(node, f"j1.main.{n}") for n in range(20)]
         assert written == [f"{n}\n" for n in range(20)]
-        await asyncio.sleep(3)  # Leases linger for a next task, then go.
-        assert node.peer.worker is not None
-        assert node.peer.worker.leases.ledger.idle
+        worker = node.peer.worker
+        assert worker is not None
+        async with asyncio.timeout(20):  # Leases linger for a next task, then go.
+            while not worker.leases.ledger.idle:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
         await node.close()
 
     asyncio.run(story())

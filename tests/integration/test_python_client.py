@@ -172,7 +172,6 @@ def test_a_call_that_runs_can_be_stopped_and_its_interpreter_lives_on(
         pid = executor.submit(os.getpid).result(WAIT_S)
         future = executor.submit(sleep, 600)
         eventually(future.running)
-        time.sleep(0.2)
 
         assert future.stop()
 

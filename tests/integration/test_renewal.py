@@ -8,10 +8,10 @@ from tests.integration.found_shoal import linked, shoal
 from tests.integration.live_shoal import LiveNode, eventually
 
 from shoal.api import shoal_pb2 as pb
-from shoal.core.auditing import read
+from shoal.core.durability.audit_chain import read
 from shoal.protocol.messages import Grant
-from shoal.runtime import membership
-from shoal.runtime.audit import lines
+from shoal.runtime.durability.audit_log import lines
+from shoal.runtime.membership import shoal_membership
 
 pytestmark = pytest.mark.integration
 SOON_S = 20.0
@@ -19,7 +19,7 @@ QUIET = ("--without", "p2p", "--no-web")
 
 
 def grant_of(node: LiveNode) -> Grant:
-    known = membership.load(node.home)
+    known = shoal_membership.load(node.home)
     assert known is not None
     return known.grant
 

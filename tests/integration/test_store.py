@@ -20,7 +20,8 @@ pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
 ENDLESS = 10**9
-ROUNDS = 25
+ROUNDS = 10
+SOAK_SEEDS = [pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 12)]
 SYNCED = re.compile(r"fdatasync\(.*\) += 0|<\.\.\. fdatasync resumed")
 
 
@@ -81,12 +82,13 @@ def killed(
         return first + process.stdout.read()
 
 
+@pytest.mark.parametrize("seed", [1, *SOAK_SEEDS])
 @pytest.mark.parametrize("compact_every", [0, 40], ids=["appending", "compacting"])
 def test_kill_9_loses_nothing_that_was_acknowledged(
-    tmp_path: Path, compact_every: int
+    tmp_path: Path, compact_every: int, seed: int
 ) -> None:
     """I1: whatever was acknowledged is there, in order, nothing twice."""
-    path, rng = tmp_path / "journal.db", Random(1)
+    path, rng = tmp_path / "journal.db", Random(seed)
     acknowledged = 0
     rounds = 0
     while rounds < ROUNDS or is_compacted(path) != (compact_every > 0):

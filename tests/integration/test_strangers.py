@@ -1,13 +1,13 @@
 """Where tasks cannot be confined, a machine runs those of its own owner only."""
 
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from tests.integration.cli_home import CliHome, homes
+from tests.integration.live_shoal import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -17,13 +17,6 @@ class Two(NamedTuple):
 
     lender: CliHome
     stranger: CliHome
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 20.0
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 def reason_of(home: CliHome, job: str) -> str:

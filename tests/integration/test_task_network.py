@@ -17,7 +17,7 @@ import pytest
 from tests.integration import namespaces
 from tests.integration.namespaces import run
 
-from shoal.drivers import internet
+from shoal.drivers.sandbox import internet
 
 pytestmark = pytest.mark.integration
 

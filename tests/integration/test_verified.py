@@ -8,15 +8,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.integration.cargo_nodes import pack, submit, unpacked
+from tests.integration.artifacts_nodes import pack, submit, unpacked
 from tests.integration.cli_home import CliHome
 from tests.integration.live_shoal import LiveShoal, live_shoal
 from tests.integration.pool_nodes import Reef, end
 
-from shoal.core.jobs import JobRecord
-from shoal.core.testimony import answers_of
+from shoal.core.scheduling.job_book import JobRecord
+from shoal.core.verification.answer_history import answers_of
 from shoal.model.ids import JobId, NodeId, TaskId
-from shoal.net.petname import petname
+from shoal.net.identity.petname import petname
 from shoal.protocol.messages import Outcome
 from shoal.runtime.node import Node
 
@@ -104,19 +104,19 @@ def test_the_right_result_wins_and_everybody_can_see_who_lied(tmp_path: Path) ->
 def test_no_worker_gets_a_digest_believed_that_it_only_claims(tmp_path: Path) -> None:
     async def story(reef: Reef) -> None:
         boss, eve = await three(reef)
-        unload = eve.cargo.unload
+        unload = eve.artifacts.unload
 
         async def claims(*args: object) -> Outcome:
             ended = await unload(*args)  # type: ignore[arg-type]
             right = "1" * 64
             return msgspec.structs.replace(ended, outputs={}, digest=right)
 
-        eve.cargo.unload = claims  # type: ignore[method-assign, assignment]
+        eve.artifacts.unload = claims  # type: ignore[method-assign, assignment]
         await submit(boss, "j1", SPEC)
 
         assert await end(boss, "j1") == "done"
         for n in range(TASKS):
-            tree = boss.cargo.outputs_of(_job(boss, "j1"))[TaskId(f"j1.main.{n}")]
+            tree = boss.artifacts.outputs_of(_job(boss, "j1"))[TaskId(f"j1.main.{n}")]
             assert unpacked(boss, tree) == {"out.txt": f"{n}\n".encode()}
             answers = said(boss, f"j1.main.{n}")
             assert answers.get(eve.id, "disagreed").startswith("disagreed")

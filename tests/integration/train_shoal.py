@@ -12,7 +12,7 @@ from typing import Any
 from tests.integration.cli_home import CliHome, homes
 
 from shoal.api import shoal_pb2 as pb
-from shoal.api.client import Client, connect
+from shoal.api.client.client import Client, connect
 from shoal.runtime.home import Home
 
 LONG_S = 300.0

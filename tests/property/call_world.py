@@ -1,4 +1,4 @@
-"""A client, its switchboard and interpreters that die, over links that lose and repeat.
+"""A client, its dispatcher and interpreters that die, over links that lose and repeat.
 
 Time is virtual. The interpreters obey `call_items` as `drivers/lane.py` does.
 """
@@ -6,25 +6,25 @@ Time is virtual. The interpreters obey `call_items` as `drivers/lane.py` does.
 from collections import Counter, deque
 from random import Random
 
-from shoal.core.calls import (
-    Answer,
+from shoal.core.calls.call_dispatcher import (
     BacklogTold,
     Call,
+    CallAnswer,
+    CallDeadline,
+    CallDispatcher,
     CallsCame,
-    DeadlineReached,
+    CreditGranted,
     Effect,
     Event,
-    Grant,
     Hire,
     HireFailed,
     LaneLost,
     LaneOpened,
     LaneSaid,
     StopsAsked,
-    Switchboard,
-    Tell,
+    TellLane,
 )
-from shoal.core.courier import Batch, Courier
+from shoal.core.calls.reliable_stream import Batch, ReliableStream
 from shoal.model.ids import Attempt, NodeId
 from shoal.protocol import call_items
 from shoal.protocol.call_items import item
@@ -37,7 +37,7 @@ class Lane:
 
     def __init__(self, number: int) -> None:
         self.id = Attempt(NodeId("otter"), 1, number)
-        self.here, self.there = Courier(), Courier()
+        self.here, self.there = ReliableStream(), ReliableStream()
         self.down: deque[Batch] = deque()
         self.up: deque[Batch] = deque()
         self.waiting: deque[tuple[int, int]] = deque()
@@ -68,7 +68,7 @@ class Lane:
 
 
 class World:
-    """Everything around one switchboard."""
+    """Everything around one call_dispatcher."""
 
     def __init__(
         self, seed: int, *, loss: float, deaths: float, lanes_max: int
@@ -80,7 +80,7 @@ class World:
             1: [item(call_items.FUNCTION, 1, b"code")]
         }
         self.lanes_max = lanes_max
-        self.board = Switchboard(self.functions, lanes_max=lanes_max, idle_s=1.0)
+        self.board = CallDispatcher(self.functions, lanes_max=lanes_max, idle_s=1.0)
         self.lanes: dict[Attempt, Lane] = {}
         self.born = 0
         self.coming = 0
@@ -122,16 +122,16 @@ class World:
 
     def perform(self, effect: Effect) -> None:
         match effect:
-            case Tell():
+            case TellLane():
                 if effect.lane in self.lanes:
                     self.lanes[effect.lane].here.put(effect.items)
-            case Answer():
+            case CallAnswer():
                 for result in effect.results:
                     assert result.id in self.sent, "answers only what was asked"
                     self.answers[result.id] += 1
                     self.kinds[result.id] = result.kind
                     del self.sent[result.id]
-            case Grant():
+            case CreditGranted():
                 self.credit = effect.credit
             case Hire():
                 self.coming += effect.count
@@ -158,7 +158,7 @@ class World:
             self.work(lane)
         due = self.board.next_deadline()
         if due is not None and due <= self.now:
-            self.feed(DeadlineReached())
+            self.feed(CallDeadline())
 
     def carry(self, lane: Lane) -> None:
         for courier, link in ((lane.here, lane.down), (lane.there, lane.up)):

@@ -16,18 +16,19 @@ from tests.property import mutation
 from tests.wire.examples import EXAMPLES
 
 from shoal.core import events
-from shoal.core.gate import Gate
-from shoal.core.gossip import Gossip
-from shoal.core.membership import Members
+from shoal.core.discovery.gate import Gate
+from shoal.core.discovery.load_gossip import LoadGossip
+from shoal.core.leasing.worker import Worker
+from shoal.core.membership.members import Members
+from shoal.core.membership.membership import Membership
+from shoal.core.membership.roster import Roster
 from shoal.core.peer import Peer
-from shoal.core.roster import Roster
-from shoal.core.scheduler import Scheduler
-from shoal.core.worker import Worker
+from shoal.core.scheduling.scheduler import Scheduler
 from shoal.errors import ProtocolError
 from shoal.model.derive import derive
 from shoal.model.ids import JobId, NodeId, OwnerId
 from shoal.model.resources import Capacity
-from shoal.model.submission import load_spec
+from shoal.model.spec.submission import load_spec
 from shoal.protocol import codec
 from shoal.protocol.messages import Outcome
 
@@ -149,14 +150,8 @@ def _node(draw: Random) -> Peer:
     grant = granted(NODE, roles=ROLES)
     roster = Roster(Members(SHOAL, ROOT, verify), 0.0)
     roster.meet(NODE, grant, 0.0)
-    gossip = Gossip(NODE, draw)
+    gossip = LoadGossip(NODE, draw)
     scheduler = Scheduler(NODE, roster, grant=grant, heard=gossip.known, rng=draw)
-    return Peer(
-        NODE,
-        roster,
-        grant=grant,
-        worker=Worker(NODE, CAPACITY, roster, epoch=1, rng=draw),
-        scheduler=scheduler,
-        gate=Gate(NODE, rng=draw),
-        gossip=gossip,
-    )
+    worker = Worker(NODE, CAPACITY, roster, epoch=1, rng=draw)
+    machines = (gossip, worker, scheduler, Gate(NODE, rng=draw))
+    return Peer(Membership(NODE, roster, grant), machines)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from random import Random
 from typing import Any, Final, NamedTuple, NoReturn, cast
+from urllib.parse import unquote
 
 import h11
 import msgspec
@@ -24,14 +25,21 @@ from tests.property.mutation import Mutate
 from tests.wire.examples import EXAMPLES
 
 from shoal.api import shoal_pb2 as pb
-from shoal.api.calls import Intake
 from shoal.api.failures import error_of
 from shoal.api.methods import told
+from shoal.api.server.http_app import RefusalError, check_head
+from shoal.api.service.function_calls import Intake
 from shoal.blobs import hashing, trees
 from shoal.client import plain_results, results
 from shoal.client.futures import Future
-from shoal.client.stream import Pending, Stream
-from shoal.core.calls import Call, CallsCame, LaneOpened, LaneSaid, Switchboard
+from shoal.client.stream import CallStream, Pending
+from shoal.core.calls.call_dispatcher import (
+    Call,
+    CallDispatcher,
+    CallsCame,
+    LaneOpened,
+    LaneSaid,
+)
 from shoal.drivers import task_socket
 from shoal.errors import (
     ProtocolError,
@@ -41,18 +49,19 @@ from shoal.errors import (
     UsageError,
 )
 from shoal.model.ids import Attempt, NodeId, OwnerId
-from shoal.model.submission import load_spec
-from shoal.net import certificates, invitations, lan, multiaddr, vouching
-from shoal.net.frames import FrameReader, Kind, framed
-from shoal.net.identity import Identity, public_key
+from shoal.model.spec.submission import load_spec
+from shoal.net import multiaddr
+from shoal.net.direct.frames import FrameKind, FrameReader, framed
+from shoal.net.identity import certificates, vouched_certificates
+from shoal.net.identity.identity import Identity, public_key
+from shoal.net.joining import invitations, lan_discovery
 from shoal.protocol import call_items, codec, plain_values
 from shoal.protocol.messages import Grant
-from shoal.runtime import sealing
-from shoal.runtime.membership import issue
-from shoal.train import messages as training
+from shoal.runtime.artifacts import sealing
+from shoal.runtime.membership.shoal_membership import issue
 from shoal.train import tensors
-from shoal.web.connection import _checked, _request
-from shoal.web.exchange import RefusalError
+from shoal.train.diloco import messages as training
+from shoal.web.guarding import Guard
 
 
 class Target(NamedTuple):
@@ -83,8 +92,8 @@ def _gossip() -> list[bytes]:
 
 
 def _streams() -> list[bytes]:
-    messages = [framed(Kind.MESSAGES, frame) for frame in _wire()[:20]]
-    controls = [framed(kind, b"12345678") for kind in Kind]
+    messages = [framed(FrameKind.MESSAGES, frame) for frame in _wire()[:20]]
+    controls = [framed(kind, b"12345678") for kind in FrameKind]
     return [*messages, *controls, b"".join(controls)]
 
 
@@ -92,7 +101,7 @@ def _read_stream(data: bytes) -> None:
     reader = FrameReader()
     for start in range(0, len(data), 7):
         for frame in reader.feed(data[start : start + 7]):
-            if frame.kind is Kind.MESSAGES:
+            if frame.kind is FrameKind.MESSAGES:
                 codec.decode(frame.payload)
 
 
@@ -119,7 +128,9 @@ def _certificates() -> list[bytes]:
 
 
 def _vouchers() -> list[bytes]:
-    made = vouching.vouched(_own(), _grant(), vouching.new_key(), ["localhost"])
+    made = vouched_certificates.vouched(
+        _own(), _grant(), vouched_certificates.new_key(), ["localhost"]
+    )
     return [ssl.PEM_cert_to_DER_cert(made.decode())]
 
 
@@ -164,7 +175,7 @@ ADDRESSES: Final = (b"/ip4/127.0.0.1/tcp/4000", b"/dns4/a.example/tcp/1/p2p/x")
 
 def _near(data: bytes) -> object:
     parts = data.split(b"\0")
-    return lan.read(dict(zip(parts[::2], parts[1::2], strict=False)))
+    return lan_discovery.read(dict(zip(parts[::2], parts[1::2], strict=False)))
 
 
 def _nears() -> list[bytes]:
@@ -182,9 +193,9 @@ def _key(data: bytes) -> object:
 def _trees() -> list[bytes]:
     blob = hashing.name_of_bytes(b"hello")
     entries = [
-        trees.Entry("a", "folder"),
-        trees.Entry("a/b", "file", blob),
-        trees.Entry("a/l", "link", "b"),
+        trees.TreeEntry("a", "folder"),
+        trees.TreeEntry("a/b", "file", blob),
+        trees.TreeEntry("a/l", "link", "b"),
     ]
     return [trees.encode(trees.make(b"salt" * 8, entries))]
 
@@ -234,9 +245,9 @@ def _items() -> list[bytes]:
     return [b"".join(struct.pack("<I", len(i)) + i for i in row) for row in rows]
 
 
-def _switchboard(data: bytes) -> None:
+def _call_dispatcher(data: bytes) -> None:
     """Let a lane say this; the codec lets no item pass that has no head."""
-    machine = Switchboard({}, lanes_max=2, idle_s=1.0)
+    machine = CallDispatcher({}, lanes_max=2, idle_s=1.0)
     machine.handle(CallsCame([Call(n, 0, (b"",)) for n in range(4)]), 0.0)
     machine.handle(LaneOpened(LANE), 0.1)
     items: list[bytes] = []
@@ -292,7 +303,7 @@ def _calls_requests() -> list[bytes]:
 
 def _replies(data: bytes) -> None:
     """Let a client hear this from a node that is not its own."""
-    stream = Stream(_no_wire)
+    stream = CallStream(_no_wire)
     pool = stream.pool("{}", 1, 1.0)
     calls = [Pending(pool, 0, (b"",), 0, Future()) for _ in range(3)]
     for number, call in enumerate(calls, 1):
@@ -342,25 +353,31 @@ def _failure(data: bytes) -> None:
 
 
 def _web(data: bytes) -> None:
-    """Read a request of the page, as far as it comes before the guard."""
+    """Read a request of the page, up to the guard and what it says."""
     http = h11.Connection(h11.SERVER, max_incomplete_event_size=16_384)
     http.receive_data(data)
-    head: h11.Request | None = None
-    body = b""
     while not isinstance(event := http.next_event(), type(h11.NEED_DATA)):
         if isinstance(event, h11.Request):
-            head = _checked(event)
-        elif isinstance(event, h11.Data):
-            body += event.data
-        else:
+            path, _, query = event.target.partition(b"?")
+            scope = {
+                "http_version": event.http_version.decode(),
+                "method": event.method.decode(),
+                "path": unquote(path.decode("ascii")),
+                "raw_path": path,
+                "query_string": query,
+                "headers": list(event.headers),
+            }
+            check_head(scope)
+            GUARD.check(scope)
+        elif not isinstance(event, h11.Data):
             break
-    if head is not None:
-        _request(head, body)
 
 
-POST: Final = b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\n"
+GUARD: Final = Guard(lambda: "token", "127.0.0.1", lambda _: None)
+TOLD: Final = b"Host: localhost\r\nAuthorization: Bearer token\r\n"
+POST: Final = b"POST /api/jobs HTTP/1.1\r\n" + TOLD
 WEB: Final = (
-    b"GET /api/jobs?a=1&b=%41 HTTP/1.1\r\nHost: localhost:1\r\n\r\n",
+    b"GET /api/jobs?a=1&b=%41 HTTP/1.1\r\n" + TOLD + b"\r\n",
     POST + b"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}",
     POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
 )
@@ -431,7 +448,7 @@ TARGETS: Final[dict[str, Target]] = {
     "conversation": Target(converse, lambda: [b"13"], share=1),
     "link": Target(_read_stream, _streams, (ProtocolError,), share=60),
     "certificate": Target(certificates.read, _certificates, (ProtocolError,), share=5),
-    "voucher": Target(vouching.read, _vouchers, (ProtocolError,), share=5),
+    "voucher": Target(vouched_certificates.read, _vouchers, (ProtocolError,), share=5),
     "invitation": Target(
         lambda data: invitations.decode(data.decode("latin-1")),
         _invitations,
@@ -449,7 +466,7 @@ TARGETS: Final[dict[str, Target]] = {
     "plain result": Target(plain_results.loads, _plain, (ProtocolError,), share=40),
     "result": Target(_value, _plain, (ProtocolError, ResultRefusedError), share=20),
     "exception": Target(_exception, _exceptions, share=20),
-    "lane items": Target(_switchboard, _items, share=40),
+    "lane items": Target(_call_dispatcher, _items, share=40),
     "calls": Target(_calls, _calls_requests, (ShoalError, DecodeError), share=10),
     "replies": Target(_replies, _calls_replies, (DecodeError,), share=10),
     "plain request": Target(_api, _api_requests, (DecodeError,), share=20),

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from shoal.errors import UsageError
 from shoal.model.gpu import GPU_MEMORY_MIN_BYTES, VENDORS, format_gpu, parse_gpu
-from shoal.model.limits import CPU_MAX, GPUS_MAX, SIZE_MAX_BYTES
 from shoal.model.resources import GpuNeed
+from shoal.model.spec.limits import CPU_MAX, GPUS_MAX, SIZE_MAX_BYTES
 from shoal.model.units import (
     format_cpu,
     format_duration,

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.property.call_world import World
 
-from shoal.core.courier import Courier
+from shoal.core.calls.reliable_stream import ReliableStream
 
 FRACTIONS = st.sampled_from([0.0, 0.02, 0.2])
 
@@ -89,7 +89,7 @@ def test_a_courier_brings_every_item_once_and_in_order(
     seed: int, loss: float, sizes: list[int], closed: set[int]
 ) -> None:
     rng = Random(seed)
-    ours, theirs = Courier(), Courier()
+    ours, theirs = ReliableStream(), ReliableStream()
     items = [bytes([n % 251]) * size for n, size in enumerate(sizes)]
     came: list[bytes] = []
     now = 0.0

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.policy.orders import ORDERS, Order, order_named
-from shoal.sim.coarse.batch import Backfill, BatchOptions, BatchReplay
-from shoal.sim.coarse.columns import JobColumns, SomeJobs
-from shoal.sim.coarse.preemptive import PreemptiveOptions, PreemptiveReplay
-from shoal.sim.coarse.queues import Ordered
-from shoal.sim.coarse.rooms import Counted
-from shoal.sim.traces.values import Job
+from shoal.lab.replay.clusters import CountedSlots
+from shoal.lab.replay.preemptive import Preemptive, PreemptiveOptions, rule_named
+from shoal.lab.replay.protocols import PickOnce
+from shoal.lab.replay.queues import JobColumns, Ordered, SomeJobs
+from shoal.lab.replay.run_to_completion import Backfill, InOrder
+from shoal.lab.traces.values import TraceJob
+from shoal.policy.queueing.queue_orders import ORDERS, QueueOrder, order_named
 
 SLOTS = 4
 WORKLOADS = st.lists(
@@ -31,13 +31,13 @@ BATCH_ORDERS = ["fcfs", "sjf", "minnow", "f1", "wfp3", "unicep"]
 Drawn = list[tuple[int, int, int, int]]
 
 
-def jobs_of(drawn: Drawn) -> list[Job]:
+def jobs_of(drawn: Drawn) -> list[TraceJob]:
     """Gaps, lengths, how much more was requested, and slots."""
-    at, jobs = 1, list[Job]()
+    at, jobs = 1, list[TraceJob]()
     for number, (gap, run, more, slots) in enumerate(drawn):
         at += gap
         jobs.append(
-            Job(
+            TraceJob(
                 id=str(number),
                 submitted_s=at,
                 run_s=run,
@@ -48,14 +48,16 @@ def jobs_of(drawn: Drawn) -> list[Job]:
     return jobs
 
 
-def key_of(order: Order, job: Job, now: float) -> float:
+def key_of(order: QueueOrder, job: TraceJob, now: float) -> float:
     one = SomeJobs(
         float(job.submitted_s), float(job.slots), float(job.requested_s), 0.0, 0.0
     )
     return float(order.key(one, now))
 
 
-def naive_again(jobs: list[Job], order: Order, *, backfill: bool) -> list[float]:
+def naive_again(
+    jobs: list[TraceJob], order: QueueOrder, *, backfill: bool
+) -> list[float]:
     """Think everything over each second in which something happens."""
     started: dict[int, int] = {}
     now = 0
@@ -100,7 +102,9 @@ def naive_again(jobs: list[Job], order: Order, *, backfill: bool) -> list[float]
     return [float(started[n]) for n in range(len(jobs))]
 
 
-def naive_once(jobs: list[Job], order: Order, *, backfill: bool) -> list[float]:
+def naive_once(
+    jobs: list[TraceJob], order: QueueOrder, *, backfill: bool
+) -> list[float]:
     """Pick a job and stay with it, looking at everything at each event."""
     started: dict[int, float] = {}
     running: list[int] = []
@@ -118,13 +122,14 @@ def naive_once(jobs: list[Job], order: Order, *, backfill: bool) -> list[float]:
 
     def step() -> None:
         nonlocal now
-        ends = [(started[n] + jobs[n].run_s, n) for n in running]
-        if coming and (not ends or jobs[coming[0]].submitted_s <= min(ends)[0]):
+        running.sort(key=lambda n: started[n] + jobs[n].run_s)
+        ends = [started[n] + jobs[n].run_s for n in running]
+        if coming and (not ends or jobs[coming[0]].submitted_s <= ends[0]):
             now = max(now, jobs[coming[0]].submitted_s)
             waiting.append(coming.pop(0))
         else:
-            now = max(now, min(ends)[0])
-            running.remove(min(ends)[1])
+            now = max(now, ends[0])
+            running.pop(0)
 
     while coming or waiting:
         if not waiting:
@@ -136,11 +141,14 @@ def naive_once(jobs: list[Job], order: Order, *, backfill: bool) -> list[float]:
             key=lambda n: (key_of(order, jobs[n], at), jobs[n].submitted_s, n),
         )
         room, promise = free(), now
-        ends = sorted((started[n] + jobs[n].requested_s, n) for n in running)
-        for end, n in ends if room < jobs[picked].slots else []:
-            room, promise = room + jobs[n].slots, end
-            if room >= jobs[picked].slots:
-                break
+        if backfill and room < jobs[picked].slots:
+            # Of jobs that end together, the list says which is first: it stays so.
+            running.sort(key=lambda n: started[n] + jobs[n].requested_s)
+            for n in running:
+                room += jobs[n].slots
+                promise = started[n] + jobs[n].requested_s
+                if room >= jobs[picked].slots:
+                    break
         while jobs[picked].slots > free():
             for n in sorted(waiting, key=lambda n: (jobs[n].submitted_s, n)):
                 ends_in_time = now + jobs[n].requested_s < promise
@@ -151,7 +159,9 @@ def naive_once(jobs: list[Job], order: Order, *, backfill: bool) -> list[float]:
     return [started[n] for n in range(len(jobs))]
 
 
-def naive_preemptive(jobs: list[Job], key: Callable[[Job, int], float]) -> list[float]:
+def naive_preemptive(
+    jobs: list[TraceJob], key: Callable[[TraceJob, int], float]
+) -> list[float]:
     """Decide anew each second who runs; lengths are whole seconds."""
     left = [int(job.run_s) for job in jobs]
     ended = [0.0] * len(jobs)
@@ -181,10 +191,10 @@ def test_a_queue_that_is_thought_over_is_that_of_the_naive_simulator(
     name: str, backfill: bool, drawn: Drawn
 ) -> None:
     jobs, order = jobs_of(drawn), order_named(name)
-    options = BatchOptions("again", "easy" if backfill else "none")
 
     queue = Ordered(order, JobColumns(jobs))
-    outcome = BatchReplay(jobs, Counted(SLOTS), queue, options).run()
+    rule: Backfill = "easy" if backfill else "none"
+    outcome = InOrder(jobs, CountedSlots(SLOTS), queue, rule).run()
 
     naive = naive_again(jobs, order, backfill=backfill)
     assert outcome.started_s.tolist() == naive
@@ -198,12 +208,26 @@ def test_a_queue_with_one_pick_is_that_of_the_naive_simulator(
     name: str, backfill: bool, drawn: Drawn
 ) -> None:
     jobs, order = jobs_of(drawn), order_named(name)
-    options = BatchOptions("once", "easy" if backfill else "none")
 
     queue = Ordered(order, JobColumns(jobs))
-    outcome = BatchReplay(jobs, Counted(SLOTS), queue, options).run()
+    outcome = PickOnce(jobs, CountedSlots(SLOTS), queue, backfill=backfill).run()
 
     assert outcome.started_s.tolist() == naive_once(jobs, order, backfill=backfill)
+
+
+def test_of_jobs_that_end_together_the_one_with_the_earlier_request_ends_first() -> (
+    None
+):
+    """Its two slots let the last job pass; the other's one slot would have not."""
+    late, soon, long = (0, 10, 5, 1), (0, 10, 0, 2), (0, 40, 0, 1)
+    picked, three, two = (1, 5, 0, 4), (1, 5, 0, 3), (1, 5, 0, 2)
+    jobs = jobs_of([late, soon, long, picked, three, two])
+
+    queue = Ordered(order_named("fcfs"), JobColumns(jobs))
+    outcome = PickOnce(jobs, CountedSlots(SLOTS), queue, backfill=True).run()
+
+    assert outcome.started_s.tolist() == [1, 1, 1, 41, 16, 11]
+    assert naive_once(jobs, order_named("fcfs"), backfill=True) == [1, 1, 1, 41, 16, 11]
 
 
 @given(drawn=WORKLOADS)
@@ -215,8 +239,7 @@ def test_a_plan_for_all_delays_nobody_behind_whom_it_was_submitted(
 
     def starts(backfill: Backfill) -> list[float]:
         queue = Ordered(order_named("fcfs"), JobColumns(jobs))
-        options = BatchOptions("again", backfill)
-        outcome = BatchReplay(jobs, Counted(SLOTS), queue, options).run()
+        outcome = InOrder(jobs, CountedSlots(SLOTS), queue, backfill).run()
         return list(outcome.started_s)
 
     pairs = zip(starts("conservative"), starts("none"), strict=True)
@@ -228,13 +251,12 @@ def test_a_plan_lets_pass_only_who_is_in_nobodys_way() -> None:
     jobs = jobs_of([first, wide, (1, 100, 0, 1), (1, 5, 0, 1)])
 
     queue = Ordered(order_named("fcfs"), JobColumns(jobs))
-    options = BatchOptions("again", "conservative")
-    outcome = BatchReplay(jobs, Counted(SLOTS), queue, options).run()
+    outcome = InOrder(jobs, CountedSlots(SLOTS), queue, "conservative").run()
 
     assert outcome.started_s.tolist() == [1, 11, 21, 4]
 
 
-KEYS: dict[str, Callable[[Job, int], float]] = {
+KEYS: dict[str, Callable[[TraceJob, int], float]] = {
     "fcfs": lambda job, _: job.submitted_s,
     "srtf": lambda _, left: left,
     "srsf": lambda job, left: left * job.slots,
@@ -247,10 +269,10 @@ KEYS: dict[str, Callable[[Job, int], float]] = {
 def test_stopping_jobs_is_as_in_the_naive_simulator(name: str, drawn: Drawn) -> None:
     jobs = jobs_of(drawn)
 
-    outcome = PreemptiveReplay(
+    outcome = Preemptive(
         jobs,
-        lambda: Counted(SLOTS),
-        order_named(name),
+        lambda: CountedSlots(SLOTS),
+        rule_named(name),
         work_s=[job.run_s for job in jobs],
         overhead_s=[0.0] * len(jobs),
         options=PreemptiveOptions("none"),
@@ -268,10 +290,10 @@ def test_whatever_the_order_every_job_runs_its_time_and_no_slot_is_used_twice(
 ) -> None:
     jobs = jobs_of(drawn)
 
-    outcome = PreemptiveReplay(
+    outcome = Preemptive(
         jobs,
-        lambda: Counted(SLOTS),
-        order_named(name),
+        lambda: CountedSlots(SLOTS),
+        rule_named(name),
         work_s=[job.run_s for job in jobs],
         overhead_s=[1.0] * len(jobs),
         options=PreemptiveOptions("when started"),

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from tests.property.test_jobs import STEPS, step
 from tests.unit.core.builders import job
 
-from shoal.core.compaction import compacted
-from shoal.core.jobs import ENDED_JOBS_MAX, JobBook
-from shoal.core.journal import Entry, Returned, Submitted, decode, encode
+from shoal.core.durability.compaction import compacted
+from shoal.core.durability.journal import Entry, Returned, Submitted, decode, encode
+from shoal.core.scheduling.job_book import ENDED_JOBS_MAX, JobBook
 from shoal.model.ids import JobId
 
 NOW, WALL = 100.0, 1_000.0

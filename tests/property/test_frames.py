@@ -1,4 +1,4 @@
-"""Frames between a node, its wardens, the keepers of sandboxes, and lanes.
+"""Frames between a node, its supervisors, the keepers of sandboxes, and lanes.
 
 Whatever bytes come, a decoder returns a message or raises its one typed error. Each
 `fuzz_...` takes any bytes and raises only if that does not hold, so that an outer
@@ -20,38 +20,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.drivers import Order, Stream
-from shoal.drivers.fields import FrameError
-from shoal.drivers.lane import LENGTH, ItemError, Lane
+from shoal.drivers import RunOrder, Stream
+from shoal.drivers.lane import ItemError, LaneProgram
 from shoal.drivers.python import LaneLine
-from shoal.drivers.room_frames import (
+from shoal.drivers.sandbox.room_frames import (
     ENDED,
     FAILED,
     STARTED,
-    Answer,
-    Entry,
+    RoomAnswer,
+    RoomEntry,
     pack_answer,
     packed,
     unpack_answer,
     unpacked,
 )
-from shoal.drivers.warden_frames import (
+from shoal.drivers.supervisor.frame_fields import FrameError
+from shoal.drivers.supervisor.supervisor_frames import (
     END,
     EXITED,
     HEADER_BYTES,
     STDOUT,
-    Ended,
-    Start,
+    AttemptEnded,
+    StartAttempt,
     frame,
+    frame_buffer,
+    frames_of,
     pack_end,
     pack_start,
     pack_stop,
-    take_frames,
     unpack_end,
     unpack_start,
     unpack_stop,
 )
-from shoal.drivers.wardens import Warden
+from shoal.drivers.supervisor.supervisors import SupervisorProcess
+from shoal.framing import FramingError, framed
 from shoal.protocol import call_items
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ FRAMES = int(os.environ.get("SHOAL_FUZZ_FRAMES", "4000"))
 BYTES_MAX = 200
 SEED = 13
 
-START = Start(
+START = StartAttempt(
     kept="/k",
     make="/m",
     spare="",
@@ -82,10 +84,10 @@ START = Start(
     uplink=["/usr/bin/slirp4netns", "eth0"],
     argv=["/bin/echo", "hello"],
 )
-ENTRY = Entry("/tasks/x", 1 << 20, 64, ["/s"], ["A=1"], ["/bin/true", "--", "x"])
+ENTRY = RoomEntry("/tasks/x", 1 << 20, 64, ["/s"], ["A=1"], ["/bin/true", "--", "x"])
 
 
-# From a node to a warden.
+# From a node to a supervisor.
 
 
 def fuzz_order(data: bytes) -> None:
@@ -100,13 +102,16 @@ def fuzz_notice(data: bytes) -> None:
 
 
 def fuzz_frames(data: bytes) -> None:
-    unread = bytearray(data)
     with contextlib.suppress(FrameError):
-        taken = [frame(kind, body) for kind, body in take_frames(unread)]
-        assert b"".join(taken) + unread == data
+        found = frames_of(frame_buffer(), data)
+        taken = b"".join(frame(kind, body) for kind, body in found)
+        assert data.startswith(taken)
+        by_piece = frame_buffer()
+        pieces = [data[at : at + 7] for at in range(0, len(data), 7)]
+        assert [each for p in pieces for each in frames_of(by_piece, p)] == found
 
 
-# From a warden to its node.
+# From a supervisor to its node.
 
 
 def fuzz_end(data: bytes) -> None:
@@ -114,18 +119,18 @@ def fuzz_end(data: bytes) -> None:
         assert unpack_end(data).kind in ("exited", "not-started")
 
 
-def fuzz_warden(data: bytes) -> None:
-    """Let a node hear this from a warden that runs a task; then the warden is gone."""
+def fuzz_supervisor(data: bytes) -> None:
+    """Let a node hear this from a supervisor that runs a task and then exits."""
 
     async def heard() -> str:
-        warden = Warden(0, cast("TaskSocket", None), Path("/nowhere"))
-        warden.connection_made(Line())
+        supervisor = SupervisorProcess(0, cast("TaskSocket", None), Path("/nowhere"))
+        supervisor.connection_made(Line())
         for begin in range(0, len(data), 64):
             piece = data[begin : begin + 64]
-            warden.get_buffer(-1)[: len(piece)] = piece
-            warden.buffer_updated(len(piece))
-        warden.connection_lost(None)
-        return (await warden.run(START, take)).kind
+            supervisor.get_buffer(-1)[: len(piece)] = piece
+            supervisor.buffer_updated(len(piece))
+        supervisor.connection_lost(None)
+        return (await supervisor.run(START, take)).kind
 
     async def take(_stream: Stream, _offset: int, _data: bytes) -> None:
         await asyncio.sleep(0)
@@ -162,7 +167,7 @@ class Line(asyncio.Transport):
         self.closed = True
 
 
-# Between a warden and the keeper of its sandbox.
+# Between a supervisor and the keeper of its sandbox.
 
 
 def fuzz_entry(data: bytes) -> None:
@@ -185,10 +190,10 @@ def fuzz_lane(data: bytes) -> None:
     """Let a lane be told this."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        lane = Lane(theirs)
+        lane = LaneProgram(theirs)
         try:
-            lane._take(bytearray(data))
-        except ItemError:
+            lane._take(data)
+        except (FramingError, ItemError):
             pass
         finally:
             for fd in lane._signals:
@@ -198,7 +203,7 @@ def fuzz_lane(data: bytes) -> None:
 class Desk:
     """Takes what a lane says, and believes that nodes check it."""
 
-    def came(self, order: Order, line: LaneLine) -> "Desk":
+    def came(self, order: RunOrder, line: LaneLine) -> "Desk":
         del order, line
         return self
 
@@ -217,7 +222,7 @@ def fuzz_lane_line(data: bytes) -> None:
     """Let a node hear this from a lane, whose user can make it say anything."""
 
     async def heard() -> None:
-        line = LaneLine(cast("Order", None), Desk())
+        line = LaneLine(cast("RunOrder", None), Desk())
         line.connection_made(Line())
         for begin in range(0, len(data), 64):
             line.data_received(data[begin : begin + 64])
@@ -228,7 +233,7 @@ def fuzz_lane_line(data: bytes) -> None:
 
 def _item(kind: int, number: int, body: bytes = b"") -> bytes:
     data = call_items.item(kind, number, body)
-    return LENGTH.pack(len(data)) + data
+    return framed(data)
 
 
 CALLS = (
@@ -242,10 +247,13 @@ DECODERS: Sequence[tuple[Fuzz, bytes]] = (
     (fuzz_order, pack_start(START)[HEADER_BYTES:]),
     (fuzz_notice, pack_stop(2.5)[HEADER_BYTES:]),
     (fuzz_frames, pack_stop(2.5) + frame(STDOUT, b"said")),
-    (fuzz_end, pack_end(Ended(EXITED, 3, as_new=True, reason="why"))[HEADER_BYTES:]),
-    (fuzz_warden, frame(STDOUT, b"said") + pack_end(Ended(EXITED, 3))),
+    (
+        fuzz_end,
+        pack_end(AttemptEnded(EXITED, 3, as_new=True, reason="why"))[HEADER_BYTES:],
+    ),
+    (fuzz_supervisor, frame(STDOUT, b"said") + pack_end(AttemptEnded(EXITED, 3))),
     (fuzz_entry, packed(ENTRY)),
-    (fuzz_answer, pack_answer(Answer(STARTED, 17, "why"))),
+    (fuzz_answer, pack_answer(RoomAnswer(STARTED, 17, "why"))),
     (fuzz_lane, CALLS),
     (fuzz_lane_line, _item(call_items.VALUE, 7, b"value")),
 )
@@ -304,10 +312,10 @@ def test_what_is_valid_is_understood() -> None:
 
     assert unpack_start(pack_start(START)[HEADER_BYTES:]) == START
     assert unpack_stop(pack_stop(2.5)[HEADER_BYTES:]) == 2.5
-    assert told == Ended(EXITED, 3, as_new=True, reason="why")
+    assert told == AttemptEnded(EXITED, 3, as_new=True, reason="why")
     assert unpacked(packed(ENTRY)) == ENTRY
-    assert unpack_answer(pack_answer(Answer(ENDED, 3))) == Answer(ENDED, 3)
-    assert next(take_frames(bytearray(pack_end(told))))[0] == END
+    assert unpack_answer(pack_answer(RoomAnswer(ENDED, 3))) == RoomAnswer(ENDED, 3)
+    assert frames_of(frame_buffer(), pack_end(told))[0][0] == END
 
 
 TEXTS = [name for name, value in START._asdict().items() if not isinstance(value, int)]

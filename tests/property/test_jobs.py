@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.core.builders import job, place
 
-from shoal.core.jobs import JobBook
-from shoal.core.journal import Entry, Submitted
+from shoal.core.durability.journal import Entry, Submitted
+from shoal.core.scheduling.job_book import JobBook
 from shoal.model.job import TaskState
 from shoal.protocol.messages import Outcome
 

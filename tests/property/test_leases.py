@@ -5,7 +5,7 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.core.leases import Lease, LeaseBook
+from shoal.core.leasing.leases import Lease, LeaseBook
 from shoal.model.ids import NodeId, OwnerId, RequestId
 from shoal.model.resources import Capacity, Device, GpuNeed, Ledger, Profile, total
 from shoal.protocol.messages import Rank

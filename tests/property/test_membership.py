@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fake_keys import ROOT, SHOAL, granted, revoked, verify
 
-from shoal.core.membership import Admission, Members
+from shoal.core.membership.members import Admission, Members
 from shoal.model.ids import NodeId, OwnerId
 from shoal.protocol.limits import DELEGATIONS_MAX
 from shoal.protocol.messages import Grant, Revocation

@@ -10,7 +10,7 @@ from shoal.blobs import trees, unpacking
 from shoal.blobs.hashing import name_of_bytes
 from shoal.blobs.packing import pack_workdir
 from shoal.blobs.store import BlobStore
-from shoal.blobs.trees import Entry
+from shoal.blobs.trees import TreeEntry
 
 NAMES = st.sampled_from(["a", "b", "c", "d.e", "ä", " x", "-", "*", "[z]", "..."])
 PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
@@ -56,15 +56,15 @@ def test_what_is_packed_is_unpacked_as_it_was(files: dict[str, bytes]) -> None:
 @given(
     entries=st.lists(
         st.one_of(
-            st.builds(Entry, HOSTILE, st.just("file"), st.just(EMPTY)),
-            st.builds(Entry, HOSTILE, st.just("link"), HOSTILE),
-            st.builds(Entry, HOSTILE, st.just("folder"), st.just("")),
+            st.builds(TreeEntry, HOSTILE, st.just("file"), st.just(EMPTY)),
+            st.builds(TreeEntry, HOSTILE, st.just("link"), HOSTILE),
+            st.builds(TreeEntry, HOSTILE, st.just("folder"), st.just("")),
         ),
         max_size=6,
     )
 )
 def test_no_tree_that_is_accepted_leads_out_of_its_folder(
-    entries: list[Entry],
+    entries: list[TreeEntry],
 ) -> None:
     tree = trees.decode(trees.encode(trees.make(b"", entries)))
     if isinstance(tree, str):

@@ -8,10 +8,13 @@ from tests.unit.policy.pools import PROFILES, SHAPES, needs, pools, table_of
 
 from shoal.model.ids import NodeId
 from shoal.model.resources import Allocation, Profile
+from shoal.policy.explanation import explain
 from shoal.policy.filters import FILTERS, mask, reason
-from shoal.policy.fragmentation import Fgd
-from shoal.policy.placement import Policy, explain, place
-from shoal.policy.rankings import (
+from shoal.policy.interface import Policy
+from shoal.policy.placement import place
+from shoal.policy.ranking.fragmentation import Fgd
+from shoal.policy.ranking.ranking import Ranking
+from shoal.policy.ranking.rankings import (
     Balanced,
     BestFit,
     DotProduct,
@@ -19,10 +22,9 @@ from shoal.policy.rankings import (
     Simple,
     Uniform,
 )
-from shoal.policy.rows import Row
-from shoal.policy.shapes import Shape
-from shoal.policy.shortlist import Ranking
-from shoal.policy.workers import Taken, WorkerTable, WorkerView
+from shoal.policy.table.rows import WorkerRow
+from shoal.policy.table.task_shapes import TaskShape
+from shoal.policy.table.worker_table import TakenRoom, WorkerTable, WorkerView
 
 TYPICAL = (
     (needs(cpus=1, count=1, milli=250), 5),
@@ -40,11 +42,11 @@ RANKINGS: list[Ranking] = [
 POLICIES: list[Policy] = [*RANKINGS, Uniform()]
 
 
-def rows_of(table: WorkerTable) -> list[tuple[int, Row]]:
+def rows_of(table: WorkerTable) -> list[tuple[int, WorkerRow]]:
     return [(i, row) for i, row in enumerate(table.grid.rows) if row is not None]
 
 
-def scan(shape: Shape, table: WorkerTable, ranking: Ranking) -> NodeId | None:
+def scan(shape: TaskShape, table: WorkerTable, ranking: Ranking) -> NodeId | None:
     """Look at every worker, one by one: slow, and plainly right."""
     need = table.need(shape)
     views = [(view, row) for _, row in rows_of(table) if (view := table.view(row.node))]
@@ -55,7 +57,7 @@ def scan(shape: Shape, table: WorkerTable, ranking: Ranking) -> NodeId | None:
 
 @given(pools(), SHAPES)
 def test_masks_reasons_rows_views_and_ledgers_agree(
-    pool: list[WorkerView], shape: Shape
+    pool: list[WorkerView], shape: TaskShape
 ) -> None:
     table = table_of(*pool)
     need = table.need(shape)
@@ -81,7 +83,7 @@ def test_masks_reasons_rows_views_and_ledgers_agree(
 
 @given(pools(), SHAPES)
 def test_a_ranking_gives_one_worker_the_same_key_as_all_of_them(
-    pool: list[WorkerView], shape: Shape
+    pool: list[WorkerView], shape: TaskShape
 ) -> None:
     table = table_of(*pool)
     need = table.need(shape)
@@ -91,17 +93,19 @@ def test_a_ranking_gives_one_worker_the_same_key_as_all_of_them(
         columns = ranking.key(need, table.grid.columns)
         for index, row in fitting:
             for one, column in zip(ranking.key(need, row), columns, strict=True):
-                assert one == (column if isinstance(column, int) else column[index])
+                assert one == (
+                    column if isinstance(column, int | float) else column[index]
+                )
 
 
 @given(pools(), SHAPES, PROFILES)
 def test_rankings_tell_truly_what_becomes_of_a_worker_that_gets_fuller(
-    pool: list[WorkerView], shape: Shape, booked: Profile
+    pool: list[WorkerView], shape: TaskShape, booked: Profile
 ) -> None:
     table = table_of(*pool)
     need = table.need(shape)
     for _, row in rows_of(table):
-        if row.mixed or not row.fits(table.need(Shape(booked))):
+        if row.mixed or not row.fits(table.need(TaskShape(booked))):
             continue
         before = [ranking.key(need, row) for ranking in RANKINGS if row.fits(need)]
         table.take(row.node, booked)
@@ -114,7 +118,7 @@ def test_rankings_tell_truly_what_becomes_of_a_worker_that_gets_fuller(
 
 @given(pools(), SHAPES)
 def test_a_booking_is_what_a_ledger_would_give(
-    pool: list[WorkerView], shape: Shape
+    pool: list[WorkerView], shape: TaskShape
 ) -> None:
     table = table_of(*pool)
 
@@ -131,7 +135,7 @@ def test_a_booking_is_what_a_ledger_would_give(
 
 @given(pools(), SHAPES, st.integers(0, 6), st.randoms(use_true_random=False))
 def test_the_order_in_which_workers_came_does_not_matter(
-    pool: list[WorkerView], shape: Shape, count: int, rng: Random
+    pool: list[WorkerView], shape: TaskShape, count: int, rng: Random
 ) -> None:
     shuffled = list(pool)
     rng.shuffle(shuffled)
@@ -185,9 +189,9 @@ STEPS = st.lists(
 
 @given(pools(), st.lists(SHAPES, min_size=1, max_size=3), STEPS)
 def test_a_shortlist_gives_the_same_answers_as_a_full_scan(
-    pool: list[WorkerView], shapes: list[Shape], steps: list[tuple[str, int]]
+    pool: list[WorkerView], shapes: list[TaskShape], steps: list[tuple[str, int]]
 ) -> None:
-    table, held = table_of(*pool), list[Taken]()
+    table, held = table_of(*pool), list[TakenRoom]()
 
     for what, number in steps:
         view = pool[number % len(pool)] if pool else None
@@ -208,8 +212,8 @@ def test_a_shortlist_gives_the_same_answers_as_a_full_scan(
 
 
 def place_as_a_scan_would(
-    table: WorkerTable, shapes: list[Shape], number: int
-) -> tuple[Taken, ...]:
+    table: WorkerTable, shapes: list[TaskShape], number: int
+) -> tuple[TakenRoom, ...]:
     shape, ranking = shapes[number % len(shapes)], RANKINGS[number % len(RANKINGS)]
     expected = scan(shape, table, ranking)
     placed = place(
@@ -227,7 +231,7 @@ def place_as_a_scan_would(
 
 @given(pools(), SHAPES)
 def test_an_explanation_names_every_worker_that_does_not_fit(
-    pool: list[WorkerView], shape: Shape
+    pool: list[WorkerView], shape: TaskShape
 ) -> None:
     table = table_of(*pool)
     views = [view for node in table.nodes() if (view := table.view(node))]

@@ -6,7 +6,7 @@ from tests.unit.policy.pools import needs
 
 from shoal.model.ids import NodeId
 from shoal.model.resources import Allocation, Capacity, Device, Ledger
-from shoal.policy.backfill import Plan, Promise, Running, Wish
+from shoal.policy.queueing.backfill import BackfillPlan, BackfillWish, Promise, Running
 
 LIMITS = st.sampled_from([None, 1.0, 2.0, 3.0, 5.0])
 DEVICES = (Device("0"), Device("1"))
@@ -17,7 +17,7 @@ WORKERS = {
 }
 WISHES = st.lists(
     st.builds(
-        lambda cpus, gpus, milli, count, limit: Wish(
+        lambda cpus, gpus, milli, count, limit: BackfillWish(
             needs(cpus=cpus, count=gpus, milli=milli if gpus == 1 else 1000),
             count,
             limit,
@@ -33,15 +33,17 @@ WISHES = st.lists(
 Interval = tuple[float, float, NodeId, Allocation]
 
 
-def occupied(promise: Promise, wish: Wish, since: float = 0.0) -> list[Interval]:
+def occupied(
+    promise: Promise, wish: BackfillWish, since: float = 0.0
+) -> list[Interval]:
     start = since + promise.starts_in_s
     end = start + (1e9 if wish.time_limit_s is None else wish.time_limit_s)
     return [(start, end, node, allocation) for node, allocation in promise.places]
 
 
-def start_some(wishes: list[Wish]) -> list[Interval]:
+def start_some(wishes: list[BackfillWish]) -> list[Interval]:
     """Let these start now, one after another, if there is room."""
-    plan = Plan(WORKERS, [])
+    plan = BackfillPlan(WORKERS, [])
     made = [(plan.start_now(wish), wish) for wish in wishes]
     return [i for promise, wish in made if promise for i in occupied(promise, wish)]
 
@@ -55,9 +57,11 @@ def seen_at(intervals: list[Interval], now: float) -> list[Running]:
 
 
 @given(WISHES, WISHES)
-def test_all_promises_fit_at_all_times(early: list[Wish], queue: list[Wish]) -> None:
+def test_all_promises_fit_at_all_times(
+    early: list[BackfillWish], queue: list[BackfillWish]
+) -> None:
     intervals = start_some(early)
-    plan = Plan(WORKERS, seen_at(intervals, 0.0))
+    plan = BackfillPlan(WORKERS, seen_at(intervals, 0.0))
 
     for wish in queue:
         if promise := plan.promise(wish):
@@ -72,12 +76,12 @@ def test_all_promises_fit_at_all_times(early: list[Wish], queue: list[Wish]) -> 
 
 @given(WISHES, WISHES, st.integers(1, 4))
 def test_nobody_starts_later_than_promised_whoever_passes(
-    early: list[Wish], queue: list[Wish], later: int
+    early: list[BackfillWish], queue: list[BackfillWish], later: int
 ) -> None:
     intervals = start_some(early)
-    plan = Plan(WORKERS, seen_at(intervals, 0.0))
+    plan = BackfillPlan(WORKERS, seen_at(intervals, 0.0))
     promises = [(plan.promise(wish), wish) for wish in queue]
-    waiting: list[tuple[float, Wish]] = []
+    waiting: list[tuple[float, BackfillWish]] = []
     for promise, wish in promises:
         if promise is not None and promise.starts_in_s == 0.0:
             intervals += occupied(promise, wish)
@@ -85,7 +89,7 @@ def test_nobody_starts_later_than_promised_whoever_passes(
             waiting.append((promise.starts_in_s, wish))
     now = min([float(later), *(start for start, _ in waiting)])
 
-    again = Plan(WORKERS, seen_at(intervals, now))
+    again = BackfillPlan(WORKERS, seen_at(intervals, now))
 
     for promised, wish in waiting:
         renewed = again.promise(wish)
@@ -94,9 +98,11 @@ def test_nobody_starts_later_than_promised_whoever_passes(
 
 
 @given(WISHES, WISHES)
-def test_no_earlier_start_would_do(early: list[Wish], queue: list[Wish]) -> None:
+def test_no_earlier_start_would_do(
+    early: list[BackfillWish], queue: list[BackfillWish]
+) -> None:
     running = seen_at(start_some(early), 0.0)
-    plan, twin = Plan(WORKERS, running), Plan(WORKERS, running)
+    plan, twin = BackfillPlan(WORKERS, running), BackfillPlan(WORKERS, running)
 
     for wish in queue:
         promise = plan.promise(wish)

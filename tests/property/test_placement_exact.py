@@ -7,16 +7,16 @@ import pytest
 
 from shoal.model.ids import NodeId
 from shoal.model.resources import GIB, Capacity, Device, GpuNeed, Profile
-from shoal.policy.forage import Forage
-from shoal.policy.fragmentation import Fgd, LearnedFgd
-from shoal.policy.gradient import Typical
-from shoal.policy.packing import GpuPacking
 from shoal.policy.placement import place
-from shoal.policy.rankings import Balanced, BestFit, DotProduct, Nearest, Simple
-from shoal.policy.rows import NO_KIND
-from shoal.policy.shapes import Need, Shape
-from shoal.policy.shortlist import Ranking
-from shoal.policy.workers import Taken, WorkerTable, WorkerView
+from shoal.policy.ranking.forage import Forage
+from shoal.policy.ranking.fragmentation import Fgd, LearnedFgd
+from shoal.policy.ranking.gradient import Typical
+from shoal.policy.ranking.packing import GpuPacking
+from shoal.policy.ranking.ranking import Ranking
+from shoal.policy.ranking.rankings import Balanced, BestFit, DotProduct, Nearest, Simple
+from shoal.policy.table.rows import NO_KIND
+from shoal.policy.table.task_shapes import Need, TaskShape
+from shoal.policy.table.worker_table import TakenRoom, WorkerTable, WorkerView
 
 DECISIONS = 3_000
 WORKERS = 100
@@ -60,7 +60,7 @@ def scan(need: Need, table: WorkerTable, ranking: Ranking) -> list[NodeId]:
     return [min(ranked)[1]] if ranked else []
 
 
-def disturb(table: WorkerTable, held: list[Taken], rng: Random) -> None:
+def disturb(table: WorkerTable, held: list[TakenRoom], rng: Random) -> None:
     """Let a task end, and now and then a worker come, go, report or move."""
     if held and rng.random() < 0.5 + len(held) / (20 * WORKERS):
         table.give(held.pop(rng.randrange(len(held))))
@@ -91,7 +91,7 @@ def disturb(table: WorkerTable, held: list[Taken], rng: Random) -> None:
 )
 def test_three_thousand_decisions_are_those_of_a_full_scan(ranking: Ranking) -> None:
     rng = Random(11)
-    table, held = WorkerTable(), list[Taken]()
+    table, held = WorkerTable(), list[TakenRoom]()
     for number in range(WORKERS):
         table.put(drawn(number, rng))
 
@@ -99,7 +99,7 @@ def test_three_thousand_decisions_are_those_of_a_full_scan(ranking: Ranking) -> 
     for turn in range(DECISIONS):
         disturb(table, held, rng)
         shape = RARE if turn % 100 == 99 else rng.choice(SHAPES)
-        expected = scan(table.need(Shape(shape)), table, ranking)
+        expected = scan(table.need(TaskShape(shape)), table, ranking)
         placed = place(shape, 1, table, ranking, rng)
         assert placed.nodes == expected, turn
         held += placed.takens
@@ -110,7 +110,7 @@ def test_three_thousand_decisions_are_those_of_a_full_scan(ranking: Ranking) -> 
 
 def test_what_fgd_learned_and_remembers_never_changes_a_decision() -> None:
     rng = Random(12)
-    table, held = WorkerTable(), list[Taken]()
+    table, held = WorkerTable(), list[TakenRoom]()
     for number in range(WORKERS):
         table.put(drawn(number, rng))
     learned = LearnedFgd()
@@ -122,7 +122,7 @@ def test_what_fgd_learned_and_remembers_never_changes_a_decision() -> None:
         shape = rng.choice(
             SHAPES[: 1 + turn // 80]
         )  # So there is more and more to learn.
-        typical = deepcopy(learned).see(shape, 1).typical
+        typical = deepcopy(learned).ranking_for(shape, 1).typical
         expected = scan_anew(shape, table, typical)
         placed = place(shape, 1, table, learned, rng)
         assert placed.nodes == expected, turn
@@ -140,12 +140,12 @@ def scan_anew(profile: Profile, table: WorkerTable, typical: Typical) -> list[No
         view = table.view(node)
         assert view is not None
         fresh.put(view)
-    return scan(fresh.need(Shape(profile)), fresh, Fgd(typical))
+    return scan(fresh.need(TaskShape(profile)), fresh, Fgd(typical))
 
 
 def test_whoever_looks_at_the_columns_sees_the_rows_as_they_are() -> None:
     rng = Random(13)
-    table, held = WorkerTable(), list[Taken]()
+    table, held = WorkerTable(), list[TakenRoom]()
     for number in range(WORKERS):
         table.put(drawn(number, rng))
 

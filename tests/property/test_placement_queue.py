@@ -6,7 +6,7 @@ from tests.unit.policy.pools import needs
 
 from shoal.model.ids import OwnerId
 from shoal.model.job import PRIORITY_MAX, PRIORITY_MIN
-from shoal.policy.queue import (
+from shoal.policy.queueing.queue import (
     AGEING_S,
     QueueEntry,
     TaskQueue,

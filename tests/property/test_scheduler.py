@@ -9,10 +9,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.fake_keys import ROOT, SHOAL, granted, verify
 from tests.property.wire_values import ANY_MESSAGE
 
-from shoal.core import events, journal
-from shoal.core.membership import Members
-from shoal.core.roster import Roster
-from shoal.core.scheduler import Scheduler
+from shoal.core import events
+from shoal.core.durability import journal
+from shoal.core.membership.members import Members
+from shoal.core.membership.roster import Roster
+from shoal.core.scheduling.scheduler import Scheduler
 from shoal.model.ids import (
     Attempt,
     GroupId,
@@ -389,17 +390,15 @@ def _kept(scheduler: Scheduler) -> dict[str, int]:
         ),
         "dispatcher": (inside._dispatcher, ("give_ups", "back_offs")),
         "stragglers": (inside._dispatcher._stragglers, ("watched", "looks")),
-        "orders": (inside._dispatcher._orders, ("tries", "stopping", "resends")),
+        "sender": (inside._dispatcher._sender, ("tries", "stopping", "resends")),
         "holdings": (
             scheduler.holdings,
             ("all", "ties", "idle", "counts", "used", "renewals"),
         ),
-        "lines": (scheduler.holdings.lines, ("open", "waited_at", "recalls")),
-        "matcher": (
-            scheduler.matcher,
-            ("waiting", "wanted", "pauses", "pause_ends", "way_made"),
-        ),
-        "shyness": (inside._matcher._shyness, ("reasons", "ends")),
+        "prefetch": (scheduler.holdings.prefetch, ("open", "waited_at", "recalls")),
+        "queue": (inside._queue, ("waiting", "wanted", "rests", "rest_ends")),
+        "reservations": (inside._reservations, ("way_made",)),
+        "refusals": (inside._refusals, ("reasons", "ends")),
         "discovery": (inside._discovery, ("wants",)),
         "views": (scheduler.views, ("seen", "costs", "expiry")),
     }

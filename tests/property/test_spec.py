@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.errors import SpecError
-from shoal.model.canonical import canonical, spec_of
 from shoal.model.derive import derive
-from shoal.model.documents import text_of
 from shoal.model.ids import JobId, OwnerId
-from shoal.model.spec import JobSpec
-from shoal.model.submission import load_spec, spec_from_flags
+from shoal.model.spec.canonical import canonical, spec_of
+from shoal.model.spec.documents import text_of
+from shoal.model.spec.spec import JobSpec
+from shoal.model.spec.submission import load_spec, spec_from_flags
 
 NAMES = st.from_regex(r"[a-z][a-z_]{0,6}", fullmatch=True).filter(
     lambda name: name not in {"index", "rank"}

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.topology import overlays
-from shoal.topology.fabric import Fabric, Link, Node
+from shoal.topology.fabric import Fabric, FabricLink, FabricNode
 from shoal.topology.routes import FAR, Routes, by_hops, by_latency, by_transfer
 from shoal.topology.sharing import Sharing
 
@@ -22,12 +22,14 @@ COSTS = {"latency": by_latency, "hops": by_hops, "transfer": by_transfer(1_000)}
 def fabrics(draw: st.DrawFn) -> Fabric:
     """Any graph of some hosts and switches, whole or in parts, with double links."""
     kinds = draw(st.lists(st.booleans(), min_size=2, max_size=12))
-    nodes = [Node(f"n{i}", "switch" if s else "host") for i, s in enumerate(kinds)]
-    nodes[0] = Node("n0", "host")
+    nodes = [
+        FabricNode(f"n{i}", "switch" if s else "host") for i, s in enumerate(kinds)
+    ]
+    nodes[0] = FabricNode("n0", "host")
     pairs = list(combinations(range(len(nodes)), 2))
     chosen = draw(st.lists(st.sampled_from(pairs), max_size=24))
     links = [
-        Link(
+        FabricLink(
             f"n{a}",
             f"n{b}",
             draw(st.integers(0, 5)),

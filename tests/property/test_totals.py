@@ -6,10 +6,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.model.canonical import spec_of
 from shoal.model.derive import derive
 from shoal.model.ids import JobId, OwnerId
 from shoal.model.job import Job
+from shoal.model.spec.canonical import spec_of
 from shoal.model.totals import totals
 
 NAMES = "abcdef"

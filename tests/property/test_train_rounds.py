@@ -3,8 +3,8 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from shoal.train import rounds
-from shoal.train.messages import Contribution, Kept, Status, Update
+from shoal.train.diloco import rounds
+from shoal.train.diloco.messages import Contribution, KeptState, Status, Update
 
 WORKERS = st.sampled_from(["a", "b", "c", "d"])
 QUORUM = 2
@@ -15,7 +15,7 @@ class RoundsRules(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        rules = rounds.Rules(
+        rules = rounds.RoundRules(
             rounds=3, inner_steps=8, fragments=2, quorum=QUORUM, workers=3
         )
         self.machine = rounds.Rounds(rules, epoch=1)
@@ -35,9 +35,9 @@ class RoundsRules(RuleBasedStateMachine):
                     assert all(c.sync == effect.sync for _, c in effect.parts)
                     self.averages.append(effect.sync)
                     self.todo.append(effect)
-                case rounds.Stop():
+                case rounds.StopTraining():
                     self.stops += 1
-                case rounds.Direct():
+                case rounds.DirectMember():
                     assert effect.directive.syncs == self.machine.closed
                     assert all(steps >= 1 for steps in effect.directive.steps.values())
                 case _:
@@ -73,7 +73,7 @@ class RoundsRules(RuleBasedStateMachine):
                         Contribution(sync, f"{worker}{life}{sync}", 10, 8, 1.0)
                         for sync in syncs
                     ),
-                    holds=None if holds is None else Kept(holds, f"kept{holds}"),
+                    holds=None if holds is None else KeptState(holds, f"kept{holds}"),
                     leaving=leaving,
                 )
             )
@@ -88,7 +88,7 @@ class RoundsRules(RuleBasedStateMachine):
         self.now += seconds
         due = self.machine.next_deadline()
         if due is not None and due <= self.now:
-            self.feed(rounds.DeadlineReached())
+            self.feed(rounds.RoundDeadline())
 
     @precondition(lambda self: self.todo)
     @rule(data=st.data(), works=st.booleans())
@@ -99,10 +99,10 @@ class RoundsRules(RuleBasedStateMachine):
                 self.feed(rounds.Fetched(order.worker, order.contribution))
             case rounds.Fetch() as order:
                 self.feed(rounds.FetchFailed(order.worker, order.contribution))
-            case rounds.Load() as order if works:
+            case rounds.LoadState() as order if works:
                 self.loads += 1
                 self.feed(rounds.Loaded(order.syncs, "weights", "checkpoint"))
-            case rounds.Load() as order:
+            case rounds.LoadState() as order:
                 self.feed(rounds.LoadFailed(order.worker))
             case rounds.Average() as order:
                 update = Update(order.sync, f"u{order.sync}", order.sync)

@@ -10,9 +10,9 @@ from tests.fake_keys import ROOT, SHOAL, granted, verify
 from tests.property.wire_values import ANY_MESSAGE
 
 from shoal.core import events
-from shoal.core.membership import Members
-from shoal.core.roster import Roster
-from shoal.core.worker import Worker
+from shoal.core.leasing.worker import Worker
+from shoal.core.membership.members import Members
+from shoal.core.membership.roster import Roster
 from shoal.model.ids import Attempt, GroupId, JobId, LeaseId, NodeId, RequestId, TaskId
 from shoal.model.job import Task
 from shoal.model.resources import (
@@ -322,7 +322,7 @@ class WorkerRules(RuleBasedStateMachine):
         assert not worker.leases._by_request
         assert not worker.leases._earmarked
         assert len(worker._runs_due) == 0
-        assert len(worker._lessor._due) == 0
+        assert len(worker._lease_lifecycle._due) == 0
 
 
 def _balance(ledger: Ledger) -> tuple[object, ...]:

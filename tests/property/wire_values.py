@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from msgspec import inspect
 from tests.wire.shapes import TYPES
 
-from shoal.model import bounds
-from shoal.model.grammar import is_below
+from shoal.model.text import bounds
+from shoal.model.text.grammar import is_below
 from shoal.protocol.limits import DELEGATIONS_MAX
 from shoal.protocol.messages import AnyMessage, Grant, Inventory, Load
 

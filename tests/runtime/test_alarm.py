@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.runtime.virtual_time import run
+
 from shoal.runtime.alarm import Alarm
 
 
@@ -18,7 +20,7 @@ def test_an_alarm_rings_once_and_at_its_time() -> None:
         await asyncio.sleep(0.06)
         return rung, due
 
-    rung, due = asyncio.run(watch())
+    rung, due = run(watch())
     assert len(rung) == 1
     assert rung[0] >= due - 0.01
 
@@ -33,23 +35,9 @@ def test_setting_an_alarm_moves_it_both_ways() -> None:
         await asyncio.sleep(0.05)
         return len(rung)
 
-    assert asyncio.run(watch(first=60, then=0.01)) == 1
-    assert asyncio.run(watch(first=0.01, then=60)) == 0
-    assert asyncio.run(watch(first=0.01, then=None)) == 0
-
-
-def test_an_alarm_set_by_a_time_keeps_an_earlier_one() -> None:
-    async def watch(first: float, then: float) -> int:
-        loop = asyncio.get_running_loop()
-        rung: list[None] = []
-        alarm = Alarm(lambda: rung.append(None))
-        alarm.set_by(loop.time() + first)
-        alarm.set_by(loop.time() + then)
-        await asyncio.sleep(0.05)
-        return len(rung)
-
-    assert asyncio.run(watch(first=0.01, then=60)) == 1
-    assert asyncio.run(watch(first=60, then=0.01)) == 1
+    assert run(watch(first=60, then=0.01)) == 1
+    assert run(watch(first=0.01, then=60)) == 0
+    assert run(watch(first=0.01, then=None)) == 0
 
 
 def test_a_stopped_alarm_can_be_set_again() -> None:
@@ -65,4 +53,4 @@ def test_a_stopped_alarm_can_be_set_again() -> None:
         await asyncio.sleep(0.03)
         return stopped, len(rung)
 
-    assert asyncio.run(watch()) == (0, 1)
+    assert run(watch()) == (0, 1)

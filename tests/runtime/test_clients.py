@@ -8,10 +8,10 @@ from shoal.core.events import Answer, CancelRequested, Event, JobSubmitted
 from shoal.model.derive import derive
 from shoal.model.ids import JobId, OwnerId
 from shoal.model.job import Job
-from shoal.model.submission import load_spec
+from shoal.model.spec.submission import load_spec
 from shoal.runtime import clients
-from shoal.runtime.clients import Clients
-from shoal.runtime.news import News
+from shoal.runtime.clients import WaitingClients
+from shoal.runtime.monitoring.change_signal import ChangeSignal
 
 
 class Disk:
@@ -20,8 +20,8 @@ class Disk:
     def __init__(self) -> None:
         self.behind = False
         self.fed: list[Event] = []
-        self.news = News()
-        self.clients = Clients(self.feed, lambda: self.behind, self.news)
+        self.news = ChangeSignal()
+        self.clients = WaitingClients(self.feed, lambda: self.behind, self.news)
 
     def feed(self, event: Event) -> None:
         """Take a fact as a machine does that refuses nothing."""

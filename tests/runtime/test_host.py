@@ -6,6 +6,7 @@ from collections.abc import Callable
 import uvloop
 from tests.runtime.virtual_time import run
 
+from shoal.core.durability.journal import Entry, Incarnated
 from shoal.core.events import (
     DeadlineReached,
     Effect,
@@ -16,7 +17,6 @@ from shoal.core.events import (
     Record,
     SizeEstimated,
 )
-from shoal.core.journal import Entry, Incarnated
 from shoal.model.ids import NodeId
 from shoal.protocol.messages import Goodbye
 from shoal.runtime.host import EVENTS_PER_TURN_MAX, INBOX_MAX, Host

@@ -14,18 +14,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shoal.blobs.store import BlobStore
-from shoal.core.events import TaskSaved
-from shoal.drivers import Order
+from shoal.core.events import Event, MessageReceived, Send, TaskSaved
+from shoal.core.mail.events import ConfirmLetter, DeliverLetters, RefuseMail
+from shoal.core.mail.mailbox import ENDED_MAX
+from shoal.core.mail.task_mail import TaskMail
 from shoal.drivers.task_socket import LINE_BYTES_MAX, TaskSocket
 from shoal.model.ids import Attempt, BlobId, GroupId, JobId, NodeId, TaskId
 from shoal.model.job import Task
 from shoal.protocol.codec import decode, encode
 from shoal.protocol.mail import MailReceipt
 from shoal.protocol.messages import AnyMessage, Checkpoint, Progress
-from shoal.runtime import task_calls
-from shoal.runtime.blobs import Blobs
-from shoal.runtime.mail import ENDED_MAX, Post
-from shoal.runtime.task_calls import TaskCalls
+from shoal.runtime.artifacts.blob_exchange import BlobExchange
+from shoal.runtime.leasing import task_calls
+from shoal.runtime.leasing.task_calls import TaskCalls
+from shoal.runtime.mail.mail_calls import MailCalls
 
 OTTER, HERON = NodeId("otter"), NodeId("heron")
 ATTEMPT = Attempt(HERON, 1, 1)
@@ -63,22 +65,38 @@ class Talk:
         self.work.mkdir()
         self.store = BlobStore(root / "cache", 1 << 20)
         self.store.open()
-        self.blobs = Blobs(
+        self.blobs = BlobExchange(
             self.store,
             is_member=lambda _: True,
             where=lambda _: (),
             on_failure=self.failures.append,
         )
         self.blobs.start(self.links)
-        self.post = Post(OTTER, lambda: None, lambda _node, _at: None)
-        self.post.start(self.links)
+        self.machine = TaskMail(OTTER, None)
+        self.post = MailCalls(self.feed)
         calls = TaskCalls(
-            self.blobs, OTTER, "task", (HERON,), lambda: self.work, self._save
+            self.blobs,
+            OTTER,
+            "task",
+            (HERON,),
+            lambda: self.work,
+            self._save,
+            self.post.calls_of(ATTEMPT),
         )
-        self.order = self.post.joined(Order(attempt=ATTEMPT, task=TASK, calls=calls))
+        self.post.open(ATTEMPT, TASK)
         self.socket = TaskSocket(root / "s")
         self.socket.open()
-        self.socket.begin(self._progressed, self.order.calls)
+        self.socket.begin(self._progressed, calls)
+
+    def feed(self, event: Event) -> None:
+        """Tell the mail machine a fact, and perform what it asks for."""
+        now = asyncio.get_running_loop().time()
+        for effect in self.machine.handle(event, now):
+            if isinstance(effect, Send):
+                self.links.send(effect.peer, effect.message)
+            else:
+                assert isinstance(effect, ConfirmLetter | DeliverLetters | RefuseMail)
+                self.post.answer(effect)
 
     async def _save(self, path: str, directory: Path) -> BlobId:
         del directory
@@ -94,7 +112,6 @@ class Talk:
     async def close(self) -> None:
         self.socket.end()
         self.socket.close()
-        self.post.close()
         await self.blobs.close()
 
 
@@ -241,7 +258,7 @@ def test_who_writes_to_nobody_and_never_reads_fills_nothing() -> None:
             call = {"call": "send", "to": f"gone.{number}", "data": ""}
             await talk.post.call(ATTEMPT, call)
             receipt = MailReceipt(attempt=ATTEMPT, seq=number, what="ended")
-            talk.post.received(HERON, receipt)
+            talk.feed(MessageReceived(HERON, receipt))
         answer = await talk.post.call(ATTEMPT, {"call": "receive"})
         assert isinstance(answer["ended"], list)
         assert len(answer["ended"]) == ENDED_MAX

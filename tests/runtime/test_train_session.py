@@ -11,15 +11,14 @@ import msgspec
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from sklearn.datasets import load_digits
 
 from shoal.errors import UsageError
-from shoal.train.aggregator import Aggregator
-from shoal.train.compression import Array
-from shoal.train.curves import Curves
+from shoal.train.curves import RunCurves
+from shoal.train.diloco.aggregator import Aggregator
+from shoal.train.diloco.compression import Array
+from shoal.train.diloco.session import DilocoSession
 from shoal.train.exchange import FolderExchange
-from shoal.train.session import Session
-from shoal.train.settings import Settings, settings_of
+from shoal.train.settings import TrainSettings, settings_of
 
 START = np.array([1.0, -2.0, 3.0, 0.5], dtype=np.float32)
 
@@ -45,12 +44,12 @@ class Loop:
 
 
 def run_all(
-    folder: Path, settings: Settings, *loops: "Loop | Reader", epoch: int = 1
+    folder: Path, settings: TrainSettings, *loops: "Loop | Reader", epoch: int = 1
 ) -> tuple[Array, str]:
     """Run an aggregator and a worker for each loop; return the weights and curves."""
     out = StringIO()
     exchange = FolderExchange(folder, "aggregate.0")
-    curves = Curves(settings, out)
+    curves = RunCurves(settings, out)
     aggregator = Aggregator(exchange, settings, epoch, folder, curves)
     errors: list[BaseException] = []
 
@@ -67,7 +66,7 @@ def run_all(
 
     def work(number: int, loop: "Loop | Reader") -> None:
         own = FolderExchange(folder, f"train.{number}")
-        with Session(
+        with DilocoSession(
             own, settings, life=epoch, read=loop.read, write=loop.write
         ) as run:
             while not run.finished:
@@ -85,7 +84,7 @@ def run_all(
     return load_file(folder / "out" / "model.safetensors")["w"], out.getvalue()
 
 
-def settings(**changes: object) -> Settings:
+def settings(**changes: object) -> TrainSettings:
     return settings_of({"rounds": 3, "inner_steps": 4, "balance": False, **changes})
 
 
@@ -162,7 +161,8 @@ class Reader:
     """Softmax regression on digits; each loop draws batches of its own."""
 
     def __init__(self, seed: int, batch: int) -> None:
-        pictures, digits = load_digits(return_X_y=True)
+        datasets = pytest.importorskip("sklearn.datasets")  # It takes a second.
+        pictures, digits = datasets.load_digits(return_X_y=True)
         kept = np.arange(len(digits)) % 5 == 0
         self.x = (pictures[~kept] / 16).astype(np.float32)
         self.y = digits[~kept]
@@ -256,4 +256,4 @@ def test_what_cannot_be_gone_on_with_is_refused(tmp_path: Path) -> None:
     chosen = settings(resume="nothing.safetensors")
 
     with pytest.raises(UsageError, match=r"nothing\.safetensors cannot be gone on"):
-        Aggregator(exchange, chosen, 1, tmp_path, Curves(chosen, StringIO()))
+        Aggregator(exchange, chosen, 1, tmp_path, RunCurves(chosen, StringIO()))

@@ -11,8 +11,15 @@ import msgspec
 from tests.fake_keys import revoked
 
 from shoal.core import events
+from shoal.core.artifacts.events import (
+    CheckpointKept,
+    OutputsFetched,
+    OutputsLost,
+    StagingEnded,
+)
 from shoal.model.ids import (
     Attempt,
+    BlobId,
     GroupId,
     JobId,
     LeaseId,
@@ -102,8 +109,10 @@ def load(line: Line) -> m.Load:
 def outcome(line: Line, words: tuple[str, ...]) -> m.Outcome:
     """Read how an attempt ended: `exits 0`, or any other kind by its name."""
     if words[0] == "exits":
-        digest = line.options.get("digest", "")
-        return m.Outcome("exited", exit_code=int(words[1]), digest=digest)
+        tree, claim = line.options.get("outputs", ""), line.options.get("claims", "")
+        outputs = {m.ALL_OUTPUTS: tree} if tree else {}
+        code = int(words[1])
+        return m.Outcome("exited", exit_code=code, outputs=outputs, digest=claim)
     told = {"kind": words[0], "reason": line.options.get("reason", "")}
     return msgspec.convert(told, m.Outcome)
 
@@ -154,7 +163,9 @@ def _assign(_: NodeId, line: Line) -> m.Assignment:
         job=JobId("j"),
         group=GroupId("j.g"),
         work=Work(
-            driver=line.options.get("driver", "process"), network=line.has("network")
+            driver=line.options.get("driver", "process"),
+            network=line.has("network"),
+            workdir=line.options.get("workdir", ""),
         ),
         grace_s=line.number("grace", 10),
         time_limit_s=line.number("limit", 0) or None,
@@ -166,6 +177,7 @@ def _assign(_: NodeId, line: Line) -> m.Assignment:
         attempt=attempt(line.words[2]),
         task=task,
         after=_named(line, "after"),
+        checkpoint=BlobId(line.options.get("from", "")),
     )
 
 
@@ -277,6 +289,11 @@ MESSAGES: Final[dict[str, Callable[[NodeId, Line], m.AnyMessage]]] = {
         attempt=attempt(line.words[2]), lease=LeaseId(line.words[3])
     ),
     "progresses": lambda _, line: m.Progress(attempt=attempt(line.words[2]), seq=1),
+    "saves": lambda _, line: m.Checkpoint(
+        attempt=attempt(line.words[2]),
+        seq=line.count("seq", 1),
+        tree=BlobId(line.words[3]),
+    ),
     "leaves": lambda _, __: m.Goodbye(),
     "wants-peers": lambda _, line: m.PeersWanted(
         request=RequestId("q"), count=int(line.words[2])
@@ -293,9 +310,24 @@ def task_event(line: Line) -> events.Event:
     run, verb = attempt(line.words[1]), line.words[2]
     if verb == "writes":
         return events.TaskWrote(run, "stdout", 0, " ".join(line.words[3:]).encode())
+    if verb == "staged":
+        return StagingEnded(run, line.options.get("reason", ""))
     if verb == "is-at":
         return events.TaskProgressed(run, float(line.words[3]))
     return events.TaskEnded(run, outcome(line, line.words[2:]))
+
+
+def checkpoint_event(line: Line) -> events.Event:
+    """Read which checkpoint is here: `checkpoint TASK kept TREE`."""
+    return CheckpointKept(TaskId(line.words[1]), BlobId(line.words[3]))
+
+
+def outputs_event(line: Line) -> events.Event:
+    """Read what became of outputs: `outputs ATTEMPT fetched digest=x`, or `lost`."""
+    run, verb = attempt(line.words[1]), line.words[2]
+    if verb == "lost":
+        return OutputsLost(run, line.options.get("reason", "gone"))
+    return OutputsFetched(run, line.options.get("digest", ""))
 
 
 def job(line: Line) -> Job:

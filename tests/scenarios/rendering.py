@@ -3,7 +3,11 @@
 from collections.abc import Iterable
 from typing import assert_never
 
-from shoal.core import events, journal
+from shoal.core import events
+from shoal.core.admission.events import AdmissionEffect
+from shoal.core.artifacts.events import FetchCheckpoint, FetchOutputs
+from shoal.core.durability import journal
+from shoal.core.forwarding.events import ForwardingEffect
 from shoal.model.job import Job
 from shoal.model.resources import GIB, Allocation, Profile
 from shoal.protocol import messages as m
@@ -37,14 +41,20 @@ def effect_line(effect: events.Effect) -> str | None:
             return f"start {effect.attempt} {effect.task.id} {where}{more}"
         case events.StopTask():
             return f"stop {effect.attempt} within {seconds(effect.grace_s)}"
+        case events.StageTask() | FetchOutputs() | FetchCheckpoint():
+            return _artifact_line(effect)
         case events.Show():
             return f"show {effect.task.id}: {message(effect.message)}"
         case events.SignGrant():
             return f"sign {effect.request} for {effect.peer}"
         case events.KeepGrant():
             return f"keep the grant until {effect.grant.expires_wall_s:.0f}"
+        case events.Tell():
+            return f"tell the other machines: {type(effect.event).__name__}"
         case _:
-            assert_never(effect)
+            # Those of one feature are told by its own tests.
+            assert isinstance(effect, ForwardingEffect | AdmissionEffect)
+            return type(effect).__name__
 
 
 def message(message: m.AnyMessage) -> str:
@@ -154,6 +164,8 @@ def _to_worker(message: m.ToWorker) -> str:
         case m.Assignment():
             gang = f" gang {words(message.gang)}" if message.gang else ""
             after = f" after {message.after}" if message.after else ""
+            if message.checkpoint:
+                after += f" from {message.checkpoint}"
             what = f"{message.attempt} {message.task.id} {message.lease}"
             return f"assignment {what}{gang}{after}"
         case m.Cancel():
@@ -237,6 +249,16 @@ def load(load: m.Load) -> str:
 def seconds(span_s: float) -> str:
     """Write a duration, to the millisecond."""
     return f"{round(span_s, 3):g} s"
+
+
+def _artifact_line(effect: events.StageTask | FetchOutputs | FetchCheckpoint) -> str:
+    if isinstance(effect, events.StageTask):
+        return f"stage {effect.start.attempt} {effect.start.task.id}"
+    if isinstance(effect, FetchCheckpoint):
+        return f"fetch checkpoint {effect.tree} of {effect.task} at {effect.worker}"
+    known = f", known {words(effect.earlier)}" if effect.earlier else ""
+    compared = f" to compare{known}" if effect.verify else ""
+    return f"fetch outputs of {effect.attempt} at {effect.worker}{compared}"
 
 
 def words(parts: Iterable[object]) -> str:

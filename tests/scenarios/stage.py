@@ -14,14 +14,15 @@ from tests.scenarios import commands, rendering
 from tests.scenarios.commands import Line
 
 from shoal.core import events
-from shoal.core.gate import Gate, RelayLimits
-from shoal.core.journal import Entry
-from shoal.core.membership import Members
+from shoal.core.discovery.gate import Gate, RelayLimits
+from shoal.core.durability.journal import Entry
+from shoal.core.leasing.owner_rules import OwnerRules
+from shoal.core.leasing.worker import Worker
+from shoal.core.membership.members import Members
+from shoal.core.membership.membership import Membership
+from shoal.core.membership.roster import Roster
 from shoal.core.peer import Peer
-from shoal.core.roster import Roster
-from shoal.core.rules import Rules
-from shoal.core.scheduler import Scheduler
-from shoal.core.worker import Worker
+from shoal.core.scheduling.scheduler import Scheduler
 from shoal.model.ids import JobId, NodeId, OwnerId
 from shoal.model.kinds import Strangers, TaskNetwork
 from shoal.protocol.messages import Demand, Grant, PeerAddress
@@ -99,7 +100,7 @@ class Stage:
 
     def _on_worker(self, line: Line) -> list[str]:
         owners, own = line.options.get("owners", ""), line.options.get("own", "")
-        rules = Rules(
+        rules = OwnerRules(
             owners=tuple(OwnerId(o) for o in owners.split(",") if o),
             own=OwnerId(own),
             strangers=msgspec.convert(line.options.get("strangers", "any"), Strangers),
@@ -162,13 +163,10 @@ class Stage:
             )
         if "gate" in grant.roles:
             self._on_gate(line)
+        machines = (self._worker, self._scheduler, self._gate)
         self._machine = Peer(
-            node,
-            self._roster,
-            grant=grant,
-            worker=self._worker,
-            scheduler=self._scheduler,
-            gate=self._gate,
+            Membership(node, self._roster, grant),
+            [machine for machine in machines if machine is not None],
         )
         return self._feed(events.Booted())
 
@@ -195,6 +193,10 @@ class Stage:
         match line.words:
             case ("task", *_):
                 return commands.task_event(line)
+            case ("checkpoint", *_):
+                return commands.checkpoint_event(line)
+            case ("outputs", *_):
+                return commands.outputs_event(line)
             case ("owner", verb):
                 return events.OwnerActive(verb == "returns")
             case ("driver", "opens"):
@@ -266,7 +268,7 @@ class Stage:
     def _leases(self) -> list[str]:
         if self._scheduler is not None and not self._is_peer:
             held = self._scheduler.holdings
-            used = [f"{w}: {len(held.all_at(w))}" for w in held.workers()]
+            used = [f"{w}: {len(held.all_at(w))}" for w in held._ties]
             return [rendering.words(used) or "none"]
         assert self._worker is not None
         leases = [

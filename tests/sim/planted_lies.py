@@ -5,16 +5,17 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from shoal.core import replication
-from shoal.core.jobs import JobBook
-from shoal.core.journal import Answer, Entry, Judged
-from shoal.core.replication import Trusts
-from shoal.core.verifying import Verifier
+from shoal.core.artifacts import result_intake
+from shoal.core.durability.journal import AnswerKept, Entry, Judged
+from shoal.core.scheduling.job_book import JobBook
+from shoal.core.verification import replication
+from shoal.core.verification.replication import Trusts
+from shoal.core.verification.verifier import Verifier
 from shoal.model.ids import NodeId, OwnerId, TaskId
 from shoal.model.job import Verify
-from shoal.protocol.messages import Outcome
-from shoal.sim.cheating import cheating_script, run_cheating
-from shoal.sim.cheats import Cheat, Kind
+from shoal.protocol.messages import Outcome, Report
+from shoal.sim.faults.cheating import cheating_script, run_cheating
+from shoal.sim.faults.cheats import Cheat, Kind
 
 
 class Lie(NamedTuple):
@@ -43,7 +44,7 @@ def disagreement_not_counted(self: JobBook, entry: Judged) -> list[Entry]:
     return [] if entry.verdict == "disagreed" else _judge(self, entry)
 
 
-def quorum_of_one(same: Sequence[Answer], verify: Verify, trusts: Trusts) -> float:
+def quorum_of_one(same: Sequence[AnswerKept], verify: Verify, trusts: Trusts) -> float:
     """Accept the first answer that comes."""
     return _missing(same, verify, trusts) - 1
 
@@ -51,6 +52,11 @@ def quorum_of_one(same: Sequence[Answer], verify: Verify, trusts: Trusts) -> flo
 def nothing_agrees_with_nothing(outcome: Outcome) -> str:
     """Take it that who says nothing agrees with others who do."""
     return outcome.digest or "nothing"
+
+
+def claimed_digest_believed(report: Report, digest: str) -> Report:
+    """Take the digest that the worker names."""
+    return report
 
 
 LIES: Final = (
@@ -67,6 +73,13 @@ LIES: Final = (
         "judge",
         disagreement_not_counted,
         "V4",
+    ),
+    Lie(
+        "claimed digest believed",
+        result_intake,
+        "_with_digest",
+        claimed_digest_believed,
+        "V1",
     ),
     Lie("quorum of one", replication, "_missing", quorum_of_one, "V1"),
     Lie(

@@ -6,9 +6,10 @@ from typing import final
 import msgspec
 
 from shoal.core.events import Booted, DeadlineReached, Effect, Event
+from shoal.core.machine import Decider
 from shoal.model.ids import NodeId
 from shoal.sim.agenda import Agenda
-from shoal.sim.host import Life, Machine, NodeSpec, Watch
+from shoal.sim.node.host import HostWatch, NodeLife, NodeSpec
 from shoal.sim.world import World
 
 Script = Callable[[Event], list[Effect]]
@@ -45,11 +46,11 @@ def silence(event: Event) -> list[Effect]:
 class Stage:
     """A world of scribes; `lives` holds every machine that was ever built."""
 
-    def __init__(self, seed: int = 0, watch: Watch | None = None) -> None:
+    def __init__(self, seed: int = 0, watch: HostWatch | None = None) -> None:
         self.scripts: dict[str, Script] = {}
         self.lives: dict[str, list[Scribe]] = {}
         self.agenda = Agenda()
-        self.world = World(seed, self.agenda, self._assemble, watch or Watch())
+        self.world = World(seed, self.agenda, self._assemble, watch or HostWatch())
 
     def add(self, id_: str, script: Script = silence, **spec: object) -> Scribe:
         self.scripts[id_] = script
@@ -60,7 +61,7 @@ class Stage:
         """Return the machine of the present life."""
         return self.lives[id_][-1]
 
-    def _assemble(self, life: Life) -> Machine:
+    def _assemble(self, life: NodeLife) -> Decider:
         scribe = Scribe(self.scripts[life.spec.id])
         self.lives.setdefault(life.spec.id, []).append(scribe)
         return scribe

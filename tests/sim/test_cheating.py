@@ -6,14 +6,14 @@ import pytest
 from tests.sim.planted_lies import LIES, Lie, found_by
 
 from shoal.model.job import Verify
-from shoal.sim.cheating import (
+from shoal.sim.faults.cheating import (
     CHEATS,
     FICKLE,
-    Found,
+    CheatFound,
     cheating_script,
     run_cheating,
 )
-from shoal.sim.cheats import Cheat
+from shoal.sim.faults.cheats import Cheat
 
 FIFTH = 4  # of twenty workers
 WORK_MAX = 1.3
@@ -22,7 +22,7 @@ SEEDS = 60
 CHUNK = 20
 
 
-def world(seed: int, cheats: list[Cheat]) -> Found:
+def world(seed: int, cheats: list[Cheat]) -> CheatFound:
     return run_cheating(seed, cheating_script(seed, cheats), strict=False)
 
 
@@ -63,7 +63,7 @@ def test_promises_about_results_are_kept_through_faults(first: int) -> None:
     assert broken == []
 
 
-def faulty(seed: int) -> Found:
+def faulty(seed: int) -> CheatFound:
     rng = Random(seed)
     verify = Verify(
         copies=rng.choice((2, 2, 3)),

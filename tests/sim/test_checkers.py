@@ -7,6 +7,18 @@ import msgspec
 import pytest
 from tests.sim.stubs import Stage
 
+from shoal.core.artifacts.events import OutputsFetched
+from shoal.core.discovery.gate import Gate
+from shoal.core.durability.journal import (
+    Assigned,
+    AttemptPlace,
+    Cancelled,
+    Entry,
+    Finished,
+    Incarnated,
+    Returned,
+    Submitted,
+)
 from shoal.core.events import (
     Answer,
     Disconnect,
@@ -16,22 +28,12 @@ from shoal.core.events import (
     Send,
     StartTask,
 )
-from shoal.core.gate import Gate
-from shoal.core.journal import (
-    Assigned,
-    Cancelled,
-    Entry,
-    Finished,
-    Incarnated,
-    Place,
-    Returned,
-    Submitted,
-)
-from shoal.core.leases import Lease, LeaseState
+from shoal.core.leasing.leases import Lease, LeaseState
 from shoal.model.ids import Attempt, JobId, LeaseId, NodeId, OwnerId, RequestId
 from shoal.model.job import Job, TaskState
 from shoal.model.resources import Allocation, Capacity, Device, DeviceShare, Profile
 from shoal.protocol.messages import (
+    ALL_OUTPUTS,
     Acknowledgement,
     AnyMessage,
     Assignment,
@@ -46,13 +48,14 @@ from shoal.protocol.messages import (
     Renew,
     Report,
 )
-from shoal.sim import trust
+from shoal.sim.artifacts import OUTPUTS, with_work
 from shoal.sim.checkers.ending import Ending
 from shoal.sim.checkers.strangers import CONTAINER_MAX
 from shoal.sim.checkers.suite import Suite
-from shoal.sim.clients import Clients
-from shoal.sim.driver import Behaviour, Process
-from shoal.sim.host import Host
+from shoal.sim.clients import SimClients
+from shoal.sim.node import trust
+from shoal.sim.node.driver import Behaviour, SimProcess
+from shoal.sim.node.host import SimHost
 from shoal.sim.opinions import WorkerOpinion
 from shoal.sim.workload import Errand, make_group
 
@@ -74,15 +77,19 @@ class Beliefs:
     def __init__(self) -> None:
         self.workers: dict[NodeId, WorkerOpinion] = {}
         self.held: list[Lease] = []
+        self.reports_held = 0
         self.seen: dict[NodeId, Load] = {}
 
-    def leases(self, host: Host) -> list[Lease]:
+    def leases(self, host: SimHost) -> list[Lease]:
         return self.held if host.id == W else []
 
-    def worker(self, host: Host) -> WorkerOpinion | None:
+    def worker(self, host: SimHost) -> WorkerOpinion | None:
         return self.workers.get(host.id)
 
-    def views(self, host: Host) -> dict[NodeId, Load]:
+    def held_reports(self, host: SimHost) -> int:
+        return self.reports_held if host.id == S else 0
+
+    def views(self, host: SimHost) -> dict[NodeId, Load]:
         return self.seen if host.id == S else {}
 
 
@@ -98,7 +105,7 @@ class Bench:
         self.stage.add("s", roles=("scheduler",))
         self.stage.add("w", capacity=CAPACITY)
         self.suite.hosts = self.stage.world.hosts
-        self.clients = self.suite.clients = Clients(self.agenda, lambda *_: True)
+        self.clients = self.suite.clients = SimClients(self.agenda, lambda *_: True)
         self.scheduler = self.stage.world.hosts[S]
         self.worker = self.stage.world.hosts[W]
         self.pid = 0
@@ -115,16 +122,16 @@ class Bench:
 
     def assigned(self, attempt: Attempt = FIRST, number: int = 0) -> None:
         task = GROUP.tasks[number].id
-        self.safe(Assigned((Place(task, attempt, W, LeaseId("w/1/1")),)))
+        self.safe(Assigned((AttemptPlace(task, attempt, W, LeaseId("w/1/1")),)))
 
     def finished(self, state: TaskState, attempt: Attempt | None = FIRST) -> None:
         self.safe(Finished(GROUP.tasks[0].id, state, attempt, DONE))
 
-    def send(self, host: Host, peer: NodeId, message: AnyMessage) -> None:
+    def send(self, host: SimHost, peer: NodeId, message: AnyMessage) -> None:
         self.suite.sent[type(message)](host, peer, message)
 
     def tell(
-        self, host: Host, peer: NodeId, message: AnyMessage, *effects: Effect
+        self, host: SimHost, peer: NodeId, message: AnyMessage, *effects: Effect
     ) -> None:
         event = MessageReceived(peer, message)
         self.suite.told[type(message)](host, event, list(effects))
@@ -145,12 +152,12 @@ class Bench:
         number: int = 0,
         lease: str = "w/1/1",
         allocation: Allocation | None = None,
-    ) -> Process:
+    ) -> SimProcess:
         self.pid += 1
         order = StartTask(
             attempt, LeaseId(lease), GROUP.tasks[number], allocation or Allocation()
         )
-        process = Process(self.pid, order, Behaviour(), self.agenda.now)
+        process = SimProcess(self.pid, order, Behaviour(), self.agenda.now)
         self.worker.driver.processes[process.pid] = process
         self.suite.started(self.worker, process)
         return process
@@ -385,6 +392,17 @@ def cancelled_job_runs_on(bench: Bench) -> None:
     bench.ending().run(0.0)
 
 
+def held_report_is_forgotten(bench: Bench) -> None:
+    bench.submitted()
+    bench.assigned()
+    bench.suite.facts[OutputsFetched](bench.scheduler, OutputsFetched(FIRST), [])
+
+
+def report_is_held_for_ever(bench: Bench) -> None:
+    bench.beliefs.reports_held = 1
+    bench.ending().run(0.0)
+
+
 @pytest.mark.parametrize(
     ("story", "promise"),
     [
@@ -414,6 +432,8 @@ def cancelled_job_runs_on(bench: Bench) -> None:
         (process_on_a_foreign_lease, "I10"),
         (view_stays_wrong, "I12"),
         (cancelled_job_runs_on, "L3"),
+        (held_report_is_forgotten, "O2"),
+        (report_is_held_for_ever, "O2"),
         (preemption_counted, "PREEMPTION"),
         (offered_beyond_the_quota, "QUOTA"),
         (leased_beyond_the_quota_within_a_node, "QUOTA"),
@@ -442,6 +462,22 @@ def test_an_offer_that_is_repeated_says_nothing_of_what_others_got_since() -> No
     bench.demanded(q)
 
     assert bench.broken == []
+
+
+@pytest.mark.parametrize("trees", [{}, {ALL_OUTPUTS: "w/tree/1"}])
+def test_a_result_without_its_outputs_is_noticed(trees: dict[str, str]) -> None:
+    bench = Bench(with_work(JOB, OUTPUTS))
+    bench.submitted()
+    bench.assigned()
+    process = bench.start()
+    process.exit_code = 0
+    bench.suite.reaped(bench.worker, process)
+    outcome = msgspec.structs.replace(DONE, outputs=trees)
+
+    bench.suite.violations.found.clear()  # It ran on a lease that nobody offered.
+    bench.safe(Finished(GROUP.tasks[0].id, "done", FIRST, outcome))
+
+    assert bench.broken == ["O1"]
 
 
 def test_a_task_that_may_run_only_once_is_not_found_running_twice() -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from shoal.model.documents import Plain
-from shoal.sim.datacentre.comparing import Comparison, compare
-from shoal.sim.datacentre.report.wording import unended
-from shoal.sim.datacentre.results import Result
-from shoal.sim.datacentre.scenario import convert
-from shoal.sim.datacentre.settings import resolve
+from shoal.lab.datacentre.comparison import Comparison, compare
+from shoal.lab.datacentre.results import RunResult
+from shoal.lab.datacentre.scenario import convert
+from shoal.lab.datacentre.settings import resolve
+from shoal.lab.report.formatting import unended
+from shoal.model.spec.documents import Plain
 
 FABRIC: dict[str, Plain] = {"kind": "leaf-spine", "spines": 2, "leaves": 2, "hosts": 2}
 
@@ -26,7 +26,7 @@ def mix(*kinds: dict[str, Plain], jobs: str = "every:8", over: str = "40s") -> P
     return {"arrivals": jobs, "over": over, "mix": list(kinds)}
 
 
-def only(comparison: Comparison) -> Result:
+def only(comparison: Comparison) -> RunResult:
     (run,) = comparison.runs
     return run.result
 
@@ -61,7 +61,7 @@ def test_a_job_runs_where_it_was_submitted_if_it_fits() -> None:
 
     near = simulated(jobs=mix(kind), policies=["nearest"])
 
-    homes = {toil.job: toil.host for toil in near.toils.toils}
+    homes = {drawn_job.job: drawn_job.host for drawn_job in near.drawn.jobs}
     names = [near.fabric.nodes[host].name for host in near.fabric.hosts]
     for bar in near.runs[0].picture.bars:
         assert names[bar.host] == homes[bar.job]

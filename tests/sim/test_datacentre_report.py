@@ -12,15 +12,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shoal.cli import explained
-from shoal.cli.sim import sim
+from shoal.cli.lab.sim import sim
 from shoal.errors import ShoalError
-from shoal.model.documents import Plain
-from shoal.sim.datacentre.comparing import Comparison, compare
-from shoal.sim.datacentre.report.page import page, pictures
-from shoal.sim.datacentre.report.svg import ticks, time_ticks
-from shoal.sim.datacentre.report.wording import seconds, share, size
-from shoal.sim.datacentre.scenario import convert
-from shoal.sim.datacentre.settings import resolve
+from shoal.lab.datacentre.comparison import Comparison, compare
+from shoal.lab.datacentre.scenario import convert
+from shoal.lab.datacentre.settings import resolve
+from shoal.lab.report.formatting import seconds, share, size
+from shoal.lab.report.page import page, pictures
+from shoal.lab.report.svg import ticks, time_ticks
+from shoal.model.spec.documents import Plain
 
 SMALL = ("--spines", "1", "--leaves", "2", "--hosts", "2", "--jobs", "poisson:5")
 

@@ -1,10 +1,10 @@
 from random import Random
 
+from shoal.core.durability.journal import Entry, Incarnated
 from shoal.core.events import Answer, Effect, Record
-from shoal.core.journal import Entry, Incarnated
 from shoal.model.ids import JobId
 from shoal.sim.agenda import Agenda
-from shoal.sim.disk import Disk
+from shoal.sim.node.disk import Disk
 
 
 class Bench:

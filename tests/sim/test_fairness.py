@@ -6,16 +6,16 @@ import msgspec
 import pytest
 
 from shoal.core.events import JobSubmitted
-from shoal.model.bounds import DURATION_MAX_S
 from shoal.model.ids import GroupId, JobId, NodeId, OwnerId, TaskId
 from shoal.model.job import Group, Job, Task
 from shoal.model.resources import Capacity, Profile
+from shoal.model.text.bounds import DURATION_MAX_S
 from shoal.protocol.messages import AnyMessage, Demand
-from shoal.sim import trust
 from shoal.sim.agenda import Agenda
-from shoal.sim.assembly import assemble_peer
-from shoal.sim.driver import Behaviour
-from shoal.sim.host import NodeSpec, Watch
+from shoal.sim.node import trust
+from shoal.sim.node.assembly import assemble_peer
+from shoal.sim.node.driver import Behaviour
+from shoal.sim.node.host import HostWatch, NodeSpec
 from shoal.sim.world import World
 
 WORKERS: Final = 8
@@ -23,7 +23,7 @@ ANN, BOB = NodeId("ann"), NodeId("bob")
 
 
 def _world(seed: int) -> World:
-    world = World(seed, Agenda(), assemble_peer, Watch())
+    world = World(seed, Agenda(), assemble_peer, HostWatch())
     for n in range(WORKERS):
         node = NodeId(f"w{n}")
         world.add(

@@ -15,7 +15,7 @@ from shoal.model.ids import Attempt, GroupId, JobId, LeaseId, NodeId, TaskId
 from shoal.model.job import Task
 from shoal.model.resources import Allocation
 from shoal.protocol.messages import Outcome
-from shoal.sim.driver import Behaviour
+from shoal.sim.node.driver import Behaviour
 
 A = NodeId("a")
 TASK = Task(id=TaskId("j.g.0"), job=JobId("j"), group=GroupId("j.g"))

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.sim.test_reproduce import BATCH, FILL, PREEMPTIVE, folder, reproduced
 
-from shoal.cli.printing import VERSION
+from shoal.cli.display.printing import VERSION
+from shoal.cli.lab.sim import sim
 from shoal.cli.reference.answers import ANSWERS, breaches
-from shoal.cli.sim import sim
 
 __all__ = ["folder"]  # A fixture of another module.
 

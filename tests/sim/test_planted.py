@@ -1,12 +1,46 @@
 import pytest
-from tests.sim.planted import BUGS, Bug, find
+from tests.sim.planted import BUGS, SEEDS_MAX, Bug, find
 
 from shoal.sim.seeds import run_seed
+
+FOUND_BY = {
+    "lost dispatch not retried": 5,
+    "device freed before the kill": 93,
+    "offer kept after withdrawal": 12,
+    "renewal by a stranger accepted": 38,
+    "quota not kept by the worker": 31,
+    "line not waited in": 5,
+    "called back and run": 5,
+    "attempt of two leases": 12,
+    "age believed": 12,
+    "leases of nothing unbounded": 12,
+    "forged rumour believed": 12,
+    "revocation forgotten": 31,
+    "call run for anybody": 65,
+    "silence not noticed": 65,
+    "batch not sent again": 13,
+    "answered call run again": 13,
+    "losses not counted": 13,
+    "results of anybody believed": 13,
+    "calls of anybody believed": 13,
+    "letter not sent again": 4,
+    "letter delivered again": 4,
+    "letter overtaken": 4,
+    "letter of anybody relayed": 54,
+    "letter relayed to another job": 4,
+    "receipt of anybody passed on": 54,
+    "letters under way unbounded": 57,
+}
+"""Which seed to try first, where it is not 0, as `make sim-bugs` prints it.
+
+What changes histories may move a bug to another seed. Then the test searches as
+`make sim-bugs` does, which takes longer until the new seed is written down here.
+"""
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found_by_a_seed_that_is_clean_without_it(bug: Bug) -> None:
-    finding = find(bug)
+    finding = find(bug, [FOUND_BY.get(bug.name, 0), *range(SEEDS_MAX)])
 
     assert finding.seed is not None
     assert finding.promise != "RAISED"

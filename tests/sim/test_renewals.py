@@ -5,18 +5,18 @@ from typing import Final
 import pytest
 
 from shoal.core.events import JobSubmitted, MessageReceived
-from shoal.core.membership import TERM
+from shoal.core.membership.members import TERM
 from shoal.core.peer import Peer
 from shoal.model.ids import GroupId, JobId, NodeId, OwnerId, TaskId
 from shoal.model.job import Group, Job, Task
 from shoal.model.resources import Capacity
 from shoal.protocol.messages import Grant, Role
-from shoal.sim import trust
 from shoal.sim.agenda import Agenda
-from shoal.sim.assembly import assemble_peer
-from shoal.sim.driver import Behaviour
-from shoal.sim.host import Host, NodeSpec, Watch
-from shoal.sim.trust import WALL_AT_START_S
+from shoal.sim.node import trust
+from shoal.sim.node.assembly import assemble_peer
+from shoal.sim.node.driver import Behaviour
+from shoal.sim.node.host import HostWatch, NodeSpec, SimHost
+from shoal.sim.node.trust import WALL_AT_START_S
 from shoal.sim.world import World
 
 LIFE_S: Final = 300.0
@@ -32,7 +32,7 @@ ROLES: Final[dict[NodeId, tuple[Role, ...]]] = {
 def _world(
     seed: int, *, holds_root: bool = True, admins_life_s: float = LIFE_S
 ) -> World:
-    world = World(seed, Agenda(), assemble_peer, Watch())
+    world = World(seed, Agenda(), assemble_peer, HostWatch())
     for node, roles in ROLES.items():
         life_s = admins_life_s if node == ADMIN else LIFE_S
         more: tuple[Role, ...] = () if holds_root or node != ADMIN else ("worker",)
@@ -80,7 +80,7 @@ def _work(world: World, rounds: int, first: int = 0) -> None:
         world.run(n * 20.0 + 20.0)
 
 
-def _grant(host: Host) -> Grant:
+def _grant(host: SimHost) -> Grant:
     assert host.grant is not None
     return host.grant
 
@@ -160,4 +160,4 @@ def test_without_an_admin_a_node_says_what_is_wrong() -> None:
 
     machine = world.hosts[ANN].machine
     assert isinstance(machine, Peer)
-    assert machine.renewing.trouble == "boss says: this node is no admin"
+    assert machine.membership.renewal.trouble == "boss says: this node is no admin"

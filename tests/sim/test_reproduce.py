@@ -8,18 +8,23 @@ import pytest
 from tests.unit.traces.test_readers import CLUSTER, HOSTS, PODS, SWF, TRAINING, written
 
 from shoal.cli import exit_code_of, explained
-from shoal.cli.sim import sim
+from shoal.cli.lab.sim import sim
 from shoal.errors import ShoalError, UsageError
-from shoal.sim.coarse.filling import fill, policy_named, typical_pods
-from shoal.sim.coarse.records import EXPECTED, Record, default_folder, read_records
-from shoal.sim.coarse.reproducing import (
+from shoal.lab.replay.cluster_fill import fill, policy_named, typical_pods
+from shoal.lab.replay.published_results import (
+    EXPECTED,
+    PublishedResult,
+    default_folder,
+    read_records,
+)
+from shoal.lab.replay.reproduction import (
     figures_of,
     parts_of,
     results_of,
     wanted_of,
 )
-from shoal.sim.traces import openb
-from shoal.sim.traces.values import Host, Pod
+from shoal.lab.traces import openb
+from shoal.lab.traces.values import Pod, TraceHost
 
 BATCH: dict[str, Any] = {
     "table": "B",
@@ -167,9 +172,13 @@ def test_a_file_that_is_no_list_of_records_is_refused(
 
 
 def test_windows_seeds_and_candidates_are_honoured(folder: Path) -> None:
-    windows = parts_of(Record(**{**BATCH, "starts": (0, 1), "length": 1}), folder)
-    seeds = parts_of(Record(**{**FILL, "seeds": (4, 9), "candidates": 3}), folder)
-    one = parts_of(Record(**{**FILL, "seed": 5}), folder)
+    windows = parts_of(
+        PublishedResult(**{**BATCH, "starts": (0, 1), "length": 1}), folder
+    )
+    seeds = parts_of(
+        PublishedResult(**{**FILL, "seeds": (4, 9), "candidates": 3}), folder
+    )
+    one = parts_of(PublishedResult(**{**FILL, "seed": 5}), folder)
 
     assert [(part.start, part.length) for part in windows] == [(0, 1), (1, 1)]
     assert [(part.seed, part.candidates) for part in seeds] == [(4, 3), (9, 3)]
@@ -177,7 +186,10 @@ def test_windows_seeds_and_candidates_are_honoured(folder: Path) -> None:
 
 
 def test_records_that_differ_in_the_metric_share_their_replays(folder: Path) -> None:
-    records = [Record(**PREEMPTIVE), Record(**{**PREEMPTIVE, "metric": "makespan_s"})]
+    records = [
+        PublishedResult(**PREEMPTIVE),
+        PublishedResult(**{**PREEMPTIVE, "metric": "makespan_s"}),
+    ]
     parts = [parts_of(record, folder) for record in records]
 
     wanted = wanted_of(records, parts)
@@ -227,7 +239,7 @@ def test_filling_drops_what_does_not_fit_and_never_gives_more_than_there_is(
 
 
 def test_pods_need_memory_too() -> None:
-    hosts = [Host(name="h", cpu_milli=8_000, memory_mib=100, gpus=8, model="T4")]
+    hosts = [TraceHost(name="h", cpu_milli=8_000, memory_mib=100, gpus=8, model="T4")]
     pods = [
         Pod(name=f"p{n}", cpu_milli=100, memory_mib=40, gpus=1, gpu_milli=1_000)
         for n in range(8)
@@ -237,7 +249,7 @@ def test_pods_need_memory_too() -> None:
 
 
 def test_only_random_placement_breaks_up_gpus_that_a_tight_fit_keeps_whole() -> None:
-    hosts = [Host(name="h", cpu_milli=8_000, memory_mib=100, gpus=2, model="T4")]
+    hosts = [TraceHost(name="h", cpu_milli=8_000, memory_mib=100, gpus=2, model="T4")]
     halves = [
         Pod(name=f"h{n}", cpu_milli=100, memory_mib=1, gpus=1, gpu_milli=500)
         for n in range(2)

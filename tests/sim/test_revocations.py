@@ -9,11 +9,11 @@ from shoal.core.peer import Peer
 from shoal.model.ids import GroupId, JobId, NodeId, OwnerId, TaskId
 from shoal.model.job import Group, Job, Task
 from shoal.model.resources import Capacity
-from shoal.sim import trust
 from shoal.sim.agenda import Agenda
-from shoal.sim.assembly import assemble_peer
-from shoal.sim.driver import Behaviour
-from shoal.sim.host import Host, NodeSpec, Watch
+from shoal.sim.node import trust
+from shoal.sim.node.assembly import assemble_peer
+from shoal.sim.node.driver import Behaviour
+from shoal.sim.node.host import HostWatch, NodeSpec, SimHost
 from shoal.sim.world import World
 
 REVOKED: Final = 300
@@ -21,7 +21,7 @@ BOSS, AWAY = NodeId("boss"), NodeId("away")
 
 
 def _world(seed: int) -> World:
-    world = World(seed, Agenda(), assemble_peer, Watch())
+    world = World(seed, Agenda(), assemble_peer, HostWatch())
     boss = trust.grant(BOSS, ("scheduler",), OwnerId("lab"))
     away = trust.grant(AWAY, ("worker",), OwnerId("lab"))
     room = Capacity(cpu_milli=1_000)
@@ -37,7 +37,7 @@ def _job(world: World) -> Job:
     return Job(id=JobId("j"), owner=OwnerId("lab"), groups=(group,))
 
 
-def _known(host: Host) -> int:
+def _known(host: SimHost) -> int:
     assert isinstance(host.machine, Peer)
     return len(host.machine._roster.revocations)
 

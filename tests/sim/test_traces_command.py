@@ -14,7 +14,7 @@ from tests.unit.traces.test_readers import (
     written,
 )
 
-from shoal.cli.sim import sim
+from shoal.cli.lab.sim import sim
 from shoal.errors import UsageError
 
 SHARES = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,1,500\nb,1,1,1,1000\n"

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tests.sim.train_world import World
 
-from shoal.train.rounds import Rules
+from shoal.train.diloco.rounds import RoundRules
 
 
-def rules(**changes: object) -> Rules:
+def rules(**changes: object) -> RoundRules:
     settings: dict[str, object] = {
         "rounds": 20,
         "inner_steps": 50,
@@ -19,7 +19,7 @@ def rules(**changes: object) -> Rules:
         "silence_s": 6.0,
     }
     settings.update(changes)
-    return Rules(**settings)  # type: ignore[arg-type]
+    return RoundRules(**settings)  # type: ignore[arg-type]
 
 
 def started(world: World, workers: int = 4) -> World:

@@ -12,11 +12,11 @@ from shoal.model.ids import JobId, NodeId, OwnerId, TaskId
 from shoal.model.job import Job, Work
 from shoal.model.resources import Capacity
 from shoal.protocol.messages import Role
-from shoal.sim import trust
 from shoal.sim.agenda import Agenda
-from shoal.sim.assembly import assemble_peer
-from shoal.sim.driver import Behaviour, Process
-from shoal.sim.host import Host, NodeSpec, Watch
+from shoal.sim.node import trust
+from shoal.sim.node.assembly import assemble_peer
+from shoal.sim.node.driver import Behaviour, SimProcess
+from shoal.sim.node.host import HostWatch, NodeSpec, SimHost
 from shoal.sim.world import World
 
 WORKERS: Final = 8
@@ -24,14 +24,14 @@ ANN: Final = NodeId("ann")
 replace = msgspec.structs.replace
 
 
-class Seen(Watch):
+class Seen(HostWatch):
     """Remembers where each job ran."""
 
     def __init__(self) -> None:
         super().__init__()
         self.where: dict[JobId, list[NodeId]] = {}
 
-    def started(self, host: Host, process: Process) -> None:
+    def started(self, host: SimHost, process: SimProcess) -> None:
         """Take note that a process runs and holds its devices."""
         self.where.setdefault(process.start.task.job, []).append(host.id)
 

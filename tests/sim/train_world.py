@@ -11,9 +11,23 @@ from random import Random
 
 import numpy as np
 
-from shoal.train import compression, outer, rounds, tensors
-from shoal.train.member import Compute, Leave, Member, Merge, Reload, Validate
-from shoal.train.messages import Contribution, Directive, Kept, Status, Update
+from shoal.train import tensors
+from shoal.train.diloco import compression, outer, rounds
+from shoal.train.diloco.member import (
+    Compute,
+    LeaveTraining,
+    Member,
+    Merge,
+    Reload,
+    Validate,
+)
+from shoal.train.diloco.messages import (
+    Contribution,
+    Directive,
+    KeptState,
+    Status,
+    Update,
+)
 
 SIZE = 12
 HEARTBEAT_S = 1.0
@@ -23,7 +37,7 @@ LAYOUT = tensors.Layout({"w": (SIZE,)})
 class World:
     """One job: an aggregator, workers, and a network that loses messages."""
 
-    def __init__(self, seed: int, rules: rounds.Rules, loss: float = 0.0) -> None:
+    def __init__(self, seed: int, rules: rounds.RoundRules, loss: float = 0.0) -> None:
         self.now = 0.0
         self.rules = rules
         self.rng = Random(seed)
@@ -84,7 +98,7 @@ class World:
 
 
 class SimAggregator:
-    """What `shoal.train.aggregator` does, in virtual time."""
+    """What `shoal.train.diloco.aggregator` does, in virtual time."""
 
     def __init__(self, world: World, epoch: int) -> None:
         self.world = world
@@ -105,23 +119,23 @@ class SimAggregator:
     def _wake(self) -> None:
         due = self.machine.next_deadline()
         if self.alive and due is not None and due <= self.world.now:
-            self.feed(rounds.DeadlineReached())
+            self.feed(rounds.RoundDeadline())
 
     def perform(self, effect: rounds.Effect) -> None:
         world = self.world
         match effect:
-            case rounds.Direct():
+            case rounds.DirectMember():
                 self.directives.append(effect.directive)
                 worker = world.workers.get(effect.worker)
                 if worker is not None:
                     world.post(lambda: worker.hear(effect.directive))
             case rounds.Fetch():
                 world.after(0.05, lambda: self._fetch(effect))
-            case rounds.Load():
+            case rounds.LoadState():
                 world.after(0.1, lambda: self._load(effect))
             case rounds.Average():
                 world.after(0.1, lambda: self._average(effect))
-            case rounds.Stop():
+            case rounds.StopTraining():
                 world.stopped_at = world.now
 
     def _fetch(self, order: rounds.Fetch) -> None:
@@ -133,7 +147,7 @@ class SimAggregator:
             self.world.put("aggregator", data)
         self.feed(rounds.Fetched(order.worker, order.contribution))
 
-    def _load(self, order: rounds.Load) -> None:
+    def _load(self, order: rounds.LoadState) -> None:
         data = self.world.files.get(order.worker, {}).get(order.file)
         if data is None:
             self.feed(rounds.LoadFailed(order.worker))
@@ -180,7 +194,7 @@ class SimAggregator:
 
 
 class SimWorker:
-    """What `shoal.train.session` does, in virtual time."""
+    """What `shoal.train.diloco.session` does, in virtual time."""
 
     def __init__(self, world: World, name: str, life: int, speed: float) -> None:
         self.world = world
@@ -225,10 +239,10 @@ class SimWorker:
             return
         if (kept := self.member.to_keep) and (data := self._file(kept.file)):
             self.world.put(self.name, data)
-            self.member.keeps(Kept(kept.syncs, kept.file))
+            self.member.keeps(KeptState(kept.syncs, kept.file))
         if self.member.is_asked_to_offer:
             file = self.world.put(self.name, tensors.pack_weights(LAYOUT, self.shared))
-            self.member.offers(Kept(self.member.merged, file))
+            self.member.offers(KeptState(self.member.merged, file))
             self.tell()
         match self.member.next_action():
             case Reload() as order:
@@ -245,7 +259,7 @@ class SimWorker:
             case Compute() as order:
                 if self._computing is None:
                     self._compute(order)
-            case Leave():
+            case LeaveTraining():
                 self.left = True
                 self.member.leaves()
                 self._say_goodbye(20)
@@ -269,7 +283,7 @@ class SimWorker:
         return LAYOUT.fragment(sync % self.world.rules.fragments, self.rules.fragments)
 
     @property
-    def rules(self) -> rounds.Rules:
+    def rules(self) -> rounds.RoundRules:
         return self.world.rules
 
     def _merge(self, update: Update, data: bytes) -> None:

@@ -4,7 +4,7 @@ Each check returns one line of text for each breach, and none when all is well.
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -116,7 +116,23 @@ def transcripts(document: str) -> list[tuple[str, str]]:
     ]
 
 
-def unnamed_modules(names: Iterable[str], text: str) -> list[str]:
-    """Find modules that documents do not name: as `stem`, or by a path to `stem.py`."""
-    named = set(re.findall(r"`(?:[\w/<>]*/)?(\w+)(?:\.py)?`", text))
-    return [f"no document names '{name}'" for name in names if name not in named]
+def table(document: str, heading: str) -> list[list[str]]:
+    """Return the rows of the first table under a heading, without its head."""
+    text = f"\n{document}".partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def named(text: str) -> list[str]:
+    """Return what a text has between backticks."""
+    return re.findall(r"`([^`\n]+)`", FENCE.sub("", text))
+
+
+def wrong_figures(document: str, real: Mapping[str, int]) -> list[str]:
+    """Find figures such as "46 failpoints" that are not the real ones."""
+    return [
+        f"'{number} {what}', but there are {real[what]}"
+        for what in real
+        for number in re.findall(rf"\b(\d+)\s+{what}\b", document)
+        if int(number) != real[what]
+    ]

@@ -23,9 +23,9 @@ def test_a_method_and_a_coroutine_count_as_functions() -> None:
     assert checks.long_functions(method) == ["line 2: swim has 71 lines, not under 60"]
 
 
-def test_a_file_of_600_lines_is_too_long() -> None:
-    assert checks.long_file("x = 1\n" * 600) == ["600 lines, not under 600"]
-    assert checks.long_file("x = 1\n" * 599) == []
+def test_a_file_of_800_lines_is_too_long() -> None:
+    assert checks.long_file("x = 1\n" * 800) == ["800 lines, not under 800"]
+    assert checks.long_file("x = 1\n" * 799) == []
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,25 @@ def test_a_type_checker_is_silenced_only_about_something(tool: str) -> None:
     assert checks.bare_ignores(bare) == [f"line 1: # {tool}: ignore"]
     assert checks.bare_ignores(coded) == []
     assert checks.bare_ignores(quoted) == []
+
+
+def test_a_folder_of_16_modules_is_too_full() -> None:
+    fish = [PurePath(f"core/fish_{n}.py") for n in range(15)]
+    free = [PurePath(f"core/{name}.py") for name in ("__init__", "__main__", "a_pb2")]
+
+    assert checks.crowded_folders([*fish, *free, PurePath("core/reef/cod.py")]) == []
+    assert checks.crowded_folders([*fish, PurePath("core/cod.py")]) == [
+        "core: 16 modules, not at most 15"
+    ]
+
+
+def test_a_public_class_that_two_modules_define_is_found() -> None:
+    sources = {
+        "core.fish": "class Fin: pass\nclass _Gill: pass\nclass Cod: pass\n",
+        "net.fish": "class Fin: pass\nclass _Gill: pass\ndef f():\n  class Cod: pass\n",
+    }
+
+    assert checks.classes_of_one_name(sources) == {"Fin": ["core.fish", "net.fish"]}
 
 
 @pytest.mark.parametrize("name", ["12.md", "12.news.md", "added.12.md", "12.added.txt"])
@@ -119,7 +138,7 @@ def test_an_import_for_types_from_above_or_beside_is_found(line: str) -> None:
     "line",
     [
         "from shoal.model.ids import NodeId",
-        "from shoal.core.leases import Lease",
+        "from shoal.core.leasing.leases import Lease",
         "from random import Random",
     ],
 )

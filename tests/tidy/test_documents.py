@@ -2,22 +2,34 @@
 
 import contextlib
 import io
+import re
 import shlex
+import tomllib
 from pathlib import Path
 
+import attacks.__main__  # noqa: F401 - It registers every attack.
 import pytest
+from attacks.verdict import ATTACKS
+from tests.sim import planted
 from tests.tidy import documents
 
+from shoal import failpoints
 from shoal.cli import explained, main
 from shoal.errors import ShoalError
 from shoal.model.derive import derive
 from shoal.model.gpu import format_gpu, parse_gpu
 from shoal.model.ids import JobId, OwnerId
-from shoal.model.submission import Format, load_spec
+from shoal.model.spec.submission import Format, load_spec
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = documents.documents(ROOT)
+SRC = ROOT / "src" / "shoal"
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+CHANGELOG = ROOT / "CHANGELOG.md"
 SPEC = ROOT / "docs" / "job-spec.md"
+SOURCE_PATH = re.compile(r"[a-z_0-9]+(/[a-z_0-9]+)*/[a-z_0-9]+\.(py|proto)")
+PROMISE = re.compile(r"\"([ACFILMOV]\d{1,2}|[A-Z]{4,})\"")
+CHECKED_ELSEWHERE = {"I11", "I13"}  # On real processes; by comparing two runs.
 TARGETS = documents.targets((ROOT / "Makefile").read_text(encoding="utf-8"))
 
 
@@ -97,11 +109,21 @@ def test_a_transcript_is_commands_each_with_its_output() -> None:
     ]
 
 
-def test_a_module_that_no_document_names_is_found() -> None:
-    text = "`queue`, `core/gate.py` and peer"
+def test_a_table_is_the_first_one_under_its_heading() -> None:
+    page = "## A\n\n| x |\n|---|\n| `1` | b |\n\n## B\n\n| y |\n|---|\n| 2 |\n"
 
-    assert documents.unnamed_modules(["queue", "gate"], text) == []
-    assert documents.unnamed_modules(["peer"], text) == ["no document names 'peer'"]
+    assert documents.table(page, "A") == [["`1`", "b"]]
+    assert documents.table(page, "B") == [["2"]]
+    assert documents.named("`a/b` and `c`") == ["a/b", "c"]
+
+
+def test_a_figure_that_is_not_the_real_one_is_found() -> None:
+    real = {"failpoints": 3}
+
+    assert documents.wrong_figures("3 failpoints, 13\nthings", real) == []
+    assert documents.wrong_figures("13\nfailpoints", real) == [
+        "'13 failpoints', but there are 3"
+    ]
 
 
 # The documents.
@@ -127,16 +149,69 @@ def test_there_are_samples_to_check() -> None:
     assert len(rows_of_gpus()) > 5
 
 
-@pytest.mark.parametrize("room", ["model", "protocol", "policy", "core", "sim"])
-def test_the_architecture_names_every_module_of_the_inside_and_the_simulator(
-    room: str,
-) -> None:
-    pages = [ROOT / "docs" / name for name in ("architecture.md", "simulation.md")]
-    text = "".join(page.read_text(encoding="utf-8") for page in pages)
-    modules = sorted((ROOT / "src" / "shoal" / room).rglob("*.py"))
-    names = [path.stem for path in modules if path.stem != "__init__"]
+def test_the_architecture_describes_every_room_and_no_other() -> None:
+    packages = [path.parent for path in SRC.rglob("__init__.py")]
+    rooms = {str(path.relative_to(SRC)) for path in packages if path != SRC}
+    rows = documents.table(ARCHITECTURE.read_text(encoding="utf-8"), "Rooms")
+    described = [name for row in rows for name in documents.named(row[0])]
 
-    assert documents.unnamed_modules(names, text) == []
+    assert described == sorted(rooms)
+    assert [row for row in rows if not row[1]] == []
+
+
+def test_the_layers_of_the_architecture_are_those_of_the_contract() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    [layers] = [each["layers"] for each in contracts if each["id"] == "layers"]
+    rows = documents.table(ARCHITECTURE.read_text(encoding="utf-8"), "Layers")
+
+    assert [documents.named(row[0]) for row in rows] == [
+        layer.split(" | ") for layer in layers
+    ]
+
+
+def test_every_path_of_source_code_in_the_documents_exists() -> None:
+    texts = [p.read_text(encoding="utf-8") for p in DOCUMENTS if p != CHANGELOG]
+    names = {name for text in texts for name in documents.named(text)}
+    paths = {name for name in names if SOURCE_PATH.fullmatch(name)}
+    found = {path for path in paths for at in (SRC, ROOT) if (at / path).exists()}
+
+    assert sorted(paths - found) == []
+    assert len(paths) > 60
+
+
+def test_every_figure_in_the_documents_is_the_real_one() -> None:
+    real = {
+        "failpoints": len(failpoints.NAMES),
+        "decisions": len(list((ROOT / "docs" / "decisions").glob("*.md"))),
+        "attacks": len(ATTACKS),
+        "planted bugs": len(planted.BUGS),
+    }
+    texts = [p.read_text(encoding="utf-8") for p in DOCUMENTS if p != CHANGELOG]
+
+    assert [w for text in texts for w in documents.wrong_figures(text, real)] == []
+    assert f"{real['failpoints']} failpoints" in "".join(texts)
+
+
+def test_every_promise_that_is_checked_is_described_and_no_other() -> None:
+    checkers = [p.read_text(encoding="utf-8") for p in (SRC / "sim").rglob("*.py")]
+    checked = {id_ for text in checkers for id_ in PROMISE.findall(text)}
+    page = (ROOT / "docs" / "simulation.md").read_text(encoding="utf-8")
+    rows = documents.table(page, "The promises, and what checks each")
+    described = {row[0].removeprefix("**").partition("**")[0] for row in rows}
+
+    assert described - CHECKED_ELSEWHERE == checked
+
+
+def test_the_site_and_the_index_list_every_page() -> None:
+    docs = ROOT / "docs"
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    index = (docs / "index.md").read_text(encoding="utf-8")
+    pages = [path for path in docs.rglob("*.md") if path.parent.name != "decisions"]
+    names = sorted(str(path.relative_to(docs)) for path in pages)
+
+    assert [name for name in names if f": {name}\n" not in site] == []
+    assert [n for n in names if f"({n})" not in index and n != "index.md"] == []
 
 
 def test_the_index_of_documents_lists_every_decision() -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from shoal.api import documents
 from shoal.api import shoal_pb2 as pb
-from shoal.api.shipping import Taken
-from shoal.cli import COMMANDS, HELP, outputs, shoal
+from shoal.api.client.shipping import PulledOutputs
+from shoal.cli import COMMANDS, HELP, shoal
+from shoal.cli.display import pulled_outputs
 from shoal.cli.exit_codes import ExitCode
 from shoal.cli.reference import pages
 from shoal.cli.reference.answers import ANSWERS, OBJECTS, breaches
@@ -67,7 +68,7 @@ def test_every_command_that_prints_json_is_documented() -> None:
 
 def test_what_commands_print_of_messages_is_as_documented() -> None:
     node = pb.Node(devices=[pb.Device()])
-    taken = Taken(task="t", folder="f", files=1, bytes=2)
+    taken = PulledOutputs(task="t", folder="f", files=1, bytes=2)
     task = pb.TaskExplanation(refused=[pb.Verdict()])
     group = pb.GroupPlan(prospects=[pb.Prospect(node=node)])
 
@@ -76,7 +77,7 @@ def test_what_commands_print_of_messages_is_as_documented() -> None:
         "task": documents.task_fields(pb.Task(nodes=[pb.NodeName()])),
         "node": documents.node_fields(node),
         "name": documents.name_fields(pb.NodeName()),
-        "output": outputs.taken_fields([taken])[0],
+        "output": pulled_outputs.taken_fields([taken])[0],
         "explanation": documents.explanation_fields(task),
         "group": documents.group_fields(group),
     }

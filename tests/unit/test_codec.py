@@ -4,7 +4,7 @@ import pytest
 from shoal.errors import ProtocolError
 from shoal.model.ids import Attempt, LeaseId, NodeId, TaskId
 from shoal.model.resources import Capacity, Device
-from shoal.protocol.batches import ResultBatch
+from shoal.protocol.call_batches import ResultBatch
 from shoal.protocol.call_items import HEAD_BYTES
 from shoal.protocol.codec import (
     Decoder,

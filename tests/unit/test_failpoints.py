@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from shoal.core.journal import Entry
+from shoal.core.durability.journal import Entry
 from shoal.errors import UsageError
 from shoal.failpoints import ARMED, NAMES, parsed
 from shoal.protocol import messages

@@ -2,8 +2,8 @@ import msgspec
 import pytest
 from tests.fake_keys import ROOT, SHOAL, granted, revoked, signed, verify
 
-from shoal.core import membership
-from shoal.core.membership import (
+from shoal.core.membership import members as membership
+from shoal.core.membership.members import (
     Admission,
     Members,
     grant_payload,

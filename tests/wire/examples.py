@@ -27,8 +27,15 @@ from shoal.model.resources import (
     GpuNeed,
     Profile,
 )
-from shoal.protocol.api_calls import ApiCall, ApiPiece, ApiReceipt
-from shoal.protocol.batches import CallBatch, ResultBatch
+from shoal.protocol.admission import (
+    AdmissionHeard,
+    AdmissionWanted,
+    InvitationGiven,
+    InvitationTaken,
+)
+from shoal.protocol.blobs import BlobPiece, PieceRefusal, PieceWanted
+from shoal.protocol.call_batches import CallBatch, ResultBatch
+from shoal.protocol.forwarding import ApiCall, ApiPiece, ApiReceipt
 from shoal.protocol.grants import GrantRenewed, GrantWanted
 from shoal.protocol.mail import Mail, MailReceipt
 from shoal.protocol.messages import (
@@ -78,13 +85,6 @@ from shoal.protocol.messages import (
     Welcome,
     Withdrawal,
 )
-from shoal.protocol.newcomers import (
-    AdmissionHeard,
-    AdmissionWanted,
-    InvitationGiven,
-    InvitationTaken,
-)
-from shoal.protocol.pieces import BlobPiece, PieceRefusal, PieceWanted
 
 ANN: Final = NodeId("12D3KooWAnn")
 BOB: Final = NodeId("12D3KooWBob")
@@ -373,6 +373,13 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         receiver=ATTEMPT,
         node=BOB,
         addresses=ADDRESSES,
+    ),
+    "mail:after": Mail(
+        attempt=ATTEMPT,
+        seq=4,
+        to=TaskId("7k2f.aggregate.0"),
+        data=b"\x81status",
+        after=3,
     ),
     "api-call": ApiCall(number=3, method="Logs", request=b"\n\x06q7k2f9"),
     "api-piece": ApiPiece(number=3, seq=2, kind="message", data=b"\n\x02hi"),

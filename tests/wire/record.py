@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from tests.wire.examples import EXAMPLES, GRANT
 
-from shoal.core.membership import grant_payload, revocation_payload
+from shoal.core.membership.members import grant_payload, revocation_payload
 from shoal.protocol.codec import encode
 from shoal.protocol.messages import PROTOCOL_VERSION, Revocation
 

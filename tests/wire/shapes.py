@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
-from shoal.model.bounds import GRAMMAR
+from shoal.model.text.bounds import GRAMMAR
 from shoal.protocol.codec import MESSAGES
 from shoal.protocol.messages import AnyMessage
 

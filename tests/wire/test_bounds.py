@@ -17,7 +17,7 @@ from tests.wire.shapes import (
 )
 
 from shoal.errors import ProtocolError
-from shoal.model import bounds
+from shoal.model.text import bounds
 from shoal.protocol.codec import decode
 from shoal.protocol.messages import Grant
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.model import bounds
+from shoal.model.text import bounds
 from shoal.protocol import limits
 from shoal.protocol.codec import MESSAGES
 

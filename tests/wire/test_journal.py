@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from shoal.core.journal import Entry, decode, encode
+from shoal.core.durability.journal import Entry, decode, encode
 
 LINES = Path(__file__).with_name("journal.txt").read_text(encoding="ascii").split("\n")
 KEPT = [line.split() for line in LINES if line]

@@ -1,4 +1,5 @@
-"""The API of a node: what its clients ask and how it answers, over gRPC.
+"""The API of a node: its methods, clients, servers and service.
 
-`shoal.proto` says what there is; `docs/api.md` says how to use it.
+`shoal.proto` defines the methods and messages; `docs/api.md` explains how to use them.
+Commands on the node's machine call it over a Unix socket, everybody else over gRPC.
 """

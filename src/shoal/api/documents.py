@@ -1,7 +1,7 @@
-"""Answers of a node as JSON: what `--json` prints, and what the page in a browser gets.
+"""Answers of a node as JSON, for `--json` and for the web page.
 
-`cli/reference/answers.py` says what each field means. A field may be added; for
-anything else `printing.VERSION` rises.
+`cli/reference/answers.py` documents each field. Fields may be added freely; any other
+change raises `printing.VERSION`.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _AMOUNTS: Final = pb.Amounts.DESCRIPTOR.fields
 
 
 def state_of(state: int) -> str:
-    """Return the word for a state."""
+    """Return the name of a state."""
     return pb.State.Name(state).removeprefix("STATE_").lower()
 
 
 def when_of(prospect: pb.Prospect) -> str:
-    """Return the word for when something could start."""
+    """Return the name of when a task could start."""
     return pb.Prospect.When.Name(prospect.when).removeprefix("WHEN_").lower()
 
 
 def job_fields(job: pb.Job) -> dict[str, Any]:
-    """Return a job for JSON."""
+    """Return a job as JSON fields."""
     counts = {field.name: getattr(job.counts, field.name) for field in _COUNTS}
     fields: dict[str, Any] = {
         "id": job.id,
@@ -51,7 +51,7 @@ def job_fields(job: pb.Job) -> dict[str, Any]:
 
 
 def task_fields(task: pb.Task) -> dict[str, Any]:
-    """Return a task for JSON."""
+    """Return a task as JSON fields."""
     return {
         "id": task.id,
         "state": state_of(task.state),
@@ -75,12 +75,12 @@ def _answers_fields(answers: Iterable[pb.Verdict]) -> list[dict[str, Any]]:
 
 
 def name_fields(name: pb.NodeName) -> dict[str, str]:
-    """Return the names of a node for JSON."""
+    """Return a node's id and petname as JSON fields."""
     return {"id": name.id, "petname": name.petname}
 
 
 def node_fields(node: pb.Node) -> dict[str, Any]:
-    """Return a node for JSON."""
+    """Return a node as JSON fields."""
     return {
         **name_fields(node.name),
         "self": node.self,
@@ -125,7 +125,7 @@ def _amount_fields(amounts: pb.Amounts) -> dict[str, int]:
 
 
 def requests_fields(reply: pb.RequestsReply) -> dict[str, Any]:
-    """Return who asks to join, and whom this node asked, for JSON."""
+    """Return requests to join, incoming and this node's own, as JSON fields."""
     near = None
     if reply.HasField("near"):
         asked = reply.near
@@ -139,7 +139,7 @@ def requests_fields(reply: pb.RequestsReply) -> dict[str, Any]:
 
 
 def event_fields(event: pb.Event) -> dict[str, Any]:
-    """Return something that happened for JSON."""
+    """Return an event as JSON fields."""
     fields: dict[str, Any] = {
         "number": event.number,
         "at_s": event.at_s,
@@ -156,7 +156,7 @@ def event_fields(event: pb.Event) -> dict[str, Any]:
 
 
 def explanation_fields(task: pb.TaskExplanation) -> dict[str, Any]:
-    """Return why a task is where it is, for JSON."""
+    """Return the explanation of a task as JSON fields."""
     return {
         "task": task.task,
         "state": state_of(task.state),
@@ -177,7 +177,7 @@ def _verdict(verdict: pb.Verdict) -> dict[str, str]:
 
 
 def plan_fields(reply: pb.PlanReply) -> dict[str, Any]:
-    """Return where a job would go, for JSON."""
+    """Return the plan of a job as JSON fields."""
     return {
         "fits_now": reply.fits_now,
         "needs": reply.needs,
@@ -187,7 +187,7 @@ def plan_fields(reply: pb.PlanReply) -> dict[str, Any]:
 
 
 def group_fields(group: pb.GroupPlan) -> dict[str, Any]:
-    """Return where one group of a job would go, for JSON."""
+    """Return the plan of one group as JSON fields."""
     return {
         "group": group.group,
         "tasks": group.tasks,
@@ -209,7 +209,7 @@ def group_fields(group: pb.GroupPlan) -> dict[str, Any]:
 
 
 def piece_fields(piece: pb.LogPiece) -> dict[str, object]:
-    """Return a piece of output for JSON."""
+    """Return a piece of output as JSON fields."""
     text = piece.data.decode(errors="replace")
     fields: dict[str, object] = {
         "task": piece.task,
@@ -224,5 +224,5 @@ def piece_fields(piece: pb.LogPiece) -> dict[str, object]:
 
 
 def stream_of(piece: pb.LogPiece) -> str:
-    """Return the word for the stream that a piece was written to."""
+    """Return the name of the stream of a piece of output."""
     return pb.Stream.Name(piece.stream).removeprefix("STREAM_").lower()

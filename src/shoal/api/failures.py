@@ -1,6 +1,6 @@
-"""Errors on their way from a node to a client: what failed, why, and what next.
+"""Errors between node and client: what failed, why, and what to do next.
 
-Commands import this, so it knows nothing of gRPC; `grpc_failures` does.
+Commands import this module, so it must not import gRPC; `grpc_failures` does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shoal.errors import (
 
 
 def kind_of(error: ShoalError) -> str:
-    """Return what a program may go by."""
+    """Return the kind of an error, for programs to match on."""
     match error:
         case UsageError():
             return "usage"
@@ -33,7 +33,7 @@ def kind_of(error: ShoalError) -> str:
 
 
 def message_of(error: ShoalError, kind: str = "") -> pb.Error:
-    """Return an error as clients are told of it."""
+    """Encode an error for clients."""
     return pb.Error(
         what=error.what,
         because=error.because,
@@ -43,7 +43,7 @@ def message_of(error: ShoalError, kind: str = "") -> pb.Error:
 
 
 def shown_of(error: Exception) -> tuple[ShoalError, str]:
-    """Return what a client is told of an error, and its kind; a bug is logged."""
+    """Return the error to report and its kind; log a traceback if it is a bug."""
     if isinstance(error, ShoalError):
         return error, kind_of(error)
     traceback.print_exception(error)  # Into the node's log.
@@ -56,7 +56,7 @@ def shown_of(error: Exception) -> tuple[ShoalError, str]:
 
 
 def error_of(told: pb.Error) -> ShoalError:
-    """Return the error that a node told of."""
+    """Decode the error that a node reported."""
     kinds = {
         "usage": UsageError,
         "not-found": NotFoundError,

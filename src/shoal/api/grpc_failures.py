@@ -1,4 +1,4 @@
-"""Errors in the words of gRPC: a code, a text, and an `Error` in the metadata."""
+"""Errors over gRPC: a status code, a text, and an `Error` in the metadata."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal.api.failures import error_of, kind_of, message_of
 from shoal.errors import ShoalError, UnreachableError
 
 DETAILS: Final = "shoal-error-bin"
-"""The trailing metadata that hold an `Error`."""
+"""Key of the trailing metadata that holds an `Error`."""
 
 _CODES: Final[dict[str, grpc.StatusCode]] = {
     "usage": grpc.StatusCode.INVALID_ARGUMENT,
@@ -27,15 +27,15 @@ _SILENT: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED
 def packed(
     error: ShoalError, kind: str = ""
 ) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
-    """Return the code, the text and the trailing metadata that tell of an error."""
+    """Encode an error as status code, text and trailing metadata."""
     kind = kind or kind_of(error)
     details = message_of(error, kind).SerializeToString()
     return _CODES[kind], str(error), ((DETAILS, details),)
 
 
 def unpacked(error: grpc.RpcError, node: str) -> ShoalError:
-    """Return the error that a node told of, or why it told nothing."""
-    call = cast("grpc.Call", error)  # What a channel raises is both.
+    """Decode the error that a node reported, or say why it gave none."""
+    call = cast("grpc.Call", error)  # Errors of a channel are also calls.
     code, details = call.code(), call.details()
     for key, value in call.trailing_metadata() or ():
         if key == DETAILS and isinstance(value, bytes):
@@ -62,6 +62,6 @@ def unpacked(error: grpc.RpcError, node: str) -> ShoalError:
 
 
 def _in_short(details: str | None) -> str:
-    """Return the end of what gRPC says: before that it tells of each attempt."""
+    """Return the last cause in gRPC's text, which lists every attempt."""
     last = (details or "").rpartition("last error: ")[2]
     return last.rpartition(": ")[2].strip() or last

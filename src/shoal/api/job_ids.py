@@ -1,16 +1,16 @@
-"""Ids of jobs, as clients draw them."""
+"""Job ids, which clients generate."""
 
 from __future__ import annotations
 
 import secrets
 from typing import Final
 
-LETTERS: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # none that look alike
+LETTERS: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # no two that look alike
 LENGTH: Final = 6
 DIGITS: Final = "0123456789"
 
 
 def new_job_id() -> str:
-    """Draw an id that is short and, for a while, nobody else's; it is no number."""
+    """Generate a short random job id; it starts with a letter."""
     rest = (secrets.choice(LETTERS) for _ in range(LENGTH - 1))
     return secrets.choice(LETTERS.lstrip(DIGITS)) + "".join(rest)

@@ -1,4 +1,4 @@
-"""Jobs and tasks as users name them: by id, by the beginning of one, or as the last."""
+"""Resolves how users name jobs and tasks: by id, id prefix, or `last`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 from shoal.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from shoal.core.jobs import JobBook, JobRecord, TaskRecord
+    from shoal.core.scheduling.job_book import JobBook, JobRecord, TaskRecord
 
 JOB_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 CANDIDATES_NAMED_MAX: Final = 5
 
 
 def check_id(id_: str) -> None:
-    """Raise `UsageError` unless this can be the id of a job."""
+    """Raise `UsageError` unless the text is a valid job id."""
     if JOB_ID.fullmatch(id_) is None:
         raise UsageError(
             f"'{id_[:80]}' cannot be the id of a job",
@@ -25,7 +25,7 @@ def check_id(id_: str) -> None:
 
 
 def job_called(selector: str, records: list[JobRecord]) -> JobRecord:
-    """Return the job that is meant; of these, which are all that the caller knows."""
+    """Return the job that a selector means, among those visible to the caller."""
     if selector == "last" and records:
         return max(records, key=lambda record: record.wall_s)
     found = [r for r in records if selector and r.job.id.startswith(selector)]
@@ -45,7 +45,7 @@ def job_called(selector: str, records: list[JobRecord]) -> JobRecord:
 
 
 def tasks_called(selector: str, record: JobRecord, book: JobBook) -> list[TaskRecord]:
-    """Return the tasks of a job that are meant; all if none is named."""
+    """Return the tasks that a selector means; all if it is empty."""
     tasks = [book.tasks[task.id] for task in record.job.tasks()]
     if not selector:
         return tasks

@@ -1,10 +1,13 @@
-"""The calls of the API by name, for those who have a name and bytes, and no gRPC."""
+"""The table of API methods, shared by gRPC, local sockets and forwarded calls.
+
+`shoal.proto` defines the methods; the service answers each with an `on_...` method.
+"""
 
 from __future__ import annotations
 
 import re
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from google.protobuf.message import DecodeError
 
@@ -18,56 +21,68 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 
-class _Method(NamedTuple):
+SERVICE: Final = pb.DESCRIPTOR.services_by_name["Shoal"]
+
+
+class ApiMethod(NamedTuple):
+    """One method, and the service's function that answers it."""
+
+    name: str
     request: type[Message]
     call: Callable[[Any], Any]
-    streams: bool
+    takes_stream: bool
+    answers_stream: bool
 
-
-@final
-class Methods:
-    """The calls that take one request; the others need gRPC."""
-
-    def __init__(self, service: object) -> None:
-        """Find `on_list` of the service for the call `List`, and so on."""
-        described = pb.DESCRIPTOR.services_by_name["Shoal"].methods
-        self._methods = {
-            each.name: _Method(
-                getattr(pb, each.input_type.name),
-                getattr(service, f"on_{snake(each.name)}"),
-                each.server_streaming,
-            )
-            for each in described
-            if not each.client_streaming
-        }
-
-    async def answers(self, name: str, data: bytes) -> AsyncGenerator[Message]:
-        """Return the answers to a call: one, or a stream, which ends with this."""
-        method = self._methods.get(name)
-        if method is None:
-            raise UsageError(
-                f"there is no call '{name[:80]}' here",
-                because="the node is of another version than the command",
-                hint="restart it: shoal down; shoal up",
-            )
-        request = method.request.FromString(data)
-        if not method.streams:
-            answer: Awaitable[Message] = method.call(request)
+    async def replies(self, asked: object) -> AsyncGenerator[Message]:
+        """Yield the answer or answers to a request; closing this closes the stream."""
+        if not self.answers_stream:
+            answer: Awaitable[Message] = self.call(asked)
             yield await answer
             return
-        stream: AsyncGenerator[Message] = method.call(request)
+        stream: AsyncGenerator[Message] = self.call(asked)
         async with aclosing(stream):
             async for each in stream:
                 yield each
 
 
+@final
+class Methods:
+    """All API methods by name."""
+
+    def __init__(self, service: object) -> None:
+        """Bind each method to the service: `List` to `on_list`, and so on."""
+        self.by_name = {
+            each.name: ApiMethod(
+                each.name,
+                getattr(pb, each.input_type.name),
+                getattr(service, f"on_{snake(each.name)}"),
+                each.client_streaming,
+                each.server_streaming,
+            )
+            for each in SERVICE.methods
+        }
+
+    async def answers(self, name: str, data: bytes) -> AsyncGenerator[Message]:
+        """Yield the answers to a call; refuse methods with request streams."""
+        method = self.by_name.get(name)
+        if method is None or method.takes_stream:
+            raise UsageError(
+                f"there is no call '{name[:80]}' here",
+                because="the node is of another version than the command",
+                hint="restart it: shoal down; shoal up",
+            )
+        async with aclosing(method.replies(method.request.FromString(data))) as found:
+            async for each in found:
+                yield each
+
+
 def told(error: Exception) -> pb.Error:
-    """Return an error as whoever called is told of it."""
+    """Encode an error for the caller."""
     if isinstance(error, DecodeError):
         error = UsageError("the request cannot be read")
     return message_of(*shown_of(error))
 
 
 def snake(name: str) -> str:
-    """Return the name of a call as the methods that answer it have it."""
+    """Convert a method name to snake case: `ListSecrets` to `list_secrets`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()

@@ -1,4 +1,4 @@
-"""Nodes as users name them: by id, by the beginning of one, or by petname."""
+"""Resolves how users name nodes: by id, id prefix, or petname."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Final
 
 from shoal.errors import NotFoundError, UsageError
 from shoal.model.ids import NodeId
-from shoal.net.identity import public_key
-from shoal.net.petname import petname
+from shoal.net.identity.identity import public_key
+from shoal.net.identity.petname import petname
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from shoal.runtime.network import Network
+    from shoal.runtime.discovery.node_network import NodeNetwork
     from shoal.runtime.node import Node
 
 ID_BEGINS: Final = "12D3KooW"
 
 
-def known_nodes(node: Node, network: Network) -> list[NodeId]:
-    """Return the other nodes that are known here, those that are linked first."""
+def known_nodes(node: Node, network: NodeNetwork) -> list[NodeId]:
+    """Return all other known nodes, linked ones first."""
     known = dict.fromkeys(network.links.connected)
     if node.scheduler is not None:
         known.update(dict.fromkeys(node.scheduler.views.table.nodes()))
@@ -29,7 +29,7 @@ def known_nodes(node: Node, network: Network) -> list[NodeId]:
 
 
 def node_called(selector: str, known: Iterable[NodeId]) -> NodeId:
-    """Return the node that is meant: one of these, or any by its whole id."""
+    """Return the node a selector means: a known one, or any by its full id."""
     known = list(known)
     found = [node for node in known if selector in (node, petname(node))]
     if not found and selector.startswith(ID_BEGINS):
@@ -47,5 +47,5 @@ def node_called(selector: str, known: Iterable[NodeId]) -> NodeId:
             hint="`shoal nodes` lists them; one that has left goes by its whole id",
         )
     if not found:
-        public_key(NodeId(selector))  # Raises unless it is the id of a node.
+        public_key(NodeId(selector))  # Raises if it is not a node id.
     return found[0] if found else NodeId(selector)

@@ -1,4 +1,4 @@
-"""Unix sockets that nobody but the node's user can open."""
+"""Unix sockets that only the node's user can open."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _PEER: Final = struct.Struct("3i")  # process, user, group
 
 
 def own_folder(folder: Path) -> None:
-    """Make a folder for sockets that nobody else can enter, or refuse the one there.
+    """Create a private folder for sockets; raise if an unsafe one exists.
 
-    It may lie where everybody can make one of this name before us. Then its owner
-    could put sockets of his own there, or ours away.
+    Its parent may be world-writable, so another user could have created it first, and
+    could then replace or remove the sockets in it.
     """
     folder.parent.mkdir(mode=OWN_MODE, parents=True, exist_ok=True)
     with suppress(FileExistsError):
@@ -38,7 +38,7 @@ def own_folder(folder: Path) -> None:
 
 
 def _unsafe(info: os.stat_result) -> str:
-    """Say why others could reach into a folder; empty if nobody can."""
+    """Return why other users could access a folder; empty if they cannot."""
     if not stat.S_ISDIR(info.st_mode):
         return "it is a link or a file"
     if info.st_uid != os.geteuid():
@@ -49,12 +49,12 @@ def _unsafe(info: os.stat_result) -> str:
 
 
 def check_peer(line: socket.socket, path: Path) -> None:
-    """Raise unless whoever listens there is this user, or root.
+    """Raise unless the listener on a socket runs as this user or as root.
 
-    Root may also call the node of a user, in that user's home.
+    Root may also call another user's node in that user's home.
     """
     if not hasattr(socket, "SO_PEERCRED"):
-        return  # Only Linux tells.
+        return  # Only Linux reports the peer.
     told = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
     _, uid, _ = _PEER.unpack(told)
     if uid in (os.geteuid(), 0):
@@ -72,9 +72,9 @@ def check_peer(line: socket.socket, path: Path) -> None:
 
 @contextmanager
 def private(path: Path) -> Generator[None]:
-    """Let a socket be made at `path`, instead of an older one, for its owner only.
+    """Remove an old socket at `path`, and make the umask private for a new one.
 
-    The journal is ours, so nobody listens at the older one.
+    This process holds the home's journal, so no other node listens on the old socket.
     """
     path.unlink(missing_ok=True)
     before = os.umask(0o177)

@@ -1,4 +1,4 @@
-"""Bytes named by their hash: what they are called, kept, packed and fetched.
+"""Content-addressed blobs: naming, storing, packing and fetching them.
 
 `hashing`, `trees` and `transfer` only decide: they do no input or output and have no
 clock. `store`, `packing`, `unpacking` and `beneath` touch disks, and block: call

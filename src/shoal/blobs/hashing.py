@@ -1,9 +1,9 @@
-"""The name of a blob, and the tree of hashes that proves each of its pieces.
+"""A blob's name, and the hash tree that proves each of its pieces.
 
 The bytes are cut into pieces of `PIECE_BYTES_MAX`: level 0. The hashes of up to
 `FANOUT` pieces are one piece of the next level, and so on until one piece is left, the
 top. The name of a blob holds the hash of its size and of its top, and its size as well,
-so whoever knows the name knows how many pieces there are, and can verify each when it
+so the name alone says how many pieces there are, and each can be verified when it
 comes, the top first.
 """
 

@@ -1,4 +1,4 @@
-"""From a folder to a tree: what travels, under which names, and what does not.
+"""Pack a folder into a tree: which files travel, and under which names.
 
 No link is followed. A link that stays within the folder travels as a link; one that
 leads out, a device or a socket stays at home, and it is said. All of this blocks.
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from shoal.blobs import beneath, trees
+from shoal.blobs import safe_paths, trees
 from shoal.blobs.hashing import BLOB_BYTES_MAX, Hasher
-from shoal.blobs.ignoring import Ignoring
-from shoal.blobs.trees import Entry
+from shoal.blobs.ignore_rules import IgnoreRules
+from shoal.blobs.trees import TreeEntry
 from shoal.errors import ShoalError, UsageError
-from shoal.model.globs import Glob, Globs
-from shoal.model.texts import is_utf8
+from shoal.model.spec.globs import Glob, Globs
+from shoal.model.text.texts import is_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -39,7 +39,7 @@ LOOKED_AT_MAX: Final = 1_000_000
 """Files that are looked at in search of what travels; no memory holds any number."""
 
 
-class Found(msgspec.Struct, frozen=True):
+class PackedFolder(msgspec.Struct, frozen=True):
     """Something in a folder."""
 
     path: str
@@ -51,7 +51,7 @@ class Found(msgspec.Struct, frozen=True):
 class Packed(msgspec.Struct, frozen=True):
     """What is to travel: entries of a tree, and what a user should know."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[TreeEntry, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -65,7 +65,7 @@ def pack_workdir(
             because="there is nothing of this name, or it is a file",
             hint="name a folder, like --workdir .",
         )
-    rules = Ignoring(root)
+    rules = IgnoreRules(root)
 
     def goes(path: str, is_folder: bool) -> bool:
         return not rules.ignores(path, is_folder=is_folder)
@@ -92,7 +92,7 @@ def pack_outputs(
 ) -> Packed:
     """Return what of a task's work directory is to be kept; never follows a link."""
     globs = Globs(patterns)
-    found: dict[str, Found] = {}
+    found: dict[str, PackedFolder] = {}
     used: set[Glob] = set()
     for below in globs.roots:
         for each in walk(root, below):
@@ -117,7 +117,7 @@ def pack_outputs(
 
 def pack_path(root: Path, path: str, name: Callable[[int], BlobId]) -> Packed:
     """Return one file, or one folder with all in it, below a folder."""
-    below = "/".join(beneath.names_of(path))
+    below = "/".join(safe_paths.names_of(path))
     found = list(walk(root, below))
     if not found:
         raise ShoalError(f"there is no file or folder '{path[:200]}'")
@@ -133,12 +133,12 @@ def walk(
     root: Path,
     below: str,
     goes: Callable[[str, bool], bool] = lambda _path, _is_folder: True,
-) -> Iterator[Found]:
+) -> Iterator[PackedFolder]:
     """Go through all that is at or below a path, folders only if they are empty."""
     if below:
         names = below.split("/")
         try:
-            with beneath.folder(root, names[:-1]) as parent:
+            with safe_paths.folder(root, names[:-1]) as parent:
                 info = os.stat(names[-1], dir_fd=parent, follow_symlinks=False)
                 if not stat.S_ISDIR(info.st_mode):
                     yield _found(below, names[-1], info, parent)
@@ -149,7 +149,7 @@ def walk(
     left = LOOKED_AT_MAX
     while folders:
         folder = folders.pop()
-        with beneath.folder(root, folder.split("/") if folder else []) as parent:
+        with safe_paths.folder(root, folder.split("/") if folder else []) as parent:
             listed = _listed(parent, left)
             left -= len(listed)
             for name in listed:
@@ -167,7 +167,7 @@ def walk(
                 else:
                     yield _found(path, name, info, parent)
             if folder and not listed:
-                yield Found(folder, "folder")
+                yield PackedFolder(folder, "folder")
 
 
 def _refuse_deep(path: str) -> None:
@@ -193,19 +193,21 @@ def _listed(folder: int, most: int) -> list[str]:
     return sorted(names)
 
 
-def _found(path: str, name: str, info: os.stat_result, parent: int) -> Found:
+def _found(path: str, name: str, info: os.stat_result, parent: int) -> PackedFolder:
     if stat.S_ISLNK(info.st_mode):
-        return Found(path, "link", to=os.readlink(name, dir_fd=parent))
+        return PackedFolder(path, "link", to=os.readlink(name, dir_fd=parent))
     if not stat.S_ISREG(info.st_mode):
-        return Found(path, "other")
+        return PackedFolder(path, "other")
     kind = "program" if info.st_mode & stat.S_IXUSR else "file"
-    return Found(path, kind, info.st_size)
+    return PackedFolder(path, kind, info.st_size)
 
 
-def _packed(root: Path, found: list[Found], name: Callable[[int], BlobId]) -> Packed:
-    entries: dict[str, Entry] = {}
+def _packed(
+    root: Path, found: list[PackedFolder], name: Callable[[int], BlobId]
+) -> Packed:
+    entries: dict[str, TreeEntry] = {}
     notes: list[str] = []
-    links: list[Found] = []
+    links: list[PackedFolder] = []
     for each in found:
         usable = is_utf8(each.path) and trees.path_flaw(each.path) is None
         if not usable or each.size > BLOB_BYTES_MAX:
@@ -216,14 +218,14 @@ def _packed(root: Path, found: list[Found], name: Callable[[int], BlobId]) -> Pa
             case "link":
                 links.append(each)
             case "file" | "program" as kind:
-                with beneath.opened(root, each.path) as descriptor:
-                    entries[each.path] = Entry(each.path, kind, name(descriptor))
+                with safe_paths.opened(root, each.path) as descriptor:
+                    entries[each.path] = TreeEntry(each.path, kind, name(descriptor))
             case "folder":
-                entries[each.path] = Entry(each.path, "folder")
+                entries[each.path] = TreeEntry(each.path, "folder")
             case _:
                 notes.append(f"left out: {each.path}, which is no file")
     for link in links:
-        entries[link.path] = Entry(link.path, "link", link.to)
+        entries[link.path] = TreeEntry(link.path, "link", link.to)
     for link in links:
         text = is_utf8(link.to) and not link.to.startswith("/")
         if not text or not trees.inside(link.path, link.to, entries):
@@ -240,7 +242,7 @@ def name_only(descriptor: int) -> BlobId:
     return hasher.name()
 
 
-def _refuse_much(root: Path, found: list[Found], bytes_max: int) -> None:
+def _refuse_much(root: Path, found: list[PackedFolder], bytes_max: int) -> None:
     size = sum(each.size for each in found)
     if size <= bytes_max and len(found) <= trees.ENTRIES_MAX:
         return

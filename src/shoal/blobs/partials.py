@@ -1,4 +1,4 @@
-"""Blobs that are not whole yet: how much room they take, for whom, and since when.
+"""Blobs still being fetched: the room they take, for whom, and since when.
 
 Each counts with all the bytes that it will have, from its beginning: what is promised
 to one cannot be promised to another. Who fetches it no more leaves it for the next who
@@ -45,12 +45,12 @@ class Partials:
         self.bytes += size
 
     def take_up(self, name: str, whose: str, now: float) -> None:
-        """Note that somebody goes on with one."""
+        """Note that a fetch goes on with one."""
         found = self._of[name]
         found.whose, found.touched, found.busy = whose, now, True
 
     def grow(self, name: str, more: int) -> None:
-        """Count one with so many more bytes than it was said to have."""
+        """Count one with more bytes than it was said to have."""
         if (found := self._of.get(name)) is not None:
             self.bytes += more
             found.size += more
@@ -61,7 +61,7 @@ class Partials:
             found.touched = now
 
     def leave(self, name: str) -> None:
-        """Note that nobody goes on with one."""
+        """Note that no fetch goes on with one."""
         if (found := self._of.get(name)) is not None:
             found.busy = False
 
@@ -71,7 +71,7 @@ class Partials:
             self.bytes -= found.size
 
     def bytes_of(self, whose: str, besides: str) -> int:
-        """Return how much somebody has under way, besides one of them."""
+        """Return how many bytes a requester has under way, besides one blob."""
         return sum(
             each.size
             for name, each in self._of.items()
@@ -79,7 +79,7 @@ class Partials:
         )
 
     def left(self, before: float) -> Iterator[str]:
-        """Return those that nobody goes on with since then, the oldest first."""
+        """Return blobs that no fetch has gone on with since then, oldest first."""
         found = [
             (each.touched, name)
             for name, each in self._of.items()

@@ -1,4 +1,4 @@
-"""What is known of those who can be asked for blobs: their pace, and their honesty."""
+"""What is known of the peers that serve blobs: their pace and their honesty."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REST_S: Final = 1.0
 REST_MAX_S: Final = 5.0
 WRONG_MAX: Final = 3
 DISTRUST_S: Final = 600.0
-"""Who sent so many wrong pieces is asked for nothing for so long."""
+"""A peer that sent too many wrong pieces is not asked for this long."""
 
 KNOWN_MAX: Final = 4_096
 FORGET_QUICKEST: Final = 1.001
@@ -61,7 +61,7 @@ class Source:
         return int(self.window) // 4
 
     def asked(self, cost: int, now: float) -> None:
-        """Note that it was asked for so many bytes."""
+        """Note that it was asked for `cost` bytes."""
         if not self.under_way:
             self.heard_at = now
         self.under_way += cost
@@ -110,7 +110,7 @@ class Source:
 
 @final
 class Sources:
-    """The peers that were asked of late."""
+    """The peers asked recently."""
 
     def __init__(self) -> None:
         self._known: dict[NodeId, Source] = {}
@@ -139,11 +139,11 @@ class Sources:
             source.shun(now)
 
     def any_room(self, now: float) -> bool:
-        """Whether anybody can be asked for anything now."""
+        """Whether any peer can be asked for anything now."""
         return any(source.room(now) >= ROOM_MIN for source in self._known.values())
 
     def late(self, now: float) -> list[NodeId]:
-        """Return those who have not answered in time."""
+        """Return the peers that have not answered in time."""
         return [
             peer
             for peer, source in self._known.items()
@@ -151,7 +151,7 @@ class Sources:
         ]
 
     def next_deadline(self, now: float) -> float | None:
-        """When somebody will be late, or may be asked again."""
+        """When a peer will be late, or may be asked again."""
         known = self._known.values()
         due = [at for source in known if (at := source.late_at()) is not None]
         due += [at for source in known if (at := source.rested_at(now)) is not None]

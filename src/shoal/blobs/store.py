@@ -1,14 +1,14 @@
-"""Blobs on disk, up to so many bytes, the least recently used go first.
+"""The blob store on disk: bounded, least recently used blobs go first.
 
     ab/NAME           the bytes of a blob, whole
     ab/NAME.leaves    the hashes of its pieces, if there are several
     new/NAME          a blob that is being fetched; also after a crash
     new/RANDOM        a blob whose name is not known yet
 
-What is read is verified, here or by whoever reads it: a file that a crash or a bad disk
+What is read is verified, here or by the reader: a file that a crash or a bad disk
 has changed is dropped, and fetched again. So writing needs no `fsync`; only what
 somebody was promised is synced, by `sync`. What is held is never dropped. A blob in
-part counts as if it was whole, and is the first to go when nobody goes on with it.
+part counts as if it was whole, and is the first to go when no fetch goes on with it.
 
 All methods block, and may be called in any thread.
 """
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 PARTIAL_KEPT_S: Final = 3_600.0
-"""What was fetched in part, and nobody went on with for so long, is dropped."""
+"""A partly fetched blob that no fetch goes on with is dropped after this long."""
 
 PARTIAL_SHARE: Final = 2
 """Of one peer, such a part of all the room may be under way at a time, or one blob."""
@@ -101,7 +101,7 @@ class BlobStore:
         self.tend()
 
     def tend(self) -> None:
-        """Drop what was fetched in part, if nobody went on with it for long."""
+        """Drop partly fetched blobs that no fetch has gone on with for long."""
         with self._lock:
             for name in self._partials.left(time.time() - PARTIAL_KEPT_S):
                 self._drop_partial(name)
@@ -116,7 +116,7 @@ class BlobStore:
         return blob in self._sizes
 
     def missing(self, blobs: Iterable[BlobId]) -> list[BlobId]:
-        """Return those of some blobs that are not here, each once."""
+        """Return the missing ones of some blobs, deduplicated."""
         with self._lock:
             return [b for b in dict.fromkeys(blobs) if b not in self._sizes]
 
@@ -153,7 +153,7 @@ class BlobStore:
                 self._holders.setdefault(blob, set()).add(holder)
 
     def held(self, holder: str) -> tuple[int, int]:
-        """Return how many blobs somebody holds, and how many bytes they have."""
+        """Return how many blobs are held, and how many bytes they have."""
         with self._lock:
             blobs = self._held.get(holder, ())
             return len(blobs), sum(size_of(blob) or 0 for blob in blobs)
@@ -181,7 +181,7 @@ class BlobStore:
     def make_room(self, size: int) -> None:
         """Drop what was not used for the longest time, until `size` bytes fit.
 
-        What is not whole goes first, if nobody goes on with it.
+        Partial blobs go first, if no fetch goes on with them.
         """
         with self._lock:
             most = self.bytes_max - size
@@ -208,7 +208,7 @@ class BlobStore:
         self._partials.drop(name)
         (self._new / name).unlink(missing_ok=True)
 
-    # Reading. Whatever is read is verified.
+    # Reading. Everything read is verified.
 
     def read_piece(self, blob: BlobId, level: int, index: int) -> bytes | None:
         """Return one piece, or None if it is not here, or no longer what it was."""
@@ -390,7 +390,7 @@ class BlobStore:
             )
 
     def leave(self, blob: BlobId) -> None:
-        """Note that nobody goes on with a blob; what came of it stays for a while."""
+        """Note that no fetch goes on with a blob; what came of it stays for a while."""
         with self._lock:
             self._partials.leave(blob)
 
@@ -429,7 +429,7 @@ class BlobStore:
     # The end of both.
 
     def sync(self, blobs: Iterable[BlobId]) -> None:
-        """Return when blobs are on disk: somebody is about to be promised so."""
+        """Return when blobs are on disk: a promise of that is about to be made."""
         folders: dict[Path, None] = {}
         for blob in blobs:
             path = self._path(blob)
@@ -441,7 +441,7 @@ class BlobStore:
             _fsync(folder)
 
     def drop(self, blob: BlobId) -> None:
-        """Remove a blob, also if it is held: it is of no use to anybody."""
+        """Remove a blob even if it is held: it is of no use."""
         with self._lock:
             if blob in self._sizes:
                 self._drop(blob)

@@ -1,12 +1,12 @@
-"""Fetching blobs from peers: which piece is asked of whom, and when.
+"""Fetch blobs from peers: which piece to ask of whom, and when.
 
-The machine is told who may have a blob, and asks all of them at once, each at its own
-pace. The pace is set by delay: as long as answers come quickly more is asked for, and
-as soon as they queue up somewhere less, so that other messages on the same link need
-not wait. Every piece is verified as it comes. Whoever sends a wrong one is not believed
-again; whoever does not answer is left alone for a while.
+The machine is told which peers may have a blob, and asks all of them at once, each at
+its own pace. The pace follows delay: while answers come quickly more is asked for, and
+less as soon as they queue up somewhere, so that other messages on the same link need
+not wait. Every piece is verified as it comes. A peer that sends a wrong piece is not
+believed again; a peer that does not answer is left alone for a while.
 
-A machine like those in `core`: facts in, effects out, no clock and no I/O.
+A machine like the ones in `core`: facts in, effects out, no clock and no I/O.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import msgspec
 from shoal.blobs.hashing import FANOUT, Proof, size_of
 from shoal.blobs.sources import ROOM_MIN, Source, Sources
 from shoal.model.ids import BlobId, NodeId
+from shoal.protocol.blobs import BlobPiece, PieceRefusal, PieceWanted
 from shoal.protocol.limits import PIECE_BYTES_MAX, PIECES_MAX
-from shoal.protocol.pieces import BlobPiece, PieceRefusal, PieceWanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +29,7 @@ UNDER_WAY_MAX: Final = 256 * PIECE_BYTES_MAX
 """Bytes that were asked for, or have come and are not on disk, in all."""
 
 SKIPPED_MAX: Final = 32
-"""Blobs that nobody has room for, after which no others are looked at."""
+"""Blobs without a free peer, after which no others are looked at."""
 
 STALL_S: Final = 60.0
 """A fetch that gets nothing for so long has failed."""
@@ -45,7 +45,7 @@ Place = tuple[int, int]
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Somebody here wants a blob, which these peers may have, the best first.
+    """A blob is wanted here, which these peers may have, the best first.
 
     `resumed`: an earlier life, or an earlier fetch, may have left some of it on disk.
     """
@@ -57,7 +57,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Unwanted(msgspec.Struct, frozen=True):
-    """Nobody here wants a blob any more."""
+    """A blob is no longer wanted here."""
 
     blob: BlobId
 
@@ -123,7 +123,7 @@ Event = (
 # Effects.
 
 
-class Ask(msgspec.Struct, frozen=True):
+class PieceAsk(msgspec.Struct, frozen=True):
     """Ask a peer for pieces."""
 
     peer: NodeId
@@ -161,7 +161,7 @@ class Fail(msgspec.Struct, frozen=True):
     reason: str
 
 
-Effect = Ask | WritePiece | LookForPieces | Finish | Fail
+Effect = PieceAsk | WritePiece | LookForPieces | Finish | Fail
 
 
 @final
@@ -408,7 +408,7 @@ class Transfers:
         return self._give_up_on(peer, fetch, refusal.reason or "does not have it")
 
     def _give_up_on(self, peer: NodeId, fetch: _Fetch, why: str) -> list[Effect]:
-        """Ask a peer no more for this blob; fail if nobody is left."""
+        """Ask a peer no more for this blob; fail if no peer is left."""
         fetch.sources.pop(peer, None)
         fetch.refused[peer] = why
         if fetch.sources:
@@ -498,7 +498,7 @@ class Transfers:
             return []
         blob = fetch.proof.blob
         wanted = PieceWanted(blob=blob, pieces=tuple(pieces), under=fetch.under)
-        return [Ask(peer, wanted)]
+        return [PieceAsk(peer, wanted)]
 
 
 def _said(fetch: _Fetch) -> str:

@@ -1,4 +1,4 @@
-"""A folder as one blob: a list of files by hash, links and empty folders.
+"""A folder as one blob: files by hash, links and empty folders.
 
 A tree comes from a peer, so nothing in it is believed before `flaw` has found nothing:
 no path or link of it leads out of the folder where it is unpacked. Its name cannot be
@@ -32,7 +32,7 @@ LINKS_FOLLOWED_MAX: Final = 40
 Kind = Literal["file", "program", "link", "folder"]
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class TreeEntry(msgspec.Struct, frozen=True, array_like=True):
     """One thing in a folder. `to` is the blob of a file, or where a link leads."""
 
     path: str
@@ -45,7 +45,7 @@ class Tree(msgspec.Struct, frozen=True, array_like=True):
 
     version: int
     salt: bytes
-    entries: tuple[Entry, ...]
+    entries: tuple[TreeEntry, ...]
 
     def files(self) -> list[BlobId]:
         """Return the blobs of all files, each once."""
@@ -60,7 +60,7 @@ class Tree(msgspec.Struct, frozen=True, array_like=True):
 _DECODER: Final = msgspec.msgpack.Decoder(Tree)
 
 
-def make(salt: bytes, entries: Iterable[Entry]) -> Tree:
+def make(salt: bytes, entries: Iterable[TreeEntry]) -> Tree:
     """Return the tree of these entries; the same for any order of them."""
     return Tree(TREE_VERSION, salt, tuple(sorted(entries, key=lambda e: e.path)))
 
@@ -88,7 +88,7 @@ def flaw(tree: Tree) -> str | None:
     """Say why a tree must not be unpacked; None if it may."""
     if len(tree.entries) > ENTRIES_MAX:
         return f"{len(tree.entries):,} entries; the most is {ENTRIES_MAX:,}"
-    kinds: dict[str, Entry] = {}
+    kinds: dict[str, TreeEntry] = {}
     last = ""
     for entry in tree.entries:
         if reason := path_flaw(entry.path) or _bad_target(entry):
@@ -109,9 +109,9 @@ def flaw(tree: Tree) -> str | None:
     return None
 
 
-def inside(path: str, target: str, kinds: dict[str, Entry]) -> bool:
+def inside(path: str, target: str, kinds: dict[str, TreeEntry]) -> bool:
     """Whether a link at `path` stays among these entries, or would lead out."""
-    return not _leads_out(Entry(path, "link", target), kinds)
+    return not _leads_out(TreeEntry(path, "link", target), kinds)
 
 
 def path_flaw(path: str) -> str | None:
@@ -129,7 +129,7 @@ def path_flaw(path: str) -> str | None:
     return None
 
 
-def _bad_target(entry: Entry) -> str | None:
+def _bad_target(entry: TreeEntry) -> str | None:
     match entry.kind:
         case "folder":
             return "a folder has no contents of its own" if entry.to else None
@@ -141,7 +141,7 @@ def _bad_target(entry: Entry) -> str | None:
             return "not the name of a blob" if size_of(entry.to) is None else None
 
 
-def _leads_out(link: Entry, kinds: dict[str, Entry]) -> bool:
+def _leads_out(link: TreeEntry, kinds: dict[str, TreeEntry]) -> bool:
     """Follow a link as the system would, through other links of the tree."""
     place = link.path.split("/")[:-1]
     todo = link.to.split("/")[::-1]

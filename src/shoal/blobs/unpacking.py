@@ -1,11 +1,11 @@
-"""From a tree, which was checked when it was decoded, to a folder. All of it blocks."""
+"""Write a decoded tree to a folder. Everything here blocks."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
 
-from shoal.blobs import beneath
+from shoal.blobs import safe_paths
 from shoal.errors import ShoalError
 from shoal.model.ids import BlobId
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def unpack(store: BlobStore, tree: Tree, directory: Path) -> None:
-    """Fill a new folder, which nobody else can write to, with all of a tree.
+    """Fill a new folder, which no other user can write to, with all of a tree.
 
     Links come last, so nothing is ever written through one.
     """
@@ -29,7 +29,9 @@ def unpack(store: BlobStore, tree: Tree, directory: Path) -> None:
             made.add(folder)
         if entry.kind in ("file", "program"):
             mode = (
-                beneath.PROGRAM_MODE if entry.kind == "program" else beneath.FILE_MODE
+                safe_paths.PROGRAM_MODE
+                if entry.kind == "program"
+                else safe_paths.FILE_MODE
             )
             _write_new(store, BlobId(entry.to), directory / entry.path, mode)
     for entry in tree.entries:
@@ -45,14 +47,16 @@ def lay_over(store: BlobStore, tree: Tree, directory: Path) -> None:
     for entry in tree.entries:
         if entry.kind in ("file", "program"):
             mode = (
-                beneath.PROGRAM_MODE if entry.kind == "program" else beneath.FILE_MODE
+                safe_paths.PROGRAM_MODE
+                if entry.kind == "program"
+                else safe_paths.FILE_MODE
             )
             blob = BlobId(entry.to)
 
             def fill(descriptor: int, blob: BlobId = blob) -> None:
                 _copy(store, blob, descriptor)
 
-            beneath.write(directory, entry.path, fill, mode)
+            safe_paths.write(directory, entry.path, fill, mode)
 
 
 def _write_new(store: BlobStore, blob: BlobId, path: Path, mode: int) -> None:
@@ -67,7 +71,7 @@ def _write_new(store: BlobStore, blob: BlobId, path: Path, mode: int) -> None:
 
 def _copy(store: BlobStore, blob: BlobId, descriptor: int) -> None:
     def write(data: bytes) -> None:
-        beneath.write_all(descriptor, data)
+        safe_paths.write_all(descriptor, data)
 
     if not store.copy(blob, write):
         raise ShoalError(

@@ -1,7 +1,7 @@
-"""The command `shoal`: one verb, one module, imported only when it is called.
+"""The `shoal` command: one module per verb, imported only when that verb is used.
 
-Data goes to stdout, everything else to stderr. A command raises a `ShoalError` when
-it cannot do its work; `main` turns that into text and an exit code.
+Data goes to stdout, everything else to stderr. A command that fails raises a
+`ShoalError`; `main` turns it into text and an exit code.
 """
 
 import contextlib
@@ -31,94 +31,94 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 HEAVY = frozenset({"asyncio", "concurrent.futures", "grpc", "multiprocessing"})
-"""Modules that start threads or processes, or have something to write at the end."""
+"""Modules that start threads or processes, or that flush something at exit."""
 
 COMMANDS: dict[str, str] = {
-    "accept": "shoal.cli.accept:accept",
-    "audit": "shoal.cli.audit:audit",
-    "cancel": "shoal.cli.cancel:cancel",
-    "completion": "shoal.cli.completion:completion",
-    "doctor": "shoal.cli.doctor:doctor",
-    "down": "shoal.cli.down:down",
-    "events": "shoal.cli.events:events",
-    "explain": "shoal.cli.explain:explain",
-    "init": "shoal.cli.init:init",
-    "invite": "shoal.cli.invite:invite",
-    "join": "shoal.cli.join:join",
-    "key": "shoal.cli.key:key",
-    "logs": "shoal.cli.logs:logs",
+    "accept": "shoal.cli.members.accept:accept",
+    "audit": "shoal.cli.members.audit:audit",
+    "cancel": "shoal.cli.jobs.cancel:cancel",
+    "completion": "shoal.cli.config.completion:completion",
+    "doctor": "shoal.cli.nodes.doctor:doctor",
+    "down": "shoal.cli.nodes.down:down",
+    "events": "shoal.cli.jobs.events:events",
+    "explain": "shoal.cli.jobs.explain:explain",
+    "init": "shoal.cli.members.init:init",
+    "invite": "shoal.cli.members.invite:invite",
+    "join": "shoal.cli.members.join:join",
+    "key": "shoal.cli.members.key:key",
+    "logs": "shoal.cli.jobs.logs:logs",
     "monitor": "shoal.cli.monitor.command:monitor",
-    "nodes": "shoal.cli.nodes:nodes",
-    "ping": "shoal.cli.ping:ping",
-    "plan": "shoal.cli.plan:plan",
-    "policy": "shoal.cli.policy:policy",
-    "ps": "shoal.cli.ps:ps",
-    "renew": "shoal.cli.renew:renew",
-    "retry": "shoal.cli.retry:retry",
-    "pull": "shoal.cli.pull:pull",
-    "revoke": "shoal.cli.revoke:revoke",
-    "run": "shoal.cli.run:run",
-    "schema": "shoal.cli.schema:schema",
-    "secret": "shoal.cli.secret:secret",
-    "token": "shoal.cli.token:token",
-    "server": "shoal.cli.server:server",
-    "set": "shoal.cli.set:set_",
-    "show": "shoal.cli.show:show",
-    "sim": "shoal.cli.sim:sim",
-    "submit": "shoal.cli.submit:submit",
+    "nodes": "shoal.cli.nodes.nodes:nodes",
+    "ping": "shoal.cli.nodes.ping:ping",
+    "plan": "shoal.cli.jobs.plan:plan",
+    "policy": "shoal.cli.config.policy:policy",
+    "ps": "shoal.cli.jobs.ps:ps",
+    "renew": "shoal.cli.members.renew:renew",
+    "retry": "shoal.cli.jobs.retry:retry",
+    "pull": "shoal.cli.jobs.pull:pull",
+    "revoke": "shoal.cli.members.revoke:revoke",
+    "run": "shoal.cli.jobs.run:run",
+    "schema": "shoal.cli.config.schema:schema",
+    "secret": "shoal.cli.members.secret:secret",
+    "token": "shoal.cli.members.token:token",
+    "server": "shoal.cli.nodes.server:server",
+    "set": "shoal.cli.config.set:set_",
+    "show": "shoal.cli.jobs.show:show",
+    "sim": "shoal.cli.lab.sim:sim",
+    "submit": "shoal.cli.jobs.submit:submit",
     "top": "shoal.cli.monitor.command:monitor",
-    "up": "shoal.cli.up:up",
-    "wait": "shoal.cli.wait:wait",
-    "web": "shoal.cli.web:web",
-    "worker": "shoal.cli.worker:worker",
+    "up": "shoal.cli.nodes.up:up",
+    "wait": "shoal.cli.jobs.wait:wait",
+    "web": "shoal.cli.nodes.web:web",
+    "worker": "shoal.cli.nodes.worker:worker",
 }
 
 
 HELP = {
     "Jobs": {
-        "run": "Submit a job, show its output, exit with its code.",
+        "run": "Submit a job, stream its output, exit with its code.",
         "submit": "Submit a job and print its id.",
         "ps": "List jobs.",
-        "show": "Show one job and its tasks.",
-        "logs": "Print what a job wrote.",
-        "wait": "Wait for jobs to end.",
-        "pull": "Take what a job has left.",
+        "show": "Show a job and its tasks.",
+        "logs": "Print a job's output.",
+        "wait": "Wait for jobs to finish.",
+        "pull": "Download a job's outputs.",
         "cancel": "Cancel jobs.",
-        "retry": "Run a job that has ended once more.",
-        "explain": "Say why a job waits, or runs where it runs.",
-        "plan": "Say where a job would go, and submit nothing.",
+        "retry": "Run a finished job again.",
+        "explain": "Explain why a job waits or runs where it does.",
+        "plan": "Show where a job would run, without submitting it.",
     },
     "Nodes": {
-        "up": "Run a node here.",
-        "down": "End the node that runs here.",
+        "up": "Start a node on this machine.",
+        "down": "Stop the node on this machine.",
         "nodes": "List this node and the workers it knows.",
-        "ping": "Measure how far away other nodes are.",
-        "init": "Make a shoal, with a name.",
-        "invite": "Let somebody join the shoal.",
-        "join": "Join somebody's shoal.",
-        "accept": "Let machines in that are near, and asked.",
-        "revoke": "Turn a node out of the shoal.",
-        "key": "Lock the root key of a shoal, or open it.",
-        "renew": "Sign this node's grant anew, by the root key.",
-        "doctor": "Check this machine, and say what to mend.",
-        "server": "Run a node that lends nothing: up --no-worker.",
-        "worker": "Run a node that works for the scheduler at an address.",
+        "ping": "Measure round-trip times to other nodes.",
+        "init": "Create a named shoal.",
+        "invite": "Create an invitation to join the shoal.",
+        "join": "Join a shoal by invitation.",
+        "accept": "Approve join requests from the local network.",
+        "revoke": "Remove a node from the shoal.",
+        "key": "Lock or unlock the shoal's root key.",
+        "renew": "Renew this node's grant with the root key.",
+        "doctor": "Check this machine and suggest fixes.",
+        "server": "Start a scheduler only: up --no-worker.",
+        "worker": "Start a worker for the scheduler at an address.",
     },
     "Views": {
         "top": "Watch nodes and jobs.",
-        "monitor": "The same, by the name of the first scheduler.",
+        "monitor": "Same as top.",
         "web": "Watch nodes and jobs in a browser.",
-        "events": "Print what happens, line by line.",
-        "audit": "Print who did what here, and from where.",
+        "events": "Print events as they happen.",
+        "audit": "Print the audit log: who did what, and from where.",
     },
     "Other": {
-        "set": "Say once what would be a flag each time.",
-        "secret": "Keep secrets for jobs.",
-        "token": "Show or replace the token of this node.",
-        "sim": "Simulate a data centre, with the machines of live nodes.",
-        "policy": "List the policies that place tasks, and test them.",
+        "set": "Set defaults for command-line flags.",
+        "secret": "Store secrets for jobs.",
+        "token": "Show or replace this node's access token.",
+        "sim": "Simulate a data centre with the live scheduler's code.",
+        "policy": "List and test placement policies.",
         "schema": "Print the JSON Schema of job specs.",
-        "completion": "Let the shell complete what you type.",
+        "completion": "Print a shell completion script.",
     },
 }
 
@@ -135,20 +135,20 @@ ELSEWHERE: dict[str, str] = {
     "help": "--help",
     "version": "--version",
 }
-"""What other tools call things, and what `shoal` calls them."""
+"""Command names of other tools, and the `shoal` command for each."""
 
 
 class LazyGroup(click.Group):
-    """A group that imports the module of a command when the command is asked for."""
+    """A group that imports a command's module only when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands, in the order of the alphabet."""
+        """Return the names of all commands, sorted."""
         return sorted(COMMANDS)
 
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
-        """List the commands by what they are for, without importing them."""
+        """List the commands by topic, without importing them."""
         for title, commands in HELP.items():
             with formatter.section(title):
                 formatter.write_dl(list(commands.items()))
@@ -156,7 +156,7 @@ class LazyGroup(click.Group):
     def shell_complete(
         self, ctx: click.Context, incomplete: str
     ) -> "list[CompletionItem]":
-        """Offer commands without importing them."""
+        """Complete command names without importing their modules."""
         from click.shell_completion import CompletionItem  # noqa: PLC0415 - Rare.
 
         return [
@@ -169,7 +169,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is meant, or say which one is nearest."""
+        """Find the command, or suggest the nearest one."""
         if args[0] in COMMANDS or args[0].startswith("-"):
             return super().resolve_command(ctx, args)
         from difflib import get_close_matches  # noqa: PLC0415 - Only after a mistake.
@@ -184,7 +184,7 @@ class LazyGroup(click.Group):
         )
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return the command of this name, if there is one."""
+        """Import and return the command of this name, if it exists."""
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name].partition(":")
@@ -195,30 +195,34 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="shoal")
-@click.option("--color/--no-color", default=None, help="Whether to use colours.")
-@click.option("--net", metavar="NAME", help="Use the home of this name, of several.")
+@click.option("--color/--no-color", default=None, help="Turn colours on or off.")
+@click.option(
+    "--net", metavar="NAME", help="Use the home with this name, if you have several."
+)
 def shoal(color: bool | None, net: str | None) -> None:
-    """Pool the machines you have and run jobs on them, without a server."""
+    """Pool your machines and run jobs on them, without a central server."""
     _choose_net(net)
     if color is not None:  # The commands look there; they are imported later.
         os.environ["SHOAL_COLOR"] = "true" if color else "false"
 
 
 def _choose_net(net: str | None) -> None:
-    """Let a flag win over `SHOAL_HOME`, and that over what is set in files."""
+    """Choose the home: the flag wins over `SHOAL_HOME`, which wins over files."""
     if net:
         os.environ.pop("SHOAL_HOME", None)
         os.environ["SHOAL_NET"] = net
     elif "SHOAL_HOME" not in os.environ and "SHOAL_NET" not in os.environ:
-        from shoal.cli.settings import current  # noqa: PLC0415 - Commands import it.
+        from shoal.cli.config.settings import current  # noqa: PLC0415 - Commands import it.
 
-        with contextlib.suppress(ShoalError):  # Who needs the settings will tell.
+        with contextlib.suppress(
+            ShoalError
+        ):  # The command that needs the settings reports it.
             if found := current().find("net").value:
                 os.environ["SHOAL_NET"] = str(found)
 
 
 def explained(error: ShoalError) -> str:
-    """Lay out what failed, why, and what to do next, one line each."""
+    """Format an error as three lines: what failed, why, and what to do next."""
     parts = {"error: ": error.what, "why:   ": error.because, "next:  ": error.hint}
     return "\n".join(
         head + safe_lines(text, " " * len(head)) for head, text in parts.items() if text
@@ -226,7 +230,7 @@ def explained(error: ShoalError) -> str:
 
 
 def exit_code_of(error: ShoalError) -> ExitCode:
-    """Return what a script learns of an error."""
+    """Return the exit code for an error."""
     match error:
         case UsageError():
             return ExitCode.USAGE
@@ -241,7 +245,7 @@ def exit_code_of(error: ShoalError) -> ExitCode:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run one command line, by default that of this process, and exit."""
+    """Run a command line, by default this process's own, and exit."""
     try:
         code = shoal.main(args=args, prog_name="shoal", standalone_mode=False)
     except NoArgsIsHelpError as error:
@@ -256,7 +260,7 @@ def main(args: Sequence[str] | None = None) -> None:
     except click.Abort:
         sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        write_nowhere()  # Who reads has enough, as in `shoal ps | head`.
+        write_nowhere()  # The reader has gone, as in `shoal ps | head`.
         sys.exit(ExitCode.ERROR)
     except OSError as error:
         write_nowhere()
@@ -272,12 +276,12 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def _leave_at_once(code: int) -> None:
-    """End without taking Python apart, which takes a sixth of what `shoal ps` does.
+    """Exit without tearing Python down, which takes a sixth of `shoal ps`.
 
-    Only where nothing was loaded that may have something to bring to an end.
+    Only if no loaded module has something left to finish.
     """
     if HEAVY.isdisjoint(sys.modules):
-        with contextlib.suppress(OSError):  # Whoever read has gone.
+        with contextlib.suppress(OSError):  # The reader has gone.
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
@@ -289,42 +293,42 @@ def _fail(error: ShoalError) -> NoReturn:
 
 
 def _with_hint(error: ShoalError, args: Sequence[str]) -> ShoalError:
-    """Say at least where to read on, if whoever raised it knows no better."""
+    """Add a pointer to the documentation to an error that has no hint."""
     if not error.hint and isinstance(error, SpecError) and "`$" in error.what:
-        error.hint = "`shoal schema` says what each field of a spec may be"
+        error.hint = "`shoal schema` lists the fields of a spec and their values"
     elif not error.hint:
         command = f" {args[0]}" if args and args[0] in COMMANDS else ""
-        error.hint = f"`shoal{command} --help` says what can be said"
+        error.hint = f"`shoal{command} --help` lists the options"
     return error
 
 
 def write_nowhere(*, err: bool = False) -> None:
-    """Drop what could not be written: Python would complain again when it ends."""
+    """Discard unwritten output, or Python would complain again at exit."""
     stream = sys.stderr if err else sys.stdout
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _of_the_machine(error: OSError) -> ShoalError:
-    """Say what no command foresaw: a full disk, a file that is in the way."""
+    """Report an error that no command foresaw, such as a full disk."""
     return ShoalError(
         f"cannot use {error.filename or 'the output'}",
         because=error.strerror or str(error),
-        hint="free some space, or take another disk"
+        hint="free some space, or use another disk"
         if error.errno in (errno.ENOSPC, errno.EDQUOT)
-        else "name a place where you may read and write",
+        else "choose a path that you can read and write",
     )
 
 
 def _bug(error: Exception) -> ShoalError:
     return ShoalError(
-        "shoal failed, and that is a bug of shoal",
+        "shoal crashed; this is a bug in shoal",
         because=f"{type(error).__name__}: {error}",
-        hint="the same command with SHOAL_DEBUG=1 before it shows where",
+        hint="run the command again with SHOAL_DEBUG=1 to see where",
     )
 
 
 def _retold(error: click.UsageError) -> UsageError:
-    """Say in our form what click found wrong with a command line."""
+    """Turn click's complaint about a command line into our form."""
     path = error.ctx.command_path if error.ctx is not None else "shoal"
     what = " ".join(error.format_message().split()).rstrip(".")
-    return UsageError(what, hint=f"`{path} --help` lists what can be said")
+    return UsageError(what, hint=f"`{path} --help` lists the options")

@@ -1,4 +1,4 @@
-"""Runs `shoal` as `python -m shoal.cli`: how a node in the background is started."""
+"""Run `shoal` as `python -m shoal.cli`; background nodes are started this way."""
 
 from shoal.cli import main
 

@@ -1,14 +1,14 @@
 """The exit codes of `shoal`, all in one place; scripts rely on them.
 
-`shoal run` and `shoal wait` exit with the job's own code. The codes from 100 up say
-what became of a job that has none to give, or why nothing could be done.
+`shoal run` and `shoal wait` exit with the job's own code. Codes from 100 up describe
+a job without a code of its own, or why the command could not do its work.
 """
 
 from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the shell learns when a command ends. Numbers are never reused."""
+    """Exit codes of commands. Numbers are never reused."""
 
     OK = 0
     ERROR = 1  # Something failed; stderr says what and why.

@@ -1,4 +1,4 @@
-"""Options that many commands share, and how commands talk."""
+"""Options that many commands share, and messages to the user."""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -7,8 +7,8 @@ import click
 from click.core import ParameterSource
 
 from shoal.cli import write_nowhere
-from shoal.cli.naming import NODE
-from shoal.cli.settings import default_of
+from shoal.cli.config.settings import default_of
+from shoal.cli.job_input.completion_types import NODE
 from shoal.cli.terminal import echo
 from shoal.errors import UsageError
 
@@ -18,26 +18,26 @@ PORT_MAX: Final = 65_535
 ABOUT_JOBS: Final = frozenset(
     {"cancel", "events", "explain", "logs", "ps", "pull", "retry", "show", "wait"}
 )
-"""Commands that a node does for the user of another one of the same owner."""
+"""Commands that a node also forwards to other nodes of the same owner."""
 
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON, in a form that stays."
+    "--json", "as_json", is_flag=True, help="Print JSON with a stable schema."
 )
 quiet_option = click.option(
-    "-q", "--quiet", is_flag=True, help="Print what was asked for and nothing else."
+    "-q", "--quiet", is_flag=True, help="Print only the result."
 )
 
 raw_option = click.option(
     "--raw",
     is_flag=True,
-    help="Let what tasks write steer the terminal: titles, cursor, all of it.",
+    help="Do not filter escape sequences in task output.",
 )
 
 
 def checked_address(
     ctx: click.Context, _param: click.Parameter, text: str | None
 ) -> str | None:
-    """Refuse what is no address before somebody tries to call it."""
+    """Reject an invalid address before anything connects to it."""
     host, _, port = (text or "").rpartition(":")
     is_one = bool(host) and port.isdecimal() and int(port) <= PORT_MAX
     if not text or is_one or ctx.resilient_parsing:
@@ -45,20 +45,20 @@ def checked_address(
     because = f"a port is a number up to {PORT_MAX}, after a colon"
     hint = "write it like localhost:50051"
     if ":" not in text:
-        because = "by name, another node is asked about the jobs that it has, no more"
-        hint = f"type the command on that node itself; or {hint}"
+        because = "node names work only in commands about jobs"
+        hint = f"run the command on that node; or {hint}"
     raise UsageError(f"'{text}' is not a host and a port", because=because, hint=hint)
 
 
 def checked_node(
     ctx: click.Context, param: click.Parameter, text: str | None
 ) -> str | None:
-    """Refuse what is neither an address nor can be the name of a node."""
+    """Reject text that is neither an address nor a possible node name."""
     return checked_address(ctx, param, text) if text and ":" in text else text
 
 
 def node_option(command: F) -> F:
-    """Add `--node`, and the name that it had in the first training scheduler.
+    """Add `--node`, and its name in the original training scheduler.
 
     The command gets an address, or None for the node that runs here.
     """
@@ -69,12 +69,12 @@ def node_option(command: F) -> F:
         metavar="HOST:PORT",
         default=default_of("node"),
         callback=checked_address,
-        help="Ask the node there, not the one that runs here.",
+        help="Use the node at this address, not the local one.",
     )(command)
 
 
 def any_node_option(command: F) -> F:
-    """Add the same `--node`, which may also name another node of the same owner."""
+    """Add a `--node` that also accepts the name of another node of the owner."""
     return click.option(
         "--node",
         "--scheduler",
@@ -83,12 +83,12 @@ def any_node_option(command: F) -> F:
         type=NODE,
         default=default_of("node"),
         callback=checked_node,
-        help="Ask another node of yours, by name; or any, by HOST:PORT.",
+        help="Use another node: one of yours by name, or any by HOST:PORT.",
     )(command)
 
 
 def at_node() -> str:
-    """Return what has the next command ask the node that this one was told to ask."""
+    """Return the `--node` flag for suggested commands, if one was typed."""
     context = click.get_current_context(silent=True)
     node = context.params.get("node") if context is not None else None
     if context is None or not node:
@@ -98,7 +98,7 @@ def at_node() -> str:
 
 
 def talk(text: str, *, quiet: bool = False) -> None:
-    """Say one line to the user that is no data; if nobody is there, to nobody."""
+    """Print a line for the user to stderr; ignore a closed terminal."""
     if quiet:
         return
     try:
@@ -108,7 +108,7 @@ def talk(text: str, *, quiet: bool = False) -> None:
 
 
 def suggest(*commands: str, quiet: bool = False) -> None:
-    """Say which commands one may want to type next, in the same net, of that node."""
+    """Suggest next commands, with the same `--net` and `--node`."""
     commands = tuple(
         each + at_node() if each.split()[1] in ABOUT_JOBS else each for each in commands
     )

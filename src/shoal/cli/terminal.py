@@ -1,9 +1,9 @@
-"""The one door to the terminal: what others wrote cannot steer it.
+"""The only way to the terminal: text from other nodes cannot control it.
 
-Names, reasons and messages come from other nodes, and a terminal obeys what it is sent:
-titles, colours, cursor moves, letters that read backwards. So every text of a command
-goes out here, one line at a time, with all that is not plainly visible written as an
-escape. Only this module and `task_output` write to stdout and stderr.
+Names, reasons and messages come from other nodes, and a terminal obeys escape
+sequences: titles, colours, cursor moves, reversed text. Every line that a command
+prints goes through this module, which escapes invisible characters. Only this module
+and `task_output` write to stdout and stderr.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import click
 
 
 def safe_line(text: str) -> str:
-    r"""Return a text on one line, in which only letters that can be seen are left.
+    r"""Return a text on one line with only visible characters.
 
-    White space becomes a space. Controls, marks that turn the direction of a text, and
-    letters without a width are written as in Python, such as `\x1b`.
+    White space becomes a space. Control, direction and zero-width characters are
+    escaped as in Python, such as `\x1b`.
     """
     if text.isprintable():
         return text
@@ -25,22 +25,22 @@ def safe_line(text: str) -> str:
 
 
 def safe_lines(text: str, indent: str = "") -> str:
-    """Return a text whose lines stay lines; all but the first are indented."""
+    """Make each line of a text safe; indent all but the first."""
     return f"\n{indent}".join(map(safe_line, text.split("\n")))
 
 
 def echo(line: str = "", *, err: bool = False) -> None:
-    """Print one line, whatever is in it."""
+    """Print one line, made safe."""
     click.echo(safe_line(line), err=err)
 
 
 def echo_lines(text: str, *, err: bool = False) -> None:
-    """Print several lines that are our own, or from a file of the user."""
+    """Print several lines of our own, or from a user's file."""
     click.echo(safe_lines(text), err=err)
 
 
 def echo_styled(line: str, *, err: bool = False) -> None:
-    """Print a line with colours of ours; its texts went through `safe_line` before."""
+    """Print a line with our colours; its texts have passed `safe_line`."""
     click.echo(line, err=err)
 
 

@@ -1,4 +1,4 @@
-"""The Python API: clients, futures, executors and tasks. `docs/guides/python.md`.
+"""The Python API: clients, futures, executors and tasks; see `docs/guides/python.md`.
 
-`import shoal` offers all of it by name and loads it when it is first used.
+`import shoal` exports every public name and imports its module on first use.
 """

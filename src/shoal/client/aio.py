@@ -1,4 +1,8 @@
-"""The client for programs with an event loop."""
+"""The client for asyncio programs.
+
+`AsyncClient` wraps a `Client`. Whatever would block the event loop (finding or starting
+the node, closing, submitting and awaiting jobs) runs in a thread; futures are awaited.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +19,14 @@ if TYPE_CHECKING:
     from shoal.client.futures import Future
     from shoal.client.jobs import Job
     from shoal.client.options import ClientOptions
-    from shoal.model.spec import JobSpec
+    from shoal.model.spec.spec import JobSpec
 
 T = TypeVar("T")
 
 
 @final
 class AsyncClient:
-    """Like `Client`, with the same options, and nothing that blocks the loop.
+    """An asyncio `Client`: same options, and it never blocks the event loop.
 
     ```python
     async with shoal.AsyncClient() as client:
@@ -35,7 +39,7 @@ class AsyncClient:
     def __init__(
         self, node: str | None = None, **options: Unpack[ClientOptions]
     ) -> None:
-        """Prepare; the node is looked for, or started, by `async with`."""
+        """Store the options; `async with` finds the node or starts one."""
         self._node = node
         self._options = options
         self._client: Client | None = None
@@ -50,12 +54,12 @@ class AsyncClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Wait for all calls; after an error wait for none."""
+        """Close the client; wait for all calls unless the block raised."""
         await asyncio.to_thread(self.client.close, wait=error is None)
 
     @property
     def client(self) -> Client:
-        """The client behind this one."""
+        """The synchronous client that this one wraps."""
         assert self._client is not None, "use it in `async with`"
         return self._client
 
@@ -63,10 +67,10 @@ class AsyncClient:
         self,
         function: Callable[..., T],
         /,
-        *args: Any,  # noqa: ANN401 - Whatever the function takes, and options.
+        *args: Any,  # noqa: ANN401 - Arguments of any function, and options.
         **kwargs: Any,  # noqa: ANN401
     ) -> Future[T]:
-        """Call a function in the shoal; `await` what is returned."""
+        """Call a function in the shoal; return a future to `await`."""
         return self.client.submit(function, *args, **kwargs)
 
     async def map(
@@ -75,7 +79,7 @@ class AsyncClient:
         *iterables: Iterable[Any],
         chunksize: int | None = None,
     ) -> AsyncIterator[T]:
-        """Call a function for each element; return the results in order."""
+        """Call a function for each element; yield the results in order."""
         chunks = self.client.executor().chunks(
             function, *iterables, chunksize=chunksize
         )
@@ -88,7 +92,7 @@ class AsyncClient:
                 chunk.cancel()
 
     async def run(self, work: str | Path | Mapping[str, Any] | JobSpec, /) -> Job:
-        """Hand in a job; return it when it has ended."""
+        """Submit a job, wait until it ends, and return it."""
         job = await asyncio.to_thread(self.client.submit, work)
         await asyncio.to_thread(job.wait)
         return job

@@ -1,4 +1,13 @@
-"""The client: jobs and functions, on the node of this machine and all its shoal."""
+"""The client: submits jobs and calls functions through one node.
+
+Theory of operation. Function calls go through one `CallStream`, which opens on the
+first call and reconnects by itself. Calls whose options need the same interpreters
+share a `PoolQueue`. The local node is reached over its Unix socket, any other node
+over gRPC. Each question about a job uses a short connection of its own.
+
+A client works from many threads, but not after a fork. `close` waits for all calls
+unless told not to; clients still open when the program exits are closed and waited for.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +34,16 @@ from typing import (
     overload,
 )
 
-from shoal.api import client as api
-from shoal.api import whereabouts
+from shoal.api import node_file
 from shoal.api.call_frames import calls_socket
+from shoal.api.client import client as api
 from shoal.api.job_ids import new_job_id
 from shoal.api.shoal_pb2 import SubmitRequest
 from shoal.client.functions import Functions, send_along
 from shoal.client.futures import Future
 from shoal.client.jobs import Job, spec_fields
-from shoal.client.options import ClientOptions, Options
-from shoal.client.stream import Pending, PoolQueue, Stream, parts_of
+from shoal.client.options import CallOptions, ClientOptions
+from shoal.client.stream import CallStream, Pending, PoolQueue, parts_of
 from shoal.client.wires import GrpcWire, SocketWire
 from shoal.errors import ShoalError, UsageError
 from shoal.protocol import payloads
@@ -47,14 +56,14 @@ if TYPE_CHECKING:
 
     from shoal.client.executor import Executor
     from shoal.client.wires import Wire
-    from shoal.model.spec import JobSpec
+    from shoal.model.spec.spec import JobSpec
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 START_TIMEOUT_S: Final = 60.0
 PATIENCE_S: Final = 10.0
-"""After this a user is told that calls still wait."""
+"""Warn the user if no interpreter has come up after this time."""
 
 PARTS_MAX: Final = PAYLOAD_BYTES_MAX // PART_BYTES
 
@@ -64,7 +73,7 @@ _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 @final
 class Client:
-    """A client of a node: it submits jobs, and calls functions all over the shoal.
+    """A client of a node: submits jobs and calls functions in the shoal.
 
     ```python
     with shoal.Client() as client:
@@ -72,10 +81,10 @@ class Client:
         print(future.result())
     ```
 
-    Without `node` it is the node of this machine, which is started if it does not
-    run. Functions run in interpreters that stay while there is work. The options are
-    those of `ClientOptions`, and hold for all calls that do not say otherwise.
-    A client may be used by many threads, but not by a process that was forked.
+    Without `node`, use the node of this machine, and start it if it is not running.
+    Functions run in interpreters that are kept while there is work. Options are those
+    of `ClientOptions`; they are the defaults of every call. Threads may share a client;
+    a forked process must make its own.
     """
 
     def __init__(
@@ -87,20 +96,20 @@ class Client:
     ) -> None:
         """Find the node, or start one unless `start` is false.
 
-        Raises `UnreachableError` if there is none, and `UsageError` if an option is
-        wrong.
+        Raises `UnreachableError` if no node answers, and `UsageError` if an option is
+        invalid.
         """
         self._node = node
         self._home = Home.default()
         self._pid = os.getpid()
-        self._defaults = Options.made(**options)
-        if node is None and start and whereabouts.running(self._home) is None:
+        self._defaults = CallOptions.made(**options)
+        if node is None and start and node_file.running(self._home) is None:
             start_node(self._home)
         with self._connected() as client:
-            client.info()  # Raises if nobody answers.
+            client.info()  # Raises if no node answers.
         self._functions = Functions()
-        self._stream = Stream(self._wire)
-        self._pools: dict[Options, PoolQueue] = {}
+        self._stream = CallStream(self._wire)
+        self._pools: dict[CallOptions, PoolQueue] = {}
         self._lock = threading.Lock()
         self._closed = False
         _clients.add(self)
@@ -112,7 +121,7 @@ class Client:
         self,
         work: Callable[..., T],
         /,
-        *args: Any,  # noqa: ANN401 - Whatever the function takes, and options.
+        *args: Any,  # noqa: ANN401 - Arguments of any function, and options.
         **kwargs: Any,  # noqa: ANN401
     ) -> Future[T]: ...
 
@@ -126,17 +135,17 @@ class Client:
         *args: Any,
         **kwargs: Any,
     ) -> Future[Any] | Job:
-        """Call a function somewhere in the shoal, or hand in a job.
+        """Call a function somewhere in the shoal, or submit a job.
 
-        A function gets the arguments that follow, except `cpu`, `gpu`, `ram`,
-        `priority`, `retries` and `results`, which say what the call needs; for a
-        function that has such parameters, use `client.executor(...).submit(...)`.
+        The remaining arguments go to the function, except `cpu`, `gpu`, `ram`,
+        `priority`, `retries` and `results`, which are options of the call. If the
+        function has such parameters itself, use `client.executor(...).submit(...)`.
 
-        A job is a spec: a mapping, a file in YAML or JSON, or a command line as text.
-        The folder that it names as `workdir`, seen from here, is sent along.
+        A job is a `JobSpec`, a mapping, a YAML or JSON file, or a command line.
+        Its `workdir`, relative to the current directory, is uploaded first.
         """
         if callable(work):
-            names = Options.NAMES & kwargs.keys()
+            names = CallOptions.NAMES & kwargs.keys()
             asked = cast("ClientOptions", {name: kwargs.pop(name) for name in names})
             options = self._defaults.changed(**asked) if asked else self._defaults
             return self.call_with(options, work, args, kwargs)
@@ -150,12 +159,12 @@ class Client:
 
     def call_with(
         self,
-        options: Options,
+        options: CallOptions,
         function: Callable[..., T],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Future[T]:
-        """Call a function under given options; all arguments are its own."""
+        """Call a function with given options; pass it all arguments unchanged."""
         number = self._number(function, at_once=False)
         if number:
             pieces = payloads.dumps((args, kwargs))
@@ -173,9 +182,9 @@ class Client:
     ) -> Iterator[T]:
         """Call a function for each element; return the results in order.
 
-        Several elements go into one call: `chunksize`, or as many as give each
-        interpreter four calls. The calls begin at once; taking a result waits for
-        it. As with the standard library, a `timeout` counts from now.
+        Each call handles `chunksize` elements; the default gives each interpreter
+        about four calls. Calls start immediately, and iterating waits for each result.
+        As in the standard library, `timeout` counts from the call to `map`.
         """
         executor = self.executor()
         return executor.map(function, *iterables, chunksize=chunksize, timeout=timeout)
@@ -183,16 +192,19 @@ class Client:
     def executor(self, **options: Unpack[ClientOptions]) -> Executor:
         """Return a `concurrent.futures.Executor` that runs functions in the shoal.
 
-        Options are those of `Client`. To leave its `with` block waits for its calls.
+        Options are those of `Client`. Leaving its `with` block waits for its calls.
         """
-        from shoal.client.executor import Executor  # noqa: PLC0415 - They need us.
+        from shoal.client.executor import Executor  # noqa: PLC0415 - Import cycle.
 
         return Executor(self, self._defaults.changed(**options))
 
     def call_many(
-        self, options: Options, function: Callable[..., T], rows: list[tuple[Any, ...]]
+        self,
+        options: CallOptions,
+        function: Callable[..., T],
+        rows: list[tuple[Any, ...]],
     ) -> Future[list[T]]:
-        """Call a function once for each row of arguments, all in one call."""
+        """Run a function for each row of arguments, batched into one call."""
         number = self._number(function, at_once=True)
         if number:
             pieces = payloads.dumps((rows, None))
@@ -208,7 +220,7 @@ class Client:
         return number
 
     def _send(
-        self, options: Options, function: int, pieces: list[bytes | memoryview]
+        self, options: CallOptions, function: int, pieces: list[bytes | memoryview]
     ) -> Future[Any]:
         if os.getpid() != self._pid:
             raise UsageError(
@@ -231,7 +243,7 @@ class Client:
         stream.put(call)
         return future
 
-    def _pool(self, options: Options) -> PoolQueue:
+    def _pool(self, options: CallOptions) -> PoolQueue:
         with self._lock:
             kind = options.kind()
             found = self._pools.get(kind)
@@ -244,7 +256,7 @@ class Client:
             return found
 
     def _look_after(self, pool: PoolQueue) -> None:
-        """Say so if no interpreter comes up for long: who waits wants to know why."""
+        """Log a warning if calls wait and no interpreter comes up in `PATIENCE_S`."""
 
         def look() -> None:
             if not pool.lanes and (pool.out or pool.waiting) and not self._closed:
@@ -260,28 +272,28 @@ class Client:
 
     @property
     def lanes(self) -> int:
-        """How many interpreters take calls of this client now."""
+        """Number of interpreters that take calls of this client now."""
         return sum(pool.lanes for pool in set(self._pools.values()))
 
     @property
-    def defaults(self) -> Options:
-        """The options of calls that say nothing else."""
+    def defaults(self) -> CallOptions:
+        """Options used by calls that set none."""
         return self._defaults
 
     @property
     def closed(self) -> bool:
-        """Whether it takes no more calls."""
+        """Whether the client was closed and refuses calls."""
         return self._closed
 
     # Jobs.
 
     def job(self, id_: str) -> Job:
-        """Return a job by its id, the beginning of it, or `last`."""
+        """Return a job by its id, a prefix of the id, or `last`."""
         with self._connected() as client:
             return Job(self._connected, client.get(id_, tasks_max=1).id)
 
     def jobs(self, *, active_only: bool = False) -> list[Job]:
-        """Return the jobs that this node knows, the latest last."""
+        """Return the jobs that the node knows, newest last."""
         with self._connected() as client:
             found = client.jobs(active_only=active_only).jobs
         return [Job(self._connected, each.id) for each in found]
@@ -290,20 +302,20 @@ class Client:
         document = spec_fields(work)
         with self._connected() as client:
             if "workdir" in json.dumps(document):
-                from shoal.api.shipping import ship_all  # noqa: PLC0415 - Slow.
+                from shoal.api.client.shipping import ship_all  # noqa: PLC0415 - Slow.
 
                 ship_all(client, document)
             request = SubmitRequest(job_id=new_job_id(), json=json.dumps(document))
             return Job(self._connected, client.submit(request).job.id)
 
-    # The end.
+    # Closing.
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until no call is without a result; return whether that is so."""
+        """Wait until every call has a result; return False on timeout."""
         return self._stream.wait(timeout)
 
     def close(self, *, wait: bool = True) -> None:
-        """Wait for all calls, unless told not to, and end the interpreters."""
+        """End the interpreters, after waiting for all calls if `wait` is true."""
         if self._closed:
             return
         if wait:
@@ -320,17 +332,17 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Wait for all calls; after an error wait for none."""
+        """Close the client; wait for all calls unless the block raised."""
         self.close(wait=error is None)
 
     def __reduce__(self) -> str:
-        """Refuse to be pickled: a connection cannot travel."""
+        """Refuse to be pickled: connections cannot be copied."""
         raise TypeError("a Client cannot be pickled: make one where it is needed")
 
     def _wire(self) -> Wire:
         if self._node is not None:
             return GrpcWire(self._connected())
-        found = whereabouts.required(self._home)
+        found = node_file.required(self._home)
         return SocketWire(calls_socket(found.socket))
 
     def _connected(self) -> api.Client:
@@ -338,7 +350,7 @@ class Client:
 
 
 def start_node(home: Home) -> None:
-    """Start a node in the background, and wait until it is ready."""
+    """Start a node in the background and wait until it is ready."""
     done = subprocess.run(
         [sys.executable, "-m", "shoal.cli", "up", "--background", "--quiet"],
         check=False,
@@ -347,7 +359,7 @@ def start_node(home: Home) -> None:
         timeout=START_TIMEOUT_S,
         env={**os.environ, "SHOAL_HOME": str(home.path)},
     )
-    if done.returncode and whereabouts.running(home) is None:
+    if done.returncode and node_file.running(home) is None:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         raise ShoalError(
             "no node could be started",
@@ -360,4 +372,4 @@ def start_node(home: Home) -> None:
 def _finish() -> None:
     for client in list(_clients):
         with contextlib.suppress(Exception):
-            client.close()  # It waits, as the executors of the standard library do.
+            client.close()  # Waits, as executors of the standard library do.

@@ -1,4 +1,4 @@
-"""An executor of the standard library, whose functions run in the shoal."""
+"""A `concurrent.futures.Executor` whose functions run in the shoal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from shoal.client.client import Client
-    from shoal.client.options import Options
+    from shoal.client.options import CallOptions
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -24,14 +24,14 @@ U = TypeVar("U")
 CALLS_PER_LANE: Final = 4
 CHUNK_MAX: Final = 1_000
 LANES_GUESS: Final = 8
-"""How many interpreters `map` counts on when it has not heard of more."""
+"""Interpreters that `map` assumes unless it knows of more."""
 
 
 @final
 class Executor(concurrent.futures.Executor):
-    """Made by `Client.executor`; to end it does not end the client."""
+    """An executor from `Client.executor`; shutdown leaves the client open."""
 
-    def __init__(self, client: Client, options: Options) -> None:
+    def __init__(self, client: Client, options: CallOptions) -> None:
         self._client = client
         self._options = options
         self._lock = threading.Lock()
@@ -41,7 +41,7 @@ class Executor(concurrent.futures.Executor):
     def submit(
         self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> Future[T]:
-        """Call a function; all arguments are its own."""
+        """Call a function; pass it all arguments unchanged."""
         with self._lock:
             self._refuse_when_ended()
             future = self._client.call_with(self._options, fn, args, kwargs)
@@ -57,9 +57,9 @@ class Executor(concurrent.futures.Executor):
     ) -> Iterator[T]:
         """Call a function for each element; return the results in order.
 
-        With a `chunksize`, that many elements go into one call; with None, as many as
-        give each interpreter a few calls. Calls are gathered on their way in any case:
-        chunks save the cost of a future for each, some 30 microseconds.
+        Each call handles `chunksize` elements; None picks a size that gives each
+        interpreter a few calls. The stream batches calls anyway: chunks only save the
+        cost of one future per element, about 30 microseconds.
         """
         if chunksize is not None and chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
@@ -77,7 +77,7 @@ class Executor(concurrent.futures.Executor):
         *iterables: Iterable[Any],
         chunksize: int | None = None,
     ) -> list[Future[list[T]]]:
-        """Call a function for each element; return the futures of all chunks."""
+        """Call a function for each element; return one future per chunk."""
         rows = list(zip(*iterables, strict=False))
         if chunksize is None:
             lanes = max(self._client.lanes, self._options.lanes or LANES_GUESS)
@@ -86,7 +86,7 @@ class Executor(concurrent.futures.Executor):
         return [self._call_many(fn, chunk) for chunk in _cut(rows, chunksize)]
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls; wait for those that there are, unless told not to."""
+        """Refuse new calls; wait for the existing ones if `wait` is true."""
         with self._lock:
             self._ended = True
             futures = list(self._futures)
@@ -110,12 +110,11 @@ class Executor(concurrent.futures.Executor):
             raise RuntimeError("cannot schedule new futures after shutdown")
 
     def _results(self, futures: list[Future[U]], ends_at: float | None) -> Iterator[U]:
-        """Go through results; whoever stops early cancels what has not begun."""
+        """Yield results in order; cancel unsent calls if the caller stops early."""
         futures.reverse()
         try:
             while futures:
-                # Popped before it is waited for: a result is not kept longer than
-                # its consumer does.
+                # Pop before waiting, so that only the consumer keeps the result alive.
                 future = futures.pop()
                 if ends_at is None:
                     yield future.result()

@@ -1,4 +1,10 @@
-"""Functions on their way to interpreters: sent once, if they are used often."""
+"""Functions as interpreters get them: pickled, and sent once if used repeatedly.
+
+The first call of a function carries its pickle. From the second call on (or the first
+batched `map`) the function has a number: its code goes to the node once, and calls name
+the number. Code of one client is bounded by `KEPT_BYTES_MAX`; past that, each call
+carries its function again.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 KEPT_BYTES_MAX: Final = 32 << 20
-"""Functions of one client that the node keeps; beyond it each call brings its own."""
+"""Bytes of numbered functions per client; past it, calls carry their function."""
 
 KNOWN_MAX: Final = 100_000
 
 
 @final
 class Functions:
-    """Numbers functions. A function is pickled as it is when it gets its number."""
+    """Numbers functions, each pickled once, when it gets its number."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,10 +39,11 @@ class Functions:
     def number(
         self, function: Callable[..., Any], *, at_once: bool
     ) -> tuple[int, bytes | None]:
-        """Return the number of a function, and its code if that must be sent first.
+        """Return a function's number, and its code if that must be sent first.
 
-        0: it has none, and goes with the call. That is so for what is used for the
-        first time, unless `at_once`, since most such functions are used only once.
+        Number 0 means that the call must carry the function itself. That is the case
+        on first use unless `at_once`, since most functions are called only once, and
+        when the code would exceed `KEPT_BYTES_MAX`.
         """
         key = id(function)
         found = self._known.get(key)
@@ -66,16 +73,16 @@ class Functions:
 
 
 def pickled(value: object) -> list[bytes | memoryview]:
-    """Return the pieces of a pickle; functions of the user's own modules are in it."""
+    """Return a pickle in pieces; it includes functions of the user's own modules."""
     send_along(value)
     return payloads.dumps(value)
 
 
 def send_along(function: object) -> None:
-    """Have a function sent by value if its module is not installed but lies around.
+    """Have a function pickled by value unless its module is installed.
 
-    The interpreters that run it have what is installed for them, and not the folder
-    that this program was started in.
+    Interpreters in the shoal have their own installed packages, but not the files in
+    this program's folder.
     """
     name = getattr(function, "__module__", None)
     module = sys.modules.get(name) if isinstance(name, str) else None

@@ -1,4 +1,4 @@
-"""The future of a call: that of the standard library, which can also be awaited."""
+"""The future of a call: a standard library future that can also be awaited."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 @final
 class Future(concurrent.futures.Future[T], Generic[T]):
-    """What a call will return. Wait with `result()`, or `await` it.
+    """The result of a call, once it has one. Use `result()`, or `await` it.
 
-    `cancel()` keeps a call from being sent; one that was sent counts as running.
-    `stop()` also interrupts a call that runs.
+    `cancel()` works only until the call is sent; after that it counts as running.
+    `stop()` also interrupts a running call.
     """
 
     def __init__(self) -> None:
@@ -26,11 +26,11 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         self._stop: Callable[[], None] | None = None
 
     def bind(self, drop: Callable[[], None], stop: Callable[[], None]) -> None:
-        """Have `drop` called when this is cancelled, and `stop` to interrupt it."""
+        """Set the callbacks: `drop` on cancellation, `stop` to interrupt the call."""
         self._drop, self._stop = drop, stop
 
     def cancel(self) -> bool:
-        """Keep the call from being sent; return whether that was possible."""
+        """Cancel the call if it was not sent yet; return whether it was cancelled."""
         if not super().cancel():
             return False
         drop, self._drop = self._drop, None
@@ -39,10 +39,10 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         return True
 
     def stop(self) -> bool:
-        """Cancel, or interrupt what runs; return whether it had not ended before.
+        """Cancel or interrupt the call; return False if it had already ended.
 
-        A call that was interrupted raises `CallStoppedError`. It notices at the next
-        line of Python: a library that computes for long is not interrupted within.
+        An interrupted call raises `CallStoppedError`. The interrupt takes effect at the
+        next line of Python, so a long call into native code finishes first.
         """
         if self.cancel():
             return True

@@ -1,4 +1,8 @@
-"""A job that was submitted, seen from a program."""
+"""A handle on a submitted job.
+
+`Job` stores only the id. Each property and method opens a connection to the node and
+asks it, so answers are current and a handle survives a restart of the node.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,8 @@ from shoal.errors import ShoalError, UnreachableError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from shoal.api.client import Client as ApiClient
-    from shoal.model.spec import JobSpec
+    from shoal.api.client.client import Client as ApiClient
+    from shoal.model.spec.spec import JobSpec
 
 ENDS: Final = frozenset(
     {pb.STATE_DONE, pb.STATE_FAILED, pb.STATE_CANCELLED, pb.STATE_UNKNOWN}
@@ -24,7 +28,7 @@ FILES: Final = (".yaml", ".yml", ".json")
 
 @final
 class JobFailedError(ShoalError):
-    """A job that was waited for did not succeed; `exit_code` is its own, if any."""
+    """A job did not succeed; `exit_code` is the job's exit code, if it has one."""
 
     def __init__(self, what: str, *, because: str, exit_code: int | None) -> None:
         super().__init__(what, because=because, hint="its output may say more")
@@ -33,14 +37,14 @@ class JobFailedError(ShoalError):
 
 @final
 class Job:
-    """A job on its node; every property asks the node."""
+    """A submitted job; reading a property asks the node."""
 
     def __init__(self, dial: Callable[[], ApiClient], id_: str) -> None:
         self.id = id_
         self._dial = dial
 
     def __repr__(self) -> str:
-        """Return the id, without asking anybody."""
+        """Show the id, without asking the node."""
         return f"Job({self.id!r})"
 
     @property
@@ -50,17 +54,17 @@ class Job:
 
     @property
     def reason(self) -> str:
-        """Why it is in its state, if there is more to say."""
+        """Why the job is in its state; may be empty."""
         return self._get().reason
 
     @property
     def exit_code(self) -> int | None:
-        """Its exit code, if it has ended with one."""
+        """The job's exit code; None if it has none, or not yet."""
         job = self._get()
         return job.exit_code if job.HasField("exit_code") else None
 
     def wait(self, timeout: float | None = None) -> str:
-        """Wait until the job has ended; return its state. Raises `TimeoutError`."""
+        """Wait until the job ends; return its state. Raises `TimeoutError`."""
         with self._dial() as client:
             try:
                 for job in client.watch(self.id, timeout):
@@ -75,7 +79,7 @@ class Job:
         return self.state
 
     def result(self, timeout: float | None = None) -> int:
-        """Wait until the job has succeeded; raise `JobFailedError` if it did not."""
+        """Wait until the job ends; raise `JobFailedError` unless it succeeded."""
         state = self.wait(timeout)
         if state == "done":
             return 0
@@ -86,25 +90,25 @@ class Job:
         )
 
     def logs(self, *, follow: bool = False, task: str = "") -> Iterator[bytes]:
-        """Return what the job wrote, piece by piece; `follow` until it has ended."""
+        """Yield the job's output; with `follow`, until the job ends."""
         request = pb.LogsRequest(job=self.id, task=task, follow=follow)
         with self._dial() as client:
             for piece in client.logs(request):
                 yield piece.data
 
     def cancel(self, reason: str = "") -> bool:
-        """End the job; return whether it had not ended before."""
+        """Cancel the job; return False if it had already ended."""
         with self._dial() as client:
             return not client.cancel(self.id, reason).had_ended
 
     def pull(self, to: str | Path | None = None) -> list[Path]:
-        """Write what the job left in its outputs; return the folders, one for a task.
+        """Download the job's outputs; return the folders, one per task.
 
-        They are below `to`, or `out/` and its id. Of a task that has left nothing, as
-        it still runs, the latest checkpoint is written. Files of the same name are
-        replaced.
+        Folders are below `to`, by default `out/` and the job's id. A task without
+        outputs, such as one that still runs, gives its latest checkpoint. Existing
+        files of the same name are replaced.
         """
-        from shoal.api.shipping import take_outputs  # noqa: PLC0415 - Few need it.
+        from shoal.api.client.shipping import take_outputs  # noqa: PLC0415 - Rarely used.
 
         with self._dial() as client:
             reply = client.outputs(self.id, "")
@@ -118,11 +122,11 @@ class Job:
 
 
 def spec_fields(work: str | Path | Mapping[str, Any] | JobSpec) -> dict[str, Any]:
-    """Return a spec as JSON has it, whatever it was given as; raise if it is wrong."""
-    import msgspec  # noqa: PLC0415 - Whoever only calls functions needs none of this.
+    """Return a spec of any accepted form as JSON fields; raise if it is invalid."""
+    import msgspec  # noqa: PLC0415 - Function calls do not need it.
 
-    from shoal.model.spec import JobSpec  # noqa: PLC0415
-    from shoal.model.submission import load_spec  # noqa: PLC0415
+    from shoal.model.spec.spec import JobSpec  # noqa: PLC0415
+    from shoal.model.spec.submission import load_spec  # noqa: PLC0415
 
     if isinstance(work, JobSpec):
         spec = work

@@ -1,4 +1,4 @@
-"""What calls of functions need, and how their interpreters are to be."""
+"""Options of function calls and of the interpreters that run them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from shoal.client.results import Results
 from shoal.errors import UsageError
-from shoal.model.bounds import NAME_LENGTH_MAX
+from shoal.model.text.bounds import NAME_LENGTH_MAX
 from shoal.protocol.plain_values import RESULTS_VARIABLE
 
 IDLE_S: Final = 30.0
@@ -20,15 +20,15 @@ RETRIES_MAX: Final = 1_000
 
 
 class ClientOptions(TypedDict, total=False):
-    """What calls need, as it is written; what is left out is as in the client.
+    """Options as users write them; missing ones keep the client's value.
 
-    `lanes` is how many interpreters there may be at most (else as many as the shoal
-    has room for), `idle_s` how long one without work is kept, `retries` how often a
-    call is run again if its interpreter is lost. `cpu`, `gpu` and `ram` are what one
-    interpreter needs, in the words of a job spec; `python` is its program, `env` its
-    variables, and `network` whether functions may use the network. `results` says
-    whose pickles are read: those of machines of the own owner ("auto"), all
-    ("pickle"), or none ("plain"). All others send plain data.
+    `lanes` is the maximum number of interpreters (default: as many as the shoal has
+    room for), `idle_s` how long an idle interpreter is kept, and `retries` how often a
+    call is rerun if its interpreter is lost. `cpu`, `gpu` and `ram` are the needs of
+    one interpreter, written as in a job spec; `python` is its program, `env` its
+    environment variables, and `network` whether functions may use the network.
+    `results` selects the machines whose pickles are read: those of the caller's owner
+    ("auto"), all ("pickle"), or none ("plain"). Other machines send plain data.
     """
 
     lanes: int | None
@@ -44,13 +44,13 @@ class ClientOptions(TypedDict, total=False):
     results: Results
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of calls. Calls with the same kind share their interpreters."""
+class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Validated options of a call. Calls of the same `kind` share interpreters."""
 
     NAMES: ClassVar[frozenset[str]] = frozenset(
         {"cpu", "gpu", "ram", "priority", "retries", "results"}
     )
-    """Options that `submit` takes beside the arguments of a function."""
+    """Options that `submit` accepts among the function's keyword arguments."""
 
     lanes: int | None = None
     idle_s: float = IDLE_S
@@ -65,12 +65,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     results: Results = "auto"
 
     @classmethod
-    def made(cls, **options: Unpack[ClientOptions]) -> Options:
-        """Return the defaults with these changes; raise `UsageError` if it is wrong."""
+    def made(cls, **options: Unpack[ClientOptions]) -> CallOptions:
+        """Return the defaults with changes; raise `UsageError` if one is invalid."""
         return cls().changed(**options)
 
-    def changed(self, **options: Unpack[ClientOptions]) -> Options:
-        """Return the same with these changes; None changes nothing."""
+    def changed(self, **options: Unpack[ClientOptions]) -> CallOptions:
+        """Return a copy with changes; None leaves an option unchanged."""
         fields = set(self.__struct_fields__)
         given: dict[str, Any] = {
             name: value for name, value in options.items() if value is not None
@@ -87,15 +87,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             return self
         try:
             changed = msgspec.convert(
-                {**msgspec.structs.asdict(self), **given}, Options
+                {**msgspec.structs.asdict(self), **given}, CallOptions
             )
         except msgspec.ValidationError as error:
             raise UsageError("an option is wrong", because=str(error)) from None
         _check(changed)
         return changed
 
-    def kind(self) -> Options:
-        """Return what decides in which interpreters a call may run."""
+    def kind(self) -> CallOptions:
+        """Return the options that decide which interpreters can run a call."""
         return msgspec.structs.replace(self, retries=RETRIES)
 
     def spec(self) -> str:
@@ -118,12 +118,12 @@ _WANTS: Final[dict[Results, dict[str, str]]] = {
     "pickle": {},
     "plain": {RESULTS_VARIABLE: "plain"},
 }
-"""How an interpreter on a machine of the own owner hears what is not read here."""
+"""Variables that tell an interpreter of the same owner to send no pickles."""
 
 
-def _check(options: Options) -> None:
-    """Refuse now what the node would refuse later, when others wait."""
-    from shoal.model.submission import load_spec  # noqa: PLC0415 - Slow.
+def _check(options: CallOptions) -> None:
+    """Raise `UsageError` now for options that the node would refuse later."""
+    from shoal.model.spec.submission import load_spec  # noqa: PLC0415 - Slow.
 
     bounds = (
         ("lanes", options.lanes if options.lanes is not None else 1, 1, 1_024),

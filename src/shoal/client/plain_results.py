@@ -1,7 +1,11 @@
-"""Read plain values that machines of other owners sent. That runs no code of theirs.
+"""Decodes plain values from untrusted machines, without running any of their code.
 
-`protocol.plain_values` writes them. Lengths, types and shapes are checked before any
-memory is taken for them; what is wrong raises one `ProtocolError`.
+`protocol.plain_values` encodes them. Lengths, types and shapes are checked before
+memory is allocated for them; any defect raises `ProtocolError`.
+
+A value is a MessagePack structure, followed by raw buffers if it has large parts.
+Containers are extensions that hold a flat row, so nesting is bounded by `DEPTH_MAX`.
+Each buffer can be used once, so a small message cannot expand into a large value.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from shoal.protocol import plain_values as plain
 
 DIMENSIONS_MAX: Final = 32
 ALIKE_MAX: Final = 64
-"""Keys of a dict or set with the same hash."""
+"""Most keys of one dict or set that may share a hash."""
 
 DIGITS_MAX: Final = 10_000
 CODE_POINT_MAX: Final = 0x10FFFF
@@ -39,17 +43,17 @@ _TENSOR: Final = re.compile(
 )
 _VALUE: Final = msgspec.msgpack.Decoder(bool | int | float | str | Ext | None)
 _ROW: Final = msgspec.msgpack.Decoder(list[bool | int | float | str | Ext | None])
-"""Maps and lists of MessagePack are not read: they would be made before we look."""
+"""Excludes MessagePack maps and lists: they would be built before any check."""
 
 
 def loads(data: bytes | bytearray | memoryview) -> Any:  # noqa: ANN401 - Any value.
-    """Return a plain value; raise `ProtocolError` if these bytes are none."""
+    """Decode a plain value; raise `ProtocolError` if the bytes are malformed."""
     try:
         structure, buffers = _cut(memoryview(data))
         return _Reader(buffers).read(structure)
     except ProtocolError:
         raise
-    except Exception as error:  # noqa: BLE001 - Whatever is wrong, it is the sender's.
+    except Exception as error:  # noqa: BLE001 - Any failure means bad input.
         _refuse(f"{type(error).__name__}: {str(error)[:200]}")
 
 
@@ -58,7 +62,7 @@ def _refuse(why: str) -> NoReturn:
 
 
 def _cut(data: memoryview) -> tuple[memoryview, list[memoryview]]:
-    """Return the structure, and the buffers beside it."""
+    """Split a value into its structure and its buffers."""
     kind = data[0] if data else None
     pieces = [data[1:]]
     if kind == plain.PLAIN_BESIDE:
@@ -81,7 +85,7 @@ def _cut(data: memoryview) -> tuple[memoryview, list[memoryview]]:
 
 @final
 class _Reader:
-    """Reads one value."""
+    """Decodes one value; each of its buffers can be used once."""
 
     def __init__(self, buffers: list[memoryview]) -> None:
         self._buffers = dict(enumerate(buffers, 1))
@@ -149,7 +153,7 @@ class _Reader:
                 return _date(kind, row)
 
     def _buffer(self, number: object) -> memoryview:
-        """Return a buffer, once: or a few bytes could name it a million times."""
+        """Return a buffer once, so that few bytes cannot name it a million times."""
         found = self._buffers.pop(number, None) if type(number) is int else None
         if found is None:
             _refuse("there is no such buffer, or it is named twice")
@@ -168,7 +172,7 @@ class _Reader:
     def _shaped(
         self, shape: list[Any], item_bytes: int, place: object
     ) -> tuple[tuple[int, ...], memoryview]:
-        """Return a shape and its buffer, if one is exactly as large as the other."""
+        """Return a shape and its buffer; refuse them unless the sizes match."""
         buffer = self._buffer(place)
         if len(shape) > DIMENSIONS_MAX or any(type(n) is not int for n in shape):
             _refuse("a shape is none")
@@ -234,7 +238,7 @@ _LEAVES: Final = frozenset(
 
 
 def _keys(row: list[Any]) -> list[Any]:
-    """Return keys, unless they were chosen so that to look one up takes for ever."""
+    """Return the keys; refuse them if they were chosen to collide by hash."""
     if len(row) > ALIKE_MAX:
         most = Counter(map(hash, row)).most_common(1)[0][1]
         if most > ALIKE_MAX:

@@ -1,8 +1,9 @@
-"""What calls return and raise, from the bytes that an interpreter sent.
+"""Decodes results and exceptions of calls from what an interpreter sent.
 
-A pickle can run any code in whoever reads it. So pickles are read only of machines of
-the caller's own owner, or where the caller says so; all others send plain values. Who
-sent what, the caller's own node knows by certificates: it is not a worker's word.
+Unpickling can run arbitrary code. So pickles are read only from machines of the
+caller's owner, or if the caller opts in; all other machines send plain values. The
+caller's own node tells who sent a result: it knows by certificate, and does not rely
+on what the worker claims.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from shoal.errors import (
 from shoal.protocol import payloads, plain_values
 
 Results = Literal["auto", "pickle", "plain"]
-"""Whose pickles are read: those of the own owner's machines, all, or none."""
+"""Machines whose pickles are read: those of the same owner, all, or none."""
 
 TEXT_MAX: Final = 20_000
 _LENGTH: Final = struct.Struct("<H")
@@ -43,30 +44,30 @@ _BUILTIN: Final = frozenset(
         *("UnboundLocalError", "UnicodeError", "ValueError", "ZeroDivisionError"),
     }
 )
-"""Exceptions that are made anew by their name: none of them ends a program."""
+"""Exceptions that are rebuilt by name; none of them ends a program."""
 
 
 class RemoteTracebackError(Exception):
-    """Where an exception was raised on the other side; the cause of what is raised."""
+    """The remote traceback, set as the cause of the exception that is raised."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.text = text
 
     def __str__(self) -> str:
-        """Return the traceback as the interpreter printed it."""
+        """Return the traceback as the remote interpreter printed it."""
         return f'\n"""\n{self.text}"""'
 
 
 def reads_pickles(results: Results, *, own: bool) -> bool:
-    """Whether a caller who said so reads pickles of its own machines, or of others."""
+    """Return whether pickles are read from own, or from foreign, machines."""
     return results == "pickle" or (results == "auto" and own)
 
 
 def value_of(data: bytes | bytearray, *, pickles: bool) -> Any:  # noqa: ANN401
-    """Return what a call returned; a pickle is read only if `pickles` says so.
+    """Decode the result of a call; read a pickle only if `pickles` is true.
 
-    Raises `ResultRefusedError` or `ProtocolError`, or whatever reading a pickle does.
+    Raises `ResultRefusedError`, `ProtocolError`, or anything that unpickling raises.
     """
     kind = data[0] if data else None
     if kind in (plain_values.PLAIN, plain_values.PLAIN_BESIDE):
@@ -78,7 +79,7 @@ def value_of(data: bytes | bytearray, *, pickles: bool) -> Any:  # noqa: ANN401
 
 
 def exception_of(data: bytes, *, pickles: bool) -> BaseException:
-    """Return the exception that an interpreter told of; never raises."""
+    """Decode the exception that an interpreter reported; never raises."""
     try:
         if data and data[0] == _OLD_PICKLE:
             if not pickles:
@@ -91,7 +92,7 @@ def exception_of(data: bytes, *, pickles: bool) -> BaseException:
             return _stopped()
         found = _by_name(module, name, args)
         return _rebuilt(_shown(text), packed if pickles else b"", found, name)
-    except Exception as error:  # noqa: BLE001 - It is the worker's doing, whatever it is.
+    except Exception as error:  # noqa: BLE001 - Any failure means bad input.
         return ProtocolError(
             "an interpreter told of an exception, and how it did makes no sense",
             because=f"{type(error).__name__}: {_shown(str(error))[:200]}",
@@ -122,7 +123,7 @@ def _rebuilt(
 
 
 def _by_name(module: object, name: object, args: object) -> BaseException | None:
-    """Return a new exception of the standard kinds; None if it is no such."""
+    """Rebuild a built-in exception; return None if it is not one."""
     if module != "builtins" or name not in _BUILTIN or type(args) is not tuple:
         return None
     given = cast("tuple[object, ...]", args)
@@ -144,7 +145,7 @@ def _unplain(data: bytes | bytearray) -> tuple[str, int]:
 
 
 def _shown(text: object) -> str:
-    """Return a text of another owner's machine as a terminal may get it."""
+    """Return untrusted text, made safe for a terminal and cut to its end."""
     told = str(text)[-TEXT_MAX:]
     return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in told)
 

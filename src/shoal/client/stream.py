@@ -1,13 +1,14 @@
-"""The stream of calls between a client and its node, and what waits for it.
+"""The stream of calls between a client and its node, and the queues in front of it.
 
-Whoever calls puts calls into a queue; a thread takes from it what the credit allows, as
-much as there is at that moment: thousands, if the client does not wait for each. A
-client that does is idle when it calls, and its call is sent at once by its own thread.
-Another thread takes results and sets futures.
+Theory of operation. Callers append calls to a queue. A sender thread takes as many as
+the credit allows and sends them in one request: thousands, if the client does not wait
+for each. If nothing is in flight, the calling thread sends a small call itself. A
+receiver thread reads results and sets futures.
 
-A call is kept until its result is here. If the stream breaks, another is opened, to the
-same node or to the next life of it, and all calls that have no result are sent again,
-except those that may run only once.
+A call is kept until its result arrives. If the stream breaks, the receiver opens
+another, to the same node or to its restarted self, and resends all calls without a
+result, except those without retries, which fail. After `RECONNECT_S` without a node,
+all calls fail; the next call tries again.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ if TYPE_CHECKING:
     from shoal.client.wires import Wire
 
 CREDIT_AT_FIRST: Final = 4
-"""What every node grants before it has said more."""
+"""Calls that a client may have in flight before the node grants more."""
 
 CALLS_PER_REQUEST_MAX: Final = 2_048
 REQUEST_BYTES: Final = 4 << 20
 SMALL_BYTES: Final = 1 << 16
-"""A call that is sent by the thread which makes it is no larger than this."""
+"""Largest call that the calling thread sends itself."""
 
 UNANSWERED_BYTES_MAX: Final = 64 << 20
-"""Arguments of calls that were sent; more wait here, unless a call is larger itself."""
+"""Most argument bytes in flight; a larger single call is sent alone."""
 
 RECONNECT_S: Final = 60.0
 RETRY_S: Final = 0.2
@@ -88,14 +89,14 @@ class Pending:
         self.retries = retries
         self.future = future
         self.results: Results = results
-        self.running = False  # whether it was sent, once at least
-        self.dropped = False  # cancelled, and of no interest any more
-        self.came: list[bytes] = []  # parts of its result
+        self.running = False  # sent at least once
+        self.dropped = False  # cancelled; ignore it
+        self.came: list[bytes] = []  # parts of the result so far
 
 
 @final
 class PoolQueue:
-    """The calls for one kind of interpreter."""
+    """Waiting calls, credit and lanes for one kind of interpreter."""
 
     def __init__(self, id_: int, spec: str, lanes_max: int, idle_s: float) -> None:
         self.id = id_
@@ -105,16 +106,16 @@ class PoolQueue:
         self.waiting: deque[Pending] = deque()
         self.credit = CREDIT_AT_FIRST
         self.out = 0
-        self.told = 0  # the backlog that the node knows of
+        self.told = 0  # backlog last reported to the node
         self.lanes = 0
 
 
 @final
-class Stream:
-    """All calls of one client. Safe to use from many threads."""
+class CallStream:
+    """All calls of one client. Thread-safe."""
 
     def __init__(self, dial: Callable[[], Wire]) -> None:
-        """Reach the node by `dial`, which raises `ShoalError` if there is none."""
+        """Connect by `dial`, which raises `ShoalError` if no node answers."""
         self._dial = dial
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
@@ -123,7 +124,7 @@ class Stream:
         self._pools_sent = 0
         self._functions: dict[int, bytes] = {}
         self._functions_unsent: list[int] = []
-        self._sent: dict[int, Pending] = {}  # sent, and without a result
+        self._sent: dict[int, Pending] = {}  # in flight
         self._sent_bytes = 0
         self._stops: list[int] = []
         self._ids = 0
@@ -133,23 +134,23 @@ class Stream:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    # For those who call.
+    # For callers.
 
     def pool(self, spec: str, lanes_max: int, idle_s: float) -> PoolQueue:
-        """Return a new kind of interpreters."""
+        """Add a pool of interpreters; return its queue."""
         with self._lock:
             id_ = len(self._pools) + 1
             self._pools[id_] = PoolQueue(id_, spec, lanes_max, idle_s)
             return self._pools[id_]
 
     def define(self, number: int, code: bytes) -> None:
-        """Send a function before the next call."""
+        """Queue a function's code, to be sent before the next call."""
         with self._lock:
             self._functions[number] = code
             self._functions_unsent.append(number)
 
     def put(self, call: Pending) -> None:
-        """Have a call sent as soon as there is credit."""
+        """Queue a call, to be sent as soon as there is credit."""
         with self._lock:
             if self._closed:
                 raise RuntimeError("cannot schedule new futures after shutdown")
@@ -172,7 +173,7 @@ class Stream:
             self._sending.release()
 
     def drop(self, call: Pending) -> None:
-        """Forget a call that was cancelled, and say so to those who wait for it."""
+        """Forget a cancelled call and notify those waiting for its future."""
         with self._lock:
             if call.running or call.dropped or not call.id:
                 return
@@ -181,19 +182,19 @@ class Stream:
         call.future.set_running_or_notify_cancel()
 
     def stop(self, call: Pending) -> None:
-        """Have a call interrupted that was sent."""
+        """Interrupt a call that was sent."""
         with self._lock:
             if call.id in self._sent:
                 self._stops.append(call.id)
                 self._wake.notify()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until no call is without a result; return whether that is so."""
+        """Wait until every call has a result; return False on timeout."""
         with self._lock:
             return self._idle.wait_for(lambda: not self._unfinished, timeout_s)
 
     def close(self) -> None:
-        """Send nothing more. Calls without a result are cancelled, or lost."""
+        """Close the stream; cancel unsent calls, and fail sent ones as lost."""
         with self._lock:
             self._closed = True
             waiting = [c for pool in self._pools.values() for c in pool.waiting]
@@ -217,7 +218,7 @@ class Stream:
     # Sending.
 
     def _send_all(self, wire: Wire) -> None:
-        """Send what there is, in a thread of its own, as long as the wire is ours."""
+        """Send whatever is due, until the wire is replaced (sender thread)."""
         while True:
             with self._wake:
                 while not self._has_something(wire):
@@ -242,7 +243,7 @@ class Stream:
         )
 
     def _next_of(self, pool: PoolQueue) -> Pending | None:
-        """Return the call of a pool that may be sent now, if there is one."""
+        """Return the next call of a pool if it may be sent now."""
         while pool.waiting and pool.waiting[0].dropped:
             pool.waiting.popleft()
         if not pool.waiting or pool.out >= pool.credit:
@@ -253,12 +254,12 @@ class Stream:
         return call
 
     def _untold(self, pool: PoolQueue) -> bool:
-        """Whether the node should hear how much waits: it hires lanes by that."""
+        """Return whether to report the backlog, by which the node hires lanes."""
         waiting = len(pool.waiting)
         return waiting > 2 * pool.told or waiting * 2 < pool.told
 
     def _gather(self) -> tuple[pb.CallsRequest, list[Pending]]:
-        """Take what may be sent now; the lock is held."""
+        """Collect everything that may be sent now; the caller holds the lock."""
         request = pb.CallsRequest(stops=self._stops)
         self._stops = []
         for id_ in range(self._pools_sent + 1, len(self._pools) + 1):
@@ -276,7 +277,7 @@ class Stream:
                     break
                 pool.waiting.popleft()
                 if not call.running and not call.future.set_running_or_notify_cancel():
-                    call.dropped = True  # Whoever cancelled it has not said so yet.
+                    call.dropped = True  # Cancelled, but `drop` has not run yet.
                     self._finished(1)
                     continue
                 call.running = True
@@ -290,7 +291,7 @@ class Stream:
                 request.backlogs.append(pb.CallBacklog(pool=pool.id, waiting=pool.told))
         return request, calls
 
-    # Receiving, in a thread of ours.
+    # Receiving, in a thread.
 
     def _start(self) -> None:
         self._thread = threading.Thread(
@@ -299,7 +300,7 @@ class Stream:
         self._thread.start()
 
     def _serve(self) -> None:
-        """Keep a wire to the node until the client is closed, or the node is gone."""
+        """Keep a wire to the node until the client closes or the node is gone."""
         gone_since: float | None = None
         while True:
             error: ShoalError = UnreachableError("the node ended the stream")
@@ -326,12 +327,12 @@ class Stream:
 
     @contextlib.contextmanager
     def _connected(self) -> Generator[Wire]:
-        """Open a wire, with a thread that sends."""
+        """Open a wire and run a sender thread for it."""
         wire = self._dial()
         with self._lock:
             self._wire = wire
             if self._closed:
-                wire.close()  # Whoever closed us found no wire yet.
+                wire.close()  # `close` ran before there was a wire.
         sender = threading.Thread(
             target=self._send_all, args=(wire,), name="shoal-calls-out", daemon=True
         )
@@ -346,7 +347,7 @@ class Stream:
             sender.join()
 
     def _again(self) -> list[Pending]:
-        """Queue what was sent but not answered; return what must not run twice."""
+        """Requeue unanswered calls; return those that must not run twice."""
         self._pools_sent = 0
         self._functions_unsent = list(self._functions)
         self._sent_bytes = 0
@@ -363,7 +364,7 @@ class Stream:
         return once
 
     def _give_up(self, error: ShoalError) -> None:
-        """Fail all calls; the next one tries again."""
+        """Fail all calls; the next call connects again."""
         with self._lock:
             self._thread = None
             calls = list(self._sent.values())
@@ -376,7 +377,7 @@ class Stream:
         self._fail([call for call in calls if self._begins(call)], error)
 
     def _begins(self, call: Pending) -> bool:
-        """Let a call begin, so that it can fail; False: it was cancelled before."""
+        """Mark a call as running, so it can fail; return False if cancelled."""
         with self._lock:
             if call.dropped or call.running:
                 return call.running
@@ -428,9 +429,9 @@ class Stream:
 
 
 def _send(wire: Wire, request: pb.CallsRequest, calls: list[Pending]) -> None:
-    """Send a request with these calls, in several messages if they are large.
+    """Send a request with calls, split into several messages if they are large.
 
-    If the wire broke, its reader knows.
+    Ignores a broken wire: its reader notices.
     """
     size = 0
     with contextlib.suppress(OSError):
@@ -455,7 +456,7 @@ def _send(wire: Wire, request: pb.CallsRequest, calls: list[Pending]) -> None:
 
 
 def _settle(call: Pending, result: pb.CallResult, *, own: bool) -> None:
-    """Set the future of a call that has ended, on a machine of the own owner or not."""
+    """Set the future of an ended call; `own` if its machine has the same owner."""
     future = call.future
     kind, payload = result.kind, result.payload
     pickles = reads_pickles(call.results, own=own)
@@ -465,7 +466,7 @@ def _settle(call: Pending, result: pb.CallResult, *, own: bool) -> None:
             data = bytearray().join([*call.came, payload])
         try:
             value = value_of(data, pickles=pickles)
-        except BaseException as error:  # noqa: BLE001 - Loading may run users' code.
+        except BaseException as error:  # noqa: BLE001 - Unpickling may run user code.
             future.set_exception(error)
         else:
             future.set_result(value)
@@ -501,5 +502,5 @@ def _lost_with_stream() -> CallLostError:
 
 
 def parts_of(pieces: list[bytes | memoryview]) -> tuple[bytes, ...]:
-    """Return a payload in parts that fit into messages."""
+    """Split a payload into parts that fit into messages."""
     return payloads.parts_of(pieces, PART_BYTES)

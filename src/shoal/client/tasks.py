@@ -1,4 +1,4 @@
-"""`@shoal.task`: a function that knows what it needs when it runs in the shoal."""
+"""`@shoal.task`: functions that carry their own options for running in the shoal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import (
 )
 
 from shoal.client.client import Client
-from shoal.client.options import ClientOptions, Options
+from shoal.client.options import CallOptions, ClientOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -31,7 +31,7 @@ _default: list[Client] = []
 
 
 def default_client() -> Client:
-    """Return the client of tasks that name none; it is made when first needed."""
+    """Return the client of tasks without one; it is created on first use."""
     with _lock:
         if not _default or _default[0].closed:
             _default[:] = [Client()]
@@ -40,7 +40,7 @@ def default_client() -> Client:
 
 @final
 class Task(Generic[P, T]):
-    """A function that can be called here, or submitted with what it needs.
+    """A function to call locally, or to submit with its own options.
 
     ```python
     @shoal.task(gpu="24GB", retries=1)
@@ -58,14 +58,14 @@ class Task(Generic[P, T]):
         options: ClientOptions,
         client: Client | None = None,
     ) -> None:
-        Options.made(**options)  # Raises if one is wrong.
+        CallOptions.made(**options)  # Raises if one is invalid.
         self._function = function
         self._options = options
         self._client = client
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call the function in this process, like any other."""
+        """Call the function in this process."""
         return self._function(*args, **kwargs)
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -75,7 +75,7 @@ class Task(Generic[P, T]):
         return client.call_with(options, self._function, args, kwargs)
 
     remote = submit
-    """The same, for those who know it by this name."""
+    """An alias of `submit`, familiar from other libraries."""
 
     def map(
         self, *iterables: Iterable[Any], chunksize: int | None = None
@@ -86,16 +86,16 @@ class Task(Generic[P, T]):
         return executor.map(self._function, *iterables, chunksize=chunksize)
 
     def on(self, client: Client) -> Task[P, T]:
-        """Return the same task, submitted by this client."""
+        """Return the same task, bound to a client."""
         return Task(self._function, self._options, client)
 
     def with_options(self, **options: Unpack[ClientOptions]) -> Task[P, T]:
-        """Return the same function, with other needs."""
+        """Return the same task with some options replaced."""
         both: ClientOptions = {**self._options, **options}
         return Task(self._function, both, self._client)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel without the client: inside a task the function is just called."""
+        """Pickle without the client: inside the shoal, the function is just called."""
         return (Task, (self._function, self._options))
 
 
@@ -110,11 +110,11 @@ def task(
 
 
 def task(function: Any = None, /, **options: Unpack[ClientOptions]) -> Any:
-    """Make a function a task; options are those of `shoal.Client`.
+    """Turn a function into a task; options are those of `shoal.Client`.
 
-    `cpu`, `gpu` and `ram` are what it needs, in the words of a job spec; `retries` is
-    how often it is run again if its interpreter is lost; `lanes` and `idle_s` are how
-    many interpreters it gets at most, and how long they stay without work.
+    `cpu`, `gpu` and `ram` are its needs, written as in a job spec; `retries` is how
+    often a call is rerun if its interpreter is lost; `lanes` is the maximum number of
+    interpreters, and `idle_s` how long an idle one is kept.
     """
     if function is not None:
         return Task(function, options)

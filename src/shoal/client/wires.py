@@ -1,4 +1,4 @@
-"""Two ways to call functions: a socket on this machine, gRPC from others."""
+"""Two transports for function calls: a Unix socket locally, gRPC to other machines."""
 
 from __future__ import annotations
 
@@ -10,32 +10,27 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 from google.protobuf.message import DecodeError
 
 from shoal.api import shoal_pb2 as pb
-from shoal.api.call_frames import (
-    ERROR,
-    FRAME_BYTES_MAX,
-    HEAD_BYTES,
-    MESSAGE,
-    frame,
-)
+from shoal.api.call_frames import ERROR, MESSAGE, frame, frame_buffer
 from shoal.api.failures import error_of
 from shoal.api.sockets import check_peer
 from shoal.errors import ProtocolError, UnreachableError
+from shoal.framing import FramingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from shoal.api.client import Client as ApiClient
+    from shoal.api.client.client import Client as ApiClient
 
 READ_BYTES: Final = 1 << 18
 
 
 class Wire(Protocol):
-    """One connection. It is closed by any thread, and then has no more replies."""
+    """One connection. Any thread may close it, which ends `replies`."""
 
     @property
     def believed(self) -> bool:
-        """Whether the node is the caller's own, and believed about other nodes."""
+        """Whether the node is the caller's own, and trusted about other nodes."""
         ...
 
     def send(self, request: pb.CallsRequest) -> None:
@@ -43,16 +38,16 @@ class Wire(Protocol):
         ...
 
     def replies(self) -> Iterator[pb.CallsReply]:
-        """Return what comes; raise `ShoalError` as the node says, or if it is gone."""
+        """Yield replies; raise `ShoalError` if the node reports one or is gone."""
         ...
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         ...
 
 
 def _reply(kind: int, body: bytes) -> pb.CallsReply:
-    """Return a reply, or raise: what the node says, or that it makes no sense."""
+    """Decode a reply; raise the error it reports, or `ProtocolError`."""
     try:
         if kind == ERROR:
             raise error_of(pb.Error.FromString(body))
@@ -67,7 +62,7 @@ def _nonsense(because: str) -> ProtocolError:
 
 @final
 class SocketWire:
-    """The socket of the node of this machine."""
+    """A connection to the local node over its Unix socket."""
 
     believed = True
 
@@ -86,12 +81,12 @@ class SocketWire:
         self._socket.sendall(frame(MESSAGE, request))
 
     def replies(self) -> Iterator[pb.CallsReply]:
-        """Return what comes; the socket is closed with the last of it."""
+        """Yield replies; close the socket after the last."""
         with self._socket:
             yield from self._heard()
 
     def _heard(self) -> Iterator[pb.CallsReply]:
-        unread = bytearray()
+        buffer = frame_buffer()
         while True:
             try:
                 data = self._socket.recv(READ_BYTES)
@@ -99,19 +94,15 @@ class SocketWire:
                 raise self._gone(error) from None
             if not data:
                 return
-            unread += data
-            while len(unread) >= HEAD_BYTES:
-                end = HEAD_BYTES + int.from_bytes(unread[:4], "little")
-                if end > FRAME_BYTES_MAX:
-                    raise _nonsense(f"a message of {end} bytes")
-                if len(unread) < end:
-                    break
-                kind, body = unread[4], bytes(memoryview(unread)[HEAD_BYTES:end])
-                del unread[:end]
-                yield _reply(kind, body)
+            try:
+                bodies = buffer.feed(data)
+            except FramingError as error:
+                raise _nonsense(str(error)) from None
+            for body in bodies:
+                yield _reply(body[0], body[1:])
 
     def close(self) -> None:
-        """Hang up; whoever reads gets an end."""
+        """Shut the socket down; a blocked reader sees the end of the stream."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -125,7 +116,7 @@ class SocketWire:
 
 @final
 class GrpcWire:
-    """A stream of gRPC, to any node."""
+    """A gRPC stream to any node."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
@@ -137,7 +128,7 @@ class GrpcWire:
         self._requests.put(request)
 
     def replies(self) -> Iterator[pb.CallsReply]:
-        """Return what comes."""
+        """Yield replies."""
         with self._client as client:
             yield from client.calls(iter(self._requests.get, None))
 

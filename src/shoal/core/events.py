@@ -4,7 +4,8 @@ The host performs the effects of one machine in the order in which they were
 returned. A durable `Record` is a barrier: nothing that was returned after it, in the
 same or a later answer, leaves the node before the record is on disk. A crash
 therefore loses a tail of effects and never a record that somebody saw. Only
-`StartTask` overtakes: it waits for no record but that of its own assignment.
+`StageTask` and `StartTask` overtake: they wait for the record of their own assignment
+and for no other.
 """
 
 from __future__ import annotations
@@ -14,7 +15,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from shoal.core.journal import Entry
+from shoal.core.admission.events import AdmissionEffect, AdmissionEvent
+from shoal.core.artifacts.events import ArtifactEffect, ArtifactEvent
+from shoal.core.calls.events import CallEffect, CallEvent
+from shoal.core.durability.journal import Entry
+from shoal.core.forwarding.events import ForwardingEffect, ForwardingEvent
+from shoal.core.mail.events import MailEffect, MailEvent
 from shoal.model.ids import (
     Attempt,
     BlobId,
@@ -194,6 +200,12 @@ class GrantSigned(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class GrantChanged(msgspec.Struct, frozen=True):
+    """This node shows this grant from now on."""
+
+    grant: Grant
+
+
 class NeighboursChanged(msgspec.Struct, frozen=True):
     """The overlay was computed anew: from now on these are told what is heard."""
 
@@ -224,6 +236,12 @@ Event = (
     | PathMeasured
     | NeighboursChanged
     | GrantSigned
+    | GrantChanged
+    | ForwardingEvent
+    | ArtifactEvent
+    | MailEvent
+    | AdmissionEvent
+    | CallEvent
 )
 
 # Effects.
@@ -300,6 +318,15 @@ class StartTask(msgspec.Struct, frozen=True):
     network: TaskNetwork = "none"  # what the task may reach
 
 
+class StageTask(msgspec.Struct, frozen=True):
+    """Bring code, data and checkpoint of this attempt here, but start nothing.
+
+    Answered by `TaskStaged` on the way, and by one `StagingEnded`. `StopTask` ends it.
+    """
+
+    start: StartTask
+
+
 class StopTask(msgspec.Struct, frozen=True):
     """End this attempt: notice now, kill after the grace. Repeats may shorten it."""
 
@@ -321,6 +348,12 @@ class KeepGrant(msgspec.Struct, frozen=True):
     grant: Grant
 
 
+class Tell(msgspec.Struct, frozen=True):
+    """Tell the other machines of this node a fact; no host ever sees this effect."""
+
+    event: Event
+
+
 class Show(msgspec.Struct, frozen=True):
     """Pass output or progress of a task of ours on to whoever watches."""
 
@@ -338,10 +371,17 @@ Effect = (
     | Record
     | Answer
     | StartTask
+    | StageTask
     | StopTask
+    | ArtifactEffect
     | Show
     | SignGrant
     | KeepGrant
+    | Tell
+    | ForwardingEffect
+    | MailEffect
+    | AdmissionEffect
+    | CallEffect
 )
 
 Taker = Callable[[NodeId, Any, float], list[Effect]]

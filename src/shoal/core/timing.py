@@ -8,11 +8,12 @@ lease, whatever their clocks do within `DRIFT_MAX`.
 
 from typing import Final
 
+from shoal.model.backoff import Backoff
+
 HOLD_S: Final = 6.0  # a worker keeps an offer open
 ROUND_S: Final = 3.0  # a scheduler collects the offers of a gang
 ELASTIC_ROUND_S: Final = 0.5  # it waits so long for more than the least it needs
-ROUND_PAUSE_S: Final = 0.5  # between two rounds, at least; grows, with jitter
-ROUND_PAUSE_MAX_S: Final = 8.0
+ROUND_PAUSE: Final = Backoff(0.5, 8.0, spread=(0.5, 1.0))  # between two rounds
 
 LEASE_S: Final = 15.0  # a committed lease lives between renewals
 LEASE_MAX_S: Final = 120.0  # a worker grants no more than this
@@ -30,7 +31,7 @@ GANG_WAIT_S: Final = 12.0  # a gang likewise, through the longest pause of its r
 WAIT_MAX_S: Final = 15.0  # no worker remembers longer
 
 RESEND_S: Final = 0.7  # an unanswered message is repeated
-RESEND_MAX_S: Final = 10.0  # with back-off up to this
+RESEND: Final = Backoff(RESEND_S, 10.0)  # and again, ever more slowly
 REPORT_KEEP_S: Final = 3_600.0  # a worker keeps a report nobody acknowledges
 
 INVENTORY_DELAY_S: Final = 0.1  # changes of load are gathered this long
@@ -40,12 +41,10 @@ DIGEST_S: Final = 1.0  # a worker says what is free, at most this often
 GOSSIP_S: Final = 1.0  # and neighbours pass on what they heard, likewise
 HEARSAY_S: Final = 0.5  # those that gossip names have this long before all are asked
 
-ANNOUNCE_FIRST_S: Final = 1.0  # until the first repeat; doubles from there
-ANNOUNCE_MAX_S: Final = 60.0
+ANNOUNCE: Final = Backoff(1.0, 60.0, spread=(0.9, 1.1))  # between announcements
 LOOKUP_AGAIN_S: Final = 10.0
 PROVIDE_AGAIN_S: Final = 600.0
 
-RETRY_FIRST_S: Final = 1.0  # before a failed task is tried again; doubles
-START_AGAIN_S: Final = 0.1  # likewise, if a worker could not even start it
-RETRY_MAX_S: Final = 60.0
+RETRY: Final = Backoff(1.0, 60.0)  # before a failed task is tried again
+START_AGAIN: Final = Backoff(0.1, 60.0)  # likewise, if a worker could not start it
 STRAGGLER_CHECK_S: Final = 2.0

@@ -1,8 +1,8 @@
-"""Run tasks on devices: the outside of a worker.
+"""Run tasks on devices: the interface between a worker and its drivers.
 
-A driver is told an order and runs it to its end. It knows nothing of peers or leases.
-However a run ends, by return, exception or cancellation, no process of it is alive
-afterwards, so its devices are free. `docs/drivers.md` has the whole picture.
+A driver receives a `RunOrder` and runs it to its end. It knows nothing of peers or
+leases. However a run ends, by return, exception or cancellation, no process of it
+survives, so its devices are free. See `docs/drivers.md` for the whole picture.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Stream = Literal["stdout", "stderr"]
 
 
 Calls = Callable[[Mapping[str, object]], Awaitable[dict[str, object]]]
-"""Answers what a task asks of its worker. It never raises."""
+"""Answers a task's calls to its worker; never raises."""
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt to run, and all that the driver must know about it.
+class RunOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt to run, with everything the driver needs.
 
-    `directory` is the work directory if the host has filled one (`Driver.prepare`
-    made it); otherwise the attempt begins in an empty one. `addresses` are those of
-    the nodes of a gang, by rank. `secrets` holds a value for each name in the work.
-    `checkpoint` is where, below the work directory, an earlier attempt left off.
-    `foreign`: it runs in the name of somebody else than the owner of this node.
+    `directory` is the work directory if the host filled one made by `Driver.prepare`;
+    otherwise the attempt starts in an empty one. `addresses` lists the nodes of a
+    gang by rank. `secrets` holds a value for each secret that the work names.
+    `checkpoint` is the path, below the work directory, of an earlier attempt's
+    checkpoint. `foreign` is set if the job's owner does not own this node.
     """
 
     attempt: Attempt
@@ -45,50 +45,50 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: str = ""
     calls: Calls | None = None
     foreign: bool = False
-    network: TaskNetwork | None = None  # None: all, if its work asks for a network
+    network: TaskNetwork | None = None  # None: "all" if the work asks for a network
 
     @property
     def reach(self) -> TaskNetwork:
-        """What the task may reach."""
+        """The network access of the task."""
         if self.network is not None:
             return self.network
         return "all" if self.task.work.network else "none"
 
 
 class Promises(msgspec.Struct, frozen=True, kw_only=True):
-    """What a driver promises to the owner of the machine.
+    """What a driver guarantees to the owner of the machine.
 
-    A text says why a promise does not hold, or holds less; empty: it holds.
+    Each field says why its guarantee is missing or weaker; empty means it holds.
     """
 
-    confined: str = ""  # a task sees nothing of the machine that is not its own
-    memory: str = ""  # the kernel keeps it to its memory, shared memory included
-    cpu: str = ""  # and to the CPU that it booked
-    processes: str = ""  # and to a number of processes
-    disk: str = ""  # and its work directory to a size
-    internet: str = ""  # it can have the internet without the lender's networks
+    confined: str = ""  # a task sees only its own part of the machine
+    memory: str = ""  # the kernel limits memory, including shared memory
+    cpu: str = ""  # the kernel limits CPU time to the booked share
+    processes: str = ""  # the kernel limits the number of processes
+    disk: str = ""  # the kernel limits the size of the work directory
+    internet: str = ""  # internet access can exclude the lender's networks
 
     @property
     def unlimited(self) -> str:
-        """Why the kernel does not limit memory, CPU and processes; empty: it does."""
+        """Why the kernel does not limit memory, CPU or processes; empty if it does."""
         return self.memory or self.cpu or self.processes
 
     @property
     def weaker(self) -> tuple[str, ...]:
-        """All that does not hold in full, in sentences that begin with its name."""
+        """The guarantees that do not fully hold, each as `name: reason`."""
         said = msgspec.structs.asdict(self)
         return tuple(f"{name}: {why}" for name, why in said.items() if why)
 
 
 class Watcher(Protocol):
-    """Whoever wants to know how a run goes."""
+    """Receives the output and progress of a run."""
 
     async def wrote(self, stream: Stream, offset: int, data: bytes) -> None:
-        """Take a piece of output. While this waits, the task is slowed down."""
+        """Receive a piece of output; the task is throttled until this returns."""
         ...
 
     def progressed(self, fraction: float | None, metrics: dict[str, float]) -> None:
-        """Take the latest figures, already within the limits of a message."""
+        """Receive the latest metrics, already clamped to the limits of a message."""
         ...
 
 
@@ -99,49 +99,49 @@ class Driver(Protocol):
 
     @property
     def not_isolated(self) -> tuple[str, ...]:
-        """What a task here can reach or use up that it should not, in sentences."""
+        """Gaps in the isolation of tasks, one sentence each."""
         ...
 
     @property
     def promises(self) -> Promises:
-        """What it promises to the owner of the machine, known once it is open."""
+        """The driver's guarantees to the owner of the machine; valid after `open`."""
         ...
 
     async def open(self) -> None:
-        """Get ready; processes of an earlier life are gone when this returns."""
+        """Get ready; first kill processes left by an earlier run of the node."""
         ...
 
     def prepare(self, attempt: Attempt) -> Path:
-        """Make the empty work directory of an attempt, for the host to fill."""
+        """Make an empty work directory for the host to fill."""
         ...
 
     def kept(self, attempt: Attempt, stream: Stream) -> Path:
-        """Return the file with the end of what an attempt wrote, if it wrote."""
+        """Return the path of an attempt's kept output, which may not exist."""
         ...
 
-    async def run(self, order: Order, watcher: Watcher) -> Outcome:
-        """Run an attempt to its end, and tell `watcher` on the way.
+    async def run(self, order: RunOrder, watcher: Watcher) -> Outcome:
+        """Run an attempt to its end, reporting to `watcher`.
 
         Cancelling this kills the task at once. However this ends, by return,
-        exception or cancellation, no process of the task is alive afterwards.
+        exception or cancellation, no process of the task survives.
         """
         ...
 
     def stop(self, attempt: Attempt, grace_s: float) -> None:
         """Send SIGTERM now and SIGKILL after the grace; a repeat may shorten it.
 
-        What is not running is none of our business: it has ended, or never began.
+        Does nothing if the attempt is not running.
         """
         ...
 
     async def clear(self, attempt: Attempt) -> None:
-        """Kill whatever is left of an attempt whose run raised; raise if it stays."""
+        """Kill all processes of an attempt whose run raised; raise if any survives."""
         ...
 
     async def discard(self, *attempts: Attempt) -> None:
-        """Remove the work directories and the kept output of ended attempts."""
+        """Remove the work directories and kept output of ended attempts."""
         ...
 
     async def close(self) -> None:
-        """Kill and reap whatever still runs, and free all that `open` took."""
+        """Kill and reap all remaining processes, and release what `open` acquired."""
         ...

@@ -1,12 +1,13 @@
-"""The driver of containers: docker or podman, when one is there.
+"""Run tasks in containers by docker or podman, if one is installed.
 
-The engine keeps the container apart; a warden watches over the engine's client, which
-passes signals on. A client that is killed leaves its container running, so containers
-carry a label and are removed by it when a run has ended, however it ended.
+The engine isolates the container; a supervisor runs the engine's client, which forwards
+signals. Killing the client leaves its container running, so each container carries
+labels of its worker and attempt. `run` removes the containers of its attempt at the
+end, and `open` removes those left by an earlier run of the node.
 
-Of the node a container sees its work directory and a socket of its own, no more. Both
-lie in folders that only the node's user can enter, so that no user of the machine
-reaches them, whatever user of the container may.
+Of the node, a container sees only its work directory and its own socket. Both lie in
+folders that only the node's user can enter. So no other user of the machine reaches
+them, even where their modes admit every user of the container.
 """
 
 from __future__ import annotations
@@ -21,10 +22,16 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from shoal.drivers import Promises
-from shoal.drivers.engines import call, client_env
+from shoal.drivers.container_engines import call, client_env
 from shoal.drivers.environment import variables
-from shoal.drivers.process import ProcessDriver, Settings, cannot, limits_of, unfit
-from shoal.drivers.sandbox import SOCKET, WORK
+from shoal.drivers.process import (
+    ProcessDriver,
+    ProcessSettings,
+    cannot,
+    limits_of,
+    unfit,
+)
+from shoal.drivers.sandbox.bubblewrap import SOCKET, WORK
 from shoal.drivers.task_socket import SOCKET_MODE, TaskSocket
 from shoal.errors import ShoalError, UsageError
 from shoal.model.job import Work
@@ -33,8 +40,8 @@ from shoal.protocol.messages import Outcome
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shoal.drivers import Order, Stream, Watcher
-    from shoal.drivers.engines import Engine
+    from shoal.drivers import RunOrder, Stream, Watcher
+    from shoal.drivers.container_engines import Engine
     from shoal.model.ids import Attempt
 
 REMOVE_TIMEOUT_S: Final = 30.0
@@ -45,9 +52,9 @@ REMOVE_TRIES_MAX: Final = 30
 REMOVE_PAUSE_S: Final = 1.0
 GRACE_MAX_S: Final = 86_400
 USED: Final = "used"
-"""A file that is there if there may be containers of an earlier life."""
+"""A file that exists if earlier runs may have left containers."""
 
-FAILED_CODE: Final = 125  # what an engine exits with if it started nothing
+FAILED_CODE: Final = 125  # exit code of an engine that started nothing
 COMPLAINTS: Final = ("Error: ", "docker: ", "podman: ")
 OPEN_SOCKET: Final = 0o666
 OPEN_FOLDER: Final = 0o777
@@ -56,7 +63,7 @@ OPEN_FILE: Final = 0o666
 
 def container_argv(
     engine: Engine,
-    order: Order,
+    order: RunOrder,
     *,
     directory: Path,
     socket: Path,
@@ -65,8 +72,8 @@ def container_argv(
 ) -> list[str]:
     """Return the command that runs a task in a container and waits for it.
 
-    Variables go through a file, because a command line can be read by everybody. A
-    file cannot hold the addresses of a gang, which are one a line and no secret.
+    Variables go through a file, because any user can read a command line. Only the
+    addresses of a gang, which contain line breaks and are not secret, are arguments.
     """
     most, work = limits_of(order), order.task.work
     limits = ["--pids-limit", str(PROCESSES_MAX)]
@@ -90,33 +97,33 @@ def container_argv(
         *("--volume", f"{socket}:{SOCKET}:ro"),
         *("--env-file", str(env_file)),
         *_places(order),
-        *("--", work.image),  # An image is never an option, whatever its name.
+        *("--", work.image),  # So that no image name is taken for an option.
         *_program(work),
     ]
 
 
-def _network(order: Order) -> str:
-    """Return the network: who is reached by others of a gang needs the machine's."""
-    if order.reach != "all":  # The core gives no container the internet alone.
+def _network(order: RunOrder) -> str:
+    """Return the network mode; members of a gang need the host's network."""
+    if order.reach != "all":  # The core never orders "internet" for a container.
         return "none"
     return "host" if order.addresses else "bridge"
 
 
-def _places(order: Order) -> tuple[str, ...]:
+def _places(order: RunOrder) -> tuple[str, ...]:
     if len(order.addresses) < 2:
         return ()
     return ("--env", "NODE_IPS=" + "\n".join(order.addresses))
 
 
 def _program(work: Work) -> tuple[str, ...]:
-    """Return what runs inside; a setup comes before it, in the same container."""
+    """Return the command to run inside: the setup, if any, then the program."""
     if not work.setup:
         return work.argv
     both = f"{shlex.join(work.setup)} && exec {shlex.join(work.argv)}"
     return ("/bin/sh", "-c", both)
 
 
-def _gpus(engine: Engine, order: Order) -> list[str]:
+def _gpus(engine: Engine, order: RunOrder) -> list[str]:
     ids = [share.device for share in order.allocation.shares]
     if not ids:
         return []
@@ -125,12 +132,12 @@ def _gpus(engine: Engine, order: Order) -> list[str]:
     return [text for id_ in ids for text in ("--device", f"nvidia.com/gpu={id_}")]
 
 
-def env_lines(order: Order, mark: str) -> str:
-    """Return the variables of a task as an engine reads them: one a line."""
+def env_lines(order: RunOrder, mark: str) -> str:
+    """Return the variables of a task in an engine's format, one per line."""
     found = variables(order, mark=mark, home=WORK, socket=SOCKET, renumbered=True)
     if "PATH" not in order.task.work.env:
         del found["PATH"]  # The image has its own.
-    # Some engines give a container the GPUs that this names, and images name all.
+    # Some engines expose the GPUs named here, and many images name all.
     ids = [share.device for share in order.allocation.shares]
     found["NVIDIA_VISIBLE_DEVICES"] = ",".join(ids) or "void"
     pairs = {name: text.replace("\n", " ") for name, text in found.items()}
@@ -138,9 +145,9 @@ def env_lines(order: Order, mark: str) -> str:
 
 
 def open_up(directory: Path) -> None:
-    """Let every user of a container change all that is in its work directory.
+    """Make a work directory writable for every user of a container.
 
-    It lies where no other user of the machine can enter. Links stay as they are.
+    Other users of the machine cannot enter its parent folder. Links are skipped.
     """
     directory.chmod(OPEN_FOLDER)
     for folder, folders, files in os.walk(directory):
@@ -153,17 +160,17 @@ def open_up(directory: Path) -> None:
 def _open_to_all(path: str, mode: int) -> None:
     found = os.lstat(path).st_mode
     if not stat.S_ISLNK(found):
-        os.chmod(path, stat.S_IMODE(found) | mode)  # noqa: PTH101 - as texts
+        os.chmod(path, stat.S_IMODE(found) | mode)  # noqa: PTH101 - A str.
 
 
 @final
 class ContainerDriver:
-    """Runs tasks in containers, through the processes of an engine's client."""
+    """Runs tasks in containers by supervising an engine's client."""
 
     name = "container"
 
-    def __init__(self, root: Path, engine: Engine, settings: Settings) -> None:
-        """Keep everything below `root`; the client itself runs without a sandbox."""
+    def __init__(self, root: Path, engine: Engine, settings: ProcessSettings) -> None:
+        """Keep all files below `root`; the client itself runs without a sandbox."""
         plain = msgspec.structs.replace(settings, sandbox=False, warm=0)
         self._engine = engine
         self._processes = ProcessDriver(root, plain)
@@ -171,7 +178,7 @@ class ContainerDriver:
 
     @property
     def not_isolated(self) -> tuple[str, ...]:
-        """What a task here can reach or use up that it should not, in sentences."""
+        """Gaps in the isolation of tasks, one sentence each."""
         said = [
             "a container shares the kernel and the GPU driver with the machine",
             "a container can read where its folders lie on this machine",
@@ -189,7 +196,7 @@ class ContainerDriver:
 
     @property
     def promises(self) -> Promises:
-        """What it promises to the owner of the machine: its engine limits tasks."""
+        """The driver's guarantees; the engine enforces the limits."""
         limited = "" if self._engine.limits else "no root, and cgroups v1"
         return Promises(
             memory=limited,
@@ -199,28 +206,28 @@ class ContainerDriver:
         )
 
     async def open(self) -> None:
-        """Remove what is left of earlier lives."""
+        """Remove processes and containers left by an earlier run of the node."""
         await self._processes.open()
         used = self._processes.root / USED
-        if used.exists():  # To ask the engine takes longer than all else.
+        if used.exists():  # Asking the engine is the slowest step.
             await self._remove(f"{WORKER_LABEL}={self._processes.mark}")
             used.unlink()
 
     def prepare(self, attempt: Attempt) -> Path:
-        """Make the empty work directory of an attempt, for the host to fill."""
+        """Make an empty work directory for the host to fill."""
         return self._processes.prepare(attempt)
 
     def kept(self, attempt: Attempt, stream: Stream) -> Path:
-        """Return the file with the end of what an attempt wrote, if it wrote."""
+        """Return the path of an attempt's kept output, which may not exist."""
         return self._processes.kept(attempt, stream)
 
-    async def run(self, order: Order, watcher: Watcher) -> Outcome:
+    async def run(self, order: RunOrder, watcher: Watcher) -> Outcome:
         """Run an attempt to its end; see `Driver.run`."""
         if not order.task.work.image:
             return Outcome("not-started", reason="the job names no image")
         if reason := unfit(order):
             return Outcome("not-started", reason=reason)
-        closed = bool(self._engine.user)  # Who runs there is the one who owns it.
+        closed = bool(self._engine.user)  # The container's user owns the files.
         directory = order.directory or self.prepare(order.attempt)
         reports = TaskSocket(self._processes.sockets / f"box{next(self._numbers)}.sock")
         try:
@@ -238,9 +245,9 @@ class ContainerDriver:
             reports.close()
 
     async def _run(
-        self, order: Order, directory: Path, socket: Path, watcher: Watcher
+        self, order: RunOrder, directory: Path, socket: Path, watcher: Watcher
     ) -> Outcome:
-        """Run the client of the engine; no container is left when this returns."""
+        """Run the engine's client; remove the container before returning."""
         env_file = self._processes.kept(order.attempt, "stdout").with_suffix(".env")
         (self._processes.root / USED).touch()
         lines = env_lines(order, self._processes.mark)
@@ -272,8 +279,8 @@ class ContainerDriver:
             env_file.unlink(missing_ok=True)
             await self._remove(f"{ATTEMPT_LABEL}={order.attempt}")
 
-    def _complaint(self, order: Order, outcome: Outcome) -> str:
-        """Return what the engine said if it could not start the program."""
+    def _complaint(self, order: RunOrder, outcome: Outcome) -> str:
+        """Return the engine's error if it could not start the program, else empty."""
         kept = self.kept(order.attempt, "stderr")
         if outcome.exit_code != FAILED_CODE or not kept.is_file():
             return ""
@@ -285,22 +292,22 @@ class ContainerDriver:
         self._processes.stop(attempt, min(grace_s, GRACE_MAX_S))
 
     async def clear(self, attempt: Attempt) -> None:
-        """Kill whatever is left of an attempt whose run raised; raise if it stays."""
+        """Kill all processes of an attempt whose run raised; raise if any survives."""
         await self._processes.clear(attempt)
         await self._remove(f"{ATTEMPT_LABEL}={attempt}")
 
     async def discard(self, *attempts: Attempt) -> None:
-        """Remove the work directories and the kept output of ended attempts."""
+        """Remove the work directories and kept output of ended attempts."""
         await self._processes.discard(*attempts)
 
     async def close(self) -> None:
-        """End the wardens; all runs have ended or were cancelled before."""
+        """End the supervisors; call after all runs have ended."""
         await self._processes.close()
 
     async def _remove(self, label: str) -> None:
-        """Remove the containers with a label, alive or not, and know that it is done.
+        """Remove all containers with a label, running or not, and verify it.
 
-        If that cannot be known this raises: their devices must not be lent again.
+        Raises if any may be left, because its devices must not be lent again.
         """
         engine = self._engine.path
         listing = [engine, "ps", "--all", "--quiet", "--filter", f"label={label}"]

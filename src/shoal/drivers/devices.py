@@ -1,8 +1,8 @@
-"""What this machine has: CPUs, memory, disk and GPUs, detected or declared.
+"""Measure what this machine can lend: CPUs, memory, disk and GPUs.
 
-A limit of a cgroup counts as the size of the machine. GPUs come from NVML; a machine
-without a driver has none, which is normal. All of this blocks for some milliseconds,
-and seconds with some drivers: call it in a thread.
+Cgroup limits count as the size of the machine. GPUs are detected by NVML, or declared
+by the user; a machine without an NVIDIA driver has none. These functions block for some
+milliseconds, or seconds with some drivers: call them in a thread.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import psutil
 
 from shoal.drivers.gpu_names import short_model
 from shoal.errors import UsageError
-from shoal.model.bounds import AMOUNT_MAX, DEVICES_MAX, NAME_LENGTH_MAX
 from shoal.model.resources import GIB, Capacity, Device
+from shoal.model.text.bounds import AMOUNT_MAX, DEVICES_MAX, NAME_LENGTH_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ ADVERTISED_GIB: Final = (
     *(128, 141, 144, 180, 192, 256, 288, 384, 512),
 )
 MISSING_SHARE_MAX: Final = 0.1
-"""How much less than advertised a driver shows: it keeps some, and so does ECC."""
+"""Largest share of advertised memory that the driver and ECC may withhold."""
 
 NVIDIA_SHARED: Final = (
     "/dev/nvidiactl",
@@ -39,15 +39,15 @@ NVIDIA_SHARED: Final = (
 )
 
 
-class Found(msgspec.Struct, frozen=True):
-    """GPUs, and the device files that a task needs to use each."""
+class FoundGpus(msgspec.Struct, frozen=True):
+    """GPUs, and the device files that a task needs for each."""
 
     devices: tuple[Device, ...] = ()
     files: dict[str, tuple[str, ...]] = {}
 
 
-class Limits(msgspec.Struct, frozen=True):
-    """The limits of the cgroups that this process is in; None is no limit."""
+class DeviceLimits(msgspec.Struct, frozen=True):
+    """Limits of this process's cgroups; None means no limit."""
 
     cpu_milli: int | None = None
     memory_bytes: int | None = None
@@ -58,7 +58,7 @@ def capacity(
     gpus: Sequence[Device] = (),
     labels: tuple[tuple[str, str], ...] = (),
 ) -> Capacity:
-    """Measure what this machine can lend; work directories are below `folder`."""
+    """Return what this machine can lend; `folder` is on the disk that it lends."""
     limits = cgroup_limits()
     memory_bytes = psutil.virtual_memory().total
     cpu_milli = 1_000 * len(os.sched_getaffinity(0))
@@ -74,22 +74,22 @@ def capacity(
 # GPUs.
 
 
-def detect_gpus() -> Found:
-    """Return the NVIDIA GPUs that the driver shows, by index; none without a driver."""
-    # It has no types, and its constants and functions are the interface of the driver.
+def detect_gpus() -> FoundGpus:
+    """Return the NVIDIA GPUs by driver index; none without a driver."""
+    # The module has no types.
     nvml: Any = importlib.import_module("pynvml")
     try:
         nvml.nvmlInit()
     except nvml.NVMLError:
-        return Found()
+        return FoundGpus()
     try:
         count = min(nvml.nvmlDeviceGetCount(), DEVICES_MAX)
         found = [_read_gpu(nvml, index) for index in range(count)]
     except nvml.NVMLError:
-        return Found()
+        return FoundGpus()
     finally:
         nvml.nvmlShutdown()
-    return Found(
+    return FoundGpus(
         tuple(device for device, _ in found),
         {device.id: (minor, *NVIDIA_SHARED) for device, minor in found},
     )
@@ -106,10 +106,9 @@ def _read_gpu(nvml: Any, index: int) -> tuple[Device, str]:  # noqa: ANN401 - As
 
 
 def advertised_bytes(memory_bytes: int) -> int:
-    """Return the size that is printed on a GPU whose driver shows this much.
+    """Return the advertised size of a GPU whose driver reports `memory_bytes`.
 
-    An RTX 4090 shows 23.99 GiB and a T4 14.75 GiB; who asks for 24GB or 16GB means
-    these cards.
+    An RTX 4090 reports 23.99 GiB and a T4 14.75 GiB, but users ask for 24GB or 16GB.
     """
     for gib in ADVERTISED_GIB:
         size = gib * GIB
@@ -119,10 +118,10 @@ def advertised_bytes(memory_bytes: int) -> int:
     return memory_bytes
 
 
-def declared_gpus(gpus: str, models: str = "", memories: str = "") -> Found:
-    """Return GPUs as told by `--gpus 0,1 --models A,B --memories MB,MB`.
+def declared_gpus(gpus: str, models: str = "", memories: str = "") -> FoundGpus:
+    """Return GPUs declared by `--gpus 0,1 --models A,B --memories MB,MB`.
 
-    Models and memories may be left out; given, there is one for each GPU.
+    Models and memories are optional; if given, there must be one for each GPU.
     """
     ids = _items(gpus)
     if len(set(ids)) < len(ids):
@@ -145,7 +144,7 @@ def declared_gpus(gpus: str, models: str = "", memories: str = "") -> Found:
         for id_, model, size in zip(ids, names, sizes, strict=True)
     ]
     numbered = [device.id for device in devices if device.id.isdecimal()]
-    return Found(
+    return FoundGpus(
         tuple(devices), {id_: (f"/dev/nvidia{id_}", *NVIDIA_SHARED) for id_ in numbered}
     )
 
@@ -187,8 +186,10 @@ def _mebibytes(text: str) -> int:
 # Cgroups.
 
 
-def cgroup_limits(cgroup: str | None = None, mountinfo: str | None = None) -> Limits:
-    """Return the tightest limits on this process, of cgroup v2 and v1."""
+def cgroup_limits(
+    cgroup: str | None = None, mountinfo: str | None = None
+) -> DeviceLimits:
+    """Return the tightest cgroup limits on this process, of v2 and v1."""
     if cgroup is None:
         cgroup = Path("/proc/self/cgroup").read_text(encoding="utf-8")
     if mountinfo is None:
@@ -201,13 +202,13 @@ def cgroup_limits(cgroup: str | None = None, mountinfo: str | None = None) -> Li
             memories += [limit for name in names if (limit := _number(folder / name))]
         if kinds & {"", "cpu"} and (share := _cpu_milli(folder)):
             cpus.append(share)
-    return Limits(min(cpus, default=None), min(memories, default=None))
+    return DeviceLimits(min(cpus, default=None), min(memories, default=None))
 
 
 def _groups(cgroup: str, mountinfo: str) -> Iterator[tuple[set[str], Path]]:
-    """Go through the groups of this process and all above: their limits hold too.
+    """Yield the cgroups of this process and their ancestors, whose limits apply too.
 
-    A group of v2 has the kind ""; one of v1 has those of its controllers.
+    Each comes with its controllers; {""} stands for cgroup v2.
     """
     mounts = list(_mounts(mountinfo))
     for line in cgroup.splitlines():
@@ -223,7 +224,7 @@ def _groups(cgroup: str, mountinfo: str) -> Iterator[tuple[set[str], Path]]:
 
 
 def _mounts(mountinfo: str) -> Iterator[tuple[set[str] | None, str, Path]]:
-    """Go through the mounted hierarchies; None in place of controllers is v2."""
+    """Yield mounted hierarchies as (controllers, root, mount); None stands for v2."""
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         kind, _, options = after.partition(" ")
@@ -246,7 +247,7 @@ def _cpu_milli(folder: Path) -> int | None:
 
 
 def _number(path: Path) -> int | None:
-    """Return a positive number from a file; v1 writes no limit as a huge one."""
+    """Read a positive number; None if there is no limit, which v1 writes as huge."""
     try:
         number = int(path.read_text(encoding="ascii"))
     except (OSError, ValueError):

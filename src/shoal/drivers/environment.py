@@ -1,4 +1,4 @@
-"""The environment of a task: what it asked for, who it is, and nothing of the node."""
+"""Build the environment variables of a task; none come from the node's own."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import json
 import zlib
 from typing import TYPE_CHECKING, Final
 
-from shoal.drivers.leftovers import ATTEMPT_VARIABLE, VARIABLE
+from shoal.drivers.supervisor.leftovers import ATTEMPT_VARIABLE, VARIABLE
 
 if TYPE_CHECKING:
-    from shoal.drivers import Order
+    from shoal.drivers import RunOrder
 
 PATH_DEFAULT: Final = "/usr/local/bin:/usr/bin:/bin"
 PORT_FIRST: Final = 20_000
 PORTS: Final = 12_000
-"""Ports of gangs end below 32,768, where the kernel's own choices begin."""
+"""Gang ports stay below 32,768, where the kernel's ephemeral ports begin."""
 
 SOCKET: Final = "SHOAL_SOCKET"
 CHECKPOINT: Final = "SHOAL_CHECKPOINT"
@@ -22,7 +22,7 @@ HERE: Final = "127.0.0.1"
 
 
 def variables(
-    order: Order,
+    order: RunOrder,
     *,
     mark: str,
     home: str,
@@ -30,10 +30,10 @@ def variables(
     path: str = PATH_DEFAULT,
     renumbered: bool = False,
 ) -> dict[str, str]:
-    """Return all variables of a task; ours win over those that it asked for.
+    """Return all variables of a task; ours override those of the job.
 
-    `renumbered` tells that it can open no device but its own, so that CUDA counts
-    them from 0.
+    Set `renumbered` if the task can open only its own devices, which CUDA then
+    numbers from 0.
     """
     task = order.task
     return {
@@ -59,12 +59,12 @@ def variables(
 
 
 def gang_port(group: str) -> int:
-    """Return the port where rank 0 of a gang listens: all members get the same."""
+    """Return the port where rank 0 of a gang listens, the same for all members."""
     return PORT_FIRST + zlib.crc32(group.encode()) % PORTS
 
 
-def _places(order: Order) -> dict[str, str]:
-    """Say who this task is among those that run together."""
+def _places(order: RunOrder) -> dict[str, str]:
+    """Return the variables that give a task its rank in its gang."""
     addresses = order.addresses or (HERE,)
     rank = order.task.index if order.addresses else 0
     world = len(addresses)
@@ -80,7 +80,7 @@ def _places(order: Order) -> dict[str, str]:
     }
 
 
-def _devices(order: Order, *, renumbered: bool) -> dict[str, str]:
+def _devices(order: RunOrder, *, renumbered: bool) -> dict[str, str]:
     ids = [share.device for share in order.allocation.shares]
     seen = [str(number) for number in range(len(ids))] if renumbered else ids
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(seen)}

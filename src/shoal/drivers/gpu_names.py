@@ -1,8 +1,8 @@
-"""Names of GPU models as people write them: `NVIDIA A100-SXM4-80GB` is an `A100`.
+"""Shorten names of GPU models: `NVIDIA A100-SXM4-80GB` becomes `A100`.
 
-The short name is what a job asks for, so boards of one model get one name: form factor
-(SXM, PCIe), memory and brand go. What makes another chip stays: Ti, SUPER, and whether
-a card is for laptops, since that is a slower one.
+Jobs ask for the short name, so all boards of one model share it: form factor (SXM,
+PCIe), memory and brand are dropped. Parts that denote another chip stay: Ti, SUPER, and
+laptop variants, which are slower.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from shoal.model.bounds import NAME_LENGTH_MAX
+from shoal.model.text.bounds import NAME_LENGTH_MAX
 
 _BRANDS: Final = frozenset(
     {"NVIDIA", "AMD", "INTEL", "GEFORCE", "TESLA", "QUADRO", "GRAPHICS", "GPU", "(R)"}
@@ -21,14 +21,14 @@ _NOISE: Final = re.compile(
     r"|WORKSTATION|SERVER|EDITION|\(.*\)",
     re.ASCII,
 )
-_PROFESSIONAL: Final = re.compile(r"RTX(A\d{4})")  # Everybody says A6000.
+_PROFESSIONAL: Final = re.compile(r"RTX(A\d{4})")  # Users write A6000, not RTXA6000.
 _SPLIT: Final = re.compile(r"[\s_/]+|-(?=SXM|PCIE|\d+GB|NVL|HBM)", re.ASCII)
 _JOINED: Final = ("RTX", "GTX", "GT", "TITAN", "RX", "PRO", "ARC")
 _STAYS: Final = ("TI", "SUPER", "LAPTOP", "MOBILE", "XT", "XTX", "GRE", "ADA")
 
 
 def short_model(name: str) -> str:
-    """Return a model as users write it, in capitals; empty if nothing is left.
+    """Return the short name of a model, in capitals; empty if nothing is left.
 
     >>> short_model("NVIDIA A100-SXM4-80GB")
     'A100'

@@ -1,13 +1,15 @@
-"""The program of a lane: an interpreter that stays and runs one call after another.
+"""The program of a lane: a long-lived interpreter that runs one call after another.
 
-It runs where a task runs, so it may import nothing but the standard library and the
-three files of `shoal.protocol` that the driver puts beside it. What it is told comes
-from the same user whose functions it runs.
+It runs where a task runs, so it may import only the standard library, `shoal.framing`
+and the three files of `shoal.protocol` that the driver copies beside it. Its input
+comes from the user whose functions it runs, so it may unpickle it.
 
-The first thread reads calls and runs them. When one takes long, a second thread reads
-in its place, so that calls which have not begun can be taken back, and passes on what
-results there are. Who reads holds a lock; the queue is a deque, of which the first
-thread takes the beginning and the second one the end, without a lock.
+The main thread reads calls and runs them. While a call takes longer than `LOOK_S`, a
+second thread reads in its place, so that waiting calls can be taken back, and sends
+finished results. The reading thread holds a lock. The queue is a deque: the main thread
+pops its left end and the second its right end, without a lock.
+
+After SIGTERM or LEAVE, waiting calls are given back and the running one finishes.
 """
 
 from __future__ import annotations
@@ -27,10 +29,11 @@ import traceback
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, final
 
+from shoal.framing import FrameBuffer, FramingError, framed
 from shoal.protocol import call_items, payloads, plain_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 BOOT: Final = """
 import sys
@@ -44,30 +47,29 @@ for name in [name for name in sys.modules if name.partition(".")[0] == "shoal"]:
 main()
 """
 """Starts a lane; arguments: the folder of these files, the socket to the node, and
-how results are sent, `PLAIN` or `PICKLED`.
+the format of results, `PLAIN` or `PICKLED`.
 
-The packages above are empty, because an interpreter may lack the real ones; they are
-gone before a call runs, so that a function which imports shoal gets the real one.
+The packages above are stubs, because the interpreter may lack the real ones. They are
+removed before a call runs, so that a function that imports shoal gets the real one.
 """
 
 PLAIN: Final = "plain"
 PICKLED: Final = "pickled"
 WHY_BYTES_MAX: Final = 500
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-LENGTH: Final = struct.Struct("<I")
 READ_BYTES: Final = 1 << 18
 FLUSH_BYTES: Final = 1 << 16
 FLUSH_S: Final = 0.002
-"""Results of quick calls wait so long for others to go with them."""
+"""How long results of quick calls wait to be sent together."""
 
 GOING_S: Final = 5.0
-"""How long a lane that must go waits for a word that no more calls will come."""
+"""How long a leaving lane waits for the node's word that no more calls will come."""
 
 LOOK_S: Final = 0.02
-"""A call that takes longer than this is slow, and the second thread comes in."""
+"""A call that takes longer is slow, and the second thread takes over reading."""
 
 LOOKS_MAX: Final = 50
-"""So often the second thread looks, without a call, before it sleeps."""
+"""Checks without a call after which the second thread goes to sleep."""
 
 
 class _Waiting(NamedTuple):
@@ -77,19 +79,19 @@ class _Waiting(NamedTuple):
 
 
 class ItemError(ValueError):
-    """What the node said is no item that a lane can be told."""
+    """The node sent an item that a lane does not understand."""
 
 
 class _StoppedError(BaseException):
-    """The client does not want the result of the call that runs."""
+    """The client has cancelled the running call."""
 
 
 @final
-class Lane:
-    """Runs calls until it is told to leave, or the node is gone."""
+class LaneProgram:
+    """Runs calls until told to leave or the node is gone."""
 
     def __init__(self, line: socket.socket, *, plain: bool = False) -> None:
-        """Serve the node at `line`; send `plain` values to whoever reads no pickles."""
+        """Serve the node at `line`; with `plain`, avoid pickles where possible."""
         self._line = line
         self._dumps, self._packed = (
             (_plain, _packed_plain) if plain else (payloads.dumps, _packed)
@@ -97,12 +99,12 @@ class Lane:
         self._sending = threading.Lock()
         self._waiting: deque[_Waiting] = deque()
         self._reading = threading.Lock()
-        self._calls = 0  # that have run
-        self._wants_to_read = True  # the first thread does
-        self._asleep = threading.Event()  # the second thread is
+        self._calls = 0  # finished calls
+        self._wants_to_read = True  # the main thread is idle
+        self._asleep = threading.Event()  # whether the second thread sleeps
         self._woken = threading.Event()
         self._poll = select.poll()
-        self._unread = bytearray()
+        self._buffer = item_buffer()
         self._functions: dict[int, Callable[..., Any] | bytes | bytearray] = {}
         self._parts: dict[int, bytearray] = {}
         self._results: deque[bytes] = deque()
@@ -110,13 +112,13 @@ class Lane:
         self._flushed_at = time.monotonic()
         self._running: int | None = None
         self._stopped: int | None = None
-        self._leaving = False  # takes no more calls
+        self._leaving = False  # give back new calls
         self._leave_by = 0.0
-        self._dismissed = False  # and will get none
+        self._dismissed = False  # the node sends no more calls
         self._signals = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def serve(self) -> None:
-        """Run calls; return when there is nothing more to do."""
+        """Run calls until the lane may end."""
         signal.set_wakeup_fd(self._signals[1], warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, _on_notice)
         signal.signal(signal.SIGINT, self._on_interrupt)
@@ -147,13 +149,13 @@ class Lane:
                 self._flush()
 
     def _rest(self) -> bool:
-        """Wait for calls; return whether there can be any."""
+        """Wait for calls; return False when the lane may end."""
         self._wants_to_read = True
         self._flush()
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
         if not self._reading.acquire(blocking=False):
-            os.write(self._signals[1], b"\0")  # Let the second thread go.
+            os.write(self._signals[1], b"\0")  # Make the second thread yield.
             self._reading.acquire()
         try:
             if not self._waiting and not self._is_over():
@@ -170,7 +172,7 @@ class Lane:
         return True
 
     def _is_over(self) -> bool:
-        """Whether no call can be on its way any more, or nobody says so."""
+        """Whether no call can arrive any more, or the node has not said so in time."""
         late = self._leaving and time.monotonic() > self._leave_by
         return self._dismissed or late
 
@@ -180,7 +182,7 @@ class Lane:
         self._running = call.number
         try:
             pieces = self._dumps(self._value_of(call))
-        except BaseException as error:  # noqa: BLE001 - Whatever a function may raise.
+        except BaseException as error:  # noqa: BLE001 - Functions raise anything.
             self._running = None
             packed = self._packed(error)
             self._add(call_items.item(call_items.RAISED, call.number, packed))
@@ -207,17 +209,17 @@ class Lane:
                 function = self._functions[call.function] = payloads.loads(function)
         else:
             function, args, kwargs = told
-        if kwargs is None:  # Many calls in one.
+        if kwargs is None:  # A batch of calls.
             return [function(*each) for each in args]
         return function(*args, **kwargs)
 
     def _on_interrupt(self, _number: int, _frame: object) -> None:
-        """Stop the call that runs, unless it has ended since that was asked."""
+        """Interrupt the running call if it is the one to stop."""
         if self._running is not None and self._running == self._stopped:
             self._stopped = None
             raise _StoppedError
 
-    # Telling.
+    # Sending.
 
     def _add(self, data: bytes) -> None:
         self._results.append(data)
@@ -237,13 +239,12 @@ class Lane:
                 while True:
                     ready.append(self._results.popleft())
             ready += items
-            pieces = [each for data in ready for each in (LENGTH.pack(len(data)), data)]
-            self._line.sendall(b"".join(pieces))
+            self._line.sendall(framed(*ready))
 
-    # Reading, by whoever holds the lock.
+    # Reading, by the thread that holds the lock.
 
     def _read(self, timeout_s: float | None) -> None:
-        """Take in what comes within a while."""
+        """Process input and signals that arrive within `timeout_s`."""
         for fd, _ in self._poll.poll(None if timeout_s is None else timeout_s * 1_000):
             if fd == self._signals[0]:
                 if signal.SIGTERM in os.read(fd, 512):
@@ -254,18 +255,17 @@ class Lane:
             except OSError:
                 data = b""
             if not data:
-                os._exit(0)  # The node is gone, and with it whoever wants a result.
-            self._unread += data
+                os._exit(0)  # The node is gone, so nobody wants the results.
             try:
-                self._take(self._unread)
-            except ItemError as error:
+                self._take(data)
+            except (FramingError, ItemError) as error:
                 os.write(2, f"this lane was told nonsense: {error}\n".encode())
                 os._exit(1)
 
     # The second thread.
 
     def _watch(self) -> None:
-        """Look now and then whether a call is slow; then read while it runs."""
+        """Check every `LOOK_S` whether a call is slow; if so, read while it runs."""
         looks = 0
         while True:
             before = self._calls
@@ -276,7 +276,7 @@ class Lane:
                     looks = 0
                     self._woken.clear()
                     self._asleep.set()
-                    if self._wants_to_read:  # Else it began just now.
+                    if self._wants_to_read:  # Otherwise a call has just begun.
                         self._woken.wait()
             elif self._calls == before:
                 self._stand_in()
@@ -291,10 +291,10 @@ class Lane:
         except OSError:
             os._exit(0)
 
-    def _take(self, unread: bytearray) -> None:
-        """Do what is said in whole items, and leave the rest."""
-        for data in items_in(unread):
-            self._on_item(data)
+    def _take(self, data: bytes) -> None:
+        """Handle all complete items; keep an incomplete rest."""
+        for item in self._buffer.feed(data):
+            self._on_item(item)
 
     def _on_item(self, data: bytes) -> None:
         kind, number = call_items.head(data)
@@ -307,7 +307,7 @@ class Lane:
             if len(part) > call_items.PAYLOAD_BYTES_MAX:
                 raise ItemError(f"call {number} is too large")
         elif kind == call_items.FUNCTION:
-            # In parts too: all of them come before the first call that needs it.
+            # May come in parts, all before the first call that needs it.
             known = self._functions.get(number, b"")
             if not isinstance(known, bytes | bytearray):
                 raise ItemError(f"function {number} has been called already")
@@ -348,7 +348,7 @@ class Lane:
     def _stop(self, number: int) -> None:
         for call in list(self._waiting):
             if call.number == number:
-                with contextlib.suppress(ValueError):  # Unless it began just now.
+                with contextlib.suppress(ValueError):  # The call may have just begun.
                     self._waiting.remove(call)
                     raised = self._packed(_StoppedError())
                     self._send([call_items.item(call_items.RAISED, number, raised)])
@@ -366,28 +366,17 @@ class Lane:
         self._send([call_items.item(call_items.GOING, call_items.NUMBER_MAX)])
 
 
-def items_in(unread: bytearray) -> Iterator[bytes]:
-    """Take whole items out of what has come; raise `ItemError` if one cannot be."""
-    start, end = 0, len(unread)
-    with memoryview(unread) as view:
-        while end - start >= LENGTH.size:
-            size: int = LENGTH.unpack_from(view, start)[0]
-            if not call_items.HEAD_BYTES <= size <= call_items.ITEM_BYTES_MAX:
-                raise ItemError(f"an item of {size} bytes")
-            after = start + LENGTH.size + size
-            if after > end:
-                break
-            yield bytes(view[start + LENGTH.size : after])
-            start = after
-    del unread[:start]
+def item_buffer() -> FrameBuffer:
+    """Return a buffer that splits the stream between node and lane into items."""
+    return FrameBuffer(call_items.ITEM_BYTES_MAX, call_items.HEAD_BYTES)
 
 
 def _on_notice(_number: int, _frame: object) -> None:
-    """Do nothing: whoever reads is told of the signal."""
+    """Do nothing: the reading thread gets the signal by the wakeup descriptor."""
 
 
 def _hold_signals() -> None:
-    """Let signals wait while a function forks, so that none is taken for the lane's."""
+    """Block signals while a function forks, so that the child handles none as ours."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
 
@@ -396,7 +385,7 @@ def _let_signals_through() -> None:
 
 
 def _stop_listening() -> None:
-    """Leave signals alone in what a function forked: they are not for the lane."""
+    """Restore default signal handling in a process that a function forked."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -404,7 +393,7 @@ def _stop_listening() -> None:
 
 
 def _plain(value: object) -> list[bytes | memoryview]:
-    """Return a value for those who read no pickles; if it is none, with the reason."""
+    """Encode a value as plain data; else as a pickle, marked with the reason."""
     try:
         return plain_values.dumps(value)
     except plain_values.NotPlainError as error:
@@ -414,7 +403,7 @@ def _plain(value: object) -> list[bytes | memoryview]:
 
 
 def _packed(error: BaseException) -> bytes:
-    """Return an exception as bytes: its traceback in words, and itself if it can be."""
+    """Pickle an exception: its traceback as text, and itself if possible."""
     if isinstance(error, _StoppedError):
         return pickle.dumps(("", b""))
     text, data = _traceback(error), _pickled(error)
@@ -425,7 +414,7 @@ def _packed(error: BaseException) -> bytes:
 
 
 def _packed_plain(error: BaseException) -> bytes:
-    """Return an exception as plain data: name, arguments, traceback, and a pickle."""
+    """Encode an exception as plain data: name, arguments, traceback and a pickle."""
     if isinstance(error, _StoppedError):
         return b"".join(plain_values.dumps(("", "", (), "", b"")))
     kind = type(error)
@@ -443,7 +432,7 @@ def _packed_plain(error: BaseException) -> bytes:
 def _traceback(error: BaseException) -> str:
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-        trace = trace.tb_next  # Our own part of the way is of no interest.
+        trace = trace.tb_next  # Skip frames of this file.
     return "".join(traceback.format_exception(type(error), error, trace))
 
 
@@ -455,7 +444,7 @@ def _pickled(error: BaseException) -> bytes:
 
 
 def main() -> NoReturn:
-    """Serve the node at the socket that the arguments name."""
+    """Serve the node at the socket named by the arguments."""
     here, path = os.path.abspath(sys.argv[1]), sys.argv[2]  # noqa: PTH100
     plain = sys.argv[3] == PLAIN
     sys.path.append(f"{here}/packages")
@@ -463,6 +452,6 @@ def main() -> NoReturn:
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     line.connect(path)
     with contextlib.suppress(OSError):
-        Lane(line, plain=plain).serve()
+        LaneProgram(line, plain=plain).serve()
     sys.stdout.flush()
-    os._exit(0)  # A function may have left threads that never end.
+    os._exit(0)  # Do not wait for threads of functions.

@@ -1,10 +1,14 @@
-"""The driver of processes: an argv, never a shell, with a warden over each attempt.
+"""Run tasks as local processes, each attempt under a supervisor; never by a shell.
 
-The sandbox is on wherever bubblewrap works; `not_isolated` says what remains open.
-Memory has no rlimit: RLIMIT_AS would count the address space that CUDA only reserves,
-and RLIMIT_DATA is per process and counts stacks that nobody touches. A cgroup
-limits it where one is delegated; otherwise the warden looks twice a second and kills
-what is over its limit, with the numbers as the reason.
+`open` kills leftovers, then finds out which sandbox, cgroups and internet access work
+here. `run` takes a supervisor from the pool, sets the limits of its cgroup, sends it a
+`StartAttempt` frame, passes output and metrics on, and returns the supervisor at the
+end. Tasks are sandboxed wherever bubblewrap works; `not_isolated` lists the gaps.
+
+Memory has no rlimit: RLIMIT_AS would count address space that CUDA only reserves, and
+RLIMIT_DATA is per process and counts untouched stacks. A cgroup limits memory where one
+is delegated; otherwise the supervisor checks twice a second and kills a task over its
+limit, giving the numbers as the reason.
 """
 
 from __future__ import annotations
@@ -14,48 +18,55 @@ import functools
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import msgspec
 
-from shoal.drivers import Promises, cgroup, environment, internet, leftovers
-from shoal.drivers import sandbox as boxes
-from shoal.drivers.cgroup import Cgroups
-from shoal.drivers.cpus import Cpus, as_list
-from shoal.drivers.fields import FrameError, encoded
+from shoal.drivers import Promises, environment
+from shoal.drivers.limits import cgroup
+from shoal.drivers.limits.cgroup import Cgroups
+from shoal.drivers.limits.cpus import Cpus, as_list
+from shoal.drivers.sandbox import bubblewrap as boxes
+from shoal.drivers.sandbox import internet
+from shoal.drivers.supervisor import leftovers
+from shoal.drivers.supervisor.frame_fields import FrameError, encoded
+from shoal.drivers.supervisor.supervisor_frames import StartAttempt
+from shoal.drivers.supervisor.supervisors import (
+    AttemptEnd,
+    SupervisorProcess,
+    Supervisors,
+)
 from shoal.drivers.task_socket import PATH_BYTES_MAX
-from shoal.drivers.warden_frames import Start
-from shoal.drivers.wardens import End, Warden, Wardens
 from shoal.drivers.workdirs import Workdirs, hand_over
 from shoal.errors import UsageError
-from shoal.model.bounds import TEXT_LENGTH_MAX
-from shoal.model.texts import cleaned
+from shoal.model.text.bounds import TEXT_LENGTH_MAX
+from shoal.model.text.texts import cleaned
 from shoal.protocol.messages import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from shoal.drivers import Order, Stream, Watcher
+    from shoal.drivers import RunOrder, Stream, Watcher
     from shoal.model.ids import Attempt
 
 SOCKET_NAME_BYTES: Final = 16
 ROOMS_KEPT: Final = 256
 MEMORY_UNBOOKED_PERCENT: Final = 50
-"""What a task of another owner may use of the memory if it has booked none."""
+"""Share of memory for a task of another owner that has booked none."""
 
 CPU_MILLI_UNBOOKED: Final = 1_000
 KEPT_FREE_MAX: Final = 10 << 30
-"""Most of a disk that is left to its owner; a twentieth of it if that is less."""
+"""Disk space kept free for the owner: this, or a twentieth of the disk if less."""
 
 DISK_LEAST: Final = 64 << 20
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How tasks run on this worker.
 
-    `cpus` are those that it lends; none means all that this process may use.
-    `readable` are folders that sandboxed tasks may read beyond those of the system,
-    such as an installation of Python. `device_files` are the device files by id.
+    `cpus` are the CPUs to lend; empty means all that this process may use.
+    `readable` are folders that sandboxed tasks may read besides the system's, such as
+    a Python installation. `device_files` maps device ids to device files.
     """
 
     sandbox: bool = True
@@ -65,14 +76,30 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     readable: tuple[str, ...] = ()
     device_files: dict[str, tuple[str, ...]] = {}
     processes_max: int = boxes.PROCESSES_MAX
-    warm: int = 1  # wardens that are started ahead
+    warm: int = 1  # supervisors to start ahead of tasks
 
 
 class _Running(msgspec.Struct):
-    """An attempt between its order and its end."""
+    """A running attempt."""
 
-    stop_grace_s: float | None = None  # once it was told to stop
-    warden: Warden | None = None
+    stop_grace_s: float | None = None  # set by `stop`
+    supervisor: SupervisorProcess | None = None
+
+
+class _Command(NamedTuple):
+    """What a supervisor executes for an attempt, and where.
+
+    With a reusable sandbox, `room` is the command that builds it, and `shown` lists
+    the readable folders below its `/tmp` and `/dev/shm`. Otherwise `setup` and `argv`
+    include the command of a one-task sandbox, if sandboxing works.
+    """
+
+    directory: str
+    setup: Sequence[str]
+    argv: Sequence[str]
+    shown: Sequence[str] = ()
+    room: Sequence[str] = ()
+    uplink: Sequence[str] = ()
 
 
 @final
@@ -81,13 +108,13 @@ class ProcessDriver:
 
     name = "process"
 
-    def __init__(self, root: Path, settings: Settings | None = None) -> None:
-        """Keep everything below `root`, which no other worker uses."""
+    def __init__(self, root: Path, settings: ProcessSettings | None = None) -> None:
+        """Keep all files below `root`, which no other worker may use."""
         self.root = root.absolute()
-        self.settings = settings or Settings()
-        self.leftovers = 0  # processes of earlier lives that `open` had to kill
+        self.settings = settings or ProcessSettings()
+        self.leftovers = 0  # leftover processes killed by `open`
         self.mark = leftovers.worker_mark(self.root)
-        self.sockets = self.root / "sockets"  # nobody else can enter it
+        self.sockets = self.root / "sockets"  # a folder that only our user can enter
         self._workdirs = Workdirs(self.root)
         self._cpus = Cpus(self.settings.cpus or sorted(os.sched_getaffinity(0)))
         self._running: dict[Attempt, _Running] = {}
@@ -95,20 +122,20 @@ class ProcessDriver:
         self._cgroups: Cgroups | None = None
         self._internet: internet.Internet | str = "it was not looked for"
         self._resolver = ""
-        self._limited: dict[int, cgroup.Limits] = {}  # of the group of each slot
+        self._limited: dict[int, cgroup.CgroupLimits] = {}  # limits last set, by slot
         self._said: tuple[str, ...] = ()
         self._promises = Promises(confined="it is not open")
-        self._wardens: Wardens | None = None
+        self._supervisors: Supervisors | None = None
         self._elsewhere: tempfile.TemporaryDirectory[str] | None = None
 
     @property
     def not_isolated(self) -> tuple[str, ...]:
-        """What a task here can reach or use up that it should not, in sentences."""
+        """Gaps in the isolation of tasks, one sentence each."""
         return self._said
 
     @property
     def promises(self) -> Promises:
-        """What it promises to the owner of the machine, known once it is open."""
+        """The driver's guarantees to the owner of the machine; valid after `open`."""
         return self._promises
 
     @property
@@ -117,7 +144,7 @@ class ProcessDriver:
         return self._sandbox is not None
 
     async def open(self) -> None:
-        """Kill what is left of earlier lives, find out what works here, warm up."""
+        """Kill leftovers, detect sandbox and cgroups, and start spare supervisors."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.leftovers = await asyncio.to_thread(leftovers.clear, self.root)
         await asyncio.to_thread(self._workdirs.trim)
@@ -139,20 +166,20 @@ class ProcessDriver:
         why = self._internet if isinstance(self._internet, str) else ""
         self._promises = _promises(found, cgroups, why)
         self.sockets = self._socket_folder()
-        self._wardens = Wardens(self.root, self.sockets, self.mark)
-        await self._wardens.warm(self.settings.warm)
+        self._supervisors = Supervisors(self.root, self.sockets, self.mark)
+        await self._supervisors.warm(self.settings.warm)
 
     def prepare(self, attempt: Attempt) -> Path:
-        """Make the empty work directory of an attempt, for the host to fill."""
+        """Make an empty work directory for the host to fill."""
         return self._workdirs.make(attempt)
 
     def kept(self, attempt: Attempt, stream: Stream) -> Path:
-        """Return the file with the end of what an attempt wrote, if it wrote."""
+        """Return the path of an attempt's kept output, which may not exist."""
         return self._workdirs.kept(attempt, stream)
 
-    async def run(self, order: Order, watcher: Watcher) -> Outcome:
+    async def run(self, order: RunOrder, watcher: Watcher) -> Outcome:
         """Run an attempt to its end; see `Driver.run`."""
-        assert self._wardens is not None, "open the driver first"
+        assert self._supervisors is not None, "open the driver first"
         if order.attempt in self._running:
             return Outcome("not-started", reason="the attempt runs already")
         if reason := unfit(order):
@@ -160,11 +187,11 @@ class ProcessDriver:
         running = self._running[order.attempt] = _Running()
         cpus = self._cpus.take(order.allocation.cpu_milli)
         try:
-            running.warden = await self._wardens.get(as_list(cpus))
+            running.supervisor = await self._supervisors.get(as_list(cpus))
             try:
                 end = await self._run(order, running, cpus, watcher)
             finally:
-                await self._give_back(order, running.warden)
+                await self._give_back(order, running.supervisor)
         except (OSError, UsageError, FrameError) as error:
             return Outcome("not-started", reason=cannot(error))
         finally:
@@ -179,24 +206,24 @@ class ProcessDriver:
             return
         before = running.stop_grace_s
         running.stop_grace_s = grace_s if before is None else min(before, grace_s)
-        if running.warden is not None:
-            running.warden.stop(grace_s)
+        if running.supervisor is not None:
+            running.supervisor.stop(grace_s)
 
     async def clear(self, attempt: Attempt) -> None:
-        """Kill whatever is left of an attempt whose run raised; raise if it stays."""
+        """Kill all processes of an attempt whose run raised; raise if any survives."""
         await asyncio.to_thread(leftovers.kill_until_gone, self.mark, str(attempt))
 
     async def discard(self, *attempts: Attempt) -> None:
-        """Remove the work directories and the kept output of ended attempts."""
+        """Remove the work directories and kept output of ended attempts."""
         ended = [attempt for attempt in attempts if attempt not in self._running]
         while await asyncio.to_thread(self._workdirs.remove, ended):
             pass
 
     async def close(self) -> None:
-        """End the wardens; all runs have ended or were cancelled before."""
-        if self._wardens is not None:
-            await self._wardens.close()
-            self._wardens = None
+        """End the supervisors; call after all runs have ended."""
+        if self._supervisors is not None:
+            await self._supervisors.close()
+            self._supervisors = None
         if self._cgroups is not None:
             self._cgroups.close()
         if self._elsewhere is not None:
@@ -206,22 +233,22 @@ class ProcessDriver:
 
     async def _run(
         self,
-        order: Order,
+        order: RunOrder,
         running: _Running,
         cpus: tuple[int, ...],
         watcher: Watcher,
-    ) -> End:
-        used = running.warden
+    ) -> AttemptEnd:
+        used = running.supervisor
         assert used is not None
         name = self._workdirs.name(order.attempt)
         directory = order.directory or f"{name}.work"
         if running.stop_grace_s is not None:
-            return End("not-started", reason="stopped before it started")
+            return AttemptEnd("not-started", reason="stopped before it started")
         if order.reach == "internet" and isinstance(self._internet, str):
             why = f"no internet without the local network: {self._internet}"
-            return End("not-started", reason=why)
+            return AttemptEnd("not-started", reason=why)
         if self._sandbox is not None and (reason := self._missing(order, directory)):
-            return End("not-started", reason=reason)
+            return AttemptEnd("not-started", reason=reason)
         uid = None if self._sandbox is None else self._sandbox.uid_of(used.slot)
         if order.directory is not None and uid is not None:
             await asyncio.to_thread(hand_over, order.directory, uid)
@@ -233,7 +260,7 @@ class ProcessDriver:
             end = await used.run(start, watcher.wrote)
         finally:
             used.reports.end()
-        # Whatever a task asked for may still be done with its folder.
+        # A call of the task may still be using its folder.
         is_left = end.as_new and used.reports.counts["calls"] == calls_before
         free = is_left and not order.task.work.outputs and self._sandbox is None
         used.spare = start.make if free else ""
@@ -246,9 +273,9 @@ class ProcessDriver:
             end = msgspec.structs.replace(end, reason=reason)
         return end
 
-    async def _give_back(self, order: Order, used: Warden) -> None:
-        """Return a warden; if it was killed, kill first what it watched over."""
-        assert self._wardens is not None
+    async def _give_back(self, order: RunOrder, used: SupervisorProcess) -> None:
+        """Return a supervisor to the pool; if it died, first kill what it ran."""
+        assert self._supervisors is not None
         try:
             if used.lost:
                 attempt, slot = str(order.attempt), used.slot
@@ -256,13 +283,13 @@ class ProcessDriver:
                     leftovers.kill_until_gone, self.mark, attempt, slot=slot
                 )
         finally:
-            await self._wardens.put(used)
+            await self._supervisors.put(used)
 
     def _start(
-        self, order: Order, used: Warden, name: str, cpus: tuple[int, ...]
-    ) -> Start:
-        box = self._sandbox
-        work = order.task.work
+        self, order: RunOrder, used: SupervisorProcess, name: str, cpus: tuple[int, ...]
+    ) -> StartAttempt:
+        """Return the order for a supervisor to run an attempt."""
+        box, groups = self._sandbox, self._cgroups
         directory = str(order.directory or f"{name}.work")
         env = environment.variables(
             order,
@@ -275,93 +302,96 @@ class ProcessDriver:
         most_disk, kept = self._disk_of(order)
         is_bound = order.foreign or order.allocation.disk_bytes > 0
         scratch = order.allocation.memory_bytes or boxes.SCRATCH_BYTES_DEFAULT
-        start = Start(
+        command = self._command(order, used, directory, scratch)
+        return StartAttempt(
             kept=name,
             make="" if order.directory else directory,
             spare=used.spare,
-            owner=-1,
-            directory=directory,
+            owner=self._owner_of(used),
+            directory=command.directory,
             cpus=as_list(cpus),
-            memory_bytes=0 if self._cgroups else limits_of(order).memory_bytes,
+            memory_bytes=0 if groups else limits_of(order).memory_bytes,
             boxed=box is not None,
             scratch_bytes=scratch,
             processes_max=0 if box is None else box.processes_most,
             env=list(map("=".join, env.items())),
-            setup=work.setup,
-            shown=(),
-            room=(),
+            setup=command.setup,
+            shown=command.shown,
+            room=command.room,
             secrets=tuple(order.secrets.values()),
             folder=directory,
             disk_bytes=most_disk,
             keep_bytes=kept,
             file_bytes=max(most_disk, scratch) if is_bound else 0,
-            doors=self._cgroups.doors(used.slot) if self._cgroups else (),
-            home=self._cgroups.home if self._cgroups else (),
-            argv=work.argv,
+            doors=groups.doors(used.slot) if groups else (),
+            home=groups.home if groups else (),
+            argv=command.argv,
+            uplink=command.uplink,
         )
-        return start if box is None else self._boxed(box, start, order, used)
 
-    def _boxed(
-        self, box: boxes.Sandbox, start: Start, order: Order, used: Warden
-    ) -> Start:
-        uid = box.uid_of(used.slot)
-        if uid is not None:
-            os.chown(used.reports.path, uid, uid)
+    def _owner_of(self, used: SupervisorProcess) -> int:
+        """Give the socket to the task's uid and return it; -1 for our own user."""
+        uid = None if self._sandbox is None else self._sandbox.uid_of(used.slot)
+        if uid is None:
+            return -1
+        os.chown(used.reports.path, uid, uid)
+        return uid
+
+    def _command(
+        self, order: RunOrder, used: SupervisorProcess, directory: str, scratch: int
+    ) -> _Command:
+        """Return what to execute: the program, or a sandbox around it."""
+        box, work = self._sandbox, order.task.work
+        if box is None:
+            return _Command(directory, work.setup, work.argv)
         shares = order.allocation.shares
         files = [self.settings.device_files.get(share.device, ()) for share in shares]
         inside = boxes.Box(
-            directory=str(self.root) if box.stays else start.directory,
+            directory=str(self.root) if box.stays else directory,
             socket=str(used.reports.path),
             devices=tuple(dict.fromkeys(path for paths in files for path in paths)),
             readable=self.settings.readable,
             network=order.reach != "none",
             resolver=self._resolver if order.reach == "internet" else "",
-            scratch_bytes=0 if box.stays else start.scratch_bytes,
+            scratch_bytes=0 if box.stays else scratch,
             slot=used.slot,
         )
-        start = start._replace(owner=-1 if uid is None else uid)
-        if box.stays:
-            shown = boxes.hidden(self.settings.readable)
-            start = start._replace(shown=shown, room=_room(box, inside))
-            return self._connected(start) if order.reach == "internet" else start
-        return start._replace(
-            directory="/",
-            setup=box.argv(inside, start.setup) if start.setup else (),
-            argv=box.argv(inside, start.argv),
-        )
+        if not box.stays:
+            setup = box.argv(inside, work.setup) if work.setup else ()
+            return _Command("/", setup, box.argv(inside, work.argv))
+        shown, room = boxes.hidden(self.settings.readable), _room(box, inside)
+        uplink: tuple[str, ...] = ()
+        if order.reach == "internet":
+            assert not isinstance(self._internet, str), "asked before it starts"
+            room, uplink = self._internet.room(room), self._internet.uplink
+        return _Command(directory, work.setup, work.argv, shown, room, uplink)
 
-    def _connected(self, start: Start) -> Start:
-        """Give a task the internet alone."""
-        assert not isinstance(self._internet, str), "asked before it starts"
-        room = self._internet.room(tuple(start.room))
-        return start._replace(room=room, uplink=self._internet.uplink)
-
-    def _missing(self, order: Order, directory: str | Path) -> str | None:
+    def _missing(self, order: RunOrder, directory: str | Path) -> str | None:
         work = order.task.work
         path = work.env.get("PATH", self.settings.path)
         readable = self.settings.readable
         programs = [argv[0] for argv in (work.setup, work.argv) if argv]
         if work.setup:
-            programs = programs[:1]  # It may make the other.
+            programs = programs[:1]  # The setup may create the main program.
         for name in programs:
             if why := boxes.program_missing(name, path, Path(directory), readable):
                 return why
         return None
 
-    def _limit(self, used: Warden, order: Order) -> int:
-        """Set the limits of a cgroup; return how often memory has run out in it."""
+    def _limit(self, used: SupervisorProcess, order: RunOrder) -> int:
+        """Set the limits of a slot's cgroup; return its out-of-memory kills so far."""
         if self._cgroups is None:
             return 0
         limits = limits_of(order, self.settings.processes_max)
-        if self._limited.get(used.slot) != limits:  # Mostly, all tasks are alike.
+        if self._limited.get(used.slot) != limits:  # Tasks often have the same limits.
             self._limited.pop(used.slot, None)
             self._cgroups.doors(used.slot)
             self._cgroups.limit(used.slot, limits)
             self._limited[used.slot] = limits
         return self._cgroups.out_of_memory(used.slot)
 
-    def _disk_of(self, order: Order) -> tuple[int, int]:
-        """Return how large a work directory may grow, and what stays free."""
+    def _disk_of(self, order: RunOrder) -> tuple[int, int]:
+        """Return the size limit of a work directory, and the space to keep free."""
         found = os.statvfs(self.root)
         kept = min(found.f_blocks * found.f_frsize // 20, KEPT_FREE_MAX)
         free = max(DISK_LEAST, found.f_bavail * found.f_frsize - kept)
@@ -369,7 +399,7 @@ class ProcessDriver:
         return order.allocation.disk_bytes or unbooked, kept
 
     def _socket_folder(self) -> Path:
-        """Return where sockets are: below the root, unless that path is too long."""
+        """Make the folder of sockets: below the root, unless that path is too long."""
         folder = self.sockets
         if len(os.fsencode(folder)) + SOCKET_NAME_BYTES <= PATH_BYTES_MAX:
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -380,12 +410,12 @@ class ProcessDriver:
 
 @functools.lru_cache(ROOMS_KEPT)
 def _room(box: boxes.Sandbox, inside: boxes.Box) -> tuple[str, ...]:
-    """Return the command for a sandbox; to make it takes as long as to run a task."""
+    """Return the command for a sandbox; cached, as building it costs a task's time."""
     return tuple(box.room(inside))
 
 
-def unfit(order: Order) -> str | None:
-    """Say why an order cannot be carried out on any machine."""
+def unfit(order: RunOrder) -> str | None:
+    """Return why an order cannot run on any machine; None if it can."""
     work = order.task.work
     if not work.argv:
         return "there is no program to run"
@@ -399,8 +429,8 @@ def unfit(order: Order) -> str | None:
     return _unfit_text(order)
 
 
-def _unfit_text(order: Order) -> str | None:
-    """Say which text no argument, variable or path can hold, and so nobody is sent."""
+def _unfit_text(order: RunOrder) -> str | None:
+    """Return which text of an order the system cannot take; None if all are fine."""
     task, work = order.task, order.task.work
     devices = [share.device for share in order.allocation.shares]
     texts: dict[str, Iterable[str]] = {
@@ -424,8 +454,8 @@ def _unfit_text(order: Order) -> str | None:
     return None
 
 
-def outcome_of(end: End, *, stopped: bool) -> Outcome:
-    """Return the end in the words of the protocol."""
+def outcome_of(end: AttemptEnd, *, stopped: bool) -> Outcome:
+    """Convert a supervisor's report of an end into an `Outcome`."""
     reason = cut(end.reason)
     match end.kind:
         case "not-started":
@@ -439,27 +469,29 @@ def outcome_of(end: End, *, stopped: bool) -> Outcome:
 
 
 def cannot(error: Exception) -> str:
-    """Say why this worker cannot run a task, without the paths of its owner."""
+    """Return why this worker cannot run a task, without revealing local paths."""
     why = error.strerror if isinstance(error, OSError) else None
     return cut(f"the worker cannot: {why or error}")
 
 
 def cut(text: str) -> str:
-    """Make a text fit for a message; a file name may be no UTF-8."""
+    """Shorten and clean a text for a message; file names may not be UTF-8."""
     return cleaned(text[:TEXT_LENGTH_MAX])
 
 
-def limits_of(order: Order, processes: int = boxes.PROCESSES_MAX) -> cgroup.Limits:
-    """Return what a task may use: what it has booked.
+def limits_of(
+    order: RunOrder, processes: int = boxes.PROCESSES_MAX
+) -> cgroup.CgroupLimits:
+    """Return the limits of a task: what it has booked.
 
-    One of another owner that has booked no memory or CPU does not get all there is.
+    A task of another owner that booked no memory or CPU gets a default limit.
     """
     allocation = order.allocation
     memory_bytes, cpu_milli = allocation.memory_bytes, allocation.cpu_milli
     if order.foreign:
         memory_bytes = memory_bytes or _most_memory()
         cpu_milli = cpu_milli or CPU_MILLI_UNBOOKED
-    return cgroup.Limits(memory_bytes, cpu_milli, processes)
+    return cgroup.CgroupLimits(memory_bytes, cpu_milli, processes)
 
 
 @functools.cache
@@ -471,7 +503,7 @@ def _most_memory() -> int:
 def _promises(
     found: boxes.Sandbox | str, cgroups: Cgroups | str, no_internet: str
 ) -> Promises:
-    """Say what holds here."""
+    """Return the guarantees of this sandbox and these cgroups."""
     confined = found if isinstance(found, str) else ""
     groups = cgroups if isinstance(cgroups, str) else ""
     counted = not isinstance(found, str) and bool(found.processes_most)
@@ -486,7 +518,7 @@ def _promises(
 
 
 def _statement(found: boxes.Sandbox | str, cgroups: Cgroups | str) -> tuple[str, ...]:
-    """Say what tasks can reach or use up that they should not."""
+    """Return the gaps in the isolation of tasks, one sentence each."""
     said = ["the size of a work directory is looked at twice a second"]
     if isinstance(found, str):
         said += [

@@ -1,8 +1,10 @@
-"""The driver of lanes: interpreters that stay, and run calls of functions.
+"""Run lanes: long-lived Python interpreters that execute function calls.
 
-A lane is a process like any other: it has its warden, its sandbox and its devices, and
-`ProcessDriver` runs it. This driver only gives it a program, `lane.py`, and a socket in
-its work directory, over which calls come and results go.
+`ProcessDriver` runs a lane like any other process, with its supervisor, sandbox and
+devices. This driver adds a program, `lane.py`, and a socket in the work directory for
+calls and results. When the lane connects, its `LaneLine` is announced to the
+`LaneDesk`, whose `LaneEnd` then receives all that the lane sends. Both directions have
+backpressure: `slowed` for calls, `pause` for results.
 """
 
 from __future__ import annotations
@@ -20,51 +22,53 @@ from typing import TYPE_CHECKING, Final, Protocol, cast, final
 import msgspec
 
 import shoal
+from shoal import framing
 from shoal.drivers import lane
 from shoal.drivers.process import cannot
+from shoal.framing import FramingError, framed
 from shoal.protocol import call_items, payloads, plain_values
 from shoal.protocol.messages import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shoal.drivers import Order, Promises, Stream, Watcher
+    from shoal.drivers import Promises, RunOrder, Stream, Watcher
     from shoal.drivers.process import ProcessDriver
     from shoal.model.ids import Attempt
 
 FOLDER: Final = ".shoal"
 FILES: Final = (
-    *(lane.__file__, call_items.__file__),
+    *(lane.__file__, call_items.__file__, framing.__file__),
     *(payloads.__file__, plain_values.__file__),
 )
 SOCKET: Final = "lane.sock"
 PROGRAM: Final = "python3"
 WRITE_BYTES_HIGH: Final = 1 << 20
 HEAR_OUT_S: Final = 10.0
-"""How long what a lane said is waited for after its end, if nobody takes it."""
+"""How long to wait, after a lane's end, until its last output is read."""
 
 
 class LaneEnd(Protocol):
-    """Whoever talks to a lane: it is told what the lane says."""
+    """Receives what a lane sends."""
 
     def said(self, items: list[bytes]) -> None:
-        """Take what the lane says."""
+        """Receive items from the lane."""
         ...
 
     def slowed(self, *, slow: bool) -> None:
-        """Note that the lane does not take in more (or does so again)."""
+        """Note that the lane's input is full, or has room again."""
         ...
 
     def ended(self) -> None:
-        """Note that the lane is over."""
+        """Note that the lane has ended."""
         ...
 
 
 class LaneDesk(Protocol):
-    """Where lanes that have come up are announced."""
+    """Receives new lanes."""
 
-    def came(self, order: Order, line: LaneLine) -> LaneEnd:
-        """Take a new lane; what is returned is told what it says."""
+    def came(self, order: RunOrder, line: LaneLine) -> LaneEnd:
+        """Accept a new lane; return the receiver of its items."""
         ...
 
 
@@ -72,23 +76,21 @@ class LaneDesk(Protocol):
 class LaneLine(asyncio.Protocol):
     """The socket to one lane."""
 
-    def __init__(self, order: Order, desk: LaneDesk) -> None:
+    def __init__(self, order: RunOrder, desk: LaneDesk) -> None:
         self._order = order
         self._desk = desk
         self._end: LaneEnd | None = None
         self._transport: asyncio.Transport | None = None
-        self._unread = b""
+        self._buffer = lane.item_buffer()
         self._lost = asyncio.Event()
 
     def write(self, items: Sequence[bytes]) -> None:
-        """Say this to the lane."""
+        """Send items to the lane."""
         if self._transport is not None and not self._transport.is_closing():
-            length = lane.LENGTH.pack
-            pieces = [each for data in items for each in (length(len(data)), data)]
-            self._transport.write(b"".join(pieces))
+            self._transport.write(framed(*items))
 
     def pause(self, *, paused: bool) -> None:
-        """Hear no more for a while, so that the lane waits; or hear again."""
+        """Pause reading, so that the lane blocks on its output; or resume."""
         if self._transport is None or self._transport.is_closing():
             return
         if paused:
@@ -97,57 +99,48 @@ class LaneLine(asyncio.Protocol):
             self._transport.resume_reading()
 
     async def heard_out(self) -> None:
-        """Wait until all that a lane has said is read: its process has ended."""
+        """Wait until all output of an ended lane is read, at most `HEAR_OUT_S`."""
         if self._transport is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HEAR_OUT_S):
                     await self._lost.wait()
 
     def close(self) -> None:
-        """Hang up; a lane that is still there ends."""
+        """Close the connection; a lane that still runs exits."""
         if self._transport is not None:
             self._transport.abort()
 
-    # What the loop calls.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Announce the lane."""
-        transport = cast("asyncio.Transport", transport)  # uvloop has its own.
+        transport = cast("asyncio.Transport", transport)  # uvloop has its own class.
         transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
         self._transport = transport
         self._end = self._desk.came(self._order, self)
 
     def data_received(self, data: bytes) -> None:
         """Pass whole items on."""
-        data = self._unread + data if self._unread else data
-        items: list[bytes] = []
-        start, end, head = 0, len(data), lane.LENGTH.size
-        while end - start >= head:
-            size: int = lane.LENGTH.unpack_from(data, start)[0]
-            if not call_items.HEAD_BYTES <= size <= call_items.ITEM_BYTES_MAX:
-                self.close()  # The user's own code broke it.
-                return
-            after = start + head + size
-            if after > end:
-                break
-            items.append(data[start + head : after])
-            start = after
-        self._unread = data[start:]
+        try:
+            items = self._buffer.feed(data)
+        except FramingError:
+            self.close()  # The user's code wrote to the socket.
+            return
         if items and self._end is not None:
             self._end.said(items)
 
     def pause_writing(self) -> None:
-        """Pass it on that the lane is slow."""
+        """Report that the lane's input is full."""
         if self._end is not None:
             self._end.slowed(slow=True)
 
     def resume_writing(self) -> None:
-        """Pass it on that the lane has caught up."""
+        """Report that the lane's input has room again."""
         if self._end is not None:
             self._end.slowed(slow=False)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Pass it on that the lane is over."""
+        """Report that the lane has ended."""
         self._lost.set()
         end, self._end = self._end, None
         if end is not None:
@@ -156,37 +149,37 @@ class LaneLine(asyncio.Protocol):
 
 @final
 class PythonDriver:
-    """Runs lanes; all that is the same for every process is left to `process`."""
+    """Runs lanes by means of a `ProcessDriver`."""
 
     name = "python"
 
     def __init__(self, process: ProcessDriver) -> None:
-        """Run lanes by `process`, which the host opens and closes itself."""
-        self.desk: LaneDesk | None = None  # set by whoever passes calls on
+        """Run lanes by `process`, which the host opens and closes."""
+        self.desk: LaneDesk | None = None  # set by the host before the first run
         self._process = process
 
     @property
     def not_isolated(self) -> tuple[str, ...]:
-        """What a task here can reach or use up that it should not, in sentences."""
+        """Gaps in the isolation of tasks, one sentence each."""
         return self._process.not_isolated
 
     @property
     def promises(self) -> Promises:
-        """What it promises to the owner of the machine, known once it is open."""
+        """The driver's guarantees to the owner of the machine; valid after `open`."""
         return self._process.promises
 
     async def open(self) -> None:
-        """Have nothing to do: a lane is started when a task wants one."""
+        """Do nothing: lanes start on demand."""
 
     def prepare(self, attempt: Attempt) -> Path:
-        """Make the empty work directory of an attempt, for the host to fill."""
+        """Make an empty work directory for the host to fill."""
         return self._process.prepare(attempt)
 
     def kept(self, attempt: Attempt, stream: Stream) -> Path:
-        """Return the file with the end of what an attempt wrote, if it wrote."""
+        """Return the path of an attempt's kept output, which may not exist."""
         return self._process.kept(attempt, stream)
 
-    async def run(self, order: Order, watcher: Watcher) -> Outcome:
+    async def run(self, order: RunOrder, watcher: Watcher) -> Outcome:
         """Run a lane until it ends; see `Driver.run`."""
         assert self.desk is not None, "somebody must want the lanes"
         try:
@@ -218,37 +211,38 @@ class PythonDriver:
             line.close()
 
     def stop(self, attempt: Attempt, grace_s: float) -> None:
-        """Let the call that runs end within the grace; the others go elsewhere."""
+        """Let the running call end within the grace; waiting calls are given back."""
         self._process.stop(attempt, grace_s)
 
     async def clear(self, attempt: Attempt) -> None:
-        """Kill whatever is left of an attempt whose run raised; raise if it stays."""
+        """Kill all processes of an attempt whose run raised; raise if any survives."""
         await self._process.clear(attempt)
 
     async def discard(self, *attempts: Attempt) -> None:
-        """Remove the work directories and the kept output of ended attempts."""
+        """Remove the work directories and kept output of ended attempts."""
         await self._process.discard(*attempts)
 
     async def close(self) -> None:
-        """Have nothing to do: all lanes have ended."""
+        """Do nothing: all lanes have ended."""
 
 
-def how(order: Order) -> str:
-    """Return how a lane sends results: whoever has another owner reads no pickles."""
+def how(order: RunOrder) -> str:
+    """Return a lane's result format: plain if foreign or requested, else pickled."""
     wanted = dict(order.task.work.env).get(plain_values.RESULTS_VARIABLE)
     return lane.PLAIN if order.foreign or wanted == lane.PLAIN else lane.PICKLED
 
 
 def furnish(directory: Path) -> Path:
-    """Put what a lane needs into a new folder of a work directory; return that.
+    """Copy the files of a lane into a new folder of a work directory; return it.
 
-    Compiled files come along: they keep their dates, so the same Python believes them.
+    Compiled files are copied too, with their dates, so that the same Python version
+    accepts them.
     """
     folder = _new_folder(directory)
     packages = folder / "packages"
     for file in FILES:
         _copy(Path(file), folder)
-    for module in ("__init__", "asking", "reporting"):
+    for module in ("__init__", "task_client", "task_metrics"):
         path = Path(shoal.__file__).with_name(f"{module}.py")
         _copy(path, packages / "shoal")
     found = importlib.util.find_spec("cloudpickle")
@@ -260,7 +254,7 @@ def furnish(directory: Path) -> Path:
 
 
 def _new_folder(directory: Path) -> Path:
-    """Make a folder under a name that the user's files leave free."""
+    """Make a folder under a name that no file of the user has."""
     folder = directory / FOLDER
     numbers = itertools.count(2)
     while True:
@@ -283,7 +277,7 @@ def _copy(path: Path, folder: Path) -> None:
 
 
 def listen(directory: Path) -> socket.socket:
-    """Return a socket that listens in this very folder, however long its path is."""
+    """Return a socket that listens in a folder, even if its path is very long."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.setblocking(False)
     folder = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -299,7 +293,7 @@ def listen(directory: Path) -> socket.socket:
 
 
 async def _greet(listener: socket.socket, line: LaneLine) -> None:
-    """Wait for the lane: the first one that comes is it, and the only one."""
+    """Accept the first connection, which is the lane, and no other."""
     loop = asyncio.get_running_loop()
     found, _ = await loop.sock_accept(listener)
     listener.close()

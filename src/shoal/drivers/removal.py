@@ -1,12 +1,13 @@
-"""Remove a folder that a hostile task has filled, with all that is in it.
+"""Remove a folder tree that a hostile task may have filled.
 
-A task may nest folders deeper than a path can be long, shut them, and leave links that
-lead out. So this goes by descriptors of folders, two at a time, never by paths: down
-into a folder, and up again by `..`, which must be the folder that it came from. It
-follows no link. What it keeps in memory is a name or a few for each level, and it
-removes only so much at a time: other work waits for its thread.
+A task may nest folders deeper than the longest path, remove their permissions, and
+leave links that lead out. So removal walks by folder descriptors, two at a time, never
+by paths: down into a folder, and up again by `..`, which must be the folder it came
+from. It follows no links. It remembers at most `FOLDERS_AT_ONCE` names and `STUCK_MAX`
+failures for each level, and removes at most `most` entries per call, because other
+work waits for its thread.
 
-No process of the task is alive by then, so nothing moves meanwhile.
+All processes of the task are dead by then, so the tree does not change meanwhile.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDERS_AT_ONCE: Final = 16
-"""Folders of one level that are remembered; after them the level is read again."""
+"""Non-empty folders remembered for each level; then the level is read again."""
 
 STUCK_MAX: Final = 64
-"""Entries of one level that cannot be removed, before the level is given up."""
+"""Failed entries of one level after which the removal is given up."""
 
 OWNER_MODE: Final = 0o700
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -34,32 +35,32 @@ _HANDLE: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 REMOVED_AT_ONCE: Final = 20_000
-"""Entries that are removed before others get the thread: less than a second's work."""
+"""Entries removed per call: less than a second's work."""
 
 Left = Literal["nothing", "more", "stuck"]
 
 
 class _EnoughError(Exception):
-    """So much was removed as was wished."""
+    """The call has removed its quota of entries."""
 
 
 class _Level(msgspec.Struct):
     """A folder that is being emptied."""
 
     identity: tuple[int, int]
-    below: list[str] = []  # folders that are not empty, at most FOLDERS_AT_ONCE
-    inside: str = ""  # the one among them that is being emptied now
+    below: list[str] = []  # non-empty folders, at most FOLDERS_AT_ONCE
+    inside: str = ""  # the subfolder being emptied now
     stuck: set[str] = set()
 
 
 def remove_folder(path: str | Path, most: int = REMOVED_AT_ONCE) -> Left:
-    """Remove a folder and all in it, but no more than `most` entries of it now.
+    """Remove a folder and its content, at most `most` entries per call.
 
-    Return what is left: if there is `more`, call again; `stuck` is what cannot be
+    Return what is left: `more` means call again, `stuck` that some entries cannot be
     removed. A link at `path` itself is left alone. Blocks: call it in a thread.
     """
     try:
-        os.rmdir(path)  # noqa: PTH106 - Most are empty, and this is one call.
+        os.rmdir(path)  # noqa: PTH106 - Most are empty: one call does.
     except FileNotFoundError:
         return "nothing"
     except OSError:
@@ -77,7 +78,7 @@ def remove_folder(path: str | Path, most: int = REMOVED_AT_ONCE) -> Left:
 
 
 def _empty(fd: int, most: int) -> None:
-    """Remove all that is in a folder, and close it; raise if that is not possible."""
+    """Remove the content of folder `fd` and close it; raise if that fails."""
     levels = [_Level(_identity(fd))]
     try:
         while True:
@@ -101,9 +102,9 @@ def _empty(fd: int, most: int) -> None:
 
 
 def _read(fd: int, level: _Level, most: int) -> int:
-    """Remove files and empty folders, and return how many.
+    """Remove files and empty folders of one level; return how many.
 
-    Some of the folders that are not empty are remembered.
+    Remembers up to `FOLDERS_AT_ONCE` non-empty folders in `level.below`.
     """
     removed = 0
     with os.scandir(fd) as entries:
@@ -126,7 +127,7 @@ def _read(fd: int, level: _Level, most: int) -> int:
 
 
 def _down(fd: int, level: _Level, levels: list[_Level]) -> int:
-    """Go into a folder; stay if it cannot be opened."""
+    """Descend into the next subfolder; stay if it cannot be opened."""
     name = level.inside = level.below.pop()
     inner = -1
     with _sticking(level, name):
@@ -139,7 +140,7 @@ def _down(fd: int, level: _Level, levels: list[_Level]) -> int:
 
 
 def _up(fd: int, level: _Level) -> int:
-    """Go back to the folder above, and remove the one that is empty now."""
+    """Return to the parent folder and remove the subfolder just emptied."""
     outer = os.open("..", _FOLDER, dir_fd=fd)
     os.close(fd)
     if _identity(outer) != level.identity:
@@ -152,7 +153,7 @@ def _up(fd: int, level: _Level) -> int:
 
 @contextlib.contextmanager
 def _sticking(level: _Level, name: str) -> Generator[None]:
-    """Remember what cannot be removed, and go on with the rest."""
+    """Record an entry that cannot be removed; raise after `STUCK_MAX` of them."""
     try:
         yield
     except OSError:
@@ -162,7 +163,7 @@ def _sticking(level: _Level, name: str) -> Generator[None]:
 
 
 def _opened(name: str, fd: int | None = None) -> int:
-    """Open a folder, whatever its mode, so that all in it can be removed."""
+    """Open a folder, making it accessible first if its mode forbids that."""
     try:
         found = os.open(name, _FOLDER, dir_fd=fd)
     except PermissionError:

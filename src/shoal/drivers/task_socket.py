@@ -1,17 +1,17 @@
-"""The unix socket by which a task tells its figures, and asks its worker for things.
+"""The unix socket by which a task reports metrics and calls its worker.
 
-One JSON object a line: `{"metrics": {"loss": 0.3}, "step": 7, "progress": 0.5}`, which
-is not answered, or `{"call": "put", "path": "model.pt"}`, which is, by one line too.
-`shoal.log`, `shoal.put` and others are the other end.
+Each line is a JSON object: `{"metrics": {"loss": 0.3}, "step": 7, "progress": 0.5}`
+gets no answer; `{"call": "put", "path": "model.pt"}` gets one line back. The other end
+is `shoal.log`, `shoal.put` and so on.
 
-A task is not trusted. It gets so many connections, bytes and lines a moment, and
-beyond that it waits; of what it tells in one moment the latest is passed on, cut and
-clamped to what a `Progress` message can hold. Nonsense is answered with
-`{"error": ...}` and counted, and changes nothing else.
+Tasks are not trusted. Connections are limited, and so are bytes and lines per moment of
+`MOMENT_S`; beyond that a task waits. The latest metrics of each moment are passed on,
+cut and clamped to the limits of a `Progress` message. Invalid lines are answered with
+`{"error": ...}`, counted, and otherwise ignored.
 
-A socket stays while attempts come and go. When an attempt ends all its processes are
-dead, so what is still unread is read, and then every connection is closed: the next
-attempt is never told the figures of the one before.
+A socket serves one attempt after another. When an attempt ends, all its processes are
+dead, so unread data is read and every connection closed: metrics of one attempt are
+never reported for the next.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Final, cast, final
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.model.bounds import NAME_LENGTH_MAX
-from shoal.model.texts import one_line
+from shoal.model.text.bounds import NAME_LENGTH_MAX
+from shoal.model.text.texts import one_line
 from shoal.protocol.limits import METRICS_MAX
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ SOCKET_MODE: Final = 0o600
 LINE_BYTES_MAX: Final = 65_536
 CONNECTIONS_MAX: Final = 8
 MOMENT_S: Final = 0.25
-"""How often figures are passed on, and for how long the two limits below hold."""
+"""Interval at which metrics are passed on, and of the two limits below."""
 
 BYTES_PER_MOMENT_MAX: Final = 262_144
 LINES_PER_MOMENT_MAX: Final = 1_000
 CALLS_MAX: Final = 16
-"""Calls of a task that are not answered yet."""
+"""Unanswered calls that a task may have."""
 
 STEP: Final = "step"
 CALL: Final = "call"
@@ -54,15 +54,15 @@ Progressed = Callable[[float | None, dict[str, float]], None]
 Calls = Callable[[Mapping[str, object]], Awaitable[dict[str, object]]]
 
 
-class Figures(msgspec.Struct):
-    """What a task told; within the limits of a message, whatever it said."""
+class TaskFigures(msgspec.Struct):
+    """Metrics that a task reported, clamped to the limits of a message."""
 
     fraction: float | None = None
     metrics: dict[str, float] = {}
 
 
 def read(line: bytes) -> dict[str, object] | str:
-    """Return the object in a line of a task, or why there is none."""
+    """Parse a line as a JSON object; return why it is none if so."""
     try:
         found: object = json.loads(line)
     except (ValueError, RecursionError):
@@ -72,21 +72,21 @@ def read(line: bytes) -> dict[str, object] | str:
     return cast("dict[str, object]", found)
 
 
-def parse(line: bytes) -> Figures | str:
-    """Return the figures that a line of a task tells, or why it is nonsense."""
+def parse(line: bytes) -> TaskFigures | str:
+    """Return the metrics in a line of a task, or why it is invalid."""
     report = read(line)
     return report if isinstance(report, str) else figures_of(report)
 
 
-def figures_of(report: dict[str, object]) -> Figures | str:
-    """Return the figures that a task tells, or why they are nonsense."""
+def figures_of(report: dict[str, object]) -> TaskFigures | str:
+    """Return the metrics in a report of a task, or why they are invalid."""
     metrics = report.get("metrics", {})
     if not isinstance(metrics, dict):
         return "metrics is not an object"
     named = dict(cast("dict[str, object]", metrics))
     if report.get(STEP) is not None:
         named[STEP] = report[STEP]
-    figures = Figures()
+    figures = TaskFigures()
     for name, value in named.items():
         number = _number(value)
         if number is None:
@@ -112,21 +112,21 @@ def _number(value: object) -> float | None:
 
 
 def _cut(name: str) -> str:
-    """Make a name fit for a message: JSON can spell what UTF-8 cannot."""
+    """Shorten and clean a name: JSON can hold text that UTF-8 cannot."""
     return one_line(name[:NAME_LENGTH_MAX])
 
 
 @final
 class _Connection:
-    """One process of the task that talks to us."""
+    """A connection from one process of the task."""
 
     def __init__(self, line: socket.socket) -> None:
         self.socket = line
         self.unparsed = b""
-        self.skipping = False  # inside a line that is too long
+        self.skipping = False  # whether inside a line that is too long
 
     def lines(self, data: bytes) -> tuple[list[bytes], int]:
-        """Return whole lines, and how many were too long."""
+        """Add data; return complete lines, and how many lines were too long."""
         *done, rest = (self.unparsed + data).split(b"\n")
         too_long = 0
         if self.skipping and done:
@@ -143,7 +143,7 @@ class _Connection:
         return fit, too_long + len(done) - len(fit)
 
     def answer(self, answer: Mapping[str, object]) -> None:
-        """Say something, if the task cares to hear it."""
+        """Send an answer; drop it if the task does not read."""
         data = json.dumps(answer).encode() + b"\n"
         with contextlib.suppress(OSError):
             self.socket.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
@@ -151,7 +151,7 @@ class _Connection:
 
 @final
 class TaskSocket:
-    """Listens at `path`, for one attempt after another."""
+    """Listens at `path` for one attempt after another."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -162,15 +162,15 @@ class TaskSocket:
         self._progressed: Progressed | None = None
         self._calls: Calls | None = None
         self._answering: set[asyncio.Task[None]] = set()  # at most CALLS_MAX
-        self._pending: Figures | None = None
+        self._pending: TaskFigures | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._bytes_left = BYTES_PER_MOMENT_MAX
         self._lines_left = LINES_PER_MOMENT_MAX
 
     def open(self, mode: int = SOCKET_MODE) -> None:
-        """Begin to listen; by default nobody but this user can connect.
+        """Start to listen; by default only this user can connect.
 
-        A wider `mode` is for sockets in a folder that nobody else can enter.
+        Use a wider `mode` only in a folder that no other user can enter.
         """
         if len(str(self.path).encode()) > PATH_BYTES_MAX:
             raise UsageError(
@@ -188,13 +188,13 @@ class TaskSocket:
         self._loop.add_reader(listener, self._accept)
 
     def begin(self, progressed: Progressed, calls: Calls | None = None) -> None:
-        """Tell `progressed` from now on, and let `calls` answer: an attempt begins."""
+        """Begin an attempt: report metrics to `progressed`, calls to `calls`."""
         assert self._progressed is None, "one attempt at a time"
         self._progressed = progressed
         self._calls = calls
 
     def end(self) -> None:
-        """Pass on what the dead processes of the attempt have told, and forget them."""
+        """End an attempt: pass on its unread metrics and close its connections."""
         self._accept()
         self._bytes_left = BYTES_PER_MOMENT_MAX
         self._lines_left = LINES_PER_MOMENT_MAX
@@ -230,7 +230,7 @@ class TaskSocket:
         for _ in range(2 * CONNECTIONS_MAX):
             try:
                 line, _ = self._listener.accept()
-            except OSError:  # Nobody waits, or we have no more files.
+            except OSError:  # No connection waits, or no descriptor is free.
                 return
             if len(self._connections) >= CONNECTIONS_MAX or self._progressed is None:
                 self.counts["connections refused"] += 1
@@ -255,7 +255,7 @@ class TaskSocket:
             self._drop(connection)
 
     def _receive(self, connection: _Connection) -> bool | None:
-        """Read once; return whether there may be more, and None if not yet."""
+        """Read once; return True for data, False at the end, None if not ready."""
         try:
             data = connection.socket.recv(LINE_BYTES_MAX)
         except BlockingIOError:
@@ -271,7 +271,7 @@ class TaskSocket:
         self._arm()
         return bool(data)
 
-    # Figures.
+    # Metrics and calls.
 
     def _on_line(self, connection: _Connection, line: bytes) -> None:
         if not line.strip():
@@ -316,10 +316,10 @@ class TaskSocket:
     ) -> None:
         try:
             answer = await calls(call)
-        except Exception as error:  # noqa: BLE001 - No call of a task ends anything.
+        except Exception as error:  # noqa: BLE001 - Keep serving other calls.
             self.counts["calls that raised"] += 1
             answer = {"error": f"the worker cannot: {type(error).__name__}"}
-        if connection.socket.fileno() >= 0:  # Unless the task hung up.
+        if connection.socket.fileno() >= 0:  # Unless the connection is closed.
             connection.answer(answer)
 
     def _arm(self) -> None:

@@ -1,8 +1,8 @@
-"""Where attempts work, and where their output is kept.
+"""Manage the work directories and kept output of attempts.
 
-An attempt has one name, and all that is its own begins with it: `NAME.work` is the
-work directory, `NAME.stdout` and `NAME.stderr` are kept beside it, where a task in a
-sandbox cannot reach them. A folder costs time, so there is one for each attempt.
+All paths of an attempt share a prefix: `NAME.work` is the work directory; `NAME.stdout`
+and `NAME.stderr` lie beside it, where a sandboxed task cannot reach them. Creating
+folders is slow, so each attempt has only this one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PRIVATE: Final = 0o700
 DIGEST_BYTES: Final = 12
 OLD_KEPT_MAX: Final = 100
-"""Attempts of earlier lives whose folders and output stay, for people to look at."""
+"""Attempts of earlier runs of the node whose files are kept for inspection."""
 
 WORK: Final = ".work"
 KEPT: Final = (".stdout", ".stdout.1", ".stderr", ".stderr.1")
@@ -31,13 +31,13 @@ KEPT: Final = (".stdout", ".stdout.1", ".stderr", ".stderr.1")
 
 @final
 class Workdirs:
-    """The folders of all attempts of one worker."""
+    """The files of all attempts of one worker."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def name(self, attempt: Attempt) -> str:
-        """Return how all paths of an attempt begin; its id is no safe file name."""
+        """Return the path prefix of an attempt, hashed: its id is no safe name."""
         digest = hashlib.blake2b(str(attempt).encode(), digest_size=DIGEST_BYTES)
         return f"{self.root}/{digest.hexdigest()}"
 
@@ -46,9 +46,9 @@ class Workdirs:
         return Path(f"{self.name(attempt)}{WORK}")
 
     def kept(self, attempt: Attempt, stream: Stream) -> Path:
-        """Return the file with the end of what an attempt wrote, if it wrote.
+        """Return the path of an attempt's kept output, which may not exist.
 
-        What came before it, if that was much, is in a file whose name has `.1` added.
+        If the output was long, its previous part is in the same path with `.1` added.
         """
         return Path(f"{self.name(attempt)}.{stream}")
 
@@ -59,12 +59,12 @@ class Workdirs:
         return work
 
     def remove(self, attempts: Iterable[Attempt]) -> bool:
-        """Remove what attempts left on disk; return whether there is more to remove.
+        """Remove the files of attempts; return whether to call again for more.
 
-        A task may have left so much that others should have the thread in between.
-        Never follows a link out.
+        Each call removes a bounded number of entries, so that it does not occupy its
+        thread for long. Never follows links.
         """
-        there = set(os.listdir(self.root))  # noqa: PTH208 - Once for all of them.
+        there = set(os.listdir(self.root))  # noqa: PTH208 - Listed once for all.
         more = False
         for attempt in attempts:
             name = self.name(attempt)
@@ -76,9 +76,10 @@ class Workdirs:
         return more
 
     def trim(self) -> None:
-        """Remove what attempts of earlier lives left, but for the latest of them.
+        """Remove the files of all but the latest `OLD_KEPT_MAX` earlier attempts.
 
-        A node that starts does not wait for huge ones: the rest goes at later starts.
+        Removes a bounded number of entries of each, so that a node starts quickly; the
+        rest goes at later starts.
         """
         ages: dict[str, float] = {}
         for entry in os.scandir(self.root):
@@ -93,7 +94,7 @@ class Workdirs:
 
 
 def hand_over(directory: Path, uid: int) -> None:
-    """Make a work directory with all in it the property of `uid`; links as links."""
+    """Change the owner of a work directory and its content; do not follow links."""
     os.chown(directory, uid, uid, follow_symlinks=False)
     for folder, folders, files in os.walk(directory):
         for name in (*folders, *files):

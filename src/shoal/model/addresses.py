@@ -1,4 +1,4 @@
-"""Where a node can be reached, as nodes tell each other: three kinds of addresses.
+"""Addresses at which a node can be reached, of three kinds.
 
 `/ip4/192.0.2.7/tcp/4002/p2p/ID` is for direct links. With `/noise` before the id it is
 for streams of libp2p. With `/p2p-circuit` it leads to the node through a gate, by a

@@ -1,7 +1,7 @@
-"""What of a task a worker may have cached, and how workers tell that to others.
+"""What of a task a worker may have cached, and how workers report it.
 
-A mark says nothing to one who does not know the name: whoever knows the name of a tree
-may have it, so names are told to nobody.
+A mark reveals nothing to a peer that does not know the name. Knowing a tree's name is
+enough to fetch it, so names are never sent.
 """
 
 from __future__ import annotations

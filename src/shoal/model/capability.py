@@ -1,4 +1,4 @@
-"""Which DHT keys a worker provides, and which a scheduler looks up for a profile.
+"""The DHT keys that workers provide and schedulers look up for a profile.
 
 A key names a class such as "has a GPU with at least 16 GiB". Along each kind of amount
 stand a few rungs, and a worker provides every rung that it reaches. A scheduler that

@@ -1,4 +1,4 @@
-"""From a spec to everything a scheduler needs: groups, tasks and their profiles.
+"""Derive groups, tasks and profiles from a job spec.
 
 All of it is known before anything is placed. A job without steps has one group,
 `main`; a step is a group of its own name. An array or a sweep makes one task for each
@@ -21,27 +21,27 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from shoal.errors import SpecError
-from shoal.model.bounds import NAME_LENGTH_MAX
-from shoal.model.canonical import at, canonical, nodes_of
-from shoal.model.documents import text_of
 from shoal.model.gpu import parse_gpu
 from shoal.model.ids import GroupId, JobId, OwnerId, TaskId
 from shoal.model.job import Group, Job, Task, Work
 from shoal.model.kinds import PROGRAM, RECIPE, is_built_in
-from shoal.model.limits import ARGV_CHARS_MAX, ARGV_CHARS_TOTAL_MAX, GROUPS_MAX
-from shoal.model.points import points, refuse_too_many
-from shoal.model.recipes import parts_of, retry_of
 from shoal.model.resources import Profile
-from shoal.model.steps import nearest, step_job, step_order
-from shoal.model.texts import one_line
+from shoal.model.spec.canonical import at, canonical, nodes_of
+from shoal.model.spec.documents import text_of
+from shoal.model.spec.limits import ARGV_CHARS_MAX, ARGV_CHARS_TOTAL_MAX, GROUPS_MAX
+from shoal.model.spec.points import points, refuse_too_many
+from shoal.model.spec.recipes import parts_of, retry_of
+from shoal.model.spec.steps import nearest, step_job, step_order
+from shoal.model.spec.verification import STDOUT, check_verify, verify_of
+from shoal.model.text.bounds import NAME_LENGTH_MAX
+from shoal.model.text.texts import one_line
 from shoal.model.units import parse_cpu, parse_duration, parse_size
-from shoal.model.verification import STDOUT, check_verify, verify_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from shoal.model.job import Scalar
-    from shoal.model.spec import JobSpec, ResourcesSpec
+    from shoal.model.spec.spec import JobSpec, ResourcesSpec
 
 MAIN: Final = "main"
 CPU_DEFAULT: Final = "1"
@@ -61,7 +61,7 @@ def derive(
 ) -> Job:
     """Return the job that `spec` describes; `priority` replaces that of the spec.
 
-    `is_canonical` says that it has been checked: whatever was loaded has been.
+    `is_canonical` says that it has been checked, as everything loaded has been.
     """
     spec = spec if is_canonical else canonical(spec)
     placement, rtt = spec.placement, spec.placement.max_rtt
@@ -230,7 +230,7 @@ class _Shared:
         self.time_limit_s = None if limit is None else parse_duration(limit)
         self.grace_s = parse_duration(spec.grace)
         work = Work(
-            # An image runs in a container, whoever forgot to say so.
+            # An image runs in a container, even if the spec does not say so.
             driver="container" if spec.image else spec.driver,
             argv=_words(spec.command),
             setup=_words(spec.setup),

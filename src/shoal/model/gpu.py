@@ -15,9 +15,9 @@ import re
 from typing import TYPE_CHECKING, Final, Literal
 
 from shoal.errors import UsageError
-from shoal.model.bounds import GPU_MODELS_MAX, NAME_LENGTH_MAX
-from shoal.model.limits import GPUS_MAX
 from shoal.model.resources import WHOLE_GPU_MILLI, GpuNeed
+from shoal.model.spec.limits import GPUS_MAX
+from shoal.model.text.bounds import GPU_MODELS_MAX, NAME_LENGTH_MAX
 from shoal.model.units import (
     format_cpu,
     format_size,

@@ -1,16 +1,16 @@
-"""Names of things. An id is a name, never authority: that comes from a grant."""
+"""Ids. An id is a name, never authority: authority comes from a grant."""
 
 from typing import Any, NewType
 
 import msgspec
 
-from shoal.model.bounds import Count, IdText, Key, OwnerText
+from shoal.model.text.bounds import Count, IdText, Key, OwnerText
 
 NodeId = NewType("NodeId", str)
 """One node, by the text form of its libp2p peer id."""
 
 OwnerId = NewType("OwnerId", str)
-"""Whoever pays for a job in the fair share: the member that submitted it."""
+"""The member that submitted a job, and is charged for it in the fair share."""
 
 JobId = NewType("JobId", str)
 GroupId = NewType("GroupId", str)

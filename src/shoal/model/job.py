@@ -1,4 +1,4 @@
-"""A job as it is scheduled: groups of tasks, each with its profiles, known upfront.
+"""A job as it is scheduled: groups of tasks with profiles, all known upfront.
 
 `spec.py` holds what people write; `derive.py` turns that into these values.
 """
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from shoal.model.bounds import (
+from shoal.model.ids import GroupId, JobId, OwnerId, TaskId
+from shoal.model.resources import Profile
+from shoal.model.text.bounds import (
     ENV_MAX,
     FLOAT_MAX,
     INT64_MAX,
@@ -27,8 +29,6 @@ from shoal.model.bounds import (
     Seconds,
     Value,
 )
-from shoal.model.ids import GroupId, JobId, OwnerId, TaskId
-from shoal.model.resources import Profile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What others may run on a machine, in the words of its owner."""
+"""Kinds of work an owner lets others run on a machine, and their drivers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker has, what a task needs, and the ledger between the two.
+"""A worker's capacity, a task's profile, and the ledger between them.
 
 All amounts are integers in small units, so that they add up exactly: thousandths
 of a CPU and of a GPU, bytes of memory and disk.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, final
 import msgspec
 from msgspec import Meta
 
-from shoal.model.bounds import (
+from shoal.model.text.bounds import (
     DEVICES_MAX,
     GPU_MODELS_MAX,
     MILLI_MAX,

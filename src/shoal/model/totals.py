@@ -1,4 +1,4 @@
-"""What a whole job needs, in numbers, before anything is placed.
+"""A whole job's needs in numbers, before anything is placed.
 
 Each task counts with its favourite profile and the least number of GPUs it asks for;
 an elastic gang counts with all its tasks.
@@ -93,26 +93,10 @@ def amounts_of(profile: Profile) -> Amounts:
     )
 
 
-def largest_profile(job: Job) -> Profile:
-    """Return the favourite profile that is hardest to place, by its GPUs first."""
-    return max((task.profiles[0] for task in job.tasks()), key=_size)
-
-
 def _size_text(amount_bytes: int) -> str:
     if amount_bytes < 10_000 * GIB:
         return in_gib(amount_bytes)
     return f"{amount_bytes / (GIB << 10):,.1f} TiB"
-
-
-def _size(profile: Profile) -> tuple[int, ...]:
-    amounts = amounts_of(profile)
-    return (
-        amounts.gpu_milli,
-        profile.gpu.memory_min_bytes if profile.gpu else 0,
-        amounts.memory_bytes,
-        amounts.cpu_milli,
-        amounts.disk_bytes,
-    )
 
 
 def _amounts_of_group(group: Group) -> Amounts:

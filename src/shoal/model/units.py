@@ -15,8 +15,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from shoal.errors import UsageError
-from shoal.model.bounds import DURATION_MAX_S
-from shoal.model.limits import AMOUNT_CHARS_MAX, CPU_MAX, SIZE_MAX_BYTES
+from shoal.model.spec.limits import AMOUNT_CHARS_MAX, CPU_MAX, SIZE_MAX_BYTES
+from shoal.model.text.bounds import DURATION_MAX_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable

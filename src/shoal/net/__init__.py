@@ -1,1 +1,1 @@
-"""Reaching peers: links, gossip and the DHT. Nothing here decides anything."""
+"""Reach peers: links, gossip and the DHT. Nothing here makes decisions."""

@@ -1,8 +1,8 @@
-"""What a node's host needs of the network, and what the network tells the host.
+"""The interface between a node's host and the network.
 
-The parts of a network (direct links, libp2p, memory for tests) obey these protocols.
-All calls are made on the host's event loop, and none of them blocks: what does not
-fit into a bounded queue is dropped and counted, because peers repeat what matters.
+Direct links and libp2p implement these protocols. All calls are made on the host's
+event loop and none of them blocks: messages that do not fit into a bounded queue are
+dropped and counted, because peers repeat what matters.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shoal.protocol.messages import AnyMessage, Grant, PeerAddress
 
 
 class Listener(Protocol):
-    """Takes in what happens on the network, in order for each peer."""
+    """Receives what happens on the network, in order for each peer."""
 
     def connected(self, peer: NodeId, grant: Grant | None) -> None:
         """Note that a link is up: the handshake proved the id and showed the grant."""
@@ -34,7 +34,7 @@ class Listener(Protocol):
         ...
 
     def looked_up(self, lookup: int, providers: Sequence[PeerAddress]) -> None:
-        """Note that a look-up ended, with whatever it found."""
+        """Note that a look-up ended, with the providers it found."""
         ...
 
     def measured(self, peer: NodeId, rtt_s: float) -> None:
@@ -51,7 +51,7 @@ class Links(Protocol):
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Say where this node can be dialled, as multiaddrs."""
+        """Return where this node can be dialled, as multiaddrs."""
         ...
 
     def know(self, peer: NodeId, addresses: Sequence[str]) -> None:
@@ -59,7 +59,7 @@ class Links(Protocol):
         ...
 
     def send(self, peer: NodeId, message: AnyMessage) -> None:
-        """Queue a message; all that is queued in one turn goes in one frame.
+        """Queue a message; messages queued in one turn go in one frame.
 
         Opens a link if there is none and an address is known.
         """
@@ -70,12 +70,12 @@ class Links(Protocol):
         ...
 
     async def close(self) -> None:
-        """Flush what is queued, briefly, and end all links."""
+        """Flush the queues briefly and close all links."""
         ...
 
 
 class Finder(Protocol):
-    """Finds peers and tells everybody something: gossip, DHT, the LAN."""
+    """Finds peers and broadcasts: gossip, DHT, local network."""
 
     def publish(self, message: AnyMessage) -> None:
         """Gossip to the whole shoal."""

@@ -1,4 +1,4 @@
-"""Addresses of nodes as text, as libp2p writes them.
+"""Addresses of nodes as text, in the format of libp2p.
 
 `/ip4/192.0.2.7/tcp/4002/p2p/12D3KooW...` says where to dial and whom to expect
 there; the last part may be left out. Hosts are `ip4`, `ip6`, or names that are looked
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from shoal.errors import UsageError
 from shoal.model.ids import NodeId
-from shoal.net.identity import public_key
+from shoal.net.identity.identity import public_key
 from shoal.protocol.limits import ADDRESS_LENGTH_MAX
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Multiaddr(NamedTuple):
 
 
 def parse(text: str) -> Multiaddr:
-    """Return the parts of an address; raise `UsageError` that says what is wrong."""
+    """Parse an address; raise `UsageError` that says what is wrong."""
     if len(text) > ADDRESS_LENGTH_MAX:
         raise _bad(text, f"{len(text)} letters > {ADDRESS_LENGTH_MAX}")
     empty, *parts = text.split("/")
@@ -78,7 +78,7 @@ def parse(text: str) -> Multiaddr:
 
 
 def of_socket(address: tuple[str, int], node: NodeId | None = None) -> Multiaddr:
-    """Return the address of a socket, as the system tells it."""
+    """Return the address of a socket."""
     host, port = address
     host = host.partition("%")[0]  # The zone of a link-local address is ours alone.
     version = ipaddress.ip_address(host).version
@@ -97,7 +97,7 @@ def reachable(sockets: Iterable[socket.socket], node: NodeId) -> list[str]:
 
 
 def _own_address(family: int) -> str:
-    """Return the address that others see; no packet is sent to find it out."""
+    """Return the address that others see, found without sending a packet."""
     is_ip4 = family == socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
         try:
@@ -112,18 +112,18 @@ def _kind(text: str, kind: str) -> HostKind:
         if kind == known:
             return known
     listed = ", ".join(_FAMILIES)
-    raise _bad(text, f"'{kind}' is no kind of host; these are: {listed}")
+    raise _bad(text, f"'{kind}' is not a kind of host; these are: {listed}")
 
 
 def _host(text: str, kind: str, host: str) -> str:
     if kind.startswith("dns"):
         if not _NAME.fullmatch(host):
-            raise _bad(text, f"'{host}' is no name of a host")
+            raise _bad(text, f"'{host}' is not a host name")
         return host.lower()
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        raise _bad(text, f"'{host}' is no IP address") from None
+        raise _bad(text, f"'{host}' is not an IP address") from None
     if kind != f"ip{address.version}" or "%" in host:
         raise _bad(text, f"'{host}' is not of kind {kind}")
     return str(address)
@@ -131,7 +131,7 @@ def _host(text: str, kind: str, host: str) -> str:
 
 def _port(text: str, port: str) -> int:
     if not port.isascii() or not port.isdigit() or len(port) > 5:
-        raise _bad(text, f"'{port}' is no port")
+        raise _bad(text, f"'{port}' is not a port")
     if not 1 <= int(port) <= PORT_MAX:
         raise _bad(text, f"port {int(port)} is not within 1 to {PORT_MAX}")
     return int(port)
@@ -140,7 +140,7 @@ def _port(text: str, port: str) -> int:
 def _bad(text: str, because: str) -> UsageError:
     shown = "".join(c if c.isprintable() else "?" for c in text[:100])
     return UsageError(
-        f"'{shown}' is no address of a node",
+        f"'{shown}' is not an address of a node",
         because=because,
         hint="an address looks like /ip4/192.0.2.7/tcp/4002 or /dns4/host/tcp/4002",
     )

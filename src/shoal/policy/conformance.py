@@ -1,4 +1,4 @@
-"""What every policy promises, as a test that anybody can run on theirs.
+"""Test any placement policy against what every policy must promise.
 
 The cases are fixed and few, and pools are small: a policy that is slow takes longer,
 one that never answers hangs, and neither is told apart here.
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
-from shoal.model.bounds import AMOUNT_MAX, DEVICES_MAX
 from shoal.model.ids import NodeId
 from shoal.model.resources import GIB, Capacity, Device, GpuNeed, Profile
-from shoal.policy.custom import Breach, Promise
+from shoal.model.text.bounds import AMOUNT_MAX, DEVICES_MAX
 from shoal.policy.filters import reason
-from shoal.policy.placement import Policy, place
-from shoal.policy.shapes import Shape
-from shoal.policy.shortlist import RUN_MIN
-from shoal.policy.workers import WorkerTable, WorkerView
+from shoal.policy.interface import Breach, Policy, PolicyPromise
+from shoal.policy.placement import place
+from shoal.policy.table.shortlist import RUN_MIN
+from shoal.policy.table.task_shapes import TaskShape
+from shoal.policy.table.worker_table import WorkerTable, WorkerView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,20 +41,20 @@ MEANINGS: Final[dict[Check, str]] = {
 }
 
 
-CHECKS: Final[dict[Promise, Check]] = {
+CHECKS: Final[dict[PolicyPromise, Check]] = {
     "total": "total",
     "known": "known workers",
     "fits": "never over-commits",
 }
 
-HUGE: Final = Shape(Profile(AMOUNT_MAX, AMOUNT_MAX, AMOUNT_MAX))
-HUGE_GPUS: Final = Shape(Profile(gpu=GpuNeed(DEVICES_MAX, DEVICES_MAX)))
-NEAR: Final = Shape(rtt_max_us=1_000)
+HUGE: Final = TaskShape(Profile(AMOUNT_MAX, AMOUNT_MAX, AMOUNT_MAX))
+HUGE_GPUS: Final = TaskShape(Profile(gpu=GpuNeed(DEVICES_MAX, DEVICES_MAX)))
+NEAR: Final = TaskShape(rtt_max_us=1_000)
 
 Answer: TypeAlias = NodeId | Breach | None
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class PromiseVerdict(msgspec.Struct, frozen=True):
     """Whether a policy kept one promise, and the first case in which it did not."""
 
     check: Check
@@ -67,10 +67,10 @@ class Case(msgspec.Struct, frozen=True):
 
     name: str
     workers: tuple[WorkerView, ...]
-    tasks: tuple[Shape, ...]
+    tasks: tuple[TaskShape, ...]
 
 
-def check(make: Callable[[], Policy], rng: Random) -> list[Verdict]:
+def check(make: Callable[[], Policy], rng: Random) -> list[PromiseVerdict]:
     """Return for each promise whether the policy keeps it.
 
     `make` returns a policy that has seen nothing; each case starts with a new one.
@@ -80,22 +80,23 @@ def check(make: Callable[[], Policy], rng: Random) -> list[Verdict]:
         for promise, how in _breaches(make, case, rng):
             broken.setdefault(promise, f"{case.name}: {how}")
     return [
-        Verdict(each, each not in broken, broken.get(each, "")) for each in MEANINGS
+        PromiseVerdict(each, each not in broken, broken.get(each, ""))
+        for each in MEANINGS
     ]
 
 
 def cases(rng: Random) -> Iterator[Case]:
-    """Go through the cases: the odd ones first, then some drawn by chance."""
-    gpu = Shape(Profile(1000, GIB, gpu=GpuNeed()))
+    """Yield the cases: the odd ones first, then some drawn at random."""
+    gpu = TaskShape(Profile(1000, GIB, gpu=GpuNeed()))
     equal = tuple(_worker(f"w{n}", 4, _devices(2, "A100", 80)) for n in range(4))
-    yield Case("no workers", (), (Shape(), gpu))
-    yield Case("no gpus", (_worker("w0", 4), _worker("w1", 4)), (gpu, Shape()))
-    yield Case("nothing asked", equal, (Shape(),) * TASKS_MAX)
-    yield Case("a huge task", equal, (HUGE, HUGE_GPUS, Shape()))
+    yield Case("no workers", (), (TaskShape(), gpu))
+    yield Case("no gpus", (_worker("w0", 4), _worker("w1", 4)), (gpu, TaskShape()))
+    yield Case("nothing asked", equal, (TaskShape(),) * TASKS_MAX)
+    yield Case("a huge task", equal, (HUGE, HUGE_GPUS, TaskShape()))
     yield Case("equal workers", equal, (gpu,) * 2 * TASKS_MAX)
     replace = msgspec.structs.replace
     leaving = tuple(replace(worker, draining=True) for worker in equal)
-    yield Case("draining workers", leaving, (gpu, Shape()))
+    yield Case("draining workers", leaving, (gpu, TaskShape()))
     yield Case("another driver", equal, (replace(gpu, driver="container"),))
     yield Case(
         "far away", tuple(replace(w, path_cost_us=9_000) for w in equal), (NEAR,)
@@ -136,7 +137,7 @@ def _answers(
     return [_answer(policy, task, table, rng) for task in case.tasks]
 
 
-def _answer(policy: Policy, task: Shape, table: WorkerTable, rng: Random) -> Answer:
+def _answer(policy: Policy, task: TaskShape, table: WorkerTable, rng: Random) -> Answer:
     before = {node: table.view(node) for node in table.nodes()}
     driver, rtt_max_us = task.driver, task.rtt_max_us
     placed = place(
@@ -186,8 +187,8 @@ def _drawn_worker(name: str, rng: Random) -> WorkerView:
     )
 
 
-def _drawn_task(rng: Random) -> Shape:
+def _drawn_task(rng: Random) -> TaskShape:
     count = rng.choice([0, 0, 1, 1, 2, 4])
     milli = rng.choice([250, 500, 1000]) if count == 1 else 1000
     gpu = GpuNeed(count, count, milli, rng.choice([0, 8, 24]) * GIB) if count else None
-    return Shape(Profile(rng.choice([0, 500, 2000]), rng.choice([0, GIB]), gpu=gpu))
+    return TaskShape(Profile(rng.choice([0, 500, 2000]), rng.choice([0, GIB]), gpu=gpu))

@@ -1,4 +1,4 @@
-"""Policies of users: any class with `assign`, found by entry point.
+"""Users' placement policies: any class with `assign`, found by entry point.
 
     class Tight:
         def assign(self, workers, task):
@@ -6,30 +6,30 @@
             best = min(fitting, key=lambda w: (w.free_gpus, w.id), default=None)
             return best and Assignment(best.id, best.pick_gpus(task))
 
-Such a policy is not trusted: whatever it answers is checked, and what it raises is
-caught. A scheduler goes on, and whoever waits is told which promise was broken.
+Such a policy is not trusted: every answer is checked and every exception caught. The
+scheduler goes on, and the waiting job says which promise was broken.
 """
 
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import msgspec
 
 from shoal.model.ids import NodeId
 from shoal.model.resources import GpuNeed
 from shoal.policy.filters import reason
-from shoal.policy.grid import Grid
-from shoal.policy.rows import Row
-from shoal.policy.shapes import Need, Shape
-from shoal.policy.views import WorkerView, view_of
+from shoal.policy.interface import Breach, ChooseBy, Chosen
+from shoal.policy.table.rows import WorkerRow
+from shoal.policy.table.task_shapes import TaskShape
+from shoal.policy.worker_view import WorkerView, view_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-Promise: TypeAlias = Literal["total", "known", "fits"]
-"""Always answers; names workers that there are; and only where the task fits."""
+    from shoal.policy.interface import PlacementRequest
+    from shoal.policy.table.worker_table import WorkerTable
 
 WORDS_MAX: Final = 200
 """Characters kept of what a user's policy says."""
@@ -46,7 +46,7 @@ class AssignsTasks(Protocol):
     """What a user's policy must be able to do."""
 
     def assign(
-        self, workers: Mapping[str, WorkerView], task: Shape
+        self, workers: Mapping[str, WorkerView], task: TaskShape
     ) -> Assignment | str | None:
         """Choose a worker for `task`; None, or the reason why, if there is none.
 
@@ -54,13 +54,6 @@ class AssignsTasks(Protocol):
         after another, must lead to the same answers.
         """
         ...
-
-
-class Breach(msgspec.Struct, frozen=True):
-    """A promise that a policy broke, and how."""
-
-    promise: Promise
-    how: str
 
 
 @final
@@ -71,22 +64,23 @@ class Custom:
         self.name = name
         self._policy = policy
 
-    def choose(
-        self, need: Need, grid: Grid, skip: Collection[NodeId]
-    ) -> int | Breach | str | None:
-        """Return the index of the row to use, or what came of asking for one."""
-        rows: dict[str, tuple[int, Row]] = {}
-        indices: list[int] = grid.order().tolist()
-        for index in indices:
-            row = grid.rows[index]
-            if row is not None and row.node not in skip:
-                rows[row.node] = (index, row)
-        views = {node: view_of(row) for node, (_, row) in rows.items()}
-        answer = self.answer(views, need.shape)
-        return rows[answer.worker][0] if isinstance(answer, Assignment) else answer
+    def chooser(self, request: PlacementRequest, table: WorkerTable) -> ChooseBy:
+        """Ask the user's policy for each task anew; see `Policy`."""
+
+        def best(skip: Collection[NodeId]) -> Chosen:
+            rows: dict[str, tuple[int, WorkerRow]] = {}
+            for index in table.grid.order().tolist():
+                row = table.row(index)
+                if row.node not in skip:
+                    rows[row.node] = (index, row)
+            views = {node: view_of(row) for node, (_, row) in rows.items()}
+            answer = self.answer(views, request.shape)
+            return rows[answer.worker][0] if isinstance(answer, Assignment) else answer
+
+        return ChooseBy(table.need(request.shape), best)
 
     def answer(
-        self, workers: Mapping[str, WorkerView], task: Shape
+        self, workers: Mapping[str, WorkerView], task: TaskShape
     ) -> Assignment | Breach | str | None:
         """Ask the policy and check what it says."""
         try:
@@ -107,7 +101,7 @@ class Custom:
 
 
 def _breach(
-    answer: Assignment, workers: Mapping[str, WorkerView], task: Shape
+    answer: Assignment, workers: Mapping[str, WorkerView], task: TaskShape
 ) -> Breach | None:
     worker = workers.get(answer.worker)
     if worker is None:

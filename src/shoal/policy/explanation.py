@@ -1,4 +1,4 @@
-"""Why a task waits: what each worker lacks, in numbers, and what would help."""
+"""Explain why a task waits: what each worker lacks, and what would help."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from shoal.model.ids import NodeId
 from shoal.model.kinds import COMMAND, KINDS, driver_of
 from shoal.model.resources import GIB, GpuNeed, Profile
 from shoal.policy.filters import FILTERS, mask
-from shoal.policy.grid import Bools, Grid, Ints
-from shoal.policy.rows import Row
-from shoal.policy.shapes import Shape
-from shoal.policy.views import view_of
-from shoal.policy.workers import WorkerTable
+from shoal.policy.table.grid import Grid
+from shoal.policy.table.rows import Bools, Ints, WorkerRow
+from shoal.policy.table.task_shapes import TaskShape
+from shoal.policy.table.worker_table import WorkerTable
+from shoal.policy.worker_view import view_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -58,7 +58,7 @@ def explain(
     rtt_max_us: int | None = None,
 ) -> Explanation:
     """Say for each worker why it cannot run such a task now, and what would help."""
-    shape = Shape(profile, driver, rtt_max_us)
+    shape = TaskShape(profile, driver, rtt_max_us)
     need, grid = table.need(shape), table.grid
     passed = [grid.columns.live & condition.mask(need, grid) for condition in FILTERS]
     rejected = tuple(_rejected(shape, grid, passed))
@@ -73,7 +73,7 @@ def explain(
     )
 
 
-def _rejected(shape: Shape, grid: Grid, passed: list[Bools]) -> Iterator[Rejected]:
+def _rejected(shape: TaskShape, grid: Grid, passed: list[Bools]) -> Iterator[Rejected]:
     """Go through the workers that fail, by node id; alike workers share the words."""
     first: Ints = np.argmin([*passed, np.zeros_like(passed[0])], axis=0)
     order = grid.order()
@@ -92,7 +92,7 @@ def _rejected(shape: Shape, grid: Grid, passed: list[Bools]) -> Iterator[Rejecte
         yield Rejected(row.node, condition.name, why)
 
 
-def _what_matters(condition: str, row: Row) -> Hashable:
+def _what_matters(condition: str, row: WorkerRow) -> Hashable:
     """Return all that the words of a condition depend on."""
     match condition:
         case "cpu":
@@ -113,7 +113,7 @@ def _what_matters(condition: str, row: Row) -> Hashable:
             return None
 
 
-def _helps(shape: Shape, table: WorkerTable, passed: list[Bools]) -> Iterator[str]:
+def _helps(shape: TaskShape, table: WorkerTable, passed: list[Bools]) -> Iterator[str]:
     """Try what can be relaxed, one condition at a time."""
     columns = table.grid.columns
     for place, condition in enumerate(FILTERS):
@@ -152,7 +152,7 @@ def _helps(shape: Shape, table: WorkerTable, passed: list[Bools]) -> Iterator[st
     yield from _waiting(shape, table)
 
 
-def _fewer_gpus(shape: Shape, table: WorkerTable, others: Bools) -> Iterator[str]:
+def _fewer_gpus(shape: TaskShape, table: WorkerTable, others: Bools) -> Iterator[str]:
     gpu = shape.profile.gpu
     assert gpu is not None
     free = table.grid.columns.fitting_gpus(table.need(shape)).sum(axis=1)[others]
@@ -169,7 +169,7 @@ def _fewer_gpus(shape: Shape, table: WorkerTable, others: Bools) -> Iterator[str
         yield "any gpu model"
 
 
-def _smaller_memory(shape: Shape, gpu: GpuNeed, table: WorkerTable) -> int:
+def _smaller_memory(shape: TaskShape, gpu: GpuNeed, table: WorkerTable) -> int:
     """Return the largest size of GPU memory below the wish that is to be had."""
     sizes = {
         device.memory_bytes
@@ -184,13 +184,13 @@ def _smaller_memory(shape: Shape, gpu: GpuNeed, table: WorkerTable) -> int:
     return 0
 
 
-def _fit_now(shape: Shape, gpu: GpuNeed, table: WorkerTable) -> bool:
+def _fit_now(shape: TaskShape, gpu: GpuNeed, table: WorkerTable) -> bool:
     profile = msgspec.structs.replace(shape.profile, gpu=gpu)
     relaxed = msgspec.structs.replace(shape, profile=profile)
     return bool(mask(table.need(relaxed), table.grid).any())
 
 
-def _waiting(shape: Shape, table: WorkerTable) -> Iterator[str]:
+def _waiting(shape: TaskShape, table: WorkerTable) -> Iterator[str]:
     """Tell whether time alone would help: some worker is large enough when idle."""
     need = table.need(shape)
     fewest: int | None = None

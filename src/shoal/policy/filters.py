@@ -1,4 +1,4 @@
-"""The conditions a worker must meet, in the order in which they are asked.
+"""Placement filters: what a worker must meet to run a task, in order.
 
 Each filter knows two forms of the same rule: `mask` asks all workers at once, and
 `reason` tells for one worker why not, in numbers.
@@ -6,15 +6,20 @@ Each filter knows two forms of the same rule: `mask` asks all workers at once, a
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
 from shoal.model.kinds import driver_of
 from shoal.model.resources import in_gib
-from shoal.policy.grid import Bools, Grid
-from shoal.policy.shapes import Need, Shape
-from shoal.policy.views import WorkerView
+from shoal.policy.table.grid import Grid
+from shoal.policy.table.rows import Bools
+from shoal.policy.table.task_shapes import Need, TaskShape
+from shoal.policy.worker_view import WorkerView
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Filter(Protocol):
@@ -26,7 +31,7 @@ class Filter(Protocol):
         """Return for each row whether the condition holds; rows not in use may lie."""
         ...
 
-    def reason(self, shape: Shape, worker: WorkerView) -> str | None:
+    def reason(self, shape: TaskShape, worker: WorkerView) -> str | None:
         """Say why `worker` does not meet the condition, if so."""
         ...
 
@@ -40,7 +45,7 @@ class NotDraining:
         """Return which workers take new tasks."""
         return ~grid.columns.draining
 
-    def reason(self, shape: Shape, worker: WorkerView) -> str | None:
+    def reason(self, shape: TaskShape, worker: WorkerView) -> str | None:
         """Say that the worker takes no new tasks."""
         return "draining" if worker.draining else None
 
@@ -55,7 +60,7 @@ class HasDriver:
         offers = [row is not None and need.driver in row.drivers for row in grid.rows]
         return _padded(offers, grid)
 
-    def reason(self, shape: Shape, worker: WorkerView) -> str | None:
+    def reason(self, shape: TaskShape, worker: WorkerView) -> str | None:
         """Name the driver that is missing."""
         if shape.driver in worker.drivers:
             return None
@@ -78,7 +83,7 @@ class NearEnough:
             return True
         return grid.columns.path_cost_us <= need.rtt_max_us
 
-    def reason(self, shape: Shape, worker: WorkerView) -> str | None:
+    def reason(self, shape: TaskShape, worker: WorkerView) -> str | None:
         """Tell the cost of the path and the limit."""
         most_us = shape.rtt_max_us
         if most_us is None or worker.path_cost_us <= most_us:
@@ -86,49 +91,26 @@ class NearEnough:
         return f"rtt {worker.path_cost_us / 1e3:g} ms > {most_us / 1e3:g} ms"
 
 
-class HasCpu:
-    """Enough CPU is free."""
+class HasRoom:
+    """Enough CPU, memory or disk is free."""
 
-    name = "cpu"
-
-    def mask(self, need: Need, grid: Grid) -> Bools:
-        """Return which workers have the CPU."""
-        return grid.columns.cpu_milli >= need.cpu_milli
-
-    def reason(self, shape: Shape, worker: WorkerView) -> str | None:
-        """Tell what is free and what is needed."""
-        have, want = worker.cpu_milli, shape.profile.cpu_milli
-        return f"cpu {have / 1000:g} < {want / 1000:g}" if have < want else None
-
-
-class HasMemory:
-    """Enough memory is free."""
-
-    name = "memory"
+    def __init__(self, name: str, field: str, written: Callable[[int], str]) -> None:
+        """Compare the amount of this name, which need, worker and columns all have."""
+        self.name = name
+        self._amount = attrgetter(field)
+        self._written = written
 
     def mask(self, need: Need, grid: Grid) -> Bools:
-        """Return which workers have the memory."""
-        return grid.columns.memory_bytes >= need.memory_bytes
+        """Return which workers have enough."""
+        enough: Bools = self._amount(grid.columns) >= self._amount(need)
+        return enough
 
-    def reason(self, shape: Shape, worker: WorkerView) -> str | None:
+    def reason(self, shape: TaskShape, worker: WorkerView) -> str | None:
         """Tell what is free and what is needed."""
-        have, want = worker.memory_bytes, shape.profile.memory_bytes
-        return f"memory {in_gib(have)} < {in_gib(want)}" if have < want else None
-
-
-class HasDisk:
-    """Enough disk is free."""
-
-    name = "disk"
-
-    def mask(self, need: Need, grid: Grid) -> Bools:
-        """Return which workers have the disk."""
-        return grid.columns.disk_bytes >= need.disk_bytes
-
-    def reason(self, shape: Shape, worker: WorkerView) -> str | None:
-        """Tell what is free and what is needed."""
-        have, want = worker.disk_bytes, shape.profile.disk_bytes
-        return f"disk {in_gib(have)} < {in_gib(want)}" if have < want else None
+        have, want = self._amount(worker), self._amount(shape.profile)
+        if have >= want:
+            return None
+        return f"{self.name} {self._written(have)} < {self._written(want)}"
 
 
 class HasLabels:
@@ -143,7 +125,7 @@ class HasLabels:
         carry = [row is not None and need.labels <= row.labels for row in grid.rows]
         return _padded(carry, grid)
 
-    def reason(self, shape: Shape, worker: WorkerView) -> str | None:
+    def reason(self, shape: TaskShape, worker: WorkerView) -> str | None:
         """Tell the first label that differs."""
         labels = worker.capacity.labels
         for key, value in shape.profile.labels:
@@ -165,7 +147,7 @@ class HasGpus:
         enough: Bools = fitting >= need.gpus_min
         return enough
 
-    def reason(self, shape: Shape, worker: WorkerView) -> str | None:
+    def reason(self, shape: TaskShape, worker: WorkerView) -> str | None:
         """Tell how many devices there are and how many are needed."""
         found = worker.ledger.fit(shape.profile)
         return found if isinstance(found, str) else None
@@ -175,9 +157,9 @@ FILTERS: Final[tuple[Filter, ...]] = (
     NotDraining(),
     HasDriver(),
     NearEnough(),
-    HasCpu(),
-    HasMemory(),
-    HasDisk(),
+    HasRoom("cpu", "cpu_milli", lambda milli: f"{milli / 1000:g}"),
+    HasRoom("memory", "memory_bytes", in_gib),
+    HasRoom("disk", "disk_bytes", in_gib),
     HasLabels(),
     HasGpus(),
 )
@@ -192,7 +174,7 @@ def mask(need: Need, grid: Grid) -> Bools:
     return meets
 
 
-def reason(shape: Shape, worker: WorkerView) -> str | None:
+def reason(shape: TaskShape, worker: WorkerView) -> str | None:
     """Say which condition `worker` fails first, in numbers; None if it meets all."""
     for condition in FILTERS:
         if why := condition.reason(shape, worker):

@@ -1,4 +1,4 @@
-"""Where tasks would go if they were submitted now; nothing is taken for it."""
+"""Dry-run placement: where tasks would go if they were submitted now."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import msgspec
 from shoal.model.caches import cached_words, marks_of
 from shoal.model.ids import NodeId
 from shoal.model.kinds import need_of
-from shoal.policy.placement import explain, place
-from shoal.policy.shapes import Shape
+from shoal.policy.explanation import explain
+from shoal.policy.placement import place
+from shoal.policy.table.task_shapes import TaskShape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
     from shoal.model.job import Task, Work
     from shoal.model.resources import Profile
-    from shoal.policy.placement import Policy
-    from shoal.policy.workers import WorkerTable
+    from shoal.policy.interface import Policy
+    from shoal.policy.table.worker_table import WorkerTable
 
 When = Literal["now", "later", "never"]
 
@@ -39,7 +40,7 @@ class Prospect(msgspec.Struct, frozen=True):
     profile: int = 0
 
 
-class Plan(msgspec.Struct, frozen=True):
+class PlacementPlan(msgspec.Struct, frozen=True):
     """What all known workers could do for tasks that are alike, the best first."""
 
     prospects: tuple[Prospect, ...]
@@ -54,14 +55,13 @@ def plan(
     policy: Policy,
     rng: Random,
     idle: Sequence[Mapping[NodeId, int]] = (),
-) -> Plan:
+) -> PlacementPlan:
     """Say where `count` such tasks would go; the first wish that fits counts.
 
     `idle` has for each wish how many leases are kept where; they are used first. The
-    policy should be a fresh one: those that learn from what they see would take this
-    for real.
+    policy should be a fresh one: a policy that learns would take this for real.
     """
-    first: Plan | None = None
+    first: PlacementPlan | None = None
     for number, profile in enumerate(task.profiles):
         kept: Mapping[NodeId, int] = idle[number] if idle else {}
         found = _plan(profile, number, task, count, table, policy, rng, kept)
@@ -81,7 +81,7 @@ def _plan(
     policy: Policy,
     rng: Random,
     kept: Mapping[NodeId, int],
-) -> Plan:
+) -> PlacementPlan:
     work, driver = task.work, need_of(task.work)
     free = _nodes(profile, len(table), table, policy, rng, work, at_most=1)
     ranked = list(dict.fromkeys([*sorted(kept), *free]))
@@ -94,7 +94,7 @@ def _plan(
     ]
     known = set(ranked)
     said = explain(profile, table, driver=driver)
-    need = table.need(Shape(profile, driver, None))
+    need = table.need(TaskShape(profile, driver, None))
     idle = {row.node for row in table.grid.rows if row and row.fits_idle(need)}
     others = [
         Prospect(r.node, "later" if r.node in idle else "never", 0, r.reason, number)
@@ -102,7 +102,7 @@ def _plan(
         if r.node not in known
     ]
     others.sort(key=lambda prospect: prospect.when)
-    return Plan((*now, *others), len(slots), said.helps)
+    return PlacementPlan((*now, *others), len(slots), said.helps)
 
 
 def _nodes(

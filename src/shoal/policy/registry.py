@@ -1,4 +1,4 @@
-"""All policies by name: those of shoal, and those of users, found by entry point."""
+"""The policy registry: shoal's policies by name, and users' by entry point."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final, TypeGuard, final
 
 from shoal.errors import PolicyError, UnknownPolicyError
 from shoal.policy.custom import AssignsTasks, Custom
-from shoal.policy.forage import LearnedForage
-from shoal.policy.fragmentation import LearnedFgd
-from shoal.policy.packing import GpuClustering, GpuPacking
-from shoal.policy.placement import Policy
-from shoal.policy.rankings import (
+from shoal.policy.interface import Policy
+from shoal.policy.ranking.forage import LearnedForage
+from shoal.policy.ranking.fragmentation import LearnedFgd
+from shoal.policy.ranking.packing import GpuClustering, GpuPacking
+from shoal.policy.ranking.rankings import (
     Balanced,
     BestFit,
     DotProduct,
@@ -21,7 +21,7 @@ from shoal.policy.rankings import (
     Simple,
     Uniform,
 )
-from shoal.policy.sampling import CANDIDATES, Sampled
+from shoal.policy.ranking.sampling import CANDIDATES, Sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ DEFAULT: Final = "balanced"
 
 
 def _sampled_forage() -> Sampled:
-    """As forage, among a few workers drawn by chance: for pools too large to know."""
+    """Forage among a few workers drawn at random: for pools too large to know."""
     return Sampled(LearnedForage(), CANDIDATES)
 
 
@@ -51,7 +51,7 @@ BUILT_IN: Final[Mapping[str, Callable[[], Policy]]] = {
 
 
 def installed() -> dict[str, Callable[[], object]]:
-    """Return how to load each policy that an installed package offers."""
+    """Return a loader for each policy that an installed package offers."""
     found = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
     return {point.name: partial(_load, point) for point in found}
 

@@ -1,1 +1,1 @@
-"""What nodes say to each other: messages, their bytes, and the limits on both."""
+"""The wire protocol: messages, their encoding, and the limits on both."""

@@ -1,4 +1,4 @@
-"""What is said between whoever calls functions and the interpreter that runs them.
+"""Items exchanged between a client that calls functions and the interpreter.
 
 An item is a kind (one byte), a number (eight bytes, little-endian) and a body. Nodes
 look at the first two only: a body is pickled, and no node ever loads a pickle.

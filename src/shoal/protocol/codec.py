@@ -1,16 +1,17 @@
-"""Bytes to messages and back.
+"""Encode messages as frames, and decode frames from peers safely.
 
-A frame is one msgpack array of messages: what goes to one peer in one turn. Whatever
-the bytes are, decoding gives messages whose every value is within the limits, or
-raises one `ProtocolError`, and takes memory in proportion to the frame at most.
+A frame is one msgpack array of messages: everything that goes to one peer in one turn.
+Whatever the bytes are, decoding returns messages whose every value is within the
+limits, or raises one `ProtocolError`, and uses memory in proportion to the frame at
+most.
 
-A message with a tag that we do not know comes from a newer node. It is left out and
-counted, and its neighbours arrive. Likewise an unknown field is skipped. A message
-that we know and that is wrong makes the whole frame void: its sender is broken or
-hostile, and so may be the rest.
+A message with an unknown tag comes from a newer node. It is skipped and counted, and
+the others arrive. An unknown field is skipped as well. A malformed message of a known
+kind makes the whole frame void: its sender is broken or hostile, and so may be the
+rest.
 
-Free texts for people, such as reasons, are not refused for their characters: those
-that would steer a terminal are replaced, before anything else sees them.
+Free texts for people, such as reasons, are not refused for their characters. Characters
+that would steer a terminal are replaced before anything else sees them.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, final, get_arg
 import msgspec
 
 from shoal.errors import ProtocolError, ProtocolFault
-from shoal.model.grammar import checker
-from shoal.model.texts import cleaned
-from shoal.protocol.api_calls import ApiPiece
+from shoal.model.text.grammar import checker
+from shoal.model.text.texts import cleaned
+from shoal.protocol.admission import AdmissionWanted
+from shoal.protocol.blobs import PieceRefusal
+from shoal.protocol.forwarding import ApiPiece
 from shoal.protocol.grants import GrantRenewed, GrantWanted
 from shoal.protocol.limits import (
     BATCH_BYTES_MAX,
@@ -50,8 +53,6 @@ from shoal.protocol.messages import (
     Welcome,
     Withdrawal,
 )
-from shoal.protocol.newcomers import AdmissionWanted
-from shoal.protocol.pieces import PieceRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,7 +67,7 @@ TAGS: Final = frozenset(str(kind.__struct_config__.tag) for kind in MESSAGES)
 
 
 class _Tagged(msgspec.Struct):
-    """Any message, newer ones too: all of it that must be known."""
+    """Any message, known or not: only its tag."""
 
     type: str
 

@@ -1,4 +1,4 @@
-"""Grants, and the messages by which a member gets a new one before its own ends."""
+"""Grants, and the messages that renew one before it expires."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from shoal.model.bounds import Amount, Count, Name, Text
 from shoal.model.ids import NodeId, OwnerId, RequestId
+from shoal.model.text.bounds import Amount, Count, Name, Text
 from shoal.protocol.limits import (
     ADMINS_MAX,
     ROLES_MAX,
@@ -43,9 +43,9 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class GrantWanted(Message, frozen=True, tag="grant-wanted"):
-    """My grant ends soon: give me one with the same rights, for as long again.
+    """My grant expires soon: renew it with the same rights for the same period.
 
-    The receiver is an admin. It signs only if the grant holds by what it knows now.
+    The receiver is an admin. It signs only if the grant is valid by what it knows now.
     """
 
     request: RequestId
@@ -53,7 +53,7 @@ class GrantWanted(Message, frozen=True, tag="grant-wanted"):
 
 
 class GrantRenewed(Message, frozen=True, tag="grant-renewed"):
-    """This is the new grant; or why there is none, and whom else to ask."""
+    """The new grant, or why there is none and which admins to ask instead."""
 
     request: RequestId
     grant: Grant | None = None

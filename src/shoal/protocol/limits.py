@@ -1,7 +1,7 @@
 """Every limit on messages and frames, each with a name.
 
 The limits of the values inside, such as amounts, names and devices, are in
-`model.bounds`. Whatever is beyond a limit is refused when it is decoded, so that a
+`model.text.bounds`. Whatever is beyond a limit is refused when it is decoded, so that a
 machine never meets it; docs/protocol.md has all of them in a table.
 """
 
@@ -9,9 +9,9 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from shoal.model.bounds import ADDRESS, GRAMMAR, Name, Text
 from shoal.model.ids import LeaseId, NodeId
 from shoal.model.job import PRIORITY_MAX, PRIORITY_MIN
+from shoal.model.text.bounds import ADDRESS, GRAMMAR, Name, Text
 from shoal.protocol.call_items import HEAD_BYTES
 
 FRAME_BYTES_MAX: Final = 1 << 20

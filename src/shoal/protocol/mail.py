@@ -1,7 +1,7 @@
-"""Messages by which the tasks of one job speak to each other.
+"""Letters between the tasks of one job.
 
-They go by the scheduler of the job, which knows where each task runs and that both are
-of the same job; a worker takes mail from that scheduler only.
+They travel through the scheduler of the job, which knows where each task runs and that
+both belong to the same job. A worker takes letters from that scheduler only.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from shoal.model.bounds import Count
 from shoal.model.ids import Attempt, NodeId, TaskId
+from shoal.model.text.bounds import Count
 from shoal.protocol.limits import MAIL_BYTES_MAX, Addresses
 from shoal.protocol.message import Message
 
 
 class Mail(Message, frozen=True, tag="mail"):
-    """A letter of one task to another. Said again until there is a receipt.
+    """A letter from one task to another, sent again until there is a receipt.
 
-    A worker names attempt, number and receiver. The scheduler adds who the sender is,
-    the attempt that it is for, and where the sender's node can be reached.
+    A worker names attempt, number and receiver, and the letter that must be taken
+    before this one: the newest earlier letter to the same receiver that had no receipt
+    when this copy left (0: none). The scheduler adds the task that sent it, the attempt
+    it is for, and the node of the sender with its addresses.
     """
 
     attempt: Attempt  # of the sender
@@ -31,10 +33,11 @@ class Mail(Message, frozen=True, tag="mail"):
     receiver: Attempt | None = None
     node: NodeId = NodeId("")
     addresses: Addresses = ()
+    after: Count = 0
 
 
 class MailReceipt(Message, frozen=True, tag="mail-receipt"):
-    """What became of a letter: taken, or the receiver is full, absent or has ended."""
+    """What became of a letter: taken, or its receiver is full, absent or has ended."""
 
     attempt: Attempt  # of the sender of the letter
     seq: Count

@@ -7,12 +7,15 @@ format: never rename or reuse one, and give a new field a default.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
-from shoal.model.bounds import (
+from shoal.model.ids import Attempt, BlobId, LeaseId, NodeId, OwnerId, RequestId
+from shoal.model.job import Scalar, Task
+from shoal.model.resources import Allocation, Capacity, Profile
+from shoal.model.text.bounds import (
     DEVICES_MAX,
     OUTPUTS_MAX,
     SECRETS_MAX,
@@ -24,12 +27,10 @@ from shoal.model.bounds import (
     Seconds,
     Text,
 )
-from shoal.model.ids import Attempt, BlobId, LeaseId, NodeId, OwnerId, RequestId
-from shoal.model.job import Scalar, Task
-from shoal.model.resources import Allocation, Capacity, Profile
-from shoal.protocol import newcomers
-from shoal.protocol.api_calls import ToApi
-from shoal.protocol.batches import ToLanes
+from shoal.protocol import admission
+from shoal.protocol.blobs import BlobPiece, PieceRefusal, PieceWanted
+from shoal.protocol.call_batches import ToLanes
+from shoal.protocol.forwarding import ToApi
 from shoal.protocol.grants import Grant as Grant  # noqa: PLC0414 - Exported.
 from shoal.protocol.grants import GrantRenewed, GrantWanted
 from shoal.protocol.grants import Role as Role  # noqa: PLC0414
@@ -60,7 +61,6 @@ from shoal.protocol.limits import (
 )
 from shoal.protocol.mail import Mail, MailReceipt
 from shoal.protocol.message import Message
-from shoal.protocol.pieces import BlobPiece, PieceRefusal, PieceWanted
 
 PROTOCOL_VERSION = 1
 
@@ -368,7 +368,7 @@ class Output(Message, frozen=True, tag="output"):
 
 
 class Staging(Message, frozen=True, tag="staging"):
-    """The attempt does not run yet: its worker fetches what it needs, or has it now.
+    """The attempt has not started yet: its worker fetches what it needs, or has it now.
 
     Any of these may be lost. When both amounts are the same, all is there.
     """
@@ -388,6 +388,10 @@ class Checkpoint(Message, frozen=True, tag="checkpoint"):
     path: BelowPath = ""  # where it is, below the work directory
 
 
+ALL_OUTPUTS: Final = "."
+"""The key under which an outcome names the tree of all outputs."""
+
+
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """How an attempt ended. `lost`: its worker does not know, and it runs no more."""
 
@@ -399,7 +403,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     # Content hashes by path.
     outputs: Annotated[dict[BelowPath, Name], Meta(max_length=OUTPUTS_MAX)] = {}
     values: Annotated[dict[Name, Scalar], Meta(max_length=VALUES_MAX)] = {}
-    # Of what results are compared by. A live scheduler believes none that it is told.
+    # What results are compared by. A scheduler believes none that a worker tells.
     digest: Name = ""
 
 
@@ -553,10 +557,10 @@ ToAny = (
     | GrantRenewed
     | Join
     | Introduction
-    | newcomers.AdmissionWanted
-    | newcomers.AdmissionHeard
-    | newcomers.InvitationGiven
-    | newcomers.InvitationTaken
+    | admission.AdmissionWanted
+    | admission.AdmissionHeard
+    | admission.InvitationGiven
+    | admission.InvitationTaken
     | Welcome
     | Goodbye
     | PeersKnown

@@ -1,4 +1,4 @@
-"""One timer of the event loop that can be put off, moved and stopped."""
+"""One timer of the event loop that can be moved and stopped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @final
 class Alarm:
-    """Calls `ring` when it is due. Whoever is called sets it again."""
+    """Calls `ring` when it is due; the callee sets it again."""
 
     def __init__(self, ring: Callable[[], None]) -> None:
         """Needs a running loop."""
@@ -21,23 +21,13 @@ class Alarm:
         self._due = 0.0  # what the timer is for: one of uvloop may not know
 
     def set(self, due: float | None) -> None:
-        """Ring then, and only then; None means never."""
+        """Ring at exactly this time; None means never."""
         if self._timer is not None:
             if self._due == due:
                 return
             self.stop()
         if due is not None:
             self._start(due)
-
-    def set_by(self, due: float | None) -> None:
-        """Ring then at the latest; cheaper where it is often put off.
-
-        A timer that comes earlier stays: whoever is called looks what is due.
-        """
-        if due is None or (self._timer is not None and self._due <= due):
-            return
-        self.stop()
-        self._start(due)
 
     def stop(self) -> None:
         """Do not ring."""

@@ -1,4 +1,4 @@
-"""Clients of this node that wait for an answer of its machine."""
+"""Clients that wait for the machine to accept a job or a cancellation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shoal.model.ids import JobId, OwnerId
     from shoal.model.job import Job
     from shoal.protocol.messages import Grant
-    from shoal.runtime.news import News
+    from shoal.runtime.monitoring.change_signal import ChangeSignal
 
 WAITING_MAX: Final = 10_000
 """Jobs that are handed in at one time; more are refused."""
@@ -26,7 +26,7 @@ PATIENCE_S: Final = 10.0
 
 
 class Submitter(msgspec.Struct, frozen=True, kw_only=True):
-    """In whose name jobs are handed in; the default is the user of the node."""
+    """The owner and grant of a submitted job; by default the node's own."""
 
     owner: OwnerId | None = None  # None: that of the node
     grant: Grant | None = None  # whose priority and quota hold; None: the node's own
@@ -34,17 +34,20 @@ class Submitter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @final
-class Clients:
-    """Gives each request a token and finds whoever asked when the answer comes.
+class WaitingClients:
+    """Gives each request a token and delivers the answer to its client.
 
-    While so much waits for the disk that `is_behind` says so, no new job gets that
-    far. Whatever else is asked does: it may well be what helps.
+    New jobs wait while `is_behind` says that the disk lags. Other requests pass: a
+    cancellation may be what helps.
     """
 
     def __init__(
-        self, feed: Callable[[Event], None], is_behind: Callable[[], bool], news: News
+        self,
+        feed: Callable[[Event], None],
+        is_behind: Callable[[], bool],
+        news: ChangeSignal,
     ) -> None:
-        """Look again whether the disk is behind whenever there is `news`."""
+        """Check whether the disk is behind on every `news`."""
         self._feed = feed
         self._is_behind = is_behind
         self._news = news
@@ -53,7 +56,7 @@ class Clients:
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
 
     async def submit(self, job: Job, grant: Grant | None = None) -> Answer:
-        """Hand a job in; the answer comes when it is on disk, or refused."""
+        """Submit a job; return when it is on disk or refused."""
         token = self._next()
         if self._handing_in >= WAITING_MAX:
             why = f"{WAITING_MAX} jobs are being handed in already; try again later"
@@ -68,12 +71,12 @@ class Clients:
             self._handing_in -= 1
 
     async def cancel(self, job: JobId, reason: str) -> Answer:
-        """Cancel a job; the answer comes when that is on disk."""
+        """Cancel a job; return when that is on disk."""
         token = self._next()
         return await self._ask(token, CancelRequested(token, job, reason))
 
     def answer(self, answer: Answer) -> None:
-        """Give the machine's answer to whoever waits for it."""
+        """Deliver the machine's answer to its client."""
         waiting = self._waiting.pop(answer.token, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)

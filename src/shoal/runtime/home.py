@@ -63,7 +63,7 @@ class Home:
 
     @property
     def journal_mark(self) -> Path:
-        """How far the journal was, so that it is missed when it is gone."""
+        """The last journal position, so that a lost journal is noticed."""
         return self.path / "acknowledged"
 
     @property
@@ -73,17 +73,17 @@ class Home:
 
     @property
     def node_info(self) -> Path:
-        """What a running node says of itself: pid, addresses, ports."""
+        """The running node's pid, addresses and ports."""
         return self.path / "node.json"
 
     @property
     def log(self) -> Path:
-        """What a node in the background writes."""
+        """The log of a node in the background."""
         return self.path / "node.log"
 
     @property
     def audit(self) -> Path:
-        """Who did what here, in files that only grow."""
+        """The audit log."""
         return self.path / "audit"
 
     @property
@@ -107,7 +107,7 @@ class Home:
         return self.path / "cache"
 
     def prepare(self) -> None:
-        """Create what is not there; nobody else may look inside."""
+        """Create missing folders, readable by the user alone."""
         for folder in (self.path, self.tasks, self.outputs, self.cache):
             try:
                 folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
@@ -121,9 +121,9 @@ class Home:
 
 
 def checked_net(name: str) -> str:
-    """Return a name that a home can have; raise `UsageError` if it is none.
+    """Return a valid name for a home; raise `UsageError` otherwise.
 
-    It may come from a file of somebody else, and becomes part of a path.
+    The name may come from another user's file, and becomes part of a path.
     """
     if _NET.fullmatch(name) is None:
         raise UsageError(

@@ -1,9 +1,9 @@
-"""Runs one machine on an event loop: facts in, effects out, deadlines kept.
+"""Run one machine on an event loop: feed facts, perform effects, keep deadlines.
 
-Everything happens in callbacks of the loop's own thread, so there are no locks. Facts
-wait in an inbox and are handled in turns; a turn is short, so that the loop's other
-work is not kept waiting. What one turn says to one peer goes out in one frame,
-because links gather until the turn is over.
+Everything runs in callbacks on the loop's thread, so there are no locks. Facts wait in
+an inbox of at most `INBOX_MAX` and are handled in turns of at most
+`EVENTS_PER_TURN_MAX`, so that other work on the loop is not delayed. Links send the
+messages of one turn to one peer in a single frame.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol, final
 
-from shoal.core.barrier import Barrier
+from shoal.core.durability.barrier import Barrier
 from shoal.core.events import (
     DeadlineReached,
     Effect,
@@ -25,26 +25,15 @@ from shoal.runtime.alarm import Alarm
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shoal.core.journal import Entry
+    from shoal.core.durability.journal import Entry
+    from shoal.core.machine import Decider
 
 EVENTS_PER_TURN_MAX: Final = 256
 INBOX_MAX: Final = 100_000
 
 
-class Machine(Protocol):
-    """What a host runs."""
-
-    def handle(self, event: Event, now: float) -> list[Effect]:
-        """Take in one fact; return what to do about it."""
-        ...
-
-    def next_deadline(self) -> float | None:
-        """When to deliver `DeadlineReached`, if ever."""
-        ...
-
-
-class Journal(Protocol):
-    """Where records go. It tells `Host.synced` how far they are on disk."""
+class HostJournal(Protocol):
+    """Stores records, and calls `Host.synced` once they are on disk."""
 
     def append(self, entry: Entry, *, durable: bool) -> int:
         """Write an entry soon; return its number. Never blocks."""
@@ -55,22 +44,22 @@ class Journal(Protocol):
 class Host:
     """One machine, its inbox and its barrier.
 
-    Nothing that was returned after a durable record is performed before that record
-    is on disk; a crash loses a tail of effects and never a record that was seen.
+    Effects that follow a durable record wait until that record is on disk. A crash
+    loses the last effects, but never a record whose effects were seen.
     """
 
     def __init__(
         self,
-        machine: Machine,
-        journal: Journal,
+        machine: Decider,
+        journal: HostJournal,
         perform: Callable[[Effect], None],
         *,
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        """Perform effects by `perform`; a bug in the machine ends in `on_failure`."""
-        self.dropped = 0  # messages of peers that found the inbox full
+        """Perform effects by `perform`; pass a machine's error to `on_failure`."""
+        self.dropped = 0  # peer messages dropped as the inbox was full
         self.handled = 0
-        self.handling: Event | None = None  # what the machine was told last
+        self.handling: Event | None = None  # the machine's latest event
         self._machine = machine
         self._journal = journal
         self._perform = perform
@@ -83,10 +72,10 @@ class Host:
         self._closed = False
 
     def feed(self, event: Event) -> None:
-        """Tell the machine a fact in the next turn; facts keep their order.
+        """Queue a fact for the machine; facts keep their order.
 
-        What peers say may be dropped, as a network drops it. What happens here is
-        told in any case: nobody would say again that a task has ended.
+        A full inbox drops messages of peers, as a network would. Local facts are
+        never dropped, because nobody repeats them.
         """
         if len(self._inbox) >= INBOX_MAX and type(event) is MessageReceived:
             self.dropped += 1
@@ -95,7 +84,7 @@ class Host:
         self._schedule()
 
     def synced(self, number: int) -> None:
-        """Perform what waited for records up to `number`: they are on disk."""
+        """Perform effects that waited for records up to `number`."""
         for effect in self._barrier.synced(number):
             self._perform(effect)
 

@@ -1,4 +1,11 @@
-"""A live node: everything a machine needs around it, started and ended in order."""
+"""A live node: the machine and everything around it, started and closed in order.
+
+`__init__` replays the journal and builds the machine. `start` opens drivers and
+artifacts, runs the machine on a network and feeds `Booted`; facts that arrive earlier
+are kept, up to `EARLY_MAX`. Clients hear of changes only once these are on disk. A
+failure of the disk or the machine ends the node: `ended` gets the exception. `close`
+ends tasks first, then links, then the journal.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +18,12 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from shoal import failpoints
+from shoal.core.admission.admission_control import AdmissionControl
+from shoal.core.calls.call_exchange import CallExchange
+from shoal.core.discovery.gate import Gate
+from shoal.core.discovery.load_gossip import LoadGossip
+from shoal.core.durability.journal import Cancelled, Incarnated, Revoked
+from shoal.core.durability.journal_repair import active_of, weeded
 from shoal.core.events import (
     AddressesChanged,
     Booted,
@@ -18,56 +31,59 @@ from shoal.core.events import (
     DriverOpened,
     Event,
 )
-from shoal.core.gate import Gate
-from shoal.core.gossip import Gossip
-from shoal.core.journal import Cancelled, Incarnated, Revoked
+from shoal.core.forwarding.forwarded_calls import CallForwarding
+from shoal.core.leasing.owner_rules import OwnerRules
+from shoal.core.leasing.worker import Worker
+from shoal.core.mail.task_mail import TaskMail
+from shoal.core.membership.membership import Membership
+from shoal.core.membership.roster import Roster
 from shoal.core.peer import Peer
-from shoal.core.policies import Policies
-from shoal.core.roster import Roster
-from shoal.core.rules import Rules
-from shoal.core.scheduler import Scheduler
-from shoal.core.weeding import active_of, weeded
-from shoal.core.worker import Worker
+from shoal.core.scheduling.policy_lookup import PolicyLookup
+from shoal.core.scheduling.scheduler import Scheduler
 from shoal.model.resources import Capacity
-from shoal.net.identity import verify
+from shoal.net.identity.identity import verify
 from shoal.policy.registry import Registry
 from shoal.protocol.messages import Role
-from shoal.runtime.api_calls import ApiCalls
-from shoal.runtime.audit import Audit, down, revoked, up
-from shoal.runtime.cargo import Cargo, default_cache_bytes
-from shoal.runtime.clients import Clients
-from shoal.runtime.comparing import Comparing
-from shoal.runtime.effects import Ears, Performer
-from shoal.runtime.handling import Handling, subject_of
-from shoal.runtime.happenings import Happenings
+from shoal.runtime.admission.admission_desk import TOOLS, load_invitations
+from shoal.runtime.artifacts.artifacts import Artifacts, default_cache_bytes
+from shoal.runtime.calls.lanes import Lanes
+from shoal.runtime.calls.sessions import CallSessions
+from shoal.runtime.clients import WaitingClients
+from shoal.runtime.durability.audit_log import AuditLog, down, revoked, up
+from shoal.runtime.durability.crash_notes import CrashNotes, subject_of
+from shoal.runtime.durability.node_journal import NodeJournal
+from shoal.runtime.forwarding.call_runner import CallRunner
 from shoal.runtime.host import Host
-from shoal.runtime.journalling import NodeJournal
-from shoal.runtime.mail import Post
-from shoal.runtime.membership import next_epoch
-from shoal.runtime.mishaps import Mishaps
-from shoal.runtime.news import News
-from shoal.runtime.outputs import Outputs
-from shoal.runtime.relay import Relay
-from shoal.runtime.renewals import Renewals
-from shoal.runtime.tasks import Tasks
+from shoal.runtime.leasing.task_faults import TaskFaults
+from shoal.runtime.leasing.task_runner import TaskRunner
+from shoal.runtime.mail.mail_calls import MailCalls
+from shoal.runtime.membership.grant_renewal import GrantRenewals
+from shoal.runtime.membership.grant_signing import GrantSigner
+from shoal.runtime.membership.shoal_membership import next_epoch
+from shoal.runtime.monitoring.change_signal import ChangeSignal
+from shoal.runtime.monitoring.event_log import EventLog
+from shoal.runtime.monitoring.output_log import OutputLog
+from shoal.runtime.performer import NetworkListener, Performer
+from shoal.runtime.verification.compare_command import CompareCommands
 from shoal.runtime.wall_clock import WallClock
 from shoal.store.journal import Journal
-from shoal.store.mark import Begin
+from shoal.store.journal_mark import Begin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from shoal.core.journal import Entry
-    from shoal.core.membership import Admission
+    from shoal.core.durability.journal import Entry
+    from shoal.core.membership.members import Admission
     from shoal.drivers import Driver
     from shoal.errors import StoreError
     from shoal.model.ids import Attempt, JobId, NodeId, OwnerId, TaskId
     from shoal.model.job import JobState
     from shoal.net.base import Finder, Links, Listener
-    from shoal.net.identity import Identity
+    from shoal.net.identity.identity import Identity
     from shoal.protocol.messages import Grant
+    from shoal.runtime.admission.admission_desk import AdmissionDesk
     from shoal.runtime.home import Home
-    from shoal.runtime.membership import Membership
+    from shoal.runtime.membership.shoal_membership import ShoalMembership
 
 
 EARLY_MAX: Final = 10_000
@@ -75,66 +91,65 @@ EARLY_MAX: Final = 10_000
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node is to be, besides who it is."""
+    """A node's configuration, apart from its identity."""
 
     roles: tuple[Role, ...] = ("scheduler", "worker", "gate")
     capacity: Capacity = Capacity()
-    rules: Rules = Rules()
+    rules: OwnerRules = OwnerRules()
     policy: str = ""
-    order: str = ""  # of the queue, besides priority, share and age
-    cache_bytes: int = 0  # of blobs; 0: a fifth of the disk
-    journal: Begin = ""  # what to do with one that is not what it was
+    order: str = ""  # queue order, besides priority, share and age
+    cache_bytes: int = 0  # blob cache; 0: a fifth of the disk
+    journal: Begin = ""  # how to begin if it was lost or damaged
+    open_lan: bool = False  # whether LAN machines join without asking
 
 
 @final
 class Node:
-    """One running node. Make it with `start`, and wait for `ended`."""
+    """One running node. Call `start`, then wait for `ended`."""
 
     def __init__(
         self,
         home: Home,
         identity: Identity,
-        membership: Membership,
+        membership: ShoalMembership,
         settings: NodeSettings,
         drivers: Mapping[str, Driver],
     ) -> None:
-        """Prepare; nothing happens before `start`."""
+        """Replay the journal; nothing runs before `start`."""
         self.home = home
         self.identity = identity
         self.membership = membership
         self.settings = settings
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.news = News()
-        self._awaited: dict[JobId, News] = {}  # jobs whose end somebody waits for
-        self.happenings = Happenings()
-        self.audit = Audit(home)
-        self.renewals = Renewals(self)
-        self.relay = Relay(self)
-        self.outputs = Outputs(home.outputs)
+        self.news = ChangeSignal()
+        self._awaited: dict[JobId, ChangeSignal] = {}  # jobs with waiting clients
+        self.event_log = EventLog()
+        self.audit = AuditLog(home)
+        self.renewals = GrantRenewals(self)
+        self.calls, self.lanes = CallSessions(self), Lanes(self.feed)
+        self.outputs = OutputLog(home.outputs)
         self._sweeping: asyncio.Task[None] | None = None
-        self.cargo = self._make_cargo()
-        self.post = Post(identity.node, lambda: self.scheduler, self._know)
-        self.api_calls = ApiCalls(self.verified)
-        self.listener: Listener = Ears(
+        self.artifacts = self._make_artifacts()
+        self.mail = MailCalls(self.feed)
+        self.api_calls = CallRunner(self.feed)
+        self.listener: Listener = NetworkListener(
             self.feed,
             self._know,
-            self.relay,
-            self.cargo,
-            self.post,
-            self.api_calls,
-            self.happenings,
+            self.artifacts,
+            self.event_log,
         )
-        self.clients = Clients(self.feed, self._is_behind, self.news)
-        self.mishaps = Mishaps(self.happenings)
-        self.handling = Handling(home)
-        self.tasks = Tasks(
-            drivers, self.feed, self.cargo, self.post, self.handling, self.mishaps
+        self.clients = WaitingClients(self.feed, self._is_behind, self.news)
+        self.task_faults = TaskFaults(self.event_log)
+        self.handling = CrashNotes(home)
+        notes, faults = self.handling, self.task_faults
+        self.tasks = TaskRunner(
+            drivers, self.feed, self.artifacts, self.mail, notes, faults
         )
         if (process := drivers.get("process")) is not None:
-            compares = Comparing(process, self.cargo.blobs, self.outputs)
-            self.cargo.checking.comparing = compares
+            compares = CompareCommands(process, self.artifacts.blobs, self.outputs)
+            self.artifacts.checking.comparing = compares
         self._drivers = drivers
-        self._unlike = tuple(dict.fromkeys(drivers.values()))  # One may have two names.
+        self._unlike = tuple(dict.fromkeys(drivers.values()))  # without aliases
         begin, mark = settings.journal, home.journal_mark
         self._journal = Journal.open(home.journal, mark=mark, begin=begin)
         self._records = NodeJournal(self._journal)
@@ -143,8 +158,8 @@ class Node:
         self._finder: Finder | None = None
         self._host: Host | None = None
         self._wall_clock = WallClock(self.feed)
-        self._early: list[Event] = []  # peers may come before the drivers are open
-        self.set_aside: dict[JobId, str] = {}  # jobs of ours, and why
+        self._early: list[Event] = []  # facts fed before `start` is done
+        self.set_aside: dict[JobId, str] = {}  # our jobs that were ended, and why
         self.peer = self._revived(self._records.entries())
         failpoints.reach("boot.replayed")
 
@@ -160,29 +175,29 @@ class Node:
 
     @property
     def owner(self) -> OwnerId:
-        """In whose name jobs are submitted here."""
+        """The default owner of jobs submitted here."""
         return self.membership.grant.owner
 
     def admit(self, peer: NodeId, grant: Grant | None) -> str | None:
-        """Say why a peer that shows this grant is no member; None if it is one."""
+        """Return why a peer with this grant is no member; None if it is one."""
         admission = self.verified(peer, grant)
         return admission if isinstance(admission, str) else None
 
     def verified(self, peer: NodeId, grant: Grant | None) -> Admission | str:
-        """Return what a peer that shows this grant may do now, or why nothing."""
+        """Return the rights a peer's grant gives it now, or why none."""
         now = asyncio.get_running_loop().time()
         return self.roster.verify(peer, grant, now)
 
     def admission(self, peer: NodeId) -> Admission | None:
-        """Return what a member that we have met may do now."""
+        """Return the current rights of a member met before."""
         return self.roster.get(peer, asyncio.get_running_loop().time())
 
     def _is_member(self, peer: NodeId) -> bool:
         now = asyncio.get_running_loop().time()
         return self.roster.get(peer, now) is not None
 
-    def _make_cargo(self) -> Cargo:
-        return Cargo(
+    def _make_artifacts(self) -> Artifacts:
+        return Artifacts(
             self.home,
             self.identity,
             self.outputs,
@@ -195,12 +210,14 @@ class Node:
             on_failure=self._fail,
         )
 
-    async def start(self, links: Links, finder: Finder) -> None:
-        """Run the machine on this network; it hears of no earlier life's processes."""
+    async def start(
+        self, links: Links, finder: Finder, desk: AdmissionDesk | None = None
+    ) -> None:
+        """Open drivers, which end an earlier run's processes; run the machine."""
         self._links, self._finder = links, finder
         for driver in self._unlike:
             await driver.open()
-        await self.cargo.start(links)
+        await self.artifacts.start(links)
         failpoints.reach("boot.opened")
         performer = Performer(
             links=links,
@@ -208,9 +225,16 @@ class Node:
             tasks=self.tasks,
             outputs=self.outputs,
             clients=self.clients,
-            cargo=self.cargo,
-            mishaps=self.mishaps,
-            renewals=self.renewals,
+            artifacts=self.artifacts,
+            task_faults=self.task_faults,
+            others={
+                **self.renewals.performers,
+                **self.api_calls.performers,
+                **self.mail.performers,
+                **({} if desk is None else desk.performers),
+                **self.calls.performers,
+                **self.lanes.performers,
+            },
         )
         host = Host(
             self.peer, self._records, performer.perform, on_failure=self._fail_at
@@ -223,19 +247,18 @@ class Node:
         self.feed(AddressesChanged(links.addresses))
         self._wall_clock.start()
         self._tell_of_drivers()
+        self.artifacts.checkpoints.tell_all()
         self.audit.start(loop)
         self.audit.note(up(self.settings.roles, self._unconfined()))
         self.feed(Booted())
         for event in self._early:
             self.feed(event)
         self._early.clear()
-        self.post.start(links)
-        self.api_calls.start(links)
-        await self.relay.start(links)
+        await self.calls.clear()
         self._sweep_outputs()
 
     def _tell_of_drivers(self) -> None:
-        """Tell the machine what its drivers can promise; it comes before `Booted`."""
+        """Tell the machine what its drivers promise, before `Booted`."""
         for name, driver in self._drivers.items():
             held = driver.promises
             self.feed(
@@ -245,14 +268,14 @@ class Node:
             )
 
     def _unconfined(self) -> list[str]:
-        """Say of each driver that does not confine tasks why."""
+        """Return why drivers do not confine tasks, for those that do not."""
         reasons = (each.promises.confined for each in self._unlike)
         return [reason for reason in dict.fromkeys(reasons) if reason]
 
     def state_of(self, job: JobId) -> JobState | None:
-        """Return what a client may know of a job; None if there is no such job.
+        """Return a job's state as clients may see it; None if it is unknown.
 
-        An end that is not on disk yet could be undone by a crash: nobody hears of it.
+        An end that is not on disk yet counts as active: a crash could undo it.
         """
         scheduler = self.peer.scheduler
         record = scheduler.book.jobs.get(job) if scheduler is not None else None
@@ -261,9 +284,9 @@ class Node:
         return record.state if self._records.is_safe(record) else "active"
 
     async def end_of(self, job: JobId) -> JobState | None:
-        """Wait until a job has ended for good; None if there is no such job."""
+        """Wait for a job's durable end; None if it is unknown."""
         while (state := self.state_of(job)) == "active":
-            end = self._awaited.setdefault(job, News())
+            end = self._awaited.setdefault(job, ChangeSignal())
             await end.wait()
         return state
 
@@ -275,18 +298,18 @@ class Node:
             self._early.append(event)
 
     def drain(self, grace_s: float) -> None:
-        """Take no new work; what runs has this long to end."""
+        """Take no new work; let running tasks end within `grace_s`."""
         self.feed(DrainRequested(grace_s))
 
     async def close(self) -> None:
-        """End in good order: tasks first, then links, then the journal."""
+        """Close in order: tasks, then links, then the journal."""
         if self._sweeping is not None:
             await asyncio.gather(self._sweeping, return_exceptions=True)
         self._wall_clock.stop()
         await self.api_calls.close()
-        await self.relay.close()
+        await self.calls.close()
         await self.tasks.close()
-        await self.cargo.close()
+        await self.artifacts.close()
         if self._host is not None:
             self._host.close()
         for driver in self._unlike:
@@ -309,7 +332,7 @@ class Node:
         now = asyncio.get_running_loop().time()
         self.roster = roster = Roster(self.membership.members(), time.time() - now)
         worker = scheduler = gate = None
-        gossip = Gossip(self.id, self._rng, sign=self.identity.sign, verify=verify)
+        gossip = LoadGossip(self.id, self._rng, sign=self.identity.sign, verify=verify)
         if "worker" in settings.roles:
             epoch = next_epoch(self.home)
             failpoints.reach("boot.epoch")
@@ -328,34 +351,42 @@ class Node:
                 roster,
                 journal=entries,
                 grant=grant,
-                policies=Policies(Registry(), settings.policy, settings.order),
+                policies=PolicyLookup(Registry(), settings.policy, settings.order),
                 heard=gossip.known,
+                seal=self.artifacts.secrets.seal_for,
                 rng=self._rng,
                 now=now,
             )
         if "gate" in settings.roles:
             gate = Gate(self.id, rng=self._rng)
-        return Peer(
+        self.forwarded_calls = CallForwarding(roster, grant.owner)
+        mail = TaskMail(self.id, scheduler)
+        roles = [m for m in (worker, scheduler, gate) if m is not None]
+        self.granting = GrantSigner(self.home, self.identity, self.membership, roster)
+        self.admission_control: AdmissionControl = AdmissionControl(
             self.id,
             roster,
-            grant=grant,
-            worker=worker,
-            scheduler=scheduler,
-            gate=gate,
-            gossip=gossip,
-            journal=entries,
+            grant,
+            TOOLS,
+            kept=load_invitations(self.home),
+            may_sign=self.granting.is_allowed,
+            open_lan=settings.open_lan,
         )
+        calls = CallExchange(roster, scheduler)
+        others = (self.forwarded_calls, mail, calls, self.admission_control)
+        machines = [gossip, *roles, *others]
+        return Peer(Membership(self.id, roster, grant, entries), machines)
 
     def _revived(self, entries: list[Entry]) -> Peer:
-        """Return the machine with what earlier lives left.
+        """Return the machine rebuilt from the journal.
 
-        Jobs that this node died of, and those that cannot be replayed, are ended.
+        Jobs that crashed this node, or that cannot be replayed, are cancelled.
         """
         aside = self.handling.set_aside_now
         for each in aside:
-            self.happenings.set_aside(each.job, each.reason)
+            self.event_log.set_aside(each.job, each.reason)
         if self.settings.journal:
-            # Attempts of the life that is forgotten must not be used once more.
+            # Attempt numbers of the lost journal must not be reused.
             floor = Incarnated(int(time.time()))
             entries.append(floor)
             self._records.append(floor, durable=True)
@@ -368,7 +399,7 @@ class Node:
             entries, unsound = weeded(entries)
             if not unsound:
                 raise
-            traceback.print_exception(error)  # Into the node's log.
+            traceback.print_exception(error)  # to the node's log
             bad.update(unsound)
             peer = self._assemble(entries)
         for job, why in bad.items():
@@ -385,33 +416,33 @@ class Node:
         self._host.synced(number)
         ended = self._records.synced(number)
         for entry in self._records.kept(number):
-            self.happenings.note(entry)
+            self.event_log.note(entry)
             if isinstance(entry, Revoked):
                 self.audit.note(revoked(entry.revocation))
-        self.news.tell()  # Not before: nobody is told of what a crash could undo.
+        self.news.tell()  # Only now: a crash can no longer undo it.
         for job in ended & self._awaited.keys():
             if self.state_of(job) != "active":
                 self._awaited.pop(job).tell()
-        self.relay.calls.look()
+        self.calls.synced()
         if self._records.has_grown and self.peer.scheduler is not None:
             book = self.peer.scheduler.book
             self._records.compact(book, self.roster.revocations)
             self._sweep_outputs()
 
     def _sweep_outputs(self) -> None:
-        """Remove what jobs wrote that were forgotten, in the background."""
+        """Remove the output of forgotten jobs in the background."""
         if self.peer.scheduler is not None:
             sweep = self.outputs.sweep(self.peer.scheduler.book.tasks.keys)
             self._sweeping = asyncio.get_running_loop().create_task(sweep)
 
     def _fail(self, error: BaseException | StoreError) -> None:
-        """End the node: it must not go on acknowledging what it cannot keep."""
+        """End the node, since it could acknowledge what it cannot store."""
         if not self.ended.done():
             self.handling.blame(None)
             self.ended.set_exception(error)
 
     def _fail_at(self, error: BaseException) -> None:
-        """End the node because of what it was just told, and remember of what."""
+        """End the node because of the current event, and record its subject."""
         if self._host is not None and self._host.handling is not None:
             self.handling.blame(subject_of(self._host.handling, self._task_of))
         self._fail(error)

@@ -1,8 +1,8 @@
-"""Reads the wall clock again and again, and tells the machine what it says.
+"""Read the wall clock periodically and tell the machine.
 
-Grants expire by the wall clock. The clock of an event loop stands still while a
-machine sleeps, and nobody sets it; the wall clock may be set at any time, and often is
-wrong for some seconds after a boot. So no reading is believed for long.
+Grants expire by the wall clock. The event loop's clock stands still while a machine
+sleeps; the wall clock may be set at any time and is often wrong for some seconds after
+a boot. So no reading is trusted for long.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class WallClock:
         self._alarm: Alarm | None = None
 
     def start(self) -> None:
-        """Read it now, and from time to time."""
+        """Read it now and periodically."""
         self._alarm = Alarm(self._ring)
         self._ring()
 
     def stop(self) -> None:
-        """Read it no more."""
+        """Stop reading."""
         if self._alarm is not None:
             self._alarm.stop()
             self._alarm = None

@@ -1,1 +1,1 @@
-"""A whole shoal in virtual time, with faults, from one seed."""
+"""Simulate a whole shoal in virtual time, with faults, from one seed."""

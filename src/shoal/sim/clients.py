@@ -1,4 +1,4 @@
-"""Clients of a simulated shoal. They ask again until they are answered."""
+"""Clients of a simulated shoal, which repeat requests until answered."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from shoal.sim.agenda import Agenda
 from shoal.sim.workload import Errand
 
 PATIENCE_S: Final = 4.0
-"""A client that heard nothing for so long asks again."""
+"""Time after which a client repeats an unanswered request."""
 
 
-class Order(msgspec.Struct, kw_only=True):
-    """What a client asked for, and what it was told."""
+class ClientOrder(msgspec.Struct, kw_only=True):
+    """A client's request and the answers it got."""
 
     errand: Errand
     accepted_at: float | None = None
@@ -26,11 +26,12 @@ class Order(msgspec.Struct, kw_only=True):
     cancelled_at: float | None = None
 
 
-Request = tuple[Literal["submit", "cancel"], Order]
+Submitted = Callable[[Answer], None]
+Request = tuple[Literal["submit", "cancel"], ClientOrder]
 
 
 @final
-class Clients:
+class SimClients:
     """All clients of one world."""
 
     def __init__(
@@ -38,34 +39,46 @@ class Clients:
         agenda: Agenda,
         submit: Callable[[Errand, JobSubmitted | CancelRequested], bool],
     ) -> None:
-        self.orders: dict[JobId, Order] = {}
+        self.orders: dict[JobId, ClientOrder] = {}
         self._agenda = agenda
         self._submit = submit
         self._asked: dict[int, Request] = {}  # by token; each token is used once
         self._token = 0
+        self._submitted: dict[JobId, Submitted] = {}
 
-    def go(self, errand: Errand) -> None:
-        """Plan an errand."""
-        order = Order(errand=errand)
+    def go(self, errand: Errand, submitted: Submitted | None = None) -> None:
+        """Schedule an errand; call `submitted` once with the answer."""
+        if submitted is not None:
+            self._submitted[errand.job.id] = submitted
+        order = ClientOrder(errand=errand)
         self.orders[errand.job.id] = order
         self._agenda.at(errand.at_s, self._ask, ("submit", order))
         if errand.repeat_after_s is not None:
             at = errand.at_s + errand.repeat_after_s
             self._agenda.at(at, self._ask_once, ("submit", order))
 
+    def cancel(self, job: JobId) -> None:
+        """Cancel a job now, unless already requested."""
+        order = self.orders[job]
+        if not order.cancel_asked:
+            self._cancel(order)
+
     def on_answer(self, answer: Answer) -> Request | None:
-        """Take in an answer; return what it answers, if it is news."""
+        """Handle an answer; return its request unless it is a repeat."""
         request = self._asked.pop(answer.token, None)
         if request is None:
             return None
         kind, order = request
         if kind == "submit":
             self._on_submitted(order, answer)
+            told = self._submitted.pop(answer.job, None)
+            if told is not None:
+                told(answer)
         elif order.cancelled_at is None:
             order.cancelled_at = self._agenda.now
         return request
 
-    def _on_submitted(self, order: Order, answer: Answer) -> None:
+    def _on_submitted(self, order: ClientOrder, answer: Answer) -> None:
         if answer.refused:
             order.refused = answer.refused
             return
@@ -75,7 +88,7 @@ class Clients:
         if order.errand.cancel_after_s is not None:
             self._agenda.after(order.errand.cancel_after_s, self._cancel, order)
 
-    def _cancel(self, order: Order) -> None:
+    def _cancel(self, order: ClientOrder) -> None:
         order.cancel_asked = True
         self._ask(("cancel", order))
 

@@ -1,4 +1,4 @@
-"""A small shoal that loses machines and no work, told line by line.
+"""Narrate a small shoal that loses machines but no work.
 
 Run: python -m shoal.sim.demo
 """
@@ -15,6 +15,7 @@ from typing import Final, final
 import click
 import msgspec
 
+from shoal.core.durability.journal import Assigned, AttemptPlace, Finished, Incarnated
 from shoal.core.events import (
     Answer,
     Booted,
@@ -26,7 +27,6 @@ from shoal.core.events import (
     Record,
     Send,
 )
-from shoal.core.journal import Assigned, Finished, Incarnated, Place
 from shoal.model.ids import Attempt, JobId, NodeId, OwnerId, TaskId
 from shoal.model.job import Job
 from shoal.model.resources import GIB, Capacity, Profile
@@ -39,11 +39,11 @@ from shoal.protocol.messages import (
     Renewed,
     Role,
 )
-from shoal.sim import trust
-from shoal.sim.driver import Behaviour, Plans
-from shoal.sim.faults import Crash, Plan, Planned
-from shoal.sim.host import Host, NodeSpec
-from shoal.sim.seeds import Outcome, Script, Trial
+from shoal.sim.faults.schedule import Crash, FaultPlan, Planned
+from shoal.sim.node import trust
+from shoal.sim.node.driver import Behaviour, Plans
+from shoal.sim.node.host import NodeSpec, SimHost
+from shoal.sim.seeds import SeedOutcome, SeedScript, SeedTrial
 from shoal.sim.workload import Errand, Workload, make_group
 
 ANN: Final = OwnerId("ann")
@@ -52,8 +52,8 @@ OTTER, HERON = NodeId("brave-otter"), NodeId("calm-heron")
 CROW, SEAL = NodeId("old-crow"), NodeId("wise-seal")
 CPUS: Final = {OTTER: 4, HERON: 4, CROW: 2, SEAL: 2}
 HEAL_S: Final = 40.0
-TOGETHER_S: Final = 0.5  # what a node does again within this is told in one line
-SEED: Final = 5  # of which the story tells all that it is about
+TOGETHER_S: Final = 0.5  # repeated actions within this share a line
+SEED: Final = 5  # its world shows every part of the story
 WIDTH: Final = 78
 
 CHAPTERS: Final = (
@@ -77,8 +77,8 @@ COLOURS: Final = {
 }
 
 
-def demo_script() -> Script:
-    """Return the nodes, jobs and faults of the story."""
+def demo_script() -> SeedScript:
+    """Return the nodes, jobs and faults of the demo."""
     errands = (
         _errand("sweep", ADA, 1.0, tasks=6),
         _errand("train", BEA, 5.0, tasks=4, gang=True),
@@ -95,11 +95,11 @@ def demo_script() -> Script:
         Planned(fault=Crash((ADA,), power=False), from_s=24.0, until_s=26.0),
     )
     nodes = (_node(ADA), _node(BEA), *(_node(id_, n) for id_, n in CPUS.items()))
-    return Script(
+    return SeedScript(
         nodes=nodes,
         joins_s={},
         workload=Workload(errands=errands, plans=plans),
-        plan=Plan(
+        plan=FaultPlan(
             loss=0.0,
             duplication=0.0,
             jitter_s=0.001,
@@ -148,17 +148,17 @@ def _errand(
     return Errand(job=job, scheduler=scheduler, at_s=at_s)
 
 
-class Line(msgspec.Struct):
-    """Something that a node does, to several things in a row."""
+class DemoLine(msgspec.Struct):
+    """A line about one action of a node on several items."""
 
     at_s: float
     node: NodeId
     kind: str
-    text: str  # with a place for the things
+    text: str  # template with a place for the items
     things: list[str]
 
-    def continues(self, other: Line) -> bool:
-        """Whether this only adds to what was just told."""
+    def continues(self, other: DemoLine) -> bool:
+        """Whether this line can be merged into `other`."""
         return (self.node, self.text) == (
             other.node,
             other.text,
@@ -167,25 +167,25 @@ class Line(msgspec.Struct):
 
 @final
 class Narrator:
-    """Tells what happens in the world of a trial, as it happens."""
+    """Prints events in a trial's world as they happen."""
 
-    def __init__(self, trial: Trial, *, colour: bool) -> None:
+    def __init__(self, trial: SeedTrial, *, colour: bool) -> None:
         self.counts: Counter[str] = Counter()
-        self.ends: Counter[TaskId] = Counter()  # of each task; one is right
+        self.ends: Counter[TaskId] = Counter()  # ends per task; must be 1
         self._agenda = trial.world.agenda
         self._jobs = {one.job.id: one.job for one in trial.script.workload.errands}
         self._colour = colour
         self._placed: dict[TaskId, NodeId] = {}
         self._adopted: dict[Attempt, None] = {}
         self._met: dict[tuple[NodeId, NodeId], None] = {}
-        self._open: Line | None = None  # told when something else happens
+        self._open: DemoLine | None = None  # printed when something else happens
         for at_s, title in CHAPTERS:
             self._agenda.at(at_s, self._chapter, title)
         for planned in trial.script.plan.faults:
             self._agenda.at(planned.from_s, self._fault, planned.fault)
 
-    def tap(self, host: Host, event: Event, effects: list[Effect]) -> None:
-        """Say what a node was told, if it matters, and what it does."""
+    def tap(self, host: SimHost, event: Event, effects: list[Effect]) -> None:
+        """Print an event if it matters, and a node's reaction."""
         if isinstance(event, Booted) and host.life > 0:
             self._say(host.id, "notice", "is back")
         match event:
@@ -246,7 +246,7 @@ class Narrator:
             case _:
                 pass
 
-    def _say_assigned(self, node: NodeId, places: tuple[Place, ...]) -> None:
+    def _say_assigned(self, node: NodeId, places: tuple[AttemptPlace, ...]) -> None:
         if len(places) > 1:
             workers = ", ".join(sorted({place.worker for place in places}))
             gang = places[0].task.partition(".")[0]
@@ -262,7 +262,7 @@ class Narrator:
                 text = f"sends {{}} {again}to {place.worker}"
                 self._say(node, "sends", text, place.task)
 
-    def _say_adopted(self, host: Host, peer: NodeId, renewed: Renewed) -> None:
+    def _say_adopted(self, host: SimHost, peer: NodeId, renewed: Renewed) -> None:
         for occupied in renewed.leases:
             attempt = occupied.attempt
             if attempt is None or attempt in self._adopted:
@@ -286,8 +286,8 @@ class Narrator:
             self._say(node, "fault", what)
 
     def _say(self, node: NodeId, kind: str, text: str, thing: str = "") -> None:
-        """Tell a line, or add one more thing to the line before."""
-        line = Line(self._agenda.now, node, kind, text, [thing])
+        """Print a line, or extend the previous one."""
+        line = DemoLine(self._agenda.now, node, kind, text, [thing])
         if self._open is not None and line.continues(self._open):
             self._open.things.append(thing)
         else:
@@ -295,7 +295,7 @@ class Narrator:
             self._open = line
 
     def flush(self) -> None:
-        """Print what was not printed yet."""
+        """Print the pending line."""
         line, self._open = self._open, None
         if line is None:
             return
@@ -314,7 +314,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _listed(things: list[str]) -> str:
-    """List ids that begin alike: the first in full, of the others what differs."""
+    """Join ids with a common prefix: the first in full, then the differences."""
     heads = {thing.rpartition(".")[0] for thing in things}
     if len(things) < 2 or len(heads) > 1:
         return ", ".join(things)
@@ -330,10 +330,10 @@ def _leases(count: int) -> str:
     return "1 lease" if count == 1 else f"{count} leases"
 
 
-def tell() -> Outcome:
-    """Tell the story; return what became of its world."""
+def tell() -> SeedOutcome:
+    """Run the demo; return its world's outcome."""
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    trial = Trial(SEED, demo_script())
+    trial = SeedTrial(SEED, demo_script())
     narrator = Narrator(trial, colour=colour)
     trial.world.scene.tap = narrator.tap
     began = time.perf_counter()
@@ -347,7 +347,9 @@ def tell() -> Outcome:
     return outcome
 
 
-def _sum_up(narrator: Narrator, tasks: int, outcome: Outcome, spent_s: float) -> None:
+def _sum_up(
+    narrator: Narrator, tasks: int, outcome: SeedOutcome, spent_s: float
+) -> None:
     counts = narrator.counts
     lost = tasks - len(narrator.ends)
     twice = sum(ends > 1 for ends in narrator.ends.values())

@@ -1,4 +1,4 @@
-"""The whole history of a world in sixteen bytes: same seed, same hash (I13)."""
+"""Hash the whole history of a world: same seed, same hash (I13)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from shoal.core.events import Effect, Event
 from shoal.model.ids import NodeId
 
 BATCH: Final = 256
-"""So many events are encoded at once."""
+"""Events encoded at a time."""
 
 Moment = tuple[float, int, Event | NodeId, list[Effect]]
-"""When, which node, what it was told (or by whom), and what it made of it."""
+"""Time, node, event (or the sender's name), and resulting effects."""
 
 
 @final
-class History:
-    """Takes in every event with its effects, in order; forgets them once hashed."""
+class WorldHistory:
+    """Hashes every event with its effects, in order."""
 
     def __init__(self) -> None:
-        # Not hashed yet. It is always the same list: hosts add to it, and flush.
+        # Not hashed yet. Hosts append to this very list, and flush it.
         self.batch: list[Moment] = []
         self._hashed = 0  # events
         self._hash = hashlib.blake2b(digest_size=16)
@@ -31,16 +31,16 @@ class History:
 
     @property
     def events(self) -> int:
-        """How many were taken in."""
+        """Number of events so far."""
         return self._hashed + len(self.batch)
 
     def digest(self) -> str:
-        """Return the hash of all that was taken in so far."""
+        """Return the hash of all events so far."""
         self.flush()
         return self._hash.hexdigest()
 
     def flush(self) -> None:
-        """Hash the batch. When that is done is part of the hash: at `BATCH` events."""
+        """Hash the batch. Batch borders affect the hash: flush at `BATCH` events."""
         self._encoder.encode_into(self.batch, self._buffer)
         self._hash.update(self._buffer)
         self._hashed += len(self.batch)

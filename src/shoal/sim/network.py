@@ -1,9 +1,9 @@
-"""How messages travel: latency, loss, repeats, reordering, cuts and dead links.
+"""Simulate the network: latency, loss, duplicates, reordering, cuts and dead links.
 
-A link joins two nodes. Both are told of it before its first message. When one of
-them crashes or the path is cut, in either direction, each live side is told within
-seconds, and a later message makes a new link once the path is healed. A message may
-get lost on a healthy link all the same: the machines are made for that.
+A link connects two nodes; both are told of it before its first message. When one of
+them crashes, or the path is cut in either direction, each live side is told within
+seconds. A later message opens a new link once the path is mended. Messages may get
+lost even on a healthy link; the machines must cope.
 """
 
 from __future__ import annotations
@@ -26,46 +26,46 @@ from shoal.sim.agenda import Agenda
 
 SILENCE_S: Final = (3.0, 6.0)  # until a silent peer is given up
 CLOSED_S: Final = (0.0, 1.0)  # until a closed socket is noticed
-CLOSED_SHARE: Final = 0.6  # of crashes close their sockets
+CLOSED_SHARE: Final = 0.6  # share of crashes that close sockets
 GOSSIP_S: Final = (0.02, 0.8)
 NEIGHBOURS: Final = 3
 
 
 class Port(Protocol):
-    """What the network sees of a node."""
+    """A node as the network sees it."""
 
     id: NodeId
     index: int
     up: bool
-    life: int  # rises with every crash; what was sent to an earlier life is lost
-    lag_s: float  # added to all that reaches a slow node
-    links: dict[NodeId, Link]
+    life: int  # rises with each crash; older messages are lost
+    lag_s: float  # delay of messages to a slow node
+    links: dict[NodeId, SimLink]
     grant: Grant | None
 
     def feed(self, event: Event) -> None:
-        """Tell the machine of this node."""
+        """Pass an event to the node's machine."""
         ...
 
 
 @final
-class Link:
-    """One connection of two nodes, in the lives they had when it was made."""
+class SimLink:
+    """A connection of two nodes; it ends when either crashes."""
 
     __slots__ = ("alive", "ends", "latency_s", "lives", "ready_at")
 
     def __init__(self, a: Port, b: Port, latency_s: float, ready_at: float) -> None:
         self.ends = (a, b)
         self.lives = (a.life, b.life)
-        self.latency_s = latency_s  # without what each message adds
-        self.ready_at = ready_at  # no message arrives before
-        self.alive = True  # until one side gave it up or crashed
+        self.latency_s = latency_s  # without jitter
+        self.ready_at = ready_at  # earliest arrival of a message
+        self.alive = True  # until one side drops it or crashes
 
     def other(self, port: Port) -> Port:
-        """Return the far end."""
+        """Return the opposite end."""
         return self.ends[1] if self.ends[0] is port else self.ends[0]
 
     def current(self) -> bool:
-        """Whether both ends still live the lives that made the link."""
+        """Whether neither end has crashed since the link was made."""
         return (
             self.alive
             and self.ends[0].life == self.lives[0]
@@ -74,49 +74,49 @@ class Link:
 
 
 class Paths(Protocol):
-    """Where messages travel, if the world has a map."""
+    """Latencies by place, if the world has a map."""
 
     def latency_s(self, src: int, dst: int) -> float | None:
-        """Return how long the way takes between two ports; None if there is none."""
+        """Return the latency between two ports; None if there is no path."""
         ...
 
     def carried(self, src: int, dst: int, message: AnyMessage) -> None:
-        """Take note of a message that is on its way."""
+        """Note a message in transit."""
         ...
 
 
 Transform = Callable[[AnyMessage], AnyMessage]
 Overheard = tuple[NodeId, NodeId, AnyMessage]
-"""From whom, to whom, and what."""
+"""Sender, receiver and message."""
 
 
 @final
-class Network:
-    """Carries messages between ports. Rates can be changed at any time."""
+class SimNetwork:
+    """Carries messages between ports; rates may change at any time."""
 
     def __init__(self, agenda: Agenda, rng: Random) -> None:
         self.loss = 0.0
         self.duplication = 0.0
-        self.jitter_s = 0.002  # mean of what is added to each message's latency
-        self.ordered = False  # whether a link keeps the order of its messages
-        self.transform: Transform | None = None  # as by encoding and decoding
+        self.jitter_s = 0.002  # scale of each message's extra latency
+        self.ordered = False  # whether links keep message order
+        self.transform: Transform | None = None  # such as encoding and decoding
         self.sent = 0
-        self.paths: Paths | None = None  # instead of latencies that are drawn
-        self.overheard: deque[Overheard] | None = None  # what a thief could know
+        self.paths: Paths | None = None  # replaces random latencies
+        self.overheard: deque[Overheard] | None = None  # messages the forger sees
         self._agenda = agenda
         self._rng = rng
         self._chance = rng.random
         self._ports: dict[NodeId, Port] = {}
         self._order: list[Port] = []
-        self._links: dict[tuple[int, int], Link] = {}
+        self._links: dict[tuple[int, int], SimLink] = {}
         self._latency: dict[tuple[int, int], float] = {}
-        self._blocked: dict[tuple[int, int], int] = {}  # directed; how many cuts
+        self._blocked: dict[tuple[int, int], int] = {}  # cuts per direction
         self._last: dict[tuple[int, int], float] = {}  # latest arrival, if ordered
 
-    # Who is there.
+    # Nodes.
 
     def attach(self, port: Port) -> None:
-        """Let a node send and be sent to. Its index is how many came before it."""
+        """Add a node; its index is the number of earlier nodes."""
         assert port.index == len(self._order)
         self._ports[port.id] = port
         self._order.append(port)
@@ -127,7 +127,7 @@ class Network:
     # Messages.
 
     def send(self, src: Port, peer: NodeId, message: AnyMessage) -> None:
-        """Carry a message, making a link first if there is none."""
+        """Send a message, opening a link if necessary."""
         link = src.links.get(peer)
         if link is None:
             link = self._dial(src, peer)
@@ -153,8 +153,13 @@ class Network:
         if self.duplication and self._chance() < self.duplication:
             self._carry(src, dst, link, event)
 
+    def reach(self, src: Port, peer: NodeId) -> None:
+        """Open a link unless there is one."""
+        if peer not in src.links:
+            self._dial(src, peer)
+
     def publish(self, src: Port, message: AnyMessage) -> None:
-        """Gossip to every node that a path leads to, around cuts where one can."""
+        """Gossip to every node that any path reaches, also around cuts."""
         event = MessageReceived(src.id, message)
         reached = self._reachable(src) if self._blocked else None
         for port in self._order:
@@ -166,14 +171,14 @@ class Network:
                 if self.paths.latency_s(src.index, port.index) is None:
                     continue
                 self.paths.carried(src.index, port.index, message)
-            # Gossip comes by several ways, of which one suffices.
+            # Gossip takes several paths; one suffices.
             if self.loss and self._chance() < self.loss * self.loss:
                 continue
             delay_s = self._rng.uniform(*GOSSIP_S) + port.lag_s
             self._agenda.after(delay_s, _hear, port, port.life, event)
 
     def spread(self, src: Port, message: AnyMessage) -> None:
-        """Tell a few neighbours, which are the same for as long as the world lasts."""
+        """Send to a few neighbours, which never change."""
         count = len(self._order)
         event = MessageReceived(src.id, message)
         for step in range(1, min(NEIGHBOURS, count - 1) + 1):
@@ -184,7 +189,7 @@ class Network:
                 delay_s = self._delay_s(src, port)
                 self._agenda.after(delay_s, _hear, port, port.life, event)
 
-    def _carry(self, src: Port, dst: Port, link: Link, event: Event) -> None:
+    def _carry(self, src: Port, dst: Port, link: SimLink, event: Event) -> None:
         base = link.latency_s if self.paths is None else self._base_s(src, dst)
         at = self._agenda.now + self._delayed(base, src, dst)
         if at < link.ready_at:
@@ -198,15 +203,14 @@ class Network:
         return self._delayed(self._base_s(src, dst), src, dst)
 
     def _delayed(self, base: float, src: Port, dst: Port) -> float:
-        # A delay of about one mean, sometimes twenty. No logarithm: those of two C
-        # libraries may differ in the last bit, and the same seed must give the same
-        # history everywhere.
+        # Usually about `jitter_s`, at most twenty times that. No logarithm: C libraries
+        # may differ in its last bit, and a seed must give the same history everywhere.
         chance = self._chance()
         jitter = self.jitter_s * chance / (1.05 - chance)
         return base + jitter + dst.lag_s + src.lag_s
 
     def _base_s(self, src: Port, dst: Port) -> float:
-        """Return the latency between two nodes, without what each message adds."""
+        """Return the latency between two nodes, without jitter."""
         if self.paths is not None:
             return self.paths.latency_s(src.index, dst.index) or 0.0
         base = self._latency.get((src.index, dst.index))
@@ -220,7 +224,7 @@ class Network:
 
     # Links.
 
-    def _dial(self, src: Port, peer: NodeId) -> Link | None:
+    def _dial(self, src: Port, peer: NodeId) -> SimLink | None:
         dst = self._ports.get(peer)
         if dst is None or dst is src or not dst.up:
             return None
@@ -231,15 +235,15 @@ class Network:
         if link is None or not link.current():
             delay_s = self._delay_s(src, dst)
             latency_s = self._base_s(src, dst)
-            link = Link(src, dst, latency_s, self._agenda.now + delay_s)
+            link = SimLink(src, dst, latency_s, self._agenda.now + delay_s)
             self._links[key] = link
             self._agenda.after(delay_s, self._connect, dst, link)
         src.links[peer] = link
         self._agenda.after(0.0, self._tell_connected, src, link)
         return link
 
-    def _connect(self, port: Port, link: Link) -> None:
-        """Make the side that was dialled know the link, and give up an older one."""
+    def _connect(self, port: Port, link: SimLink) -> None:
+        """Tell the dialled side of the link; drop its older link."""
         if not link.current() or not port.up:
             return
         peer = link.other(port).id
@@ -254,7 +258,7 @@ class Network:
         port.links[peer] = link
         self._tell_connected(port, link)
 
-    def _tell_connected(self, port: Port, link: Link) -> None:
+    def _tell_connected(self, port: Port, link: SimLink) -> None:
         peer = link.other(port)
         if not port.up or port.links.get(peer.id) is not link:
             return
@@ -263,7 +267,7 @@ class Network:
         port.feed(PeerConnected(peer.id, peer.grant))
 
     def disconnect(self, src: Port, peer: NodeId) -> None:
-        """Close the link on behalf of one side; both are told."""
+        """Close a link for one side; both sides are told."""
         link = src.links.get(peer)
         if link is not None:
             link.alive = False
@@ -272,7 +276,7 @@ class Network:
             self._agenda.after(self._delay_s(src, dst), _lose, dst, src.id, link)
 
     def drop(self, port: Port, *, closed: bool | None = None) -> None:
-        """End all links of a node that just went down."""
+        """End all links of a crashed node."""
         for peer, link in port.links.items():
             link.alive = False
             far = link.other(port)
@@ -283,7 +287,7 @@ class Network:
             assert far.id == peer
         port.links.clear()
         for key, link in list(self._links.items()):
-            if port in link.ends and link.alive:  # Dialled, and not yet answered.
+            if port in link.ends and link.alive:  # dialled, not answered yet
                 link.alive = False
                 far = link.other(port)
                 delay_s = self._rng.uniform(*SILENCE_S)
@@ -293,20 +297,20 @@ class Network:
     # Cuts.
 
     def blocked(self, src: Port, dst: Port) -> bool:
-        """Whether nothing passes from one node to another."""
+        """Whether messages from one node to another are blocked."""
         key = (src.index, dst.index)
         if self.paths is not None and self.paths.latency_s(*key) is None:
             return True
         return key in self._blocked
 
     def notice_cuts(self) -> None:
-        """Let nodes fall silent to each other that no path joins any more."""
+        """End links between nodes that a cut separates, after a delay."""
         for link in list(self._links.values()):
             if link.alive and self.blocked(*link.ends):
                 self._watch_silence(*link.ends)
 
     def cut(self, src: Iterable[Port], dst: Iterable[Port]) -> None:
-        """Let nothing pass from any of `src` to any of `dst`, until mended."""
+        """Block messages from `src` nodes to `dst` nodes until mended."""
         far = list(dst)
         for a in src:
             for b in far:
@@ -328,7 +332,7 @@ class Network:
                     self._blocked.pop(key, None)
 
     def mend_all(self) -> None:
-        """Let everything pass again."""
+        """Remove all cuts."""
         self._blocked.clear()
 
     def _watch_silence(self, a: Port, b: Port) -> None:
@@ -339,7 +343,7 @@ class Network:
             delay_s = self._rng.uniform(*SILENCE_S)
             self._agenda.after(delay_s, self._give_up, port, link)
 
-    def _give_up(self, port: Port, link: Link) -> None:
+    def _give_up(self, port: Port, link: SimLink) -> None:
         a, b = link.ends
         if not link.alive or self.blocked(a, b) or self.blocked(b, a):
             link.alive = False
@@ -361,7 +365,7 @@ def _pair(a: Port, b: Port) -> tuple[int, int]:
     return (a.index, b.index) if a.index < b.index else (b.index, a.index)
 
 
-def _deliver(dst: Port, peer: NodeId, link: Link, event: Event) -> None:
+def _deliver(dst: Port, peer: NodeId, link: SimLink, event: Event) -> None:
     if dst.links.get(peer) is link and dst.up:
         dst.feed(event)
 
@@ -371,11 +375,11 @@ def _hear(port: Port, life: int, event: Event) -> None:
         port.feed(event)
 
 
-def _measure(port: Port, link: Link, event: PathMeasured) -> None:
+def _measure(port: Port, link: SimLink, event: PathMeasured) -> None:
     _deliver(port, event.peer, link, event)
 
 
-def _lose(port: Port, peer: NodeId, link: Link) -> None:
+def _lose(port: Port, peer: NodeId, link: SimLink) -> None:
     if port.links.get(peer) is link:
         del port.links[peer]
         if port.up:

@@ -1,4 +1,4 @@
-"""What the machines of a world believe, for promises that are about belief."""
+"""Read machines' own views, for promises about these views."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Protocol
 
 import msgspec
 
-from shoal.core.leases import Lease
+from shoal.core.leasing.leases import Lease
 from shoal.model.ids import NodeId
 from shoal.protocol.messages import Load
-from shoal.sim.host import Host
+from shoal.sim.node.host import SimHost
 
 
 class Leases(Protocol):
-    """The leases of one worker. None are false."""
+    """The leases of one worker; false if empty."""
 
     def __iter__(self) -> Iterator[Lease]:
-        """Go through them."""
+        """Iterate over the leases."""
         ...
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of leases."""
         ...
 
 
 class WorkerOpinion(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker says of itself."""
+    """A worker's view of itself."""
 
     idle: bool
     load: Load
@@ -34,16 +34,20 @@ class WorkerOpinion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Opinions(Protocol):
-    """Reads the machines of one world."""
+    """Reads the views of one world's machines."""
 
-    def leases(self, host: Host) -> Leases:
-        """Return what the worker of a node, if any, has given away, and to whom."""
+    def leases(self, host: SimHost) -> Leases:
+        """Return the leases of a node's worker, if it has one."""
         ...
 
-    def worker(self, host: Host) -> WorkerOpinion | None:
-        """Return what the worker of a node says, if it has that role."""
+    def worker(self, host: SimHost) -> WorkerOpinion | None:
+        """Return the view of a node's worker, if it has one."""
         ...
 
-    def views(self, host: Host) -> dict[NodeId, Load]:
-        """Return what the scheduler of a node, if any, believes of workers."""
+    def held_reports(self, host: SimHost) -> int:
+        """Count reports that wait for outputs at a node's scheduler."""
+        ...
+
+    def views(self, host: SimHost) -> dict[NodeId, Load]:
+        """Return the loads that a node's scheduler believes of workers."""
         ...

@@ -1,4 +1,4 @@
-"""Show what happens in the world of one seed.
+"""Show the events in one seed's world.
 
 Run: python -m shoal.sim.replay 42 --verbose
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 from shoal.sim.checkers.violations import Violation
-from shoal.sim.seeds import Script, Trial
+from shoal.sim.seeds import SeedScript, SeedTrial
 from shoal.sim.timeline import Timeline
 
 
@@ -18,7 +18,7 @@ from shoal.sim.timeline import Timeline
 @click.option("--quiet", is_flag=True, help="Show the script and the verdict only.")
 def replay(seed: int, verbose: bool, quiet: bool) -> None:
     """Run the world of SEED and print what happens; exit with 1 on a violation."""
-    trial = Trial(seed)
+    trial = SeedTrial(seed)
     timeline = Timeline(trial.world.agenda, print, verbose=verbose)
     _show_script(seed, trial.script)
     if not quiet:
@@ -33,7 +33,7 @@ def replay(seed: int, verbose: bool, quiet: bool) -> None:
     _show_verdict(outcome.violations)
 
 
-def _show_script(seed: int, script: Script) -> None:
+def _show_script(seed: int, script: SeedScript) -> None:
     plan = script.plan
     print(f"seed {seed}: forger {script.forger}, encoded {script.encoded}")
     print(f"  network  loss {plan.loss:.0%}, duplication {plan.duplication:.0%}")

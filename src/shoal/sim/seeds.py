@@ -1,4 +1,9 @@
-"""One seed, one world: its nodes, its jobs, its faults, and what came of it."""
+"""Run the world of one seed: its nodes, jobs and faults, with all checkers.
+
+`draw_script` draws everything that the seed decides. `SeedTrial` builds the world and
+its checkers from the script, runs it through its faults, heals it, and runs it to its
+end. The first violation stops the world and is part of the `SeedOutcome`.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +15,21 @@ from typing import Final, final
 import msgspec
 
 from shoal.core.events import CancelRequested, JobSubmitted, MessageReceived
-from shoal.core.membership import serial_for_revocation
-from shoal.model.ids import NodeId
+from shoal.core.machine import Decider
+from shoal.core.membership.members import serial_for_revocation
+from shoal.model.ids import JobId, NodeId
+from shoal.model.job import Job
 from shoal.model.resources import Capacity
 from shoal.protocol import codec
-from shoal.protocol.messages import AnyMessage, Role
-from shoal.sim import trust
+from shoal.protocol.forwarding import ApiPiece
+from shoal.protocol.messages import AnyMessage, Role, Welcome
 from shoal.sim.agenda import Agenda
-from shoal.sim.assembly import PeerOpinions, assemble_peer, compact_journal
+from shoal.sim.artifacts import with_artifacts
 from shoal.sim.checkers.ending import Ending
 from shoal.sim.checkers.suite import Suite
 from shoal.sim.checkers.violations import Violation
-from shoal.sim.clients import Clients
-from shoal.sim.faults import DRIFT, Cast, Plan, draw_plan, with_wrong_clock
-from shoal.sim.forger import (
+from shoal.sim.clients import SimClients
+from shoal.sim.faults.forger import (
     FORGER,
     KINDS,
     OVERHEARD_MAX,
@@ -31,7 +37,20 @@ from shoal.sim.forger import (
     Kind,
     forged_grant,
 )
-from shoal.sim.host import Life, Machine, NodeSpec, Tap
+from shoal.sim.faults.schedule import (
+    DRIFT,
+    Cast,
+    FaultPlan,
+    draw_plan,
+    with_wrong_clock,
+)
+from shoal.sim.node import trust
+from shoal.sim.node.assembly import PeerOpinions, assemble_peer, compact_journal
+from shoal.sim.node.host import NodeLife, NodeSpec, Tap
+from shoal.sim.traffic.calls import CallScript, CallTraffic, draw_calls
+from shoal.sim.traffic.forwarding import ApiScript, ApiTraffic, draw_api_script
+from shoal.sim.traffic.joining import JoinScript, JoinTraffic, draw_join_script
+from shoal.sim.traffic.mail import SimTaskMail, draw_mail
 from shoal.sim.workload import (
     OWNERS,
     Errand,
@@ -41,16 +60,16 @@ from shoal.sim.workload import (
 )
 from shoal.sim.world import World
 
-SPAN_S: Final = (20.0, 90.0)  # how long faults last
-ENCODED_SHARE: Final = 0.1  # of worlds really encode every message
-FORGER_SHARE: Final = 0.3  # of worlds have a hostile node
+SPAN_S: Final = (20.0, 90.0)  # duration of the faulty phase
+ENCODED_SHARE: Final = 0.1  # share of worlds that encode every message
+FORGER_SHARE: Final = 0.3  # share of worlds with a hostile node
 POISON_SHARE: Final = 0.1
-QUOTA_CPU_MILLI: Final = 4_000  # of some schedulers; no job needs more at a time
+QUOTA_CPU_MILLI: Final = 4_000  # of some schedulers; enough for any one job
 REVOKED_AT_S: Final = 1.0
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one seed."""
+class SeedOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one seed."""
 
     seed: int
     violations: tuple[Violation, ...]
@@ -61,23 +80,26 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def replay(self) -> str:
-        """The one command that shows what happened."""
+        """The command that replays this seed."""
         return f"python -m shoal.sim.replay {self.seed} --verbose"
 
 
-class Script(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the seed decides before the world begins."""
+class SeedScript(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything the seed decides before the world begins."""
 
     nodes: tuple[NodeSpec, ...]
-    joins_s: dict[NodeId, float]  # when some workers join; the others are there
+    joins_s: dict[NodeId, float]  # late joiners; others are there from the start
     workload: Workload
-    plan: Plan
+    plan: FaultPlan
     forger: Kind | None
     encoded: bool
+    calls: CallScript | None = None
+    api: ApiScript | None = None  # API calls, in some worlds
+    joining: JoinScript | None = None  # newcomers, in some worlds
 
 
-def draw_script(seed: int) -> Script:
-    """Draw nodes, jobs and faults."""
+def draw_script(seed: int) -> SeedScript:
+    """Draw nodes, jobs and faults of a seed."""
     rng = Random(f"{seed}/script")
     span_s = rng.uniform(*SPAN_S)
     nodes = _draw_nodes(rng)
@@ -94,19 +116,31 @@ def draw_script(seed: int) -> Script:
     ]
     cast = Cast(schedulers=tuple(schedulers), workers=tuple(workers), leaving=leaving)
     poison = rng.random() < POISON_SHARE
-    return Script(
+    joins_s = {
+        node: rng.uniform(1.0, span_s)
+        for node in only_workers
+        if node != leaving and rng.random() < 0.1
+    }
+    workload = with_artifacts(
+        Random(f"{seed}/artifacts"),
+        draw_workload(rng, schedulers, staying, span_s, poison),
+    )
+    plan = draw_plan(rng, cast, span_s)
+    plan = with_wrong_clock(Random(f"{seed}/clock"), cast, plan)
+    return SeedScript(
         nodes=tuple(nodes),
-        joins_s={
-            node: rng.uniform(1.0, span_s)
-            for node in only_workers
-            if node != leaving and rng.random() < 0.1
-        },
-        workload=draw_workload(rng, schedulers, staying, span_s, poison),
-        plan=with_wrong_clock(
-            Random(f"{seed}/clock"), cast, draw_plan(rng, cast, span_s)
-        ),
+        joins_s=joins_s,
+        workload=draw_mail(Random(f"{seed}/mail"), workload, schedulers, plan.heal_s),
+        plan=plan,
         forger=rng.choice(KINDS) if rng.random() < FORGER_SHARE else None,
         encoded=rng.random() < ENCODED_SHARE,
+        calls=draw_calls(Random(f"{seed}/calls"), schedulers, plan.heal_s),
+        api=draw_api_script(
+            Random(f"{seed}/api"),
+            [node for node in nodes if "scheduler" in node.roles],
+            span_s,
+        ),
+        joining=draw_join_script(Random(f"{seed}/joining"), span_s),
     )
 
 
@@ -147,13 +181,13 @@ def _draw_node(rng: Random, id_: NodeId, roles: tuple[Role, ...]) -> NodeSpec:
 
 
 @final
-class Trial:
+class SeedTrial:
     """The world of one seed, with its clients and checkers."""
 
     def __init__(
-        self, seed: int, script: Script | None = None, tap: Tap | None = None
+        self, seed: int, script: SeedScript | None = None, tap: Tap | None = None
     ) -> None:
-        """Prepare the world of `script`, or of the one that the seed gives."""
+        """Prepare the world of `script`, by default the seed's own."""
         self.seed = seed
         self.script = script = script or draw_script(seed)
         agenda = Agenda()
@@ -169,11 +203,29 @@ class Trial:
             tap=tap,
         )
         self.world.scene.compact = compact_journal
-        self.clients = self.suite.clients = Clients(agenda, self._submit)
+        self.api: ApiTraffic | None = None
+        if script.api is not None:
+            self.api = ApiTraffic(script.api, self.world, self.suite.violations)
+            self.world.scene.performers.update(self.api.performers)
+            self.suite.sent[ApiPiece] = self.api.promises.sent
+            self.suite.readers.append(self.api.promises.safe)
+        self.joining: JoinTraffic | None = None
+        if script.joining is not None:
+            violations = self.suite.violations
+            self.joining = JoinTraffic(script.joining, self.world, violations)
+            self.world.scene.performers.update(self.joining.performers)
+            self.suite.sent[Welcome] = self.joining.promises.sent
+            self.suite.readers.append(self.joining.promises.safe)
+        self.clients = self.suite.clients = SimClients(agenda, self._submit)
         self.suite.hosts = self.world.hosts
-        self.traceback = ""  # of what a machine raised, if one did
+        if any(plan.mail is not None for plan in script.workload.plans.values()):
+            self._add_mail()
+        self.calls: CallTraffic | None = None
+        if script.calls is not None:
+            self.calls = self._add_calls(script.calls, jobs)
+        self.traceback = ""  # of a machine's exception, if any
 
-    def run(self) -> Outcome:
+    def run(self) -> SeedOutcome:
         """Run the world through its faults, heal it, and run it to its end."""
         try:
             self._run()
@@ -183,7 +235,7 @@ class Trial:
             where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"
             what = f"{type(error).__name__} in {where} {place.line}"
             self.suite.violations.report("RAISED", what)
-        return Outcome(
+        return SeedOutcome(
             seed=self.seed,
             violations=tuple(self.suite.violations.found),
             events=self.world.events,
@@ -202,8 +254,14 @@ class Trial:
             world.add(spec, up=joins_s is None)
             if joins_s is not None:
                 world.agenda.at(joins_s, world.restart, spec.id)
+        if self.api is not None:
+            self.api.schedule()
+        if self.joining is not None:
+            self.joining.schedule()
         for errand in self.script.workload.errands:
             self.clients.go(errand)
+        if self.calls is not None:
+            self.calls.begin()
         plan.schedule(world)
         world.run(plan.heal_s)
         if self.script.forger is not None:
@@ -217,6 +275,23 @@ class Trial:
         )
         ending.run(plan.heal_s)
 
+    def _add_mail(self) -> None:
+        """Let tasks write letters, and check them."""
+        world = self.world
+        letters = self.suite.follow_letters(self.script.plan.heal_s)
+        mail = SimTaskMail(world.agenda, world.network, letters, world.stream("mail"))
+        world.scene.talks.append(mail)
+        world.scene.performers.update(mail.performers)
+
+    def _add_calls(self, script: CallScript, jobs: dict[JobId, Job]) -> CallTraffic:
+        """Let a client call functions, and check its calls."""
+        promises = self.suite.follow_calls(self.script.plan.heal_s)
+        calls = CallTraffic(script, self.world, self.clients, jobs, promises)
+        self.world.scene.talks.append(calls)
+        self.world.scene.performers.update(calls.performers)
+        self.suite.readers.append(calls.safe)
+        return calls
+
     def _add_forger(self, kind: Kind) -> None:
         victim = self.script.nodes[0].grant
         shown = forged_grant(kind, victim)
@@ -229,12 +304,12 @@ class Trial:
             self.world.agenda.at(REVOKED_AT_S, self._revoke)
 
     def _revoke(self) -> None:
-        """Let the root tell one node that the forger's grant is void."""
+        """Send one node the root's revocation of the forger."""
         first = self.script.nodes[0].id
         message = trust.revocation(FORGER, serial=serial_for_revocation(-1))
         self.world.feed(first, MessageReceived(trust.ROOT, message))
 
-    def _assemble(self, life: Life) -> Machine:
+    def _assemble(self, life: NodeLife) -> Decider:
         if life.spec.id != FORGER:
             return assemble_peer(life)
         overheard = self.world.network.overheard
@@ -245,9 +320,9 @@ class Trial:
         return self.world.feed(errand.scheduler, request)
 
 
-def run_seed(seed: int) -> Outcome:
+def run_seed(seed: int) -> SeedOutcome:
     """Run the world of one seed from its beginning to its end."""
-    return Trial(seed).run()
+    return SeedTrial(seed).run()
 
 
 def through_bytes(message: AnyMessage) -> AnyMessage:

@@ -1,4 +1,4 @@
-"""Two large scenarios, each with the figures that it is about.
+"""Run two large scenarios and print their key figures.
 
 Run: python -m shoal.sim.showcase
 """
@@ -12,18 +12,18 @@ from typing import Final, final
 import click
 import msgspec
 
+from shoal.core.durability.journal import Assigned
 from shoal.core.events import Effect, Event, Record, Send
-from shoal.core.journal import Assigned
 from shoal.model.ids import JobId, NodeId, OwnerId
 from shoal.model.job import Job
 from shoal.model.resources import GIB, Capacity, Profile
 from shoal.protocol.messages import Inventory, Role
-from shoal.sim import trust
 from shoal.sim.agenda import Agenda
-from shoal.sim.driver import Behaviour, Plans
-from shoal.sim.faults import Plan
-from shoal.sim.host import Host, NodeSpec
-from shoal.sim.seeds import Outcome, Script, Trial
+from shoal.sim.faults.schedule import FaultPlan
+from shoal.sim.node import trust
+from shoal.sim.node.driver import Behaviour, Plans
+from shoal.sim.node.host import NodeSpec, SimHost
+from shoal.sim.seeds import SeedOutcome, SeedScript, SeedTrial
 from shoal.sim.workload import Errand, Workload, make_group
 
 SLOT: Final = Profile(cpu_milli=1_000, memory_bytes=GIB)
@@ -31,36 +31,36 @@ ANN: Final = OwnerId("ann")
 
 
 class GangFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of gangs that compete."""
+    """Figures of competing gangs."""
 
     gangs: int
     committed: int
     commit_p50_s: float
     commit_p99_s: float
-    outcome: Outcome
+    outcome: SeedOutcome
 
 
 class CrowdFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of an announcement that very many heard."""
+    """Figures of an announcement to a very large shoal."""
 
     workers: int
     answered: int
     placed: int
     placed_after_s: float
-    outcome: Outcome
+    outcome: SeedOutcome
 
 
 @final
-class Notes:
-    """Writes down who answered, and when tasks were placed."""
+class ShowcaseNotes:
+    """Records which nodes answered, and when tasks were placed."""
 
     def __init__(self, agenda: Agenda) -> None:
         self.answered: dict[NodeId, None] = {}
         self.placed_at: dict[JobId, list[float]] = {}
         self._agenda = agenda
 
-    def tap(self, host: Host, event: Event, effects: list[Effect]) -> None:
-        """Look at what a node does."""
+    def tap(self, host: SimHost, event: Event, effects: list[Effect]) -> None:
+        """Record a node's reaction to an event."""
         for effect in effects:
             if type(effect) is Send:
                 if type(effect.message) is Inventory:
@@ -81,7 +81,7 @@ def competing_gangs(
     slots: int = 40,
     loss: float = 0.1,
 ) -> GangFigures:
-    """Let schedulers compete for gangs that cannot all run at once."""
+    """Run schedulers whose gangs cannot all run at once."""
     nodes = [_node(f"s{n}", ("scheduler",)) for n in range(schedulers)]
     nodes += [_node(f"w{n}", ("worker",), slots=4) for n in range(slots // 4)]
     errands: list[Errand] = []
@@ -90,8 +90,8 @@ def competing_gangs(
             at_s = 3.0 + 20.0 * k + 0.1 * n
             errands.append(_gang(f"g{n}-{k}", size, NodeId(f"s{n}"), at_s))
     script = _script(nodes, errands, run_s=3.0, loss=loss, until_s=300.0)
-    trial = Trial(seed, script)
-    notes = Notes(trial.world.agenda)
+    trial = SeedTrial(seed, script)
+    notes = ShowcaseNotes(trial.world.agenda)
     trial.world.scene.tap = notes.tap
     outcome = trial.run()
     ranked = sorted(
@@ -111,15 +111,15 @@ def competing_gangs(
 def one_announcement(
     seed: int = 0, *, workers: int = 10_000, tasks: int = 8
 ) -> CrowdFigures:
-    """Let one scheduler that knows nobody look for room for a few tasks."""
+    """Run one scheduler that knows nobody and seeks room for a few tasks."""
     nodes = [_node("s0", ("scheduler",))]
     nodes += [_node(f"w{n}", ("worker",), slots=1) for n in range(workers)]
     group = make_group("j", "main", tasks, (SLOT,))
     job = Job(id=JobId("j"), owner=ANN, groups=(group,))
     errand = Errand(job=job, scheduler=NodeId("s0"), at_s=3.0)
     script = _script(nodes, [errand], run_s=20.0, loss=0.0, until_s=60.0)
-    trial = Trial(seed, script)
-    notes = Notes(trial.world.agenda)
+    trial = SeedTrial(seed, script)
+    notes = ShowcaseNotes(trial.world.agenda)
     trial.world.scene.tap = notes.tap
     outcome = trial.run()
     placed_at = notes.placed_at.get(job.id, [])
@@ -157,17 +157,17 @@ def _script(
     run_s: float,
     loss: float,
     until_s: float,
-) -> Script:
+) -> SeedScript:
     plans: Plans = {
         task.id: Behaviour(run_s=run_s)
         for errand in errands
         for task in errand.job.tasks()
     }
-    return Script(
+    return SeedScript(
         nodes=tuple(nodes),
         joins_s={},
         workload=Workload(errands=tuple(errands), plans=plans),
-        plan=Plan(
+        plan=FaultPlan(
             loss=loss,
             duplication=0.0,
             jitter_s=0.002,
@@ -203,7 +203,7 @@ def showcase(seed: int) -> None:
         raise SystemExit(1)
 
 
-def _show_end(outcome: Outcome, began: float) -> None:
+def _show_end(outcome: SeedOutcome, began: float) -> None:
     spent_s = time.perf_counter() - began
     broken = "; ".join(map(str, outcome.violations)) or "every promise was kept"
     print(f"  simulated        {outcome.events:,} events in {spent_s:.1f} s, {broken}")

@@ -1,4 +1,4 @@
-"""Run many seeds on several cores, and say which of them broke a promise.
+"""Run many seeds on several cores, and report broken promises.
 
 Run: python -m shoal.sim.soak --seeds 3000
 """
@@ -16,22 +16,22 @@ import click
 import msgspec
 from rich.progress import Progress
 
-from shoal.sim.seeds import Outcome, run_seed
+from shoal.sim.seeds import SeedOutcome, run_seed
 
 CHUNK: Final = 4
 FAILURES_SHOWN_MAX: Final = 20
 
 
-class Totals(msgspec.Struct):
-    """What a soak adds up to."""
+class SoakTotals(msgspec.Struct):
+    """Totals of a soak."""
 
     seeds: int = 0
     events: int = 0
     virtual_s: float = 0.0
-    failed: list[Outcome] = msgspec.field(default_factory=list[Outcome])
+    failed: list[SeedOutcome] = msgspec.field(default_factory=list[SeedOutcome])
 
-    def add(self, outcome: Outcome) -> None:
-        """Count one seed."""
+    def add(self, outcome: SeedOutcome) -> None:
+        """Add one seed's outcome."""
         self.seeds += 1
         self.events += outcome.events
         self.virtual_s += outcome.virtual_s
@@ -39,7 +39,7 @@ class Totals(msgspec.Struct):
             self.failed.append(outcome)
 
 
-def run_seed_alone(seed: int) -> Outcome:
+def run_seed_alone(seed: int) -> SeedOutcome:
     """Run one seed without the garbage collector, which costs a third of the time."""
     gc.disable()
     try:
@@ -49,8 +49,8 @@ def run_seed_alone(seed: int) -> Outcome:
         gc.collect()
 
 
-def outcomes(first: int, count: int, jobs: int) -> Iterator[Outcome]:
-    """Run seeds from `first` on, in `jobs` processes; yield what becomes of each."""
+def outcomes(first: int, count: int, jobs: int) -> Iterator[SeedOutcome]:
+    """Run seeds from `first` on in `jobs` processes; yield each outcome."""
     seeds = range(first, first + count)
     if jobs == 1:
         yield from map(run_seed_alone, seeds)
@@ -65,7 +65,7 @@ def outcomes(first: int, count: int, jobs: int) -> Iterator[Outcome]:
 @click.option("--jobs", default=2, show_default=True, help="Processes to use.")
 def soak(seeds: int, first: int, jobs: int) -> None:
     """Simulate many seeds with faults; exit with 1 if one breaks a promise."""
-    totals = Totals()
+    totals = SoakTotals()
     began = time.perf_counter()
     with Progress(disable=not sys.stderr.isatty()) as progress:
         bar = progress.add_task("seeds", total=seeds)
@@ -77,7 +77,7 @@ def soak(seeds: int, first: int, jobs: int) -> None:
         raise SystemExit(1)
 
 
-def _show(totals: Totals, spent_s: float) -> None:
+def _show(totals: SoakTotals, spent_s: float) -> None:
     print(
         f"{totals.seeds} seeds in {spent_s:.1f} s, "
         f"{totals.seeds / spent_s:.1f} seeds/s, "

@@ -1,10 +1,19 @@
-"""What happens in a world, one line at a time, for people."""
+"""Print events in a world, one readable line each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Final, cast, final
 
+from shoal.core.durability.journal import (
+    Assigned,
+    AttemptPlace,
+    Exited,
+    Finished,
+    Incarnated,
+    Returned,
+    Submitted,
+)
 from shoal.core.events import (
     Answer,
     Booted,
@@ -25,15 +34,6 @@ from shoal.core.events import (
     StopTask,
     TaskEnded,
 )
-from shoal.core.journal import (
-    Assigned,
-    Exited,
-    Finished,
-    Incarnated,
-    Place,
-    Returned,
-    Submitted,
-)
 from shoal.model.ids import Attempt, NodeId
 from shoal.protocol.messages import (
     Announcement,
@@ -48,7 +48,7 @@ from shoal.protocol.messages import (
     Withdrawal,
 )
 from shoal.sim.agenda import Agenda
-from shoal.sim.host import Host
+from shoal.sim.node.host import SimHost
 
 MILESTONES: Final = (
     Announcement,
@@ -58,7 +58,7 @@ MILESTONES: Final = (
     Preemption,
     Withdrawal,
 )
-"""Messages that the short form shows as they leave their node."""
+"""Messages that the short form shows when sent."""
 
 FIELDS: Final = (
     "request",
@@ -80,15 +80,15 @@ Printer = Callable[[str], None]
 
 @final
 class Timeline:
-    """A tap that prints: all of it, or with `verbose` off the turning points."""
+    """A tap that prints all events, or only major ones without `verbose`."""
 
     def __init__(self, agenda: Agenda, printer: Printer, *, verbose: bool) -> None:
         self._agenda = agenda
         self._print = printer
         self._verbose = verbose
 
-    def tap(self, host: Host, event: Event, effects: list[Effect]) -> None:
-        """Print what a node was told and what it made of it."""
+    def tap(self, host: SimHost, event: Event, effects: list[Effect]) -> None:
+        """Print an event of a node and the resulting effects."""
         if self._verbose:
             self._line(host.id, f"<- {describe_event(event)}")
             for effect in effects:
@@ -105,7 +105,7 @@ class Timeline:
 
 
 def describe(message: AnyMessage) -> str:
-    """Write a message on one line: its name and what tells it from others."""
+    """Describe a message on one line: its type and identifying fields."""
     parts = [type(message).__name__]
     for name in FIELDS:
         value = getattr(message, name, None)
@@ -115,7 +115,7 @@ def describe(message: AnyMessage) -> str:
 
 
 def describe_event(event: Event) -> str:
-    """Write an event on one line."""
+    """Describe an event on one line."""
     match event:
         case MessageReceived():
             return f"{event.peer}: {describe(event.message)}"
@@ -134,7 +134,7 @@ def describe_event(event: Event) -> str:
 
 
 def describe_effect(effect: Effect) -> str:
-    """Write an effect on one line."""
+    """Describe an effect on one line."""
     match effect:
         case Send():
             return f"-> {effect.peer}: {describe(effect.message)}"
@@ -202,7 +202,7 @@ def _short_entry(value: object) -> str:
             return f"submitted {value.job.id}"
         case Assigned():
             return f"assigned {_short(value.places)}"
-        case Place():
+        case AttemptPlace():
             return f"{value.task} as {value.attempt} to {value.lease}"
         case Exited():
             return f"exited {value.task} {value.attempt}"

@@ -1,4 +1,4 @@
-"""Random jobs: what people would submit, and what nobody should."""
+"""Draw random jobs, both ordinary and harmful ones."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import msgspec
 from shoal.model.ids import GroupId, JobId, NodeId, OwnerId, TaskId
 from shoal.model.job import Group, Job, Retry, Task
 from shoal.model.resources import GIB, Capacity, Device, GpuNeed, Profile
-from shoal.sim.driver import Behaviour, Plans
+from shoal.sim.node.driver import Behaviour, Plans
 
 JOBS: Final = (3, 14)
 MODELS: Final = (("RTX3060", 12), ("RTX3090", 24), ("A100", 80))
 OWNERS: Final = (OwnerId("ann"), OwnerId("bob"), OwnerId("cem"))
 SLOWEST_S: Final = 20.0
-"""No process runs longer than this of itself, stragglers apart."""
+"""Longest run of a process, except stragglers."""
 
 SHAPES: Final = (
     "single",
@@ -29,11 +29,11 @@ SHAPES: Final = (
     "swarm",
 )
 SWARM: Final = (20, 50)
-"""Tasks that are so many are mostly short, as people's are."""
+"""Task counts of a swarm; its tasks are mostly short, as in practice."""
 
 
 class Errand(msgspec.Struct, frozen=True, kw_only=True):
-    """What one client does: submit a job, perhaps twice, and perhaps cancel it."""
+    """One client's job, which it may submit twice and may cancel."""
 
     job: Job
     scheduler: NodeId
@@ -43,14 +43,14 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """All that clients want of one world, and how each task behaves."""
+    """All clients' errands in one world, and each task's behaviour."""
 
     errands: tuple[Errand, ...]
     plans: Plans
 
 
 def draw_capacity(rng: Random) -> Capacity:
-    """Return the machine of some member."""
+    """Return the capacity of a random machine."""
     model, memory = rng.choice(MODELS)
     devices = tuple(
         Device(f"gpu{n}", "nvidia", model, memory * GIB)
@@ -72,7 +72,7 @@ def draw_workload(
     span_s: float,
     poison: bool,
 ) -> Workload:
-    """Draw jobs that the workers of these capacities could run, one at a time."""
+    """Draw jobs of which each could run alone on these workers."""
     plans: Plans = {}
     errands: list[Errand] = []
     for number in range(rng.randint(*JOBS)):
@@ -159,7 +159,7 @@ def make_group(
     profiles: tuple[Profile, ...],
     limit_s: float | None = None,
 ) -> Group:
-    """Return independent tasks that are all alike."""
+    """Return a group of identical independent tasks."""
     id_ = GroupId(f"{job}.{name}")
     return Group(
         id=id_,
@@ -189,7 +189,7 @@ def _gang(rng: Random, job: str, capacities: list[Capacity], *, elastic: bool) -
 
 
 def room_for(profile: Profile, capacity: Capacity) -> int:
-    """Count the tasks of a profile without GPUs that an idle worker could run."""
+    """Return how many tasks of a CPU profile fit on an idle worker."""
     return min(
         capacity.cpu_milli // max(1, profile.cpu_milli),
         capacity.memory_bytes // max(1, profile.memory_bytes),
@@ -201,7 +201,7 @@ def _draw_limit(rng: Random) -> float | None:
 
 
 def _draw_profile(rng: Random, capacities: list[Capacity]) -> Profile:
-    """Return a profile that at least one of the workers can serve when idle."""
+    """Return a profile that at least one idle worker can serve."""
     capacity = rng.choice(capacities)
     gpu = None
     if capacity.devices and rng.random() < 0.6:
@@ -250,7 +250,7 @@ def _draw_behaviour(rng: Random, job: Job, task: Task) -> Behaviour:
 
 
 def _poison_one(rng: Random, errands: list[Errand], plans: Plans) -> None:
-    """Make one task of a job that is not a gang take its workers down."""
+    """Make one task crash its workers, unless the job is a gang."""
     for errand in errands:
         group = errand.job.groups[0]
         if group.gang_min == 0 and not errand.job.at_most_once:

@@ -1,8 +1,7 @@
-"""A whole shoal in virtual time: nodes, their network, their disks, their clients.
+"""Simulate a whole shoal in virtual time: nodes, network, disks and clients.
 
-Everything that happens follows from the seed. Chance is split into one stream for
-each node and each part of the world, so that a change in one does not disturb the
-others more than it must.
+The seed determines everything. Each node and each part of the world has its own random
+stream, so that a change in one disturbs the others as little as possible.
 """
 
 from __future__ import annotations
@@ -13,36 +12,36 @@ from typing import final
 from shoal.core.events import CancelRequested, Event, JobSubmitted
 from shoal.model.ids import NodeId
 from shoal.sim.agenda import Agenda
-from shoal.sim.directory import Directory
-from shoal.sim.driver import Plans, Starts
-from shoal.sim.history import History
-from shoal.sim.host import Assemble, Host, NodeSpec, Scene, Tap, Watch
-from shoal.sim.network import Network, Transform
+from shoal.sim.history import WorldHistory
+from shoal.sim.network import SimNetwork, Transform
+from shoal.sim.node.dht import SimDht
+from shoal.sim.node.driver import Plans, Starts
+from shoal.sim.node.host import Assemble, HostWatch, NodeSpec, Scene, SimHost, Tap
 
 
 @final
 class World:
-    """Nodes in virtual time. Nothing happens outside of `run`."""
+    """Nodes in virtual time; events happen only within `run`."""
 
     def __init__(
         self,
         seed: int,
         agenda: Agenda,
         assemble: Assemble,
-        watch: Watch,
+        watch: HostWatch,
         *,
         transform: Transform | None = None,
         tap: Tap | None = None,
     ) -> None:
-        """Begin empty. Every message on its way goes through `transform`."""
+        """Create an empty world; `transform` is applied to every message."""
         self.seed = seed
         self.agenda = agenda
-        self.network = Network(self.agenda, self.stream("network"))
-        self.directory = Directory(self.agenda, self.stream("directory"))
-        self.history = History()
+        self.network = SimNetwork(self.agenda, self.stream("network"))
+        self.directory = SimDht(self.agenda, self.stream("directory"))
+        self.history = WorldHistory()
         self.plans: Plans = {}
         self.starts: Starts = {}
-        self.hosts: dict[NodeId, Host] = {}
+        self.hosts: dict[NodeId, SimHost] = {}
         self.scene = Scene(
             agenda=self.agenda,
             network=self.network,
@@ -52,31 +51,37 @@ class World:
             starts=self.starts,
             assemble=assemble,
             watch=watch,
+            seed=seed,
+            hosts=self.hosts,
             tap=tap,
         )
         self.network.transform = transform
 
     @property
     def now(self) -> float:
-        """Seconds of virtual time since the world began."""
+        """Virtual seconds since the world began."""
         return self.agenda.now
 
     @property
     def events(self) -> int:
-        """How often a machine was told something."""
+        """Number of events fed to machines."""
         return self.history.events
 
     def stream(self, name: str) -> Random:
-        """Return the chance that belongs to one part of the world."""
-        return Random(f"{self.seed}/{name}")  # Hashed by content: the same everywhere.
+        """Return the random stream of one part of the world."""
+        return Random(
+            f"{self.seed}/{name}"
+        )  # A text seed is the same on every machine.
 
     def run(self, until_s: float) -> None:
-        """Let everything happen that is due by then."""
+        """Run everything due by then."""
         self.agenda.run(until_s)
 
-    def add(self, spec: NodeSpec, *, up: bool = True) -> Host:
-        """Let a node join; one that is not up yet joins by its first `restart`."""
-        host = Host(self.scene, spec, len(self.hosts), self.stream(f"node/{spec.id}"))
+    def add(self, spec: NodeSpec, *, up: bool = True) -> SimHost:
+        """Add a node; one that is not up yet joins at its first `restart`."""
+        host = SimHost(
+            self.scene, spec, len(self.hosts), self.stream(f"node/{spec.id}")
+        )
         self.hosts[spec.id] = host
         self.network.attach(host)
         if up:
@@ -86,7 +91,7 @@ class World:
     def crash(
         self, node: NodeId, *, power: bool = True, closed: bool | None = None
     ) -> None:
-        """Bring a node down, if it is up."""
+        """Crash a node if it is up."""
         host = self.hosts[node]
         if host.up:
             host.crash(power=power, closed=closed)
@@ -98,17 +103,17 @@ class World:
             host.boot()
 
     def leave(self, node: NodeId) -> None:
-        """Take a node away for good, its sockets closed in good order."""
+        """Remove a node for good, closing its sockets cleanly."""
         self.hosts[node].left = True
         self.crash(node, closed=True)
 
     def feed(self, node: NodeId, event: Event) -> bool:
-        """Tell a node something from outside; return whether it was up to hear it."""
+        """Feed a node an external event; return whether it was up."""
         host = self.hosts[node]
         if host.up:
             host.feed(event)
         return host.up
 
     def submit(self, node: NodeId, request: JobSubmitted | CancelRequested) -> bool:
-        """Hand in a request of a client; return whether the node was up."""
+        """Submit a client's request; return whether the node was up."""
         return self.feed(node, request)

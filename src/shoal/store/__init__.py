@@ -1,5 +1,5 @@
-"""What a node keeps on its own disk: the journal.
+"""Store a node's journal on its own disk.
 
-The store keeps bytes and knows nothing of what they mean: whoever opens a journal
-encodes and decodes its entries.
+The store handles bytes only: the code that opens a journal encodes and decodes its
+entries.
 """

@@ -1,7 +1,8 @@
-"""The file of a journal: how it is opened, locked, checked and brought up to date.
+"""Open, lock, check and migrate the SQLite file of a journal.
 
-SQLite keeps the lock, not a file of ours: it ends with the process that holds it,
-however that ends, and no child inherits it.
+SQLite holds the lock, not a lock file of ours: the lock ends with the process that
+holds it, even after a crash, and no child process inherits it. A `.pid` file next to
+the journal only names the holder for error messages.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from shoal.store.rows import EMPTY
 
 APPLICATION_ID: Final = 0x73686F61  # "shoa", in the header of the file
 BYTES_MAX: Final = 1 << 36
-"""How large a journal may grow before it counts as a full disk."""
+"""Size limit of a journal; beyond it, writes fail as if the disk were full."""
 
 WAL_BYTES_KEPT: Final = 16 << 20
 
@@ -49,15 +50,16 @@ STEPS: Final[tuple[Step, ...]] = (
         ("INSERT INTO tail VALUES (?, ?)", (EMPTY.seq, EMPTY.checksum)),
     ),
 )
-"""Step n turns a file of version n into one of version n + 1. Steps are for ever."""
+"""Step n turns a file of version n into one of version n + 1. Never edit a step."""
 
 
 def connect(
     path: Path, *, bytes_max: int = BYTES_MAX, steps: Sequence[Step] = STEPS
 ) -> sqlite3.Connection:
-    """Open the file for this process alone, making it or bringing it up to date.
+    """Open the file exclusively, creating or migrating it as needed.
 
-    A file that is in use, of a newer shoal, or no journal at all is left as it is.
+    Raises `StoreError` and leaves the file untouched if it is in use, written by a
+    newer shoal, or not a journal.
     """
     _create(path)
     connection = sqlite3.connect(
@@ -69,13 +71,13 @@ def connect(
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA secure_delete = OFF")
-        # The writer does it: then it sees when the disk refuses.
+        # The writer checkpoints itself, so that it sees disk errors.
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
         [page_bytes] = connection.execute("PRAGMA page_size").fetchone()
         connection.execute(f"PRAGMA max_page_count = {bytes_max // page_bytes}")
         _migrate(connection, version, steps)
-        # What a crash left may be in memory only: from here on it is on disk.
+        # A crash may have left data only in the page cache: force it to disk.
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         _pid_file(path).write_text(f"{os.getpid()}\n", encoding="ascii")
     except (sqlite3.Error, OSError) as error:
@@ -89,13 +91,13 @@ def connect(
 
 def disconnect(connection: sqlite3.Connection, path: Path) -> None:
     """Close the file, so that another process may open it."""
-    with suppress(OSError):  # It only names who holds the lock.
+    with suppress(OSError):  # The file only names the lock holder.
         _pid_file(path).unlink(missing_ok=True)
     connection.close()
 
 
 def explained(error: sqlite3.Error | OSError, path: Path) -> StoreError:
-    """Say what an error of SQLite or of the system means to whoever runs the node."""
+    """Turn an SQLite or system error into a `StoreError` with a hint for the user."""
     name = getattr(error, "sqlite_errorname", "") or type(error).__name__
     because = f"{error} ({name})"
     if name.startswith("SQLITE_BUSY"):
@@ -120,7 +122,7 @@ def _meaning(name: str, of_system: bool) -> tuple[StoreFault, str]:
 
 
 def _create(path: Path) -> None:
-    """Make the file, if there is none, for its owner only and on disk by name."""
+    """Create the file if missing, readable by its owner only, and sync its folder."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
@@ -157,7 +159,7 @@ def _version(connection: sqlite3.Connection, path: Path, newest: int) -> int:
 def _migrate(
     connection: sqlite3.Connection, version: int, steps: Sequence[Step]
 ) -> None:
-    """Do the steps that are missing, all or none."""
+    """Apply all missing migration steps in one transaction."""
     if version == len(steps):
         return
     connection.execute("BEGIN EXCLUSIVE")
@@ -183,7 +185,7 @@ def _in_use(path: Path) -> StoreError:
 
 
 def _holder(path: Path) -> int | None:
-    """Return the process that says it holds the lock, if there is such a process."""
+    """Return the pid in the pid file if that process exists."""
     try:
         pid = int(_pid_file(path).read_text(encoding="ascii"))
     except (OSError, ValueError):
@@ -193,7 +195,7 @@ def _holder(path: Path) -> int | None:
     except ProcessLookupError:
         return None
     except PermissionError:
-        pass  # It is there, and somebody else's.
+        pass  # The process exists and belongs to another user.
     return pid
 
 

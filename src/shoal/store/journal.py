@@ -1,12 +1,15 @@
-"""The journal of a node: what is appended is on disk before anybody is told so.
+"""Append entries to a durable journal and report when they are on disk.
 
-One thread writes. Whatever was appended while it waited for the disk goes into the
-next transaction, so many clients share the wait (group commit).
+One thread writes. Entries appended while it waits for the disk go into the next
+transaction, so many clients share one wait (group commit). Entries with
+`durable=False` wait up to `LAZY_S` for a durable one. `on_synced` reports how far the
+journal is on disk; after the first disk error, `on_failed` is called and nothing more
+is written. `compact` replaces old entries by a snapshot in the background.
 
     journal = Journal.open(path)
-    for row in journal.rows(): ...          # what an earlier life left
+    for row in journal.rows(): ...          # entries from earlier runs
     journal.start(loop.call_soon_threadsafe, on_synced=..., on_failed=...)
-    seq = journal.append(kind, payload)     # on_synced(n) with n >= seq will follow
+    seq = journal.append(kind, payload)     # later: on_synced(n), n >= seq
     journal.close()
 """
 
@@ -22,7 +25,7 @@ from typing import Final, final
 
 from shoal.errors import StoreError
 from shoal.store.database import BYTES_MAX, connect, disconnect, explained
-from shoal.store.mark import (
+from shoal.store.journal_mark import (
     Begin,
     MarkFile,
     move_away,
@@ -33,7 +36,7 @@ from shoal.store.mark import (
 from shoal.store.rows import (
     Base,
     Chain,
-    Row,
+    JournalRow,
     read,
     read_base,
     read_checksum,
@@ -42,22 +45,22 @@ from shoal.store.rows import (
 from shoal.store.writer import Compact, Content, Write, Writer, sweep
 
 LAZY_S: Final = 1.0
-"""Rows that are not durable wait so long for one that is, then go to disk alone."""
+"""How long rows with `durable=False` wait for a durable row before being written."""
 
 BACKLOG_MAX: Final = 10_000
-"""Rows that wait for the disk. With more, a host takes no new work: see `behind`."""
+"""Rows that may wait for the disk before the host refuses new work (see `behind`)."""
 
 Post = Callable[[Callable[[], None]], object]
-"""Runs something in the thread of the host soon, as `call_soon_threadsafe` does."""
+"""Schedules a callback on the host's thread, as `call_soon_threadsafe` does."""
 
 
 @final
 class Journal:
-    """One open journal. All its methods are for one thread, which they never block.
+    """One open journal, for use by a single thread.
 
-    `open`, `rows` and `close` do block. If the disk refuses anything, `on_failed`
-    is called once, nothing is written any more and nothing more counts as synced:
-    what of it is on disk only a restart can tell.
+    Only `open`, `rows` and `close` block. After a disk error, `on_failed` is called
+    once, and nothing more is written or reported as synced: only a restart can tell
+    which of the pending entries are on disk.
     """
 
     def __init__(
@@ -75,20 +78,20 @@ class Journal:
         log = path.with_name(f"{path.name}-wal")
         self._writer = Writer(connection, base, tail, log, mark)
         self._mark = mark
-        self._last = tail.seq  # appended, but perhaps not on disk
+        self._last = tail.seq  # appended, perhaps not yet on disk
         self._synced = tail.seq
         self._snapshot_at = base.seq
-        self._asked = 0  # compactions
+        self._asked = 0  # compactions requested
         self._done = 0
         self._thread: threading.Thread | None = None
         self._open = True
         self._post: Post
         self._on_synced: Callable[[int], None]
         self._on_failed: Callable[[StoreError], None]
-        # Between the threads, guarded by the condition:
+        # Shared between the threads, guarded by the condition:
         self._wake = threading.Condition()
         self._queue: list[Write] = []  # bounded by the host: see `behind`
-        self._urgent = False  # something in the queue should not wait
+        self._urgent = False  # the queue holds a durable write
         self._closing = False
         self._failure: StoreError | None = None
 
@@ -101,12 +104,12 @@ class Journal:
         mark: Path | None = None,
         begin: Begin = "",
     ) -> Journal:
-        """Open the journal for this process alone, or make an empty one.
+        """Open the journal exclusively, or create an empty one.
 
-        Raises `StoreError` if another process has it, if it is of a newer shoal, or
-        if its end is damaged. Damage elsewhere is found by `rows`. The file `mark`
-        says how far it was; if it is not so far now, that raises too, unless the user
-        has said how to `begin`.
+        Raises `StoreError` if another process has it open, if a newer shoal wrote it,
+        or if its end is damaged; `rows` detects damage elsewhere. Also raises if the
+        journal is shorter than the file `mark` recorded, unless the user chose how
+        to `begin`.
         """
         known = None if mark is None else read_mark(mark)
         if begin == "new":
@@ -133,11 +136,11 @@ class Journal:
             marks.write(tail.seq, tail.head, durable=True)
         return cls(path, connection, base, tail, marks)
 
-    def rows(self) -> Iterator[Row]:
-        """Go through what is there, before `start`; raise where it is not whole.
+    def rows(self) -> Iterator[JournalRow]:
+        """Yield all stored rows, before `start`; raise at the first damaged one.
 
-        The rows of a snapshot come first, and bear the number of the last entry that
-        they stand for.
+        Snapshot rows come first; each carries the number of the last entry that the
+        snapshot replaces.
         """
         assert self._thread is None
         base = self._base
@@ -158,30 +161,30 @@ class Journal:
         on_synced: Callable[[int], None],
         on_failed: Callable[[StoreError], None],
     ) -> None:
-        """Begin to write; both callbacks are run by `post`."""
+        """Start the writing thread; `post` runs both callbacks."""
         assert self._thread is None
         assert self._open
         self._post, self._on_synced, self._on_failed = post, on_synced, on_failed
-        # If the process ends without `close`, that is a crash, and no wait.
+        # A daemon: a process that exits without `close` must not hang.
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
     # Writing.
 
     def append(self, kind: str, payload: bytes, *, durable: bool = True) -> int:
-        """Queue an entry; return its number. It is on disk when that is synced.
+        """Queue an entry and return its number; it is on disk once `synced` reaches it.
 
-        One that is not durable may wait for a later one, and be lost in a crash.
+        With `durable=False` it may wait for a later entry, and a crash may lose it.
         """
         self._last += 1
-        self._enqueue(Row(self._last, kind, payload), urgent=durable)
+        self._enqueue(JournalRow(self._last, kind, payload), urgent=durable)
         return self._last
 
     def compact(self, rows: Iterable[Content]) -> None:
-        """Replace everything appended so far by `rows`, as if it had never been.
+        """Replace all entries appended so far by a snapshot, `rows`.
 
-        It happens at once or, after a crash, not at all. `rows` is read by the
-        writing thread, while other entries go on being written.
+        The switch is atomic: a crash leaves either the old entries or the snapshot.
+        The writing thread iterates over `rows` while new entries keep being written.
         """
         assert not self.compacting
         self._asked += 1
@@ -189,9 +192,9 @@ class Journal:
         self._enqueue(Compact(rows), urgent=True)
 
     def close(self) -> None:
-        """Write what is queued and let the file go; raise if that failed.
+        """Write the queue and release the file; raise if writing failed.
 
-        A compaction that is not complete is given up.
+        An unfinished compaction is abandoned.
         """
         if not self._open:
             return
@@ -211,22 +214,22 @@ class Journal:
 
     @property
     def last(self) -> int:
-        """The number of the last entry that was appended."""
+        """The number of the last appended entry."""
         return self._last
 
     @property
     def synced(self) -> int:
-        """The number of the last entry that is known to be on disk."""
+        """The number of the last entry known to be on disk."""
         return self._synced
 
     @property
     def behind(self) -> bool:
-        """Whether so much waits for the disk that the host should take no new work."""
+        """Whether the write backlog is so long that the host should refuse new work."""
         return self._last - self._synced > BACKLOG_MAX
 
     @property
     def since_snapshot(self) -> int:
-        """How many entries a restart would read besides the snapshot."""
+        """Number of entries appended since the last snapshot, read again on restart."""
         return self._last - self._snapshot_at
 
     @property
@@ -236,7 +239,7 @@ class Journal:
 
     @property
     def commits(self) -> int:
-        """How many transactions there were; each waits for the disk once."""
+        """Number of transactions so far; each waits for the disk once."""
         return self._writer.commits
 
     def _enqueue(self, write: Write, *, urgent: bool) -> None:
@@ -250,7 +253,7 @@ class Journal:
                 self._wake.notify()
             self._urgent = self._urgent or urgent
 
-    # The host's thread again.
+    # Called on the host's thread.
 
     def _tell_synced(self, seq: int, compactions: int) -> None:
         self._done = compactions
@@ -273,13 +276,15 @@ class Journal:
         seq = self._synced
         while (batch := self._take()) is not None:
             self._writer.commit(batch)
-            seq = max((row.seq for row in batch if isinstance(row, Row)), default=seq)
+            seq = max(
+                (row.seq for row in batch if isinstance(row, JournalRow)), default=seq
+            )
             done = self._writer.compactions
             self._say(partial(self._tell_synced, seq, done))
-            self._writer.tidy()  # After the news, which wait for nothing else.
+            self._writer.tidy()  # After the callback, so as not to delay it.
 
     def _take(self) -> list[Write] | None:
-        """Wait for something to do; None if there never will be."""
+        """Wait for writes and return them; None when closing with an empty queue."""
         with self._wake:
             while not (self._urgent or self._closing or self._writer.busy):
                 if not self._wake.wait(LAZY_S if self._queue else None):
@@ -297,7 +302,7 @@ class Journal:
         self._say(lambda: self._on_failed(error))
 
     def _say(self, callback: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # A loop that was closed hears no more.
+        with suppress(RuntimeError):  # The event loop may be closed.
             self._post(callback)
 
 

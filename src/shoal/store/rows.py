@@ -1,8 +1,9 @@
-"""Rows of a journal, and the chain of checksums that holds them together.
+"""Read journal rows and verify the chain of checksums that links them.
 
-The checksum of a row covers the row and the checksum before it. So a row that was
-altered, lost or moved is noticed when the rows are read, wherever it is. The row of
-`tail` names the last entry, so that a lost end is noticed too.
+The checksum of a row covers the row and the previous checksum. So reading detects any
+row that was altered, lost or moved. The single row of `tail` names the last entry, so
+that a truncated end is detected too; the single row of `base` says which entries the
+snapshot replaces.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from shoal.errors import StoreError
 CHECKSUM_BYTES: Final = 16
 
 TAIL_ROWS: Final = 1_000
-"""So many entries at the end are checked when a journal is opened."""
+"""Entries at the end that are verified when a journal is opened."""
 
 Table = Literal["entries", "snapshot"]
 
@@ -28,8 +29,8 @@ _SELECT: Final[dict[Table, str]] = {
 }
 
 
-class Row(NamedTuple):
-    """One entry. `kind` is for people who look into the file."""
+class JournalRow(NamedTuple):
+    """One entry; `kind` is for people who inspect the file."""
 
     seq: int
     kind: str
@@ -37,10 +38,10 @@ class Row(NamedTuple):
 
 
 class Base(NamedTuple):
-    """Where the entries begin: after `seq`, whose checksum was `checksum`.
+    """Where the entries begin: after entry `seq`, which had `checksum`.
 
-    Rows `first` to `last` of the snapshot stand for all entries up to there. The
-    digest covers all this and the checksum of the last of those rows.
+    Snapshot rows `first` to `last` replace all entries up to `seq`. `digest` covers
+    these fields and the checksum of the last snapshot row.
     """
 
     seq: int
@@ -51,17 +52,17 @@ class Base(NamedTuple):
 
     @property
     def seal(self) -> bytes:
-        """What the chain of the snapshot begins with: the place it is made for."""
-        return link(self.checksum, Row(self.seq, "snapshot", b""))
+        """The first link of the snapshot's chain, which ties it to `seq`."""
+        return link(self.checksum, JournalRow(self.seq, "snapshot", b""))
 
     def signed(self, head: bytes) -> Base:
-        """Return this with the digest that fits the last checksum of the snapshot."""
+        """Return a copy with its digest; `head` is the snapshot's last checksum."""
         payload = b"%b %d %d" % (self.checksum, self.first, self.last)
-        return self._replace(digest=link(head, Row(self.seq, "base", payload)))
+        return self._replace(digest=link(head, JournalRow(self.seq, "base", payload)))
 
 
-def link(previous: bytes, row: Row) -> bytes:
-    """Return the checksum of `row`, which comes after the row of `previous`."""
+def link(previous: bytes, row: JournalRow) -> bytes:
+    """Return the checksum of `row`, given the checksum of the row before it."""
     kind = row.kind.encode()
     head = b"%b %d %d %b " % (previous, row.seq, len(kind), kind)
     return blake2b(head + row.payload, digest_size=CHECKSUM_BYTES).digest()
@@ -73,13 +74,13 @@ EMPTY: Final = _EMPTY.signed(_EMPTY.seal)
 
 @final
 class Chain:
-    """Goes along rows in order, from a place that is trusted."""
+    """A position in a chain of rows: the number and checksum of the last row."""
 
     def __init__(self, seq: int, head: bytes) -> None:
         self.seq = seq
         self.head = head
 
-    def add(self, row: Row) -> bytes:
+    def add(self, row: JournalRow) -> bytes:
         """Append a row; return its checksum."""
         assert row.seq == self.seq + 1
         self.seq, self.head = row.seq, link(self.head, row)
@@ -88,8 +89,8 @@ class Chain:
 
 def read(
     connection: sqlite3.Connection, table: Table, chain: Chain, last: int, path: Path
-) -> Iterator[Row]:
-    """Go through rows after `chain`, up to `last`; raise where they are not whole."""
+) -> Iterator[JournalRow]:
+    """Yield and verify the rows after `chain` up to `last`; raise at damage."""
     found = connection.execute(_SELECT[table], (chain.seq + 1, last))
     for seq, kind, checksum, payload in found:
         if seq != chain.seq + 1:
@@ -98,7 +99,7 @@ def read(
         if not isinstance(kind, str) or not isinstance(payload, bytes):
             because = "it holds values of the wrong types"
             raise _damaged(path, table, chain, because)
-        row = Row(seq, kind, payload)
+        row = JournalRow(seq, kind, payload)
         head = link(chain.head, row)
         if head != checksum:
             because = "its checksum does not fit what it holds and what comes before"
@@ -111,7 +112,7 @@ def read(
 
 
 def read_base(connection: sqlite3.Connection, path: Path) -> Base:
-    """Return where the entries begin; raise if that is not what was written."""
+    """Return where the entries begin; raise if that row is damaged."""
     found = _one(connection, "SELECT * FROM base")
     base = Base(*found) if _types(found) == (int, bytes, int, int, bytes) else None
     head = base.seal if base is not None else b""
@@ -124,7 +125,7 @@ def read_base(connection: sqlite3.Connection, path: Path) -> Base:
 
 
 def read_tail(connection: sqlite3.Connection, base: Base, path: Path) -> Chain:
-    """Check the last entries; return the chain at the end of them."""
+    """Verify the last entries; return the chain at their end."""
     found = _one(connection, "SELECT * FROM tail")
     if _types(found) != (int, bytes) or found[0] < base.seq:
         because = "it names no entry"
@@ -146,7 +147,7 @@ def read_tail(connection: sqlite3.Connection, base: Base, path: Path) -> Chain:
 def read_checksum(
     connection: sqlite3.Connection, base: Base, seq: int | None
 ) -> bytes | None:
-    """Return the checksum of an entry; nothing if it is not there any more."""
+    """Return the checksum of an entry; None if it was compacted away."""
     if seq is None:
         return None
     return base.checksum if seq == base.seq else _checksum(connection, "entries", seq)
@@ -159,7 +160,7 @@ def _checksum(connection: sqlite3.Connection, table: Table, seq: int) -> bytes |
 
 
 def _one(connection: sqlite3.Connection, select: str) -> tuple[Any, ...]:
-    """Return the one row of a table, or nothing if it is not there."""
+    """Return the only row of a table; empty if it is missing."""
     found: tuple[Any, ...] | None = connection.execute(select).fetchone()
     return found or ()
 
@@ -169,7 +170,7 @@ def _types(values: tuple[object, ...]) -> tuple[type, ...]:
 
 
 def damaged(path: Path, where: str, because: str) -> StoreError:
-    """Say what is wrong with the file, and what can be done about it."""
+    """Return the error for a damaged file, with a hint how to recover."""
     return StoreError(
         f"{where} in the journal {path} is damaged",
         kind="damaged",

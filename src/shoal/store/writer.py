@@ -1,8 +1,9 @@
-"""What is written into a journal, one transaction at a time. Knows nothing of threads.
+"""Write a journal one transaction at a time; the thread is up to the caller.
 
-Compaction is spread over many transactions, each with a share of its rows, so that
-entries which come meanwhile do not wait for all of it. Nothing of it counts until
-the one row of `base` changes; what is in the way before or after is swept later.
+Compaction is spread over many transactions, each with a share of its rows, so that new
+entries do not wait for all of it. It takes effect when the single row of `base`
+changes. Replaced rows are then deleted, also in shares. After a crash, `sweep` removes
+unfinished snapshots and rows that are no longer needed.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ from pathlib import Path
 from typing import Final, NamedTuple, final
 
 from shoal import failpoints
-from shoal.store.mark import MarkFile
-from shoal.store.rows import Base, Chain, Row
+from shoal.store.journal_mark import MarkFile
+from shoal.store.rows import Base, Chain, JournalRow
 
 SHARE_ROWS: Final = 1_000
 SHARE_BYTES: Final = 1 << 20
-"""So much of a compaction goes into one transaction: a few milliseconds' worth."""
+"""Limits of the share of a compaction in one transaction: a few milliseconds."""
 
 WAL_BYTES: Final = 8 << 20
-"""About so much is written before it moves from the log into the file itself."""
+"""Approximate size of the write-ahead log before it is checkpointed."""
 
 COMMIT_BYTES: Final = 8_192
-"""What a transaction adds to the log besides its payload, about."""
+"""Approximate bytes a transaction adds to the log besides its payload."""
 
 TOGETHER_MAX: Final = 16
-"""Rows that one statement writes; more rows wait for the interpreter less each."""
+"""Most rows written by one statement; each statement waits for the interpreter."""
 
 _TAIL: Final = (
     "CREATE TEMP TRIGGER entry_is_tail AFTER INSERT ON entries BEGIN"
@@ -42,21 +43,21 @@ _INSERTS: Final = tuple(
 _ROOM: Final = bytes(256 << 10)
 
 Content = tuple[str, bytes]
-"""The kind and the payload of a row that has no number yet."""
+"""Kind and payload of a row without a number."""
 
 
 class Compact(NamedTuple):
-    """Replace all rows before this by these; they may be computed while written."""
+    """Replace all earlier rows by `rows`, which may be computed while being written."""
 
     rows: Iterable[Content]
 
 
-Write = Row | Compact
+Write = JournalRow | Compact
 
 
 @final
 class Writer:
-    """Appends to the two tables of one open file."""
+    """Appends to the tables `entries` and `snapshot` of an open journal file."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class Writer:
         log: Path,
         mark: MarkFile | None = None,
     ) -> None:
-        """Write by `connection`, whose log is the file `log`; `mark` says how far."""
+        """Write by `connection`, whose log file is `log`; keep `mark` up to date."""
         self._mark = mark
         self.commits = 0
         self.compactions = 0
@@ -74,30 +75,30 @@ class Writer:
         self._base = base
         self._chain = chain
         self._compaction: Iterator[None] | None = None
-        self._logged = 0  # bytes, about, since the log was last empty
+        self._logged = 0  # approximate bytes since the last checkpoint
         self._log = log
-        self._log_bytes = 0  # what it is known to have room for
+        self._log_bytes = 0  # size the log was extended to
         connection.execute(_TAIL)
 
     @property
     def busy(self) -> bool:
-        """Whether a compaction has shares left to write."""
+        """Whether a compaction is unfinished."""
         return self._compaction is not None
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Write all of this, and a share of a compaction; return when it is on disk."""
+        """Write `writes` and a share of any compaction; return once on disk."""
         if self._compaction is None and len(writes) <= TOGETHER_MAX:
-            rows = [write for write in writes if isinstance(write, Row)]
+            rows = [write for write in writes if isinstance(write, JournalRow)]
             if rows and len(rows) == len(writes):
                 self._commit_together(rows)
                 return
         self._commit_apart(writes)
 
-    def _commit_together(self, rows: Sequence[Row]) -> None:
-        """Write some rows by one statement, which is a transaction of its own.
+    def _commit_together(self, rows: Sequence[JournalRow]) -> None:
+        """Write rows with a single statement, which is its own transaction.
 
-        At every statement this thread waits for the interpreter, which whoever waits
-        for the disk keeps busy: five of them took three times as long.
+        This thread waits for the interpreter lock at each statement, while the other
+        threads keep it busy: five statements took three times as long.
         """
         sealed = [value for row in rows for value in self._sealed(row)]
         failpoints.reach("journal.commit")
@@ -113,9 +114,9 @@ class Writer:
 
     def _commit_apart(self, writes: Sequence[Write]) -> None:
         self._connection.execute("BEGIN IMMEDIATE")
-        rows: list[Row] = []
+        rows: list[JournalRow] = []
         for write in writes:
-            if isinstance(write, Row):
+            if isinstance(write, JournalRow):
                 rows.append(write)
             else:
                 self._append(rows)
@@ -129,7 +130,7 @@ class Writer:
         self._committed()
 
     def tidy(self) -> None:
-        """Move what is on disk from the log into the file, if it is much."""
+        """Checkpoint the log into the file once it is large; extend the log ahead."""
         if self._logged >= WAL_BYTES:
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
             self._logged = 0
@@ -137,10 +138,10 @@ class Writer:
             self._make_room()
 
     def _make_room(self) -> None:
-        """Let the log grow ahead of what is written into it.
+        """Extend the log file ahead of the writes.
 
-        The disk syncs what lies within a file in half the time of what makes it longer.
-        SQLite tells by checksums what it wrote, and takes no notice of the rest.
+        Syncing a write inside a file takes half as long as one that extends it. SQLite
+        recognises its own frames by checksum and ignores the rest.
         """
         try:
             with self._log.open("r+b", buffering=0) as file:
@@ -149,7 +150,7 @@ class Writer:
                     file.write(_ROOM)
             self._log_bytes = size + len(_ROOM)
         except OSError:
-            self._log_bytes = WAL_BYTES  # It is a favour, and no need.
+            self._log_bytes = WAL_BYTES  # Only an optimisation: do not retry.
 
     def _compact_some(self) -> None:
         if self._compaction is None:
@@ -159,17 +160,17 @@ class Writer:
         self._compaction = None
         self.compactions += 1
 
-    def _append(self, rows: Sequence[Row]) -> None:
+    def _append(self, rows: Sequence[JournalRow]) -> None:
         if not rows:
             return
         self._connection.executemany(_INSERTS[1], map(self._sealed, rows))
 
-    def _sealed(self, row: Row) -> tuple[int, str, bytes, bytes]:
+    def _sealed(self, row: JournalRow) -> tuple[int, str, bytes, bytes]:
         self._logged += len(row.payload)
         return row.seq, row.kind, self._chain.add(row), row.payload
 
     def _compact(self, at: Chain, contents: Iterable[Content]) -> Iterator[None]:
-        """Replace all rows up to a place; each step is a share of the work."""
+        """Replace all rows up to `at` by `contents`, a share of the work per step."""
         old = self._base
         base = Base(at.seq, at.head, old.last + 1, old.last)
         snapshot = Chain(base.last, base.seal)
@@ -198,7 +199,7 @@ class Writer:
 
 
 def sweep(connection: sqlite3.Connection, base: Base) -> None:
-    """Remove what a compaction left that a crash cut short."""
+    """Remove the remains of a compaction that a crash interrupted."""
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("DELETE FROM entries WHERE seq <= ?", (base.seq,))
     connection.execute(
@@ -208,7 +209,7 @@ def sweep(connection: sqlite3.Connection, base: Base) -> None:
 
 
 def shares(contents: Iterable[Content]) -> Iterator[list[Content]]:
-    """Cut rows into lists that are small in number and in bytes."""
+    """Split rows into lists of at most `SHARE_ROWS` rows and about `SHARE_BYTES`."""
     share: list[Content] = []
     size = 0
     for content in contents:
@@ -222,10 +223,10 @@ def shares(contents: Iterable[Content]) -> Iterator[list[Content]]:
 
 
 def steps(after: int, last: int) -> Iterator[int]:
-    """Go from `after` to `last` in steps of a share; the last is `last` itself."""
+    """Yield numbers after `after` in steps of `SHARE_ROWS`, ending at `last`."""
     yield from (min(n + SHARE_ROWS, last) for n in range(after, last, SHARE_ROWS))
 
 
 def _numbered(chain: Chain, content: Content) -> tuple[int, str, bytes, bytes]:
-    row = Row(chain.seq + 1, *content)
+    row = JournalRow(chain.seq + 1, *content)
     return row.seq, row.kind, chain.add(row), row.payload

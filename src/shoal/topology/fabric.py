@@ -1,4 +1,4 @@
-"""A fabric: hosts and switches, the cables between them, and which of these work."""
+"""A fabric: hosts, switches and cables, and which of them work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES_SHOWN: Final = 8
 NS_PER_S: Final = 1_000_000_000
 
 
-class Node(msgspec.Struct, frozen=True):
+class FabricNode(msgspec.Struct, frozen=True):
     """A host or a switch. `tier` is 0 for hosts and grows towards the core."""
 
     name: str
@@ -28,7 +28,7 @@ class Node(msgspec.Struct, frozen=True):
     tier: int = 0
 
 
-class Link(msgspec.Struct, frozen=True):
+class FabricLink(msgspec.Struct, frozen=True):
     """A cable, by its ends' names; it carries its bandwidth in each direction."""
 
     a: str
@@ -46,10 +46,12 @@ class Link(msgspec.Struct, frozen=True):
 class Fabric:
     """Nodes and links by their numbers, which never change; parts fail and are mended.
 
-    Whoever keeps something that follows from what works compares `version`.
+    Anything derived from what works must be rebuilt when `version` changes.
     """
 
-    def __init__(self, name: str, nodes: Iterable[Node], links: Iterable[Link]) -> None:
+    def __init__(
+        self, name: str, nodes: Iterable[FabricNode], links: Iterable[FabricLink]
+    ) -> None:
         """Take over nodes and links; raise `UsageError` if they make no fabric."""
         self.name = name
         self.nodes = tuple(nodes)
@@ -88,7 +90,7 @@ class Fabric:
         for link in self.links:
             self._require_sound_link(link)
 
-    def _require_sound_link(self, link: Link) -> None:
+    def _require_sound_link(self, link: FabricLink) -> None:
         for end in (link.a, link.b):
             if end not in self.index:
                 raise UsageError(

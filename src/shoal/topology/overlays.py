@@ -1,4 +1,4 @@
-"""Who tells whom, of hosts that gossip: overlays on top of a fabric.
+"""Gossip overlays on a fabric: who tells whom.
 
 Each function returns the neighbours of every host, by number. All of them are
 symmetric, and join all hosts that a path joins.
@@ -21,7 +21,7 @@ Edge = tuple[int, int]
 def flood(routes: Routes) -> Neighbours:
     """Join hosts of one switch, and the hosts of the same place under all switches.
 
-    Whatever is told reaches everybody in two steps, and many of them many times.
+    News reaches every host in two steps, and many hosts many times.
     """
     under: dict[int, list[int]] = {}
     for host in routes.fabric.hosts:
@@ -49,9 +49,9 @@ def spanning_tree(routes: Routes) -> Neighbours:
 
 
 def nearest(routes: Routes, count: int) -> Neighbours:
-    """Join each host to so many of the nearest, and all by a spanning tree.
+    """Join each host to its nearest neighbours, and all by a spanning tree.
 
-    Without the tree, hosts of one switch would know each other and nobody else.
+    Without the tree, hosts of one switch would know only each other.
     """
     hosts = np.asarray(routes.fabric.hosts)
     many = len(hosts)
@@ -62,7 +62,7 @@ def nearest(routes: Routes, count: int) -> Neighbours:
         if count < 1:
             break
         costs = routes.distances(host, hosts)
-        # Of equally near hosts those that come after it, so that all are chosen alike.
+        # Of equally near hosts take the next ones, so that all are chosen alike.
         turn = (np.arange(many) - place) % many
         keys = np.minimum(costs, np.iinfo(np.int64).max // (2 * many)) * many + turn
         keys[place] = np.iinfo(np.int64).max

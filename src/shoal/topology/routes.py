@@ -1,7 +1,7 @@
-"""Shortest paths over a fabric: costs, equal-cost next hops, and the path of a flow.
+"""Shortest paths over a fabric: costs, equal-cost next hops, the path of a flow.
 
 Most hosts have one cable. Such a *stub* needs no search of its own: its paths are its
-cable and then those of the switch it hangs from. So distances are searched only
+cable and then the paths of its switch. So distances are searched only
 between the other nodes, the *core*, from each destination when it is first asked for.
 """
 
@@ -41,7 +41,7 @@ def by_hops(_fabric: Fabric, _link: int) -> Cost:
 
 
 def by_transfer(size_bytes: int) -> Callable[[Fabric, int], Cost]:
-    """Charge a link for carrying so much, when it carries nothing else."""
+    """Charge a link for carrying `size_bytes`, when it carries nothing else."""
 
     def cost(fabric: Fabric, link: int) -> Cost:
         bandwidth_bps = fabric.links[link].bandwidth_bps
@@ -52,7 +52,7 @@ def by_transfer(size_bytes: int) -> Callable[[Fabric, int], Cost]:
 
 @final
 class Routes:
-    """Paths by one cost, always those of what works now."""
+    """Paths by one cost, over the parts of the fabric that work now."""
 
     def __init__(
         self, fabric: Fabric, cost: Callable[[Fabric, int], Cost] = by_latency
@@ -91,7 +91,7 @@ class Routes:
                 if node < far
             ]
         )
-        # The same in arrays, for those who ask for many at once.
+        # The same in arrays, for questions about many at once.
         self._anchors: NDArray[np.int64] = np.asarray(self._anchor)
         self._drops: NDArray[np.int64] = np.asarray(self._drop)
         self._arrays: dict[int, NDArray[np.int64]] = {}

@@ -1,4 +1,4 @@
-"""Fabrics from a few numbers: leaf-spine, fat-tree, and sites joined by a wide area.
+"""Fabrics from a few numbers: leaf-spine, fat-tree, and sites joined by a WAN.
 
 Switches are named by what they are and counted from 0, such as `leaf3` and `spine1`.
 Hosts are counted through: `host12` is the first under `leaf3` if each has four.
@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.topology.fabric import NODES_MAX, Fabric, Link, Node
+from shoal.topology.fabric import NODES_MAX, Fabric, FabricLink, FabricNode
 
 GBPS: Final = 1_000_000_000
 KM_PER_MS: Final = 200  # light in glass
@@ -23,9 +23,9 @@ class Cable(msgspec.Struct, frozen=True):
     latency_ns: int
     bandwidth_bps: int
 
-    def joining(self, a: str, b: str) -> Link:
+    def joining(self, a: str, b: str) -> FabricLink:
         """Return such a link between two nodes."""
-        return Link(a, b, self.latency_ns, self.bandwidth_bps)
+        return FabricLink(a, b, self.latency_ns, self.bandwidth_bps)
 
 
 HOST_CABLE: Final = Cable(1_000, 100 * GBPS)
@@ -41,17 +41,17 @@ def leaf_spine(
     host_cable: Cable = HOST_CABLE,
     uplink: Cable = UPLINK_CABLE,
 ) -> Fabric:
-    """Join every leaf to every spine, and so many hosts to every leaf."""
+    """Join every leaf to every spine, and hosts to every leaf."""
     _require_size("leaf-spine", spines + leaves + leaves * hosts, spines, leaves, hosts)
-    nodes = [Node(f"spine{s}", "switch", 2) for s in range(spines)]
-    nodes += [Node(f"leaf{n}", "switch", 1) for n in range(leaves)]
+    nodes = [FabricNode(f"spine{s}", "switch", 2) for s in range(spines)]
+    nodes += [FabricNode(f"leaf{n}", "switch", 1) for n in range(leaves)]
     links = [
         uplink.joining(f"leaf{n}", f"spine{s}")
         for n in range(leaves)
         for s in range(spines)
     ]
     for number in range(leaves * hosts):
-        nodes.append(Node(f"host{number}"))
+        nodes.append(FabricNode(f"host{number}"))
         links.append(host_cable.joining(f"host{number}", f"leaf{number // hosts}"))
     return Fabric(f"leaf-spine {spines}x{leaves}x{hosts}", nodes, links)
 
@@ -79,26 +79,26 @@ def fat_tree(
         )
     half = k // 2
     _require_size("fat-tree", k**3 // 4 + k * k + half**2, k)
-    nodes = [Node(f"core{c}", "switch", 3) for c in range(half**2)]
-    links: list[Link] = []
+    nodes = [FabricNode(f"core{c}", "switch", 3) for c in range(half**2)]
+    links: list[FabricLink] = []
     for pod in range(k):
         for a in range(half):
             name = f"agg{pod * half + a}"
-            nodes.append(Node(name, "switch", 2))
+            nodes.append(FabricNode(name, "switch", 2))
             cores = range(a * half, (a + 1) * half)
             links += [uplink.joining(name, f"core{c}") for c in cores]
         for n in range(half):
             leaf = f"leaf{pod * half + n}"
-            nodes.append(Node(leaf, "switch", 1))
+            nodes.append(FabricNode(leaf, "switch", 1))
             aggs = range(pod * half, (pod + 1) * half)
             links += [uplink.joining(leaf, f"agg{a}") for a in aggs]
     for number in range(k**3 // 4):
-        nodes.append(Node(f"host{number}"))
+        nodes.append(FabricNode(f"host{number}"))
         links.append(host_cable.joining(f"host{number}", f"leaf{number // half}"))
     return Fabric(f"fat-tree k={k}", nodes, links)
 
 
-class Site(msgspec.Struct, frozen=True):
+class SiteShape(msgspec.Struct, frozen=True):
     """A place with hosts behind one switch; where it is, in km on a flat map."""
 
     name: str
@@ -108,7 +108,7 @@ class Site(msgspec.Struct, frozen=True):
 
 
 def wan(
-    sites: list[Site], *, host_cable: Cable = HOST_CABLE, trunk: Cable = WAN_CABLE
+    sites: list[SiteShape], *, host_cable: Cable = HOST_CABLE, trunk: Cable = WAN_CABLE
 ) -> Fabric:
     """Join every site to every other; light needs its time on the way.
 
@@ -116,8 +116,8 @@ def wan(
     """
     hosts = sum(site.hosts for site in sites)
     _require_size("wan", hosts + len(sites), len(sites), hosts)
-    nodes = [Node(site.name, "switch", 1) for site in sites]
-    links: list[Link] = []
+    nodes = [FabricNode(site.name, "switch", 1) for site in sites]
+    links: list[FabricLink] = []
     for n, a in enumerate(sites):
         for b in sites[n + 1 :]:
             km = ((a.x_km - b.x_km) ** 2 + (a.y_km - b.y_km) ** 2) ** 0.5
@@ -127,7 +127,7 @@ def wan(
     number = 0
     for site in sites:
         for _ in range(site.hosts):
-            nodes.append(Node(f"host{number}"))
+            nodes.append(FabricNode(f"host{number}"))
             links.append(host_cable.joining(f"host{number}", site.name))
             number += 1
     return Fabric(f"wan of {len(sites)} sites", nodes, links)

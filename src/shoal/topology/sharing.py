@@ -1,4 +1,4 @@
-"""How flows share links: max-min fairly, each as fast as it can be at nobody's cost.
+"""Share links between flows: max-min fair.
 
 A *flow* may use a link several times over: the ring of an all-reduce is one flow, whose
 parts go at one speed, and a link carries as many of them as pass it. A flow may also

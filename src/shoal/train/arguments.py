@@ -1,4 +1,4 @@
-"""The params of a program: defaults, then those of the job, then flags."""
+"""A training program's parameters: defaults, then the job's, then flags."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from shoal.errors import UsageError
-from shoal.train.settings import Settings, params_of
-from shoal.train.surroundings import Surroundings
+from shoal.train.settings import TrainSettings, params_of
+from shoal.train.task_context import TaskContext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,13 +25,13 @@ def program_params(**defaults: Any) -> SimpleNamespace:  # noqa: ANN401
     A param is of the type of its default. `data_seed` differs between the workers of
     a job.
     """
-    around = Surroundings.of(os.environ)
+    around = TaskContext.of(os.environ)
     given = {**params_of(os.environ), **flags(sys.argv[1:])}
     values: dict[str, Any] = {}
     for name, default in defaults.items():
         values[name] = _like(default, given.get(name, default), name)
     rest = {name: value for name, value in given.items() if name not in defaults}
-    known = {*defaults, *Settings.__struct_fields__, "program", "data_seed"}
+    known = {*defaults, *TrainSettings.__struct_fields__, "program", "data_seed"}
     if unknown := [name for name in rest if name not in known]:
         raise UsageError(
             f"this program has no param '{unknown[0]}'",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 import torch
 
-from shoal import asking
+from shoal import task_client
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
@@ -22,20 +22,20 @@ PATH: Final = Path("checkpoint/state.pt")
 
 
 class Stateful(Protocol):
-    """What can be kept and restored: a model, an optimizer, a schedule."""
+    """Anything with a state to save: a model, an optimizer, a schedule."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all of it."""
+        """Return the whole state."""
         ...
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> Any:  # noqa: ANN401
-        """Take it over."""
+        """Restore the whole state."""
         ...
 
 
 @final
 class Checkpoints:
-    """Keeps parts of a loop, and how many steps are done."""
+    """Saves and restores a training loop's parts and its step count."""
 
     def __init__(self, parts: Sequence[Stateful], path: Path = PATH) -> None:
         self._parts = parts
@@ -57,9 +57,9 @@ class Checkpoints:
         draft = self._path.with_suffix(".new")
         torch.save(self.state(step), draft)
         draft.replace(self._path)
-        if elsewhere and os.environ.get(asking.SOCKET_VARIABLE):
+        if elsewhere and os.environ.get(task_client.SOCKET_VARIABLE):
             with contextlib.suppress(ShoalError):  # The next one may get through.
-                asking.checkpoint(self._path.parent)
+                task_client.checkpoint(self._path.parent)
 
     def find(self) -> dict[str, Any] | None:
         """Return the latest checkpoint that is here, if it can be read."""
@@ -67,7 +67,7 @@ class Checkpoints:
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    """Return what was saved, if it is there and whole: a power cut leaves anything."""
+    """Return what was saved, if it is whole: a power cut may leave anything."""
     try:
         return dict(torch.load(path, weights_only=True, map_location="cpu"))
     except (OSError, RuntimeError, EOFError, LookupError, ValueError, UnpicklingError):

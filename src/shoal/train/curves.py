@@ -1,4 +1,4 @@
-"""What a run tells of itself: one line of JSON for each event, and `shoal.log`."""
+"""Training metrics: one JSON line per event, and `shoal.log`."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import time
 import warnings
 from typing import IO, TYPE_CHECKING, final
 
-from shoal import reporting
+from shoal import task_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shoal.train.messages import Status, Update
-    from shoal.train.rounds import Average
-    from shoal.train.settings import Settings
+    from shoal.train.diloco.messages import Status, Update
+    from shoal.train.diloco.rounds import Average
+    from shoal.train.settings import TrainSettings
     from shoal.train.tensors import State
 
 
 @final
-class Curves:
-    """Writes JSON lines to `out`, and tells the worker that runs this task."""
+class RunCurves:
+    """Writes JSON lines to `out`, and reports metrics to the task's worker."""
 
-    def __init__(self, settings: Settings, out: IO[str] = sys.stdout) -> None:
+    def __init__(self, settings: TrainSettings, out: IO[str] = sys.stdout) -> None:
         self._settings = settings
         self._out = out
         self._lock = threading.Lock()
@@ -41,7 +41,7 @@ class Curves:
             print(text, file=sys.stderr, flush=True)
 
     def loaded(self, kind: str, state: State) -> None:
-        """Note what the run begins with."""
+        """Log the weights that the run starts from."""
         self._write(
             {
                 "event": "loaded",
@@ -52,7 +52,7 @@ class Curves:
         )
 
     def closed(self, order: Average, update: Update, present: Sequence[str]) -> None:
-        """Note a closed sync: who contributed how much, and what was sent for it."""
+        """Log a closed sync: contributions, and bytes sent."""
         now = time.monotonic()
         samples = sum(part.samples for _, part in order.parts)
         sent = sum(part.bytes for _, part in order.parts)
@@ -93,17 +93,19 @@ class Curves:
                 "missing": list(order.missing),
             }
         )
-        reporting.log(figures, step=round(done), progress=done / self._settings.rounds)
+        task_metrics.log(
+            figures, step=round(done), progress=done / self._settings.rounds
+        )
 
     def validated(self, status: Status) -> None:
-        """Note how good the shared weights are, as a worker measured them."""
+        """Log the validation of the shared weights by a worker."""
         if status.validated <= self._validated:
             return
         self._validated = status.validated
         done = status.validated / self._settings.fragments
         figures = {f"validation_{k}": v for k, v in status.validation.items()}
         self._write({"event": "validation", "round": done, **figures})
-        reporting.log(figures)
+        task_metrics.log(figures)
 
     def _write(self, fields: dict[str, object]) -> None:
         with self._lock:

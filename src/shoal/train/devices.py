@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def device_name(environment: Mapping[str, str], visible: int) -> str:
-    """Return the device of a process that sees so many GPUs."""
+    """Return the device of a process that sees `visible` GPUs."""
     if visible == 0:
         return "cpu"
     local = int(environment.get("LOCAL_RANK", "0"))
@@ -36,7 +36,7 @@ def device_name(environment: Mapping[str, str], visible: int) -> str:
 
 
 def choose_device() -> torch.device:
-    """Return the device of this process; what torch does by itself goes there too."""
+    """Return this process's device; a GPU becomes CUDA's current one."""
     device = torch.device(device_name(os.environ, torch.cuda.device_count()))
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -44,14 +44,14 @@ def choose_device() -> torch.device:
 
 
 def backend_of(device: torch.device) -> str:
-    """Return torch's transport for what is on a device; objects go by the CPU."""
+    """Return torch's process group backend for a device; objects go by the CPU."""
     return "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
 
 
 def precision_of(
     device: torch.device, precision: str
 ) -> contextlib.AbstractContextManager[object]:
-    """Return what computes in a precision; weights and gradients stay in float32.
+    """Return an autocast context; weights and gradients stay in float32.
 
     A CPU computes in float32 in any case: few gain by less, and some crash.
     """
@@ -67,20 +67,20 @@ def precision_of(
 
 
 def free_bytes(device: torch.device) -> int:
-    """Return how much memory is free where a process computes."""
+    """Return the free memory of a process's device."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return int(psutil.virtual_memory().available)
 
 
 def peak_figures(device: torch.device) -> dict[str, float]:
-    """Return the most memory of a GPU that was in use, to be told with losses."""
+    """Return peak GPU memory, to be logged with losses."""
     if device.type != "cuda":
         return {}
     return {"gpu_memory_bytes": float(torch.cuda.max_memory_allocated(device))}
 
 
 def finish_work(device: torch.device) -> None:
-    """Wait for a GPU, which works on while Python goes on: before a clock is read."""
+    """Wait for queued GPU work to finish, before reading a clock."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -1,8 +1,8 @@
-"""How the tasks of one job reach each other: short messages, and files by content.
+"""Communication between the tasks of a job: short messages, and files by content.
 
-Whoever is addressed is named by its place in the job, such as `aggregate.0`. A message
-may get lost, and whoever matters repeats it. A file is named by the hash of what is in
-it, and is fetched from whoever has put it.
+A task is addressed by its place in the job, such as `aggregate.0`. Messages may get
+lost, and senders repeat the ones that matter. A file is named by the hash of its
+content, and is fetched from the task that has put it.
 
 `TaskExchange` goes over the socket of a task to its worker, and from there over the
 links of the shoal; the task itself needs no network. `FolderExchange` joins processes
@@ -23,7 +23,7 @@ from typing import Final, Protocol, final
 
 import msgspec
 
-from shoal import asking
+from shoal import task_client
 from shoal.errors import ShoalError
 
 POLL_S: Final = 0.01
@@ -34,7 +34,7 @@ TIMEOUT_S: Final = 10.0
 GET_S: Final = 600.0
 
 
-class Mail(msgspec.Struct, frozen=True):
+class TaskLetter(msgspec.Struct, frozen=True):
     """A message, and who sent it."""
 
     sender: str
@@ -47,7 +47,7 @@ class ExchangeError(ShoalError):
 
 
 class Exchange(Protocol):
-    """The way of one task to the others. All of it may be called by any thread."""
+    """One task's connection to the others. Thread-safe."""
 
     name: str  # of this task, as others address it
 
@@ -55,7 +55,7 @@ class Exchange(Protocol):
         """Send a message; whether it arrives is not known."""
         ...
 
-    def receive(self, timeout_s: float) -> Mail | None:
+    def receive(self, timeout_s: float) -> TaskLetter | None:
         """Return the next message, or None if none comes in time."""
         ...
 
@@ -68,11 +68,11 @@ class Exchange(Protocol):
         ...
 
     def forget(self, file: str) -> None:
-        """Keep a file no longer that was put here."""
+        """Drop a file that was put here."""
         ...
 
     def has_ended(self, name: str) -> bool:
-        """Whether a task is known to read nothing any more, now and in future."""
+        """Whether a task is known to have ended for good."""
         ...
 
 
@@ -101,14 +101,14 @@ class FolderExchange:
         draft.write_bytes(self.name.encode() + b"\0" + data)
         draft.rename(inbox / stamp)
 
-    def receive(self, timeout_s: float) -> Mail | None:
+    def receive(self, timeout_s: float) -> TaskLetter | None:
         """Look for messages again and again until the time is up."""
         until = time.monotonic() + timeout_s
         while True:
             for path in sorted(self._inbox.iterdir()):
                 sender, _, data = path.read_bytes().partition(b"\0")
                 path.unlink()
-                return Mail(sender.decode(), data)
+                return TaskLetter(sender.decode(), data)
             if time.monotonic() >= until:
                 return None
             time.sleep(POLL_S)
@@ -134,10 +134,10 @@ class FolderExchange:
             ) from error
 
     def forget(self, file: str) -> None:
-        """Leave it: others may have put the same, and the folder is thrown away."""
+        """Do nothing: others may have put the same, and the folder is temporary."""
 
     def has_ended(self, name: str) -> bool:
-        """Know nothing of it."""
+        """Return False: a folder cannot tell."""
         return False
 
 
@@ -151,25 +151,25 @@ class TaskExchange:
         self._folder = folder
         self._folder.mkdir(parents=True, exist_ok=True)
         self._files = itertools.count()
-        self._inbox: deque[Mail] = deque()
+        self._inbox: deque[TaskLetter] = deque()
         self._ended: set[str] = set()
 
     def send(self, to: str, data: bytes) -> None:
-        """Give a message to the worker, which says it again until it is taken.
+        """Give a message to the worker, which repeats it until it is taken.
 
-        If the worker does not take it now, it is lost: whoever matters repeats it.
+        If the worker does not take it now, it is lost: repeat what matters.
         """
         assert len(data) <= MAIL_BYTES_MAX
         text = base64.b64encode(data).decode()
         with contextlib.suppress(ShoalError):
-            asking.ask({"call": "send", "to": to, "data": text}, TIMEOUT_S)
+            task_client.ask({"call": "send", "to": to, "data": text}, TIMEOUT_S)
 
-    def receive(self, timeout_s: float) -> Mail | None:
+    def receive(self, timeout_s: float) -> TaskLetter | None:
         """Ask the worker for messages; it answers when one comes."""
         if self._inbox:
             return self._inbox.popleft()
         try:
-            answer = asking.ask(
+            answer = task_client.ask(
                 {"call": "receive", "wait_s": timeout_s}, timeout_s + TIMEOUT_S
             )
         except ShoalError:
@@ -178,22 +178,23 @@ class TaskExchange:
         found = msgspec.convert(answer, _Received)
         self._ended.update(found.ended)
         self._inbox.extend(
-            Mail(each["from"], base64.b64decode(each["data"])) for each in found.mail
+            TaskLetter(each["from"], base64.b64decode(each["data"]))
+            for each in found.mail
         )
         return self._inbox.popleft() if self._inbox else None
 
     def put(self, data: bytes) -> str:
-        """Give a file to the worker; its name says on which node it is."""
+        """Give a file to the worker; its name includes the node."""
         path = self._folder / f"put-{next(self._files)}"
         path.write_bytes(data)
         try:
-            answer = asking.ask({"call": "put", "path": _below(path)})
+            answer = task_client.ask({"call": "put", "path": _below(path)})
         finally:
             path.unlink(missing_ok=True)
         return f"{answer['blob']}@{answer['node']}"
 
     def get(self, file: str, holder: str) -> bytes:
-        """Have the worker fetch a file, from the node that its name says."""
+        """Let the worker fetch a file from the node in its name."""
         blob, _, node = file.partition("@")
         path = self._folder / f"got-{next(self._files)}"
         call: dict[str, object] = {
@@ -203,7 +204,7 @@ class TaskExchange:
             "nodes": [node],
         }
         try:
-            asking.ask(call, GET_S)
+            task_client.ask(call, GET_S)
             data = path.read_bytes()
         except (ShoalError, OSError) as error:
             raise ExchangeError(
@@ -217,7 +218,7 @@ class TaskExchange:
     def forget(self, file: str) -> None:
         """Let the worker remove a file."""
         with contextlib.suppress(ShoalError):
-            asking.forget(file.partition("@")[0])
+            task_client.forget(file.partition("@")[0])
 
     def has_ended(self, name: str) -> bool:
         """Whether the scheduler said that a task has ended for good."""

@@ -1,6 +1,6 @@
 # pyright: basic
 # torch describes its types only in part.
-"""Join a training loop in torch with those of other workers: one call, any recipe.
+"""Join a torch training loop with other workers': one call, any recipe.
 
 A program does the same whether it runs alone or with others. How it runs is said by
 the job that it is a task of:
@@ -27,29 +27,29 @@ from safetensors.numpy import load_file
 
 from shoal.errors import UsageError
 from shoal.train.checkpoints import Checkpoints, Stateful
-from shoal.train.data_parallel import DataParallelRun
 from shoal.train.devices import peak_figures
-from shoal.train.halving import Halving, Report
-from shoal.train.session import Session
-from shoal.train.settings import Settings, settings_of
-from shoal.train.surroundings import Surroundings
-from shoal.train.sweep import Trial
-from shoal.train.telling import OUT, Telling, Validate, named_arrays, save
+from shoal.train.diloco.session import DilocoSession
+from shoal.train.gangs.data_parallel import DataParallelRun
+from shoal.train.run_log import OUT, RunLog, Validate, named_arrays, save
+from shoal.train.settings import TrainSettings, settings_of
+from shoal.train.single.halving import Halving, TrialReport
+from shoal.train.single.sweep import Trial
+from shoal.train.task_context import TaskContext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from shoal.train.compression import Array
+    from shoal.train.diloco.compression import Array
 
 
-class Run(Protocol):
-    """A loop's place among the others."""
+class TrainingRun(Protocol):
+    """A training loop's handle on the run it is a part of."""
 
     model: torch.nn.Module  # to compute with; it may be wrapped
 
     @property
     def round(self) -> int:
-        """How many rounds are done, also by those who were here before."""
+        """How many rounds are done, including those before this worker joined."""
         ...
 
     @property
@@ -58,7 +58,7 @@ class Run(Protocol):
         ...
 
     def step(self, samples: int, loss: float, tokens: int = 0) -> None:
-        """Note an inner step; exchange whatever is to be exchanged.
+        """Note an inner step; exchange weights or gradients if it is time.
 
         `tokens` are told as a rate, and change nothing.
         """
@@ -75,13 +75,13 @@ def join(
     *,
     validate: Validate | None = None,
     keep: Sequence[Stateful] = (),
-) -> Run:
-    """Return the run that this process is a part of, by its environment.
+) -> TrainingRun:
+    """Join the run that this process is a part of, by its environment.
 
     `validate` measures the model as it is; `keep` is what belongs into a checkpoint
     besides the model, such as the optimizer.
     """
-    around = Surroundings.of(os.environ)
+    around = TaskContext.of(os.environ)
     settings = settings_of(params)
     if settings.model:
         load_weights(model, settings.model)
@@ -90,7 +90,7 @@ def join(
     if around.recipe == "ddp":
         return DataParallelRun(model, settings, keep, validate)
     if around.recipe == "eval":
-        return Measured(model, settings, validate)
+        return MeasuredLoss(model, settings, validate)
     trial = Trial(around.exchange()) if around.recipe == "sweep" else None
     return Alone(model, settings, keep, validate, trial, params)
 
@@ -110,14 +110,14 @@ class DilocoRun:
     def __init__(
         self,
         model: torch.nn.Module,
-        settings: Settings,
-        around: Surroundings,
+        settings: TrainSettings,
+        around: TaskContext,
         validate: Validate | None,
     ) -> None:
         self.model = model
         self._device = next(model.parameters()).device
-        self._telling = Telling()
-        self._session = Session(
+        self._telling = RunLog()
+        self._session = DilocoSession(
             around.exchange(),
             settings,
             life=around.life,
@@ -154,11 +154,11 @@ class DilocoRun:
 
 
 @final
-class Measured:
-    """Weights that are measured once, and not trained."""
+class MeasuredLoss:
+    """A run that validates weights once, and trains nothing."""
 
     def __init__(
-        self, model: torch.nn.Module, settings: Settings, validate: Validate | None
+        self, model: torch.nn.Module, settings: TrainSettings, validate: Validate | None
     ) -> None:
         if not settings.model or validate is None:
             raise UsageError(
@@ -170,14 +170,14 @@ class Measured:
         self.round = 0
         self.finished = True
         figures = {f"validation_{k}": v for k, v in validate().items()}
-        Telling().tell({"event": "validation", "model": settings.model, **figures})
+        RunLog().tell({"event": "validation", "model": settings.model, **figures})
         OUT.mkdir(exist_ok=True)
         (OUT / "eval.json").write_text(json.dumps(figures) + "\n")
 
     def step(self, samples: int, loss: float, tokens: int = 0) -> None:
         """Never called: it is finished."""
 
-    def __enter__(self) -> Measured:
+    def __enter__(self) -> MeasuredLoss:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -185,7 +185,7 @@ class Measured:
 
 
 def load_weights(model: torch.nn.Module, path: str) -> None:
-    """Set the weights of a model from a file of the workdir."""
+    """Load the weights of a model from a file of the workdir."""
     try:
         arrays = load_file(path)
     except (OSError, SafetensorError) as error:
@@ -207,12 +207,12 @@ def load_weights(model: torch.nn.Module, path: str) -> None:
 
 @final
 class Alone:
-    """One process, and nobody to exchange with."""
+    """One process, and no peers to exchange with."""
 
     def __init__(
         self,
         model: torch.nn.Module,
-        settings: Settings,
+        settings: TrainSettings,
         keep: Sequence[Stateful],
         validate: Validate | None,
         trial: Trial | None = None,
@@ -222,7 +222,7 @@ class Alone:
         self.model = model
         self._settings = settings
         self._validate = validate
-        self._telling = Telling()
+        self._telling = RunLog()
         self._checkpoints = Checkpoints([model, *keep])
         self._done = 0
         self._trial = trial
@@ -242,7 +242,7 @@ class Alone:
         return self._stopped or self._done >= all_steps
 
     def step(self, samples: int, loss: float, tokens: int = 0) -> None:
-        """Note a step; measure now and then, and ask the judge if there is one."""
+        """Count a step; validate now and then, and ask the judge if there is one."""
         self._done += 1
         self._telling.step(samples, loss, tokens)
         rounds, rest = divmod(self._done, self._settings.inner_steps)
@@ -259,7 +259,7 @@ class Alone:
         if self._trial is None:
             return
         figure = measured[self._settings.metric]
-        report = Report(
+        report = TrialReport(
             trial="",
             rounds=rounds,
             figure=figure,
@@ -280,6 +280,6 @@ class Alone:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Leave the weights where the outputs of a job are taken from."""
+        """Write the weights to the job's output folder."""
         if exception[0] is None:
             save(self.model)

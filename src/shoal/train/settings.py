@@ -1,4 +1,4 @@
-"""The params of all recipes, checked before anything starts.
+"""The parameters of all recipes, checked before anything starts.
 
 A job gives them as `params` of its spec, and a task gets them as JSON in SHOAL_PARAMS.
 Names that are not known here belong to the program.
@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Meta
 
 from shoal.errors import UsageError
-from shoal.train.outer import Outer
-from shoal.train.rounds import Rules
+from shoal.train.diloco.outer import Outer
+from shoal.train.diloco.rounds import RoundRules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,8 +22,8 @@ Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a job learns together."""
+class TrainSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters of a training job."""
 
     rounds: Positive = 40
     inner_steps: Positive = 50
@@ -42,14 +42,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_every: Positive = 10  # rounds
     trials: Positive = 1  # of a sweep
     first_rung: Positive = 1  # rounds, before the worse trials are stopped
-    eta: Annotated[int, Meta(ge=2)] = 3  # of so many trials one goes on
+    eta: Annotated[int, Meta(ge=2)] = 3  # one trial in this many goes on
     metric: str = "loss"  # by which trials are compared; the smaller the better
     model: str = ""  # a file of weights to begin with, or to measure
     resume: str = ""  # a file of all that an earlier job left, to go on from
 
-    def rules(self) -> Rules:
-        """Return what the machine of the aggregator needs to know."""
-        return Rules(
+    def rules(self) -> RoundRules:
+        """Return the rules for the aggregator's machine."""
+        return RoundRules(
             rounds=self.rounds,
             inner_steps=self.inner_steps,
             fragments=self.fragments,
@@ -67,12 +67,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return Outer(kind=self.outer, rate=self.outer_lr, momentum=self.outer_momentum)
 
 
-def settings_of(params: Mapping[str, Any]) -> Settings:
+def settings_of(params: Mapping[str, Any]) -> TrainSettings:
     """Return the settings in params; raise `UsageError` if one makes no sense."""
-    known = {f.name for f in msgspec.structs.fields(Settings)}
+    known = {f.name for f in msgspec.structs.fields(TrainSettings)}
     own = {name: value for name, value in params.items() if name in known}
     try:
-        return msgspec.convert(own, Settings, strict=False)
+        return msgspec.convert(own, TrainSettings, strict=False)
     except msgspec.ValidationError as error:
         raise UsageError(
             "the params of this job are wrong",

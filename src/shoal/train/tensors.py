@@ -1,7 +1,7 @@
-"""Weights as flat arrays, in fragments, and as files.
+"""Weights as flat arrays: in fragments, and as files.
 
 The weights of a model are joined into one flat array, in the order of their names. A
-fragment is a range of it, so fragments are of equal size whatever the layers are.
+fragment is a range of it, so fragments are of equal size for any layers.
 Files are safetensors: weights by name, or the bytes of one compressed fragment.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 import msgspec
 import numpy as np
@@ -17,15 +17,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from shoal.errors import ProtocolError
-from shoal.train import compression
-from shoal.train.compression import Array
+from shoal.train.diloco import compression
+from shoal.train.diloco.compression import Array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from shoal.train.compression import Encoding
-
-PARAMETERS_MAX: Final = 1 << 40
+    from shoal.train.diloco.compression import Encoding
 
 
 @final
@@ -47,7 +45,7 @@ class Layout(msgspec.Struct, frozen=True):
         )
 
     def flat(self, tensors: Mapping[str, Array]) -> Array:
-        """Join tensors; raise `ProtocolError` if they are not those of the layout."""
+        """Join tensors; raise `ProtocolError` if they do not match the layout."""
         if {name: array.shape for name, array in tensors.items()} != self.shapes:
             raise ProtocolError(
                 "these are not the weights of this model",
@@ -59,7 +57,7 @@ class Layout(msgspec.Struct, frozen=True):
         return joined.astype(np.float32)
 
     def named(self, flat: Array) -> dict[str, Array]:
-        """Part a flat array into tensors, which are views of it."""
+        """Split a flat array into tensors, as views."""
         assert flat.shape == (self.size,)
         tensors: dict[str, Array] = {}
         start = 0
@@ -79,7 +77,7 @@ def _size(shape: tuple[int, ...]) -> int:
 
 
 def check(values: Array) -> int:
-    """Return the CRC-32 of values, by which two workers see that theirs are equal."""
+    """Return the CRC-32 of values, to compare the weights of two workers."""
     return zlib.crc32(np.ascontiguousarray(values).astype("<f4").tobytes())
 
 
@@ -87,7 +85,7 @@ def check(values: Array) -> int:
 
 
 class State(msgspec.Struct):
-    """All that an aggregator must remember: it goes on from this as if it never died.
+    """An aggregator's checkpoint: everything it needs to resume.
 
     `lost` is what compression took away from the updates so far.
     """
@@ -172,7 +170,7 @@ def _load(data: bytes, kind: type = np.float32) -> dict[str, Array]:
 
 
 def _metadata(data: bytes) -> dict[str, str]:
-    """Return the text that a safetensors file begins with; `load` has checked it."""
+    """Return a safetensors file's metadata; `load` has checked it."""
     length = int.from_bytes(data[:8], "little")
     header: dict[str, dict[str, str]] = json.loads(data[8 : 8 + length])
     return header.get("__metadata__", {})

@@ -1,7 +1,7 @@
-"""The page of a node, for browsers: topology, jobs, curves, output, and some buttons.
+"""The web page of a node: topology, jobs, curves, output, and a few actions.
 
-`listening` waits for the first visitor and imports nothing else before. `connection`
-speaks HTTP/1.1, `guarding` says who may ask, `site` what is answered, and `streams`
-what is told as it happens. All that is seen is in `static`, which has no secrets: every
-answer about the node needs its token.
+`page` listens, and imports the rest when the first visitor comes. `guarding` authorises
+requests, `site` answers them, and `streams` sends live updates; the HTTP server is in
+`api/server`. The files in `static` are public and hold no secrets: every answer about
+the node requires its token.
 """

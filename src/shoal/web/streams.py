@@ -1,8 +1,11 @@
-"""What visitors are told as it happens: events with documents, each on one line.
+"""Live updates for visitors, as server-sent events with one-line JSON documents.
 
-A look at the node is taken when it has news, and every few seconds for what is no news,
-such as how busy others are; only while somebody watches, and for at most a twentieth
-of the time. What has not changed is not told again.
+While somebody watches, the state of the node is read whenever the node signals news,
+and every few seconds for what it does not signal, such as the load of other nodes.
+Reading takes at most `SHARE_MAX` of the time. Unchanged documents are not sent again.
+
+Visitors of the overview share one snapshot; each visitor of a job has a `_JobPage`. A
+slow visitor holds up only its own stream, which buffers one event.
 """
 
 from __future__ import annotations
@@ -13,39 +16,110 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Final, cast, final
 
+from starlette.responses import StreamingResponse
+
 from shoal.api import documents
 from shoal.api import shoal_pb2 as pb
+from shoal.api.failures import shown_of
+from shoal.api.server.http_app import encoded, error_fields
 from shoal.model.ids import TaskId
-from shoal.runtime.happenings import KEPT_MAX
-from shoal.web.exchange import encoded
+from shoal.runtime.monitoring.event_log import KEPT_MAX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
-    from shoal.api.service import Service
+    from starlette.types import Receive, Scope
+    from starlette.types import Send as AsgiSend
+
+    from shoal.api.service.service import Service
     from shoal.runtime.node import Node
-    from shoal.web.exchange import Send
+
+    Send = Callable[[str, bytes], Awaitable[None]]
+    """Sends a visitor one event: its name, and a one-line document."""
+
+    Run = Callable[[Send], Awaitable[None]]
 
 JOBS_MAX: Final = 200
 TASKS_MAX: Final = 200
 EVENTS_MAX: Final = 100
 LOOK_S: Final = 0.4
-"""Between two looks at least."""
+"""Minimum time between two reads of the state."""
 
 TICK_S: Final = 2.0
-"""Between two looks at most, while somebody watches."""
+"""Longest wait for news after that pause, while somebody watches."""
 
 SHARE_MAX: Final = 0.05
 LOG_BYTES: Final = 1 << 19
-"""So much of what a job wrote before is shown, all tasks together."""
+"""Earlier output to show of a job, all tasks together."""
 
 LOG_BYTES_OF_A_TASK: Final = 4_096
-"""Of each task at least so much."""
+"""Earlier output to show of each task at least."""
+
+
+BEAT_S: Final = 15.0
+"""Keep-alive interval, so that a vanished visitor is noticed."""
+
+
+@final
+class EventStream(StreamingResponse):
+    """Server-sent events from `run`, until it returns or the visitor leaves.
+
+    At most one event is buffered: `run` waits until the visitor has taken it, so
+    nothing piles up.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._pieces = _pieces(run)
+        headers = {"Content-Type": "text/event-stream"}  # UTF-8 by definition.
+        super().__init__(self._pieces, headers=headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: AsgiSend) -> None:
+        """Stream the events; `run` has ended when this returns."""
+        async with contextlib.aclosing(self._pieces):
+            await super().__call__(scope, receive, send)
+
+
+async def _pieces(run: Run) -> AsyncGenerator[bytes]:
+    queue: asyncio.Queue[bytes | None] = asyncio.Queue(1)
+
+    async def send(name: str, document: bytes) -> None:
+        await queue.put(b"event: %b\ndata: %b\n\n" % (name.encode(), document))
+
+    async def tell() -> None:
+        try:
+            await run(send)
+        except Exception as error:  # noqa: BLE001 - Reported to the visitor.
+            shown, _ = shown_of(_cause(error))
+            await send("error", encoded(error_fields(shown)))
+        await queue.put(None)
+
+    telling = asyncio.ensure_future(tell())
+    try:
+        while True:
+            try:
+                async with asyncio.timeout(BEAT_S):
+                    piece = await queue.get()
+            except TimeoutError:
+                piece = b": still here\n\n"
+            if piece is None:
+                return
+            yield piece
+    finally:
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
+
+
+def _cause(error: Exception) -> Exception:
+    """Return the first error of a possibly nested exception group."""
+    while isinstance(error, ExceptionGroup):
+        group = cast("ExceptionGroup[Exception]", error)
+        error = group.exceptions[0]
+    return error
 
 
 @final
 class Streams:
-    """Makes the streams of all visitors, who share their looks at the node."""
+    """Makes the streams of all visitors; overviews share one snapshot."""
 
     def __init__(self, node: Node, service: Service) -> None:
         self._node = node
@@ -54,14 +128,14 @@ class Streams:
         self._seen: dict[str, bytes] = {}
 
     async def overview(self, send: Send) -> None:
-        """Tell of the node, all nodes, the latest jobs, and what happens."""
+        """Stream the node, all nodes, the latest jobs, and events."""
         events = self._events(EVENTS_MAX, "")
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch(self._look, send))
             group.create_task(_tell_all(events, send))
 
     def of_job(self, job: str, task: str) -> Callable[[Send], Awaitable[None]]:
-        """Return what tells of a job: what it is, figures, events, and its output.
+        """Return a stream of one job: its state, curves, events and output.
 
         `task` limits the output to one task.
         """
@@ -95,7 +169,7 @@ class Streams:
                 news.cancel()
 
     async def _look(self) -> dict[str, bytes]:
-        """Return what the first page shows; two visitors at once get the same."""
+        """Return the overview's documents; reuse those newer than `LOOK_S`."""
         now = time.perf_counter()
         if now - self._looked_at >= LOOK_S:
             self._looked_at = now
@@ -115,7 +189,7 @@ class Streams:
         return self._seen
 
     async def _events(self, latest: int, job: str) -> AsyncIterator[tuple[str, bytes]]:
-        """Return what happens to a job, or at all: those of the past in one list."""
+        """Yield events, of one job if given; past events come as one list."""
         number = 0
         past: list[dict[str, Any]] = []
         async for event in self._service.on_events(pb.EventsRequest(latest=latest)):
@@ -131,7 +205,7 @@ class Streams:
 
 @final
 class _JobPage:
-    """What one visitor has been told of one job."""
+    """What one visitor has been sent about one job."""
 
     def __init__(self, node: Node, service: Service, job: str) -> None:
         self._node = node
@@ -140,7 +214,7 @@ class _JobPage:
         self._curves_told_s = 0.0
 
     async def look(self) -> dict[str, bytes]:
-        """Return the job and its tasks, and the points of curves that are new."""
+        """Return the job, its tasks, and new points of its curves."""
         asked = pb.GetRequest(job=self._job, tasks_max=TASKS_MAX)
         job = await self._service.on_get(asked)
         tasks = [documents.task_fields(task) for task in job.tasks]
@@ -154,7 +228,7 @@ class _JobPage:
         return seen
 
     def _new_curves(self, tasks: list[TaskId]) -> dict[str, Any]:
-        """Return points by task and figure: when, at which step, and how much."""
+        """Return new points (time, step, value) by task and metric."""
         curves = self._node.outputs.curves
         since_s = self._curves_told_s
         found: dict[str, Any] = {}
@@ -166,7 +240,7 @@ class _JobPage:
         return found
 
     async def tell_output(self, task: str, send: Send) -> None:
-        """Tell what the job writes, from a while ago until it has ended."""
+        """Stream the job's output, from its recent past until the job ends."""
         asked = pb.GetRequest(job=self._job, tasks_max=0)
         count = 1 if task else sum(_counts(await self._service.on_get(asked)))
         request = pb.LogsRequest(
@@ -206,7 +280,7 @@ async def _tell_all(events: AsyncIterator[tuple[str, bytes]], send: Send) -> Non
 
 
 def info_fields(info: pb.NodeInfo) -> dict[str, Any]:
-    """Return what a node is, for the head of the page; nothing that always changes."""
+    """Return the page header's facts on a node; none that change constantly."""
     network = info.network
     return {
         **documents.name_fields(info.name),

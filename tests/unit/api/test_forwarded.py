@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from shoal.api import shoal_pb2 as pb
-from shoal.api.call_frames import END, ERROR, HEAD_BYTES, MESSAGE, frame, head
-from shoal.api.forwarded import ForwardedCalls
-from shoal.api.plain import PlainCalls
+from shoal.api.call_frames import END, ERROR, MESSAGE, frame, frame_buffer, packed
+from shoal.api.client.forwarded import ForwardedCalls
+from shoal.api.client.socket_client import SocketCalls
 from shoal.errors import ShoalError, UnreachableError
 
 asked: list[tuple[str, pb.ForwardRequest]] = []
@@ -23,13 +23,13 @@ def calls(path: Path, *frames: bytes) -> ForwardedCalls:
 
     def once() -> None:
         with listener, listener.accept()[0] as line:
-            size = int.from_bytes(line.recv(HEAD_BYTES)[:4], "little")
-            method, _, data = line.recv(size).partition(b"\0")
+            [request] = frame_buffer().feed(line.recv(1 << 16))
+            method, _, data = request[1:].partition(b"\0")
             asked.append((method.decode(), pb.ForwardRequest.FromString(data)))
-            line.sendall(b"".join(frames) + head(0, END))
+            line.sendall(b"".join(frames) + packed(END, b""))
 
     threading.Thread(target=once, daemon=True).start()
-    return ForwardedCalls(PlainCalls(path, "otter"), "heron")
+    return ForwardedCalls(SocketCalls(path, "otter"), "heron")
 
 
 def reply(data: bytes) -> bytes:

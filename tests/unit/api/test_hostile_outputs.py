@@ -7,11 +7,11 @@ from typing import cast
 import pytest
 
 from shoal.api import shoal_pb2 as pb
-from shoal.api.client import Client
-from shoal.api.shipping import Taken, take_outputs
+from shoal.api.client.client import Client
+from shoal.api.client.shipping import PulledOutputs, take_outputs
 from shoal.blobs import trees
 from shoal.blobs.hashing import name_of_bytes
-from shoal.cli.pull import _usual
+from shoal.cli.jobs.pull import _usual
 from shoal.errors import ShoalError
 
 SALT = b"s" * 16
@@ -25,10 +25,10 @@ class Node:
         self.unasked: list[pb.BlobPart] = []
         self.silent = False
 
-    def file(self, path: str, data: bytes = b"evil") -> trees.Entry:
+    def file(self, path: str, data: bytes = b"evil") -> trees.TreeEntry:
         name = name_of_bytes(data)
         self.files[name] = data
-        return trees.Entry(path, "file", name)
+        return trees.TreeEntry(path, "file", name)
 
     def get_blobs(self, blobs: Iterable[str]) -> Iterator[pb.BlobPart]:
         yield from self.unasked
@@ -47,8 +47,8 @@ class Trap:
         self.node = Node()
 
     def pull(
-        self, *kept: tuple[str, list[trees.Entry]], patterns: tuple[str, ...] = ()
-    ) -> list[Taken]:
+        self, *kept: tuple[str, list[trees.TreeEntry]], patterns: tuple[str, ...] = ()
+    ) -> list[PulledOutputs]:
         reply = pb.OutputsReply(job_id="j")
         for task, entries in kept:
             tree = trees.encode(trees.make(SALT, entries))
@@ -114,7 +114,10 @@ def test_two_tasks_of_one_name_are_refused(trap: Trap) -> None:
 
 @pytest.mark.parametrize("to", ["..", "../outside", "/etc", "a/../../..", "b"])
 def test_a_link_that_leads_out_is_refused(trap: Trap, to: str) -> None:
-    entries = [trees.Entry("a", "link", to), trees.Entry("b", "link", "../outside")]
+    entries = [
+        trees.TreeEntry("a", "link", to),
+        trees.TreeEntry("b", "link", "../outside"),
+    ]
     with pytest.raises(ShoalError):
         trap.pull(("j.main.0", entries))
 
@@ -122,7 +125,7 @@ def test_a_link_that_leads_out_is_refused(trap: Trap, to: str) -> None:
 
 
 def test_nothing_is_written_through_a_link_of_the_same_tree(trap: Trap) -> None:
-    entries = [trees.Entry("a", "link", "b"), trap.node.file("a/x")]
+    entries = [trees.TreeEntry("a", "link", "b"), trap.node.file("a/x")]
     with pytest.raises(ShoalError):
         trap.pull(("j.main.0", entries))
 
@@ -131,9 +134,9 @@ def test_a_link_that_leads_out_of_the_one_folder_that_is_kept_is_left_out(
     trap: Trap,
 ) -> None:
     entries = [
-        trees.Entry("out/link", "link", "../../outside"),
-        trees.Entry("out/up", "link", "../beside"),
-        trees.Entry("out/fine", "link", "x"),
+        trees.TreeEntry("out/link", "link", "../../outside"),
+        trees.TreeEntry("out/up", "link", "../beside"),
+        trees.TreeEntry("out/fine", "link", "x"),
         trap.node.file("out/x"),
     ]
     with pytest.raises(ShoalError):
@@ -189,7 +192,7 @@ def test_sizes_that_lie_and_files_that_nobody_asked_for_are_refused(trap: Trap) 
 
 
 def test_a_tree_that_is_too_large_or_no_tree_is_refused(trap: Trap) -> None:
-    many = [trees.Entry(f"{n}", "folder") for n in range(trees.ENTRIES_MAX + 1)]
+    many = [trees.TreeEntry(f"{n}", "folder") for n in range(trees.ENTRIES_MAX + 1)]
     with pytest.raises(ShoalError, match="the most is"):
         trap.pull(("j.main.0", many))
     reply = pb.OutputsReply(tasks=[pb.TaskOutputs(task="j.main.0", tree=b"\xff\xff")])

@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from shoal.api.log_reader import LogReader
+from shoal.api.service.log_reader import LogReader
 from shoal.model.ids import Attempt, NodeId, TaskId
-from shoal.runtime.outputs import Outputs
+from shoal.runtime.monitoring.output_log import OutputLog
 
 TASK = TaskId("j.main.0")
 
 
 def written(folder: Path, data: bytes) -> Path:
-    path = Outputs(folder).path(TASK, Attempt(NodeId(""), 1, 1), "stdout")
+    path = OutputLog(folder).path(TASK, Attempt(NodeId(""), 1, 1), "stdout")
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         file.write(data)
@@ -19,7 +19,7 @@ def written(folder: Path, data: bytes) -> Path:
 
 def test_only_the_end_is_read_at_first_and_then_all_that_is_new(tmp_path: Path) -> None:
     written(tmp_path, b"0123456789")
-    reader = LogReader(Outputs(tmp_path), [TASK], last_bytes=4)
+    reader = LogReader(OutputLog(tmp_path), [TASK], last_bytes=4)
 
     [first] = reader.read()
     written(tmp_path, b"abcdefgh")
@@ -32,14 +32,14 @@ def test_only_the_end_is_read_at_first_and_then_all_that_is_new(tmp_path: Path) 
 
 def test_what_is_short_is_read_whole(tmp_path: Path) -> None:
     written(tmp_path, b"01")
-    reader = LogReader(Outputs(tmp_path), [TASK], last_bytes=4)
+    reader = LogReader(OutputLog(tmp_path), [TASK], last_bytes=4)
 
     assert [piece.data for piece in reader.read()] == [b"01"]
 
 
 def test_what_was_empty_at_first_is_read_from_its_beginning(tmp_path: Path) -> None:
     written(tmp_path, b"")
-    reader = LogReader(Outputs(tmp_path), [TASK], last_bytes=4)
+    reader = LogReader(OutputLog(tmp_path), [TASK], last_bytes=4)
 
     assert reader.read() == []
     written(tmp_path, b"0123456789")

@@ -5,8 +5,7 @@ import pytest
 from tests.unit.net.shoals import Gatekeeper, granted, identity, revoked
 
 from shoal.api import shoal_pb2 as pb
-from shoal.api.door import Guest
-from shoal.api.rights import (
+from shoal.api.server.rights import (
     FORWARDED,
     NEEDED,
     OWN,
@@ -15,16 +14,17 @@ from shoal.api.rights import (
     check_secrets,
     check_submitter,
 )
-from shoal.api.rights import member as called_by
-from shoal.core.membership import Admission
+from shoal.api.server.rights import member as called_by
+from shoal.api.server.tls_door import Guest
+from shoal.core.membership.members import Admission
 from shoal.errors import NotAllowedError
 from shoal.model.derive import derive
 from shoal.model.ids import JobId, OwnerId
-from shoal.model.submission import load_spec
-from shoal.net.certificates import Shown
+from shoal.model.spec.submission import load_spec
+from shoal.net.identity.certificates import Shown
 from shoal.protocol.messages import Role
-from shoal.runtime.granting import ROLES
-from shoal.runtime.membership import Membership
+from shoal.runtime.membership.grant_signing import ROLES
+from shoal.runtime.membership.shoal_membership import ShoalMembership
 
 ANN, BOB = identity(1), identity(2)
 FAR = "unix-abstract:shoal-1"
@@ -155,9 +155,9 @@ def test_a_revocation_acts_on_connections_that_are_open() -> None:
         open_.check("Submit", FAR, "")
 
 
-def own(*roles: Role) -> Membership:
+def own(*roles: Role) -> ShoalMembership:
     grant = granted(ANN.node, roles=roles)
-    return Membership(shoal="reef", root=grant.signer, grant=grant)
+    return ShoalMembership(shoal="reef", root=grant.signer, grant=grant)
 
 
 def test_a_node_that_was_let_in_to_work_takes_no_jobs_that_would_wait_for_ever() -> (

@@ -8,7 +8,7 @@ import pytest
 
 from shoal.api import shoal_pb2 as pb
 from shoal.api.methods import snake
-from shoal.api.service import Service
+from shoal.api.service.service import Service
 
 SRC = Path(__file__).parents[3] / "src"
 

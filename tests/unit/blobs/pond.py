@@ -8,8 +8,8 @@ from shoal.blobs import transfer
 from shoal.blobs.hashing import Hasher, node_of, size_of
 from shoal.blobs.transfer import Transfers
 from shoal.model.ids import BlobId, NodeId
+from shoal.protocol.blobs import BlobPiece, PieceRefusal, PieceWanted
 from shoal.protocol.limits import PIECE_BYTES_MAX
-from shoal.protocol.pieces import BlobPiece, PieceRefusal, PieceWanted
 
 FETCHER = NodeId("fetcher")
 
@@ -91,7 +91,7 @@ class Pond:
         self.disk: dict[BlobId, dict[int, bytes]] = {}
         self.done: dict[BlobId, bytes] = {}
         self.failed: dict[BlobId, str] = {}
-        self.asks: list[transfer.Ask] = []
+        self.asks: list[transfer.PieceAsk] = []
         self._write_s = write_s
         self._todo: list[tuple[float, int, Callable[[], object]]] = []
         self._seq = 0
@@ -143,7 +143,7 @@ class Pond:
 
     def _perform(self, effect: transfer.Effect) -> None:
         match effect:
-            case transfer.Ask():
+            case transfer.PieceAsk():
                 self.asks.append(effect)
                 server = self.servers.get(effect.peer)
                 if server is not None:

@@ -5,9 +5,9 @@ from shoal.blobs import transfer
 from shoal.blobs.sources import QUEUE_S, WINDOW_MAX
 from shoal.blobs.transfer import STALL_S, UNDER_WAY_MAX
 from shoal.model.ids import BlobId, NodeId
-from shoal.net.outbox import OUTBOX_BYTES_MAX, PIECES_SHARE
+from shoal.net.direct.outbox import OUTBOX_BYTES_MAX, PIECES_SHARE
+from shoal.protocol.blobs import BlobPiece
 from shoal.protocol.limits import PIECE_BYTES_MAX
-from shoal.protocol.pieces import BlobPiece
 
 MB = 1_000_000
 

@@ -2,26 +2,26 @@ import pytest
 
 from shoal.blobs import trees
 from shoal.blobs.hashing import name_of_bytes
-from shoal.blobs.trees import Entry, Tree
+from shoal.blobs.trees import Tree, TreeEntry
 
 BLOB = name_of_bytes(b"x")
 SALT = b"s" * 16
 
 
-def file(path: str) -> Entry:
-    return Entry(path, "file", BLOB)
+def file(path: str) -> TreeEntry:
+    return TreeEntry(path, "file", BLOB)
 
 
-def link(path: str, to: str) -> Entry:
-    return Entry(path, "link", to)
+def link(path: str, to: str) -> TreeEntry:
+    return TreeEntry(path, "link", to)
 
 
-def read(*entries: Entry) -> Tree | str:
+def read(*entries: TreeEntry) -> Tree | str:
     return trees.decode(trees.encode(trees.make(SALT, entries)))
 
 
 def test_a_tree_is_the_same_for_any_order_of_its_entries() -> None:
-    entries = [file("b"), file("a/c"), link("l", "a/c"), Entry("e", "folder")]
+    entries = [file("b"), file("a/c"), link("l", "a/c"), TreeEntry("e", "folder")]
 
     one = trees.make(SALT, entries)
 
@@ -89,8 +89,8 @@ def test_links_that_stay_inside_are_kept() -> None:
 
 def test_nothing_lies_below_a_file_or_a_link() -> None:
     assert isinstance(read(file("a"), file("a/b")), str)
-    assert isinstance(read(link("a", "c"), file("a/b"), Entry("c", "folder")), str)
-    assert isinstance(read(Entry("a", "folder"), file("a/b")), Tree)
+    assert isinstance(read(link("a", "c"), file("a/b"), TreeEntry("c", "folder")), str)
+    assert isinstance(read(TreeEntry("a", "folder"), file("a/b")), Tree)
 
 
 def test_names_twice_or_out_of_order_are_refused() -> None:
@@ -102,8 +102,8 @@ def test_names_twice_or_out_of_order_are_refused() -> None:
 
 
 def test_what_a_file_names_must_be_a_blob() -> None:
-    assert isinstance(read(Entry("a", "file", "../../etc/passwd")), str)
-    assert isinstance(read(Entry("a", "folder", BLOB)), str)
+    assert isinstance(read(TreeEntry("a", "file", "../../etc/passwd")), str)
+    assert isinstance(read(TreeEntry("a", "folder", BLOB)), str)
 
 
 @pytest.mark.parametrize("data", [b"", b"nonsense", b"\x93\x01\xc4\x00\x91\x01"])
@@ -121,7 +121,7 @@ def test_a_tree_of_another_version_is_refused_with_its_number() -> None:
 
 def test_declared_sizes_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     huge = f"{'0' * 64}-{48 << 30}"
-    entries = [Entry(f"f{n:03}", "file", huge) for n in range(30)]
+    entries = [TreeEntry(f"f{n:03}", "file", huge) for n in range(30)]
 
     assert "bytes; the most is" in str(read(*entries))
     monkeypatch.setattr(trees, "ENTRIES_MAX", 2)

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from shoal.cli import main
-from shoal.core.auditing import Entry
-from shoal.net.identity import Identity
-from shoal.runtime.audit import Audit, files
+from shoal.core.durability.audit_chain import AuditEntry
+from shoal.net.identity.identity import Identity
+from shoal.runtime.durability.audit_log import AuditLog, files
 from shoal.runtime.home import Home
 
 NODE = Identity.from_seed(b"7" * 32).node
@@ -22,8 +22,8 @@ class Log:
         self.home = Home(path)
         self._capsys = capsys
 
-    def note(self, *entries: Entry) -> None:
-        log = Audit(self.home)
+    def note(self, *entries: AuditEntry) -> None:
+        log = AuditLog(self.home)
         for entry in entries:
             log.note(entry)
 
@@ -45,10 +45,10 @@ def log(
     monkeypatch.setenv("SHOAL_HOME", str(tmp_path))
     made = Log(tmp_path, capsys)
     made.note(
-        Entry(what="up", at_s=time.time() - 9_000.0, way="command", uid=1000),
-        Entry(what="submit", way="certificate", node=NODE, owner="ann", job="j1"),
-        Entry(what="cancel", way="socket", uid=1000, job="j1"),
-        Entry(what="join", result="refused", way="wire", address="10.0.0.9:4711"),
+        AuditEntry(what="up", at_s=time.time() - 9_000.0, way="command", uid=1000),
+        AuditEntry(what="submit", way="certificate", node=NODE, owner="ann", job="j1"),
+        AuditEntry(what="cancel", way="socket", uid=1000, job="j1"),
+        AuditEntry(what="join", result="refused", way="wire", address="10.0.0.9:4711"),
     )
     return made
 
@@ -88,7 +88,7 @@ def test_a_changed_log_is_told_from_a_whole_one(log: Log) -> None:
     seen = log("--verify", code=1)
 
     assert "entry 3 does not follow the one before" in seen
-    assert "somebody changed it" in seen
+    assert "the log was altered" in seen
 
 
 def test_a_log_without_its_last_lines_is_found_out_by_an_earlier_head(log: Log) -> None:
@@ -96,13 +96,13 @@ def test_a_log_without_its_last_lines_is_found_out_by_an_earlier_head(log: Log) 
     [file] = files(log.home.audit)
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:2]))
 
-    assert "the chain is whole" in log("--verify")
-    assert "not there any more" in log("--verify", "--head", head, code=1)
+    assert "the chain is intact" in log("--verify")
+    assert "is gone" in log("--verify", "--head", head, code=1)
 
 
 def test_no_text_of_others_steers_the_terminal(log: Log) -> None:
     names = "what way node owner address job of target because"
-    log.note(msgspec.convert(dict.fromkeys(names.split(), HOSTILE), Entry))
+    log.note(msgspec.convert(dict.fromkeys(names.split(), HOSTILE), AuditEntry))
 
     for words in ((), ("--json",)):
         seen = log(*words)
@@ -116,5 +116,5 @@ def test_without_a_log_that_is_said(
     monkeypatch.setenv("SHOAL_HOME", str(tmp_path / "none"))
     log = Log(tmp_path, capsys)
 
-    assert "nothing that is wanted" in log()
+    assert "no matching entries" in log()
     assert "there is no audit log" in log("--verify", code=2)

@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 
 from shoal.api import shoal_pb2 as pb
-from shoal.cli.doctor import clock_finding, last_end, network_findings
-from shoal.cli.promises import Finding, promise_findings
+from shoal.cli.display.lender_promises import PromiseCheck, promise_findings
+from shoal.cli.nodes.doctor import clock_finding, last_end, network_findings
 from shoal.runtime.home import Home
 
 HERE = "/ip4/127.0.0.1/tcp/4001/p2p/x"
@@ -16,7 +16,7 @@ STREAM = "/ip4/192.0.2.7/tcp/4002/noise/p2p/x"
 
 def found(
     *gates: pb.Gate, p2p: str = "up", addresses: tuple[str, ...] = (PUBLIC,)
-) -> dict[str, Finding]:
+) -> dict[str, PromiseCheck]:
     network = pb.NetworkInfo(p2p=p2p, gates=gates, links=len(gates))
     rows = network_findings(pb.NodeInfo(addresses=addresses, network=network))
     return {row.what: row for row in rows}
@@ -30,7 +30,7 @@ def gate(path: str, trouble: str = "") -> pb.Gate:
 def test_a_gate_that_is_linked_directly_is_well() -> None:
     rows = found(gate("direct"))
 
-    assert rows["gate"] == Finding("gate", "ok", "old-crow is linked, 0.4 ms")
+    assert rows["gate"] == PromiseCheck("gate", "ok", "old-crow is linked, 0.4 ms")
     assert rows["links"].state == "ok"
     assert "/ip4/192.0.2.7/tcp/4001" in rows["links"].said
 
@@ -70,7 +70,7 @@ def test_a_lone_node_on_loopback_is_well() -> None:
 
 
 def test_it_is_said_if_others_need_libp2p_to_get_here() -> None:
-    assert "libp2p only" in found(addresses=(STREAM,))["links"].said
+    assert "only by libp2p" in found(addresses=(STREAM,))["links"].said
 
 
 def test_a_host_of_libp2p_that_died_is_said() -> None:
@@ -96,7 +96,7 @@ def test_a_node_that_ended_by_an_error_is_remembered(tmp_path: Path) -> None:
     home = Home(tmp_path)
     assert last_end(home) == []
 
-    home.log.write_text("  node  x\nthe node has ended\n")
+    home.log.write_text("  node  x\nthe node has stopped\n")
     assert last_end(home) == []
 
     home.log.write_text("error: cannot write the journal\nwhy:   disk full\nnext: x\n")
@@ -105,7 +105,7 @@ def test_a_node_that_ended_by_an_error_is_remembered(tmp_path: Path) -> None:
     assert "cannot write the journal: disk full" in row.said
 
 
-def lending(strangers: str, *weaker: str, terms: str = "") -> dict[str, Finding]:
+def lending(strangers: str, *weaker: str, terms: str = "") -> dict[str, PromiseCheck]:
     node = pb.Node(worker=True, weaker=weaker, terms=terms)
     info = pb.NodeInfo(node=node, strangers=strangers, task_network="none")
     return {row.what: row for row in promise_findings(info)}

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from shoal.api import shoal_pb2 as pb
-from shoal.cli.everywhere import show
+from shoal.cli.display.everywhere import show
 from shoal.cli.reference.answers import ANSWERS, breaches
 
 
@@ -33,7 +33,7 @@ def test_jobs_of_all_nodes_are_in_one_order_and_who_is_silent_is_named(
 
     out, err = capsys.readouterr()
     assert [line.split()[0] for line in out.splitlines()] == ["NODE", "heron", "otter"]
-    assert "crow did not tell its jobs: it did not answer in time" in err
+    assert "crow did not list its jobs: it did not answer in time" in err
     assert "and 6 older ones of otter: --all" in err
     assert "2 nodes of the shoal cannot be reached now" in err
     assert "next: shoal show late --node otter" in err
@@ -59,4 +59,4 @@ def test_quietly_there_are_ids_and_who_is_silent(
 
     out, err = capsys.readouterr()
     assert out.split() == ["early", "late"]
-    assert err.splitlines() == ["crow did not tell its jobs: it did not answer in time"]
+    assert err.splitlines() == ["crow did not list its jobs: it did not answer in time"]

@@ -12,12 +12,12 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from shoal.api import client as api
+from shoal.api import node_file
 from shoal.api import shoal_pb2 as pb
-from shoal.api import whereabouts
+from shoal.api.client import client as api
 from shoal.cli import COMMANDS, main
+from shoal.cli.display.printing import info_lines
 from shoal.cli.monitor.screens import Monitor
-from shoal.cli.printing import info_lines
 from shoal.errors import ShoalError
 
 M = TypeVar("M", bound=Message)
@@ -167,7 +167,7 @@ class Said:
         client = api.Client("nowhere", name="n", plain=node)  # type: ignore[arg-type]
         patch = self._monkeypatch.setattr
         patch(api, "connect", lambda *_args, **_kwargs: client)
-        patch(whereabouts, "running", lambda _home: object())
+        patch(node_file, "running", lambda _home: object())
         if screen:
             patch(sys.stdout, "isatty", lambda: True)
             patch(sys.stderr, "isatty", lambda: True)
@@ -242,7 +242,7 @@ def test_what_a_node_is_told_in_lines_of_our_own(said: Said) -> None:
 
 
 ROOT = Path(__file__).parents[3] / "src/shoal/cli"
-DOORS = {"terminal.py", "task_output.py", "following.py", "watching.py"}
+DOORS = {"terminal.py", "task_output.py", "follow_output.py", "training_curves.py"}
 
 
 def test_only_one_module_writes_to_the_terminal() -> None:

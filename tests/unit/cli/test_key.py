@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from shoal.cli import main
-from shoal.core.auditing import read
-from shoal.core.membership import Members
-from shoal.core.roster import Roster
+from shoal.core.admission.invitation_book import InvitationTerms
+from shoal.core.durability.audit_chain import read
+from shoal.core.membership.members import Members
+from shoal.core.membership.roster import Roster
 from shoal.model.ids import OwnerId
-from shoal.net.identity import Identity, verify
-from shoal.net.invitations import Terms
-from shoal.net.locked_key import is_locked
-from shoal.runtime import membership
-from shoal.runtime.audit import lines
-from shoal.runtime.granting import Granting
+from shoal.net.identity.identity import Identity, verify
+from shoal.net.identity.locked_key import is_locked
+from shoal.runtime.durability.audit_log import lines
 from shoal.runtime.home import Home
+from shoal.runtime.membership import shoal_membership
+from shoal.runtime.membership.grant_signing import GrantSigner
 
 WORDS = "correct horse battery\n"
 
@@ -52,13 +52,13 @@ def shell(
 
 def admits(shell: Shell) -> bool:
     """Whether the node of this home can let others in, who are then members."""
-    known = membership.load(shell.home)
+    known = shoal_membership.load(shell.home)
     assert known is not None
     members = Members(known.shoal, known.root, verify)
     identity = Identity.load(shell.home.key)
-    granting = Granting(shell.home, identity, known, Roster(members, 1.8e9))
+    granting = GrantSigner(shell.home, identity, known, Roster(members, 1.8e9))
     newcomer = Identity.generate().node
-    terms = Terms(roles=("worker",), owner=OwnerId(""))
+    terms = InvitationTerms(roles=("worker",), owner=OwnerId(""))
     grant = granting.grant(newcomer, terms)
     found = members.admit(newcomer, grant, grant.expires_wall_s - 1.0)
     return not isinstance(found, str)
@@ -109,12 +109,12 @@ def test_the_root_key_renews_the_grant_of_its_node(
     stick = str(tmp_path / "stick.key")
     where = [how, stick] if how == "--root-key" else [how]
     shell("init", "reef", *where)
-    old = membership.load(shell.home)
+    old = shoal_membership.load(shell.home)
     assert old is not None
 
     said = shell("renew", "--json", *(where if how == "--root-key" else []))
 
-    new = membership.load(shell.home)
+    new = shoal_membership.load(shell.home)
     assert new is not None
     assert new.grant.expires_wall_s > old.grant.expires_wall_s
     assert new.grant.roles == old.grant.roles

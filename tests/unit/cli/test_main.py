@@ -75,7 +75,7 @@ def test_an_error_without_a_hint_says_at_least_where_to_read_on(
     captured = capsys.readouterr()
     assert captured.err == (
         "error: expected a number, got 'two' - at `--nodes`\n"
-        "next:  `shoal fail --help` says what can be said\n"
+        "next:  `shoal fail --help` lists the options\n"
     )
 
 
@@ -86,12 +86,12 @@ def test_an_error_in_a_file_says_where_its_fields_are_told_of(
 
     exit_code_of("fail")
 
-    assert "next:  `shoal schema` says what each field" in capsys.readouterr().err
+    assert "next:  `shoal schema` lists the fields" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("number", "next_"),
-    [(errno.ENOSPC, "free some space"), (errno.EACCES, "name a place where you may")],
+    [(errno.ENOSPC, "free some space"), (errno.EACCES, "choose a path that you can")],
 )
 def test_what_to_do_about_the_machine_depends_on_what_it_says(
     raising: Raising, capfd: pytest.CaptureFixture[str], number: int, next_: str

@@ -9,10 +9,10 @@ import click
 import pytest
 
 from shoal import cli
-from shoal.api.client import Client
+from shoal.api.client.client import Client
+from shoal.cli.config.settings import SETTINGS
+from shoal.cli.job_input.selection import one
 from shoal.cli.options import ABOUT_JOBS
-from shoal.cli.selecting import one
-from shoal.cli.settings import SETTINGS
 from shoal.errors import UsageError
 
 NEEDED = {
@@ -89,7 +89,7 @@ def test_a_flag_that_there_is_not_is_refused(
 
     assert code == 2
     assert "--flagg" in err
-    assert "--help` lists what can be said" in err
+    assert "--help` lists the options" in err
 
 
 TEXTS = {
@@ -131,7 +131,7 @@ def test_settings_that_make_no_sense_are_named(
 
 @pytest.mark.parametrize("selector", ["all", "1-3", "1,2"])
 def test_what_is_about_one_job_takes_no_several(selector: str) -> None:
-    with pytest.raises(UsageError, match="may be several jobs"):
+    with pytest.raises(UsageError, match="can mean several jobs"):
         one(cast("Client", None), selector)
 
 
@@ -161,7 +161,7 @@ def test_an_address_that_is_none_is_not_called(
 
     assert code == 2
     assert f"'{address}' is not a host and a port" in err
-    assert ("type the command on that node itself" in err) == (":" not in address)
+    assert ("run the command on that node" in err) == (":" not in address)
 
 
 @pytest.mark.parametrize("command", sorted(ABOUT_JOBS))
@@ -198,7 +198,7 @@ def test_a_node_that_does_not_answer_is_named(
         ("submit nowhere.yaml", "put -- before it"),
         ("plan nowhere.yaml", "No such file"),
         ("submit .", "Is a directory"),
-        ("submit --config nowhere.json", "name a file that you can read"),
+        ("submit --config nowhere.json", "choose a file that you can read"),
         ("secret set X --from-file nowhere", "No such file"),
         ("secret set X --from-file .", "Is a directory"),
         ("sim nowhere.yaml", "No such file"),
@@ -234,7 +234,7 @@ def test_a_node_that_does_not_answer_is_named(
         ("up --models A100", "without --gpus"),
         ("server --port many", "not a valid integer"),
         ("worker --scheduler nowhere", "is not a host and a port"),
-        ("join nonsense", "that is no invitation"),
+        ("join nonsense", "that is not an invitation"),
         ("completion tcsh", "'bash', 'zsh', 'fish'"),
         ("set port many", "a whole number"),
         ("submit --priority high -- true", "not a valid integer"),
@@ -262,7 +262,7 @@ def test_a_node_that_does_not_answer_is_named(
         ("completion", "Missing argument"),
         ("ps --colour", "No such option"),
         ("secret swim", "No such command"),
-        ("secret set X --from-env", "there is no variable X"),
+        ("secret set X --from-env", "the variable X is not set"),
         ("set polcy", "did you mean 'policy'?"),
     ],
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from shoal.api import shoal_pb2 as pb
-from shoal.cli.offers import OFFERS_SHOWN_MAX, tell
+from shoal.cli.display.offers import OFFERS_SHOWN_MAX, tell
 
 NOW = pb.Prospect.WHEN_NOW
 NEVER = pb.Prospect.WHEN_NEVER
@@ -80,6 +80,6 @@ def test_each_of_several_groups_is_a_line(capsys: Captured) -> None:
 
     assert capsys.readouterr().err.splitlines() == [
         "  prep: otter (direct 0.8 ms) has room now",
-        "  train: no node is known that runs tasks: it waits for one",
+        "  train: no known node runs tasks: it waits for one",
         "  and 3 other groups",
     ]

@@ -1,9 +1,8 @@
 import pytest
 
 from shoal.api import shoal_pb2 as pb
-from shoal.cli.ends import code_of, end_text, shell_code
-from shoal.cli.nodes import HEADINGS, row
-from shoal.cli.printing import (
+from shoal.cli.display.job_ends import code_of, end_text, shell_code
+from shoal.cli.display.printing import (
     echo_table,
     gpus_text,
     places,
@@ -12,6 +11,7 @@ from shoal.cli.printing import (
     span,
     tasks_text,
 )
+from shoal.cli.nodes.nodes import HEADINGS, row
 
 
 @pytest.mark.parametrize(

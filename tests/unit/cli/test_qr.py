@@ -5,8 +5,8 @@ import pytest
 import segno
 import zxingcpp
 
-from shoal.cli import qr
-from shoal.net.invitations import Invitation, decode, encode
+from shoal.cli.display import qr
+from shoal.net.joining.invitations import Invitation, decode, encode
 
 INVITATION = Invitation(
     shoal="reef",

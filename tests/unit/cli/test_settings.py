@@ -8,10 +8,10 @@ import click
 import pytest
 
 from shoal import cli
+from shoal.cli.config.settings import SETTINGS, UserSettings, default_of
+from shoal.cli.nodes.server import server
+from shoal.cli.nodes.up import up
 from shoal.cli.options import node_option
-from shoal.cli.server import server
-from shoal.cli.settings import SETTINGS, Settings, default_of
-from shoal.cli.up import up
 from shoal.errors import UsageError
 
 Write = Callable[[str], None]
@@ -65,7 +65,7 @@ def shoal(*args: str) -> int | str | None:
 def refused(text: str, project: Write) -> UsageError:
     project(text)
     with pytest.raises(UsageError) as error:
-        Settings.usual().find("node")
+        UserSettings.usual().find("node")
     return error.value
 
 
@@ -130,7 +130,7 @@ def test_a_node_that_leaves_the_folder_takes_its_settings_along(
     project('policy = "simple"\nlabels = ["a=1", "b=2"]\ncolor = false\nport = 9\n')
     monkeypatch.setenv("SHOAL_PORT", "8")
 
-    assert Settings.usual().environment() == {
+    assert UserSettings.usual().environment() == {
         "SHOAL_POLICY": "simple",
         "SHOAL_LABELS": "a=1,b=2",
         "SHOAL_COLOR": "false",
@@ -156,8 +156,8 @@ def test_an_unknown_name_gets_the_nearest(project: Write) -> None:
     [
         ("port = true", "it must be a whole number"),
         ('sandbox = "no"', "it must be true or false"),
-        ("policy = 3", "it must be a text in quotes"),
-        ("labels = [1]", "it must be a list of texts"),
+        ("policy = 3", "it must be a quoted string"),
+        ("labels = [1]", "it must be a list of strings"),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_refused(
@@ -166,7 +166,7 @@ def test_a_value_of_the_wrong_kind_is_refused(
     own(line)
 
     with pytest.raises(UsageError) as error:
-        Settings.usual().find("node")
+        UserSettings.usual().find("node")
 
     assert error.value.because == because
     assert "line 1" in error.value.what
@@ -211,9 +211,9 @@ def test_what_is_set_counts_until_it_is_taken_out(
     shoal("set", "policy", "--show-origin")
 
     assert capsys.readouterr().out == f"balanced  ({file})\n"
-    assert Settings.usual().find("labels").value == ("leaf=a", "zone=ü")
+    assert UserSettings.usual().find("labels").value == ("leaf=a", "zone=ü")
     assert shoal("set", "policy", "--unset") == 0
-    assert Settings.usual().find("policy") == (None, "default")
+    assert UserSettings.usual().find("policy") == (None, "default")
 
 
 def test_comments_of_a_file_stay(project: Write, place: Path) -> None:
@@ -253,7 +253,7 @@ def test_what_wins_over_a_new_value_is_told(
     shoal("set", "policy", "balanced")
 
     err = capsys.readouterr().err
-    assert "note: shoal.toml says simple, and wins here" in err
+    assert "note: shoal.toml sets it to simple, which wins here" in err
 
 
 @pytest.mark.parametrize(
@@ -262,11 +262,11 @@ def test_what_wins_over_a_new_value_is_told(
         (("polcy", "x"), "did you mean 'policy'?"),
         (("sandbox", "maybe"), "sandbox is true or false"),
         (("port", "many"), "port is a whole number"),
-        (("port", "70000"), "ports end at 65535"),
+        (("port", "70000"), "the highest port is 65535"),
         (("cache", "lots"), "is not a size"),
         (("listen", "nowhere"), "is not a host and a port"),
         (("labels", "leaf"), "is not a label"),
-        (("policy", "simple", "--unset"), "keep one of them"),
+        (("policy", "simple", "--unset"), "use one of them"),
         (("sandbox", "false", "--here"), "cannot be set for a project"),
     ],
 )

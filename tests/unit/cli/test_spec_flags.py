@@ -6,7 +6,7 @@ import click
 import pytest
 
 from shoal.api.job_ids import new_job_id
-from shoal.cli.spec_flags import JobCommand, job_options, spec_of
+from shoal.cli.job_input.spec_flags import JobCommand, job_options, spec_of
 from shoal.errors import UsageError
 
 

@@ -7,7 +7,16 @@ SLOW = {"numpy", "msgspec", "yaml", "rich", "cryptography", "psutil", "trio", "l
 
 
 @pytest.mark.parametrize(
-    "command", ["ps", "logs", "show", "wait", "cancel", "nodes", "sim"]
+    "command",
+    [
+        "jobs.ps",
+        "jobs.logs",
+        "jobs.show",
+        "jobs.wait",
+        "jobs.cancel",
+        "nodes.nodes",
+        "lab.sim",
+    ],
 )
 def test_a_command_that_asks_a_node_loads_nothing_slow(command: str) -> None:
     loaded = modules_after(f"import shoal.cli.{command}")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.cli.task_output import PENDING_MAX, Screened, screened
+from shoal.cli.display.task_output import PENDING_MAX, Screened, screened
 
 BAD = [
     b"\x1b]0;title\x07",

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.api import client as api
-from shoal.api import whereabouts
+from shoal.api import node_file
+from shoal.api.client import client as api
 from shoal.api.sockets import check_peer
 from shoal.errors import NotAllowedError, ShoalError, UsageError
 from shoal.runtime.home import Home
@@ -59,7 +59,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     monkeypatch.delenv("SHOAL_TOKEN_FILE", raising=False)
     home = Home(tmp_path / "home")
     home.path.mkdir()
-    whereabouts.token_file(home).write_text(f"{TOKEN}\n")
+    node_file.token_file(home).write_text(f"{TOKEN}\n")
     return home
 
 

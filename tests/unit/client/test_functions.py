@@ -5,7 +5,7 @@ import pytest
 
 from shoal.client import functions
 from shoal.client.functions import Functions
-from shoal.client.options import ClientOptions, Options
+from shoal.client.options import CallOptions, ClientOptions
 from shoal.errors import SpecError, UsageError
 
 
@@ -51,14 +51,16 @@ def test_functions_that_are_too_large_together_go_with_their_calls(
 
 
 def test_calls_share_interpreters_if_only_their_retries_differ() -> None:
-    options = Options.made(cpu=2)
+    options = CallOptions.made(cpu=2)
 
     assert options.changed(retries=0).kind() == options.changed(retries=9).kind()
     assert options.changed(cpu=3).kind() != options.kind()
 
 
 def test_options_become_the_spec_of_an_interpreter() -> None:
-    options = Options.made(gpu="24GB", env={"A": "1"}, python="python3.12", priority=5)
+    options = CallOptions.made(
+        gpu="24GB", env={"A": "1"}, python="python3.12", priority=5
+    )
 
     spec = options.spec()
 
@@ -83,4 +85,4 @@ def test_a_wrong_option_is_said(
     options: dict[str, object], error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):
-        Options.made(**cast("ClientOptions", options))
+        CallOptions.made(**cast("ClientOptions", options))

@@ -2,8 +2,9 @@
 
 import msgspec
 
-from shoal.core.jobs import JobBook, Run, TaskRecord
-from shoal.core.journal import Place, Submitted
+from shoal.core.dispatch.run_states import TaskRun
+from shoal.core.durability.journal import AttemptPlace, Submitted
+from shoal.core.scheduling.job_book import JobBook, TaskRecord
 from shoal.model.ids import Attempt, GroupId, JobId, LeaseId, NodeId, OwnerId, TaskId
 from shoal.model.job import Group, Job, Retry, Task
 from shoal.model.resources import Profile
@@ -59,10 +60,10 @@ def attempt(sequence: int, generation: int = 1) -> Attempt:
     return Attempt(SCHEDULER, generation, sequence)
 
 
-def place(task: str, sequence: int, worker: str = "w") -> Place:
+def place(task: str, sequence: int, worker: str = "w") -> AttemptPlace:
     """Return where an attempt of a task runs."""
     lease = LeaseId(f"{worker}/1/{sequence}")
-    return Place(TaskId(task), attempt(sequence), NodeId(worker), lease)
+    return AttemptPlace(TaskId(task), attempt(sequence), NodeId(worker), lease)
 
 
 def book_with(job_: Job, now: float = 0.0) -> JobBook:
@@ -72,11 +73,11 @@ def book_with(job_: Job, now: float = 0.0) -> JobBook:
     return book
 
 
-def running(book: JobBook, task: str, sequence: int, now: float = 0.0) -> Run:
+def running(book: JobBook, task: str, sequence: int, now: float = 0.0) -> TaskRun:
     """Start an attempt of a task and return it, as a worker confirmed it."""
     book.assign((place(task, sequence),), now)
     run = book.runs[attempt(sequence)]
-    run.started = True
+    run.move("start", now)
     return run
 
 

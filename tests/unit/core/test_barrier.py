@@ -2,9 +2,9 @@
 
 from tests.unit.core.builders import attempt, place
 
-from shoal.core.barrier import Barrier
+from shoal.core.durability.barrier import Barrier
+from shoal.core.durability.journal import Assigned, Incarnated
 from shoal.core.events import Answer, StartTask
-from shoal.core.journal import Assigned, Incarnated
 from shoal.model.ids import GroupId, JobId, LeaseId, TaskId
 from shoal.model.job import Task
 from shoal.model.resources import Allocation

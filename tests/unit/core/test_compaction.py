@@ -2,9 +2,8 @@
 
 from tests.unit.core.builders import attempt, book_with, job, running
 
-from shoal.core.compaction import compacted
-from shoal.core.jobs import JobBook
-from shoal.core.journal import (
+from shoal.core.durability.compaction import compacted
+from shoal.core.durability.journal import (
     Entry,
     Incarnated,
     Judged,
@@ -13,6 +12,7 @@ from shoal.core.journal import (
     decode,
     encode,
 )
+from shoal.core.scheduling.job_book import JobBook
 from shoal.model.ids import NodeId, OwnerId, TaskId
 from shoal.protocol.messages import Outcome, Revocation
 
@@ -26,7 +26,8 @@ def kept(entries: list[Entry]) -> list[TaskKept]:
 def test_a_crash_that_is_only_feared_is_left_out() -> None:
     book = book_with(job())
     run = running(book, T0, 1)
-    run.crash_counted = True
+    run.move("lose", 1.0)
+    run.move("blame", 1.0)
     book.tasks[T0].crashes = 3
 
     [task] = kept(compacted(book))

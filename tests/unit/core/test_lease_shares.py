@@ -5,14 +5,14 @@ from random import Random
 import pytest
 
 from shoal.core.events import Booted, Effect, MessageReceived, Send
-from shoal.core.leases import LEASES_MAX, OWNER_LEASES
-from shoal.core.roster import Roster
-from shoal.core.worker import Worker
-from shoal.model.bounds import AMOUNT_MAX
+from shoal.core.leasing.leases import LEASES_MAX, OWNER_LEASES
+from shoal.core.leasing.worker import Worker
+from shoal.core.membership.roster import Roster
 from shoal.model.ids import NodeId, OwnerId, RequestId
 from shoal.model.resources import Capacity, GpuNeed, Profile
+from shoal.model.text.bounds import AMOUNT_MAX
 from shoal.protocol.messages import Commit, Demand, Offer, Rank, Refusal
-from shoal.sim import trust
+from shoal.sim.node import trust
 
 EVE, BOB = NodeId("eve"), NodeId("bob")
 NOTHING = Profile()

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from shoal.core.quotas import Quota, Used
+from shoal.core.membership.quotas import Quota, Used
 from shoal.model.ids import OwnerId
 from shoal.model.resources import GpuNeed, Profile
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shoal.core.journal import Answer
-from shoal.core.replication import Ruling, rule, wanted
+from shoal.core.durability.journal import AnswerKept
+from shoal.core.verification.replication import Ruling, rule, wanted
 from shoal.model.ids import Attempt, NodeId, OwnerId
 from shoal.model.job import Verify
 from shoal.protocol.messages import Outcome
@@ -12,13 +12,13 @@ PAIRS = Verify(copies=2)
 OWN = OwnerId("me")
 
 
-def answer(owner: str, digest: str, code: int = 0, worker: str = "") -> Answer:
+def answer(owner: str, digest: str, code: int = 0, worker: str = "") -> AnswerKept:
     attempt = Attempt(NodeId("s"), 1, 1)
     outcome = Outcome("exited", exit_code=code, digest=digest if code == 0 else "")
-    return Answer(attempt, NodeId(worker or owner), OwnerId(owner), outcome)
+    return AnswerKept(attempt, NodeId(worker or owner), OwnerId(owner), outcome)
 
 
-def ruled(*answers: Answer, verify: Verify = PAIRS, trusted: str = "") -> Ruling:
+def ruled(*answers: AnswerKept, verify: Verify = PAIRS, trusted: str = "") -> Ruling:
     return rule(answers, verify, OWN, lambda owner: owner == trusted)
 
 
@@ -93,7 +93,7 @@ def test_after_the_most_answers_without_agreement_it_says_what_came() -> None:
     ],
 )
 def test_as_many_are_asked_as_are_enough_if_all_agree(
-    answers: tuple[Answer, ...], live: tuple[str, ...], trusted: str, more: int
+    answers: tuple[AnswerKept, ...], live: tuple[str, ...], trusted: str, more: int
 ) -> None:
     owners = [OwnerId(owner) for owner in live]
 

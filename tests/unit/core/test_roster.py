@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shoal.core.membership import Admission
-from shoal.core.roster import Roster
+from shoal.core.membership.members import Admission
+from shoal.core.membership.roster import Roster
 from shoal.model.ids import NodeId, OwnerId
-from shoal.sim import trust
+from shoal.sim.node import trust
 
 ANN = NodeId("ann")
 

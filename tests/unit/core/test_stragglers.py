@@ -2,8 +2,8 @@
 
 from tests.unit.core.builders import attempt, book_with, job, place, running
 
-from shoal.core.jobs import JobBook
-from shoal.core.stragglers import SLOWER_S, stragglers
+from shoal.core.dispatch.stragglers import SLOWER_S, stragglers
+from shoal.core.scheduling.job_book import JobBook
 from shoal.model.ids import GroupId, TaskId
 
 
@@ -54,6 +54,6 @@ def test_a_task_that_runs_twice_is_not_run_a_third_time() -> None:
 
 def test_a_task_that_has_not_started_is_no_straggler() -> None:
     book = scene(done=3, size=4)
-    book.runs[attempt(99)].started = False
+    book.runs[attempt(99)].state = "sent"
 
     assert found(book, 99.0) == []

@@ -3,8 +3,8 @@
 import pytest
 from tests.unit.core.builders import book_with, job, record, running
 
-from shoal.core.jobs import Run, TaskRecord
-from shoal.core.verdicts import (
+from shoal.core.dispatch.run_states import TaskRun
+from shoal.core.dispatch.verdicts import (
     CRASH_SPAN_S,
     CRASHES_MAX,
     Verdict,
@@ -12,11 +12,12 @@ from shoal.core.verdicts import (
     judge_lost,
     judge_waiting,
 )
+from shoal.core.scheduling.job_book import TaskRecord
 from shoal.model.job import Job, Retry
 from shoal.protocol.messages import Outcome
 
 
-def scene(**fields: object) -> tuple[Job, TaskRecord, Run]:
+def scene(**fields: object) -> tuple[Job, TaskRecord, TaskRun]:
     job_ = job(**fields)  # type: ignore[arg-type]  # Fields of a job, by name.
     book = book_with(job_)
     run = running(book, "j.g.0", 1)
@@ -92,7 +93,8 @@ def test_the_fifth_crash_is_the_last() -> None:
 def test_a_crash_that_was_counted_is_not_counted_twice() -> None:
     job_, told, run = scene()
     told.crashes = CRASHES_MAX - 1
-    run.crash_counted = True
+    run.move("lose", 1.0)
+    run.move("blame", 1.0)
 
     assert judge_lost(job_, told, run, "gone", over=False).do == "again"
 

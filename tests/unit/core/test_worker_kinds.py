@@ -6,10 +6,10 @@ import pytest
 from tests.fake_keys import ROOT, SHOAL, granted, verify
 
 from shoal.core import events
-from shoal.core.membership import Members
-from shoal.core.roster import Roster
-from shoal.core.rules import Rules
-from shoal.core.worker import Worker
+from shoal.core.leasing.owner_rules import OwnerRules
+from shoal.core.leasing.worker import Worker
+from shoal.core.membership.members import Members
+from shoal.core.membership.roster import Roster
 from shoal.model.ids import Attempt, GroupId, JobId, NodeId, RequestId, TaskId
 from shoal.model.job import Scalar, Task, Work
 from shoal.model.resources import Capacity, Profile
@@ -22,7 +22,7 @@ def taken(work: Work, **params: Scalar) -> list[events.Effect]:
     """Return what a worker for recipes does when it is assigned a task."""
     roster = Roster(Members(SHOAL, ROOT, verify), 0.0)
     roster.meet(SENDER, granted("s1", expires_wall_s=1e9), 0.0)
-    rules = Rules(drivers=("recipe",))
+    rules = OwnerRules(drivers=("recipe",))
     worker = Worker(
         NodeId("w"),
         Capacity(cpu_milli=4_000),

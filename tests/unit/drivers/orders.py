@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from shoal.drivers import Order, Stream
-from shoal.drivers.process import ProcessDriver, Settings
+from shoal.drivers import RunOrder, Stream
+from shoal.drivers.process import ProcessDriver, ProcessSettings
 from shoal.model.ids import Attempt, GroupId, JobId, NodeId, TaskId
 from shoal.model.job import Task, Work
 from shoal.model.resources import Allocation
@@ -46,12 +46,12 @@ def order(
     index: int = 0,
     params: dict[str, Any] | None = None,
     **work: Any,  # noqa: ANN401 - Whatever `Work` has.
-) -> Order:
+) -> RunOrder:
     """Return an order to run `argv`; keywords go into its `Work`.
 
     `given` are the values of its secrets.
     """
-    return Order(
+    return RunOrder(
         attempt=Attempt(NodeId("otter"), 1, next(_NUMBERS)),
         task=Task(
             id=TaskId("j.main.0"),
@@ -68,17 +68,17 @@ def order(
     )
 
 
-def shell(script: str, **work: Any) -> Order:  # noqa: ANN401
+def shell(script: str, **work: Any) -> RunOrder:  # noqa: ANN401
     """Return an order to run a shell script."""
     return order("/bin/sh", "-c", script, **work)
 
 
 @asynccontextmanager
 async def opened(
-    root: Path, settings: Settings | None = None
+    root: Path, settings: ProcessSettings | None = None
 ) -> AsyncIterator[ProcessDriver]:
     """Open a driver, without a sandbox unless told otherwise, and close it."""
-    driver = ProcessDriver(root, settings or Settings(sandbox=False))
+    driver = ProcessDriver(root, settings or ProcessSettings(sandbox=False))
     await driver.open()
     try:
         yield driver
@@ -89,7 +89,7 @@ async def opened(
 def with_driver(
     root: Path,
     act: Callable[[ProcessDriver], Awaitable[T]],
-    settings: Settings | None = None,
+    settings: ProcessSettings | None = None,
 ) -> T:
     """Do something with an open driver, on a loop of its own."""
 
@@ -101,7 +101,7 @@ def with_driver(
 
 
 def run(
-    root: Path, one: Order, settings: Settings | None = None
+    root: Path, one: RunOrder, settings: ProcessSettings | None = None
 ) -> tuple[Outcome, Watched]:
     """Run one order; return how it ended and what it said."""
 

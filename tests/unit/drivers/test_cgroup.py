@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from shoal.drivers.cgroup import (
+from shoal.drivers.limits.cgroup import (
     CONTROLLERS,
+    CgroupLimits,
     Cgroups,
     FirstVersion,
-    Limits,
     SecondVersion,
     find,
 )
@@ -79,7 +79,7 @@ def test_limits_of_version_2_are_those_of_the_attempt(tmp_path: Path) -> None:
     slot = tmp_path / "shoal-x" / "slot-3"
 
     doors = found.doors(3)
-    found.limit(3, Limits(GIB, 2_500, 64))
+    found.limit(3, CgroupLimits(GIB, 2_500, 64))
 
     assert doors == (str(slot / "cgroup.procs"),)
     assert found.home == (str(tmp_path / "home" / "cgroup.procs"),)
@@ -89,7 +89,7 @@ def test_limits_of_version_2_are_those_of_the_attempt(tmp_path: Path) -> None:
     assert read(slot / "cpu.max") == "250000 100000"
     assert read(slot / "pids.max") == "64"
 
-    found.limit(3, Limits())
+    found.limit(3, CgroupLimits())
     assert read(slot / "memory.max") == "max"
     assert read(slot / "cpu.max") == "max 100000"
 
@@ -120,7 +120,7 @@ def test_limits_of_version_1_are_those_of_the_attempt(
     found = opened(tmp_path, monkeypatch, limit=1 << 63)
 
     doors = found.doors(1)
-    found.limit(1, Limits(GIB, 500, 64))
+    found.limit(1, CgroupLimits(GIB, 500, 64))
 
     slots = {name: tmp_path / name / "shoal-x" / "slot-1" for name in CONTROLLERS}
     assert doors == tuple(str(slot / "cgroup.procs") for slot in slots.values())

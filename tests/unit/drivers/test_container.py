@@ -6,17 +6,17 @@ from pathlib import Path
 
 from tests.unit.drivers.orders import order
 
-from shoal.drivers import Order
+from shoal.drivers import RunOrder
 from shoal.drivers.container import container_argv, env_lines, open_up
-from shoal.drivers.engines import Engine, Kind
+from shoal.drivers.container_engines import Engine, Kind
 from shoal.model.resources import GIB, Allocation, DeviceShare
 
 
-def argv(one: Order, kind: Kind = "docker") -> list[str]:
+def argv(one: RunOrder, kind: Kind = "docker") -> list[str]:
     return argv_by(Engine(kind, f"/usr/bin/{kind}"), one)
 
 
-def argv_by(engine: Engine, one: Order) -> list[str]:
+def argv_by(engine: Engine, one: RunOrder) -> list[str]:
     return container_argv(
         engine,
         one,

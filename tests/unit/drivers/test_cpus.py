@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.drivers.cpus import Cpus, as_list
+from shoal.drivers.limits.cpus import Cpus, as_list
 
 
 def test_tasks_get_the_least_used_cpus() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shoal.drivers.devices import (
-    Limits,
+    DeviceLimits,
     advertised_bytes,
     capacity,
     cgroup_limits,
@@ -13,8 +13,8 @@ from shoal.drivers.devices import (
     detect_gpus,
 )
 from shoal.errors import UsageError
-from shoal.model.bounds import DEVICES_MAX
 from shoal.model.resources import GIB
+from shoal.model.text.bounds import DEVICES_MAX
 
 MIB = 1 << 20
 
@@ -128,7 +128,7 @@ def test_the_tightest_limit_of_a_group_and_those_above_counts(tmp_path: Path) ->
 
     found = cgroup_limits("0::/a/b\n", mount("cgroup2", tmp_path))
 
-    assert found == Limits(cpu_milli=1_500, memory_bytes=4 * GIB)
+    assert found == DeviceLimits(cpu_milli=1_500, memory_bytes=4 * GIB)
 
 
 def test_a_container_sees_its_own_group_as_the_root(tmp_path: Path) -> None:
@@ -149,10 +149,12 @@ def test_limits_of_the_first_version_count_too(tmp_path: Path) -> None:
 
     found = cgroup_limits("4:memory:/job\n1:cpu,cpuacct:/\n", mounts)
 
-    assert found == Limits(cpu_milli=500, memory_bytes=2 * GIB)
+    assert found == DeviceLimits(cpu_milli=500, memory_bytes=2 * GIB)
 
 
 def test_without_cgroups_there_is_no_limit(tmp_path: Path) -> None:
-    assert cgroup_limits("", "") == Limits()
-    assert cgroup_limits("0::/\n", mount("cgroup2", tmp_path)) == Limits()
-    assert cgroup_limits("1:name=systemd:/\n", mount("cgroup", tmp_path)) == Limits()
+    assert cgroup_limits("", "") == DeviceLimits()
+    assert cgroup_limits("0::/\n", mount("cgroup2", tmp_path)) == DeviceLimits()
+    assert (
+        cgroup_limits("1:name=systemd:/\n", mount("cgroup", tmp_path)) == DeviceLimits()
+    )

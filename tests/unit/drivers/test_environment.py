@@ -4,12 +4,12 @@ import json
 
 from tests.unit.drivers.orders import order
 
-from shoal.drivers import Order
+from shoal.drivers import RunOrder
 from shoal.drivers.environment import PORT_FIRST, gang_port, variables
 from shoal.model.resources import Allocation, DeviceShare
 
 
-def of(one: Order, *, renumbered: bool = False) -> dict[str, str]:
+def of(one: RunOrder, *, renumbered: bool = False) -> dict[str, str]:
     return variables(one, mark="m", home="/w", socket="/s", renumbered=renumbered)
 
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.drivers.gpu_names import short_model
-from shoal.model.bounds import NAME_LENGTH_MAX
 from shoal.model.gpu import parse_gpu
+from shoal.model.text.bounds import NAME_LENGTH_MAX
 
 NAMES = {
     "NVIDIA A100-SXM4-80GB": "A100",

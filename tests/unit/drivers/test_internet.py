@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from shoal.drivers import internet
+from shoal.drivers.sandbox import internet
 
 FIB = """Local:
   +-- 0.0.0.0/0 3 0 5

@@ -1,16 +1,16 @@
-"""What a warden tells who keeps its sandbox; whether it holds is in integration."""
+"""What a supervisor tells who keeps its sandbox; whether it holds is in integration."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.drivers.room_frames import Entry, packed, unpacked
+from shoal.drivers.sandbox.room_frames import RoomEntry, packed, unpacked
 
 TEXTS = st.text(
     st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20
 )
 LISTS = st.lists(TEXTS, max_size=5)
 ENTRIES = st.builds(
-    Entry,
+    RoomEntry,
     directory=TEXTS,
     scratch_bytes=st.integers(0, 2**53),
     processes_max=st.integers(0, 2**31),
@@ -21,5 +21,5 @@ ENTRIES = st.builds(
 
 
 @given(ENTRIES)
-def test_an_entry_arrives_as_it_was_sent(entry: Entry) -> None:
+def test_an_entry_arrives_as_it_was_sent(entry: RoomEntry) -> None:
     assert unpacked(packed(entry)) == entry

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 from tests.unit.drivers.orders import order
 
-from shoal.drivers import Order
+from shoal.drivers import RunOrder
 from shoal.drivers.process import cut, outcome_of, unfit
-from shoal.drivers.wardens import End
+from shoal.drivers.supervisor.supervisors import AttemptEnd
 from shoal.drivers.workdirs import Workdirs, hand_over
-from shoal.model.bounds import TEXT_LENGTH_MAX
 from shoal.model.ids import NodeId
+from shoal.model.text.bounds import TEXT_LENGTH_MAX
 
 UNFIT_NUL = "cannot be used: a text contains a NUL byte"
 UNFIT_NAME = "the name of a variable is empty or contains '=' or a line break"
@@ -43,7 +43,7 @@ UNFIT_NAME = "the name of a variable is empty or contains '=' or a line break"
     ],
 )
 def test_an_order_that_no_machine_can_carry_out_is_refused(
-    one: Order, reason: str | None
+    one: RunOrder, reason: str | None
 ) -> None:
     assert unfit(one) == reason
 
@@ -77,10 +77,10 @@ def test_a_checkpoint_and_a_scheduler_with_a_nul_are_refused() -> None:
 
 
 def test_ends_become_outcomes() -> None:
-    exited = outcome_of(End("exited", 3, "r"), stopped=False)
-    stopped = outcome_of(End("exited", 143), stopped=True)
-    failed = outcome_of(End("not-started", 0, "no such program"), stopped=True)
-    lost = outcome_of(End("lost", 0, "its warden was killed"), stopped=False)
+    exited = outcome_of(AttemptEnd("exited", 3, "r"), stopped=False)
+    stopped = outcome_of(AttemptEnd("exited", 143), stopped=True)
+    failed = outcome_of(AttemptEnd("not-started", 0, "no such program"), stopped=True)
+    lost = outcome_of(AttemptEnd("lost", 0, "its supervisor was killed"), stopped=False)
 
     assert (exited.kind, exited.exit_code, exited.reason) == ("exited", 3, "r")
     assert (stopped.kind, stopped.exit_code) == ("cancelled", 143)

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from tests.unit.drivers.orders import Watched, order
 
-from shoal.drivers import Order, Watcher
+from shoal.drivers import RunOrder, Watcher
 from shoal.drivers.process import ProcessDriver
 from shoal.drivers.python import FOLDER, LaneLine, PythonDriver
 from shoal.protocol import call_items
@@ -27,7 +27,7 @@ class Hasty:
     def prepare(self, _attempt: object) -> Path:
         return self._root
 
-    async def run(self, order: Order, _watcher: Watcher) -> Outcome:
+    async def run(self, order: RunOrder, _watcher: Watcher) -> Outcome:
         line = socket.socket(socket.AF_UNIX)
         line.connect(str(self._root / order.task.work.argv[-2]))
         await self._desk.greeted.wait()
@@ -43,7 +43,7 @@ class Desk:
         self.greeted = asyncio.Event()
         self.heard: list[bytes] = []
 
-    def came(self, order: Order, line: LaneLine) -> "Desk":
+    def came(self, order: RunOrder, line: LaneLine) -> "Desk":
         del order, line
         self.greeted.set()
         return self

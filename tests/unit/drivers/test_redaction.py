@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.drivers.redaction import Redacted, Redaction
+from shoal.drivers.supervisor.redaction import Redacted, Redaction
 
 SECRET = "hunter2hunter3"
 

@@ -6,8 +6,14 @@ import struct
 
 import pytest
 
-from shoal.drivers import seccomp
-from shoal.drivers.seccomp import DENIED, FIRST_UNKNOWN, MACHINES, Machine, compiled
+from shoal.drivers.sandbox import seccomp
+from shoal.drivers.sandbox.seccomp import (
+    DENIED,
+    FIRST_UNKNOWN,
+    MACHINES,
+    CpuArchitecture,
+    compiled,
+)
 
 ALLOWED = 0
 LOAD, RETURN, EQUAL, AT_LEAST, ANY_BIT = 0x20, 0x06, 0x15, 0x35, 0x45
@@ -15,7 +21,9 @@ PROGRAMS_MAX = 4_096
 NAMES = list(MACHINES)
 
 
-def verdict(machine: Machine, number: int, *args: int, arch: int | None = None) -> int:
+def verdict(
+    machine: CpuArchitecture, number: int, *args: int, arch: int | None = None
+) -> int:
     """Run a filter on one call; return 0 if it may be made, or the error."""
     words = [arg & (1 << 64) - 1 for arg in (*args, 0, 0, 0, 0, 0, 0)][:6]
     data = struct.pack("<IIQ6Q", number, arch or machine.arch, 0, *words)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.drivers.task_socket import LINE_BYTES_MAX, Figures, _Connection, parse
+from shoal.drivers.task_socket import LINE_BYTES_MAX, TaskFigures, _Connection, parse
 from shoal.model.ids import Attempt, NodeId
 from shoal.protocol.codec import decode, encode
 from shoal.protocol.messages import Progress
@@ -36,7 +36,7 @@ REPORTS = st.fixed_dictionaries(
 )
 
 
-def progress(figures: Figures) -> Progress:
+def progress(figures: TaskFigures) -> Progress:
     attempt = Attempt(NodeId("otter"), 1, 1)
     return Progress(
         attempt=attempt, seq=1, fraction=figures.fraction, metrics=figures.metrics
@@ -47,7 +47,7 @@ def progress(figures: Figures) -> Progress:
 def test_what_is_understood_always_fits_a_message(report: object) -> None:
     figures = parse(json.dumps(report).encode())
 
-    if isinstance(figures, Figures):
+    if isinstance(figures, TaskFigures):
         [frame] = encode([progress(figures)])
         assert len(decode(frame)) == 1
     else:
@@ -76,13 +76,13 @@ def test_no_bytes_raise(line: bytes) -> None:
 def test_figures_are_cut_and_clamped(
     line: bytes, fraction: float | None, metrics: dict[str, float]
 ) -> None:
-    assert parse(line) == Figures(fraction, metrics)
+    assert parse(line) == TaskFigures(fraction, metrics)
 
 
 def test_a_loss_that_is_no_number_is_news() -> None:
     figures = parse(b'{"metrics": {"loss": NaN}}')
 
-    assert isinstance(figures, Figures)
+    assert isinstance(figures, TaskFigures)
     assert math.isnan(figures.metrics["loss"])
 
 

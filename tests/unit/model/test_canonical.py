@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 
 from shoal.errors import SpecError
-from shoal.model.canonical import canonical, spec_of
-from shoal.model.documents import read_yaml
-from shoal.model.spec import JobSpec, PlacementSpec, ResourcesSpec, RetrySpec
+from shoal.model.spec.canonical import canonical, spec_of
+from shoal.model.spec.documents import read_yaml
+from shoal.model.spec.spec import JobSpec, PlacementSpec, ResourcesSpec, RetrySpec
 
 EVERYTHING = """
 name: resnet50

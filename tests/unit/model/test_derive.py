@@ -3,11 +3,11 @@ from typing import Any
 import pytest
 
 from shoal.errors import SpecError
-from shoal.model.canonical import spec_of
 from shoal.model.derive import derive
 from shoal.model.ids import JobId, OwnerId
 from shoal.model.job import Job, Retry, Work
 from shoal.model.resources import GIB, GpuNeed, Profile
+from shoal.model.spec.canonical import spec_of
 
 
 def derived(document: dict[str, Any], priority: int | None = None) -> Job:

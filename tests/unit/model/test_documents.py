@@ -1,9 +1,9 @@
 import pytest
 
 from shoal.errors import SpecError
-from shoal.model.documents import read_json, read_yaml, scalar_of, text_of
 from shoal.model.job import Scalar
-from shoal.model.limits import SPEC_BYTES_MAX
+from shoal.model.spec.documents import read_json, read_yaml, scalar_of, text_of
+from shoal.model.spec.limits import SPEC_BYTES_MAX
 
 
 def test_yaml_words_that_look_like_truth_or_times_stay_words() -> None:

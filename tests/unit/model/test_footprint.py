@@ -2,11 +2,11 @@
 
 import pytest
 
-from shoal.model import footprint
 from shoal.model.derive import derive
 from shoal.model.ids import JobId, OwnerId
 from shoal.model.job import Job
-from shoal.model.submission import load_spec
+from shoal.model.spec import footprint
+from shoal.model.spec.submission import load_spec
 
 
 def derived(text: str) -> Job:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import UsageError
-from shoal.model.globs import Glob, Globs, flaw
+from shoal.model.spec.globs import Glob, Globs, flaw
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@ import pytest
 
 from shoal.errors import UsageError
 from shoal.model.gpu import format_gpu, parse_gpu
-from shoal.model.limits import GPUS_MAX
 from shoal.model.resources import GIB, GpuNeed
+from shoal.model.spec.limits import GPUS_MAX
 
 
 @pytest.mark.parametrize(

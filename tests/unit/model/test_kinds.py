@@ -5,7 +5,7 @@ from shoal.model.derive import derive
 from shoal.model.ids import JobId, OwnerId
 from shoal.model.job import Task
 from shoal.model.kinds import allowed, foreign
-from shoal.model.submission import load_spec
+from shoal.model.spec.submission import load_spec
 
 
 def tasks(text: str) -> list[Task]:

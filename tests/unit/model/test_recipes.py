@@ -6,7 +6,7 @@ from shoal.errors import SpecError
 from shoal.model.derive import derive
 from shoal.model.ids import JobId, OwnerId
 from shoal.model.job import Job, Retry
-from shoal.model.submission import load_spec
+from shoal.model.spec.submission import load_spec
 
 
 def derived(text: str) -> Job:

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from shoal.cli.schema import schema
+from shoal.cli.config.schema import schema
 from shoal.model.derive import derive
-from shoal.model.documents import read_yaml
 from shoal.model.ids import JobId, OwnerId
-from shoal.model.schema import job_schema
-from shoal.model.submission import load_spec
+from shoal.model.spec.documents import read_yaml
+from shoal.model.spec.schema import job_schema
+from shoal.model.spec.submission import load_spec
 from shoal.model.totals import totals
 
 FOLDER = Path(__file__).parents[3] / "examples"

@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from shoal.errors import SpecError
-from shoal.model.spec import JobSpec, PlacementSpec, ResourcesSpec, RetrySpec
-from shoal.model.submission import load_spec, spec_from_flags, spec_from_task
+from shoal.model.spec.spec import JobSpec, PlacementSpec, ResourcesSpec, RetrySpec
+from shoal.model.spec.submission import load_spec, spec_from_flags, spec_from_task
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

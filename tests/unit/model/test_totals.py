@@ -1,11 +1,11 @@
 from typing import Any
 
-from shoal.model.canonical import spec_of
 from shoal.model.derive import derive
 from shoal.model.ids import JobId, OwnerId
 from shoal.model.job import Job
-from shoal.model.resources import GIB, GpuNeed, Profile
-from shoal.model.totals import Amounts, largest_profile, totals
+from shoal.model.resources import GIB
+from shoal.model.spec.canonical import spec_of
+from shoal.model.totals import Amounts, totals
 
 
 def derived(document: dict[str, Any]) -> Job:
@@ -75,19 +75,3 @@ def test_the_favourite_alternative_counts() -> None:
     found = totals(derived({"command": "x", "any_of": [{"gpu": 1}, {"gpu": 8}]}))
 
     assert str(found) == "1 task: 1 CPU · 1 GPU"
-
-
-def test_the_largest_profile_is_the_one_with_most_gpus_then_most_memory() -> None:
-    job = derived(
-        {
-            "steps": {
-                "a": {"command": "x", "resources": {"cpu": 64, "ram": "1TB"}},
-                "b": {"command": "x", "resources": {"gpu": "2"}},
-                "c": {"command": "x", "resources": {"gpu": "2:24GB"}},
-            }
-        }
-    )
-
-    assert largest_profile(job) == Profile(
-        cpu_milli=1000, gpu=GpuNeed(count=2, count_max=2, memory_min_bytes=24 * GIB)
-    )

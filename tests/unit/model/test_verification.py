@@ -3,11 +3,11 @@
 import pytest
 
 from shoal.errors import SpecError
-from shoal.model.canonical import spec_of
 from shoal.model.derive import derive
-from shoal.model.documents import Plain
 from shoal.model.ids import JobId, OwnerId
 from shoal.model.job import Verify
+from shoal.model.spec.canonical import spec_of
+from shoal.model.spec.documents import Plain
 
 PLAIN: dict[str, Plain] = {"command": "a", "outputs": ["out/"]}
 

@@ -4,9 +4,14 @@ import time
 
 import msgspec
 
-from shoal.core.membership import Admission, Members, grant_payload, revocation_payload
+from shoal.core.membership.members import (
+    Admission,
+    Members,
+    grant_payload,
+    revocation_payload,
+)
 from shoal.model.ids import NodeId, OwnerId
-from shoal.net.identity import Identity, verify
+from shoal.net.identity.identity import Identity, verify
 from shoal.protocol.messages import Grant, Revocation
 
 SHOAL = "reef"

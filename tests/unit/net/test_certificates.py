@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.unit.net.shoals import ROOT, granted, identity
 
 from shoal.errors import ProtocolError
-from shoal.net import certificates
-from shoal.net.certificates import Contexts, certificate, contexts, read
-from shoal.net.tls import TlsPipe
+from shoal.net.direct.tls import TlsPipe
+from shoal.net.identity import certificates
+from shoal.net.identity.certificates import Contexts, certificate, contexts, read
 from shoal.protocol.messages import Grant
 
 ANN, BOB = identity(1), identity(2)

@@ -3,11 +3,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import ProtocolError
-from shoal.net.frames import Frame, FrameReader, Kind, closing, framed, reason_of
+from shoal.net.direct.frames import (
+    Frame,
+    FrameKind,
+    FrameReader,
+    closing,
+    framed,
+    reason_of,
+)
 from shoal.protocol.limits import FRAME_BYTES_MAX
 
 FRAMES = st.lists(
-    st.builds(Frame, st.sampled_from(Kind), st.binary(max_size=300)), max_size=20
+    st.builds(Frame, st.sampled_from(FrameKind), st.binary(max_size=300)), max_size=20
 )
 
 
@@ -39,7 +46,7 @@ def test_any_bytes_are_frames_or_a_protocol_error(data: bytes) -> None:
 
 
 def test_a_large_frame_is_refused_by_its_header_alone() -> None:
-    header = framed(Kind.MESSAGES, bytes(65))[:4]
+    header = framed(FrameKind.MESSAGES, bytes(65))[:4]
 
     with pytest.raises(ProtocolError, match="65 bytes: 64 bytes are the most"):
         list(FrameReader(64).feed(header))
@@ -47,7 +54,7 @@ def test_a_large_frame_is_refused_by_its_header_alone() -> None:
 
 def test_a_control_frame_is_small_whatever_messages_may_be() -> None:
     with pytest.raises(ProtocolError, match="1024 bytes are the most"):
-        list(FrameReader(FRAME_BYTES_MAX).feed(framed(Kind.PING, bytes(1_025))))
+        list(FrameReader(FRAME_BYTES_MAX).feed(framed(FrameKind.PING, bytes(1_025))))
 
 
 def test_a_kind_that_does_not_exist_is_refused() -> None:
@@ -56,8 +63,8 @@ def test_a_kind_that_does_not_exist_is_refused() -> None:
 
 
 def test_a_header_has_the_kind_and_the_length() -> None:
-    assert framed(Kind.PING, b"12345678") == b"\x01\x00\x00\x0812345678"
-    assert framed(Kind.SELECT) == b"\x03\x00\x00\x00"
+    assert framed(FrameKind.PING, b"12345678") == b"\x01\x00\x00\x0812345678"
+    assert framed(FrameKind.SELECT) == b"\x03\x00\x00\x00"
 
 
 def test_the_reason_of_a_peer_is_made_fit_for_a_log() -> None:
@@ -70,7 +77,9 @@ def test_the_reason_of_a_peer_is_made_fit_for_a_log() -> None:
 
 def test_a_limit_that_rises_holds_for_the_next_frame() -> None:
     reader = FrameReader(8)
-    frames = reader.feed(framed(Kind.MESSAGES, b"hello") + framed(Kind(0), bytes(99)))
+    frames = reader.feed(
+        framed(FrameKind.MESSAGES, b"hello") + framed(FrameKind(0), bytes(99))
+    )
 
     assert next(frames).payload == b"hello"
     reader.bytes_max = 100

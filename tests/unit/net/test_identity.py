@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shoal.errors import ShoalError, UsageError
 from shoal.model.ids import NodeId
-from shoal.net.identity import Identity, _create, node_id, public_key, verify
+from shoal.net.identity.identity import Identity, _create, node_id, public_key, verify
 
 # From the test vectors of the libp2p specifications, and of the zero key.
 VECTORS = {

@@ -4,16 +4,12 @@ from hypothesis import strategies as st
 from tests.unit.net.shoals import identity
 
 from shoal.errors import UsageError
-from shoal.model.ids import NodeId, OwnerId
-from shoal.net.invitations import (
-    INVITATIONS_MAX,
-    Book,
+from shoal.model.ids import NodeId
+from shoal.net.joining.invitations import (
     Invitation,
-    Terms,
     decode,
     encode,
     key_print,
-    new_secret,
 )
 
 INVITATION = Invitation(
@@ -24,7 +20,6 @@ INVITATION = Invitation(
     addresses=("/dns4/gate.example.org/tcp/4001", "/ip4/192.0.2.7/tcp/4002"),
 )
 TOKEN = encode(INVITATION)
-TERMS = Terms(roles=("worker",), owner=OwnerId("ann"))
 ANN, BOB = NodeId("ann"), NodeId("bob")
 INVITATIONS = st.builds(
     Invitation,
@@ -132,64 +127,3 @@ def test_any_text_is_an_invitation_or_a_usage_error(text: str) -> None:
 
 def test_a_secret_is_not_shown() -> None:
     assert "secret" not in repr(INVITATION)
-
-
-def test_an_invitation_is_for_so_many_nodes() -> None:
-    book, secret = Book(), new_secret()
-    book.add(secret, TERMS, uses=2, ttl_s=60.0, now=0.0)
-
-    assert book.redeem(secret, ANN, now=1.0) == TERMS
-    assert book.redeem(secret, BOB, now=1.0) == TERMS
-    assert book.redeem(secret, NodeId("eve"), now=1.0) == (
-        "the invitation is used up: 2 of 2"
-    )
-
-
-def test_who_asks_again_gets_the_same_and_uses_nothing_up() -> None:
-    book, secret = Book(), new_secret()
-    book.add(secret, TERMS, uses=1, ttl_s=60.0, now=0.0)
-
-    assert [book.redeem(secret, ANN, now=1.0) for _ in range(3)] == [TERMS] * 3
-
-
-def test_an_invitation_expires() -> None:
-    book, secret = Book(), new_secret()
-    book.add(secret, TERMS, uses=1, ttl_s=60.0, now=100.0)
-
-    assert book.redeem(secret, ANN, now=159.9) == TERMS
-    assert book.redeem(secret, ANN, now=163.0) == "the invitation expired 3 s ago"
-
-
-def test_a_secret_that_was_not_given_out_opens_nothing() -> None:
-    book = Book()
-    book.add(new_secret(), TERMS, uses=1, ttl_s=60.0, now=0.0)
-
-    assert book.redeem(new_secret(), ANN, now=1.0) == "no such invitation"
-    assert book.redeem(b"", ANN, now=1.0) == "no such invitation"
-
-
-def test_an_invitation_that_was_withdrawn_opens_nothing() -> None:
-    book, secret = Book(), new_secret()
-    book.add(secret, TERMS, uses=1, ttl_s=60.0, now=0.0)
-
-    assert book.withdraw(secret)
-    assert not book.withdraw(secret)
-    assert book.redeem(secret, ANN, now=1.0) == "no such invitation"
-
-
-def test_the_book_is_bounded_and_forgets_what_expired() -> None:
-    book = Book()
-    for _ in range(INVITATIONS_MAX):
-        book.add(new_secret(), TERMS, uses=1, ttl_s=60.0, now=0.0)
-
-    with pytest.raises(UsageError, match="256 are open"):
-        book.add(new_secret(), TERMS, uses=1, ttl_s=60.0, now=59.0)
-    book.add(new_secret(), TERMS, uses=1, ttl_s=60.0, now=60.0)
-
-    assert len(book) == 1
-
-
-@pytest.mark.parametrize(("uses", "ttl_s"), [(0, 1.0), (1_001, 1.0), (1, 0), (1, 9e9)])
-def test_an_invitation_without_bounds_is_refused(uses: int, ttl_s: float) -> None:
-    with pytest.raises(UsageError, match="an invitation cannot be for"):
-        Book().add(new_secret(), TERMS, uses=uses, ttl_s=ttl_s, now=0.0)

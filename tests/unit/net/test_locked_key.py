@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import KeyLockedError, NotAllowedError, ShoalError, UsageError
-from shoal.net.identity import Identity
-from shoal.net.locked_key import BEGIN, is_locked, lock, unlock
+from shoal.net.identity.identity import Identity
+from shoal.net.identity.locked_key import BEGIN, is_locked, lock, unlock
 
 WORDS = "correct horse battery"
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import UsageError
-from shoal.net.identity import Identity
+from shoal.net.identity.identity import Identity
 from shoal.net.multiaddr import Multiaddr, of_socket, parse
 
 NODE = Identity.from_seed(bytes(32)).node
@@ -37,12 +37,12 @@ def test_an_address_says_where_and_whom() -> None:
         ("1.2.3.4:4002", "it does not begin with '/'"),
         ("/ip4/1.2.3.4", "2 parts instead of 4 or 6"),
         ("/ip4/1.2.3.4/udp/4002", "'udp' cannot be dialled directly, only 'tcp'"),
-        ("/ip4/1.2.3/tcp/4002", "'1.2.3' is no IP address"),
+        ("/ip4/1.2.3/tcp/4002", "'1.2.3' is not an IP address"),
         ("/ip4/::1/tcp/4002", "'::1' is not of kind ip4"),
         ("/ip6/fe80::1%eth0/tcp/4002", "'fe80::1%eth0' is not of kind ip6"),
-        ("/ip5/1.2.3.4/tcp/4002", "'ip5' is no kind of host; these are: ip4, ip6"),
-        ("/dns4/a b/tcp/4002", "'a b' is no name of a host"),
-        ("/ip4/1.2.3.4/tcp/x", "'x' is no port"),
+        ("/ip5/1.2.3.4/tcp/4002", "'ip5' is not a kind of host; these are: ip4, ip6"),
+        ("/dns4/a b/tcp/4002", "'a b' is not a host name"),
+        ("/ip4/1.2.3.4/tcp/x", "'x' is not a port"),
         ("/ip4/1.2.3.4/tcp/0", "port 0 is not within 1 to 65535"),
         ("/ip4/1.2.3.4/tcp/99999", "port 99999 is not within 1 to 65535"),
         ("/ip4/1.2.3.4/tcp/1/ipfs/x", "'ipfs' where 'p2p' belongs"),

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.model.ids import Attempt, BlobId, NodeId
-from shoal.net.outbox import Budget, Outbox
-from shoal.protocol.api_calls import ApiPiece
+from shoal.net.direct.outbox import Budget, Outbox
+from shoal.protocol.blobs import BlobPiece
+from shoal.protocol.forwarding import ApiPiece
 from shoal.protocol.messages import AnyMessage, Goodbye, Output, Progress
-from shoal.protocol.pieces import BlobPiece
 
 HARD = Goodbye()
 ATTEMPT = Attempt(NodeId("a"), 1, 1)

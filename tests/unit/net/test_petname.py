@@ -1,6 +1,6 @@
 from shoal.model.ids import NodeId
-from shoal.net.identity import Identity
-from shoal.net.petname import ADJECTIVES, ANIMALS, CHECKS, petname
+from shoal.net.identity.identity import Identity
+from shoal.net.identity.petname import ADJECTIVES, ANIMALS, CHECKS, petname
 
 
 def test_a_petname_never_changes() -> None:

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 import trio
 from trio.testing import MockClock
 
-from shoal.net.frames import Frame, FrameReader, Kind, framed
-from shoal.net.libp2p.link import Link
+from shoal.net.direct.frames import Frame, FrameKind, FrameReader, framed
+from shoal.net.libp2p.streams.link import StreamLink
 from shoal.protocol.codec import encode
 from shoal.protocol.messages import AnyMessage
 
@@ -61,7 +61,7 @@ def pipe() -> tuple[End, End]:
 def framed_messages(*messages: AnyMessage) -> bytes:
     """Return one frame with these messages, as it is on the wire."""
     (frame,) = encode(messages)
-    return framed(Kind.MESSAGES, frame)
+    return framed(FrameKind.MESSAGES, frame)
 
 
 class Side:
@@ -73,7 +73,7 @@ class Side:
         self.rtts: list[float] = []
         self.counts: Counter[str] = Counter()
         self.moves = 0
-        self.link = Link(
+        self.link = StreamLink(
             end,
             FrameReader(),
             self._take,

@@ -2,8 +2,8 @@ import trio
 from tests.unit.net_libp2p.pipes_in_memory import Side, framed_messages, pipe, run
 
 from shoal.model.ids import LeaseId
-from shoal.net.frames import Frame, Kind, closing, framed
-from shoal.net.libp2p import link as limits
+from shoal.net.direct.frames import Frame, FrameKind, closing, framed
+from shoal.net.libp2p.streams import link as limits
 from shoal.protocol.codec import encode
 from shoal.protocol.messages import Release
 
@@ -38,7 +38,7 @@ def test_messages_arrive_in_order() -> None:
 def test_frames_that_came_with_the_greeting_are_taken_first() -> None:
     async def scene() -> None:
         one, _ = (Side(end) for end in pipe())
-        early = [Frame(Kind.MESSAGES, frame_of(release(n))) for n in (1, 2)]
+        early = [Frame(FrameKind.MESSAGES, frame_of(release(n))) for n in (1, 2)]
         with trio.move_on_after(1):
             await one.link.run(early)
 
@@ -57,7 +57,7 @@ def test_a_sender_never_has_more_under_way_than_the_window() -> None:
         with trio.move_on_after(10):
             await side.link.run(())
 
-        frames = [frame for frame in one.said() if frame.kind is Kind.MESSAGES]
+        frames = [frame for frame in one.said() if frame.kind is FrameKind.MESSAGES]
         sent_bytes = sum(len(frame.payload) for frame in frames)
         assert sent_bytes <= limits.WINDOW_BYTES + len(BIG)
 
@@ -151,7 +151,7 @@ def test_a_peer_that_floods_with_pings_and_reads_nothing_is_cut_off() -> None:
     async def scene() -> None:
         one, other = pipe()
         side = Side(one)
-        pings = framed(Kind.PING, b"12345678") * (limits.CONTROLS_MAX + 10)
+        pings = framed(FrameKind.PING, b"12345678") * (limits.CONTROLS_MAX + 10)
         await other.write(pings)
 
         with trio.fail_after(1):
@@ -166,7 +166,7 @@ def test_a_made_up_pong_measures_nothing() -> None:
     async def scene() -> None:
         one, other = pipe()
         side = Side(one)
-        await other.write(framed(Kind.PONG, b"whatever"))
+        await other.write(framed(FrameKind.PONG, b"whatever"))
 
         with trio.move_on_after(1):
             await side.link.run(())

@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from shoal.model.ids import NodeId
-from shoal.net.identity import Identity
-from shoal.net.libp2p.parts import OneSidedPunching, id_of
+from shoal.net.identity.identity import Identity
+from shoal.net.libp2p.thread.host_parts import OneSidedPunching, id_of
 
 SMALL, LARGE = sorted(Identity.from_seed(bytes([n]) * 32).node for n in (1, 2))
 

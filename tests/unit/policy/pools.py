@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from shoal.model.ids import NodeId
 from shoal.model.resources import GIB, Capacity, Device, GpuNeed, Profile
-from shoal.policy.shapes import Shape
-from shoal.policy.workers import WorkerTable, WorkerView
+from shoal.policy.table.task_shapes import TaskShape
+from shoal.policy.table.worker_table import WorkerTable, WorkerView
 
 
 def gpus(count: int, model: str = "A100", gib: int = 80) -> tuple[Device, ...]:
@@ -107,7 +107,7 @@ PROFILES = st.builds(
     labels=st.sampled_from([(), (), (), (("region", "eu"),)]),
 )
 SHAPES = st.builds(
-    Shape,
+    TaskShape,
     PROFILES,
     st.sampled_from(["process", "process", "container"]),
     st.sampled_from([None, None, 300]),

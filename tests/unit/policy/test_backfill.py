@@ -4,7 +4,7 @@ from tests.unit.policy.pools import capacity, gpus, needs
 
 from shoal.model.ids import NodeId
 from shoal.model.resources import Allocation
-from shoal.policy.backfill import Plan, Running, Wish
+from shoal.policy.queueing.backfill import BackfillPlan, BackfillWish, Running
 
 A, B = NodeId("a"), NodeId("b")
 TWO = {A: capacity(4), B: capacity(4)}
@@ -15,7 +15,7 @@ def running(node: NodeId, cpus: int, ends_in_s: float | None) -> Running:
 
 
 def test_what_fits_now_starts_now() -> None:
-    promise = Plan(TWO, []).promise(Wish(needs(cpus=4), 2))
+    promise = BackfillPlan(TWO, []).promise(BackfillWish(needs(cpus=4), 2))
 
     assert promise is not None
     assert promise.starts_in_s == 0.0
@@ -23,64 +23,64 @@ def test_what_fits_now_starts_now() -> None:
 
 
 def test_a_gang_waits_for_all_of_its_workers() -> None:
-    plan = Plan(TWO, [running(A, 2, 30.0), running(B, 1, 90.0)])
+    plan = BackfillPlan(TWO, [running(A, 2, 30.0), running(B, 1, 90.0)])
 
-    promise = plan.promise(Wish(needs(cpus=4), 2))
+    promise = plan.promise(BackfillWish(needs(cpus=4), 2))
 
     assert promise is not None
     assert promise.starts_in_s == 90.0
 
 
 def test_a_gang_that_waits_for_what_never_ends_gets_no_promise() -> None:
-    plan = Plan(TWO, [running(A, 2, None)])
+    plan = BackfillPlan(TWO, [running(A, 2, None)])
 
-    assert plan.promise(Wish(needs(cpus=4), 2)) is None
+    assert plan.promise(BackfillWish(needs(cpus=4), 2)) is None
 
 
 def test_a_short_task_passes_a_waiting_gang() -> None:
-    plan = Plan(TWO, [running(A, 2, 30.0)])
-    plan.promise(Wish(needs(cpus=4), 2))
+    plan = BackfillPlan(TWO, [running(A, 2, 30.0)])
+    plan.promise(BackfillWish(needs(cpus=4), 2))
 
-    promise = plan.start_now(Wish(needs(cpus=2), time_limit_s=30.0))
+    promise = plan.start_now(BackfillWish(needs(cpus=2), time_limit_s=30.0))
 
     assert promise is not None
     assert promise.places[0][0] == A
 
 
 def test_a_task_that_would_delay_the_gang_does_not_start() -> None:
-    plan = Plan(TWO, [running(A, 2, 30.0)])
-    plan.promise(Wish(needs(cpus=4), 2))
+    plan = BackfillPlan(TWO, [running(A, 2, 30.0)])
+    plan.promise(BackfillWish(needs(cpus=4), 2))
 
-    assert plan.start_now(Wish(needs(cpus=2), time_limit_s=31.0)) is None
-    assert plan.start_now(Wish(needs(cpus=2))) is None
+    assert plan.start_now(BackfillWish(needs(cpus=2), time_limit_s=31.0)) is None
+    assert plan.start_now(BackfillWish(needs(cpus=2))) is None
 
 
 def test_a_long_task_passes_where_the_gang_leaves_room() -> None:
-    plan = Plan(TWO, [running(A, 2, 30.0)])
-    plan.promise(Wish(needs(cpus=3), 2))
+    plan = BackfillPlan(TWO, [running(A, 2, 30.0)])
+    plan.promise(BackfillWish(needs(cpus=3), 2))
 
-    promise = plan.start_now(Wish(needs(cpus=1)))
+    promise = plan.start_now(BackfillWish(needs(cpus=1)))
 
     assert promise is not None
     assert promise.starts_in_s == 0.0
 
 
 def test_a_later_promise_goes_after_an_earlier_one() -> None:
-    plan = Plan({A: capacity(4)}, [running(A, 2, 30.0)])
-    plan.promise(Wish(needs(cpus=4), time_limit_s=10.0))
+    plan = BackfillPlan({A: capacity(4)}, [running(A, 2, 30.0)])
+    plan.promise(BackfillWish(needs(cpus=4), time_limit_s=10.0))
 
-    promise = plan.promise(Wish(needs(cpus=3), time_limit_s=10.0))
+    promise = plan.promise(BackfillWish(needs(cpus=3), time_limit_s=10.0))
 
     assert promise is not None
     assert promise.starts_in_s == 40.0
 
 
 def test_a_device_that_is_promised_in_turns_is_not_free_in_between() -> None:
-    plan = Plan({A: capacity(4, gpus(1))}, [])
-    first = plan.promise(Wish(needs(count=1), time_limit_s=10.0))
-    second = plan.promise(Wish(needs(count=1), time_limit_s=10.0))
+    plan = BackfillPlan({A: capacity(4, gpus(1))}, [])
+    first = plan.promise(BackfillWish(needs(count=1), time_limit_s=10.0))
+    second = plan.promise(BackfillWish(needs(count=1), time_limit_s=10.0))
 
-    third = plan.promise(Wish(needs(count=1), time_limit_s=10.0))
+    third = plan.promise(BackfillWish(needs(count=1), time_limit_s=10.0))
 
     starts = [p.starts_in_s for p in (first, second, third) if p is not None]
     assert starts == [0.0, 10.0, 20.0]
@@ -89,11 +89,11 @@ def test_a_device_that_is_promised_in_turns_is_not_free_in_between() -> None:
 
 
 def test_gpu_memory_is_promised_as_well() -> None:
-    plan = Plan({A: capacity(4, gpus(1, gib=80))}, [])
+    plan = BackfillPlan({A: capacity(4, gpus(1, gib=80))}, [])
     large = needs(count=1, milli=100, gib=60)
-    plan.promise(Wish(large, time_limit_s=10.0))
+    plan.promise(BackfillWish(large, time_limit_s=10.0))
 
-    promise = plan.promise(Wish(large, time_limit_s=10.0))
+    promise = plan.promise(BackfillWish(large, time_limit_s=10.0))
 
     assert promise is not None
     assert promise.starts_in_s == 10.0

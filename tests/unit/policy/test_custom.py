@@ -13,12 +13,14 @@ from tests.unit.policy.pools import gpus, install, needs, table_of, worker
 from shoal.errors import PolicyError
 from shoal.policy.conformance import MEANINGS, check
 from shoal.policy.custom import Assignment, AssignsTasks, Custom
-from shoal.policy.placement import Policy, place
+from shoal.policy.interface import Policy
+from shoal.policy.placement import place
+from shoal.policy.ranking.ranking import Ranking
 from shoal.policy.registry import BUILT_IN, DEFAULT, Registry
-from shoal.policy.rows import Room, Row
-from shoal.policy.shapes import Need, Shape
-from shoal.policy.shortlist import Key, WhenFuller
-from shoal.policy.workers import WorkerView
+from shoal.policy.table.rows import RowRoom, WorkerRow
+from shoal.policy.table.shortlist import Key, WhenFuller
+from shoal.policy.table.task_shapes import Need, TaskShape
+from shoal.policy.table.worker_table import WorkerView
 
 Workers = Mapping[str, WorkerView]
 
@@ -26,39 +28,39 @@ Workers = Mapping[str, WorkerView]
 class Tight:
     """The example of the documentation."""
 
-    def assign(self, workers: Workers, task: Shape) -> Assignment | None:
+    def assign(self, workers: Workers, task: TaskShape) -> Assignment | None:
         fitting = (w for w in workers.values() if w.fits(task))
         best = min(fitting, key=lambda w: w.free_gpus, default=None)
         return Assignment(best.id, best.pick_gpus(task)) if best else None
 
 
 class Refuses:
-    def assign(self, workers: Workers, task: Shape) -> str:
+    def assign(self, workers: Workers, task: TaskShape) -> str:
         return "only at night"
 
 
 class Raises:
-    def assign(self, workers: Workers, task: Shape) -> Assignment:
+    def assign(self, workers: Workers, task: TaskShape) -> Assignment:
         return Assignment(next(iter(workers)))
 
 
 class AnswersNonsense:
-    def assign(self, workers: Workers, task: Shape) -> Assignment:
+    def assign(self, workers: Workers, task: TaskShape) -> Assignment:
         return cast("Assignment", 42)
 
 
 class InventsWorkers:
-    def assign(self, workers: Workers, task: Shape) -> Assignment:
+    def assign(self, workers: Workers, task: TaskShape) -> Assignment:
         return Assignment("nobody")
 
 
 class OverCommits:
-    def assign(self, workers: Workers, task: Shape) -> Assignment | None:
+    def assign(self, workers: Workers, task: TaskShape) -> Assignment | None:
         return Assignment(min(workers)) if workers else None
 
 
 class NamesBusyDevices:
-    def assign(self, workers: Workers, task: Shape) -> Assignment | None:
+    def assign(self, workers: Workers, task: TaskShape) -> Assignment | None:
         for w in workers.values():
             if w.fits(task) and w.capacity.devices:
                 return Assignment(w.id, (w.capacity.devices[-1].id,))
@@ -66,7 +68,7 @@ class NamesBusyDevices:
 
 
 class NamesTooManyDevices:
-    def assign(self, workers: Workers, task: Shape) -> Assignment | None:
+    def assign(self, workers: Workers, task: TaskShape) -> Assignment | None:
         for w in workers.values():
             if w.fits(task):
                 return Assignment(w.id, tuple(d.id for d in w.capacity.devices))
@@ -78,22 +80,22 @@ class Remembers:
 
     turns = count()
 
-    def assign(self, workers: Workers, task: Shape) -> Assignment | None:
+    def assign(self, workers: Workers, task: TaskShape) -> Assignment | None:
         fitting = [w for w in workers.values() if w.fits(task)]
         chosen = fitting[next(self.turns) % len(fitting)] if fitting else None
         return Assignment(chosen.id) if chosen else None
 
 
-class FirstCome:
+class FirstCome(Ranking):
     """Ranks by the row of a table, which nobody should know of."""
 
     name = "first-come"
     when_fuller: WhenFuller = "unclear"
 
-    def key(self, need: Need, room: Room) -> Key:
-        if isinstance(room, Row):
+    def key(self, need: Need, room: RowRoom) -> Key:
+        if isinstance(room, WorkerRow):
             return (0,)
-        return (np.arange(len(room.active)),)
+        return (np.arange(np.size(room.active)),)
 
 
 def custom(policy: Callable[[], AssignsTasks]) -> Callable[[], Policy]:

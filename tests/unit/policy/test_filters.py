@@ -6,8 +6,8 @@ from tests.unit.policy.pools import capacity, gpus, worker
 
 from shoal.model.resources import GIB, GpuNeed, Profile
 from shoal.policy.filters import FILTERS, reason
-from shoal.policy.shapes import Shape
-from shoal.policy.workers import WorkerView
+from shoal.policy.table.task_shapes import TaskShape
+from shoal.policy.table.worker_table import WorkerView
 
 BUSY = msgspec.structs.replace(
     worker("a", cpus=4, devices=gpus(2, gib=8), path_cost_us=80_000),
@@ -17,26 +17,30 @@ BUSY = msgspec.structs.replace(
 DRAINING = msgspec.structs.replace(BUSY, draining=True)
 
 
-def gpu(count: int = 1, gib: int = 0, models: tuple[str, ...] = ()) -> Shape:
+def gpu(count: int = 1, gib: int = 0, models: tuple[str, ...] = ()) -> TaskShape:
     need = GpuNeed(count, count, memory_min_bytes=gib * GIB, models=models)
-    return Shape(Profile(gpu=need))
+    return TaskShape(Profile(gpu=need))
 
 
 @pytest.mark.parametrize(
     ("shape", "view", "words"),
     [
-        (Shape(), DRAINING, "draining"),
-        (Shape(driver="container"), BUSY, "driver container not offered"),
-        (Shape(rtt_max_us=50_000), BUSY, "rtt 80 ms > 50 ms"),
-        (Shape(Profile(cpu_milli=8_500)), BUSY, "cpu 4 < 8.5"),
-        (Shape(Profile(memory_bytes=65 * GIB)), BUSY, "memory 64 GiB < 65 GiB"),
-        (Shape(Profile(disk_bytes=200 * GIB)), BUSY, "disk 100 GiB < 200 GiB"),
+        (TaskShape(), DRAINING, "draining"),
+        (TaskShape(driver="container"), BUSY, "driver container not offered"),
+        (TaskShape(rtt_max_us=50_000), BUSY, "rtt 80 ms > 50 ms"),
+        (TaskShape(Profile(cpu_milli=8_500)), BUSY, "cpu 4 < 8.5"),
+        (TaskShape(Profile(memory_bytes=65 * GIB)), BUSY, "memory 64 GiB < 65 GiB"),
+        (TaskShape(Profile(disk_bytes=200 * GIB)), BUSY, "disk 100 GiB < 200 GiB"),
         (
-            Shape(Profile(labels=(("region", "eu"),))),
+            TaskShape(Profile(labels=(("region", "eu"),))),
             BUSY,
             "label region is us, not eu",
         ),
-        (Shape(Profile(labels=(("zone", "1"),))), BUSY, "label zone is absent, not 1"),
+        (
+            TaskShape(Profile(labels=(("zone", "1"),))),
+            BUSY,
+            "label zone is absent, not 1",
+        ),
         (gpu(gib=24), BUSY, "gpu memory 8 GiB < 24 GiB"),
         (gpu(models=("T4",)), BUSY, "gpu model A100 is not T4"),
         (gpu(count=3), BUSY, "2 such gpus < 3"),
@@ -45,13 +49,13 @@ def gpu(count: int = 1, gib: int = 0, models: tuple[str, ...] = ()) -> Shape:
     ],
 )
 def test_a_filter_says_why_not_in_numbers(
-    shape: Shape, view: WorkerView, words: str | None
+    shape: TaskShape, view: WorkerView, words: str | None
 ) -> None:
     assert reason(shape, view) == words
 
 
 def test_the_first_filter_that_says_no_is_heard() -> None:
-    shape = Shape(Profile(cpu_milli=99_000), driver="container")
+    shape = TaskShape(Profile(cpu_milli=99_000), driver="container")
 
     assert reason(shape, BUSY) == "driver container not offered"
     assert reason(shape, DRAINING) == "draining"

@@ -3,7 +3,7 @@
 from tests.unit.policy.pools import table_of, worker
 
 from shoal.model.ids import NodeId
-from shoal.policy.grid import LOG_MIN
+from shoal.policy.table.grid import LOG_MIN
 
 A = NodeId("a")
 

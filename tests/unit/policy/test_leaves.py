@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from shoal.model.ids import NodeId
 from shoal.model.resources import Capacity, Profile
-from shoal.policy import leaves
-from shoal.policy.shapes import Shape
-from shoal.policy.workers import WorkerTable, WorkerView
+from shoal.policy.table import leaves
+from shoal.policy.table.task_shapes import TaskShape
+from shoal.policy.table.worker_table import WorkerTable, WorkerView
 
-ONE_CPU = Shape(Profile(cpu_milli=1_000))
+ONE_CPU = TaskShape(Profile(cpu_milli=1_000))
 
 
 def table(*workers: tuple[str, int, str, int]) -> WorkerTable:

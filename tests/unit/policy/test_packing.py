@@ -6,12 +6,12 @@ import pytest
 from tests.unit.policy.pools import gpus, needs, table_of, worker
 
 from shoal.model.ids import NodeId
-from shoal.policy.forage import Forage, LearnedForage
-from shoal.policy.fragmentation import Fgd
-from shoal.policy.packing import GpuClustering, GpuPacking
 from shoal.policy.placement import place
-from shoal.policy.rankings import Balanced
-from shoal.policy.sampling import Sampled
+from shoal.policy.ranking.forage import Forage, LearnedForage
+from shoal.policy.ranking.fragmentation import Fgd
+from shoal.policy.ranking.packing import GpuClustering, GpuPacking
+from shoal.policy.ranking.rankings import Balanced
+from shoal.policy.ranking.sampling import Sampled
 
 
 def test_packing_fills_a_gpu_in_use_then_a_worker_in_use_then_an_idle_one() -> None:
@@ -66,8 +66,8 @@ def test_foraging_keeps_cpu_for_the_gpus_that_it_could_feed() -> None:
 def test_foraging_learns_what_is_typical_from_what_it_places() -> None:
     policy = LearnedForage()
 
-    before = policy.see(needs(count=1), 1)
-    after = policy.see(needs(count=2), 100)
+    before = policy.ranking_for(needs(count=1), 1)
+    after = policy.ranking_for(needs(count=2), 100)
 
     assert before is not after
     assert {profile for profile, _ in after.typical} == {needs(count=2)}

@@ -8,11 +8,12 @@ from tests.unit.policy.pools import gpus, needs, table_of, worker
 
 from shoal.model.ids import NodeId
 from shoal.model.resources import GIB, Profile
-from shoal.policy import shortlist
-from shoal.policy.placement import explain, place
-from shoal.policy.rankings import Balanced
-from shoal.policy.shapes import Shape
-from shoal.policy.shortlist import SHORTLISTS_MIN
+from shoal.policy.explanation import explain
+from shoal.policy.placement import place
+from shoal.policy.ranking.rankings import Balanced
+from shoal.policy.table import shortlist
+from shoal.policy.table.shortlist import SHORTLISTS_MIN
+from shoal.policy.table.task_shapes import TaskShape
 
 A, B = NodeId("a"), NodeId("b")
 BALANCED = Balanced()
@@ -61,7 +62,7 @@ def test_shares_of_two_devices_need_room_on_both() -> None:
     halves = needs(count=2, milli=500)
 
     assert place(halves, 1, table, BALANCED, Random(1)).nodes == []
-    assert not table.row(0).fits(table.need(Shape(halves)))
+    assert not table.row(0).fits(table.need(TaskShape(halves)))
     assert place(needs(count=2, milli=300), 1, table, BALANCED, Random(1)).nodes == [A]
 
 
@@ -77,11 +78,11 @@ def test_shapes_that_were_not_used_for_long_are_forgotten(
 ) -> None:
     monkeypatch.setattr(shortlist, "ROWS_KEPT_MAX", 2 * SHORTLISTS_MIN)
     table = table_of(worker("a"), worker("b"))
-    shapes = [Shape(Profile(disk_bytes=disk)) for disk in range(SHORTLISTS_MIN)]
+    shapes = [TaskShape(Profile(disk_bytes=disk)) for disk in range(SHORTLISTS_MIN)]
     made = [table.shortlist(shape, BALANCED) for shape in shapes]
 
     table.shortlist(shapes[0], BALANCED)
-    table.shortlist(Shape(Profile(disk_bytes=1_000)), BALANCED)
+    table.shortlist(TaskShape(Profile(disk_bytes=1_000)), BALANCED)
 
     assert table.shortlist(shapes[0], BALANCED) is made[0]
     assert table.shortlist(shapes[1], BALANCED) is not made[1]

@@ -8,7 +8,7 @@ from shoal.model.job import Task, Work
 from shoal.model.resources import GIB, Capacity, Device, GpuNeed, Profile
 from shoal.policy.planning import plan
 from shoal.policy.registry import Registry
-from shoal.policy.workers import WorkerTable, WorkerView
+from shoal.policy.table.worker_table import WorkerTable, WorkerView
 
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
 

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 from tests.unit.policy.pools import install
 
-from shoal.cli.policy import policy
+from shoal.cli.config.policy import policy
 from shoal.errors import PolicyError
 from shoal.policy.conformance import MEANINGS
 from shoal.policy.registry import BUILT_IN

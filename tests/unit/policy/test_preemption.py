@@ -10,7 +10,7 @@ from tests.unit.policy.pools import capacity, gpus, needs
 
 from shoal.model.ids import LeaseId
 from shoal.model.resources import Allocation, Ledger, Profile
-from shoal.policy.preemption import EXACT_MAX, Victim, choose_victims, cost
+from shoal.policy.queueing.preemption import EXACT_MAX, Victim, choose_victims, cost
 
 
 def busy(

@@ -3,11 +3,10 @@
 import pytest
 from tests.unit.policy.pools import needs
 
-from shoal.core.policies import Policies
+from shoal.core.scheduling.policy_lookup import PolicyLookup
 from shoal.errors import PolicyError
 from shoal.model.ids import OwnerId
-from shoal.policy.orders import order_named
-from shoal.policy.queue import (
+from shoal.policy.queueing.queue import (
     AGEING_S,
     HALF_LIFE_S,
     OWNERS_MAX,
@@ -17,6 +16,7 @@ from shoal.policy.queue import (
     aged,
     order,
 )
+from shoal.policy.queueing.queue_orders import order_named
 
 ANN, BOB = OwnerId("ann"), OwnerId("bob")
 
@@ -152,8 +152,8 @@ def test_whatever_the_order_whoever_has_waited_an_hour_longer_is_first() -> None
 
 
 def test_an_order_that_changes_while_tasks_wait_is_not_for_a_live_queue() -> None:
-    assert Policies(order="minnow").order is not None
-    assert Policies().order is None
+    assert PolicyLookup(order="minnow").order is not None
+    assert PolicyLookup().order is None
     for name in ("wfp3", "srtf", "nonsense"):
         with pytest.raises(PolicyError):
-            Policies(order=name)
+            PolicyLookup(order=name)

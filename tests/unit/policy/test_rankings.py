@@ -9,9 +9,10 @@ from tests.unit.policy.pools import capacity, gpus, needs, table_of, worker
 
 from shoal.model.ids import NodeId
 from shoal.model.resources import GIB, Capacity, Profile
-from shoal.policy.fragmentation import RELEARN_AT, Fgd, LearnedFgd, typical_of
-from shoal.policy.placement import Policy, place
-from shoal.policy.rankings import (
+from shoal.policy.interface import Policy
+from shoal.policy.placement import place
+from shoal.policy.ranking.fragmentation import RELEARN_AT, Fgd, LearnedFgd, typical_of
+from shoal.policy.ranking.rankings import (
     Balanced,
     BestFit,
     DotProduct,
@@ -19,8 +20,8 @@ from shoal.policy.rankings import (
     Simple,
     Uniform,
 )
-from shoal.policy.shapes import Shape
-from shoal.policy.workers import WorkerView
+from shoal.policy.table.task_shapes import TaskShape
+from shoal.policy.table.worker_table import WorkerView
 
 
 def test_simple_takes_the_smallest_gpu_that_will_do() -> None:
@@ -82,7 +83,7 @@ def test_best_fit_leaves_least_behind() -> None:
 
 def test_best_fit_scores_as_published() -> None:
     table = table_of(worker("a", cpus=16))
-    need = table.need(Shape(needs()))
+    need = table.need(TaskShape(needs()))
 
     [left] = BestFit().key(need, table.row(0))
 
@@ -146,7 +147,7 @@ def test_fgd_can_turn_to_another_table() -> None:
     unwanted = table_of(worker("a", devices=gpus(2, model="T4")))
 
     keys = [
-        fgd.key(table.need(Shape(needs(count=1))), table.row(0))
+        fgd.key(table.need(TaskShape(needs(count=1))), table.row(0))
         for table in (wanted, unwanted)
     ]
 
@@ -157,18 +158,18 @@ def test_fgd_learns_what_is_typical_from_what_comes() -> None:
     learned = LearnedFgd()
 
     for _ in range(RELEARN_AT):
-        learned.see(needs(count=1), 1)
-    first = learned.see(needs(count=1), 1)
+        learned.ranking_for(needs(count=1), 1)
+    first = learned.ranking_for(needs(count=1), 1)
     for _ in range(4 * RELEARN_AT):
-        learned.see(needs(count=4), 1)
-    second = learned.see(needs(count=4), 1)
+        learned.ranking_for(needs(count=4), 1)
+    second = learned.ranking_for(needs(count=4), 1)
 
     assert [profile for profile, _ in first.typical] == [needs(count=1)]
     assert [profile for profile, _ in second.typical] == [needs(count=4)]
 
 
 def test_fgd_knows_something_from_the_first_task_on() -> None:
-    fgd = LearnedFgd().see(needs(count=2), 1)
+    fgd = LearnedFgd().ranking_for(needs(count=2), 1)
 
     assert fgd.typical == ((needs(count=2), 1),)
 
@@ -177,15 +178,15 @@ def test_what_is_typical_changes_only_when_it_matters() -> None:
     learned = LearnedFgd()
     profiles = [needs(cpus=1), needs(cpus=2)]
     for turn in range(RELEARN_AT):
-        learned.see(profiles[turn % 2], 1)
+        learned.ranking_for(profiles[turn % 2], 1)
 
-    first = learned.see(profiles[0], 1)
+    first = learned.ranking_for(profiles[0], 1)
     for turn in range(2 * RELEARN_AT):
-        learned.see(profiles[turn % 2], 1)
-    second = learned.see(profiles[0], 1)
+        learned.ranking_for(profiles[turn % 2], 1)
+    second = learned.ranking_for(profiles[0], 1)
     for _ in range(2 * RELEARN_AT):
-        learned.see(profiles[0], 1)
-    third = learned.see(profiles[0], 1)
+        learned.ranking_for(profiles[0], 1)
+    third = learned.ranking_for(profiles[0], 1)
 
     assert second is first
     assert third is not first

@@ -2,8 +2,8 @@ import pytest
 
 from shoal.errors import UsageError
 from shoal.model.ids import NodeId
-from shoal.net.identity import Identity
-from shoal.runtime.sealing import seal, unseal
+from shoal.net.identity.identity import Identity
+from shoal.runtime.artifacts.sealing import seal, unseal
 
 OTTER, HERON = Identity.generate(), Identity.generate()
 

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import NotFoundError, ShoalError, UsageError
-from shoal.net.identity import Identity
-from shoal.runtime.secret_store import SecretStore
+from shoal.net.identity.identity import Identity
+from shoal.runtime.artifacts.secret_store import SecretStore
 
 OTTER = Identity.generate()
 

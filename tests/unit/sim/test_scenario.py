@@ -9,18 +9,18 @@ from random import Random
 import pytest
 
 from shoal.errors import SpecError
-from shoal.model.documents import Plain
+from shoal.lab.datacentre.jobs import draw_jobs
+from shoal.lab.datacentre.scenario import convert, read_scenario
+from shoal.lab.datacentre.settings import ScenarioSettings, parse_bandwidth, resolve
 from shoal.model.ids import NodeId
-from shoal.sim.datacentre.jobs import draw_jobs
-from shoal.sim.datacentre.scenario import convert, read_scenario
-from shoal.sim.datacentre.settings import Settings, parse_bandwidth, resolve
+from shoal.model.spec.documents import Plain
 from shoal.topology.fabric import Fabric
 from shoal.topology.routes import Routes
 
 EXAMPLES = sorted(Path("examples/sim").glob("*.yaml"))
 
 
-def settled(document: Plain, folder: Path = Path()) -> tuple[Settings, Fabric]:
+def settled(document: Plain, folder: Path = Path()) -> tuple[ScenarioSettings, Fabric]:
     return resolve(convert(document), folder)
 
 
@@ -138,8 +138,8 @@ def test_jobs_load_the_hosts_as_asked() -> None:
     settings, fabric = settled({"jobs": jobs})
     hosts = [NodeId(fabric.nodes[host].name) for host in fabric.hosts]
 
-    toils = draw_jobs(settings, hosts, Random(7))
+    drawn = draw_jobs(settings, hosts, Random(7))
 
     span_s = 64 * 60.0 * 2 / (0.5 * 32 * 4)
-    assert toils.last_s == pytest.approx(5.0 + span_s * 63 / 64)
-    assert {toil.run_s for toil in toils.toils} == {60.0}
+    assert drawn.last_s == pytest.approx(5.0 + span_s * 63 / 64)
+    assert {drawn_job.run_s for drawn_job in drawn.jobs} == {60.0}

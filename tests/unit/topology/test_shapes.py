@@ -6,12 +6,12 @@ import pytest
 
 from shoal.errors import UsageError
 from shoal.topology import overlays
-from shoal.topology.fabric import Fabric, Link, Node
+from shoal.topology.fabric import Fabric, FabricLink, FabricNode
 from shoal.topology.routes import Routes, by_hops, by_transfer
 from shoal.topology.shapes import (
     GBPS,
     Cable,
-    Site,
+    SiteShape,
     fat_tree,
     leaf_spine,
     oversubscribed,
@@ -46,7 +46,7 @@ def test_a_fat_tree_has_all_its_paths_between_pods() -> None:
 
 
 def test_sites_are_as_far_apart_as_light_needs() -> None:
-    sites = [Site("berlin", 2), Site("tokyo", 1, x_km=8_900.0)]
+    sites = [SiteShape("berlin", 2), SiteShape("tokyo", 1, x_km=8_900.0)]
     fabric = wan(sites, trunk=Cable(1_000_000, GBPS))
     routes = Routes(fabric)
 
@@ -72,11 +72,11 @@ def test_a_failed_spine_leaves_the_paths_over_the_others() -> None:
 
 
 def test_the_path_by_transfer_time_takes_the_wide_way_round() -> None:
-    nodes = [Node("a"), Node("b"), Node("s", "switch", 1)]
+    nodes = [FabricNode("a"), FabricNode("b"), FabricNode("s", "switch", 1)]
     links = [
-        Link("a", "b", 10, 1_000_000),
-        Link("a", "s", 500, 1_000_000_000),
-        Link("s", "b", 500, 1_000_000_000),
+        FabricLink("a", "b", 10, 1_000_000),
+        FabricLink("a", "s", 500, 1_000_000_000),
+        FabricLink("s", "b", 500, 1_000_000_000),
     ]
     fabric = Fabric("triangle", nodes, links)
 
@@ -113,12 +113,23 @@ def test_the_nearest_neighbours_are_under_the_same_leaf() -> None:
         (lambda: fat_tree(3), "k is even"),
         (lambda: leaf_spine(0, 1, 1), "1 or more"),
         (lambda: leaf_spine(1, 1_000, 1_000), "the most is"),
-        (lambda: Fabric("f", [Node("s", "switch")], []), "has no hosts"),
-        (lambda: Fabric("f", [Node("a"), Node("a")], []), "two nodes named a"),
-        (lambda: Fabric("f", [Node("a")], [Link("a", "x", 1, 1)]), "no node"),
-        (lambda: Fabric("f", [Node("a")], [Link("a", "a", 1, 1)]), "back to where"),
+        (lambda: Fabric("f", [FabricNode("s", "switch")], []), "has no hosts"),
         (
-            lambda: Fabric("f", [Node("a"), Node("b")], [Link("a", "b", 1, 0)]),
+            lambda: Fabric("f", [FabricNode("a"), FabricNode("a")], []),
+            "two nodes named a",
+        ),
+        (
+            lambda: Fabric("f", [FabricNode("a")], [FabricLink("a", "x", 1, 1)]),
+            "no node",
+        ),
+        (
+            lambda: Fabric("f", [FabricNode("a")], [FabricLink("a", "a", 1, 1)]),
+            "back to where",
+        ),
+        (
+            lambda: Fabric(
+                "f", [FabricNode("a"), FabricNode("b")], [FabricLink("a", "b", 1, 0)]
+            ),
             "carries nothing",
         ),
         (lambda: leaf_spine(1, 1, 1).fail("leaf7"), "no node or link 'leaf7'"),

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import TraceError, UsageError
-from shoal.sim.traces import batsim, openb, philly, requests, training
-from shoal.sim.traces.columns import mapped_jobs, parse_map
-from shoal.sim.traces.formats import format_of, read_jobs
-from shoal.sim.traces.opening import json_items
-from shoal.sim.traces.swf import SwfFile
+from shoal.lab.traces import batsim, llm_requests, openb, philly, training
+from shoal.lab.traces.csv_columns import mapped_jobs, parse_map
+from shoal.lab.traces.formats import format_of, read_jobs
+from shoal.lab.traces.swf import SwfFile
+from shoal.lab.traces.trace_files import json_items
 
 SWF = """\
 ; Version: 2.2
@@ -160,10 +160,10 @@ def test_philly_is_read_flat_and_as_published(tmp_path: Path) -> None:
 
 
 def test_requests_are_read_with_seven_digits_of_a_second(tmp_path: Path) -> None:
-    [request] = requests.requests(written(tmp_path, "r.csv", REQUESTS))
+    [request] = llm_requests.requests(written(tmp_path, "r.csv", REQUESTS))
 
     assert request.arrived_s % 1 == pytest.approx(0.97996)
-    assert requests.as_job(0, request).run_s == pytest.approx(2.0)
+    assert llm_requests.as_job(0, request).run_s == pytest.approx(2.0)
 
 
 def test_batsim_is_read_with_its_profiles(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from random import Random
 import pytest
 
 from shoal.errors import UsageError
-from shoal.sim.traces.generators import LOAD, MODELS, generate
-from shoal.sim.traces.shaping import (
+from shoal.lab.traces.generators import LOAD, MODELS, generate
+from shoal.lab.traces.transforms import (
     all_at_once,
     at_demand,
     fitting,
@@ -14,11 +14,11 @@ from shoal.sim.traces.shaping import (
     shuffled,
     window,
 )
-from shoal.sim.traces.values import Job, Pod
+from shoal.lab.traces.values import Pod, TraceJob
 
 
-def job(number: int, slots: int = 1) -> Job:
-    return Job(
+def job(number: int, slots: int = 1) -> TraceJob:
+    return TraceJob(
         id=str(number), submitted_s=100.0 + number, run_s=5, requested_s=5, slots=slots
     )
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from shoal.errors import ProtocolError
-from shoal.train import compression, tensors
-from shoal.train.compression import ENCODINGS, Encoding
+from shoal.train import tensors
+from shoal.train.diloco import compression
+from shoal.train.diloco.compression import ENCODINGS, Encoding
 
 
 def gradient(size: int, seed: int = 0) -> compression.Array:

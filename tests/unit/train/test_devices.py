@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from shoal.errors import UsageError
-from shoal.train import ddp, devices
+from shoal.train import devices
+from shoal.train.gangs import ddp
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@ from random import Random
 
 import pytest
 
-from shoal.train.halving import Halving, Report
+from shoal.train.single.halving import Halving, TrialReport
 
 
-def report(trial: str, rounds: int, figure: float, *, over: bool = False) -> Report:
-    return Report(trial=trial, rounds=rounds, figure=figure, over=over)
+def report(
+    trial: str, rounds: int, figure: float, *, over: bool = False
+) -> TrialReport:
+    return TrialReport(trial=trial, rounds=rounds, figure=figure, over=over)
 
 
 def test_trials_report_at_rungs_that_grow() -> None:

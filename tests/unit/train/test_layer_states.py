@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from shoal.train.layer_states import LayerStates, Whole, newest_whole
+from shoal.train.gangs.layer_states import LayerStates, Whole, newest_whole
 
 
 def test_the_newest_step_with_all_layers_counts() -> None:

@@ -2,8 +2,16 @@
 
 import msgspec
 
-from shoal.train.member import Compute, Leave, Member, Merge, Reload, Validate, Wait
-from shoal.train.messages import Contribution, Directive, Kept, Update
+from shoal.train.diloco.member import (
+    Compute,
+    LeaveTraining,
+    Member,
+    Merge,
+    Reload,
+    Validate,
+    Wait,
+)
+from shoal.train.diloco.messages import Contribution, Directive, KeptState, Update
 
 
 def directive(seq: int, **changes: object) -> Directive:
@@ -119,14 +127,14 @@ def test_it_keeps_a_contribution_until_that_is_safe() -> None:
 
 def test_it_keeps_the_checkpoint_that_it_is_asked_to_keep() -> None:
     worker = member()
-    worker.direct(directive(1, keep=Kept(3, "c3")))
+    worker.direct(directive(1, keep=KeptState(3, "c3")))
     wanted = worker.to_keep
     assert wanted is not None
 
     worker.keeps(wanted)
 
     assert not worker.to_keep
-    assert worker.status().holds == Kept(3, "c3")
+    assert worker.status().holds == KeptState(3, "c3")
 
 
 def test_it_measures_the_last_weights_before_it_leaves_if_it_is_asked_to() -> None:
@@ -142,7 +150,7 @@ def test_it_measures_the_last_weights_before_it_leaves_if_it_is_asked_to() -> No
 
     assert worker.next_action() == Validate(1)
     worker.has_validated(1, {"loss": 2.0})
-    assert worker.next_action() == Leave()
+    assert worker.next_action() == LeaveTraining()
 
 
 def test_it_leaves_at_once_if_nothing_is_left_to_do() -> None:
@@ -150,4 +158,4 @@ def test_it_leaves_at_once_if_nothing_is_left_to_do() -> None:
 
     worker.direct(directive(1, syncs=9, weights="w9", finished=True))
 
-    assert worker.next_action() == Leave()
+    assert worker.next_action() == LeaveTraining()

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from shoal.train import outer
-from shoal.train.compression import Array
+from shoal.train.diloco import outer
+from shoal.train.diloco.compression import Array
 
 
 def array(*values: float) -> Array:

@@ -1,10 +1,10 @@
 """Unequal machines get steps by their speed, so that they finish together."""
 
-from shoal.train.pace import Pace
+from shoal.train.diloco.pace import StepPace
 
 
 def test_a_slow_worker_gets_fewer_steps() -> None:
-    pace = Pace()
+    pace = StepPace()
     pace.measured("fast", steps=60, seconds=2.0)
     pace.measured("slow", steps=20, seconds=2.0)
     present = {"fast": 0, "slow": 0}
@@ -15,7 +15,7 @@ def test_a_slow_worker_gets_fewer_steps() -> None:
 
 
 def test_workers_that_are_nearly_equal_get_equal_steps() -> None:
-    pace = Pace()
+    pace = StepPace()
     pace.measured("one", steps=50, seconds=5.0)
     pace.measured("other", steps=50, seconds=5.2)
 
@@ -23,14 +23,14 @@ def test_workers_that_are_nearly_equal_get_equal_steps() -> None:
 
 
 def test_who_is_not_measured_yet_gets_as_many_as_the_fastest() -> None:
-    pace = Pace()
+    pace = StepPace()
     pace.measured("one", steps=50, seconds=5.0)
 
     assert pace.steps("new", 50, {"one": 0, "new": 0}) == 50
 
 
 def test_who_is_gone_sets_no_pace() -> None:
-    pace = Pace()
+    pace = StepPace()
     pace.measured("fast", steps=100, seconds=1.0)
     pace.measured("slow", steps=10, seconds=1.0)
 
@@ -38,7 +38,7 @@ def test_who_is_gone_sets_no_pace() -> None:
 
 
 def test_everybody_gets_at_least_one_step() -> None:
-    pace = Pace()
+    pace = StepPace()
     pace.measured("fast", steps=1_000, seconds=1.0)
     pace.measured("slow", steps=1, seconds=10.0)
 
@@ -46,7 +46,7 @@ def test_everybody_gets_at_least_one_step() -> None:
 
 
 def test_a_single_slow_round_is_not_all_that_counts() -> None:
-    pace = Pace()
+    pace = StepPace()
     pace.measured("one", steps=10, seconds=1.0)
 
     pace.measured("one", steps=10, seconds=10.0)

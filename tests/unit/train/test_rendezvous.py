@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import UsageError
-from shoal.train import rendezvous
 from shoal.train.exchange import FolderExchange
-from shoal.train.reach import Door, towards
+from shoal.train.gangs import rendezvous
+from shoal.train.gangs.reachability import ReachabilityDoor, towards
 
 ADDRESS = "127.0.0.1"
 
@@ -15,8 +15,8 @@ ADDRESS = "127.0.0.1"
 def test_others_find_the_place_that_the_first_chose(tmp_path: Path) -> None:
     first = FolderExchange(tmp_path, "main.0")
     other = FolderExchange(tmp_path, "main.1")
-    place = rendezvous.Place("10.0.0.7", 4_000, 4_001)
-    host = rendezvous.Host(first, place)
+    place = rendezvous.RendezvousPlace("10.0.0.7", 4_000, 4_001)
+    host = rendezvous.RendezvousHost(first, place)
 
     found = rendezvous.find(other, "main.0")
 
@@ -27,9 +27,9 @@ def test_others_find_the_place_that_the_first_chose(tmp_path: Path) -> None:
 def test_first_and_other_dial_each_other(tmp_path: Path) -> None:
     first = FolderExchange(tmp_path, "main.0")
     other = FolderExchange(tmp_path, "main.1")
-    with Door("main.0") as there, Door("main.1") as here:
-        place = rendezvous.Place(ADDRESS, 4_000, there.port)
-        host = rendezvous.Host(first, place)
+    with ReachabilityDoor("main.0") as there, ReachabilityDoor("main.1") as here:
+        place = rendezvous.RendezvousPlace(ADDRESS, 4_000, there.port)
+        host = rendezvous.RendezvousHost(first, place)
 
         rendezvous.check(other, "main.0", place, ADDRESS, here.port)
 
@@ -38,7 +38,7 @@ def test_first_and_other_dial_each_other(tmp_path: Path) -> None:
 
 def test_who_cannot_dial_the_first_is_told_what_to_do(tmp_path: Path) -> None:
     other = FolderExchange(tmp_path, "main.1")
-    place = rendezvous.Place(ADDRESS, 4_000, rendezvous.free_port(ADDRESS))
+    place = rendezvous.RendezvousPlace(ADDRESS, 4_000, rendezvous.free_port(ADDRESS))
 
     with pytest.raises(UsageError, match=r"main\.1 cannot dial main\.0") as caught:
         rendezvous.check(other, "main.0", place, ADDRESS, 4_001)
@@ -50,9 +50,9 @@ def test_who_cannot_dial_the_first_is_told_what_to_do(tmp_path: Path) -> None:
 def test_who_cannot_be_dialled_back_is_told_so(tmp_path: Path) -> None:
     first = FolderExchange(tmp_path, "main.0")
     other = FolderExchange(tmp_path, "main.1")
-    with Door("main.0") as there, Door("somebody") as here:
-        place = rendezvous.Place(ADDRESS, 4_000, there.port)
-        host = rendezvous.Host(first, place)
+    with ReachabilityDoor("main.0") as there, ReachabilityDoor("somebody") as here:
+        place = rendezvous.RendezvousPlace(ADDRESS, 4_000, there.port)
+        host = rendezvous.RendezvousHost(first, place)
 
         with pytest.raises(UsageError, match=r"main\.0 cannot dial main\.1") as caught:
             rendezvous.check(other, "main.0", place, ADDRESS, here.port)

@@ -1,11 +1,13 @@
 """The aggregator tells workers what they need, and no more."""
 
-from shoal.train import rounds
-from shoal.train.messages import Contribution, Directive, Status, Update
+from shoal.train.diloco import rounds
+from shoal.train.diloco.messages import Contribution, Directive, Status, Update
 
 
 def told(effects: list[rounds.Effect]) -> dict[str, Directive]:
-    return {e.worker: e.directive for e in effects if isinstance(e, rounds.Direct)}
+    return {
+        e.worker: e.directive for e in effects if isinstance(e, rounds.DirectMember)
+    }
 
 
 def status(
@@ -27,7 +29,7 @@ def status(
 
 
 def running() -> rounds.Rounds:
-    rules = rounds.Rules(rounds=5, inner_steps=8, quorum=2, workers=2)
+    rules = rounds.RoundRules(rounds=5, inner_steps=8, quorum=2, workers=2)
     machine = rounds.Rounds(rules, epoch=1)
     machine.handle(status("a", 1), 0.0)
     machine.handle(status("b", 1), 0.0)

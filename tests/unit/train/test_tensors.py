@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from shoal.errors import ProtocolError
-from shoal.train import compression, tensors
-from shoal.train.compression import Array
+from shoal.train import tensors
+from shoal.train.diloco import compression
+from shoal.train.diloco.compression import Array
 
 SHAPES = {"b.weight": (3, 4), "a.bias": (5,), "c.scale": ()}
 

@@ -2,19 +2,21 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, cast
 
 from shoal.api import shoal_pb2 as pb
-from shoal.api.service import Service
-from shoal.core.auditing import Entry
+from shoal.api.server.http_server import HttpLimits
+from shoal.api.service.service import Service
+from shoal.core.durability.audit_chain import AuditEntry
 from shoal.errors import NotFoundError, ShoalError
-from shoal.runtime.curves import Curves
-from shoal.runtime.news import News
+from shoal.runtime.home import Home
+from shoal.runtime.monitoring.change_signal import ChangeSignal
+from shoal.runtime.monitoring.metric_history import MetricHistory
 from shoal.runtime.node import Node
-from shoal.web.site import Site
+from shoal.web.page import LIMITS, WebPage
 
 TOKEN = "token-of-the-node"
-HOST = "127.0.0.1"
 
 
 class FakeService:
@@ -23,7 +25,7 @@ class FakeService:
     def __init__(self) -> None:
         self.asked: list[Any] = []
         self.audit = self
-        self.noted: list[Entry] = []
+        self.noted: list[AuditEntry] = []
         self.nodes = [
             pb.Node(name=pb.NodeName(id="n0", petname="calm-heron-01"), self=True)
         ]
@@ -45,7 +47,7 @@ class FakeService:
         )
         return pb.RequestsReply(shoal="reef", newcomers=[newcomer])
 
-    def note(self, entry: Entry) -> None:
+    def note(self, entry: AuditEntry) -> None:
         self.noted.append(entry)
 
     async def on_accept(self, request: pb.AcceptRequest) -> pb.AcceptReply:
@@ -100,17 +102,28 @@ class FakeOutputs:
     """The figures of tasks."""
 
     def __init__(self) -> None:
-        self.curves = Curves()
+        self.curves = MetricHistory()
 
 
 class FakeNode:
-    """What streams wait for, and where figures are."""
+    """What streams wait for, where figures are, and where sockets may be."""
+
+    home = Home(Path("/nonexistent"))
+    identity = None
 
     def __init__(self) -> None:
-        self.news = News()
+        self.news = ChangeSignal()
         self.outputs = FakeOutputs()
 
 
-def make_site(service: FakeService, node: FakeNode | None = None) -> Site:
+def make_page(
+    service: FakeService | None = None,
+    node: FakeNode | None = None,
+    where: str = "127.0.0.1:0",
+    limits: HttpLimits = LIMITS,
+) -> WebPage:
     """Return the page of such a node."""
-    return Site(cast("Node", node or FakeNode()), cast("Service", service), TOKEN, HOST)
+    live = cast("Node", node or FakeNode())
+    return WebPage(
+        live, cast("Service", service or FakeService()), TOKEN, where, limits
+    )

@@ -6,7 +6,8 @@ import pytest
 from tests.unit.web.fake_node import TOKEN
 from tests.unit.web.visits import body_of, request, said, status
 
-from shoal.web.exchange import RefusalError, Request
+from shoal.api.server.http_app import RefusalError
+from shoal.core.durability.audit_chain import AuditEntry
 from shoal.web.guarding import Guard
 
 GUARDED = ("/api/info", "/api/nodes", "/api/jobs", "/api/stream", "/api/nowhere")
@@ -114,9 +115,14 @@ def test_what_a_form_could_send_is_refused(kind: str) -> None:
 
 def _check(host: str, asked: str) -> int:
     """Return the status with which a page on `host` answers to the name `asked`."""
-    headers = {"host": asked, "authorization": f"Bearer {TOKEN}"}
+    headers = [
+        (b"host", asked.encode()),
+        (b"authorization", f"Bearer {TOKEN}".encode()),
+    ]
+    scope = {"method": "GET", "path": "/api/info", "headers": headers}
+    noted: list[AuditEntry] = []
     try:
-        Guard(TOKEN, host).check(Request("GET", "/api/info", {}, headers))
+        Guard(lambda: TOKEN, host, noted.append).check(scope)
     except RefusalError as refusal:
         return refusal.status
     return 200

@@ -6,7 +6,7 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
-from tests.unit.web.fake_node import FakeService, make_site
+from tests.unit.web.fake_node import FakeService, make_page
 from tests.unit.web.visits import body_of, head_of, request, said, status
 
 from shoal.api import shoal_pb2 as pb
@@ -17,7 +17,7 @@ NAMES = sorted(file.name for file in STATIC.iterdir())
 
 
 def ask(path: str, service: FakeService | None = None) -> dict[str, Any]:
-    answer = said(request(path), make_site(service or FakeService()))
+    answer = said(request(path), make_page(service or FakeService()))
     assert status(answer) == 200, answer
     document: dict[str, Any] = json.loads(body_of(answer))
     return document
@@ -25,7 +25,7 @@ def ask(path: str, service: FakeService | None = None) -> dict[str, Any]:
 
 def order(path: str, body: object, service: FakeService) -> tuple[int, dict[str, Any]]:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    answer = said(request(path, "POST", data), make_site(service))
+    answer = said(request(path, "POST", data), make_page(service))
     return status(answer), json.loads(body_of(answer))
 
 

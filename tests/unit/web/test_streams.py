@@ -5,8 +5,8 @@ import json
 from typing import Any
 
 import pytest
-from tests.unit.web.fake_node import FakeNode, FakeService, make_site
-from tests.unit.web.visits import request, visited
+from tests.unit.web.fake_node import FakeNode, FakeService, make_page
+from tests.unit.web.visits import request, tasks_end, visited
 
 from shoal.api import shoal_pb2 as pb
 from shoal.cli.reference.answers import ANSWERS, breaches
@@ -31,7 +31,7 @@ def told(target: str, service: FakeService, most: int, node: FakeNode) -> Told:
         writer.write(request(target))
         return [await next_event(reader) for _ in range(most)]
 
-    return visited(visit, make_site(service, node))
+    return visited(visit, make_page(service, node))
 
 
 def test_the_first_page_is_told_all_there_is() -> None:
@@ -103,7 +103,7 @@ def test_what_changes_is_told_when_there_is_news_and_nothing_else_is(
         node.news.tell()
         return await next_event(reader)
 
-    name, document = visited(visit, make_site(service, node))
+    name, document = visited(visit, make_page(service, node))
 
     assert name == "jobs"
     assert document["jobs"][0]["state"] == "done"
@@ -130,13 +130,12 @@ def test_nobody_looks_at_the_node_when_the_last_visitor_has_gone(
         writer.write(request("/api/stream"))
         await next_event(reader)
         writer.close()
-        while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110 - Nobody tells.
-            await asyncio.sleep(0.001)
+        await tasks_end()
         before = looks
         await asyncio.sleep(0.05)
         return before, looks
 
-    before, after = visited(visit, make_site(service))
+    before, after = visited(visit, make_page(service))
 
     assert before > 0
     assert after == before

@@ -4,44 +4,45 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from tests.unit.web.fake_node import TOKEN, FakeService, make_site
+from tests.unit.web.fake_node import TOKEN, make_page
 
-from shoal.web.site import Site
+from shoal.web.page import WebPage
 
 T = TypeVar("T")
 Visit = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[T]]
 PLENTY_S = 20.0
+SERVING = 1
+"""The task of uvicorn, as long as a page is served."""
 
 
-def visited(visit: Visit[T], site: Site | None = None) -> T:
+def visited(visit: Visit[T], page: WebPage | None = None) -> T:
     """Serve a page, let somebody visit it, and return what that came to."""
 
     async def story() -> T:
-        page = site or make_site(FakeService())
-        server = await asyncio.start_server(page.serve, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
+        served = page or make_page()
+        await served.start()
+        port = int(served.address.rpartition(":")[2])
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
             async with asyncio.timeout(PLENTY_S):
                 return await visit(reader, writer)
         finally:
             writer.close()
-            server.close()
+            await served.stop()
 
     return asyncio.run(story())
 
 
-def said(request: bytes, site: Site | None = None) -> bytes:
-    """Send some bytes, and return all that is answered."""
+def said(request: bytes, page: WebPage | None = None) -> bytes:
+    """Send some bytes, and return all that is answered until the page hangs up."""
 
     async def visit(
         reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bytes:
         writer.write(request)
-        writer.write_eof()
         return await reader.read()
 
-    return visited(visit, site)
+    return visited(visit, page)
 
 
 def request(
@@ -53,7 +54,11 @@ def request(
     token: str | None = TOKEN,
     **headers: str,
 ) -> bytes:
-    """Return the bytes of a request; a header `content_type` is content-type."""
+    """Return the bytes of a request; a header `content_type` is content-type.
+
+    It is the last of its connection, unless a header says otherwise.
+    """
+    headers.setdefault("connection", "close")
     lines = [f"{method} {target} HTTP/1.1", f"Host: {host}"]
     if token is not None:
         lines.append(f"Authorization: Bearer {token}")
@@ -77,3 +82,9 @@ def head_of(answer: bytes) -> str:
 def body_of(answer: bytes) -> bytes:
     """Return what an answer holds."""
     return answer.partition(b"\r\n\r\n")[2]
+
+
+async def tasks_end(left: int = SERVING) -> None:
+    """Wait until nothing runs but this task and `left` tasks of the server."""
+    while len(asyncio.all_tasks()) > 1 + left:  # noqa: ASYNC110 - Nobody tells.
+        await asyncio.sleep(0.001)

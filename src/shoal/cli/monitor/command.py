@@ -9,13 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.api import client as api
+from shoal.api.client import client as api
 from shoal.api.documents import job_fields, node_fields, state_of
-from shoal.cli.monitor.tables import summary
-from shoal.cli.monitor.watching import look
-from shoal.cli.naming import NODE
-from shoal.cli.options import json_option, node_option, suggest
-from shoal.cli.printing import (
+from shoal.cli.display.printing import (
     echo_json,
     echo_table,
     places,
@@ -23,17 +19,21 @@ from shoal.cli.printing import (
     wants_colours,
     why,
 )
+from shoal.cli.job_input.completion_types import NODE
+from shoal.cli.monitor.tables import summary
+from shoal.cli.monitor.watching import look
+from shoal.cli.options import json_option, node_option, suggest
 from shoal.cli.terminal import echo
 from shoal.errors import NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shoal.cli.monitor.watching import Picture, Source
+    from shoal.cli.monitor.watching import NodeSource, Snapshot
 
 
 @click.command()
-@click.option("--worker", default="", type=NODE, help="Only this node, and its jobs.")
+@click.option("--worker", default="", type=NODE, help="Only this node and its jobs.")
 @click.option(
     "--refresh",
     "refresh_s",
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     show_default=True,
     help="Seconds.",
 )
-@click.option("-1", "--once", is_flag=True, help="Print once and end.")
+@click.option("-1", "--once", is_flag=True, help="Print once and exit.")
 @click.option(
-    "--readonly", is_flag=True, help="Let nobody cancel or accept anything here."
+    "--readonly", is_flag=True, help="Read-only: disable cancelling and accepting."
 )
 @node_option
 @json_option
@@ -56,17 +56,17 @@ def monitor(
     node: str | None,
     as_json: bool,
 ) -> None:
-    """Watch nodes and jobs; enter opens a job, with its output and its curves.
+    """Watch nodes and jobs; enter opens a job with its output and curves.
 
-    Without a terminal, and with --json, it prints one line for each look.
+    Without a terminal, or with --json, it prints one line per refresh.
     """
     with api.connect(node) as client:
         picture = look(client, worker)
         if worker and not picture.nodes:
             raise NotFoundError(
                 f"there is no node '{worker}'",
-                because="it has left, or has another name",
-                hint="`shoal nodes` lists those that are known",
+                because="it has left, or the name is wrong",
+                hint="`shoal nodes` lists the known nodes",
             )
         say = _say_json if as_json else _say_line
         if once and as_json:
@@ -85,8 +85,8 @@ def monitor(
             app.run()
 
 
-def _print(picture: Picture) -> None:
-    from shoal.cli.nodes import HEADINGS, row  # noqa: PLC0415 - Not for the screen.
+def _print(picture: Snapshot) -> None:
+    from shoal.cli.nodes.nodes import HEADINGS, row  # noqa: PLC0415 - Not for the screen.
 
     echo(summary(picture))
     echo()
@@ -111,7 +111,7 @@ def _print(picture: Picture) -> None:
 
 
 def _print_lines(
-    source: Source, worker: str, refresh_s: float, say: Callable[[Picture], None]
+    source: NodeSource, worker: str, refresh_s: float, say: Callable[[Snapshot], None]
 ) -> None:
     while True:
         say(look(source, worker))
@@ -119,11 +119,11 @@ def _print_lines(
         time.sleep(refresh_s)
 
 
-def _say_line(picture: Picture) -> None:
+def _say_line(picture: Snapshot) -> None:
     echo(f"{time.strftime('%H:%M:%S')}  {summary(picture)}")
 
 
-def _say_json(picture: Picture) -> None:
+def _say_json(picture: Snapshot) -> None:
     echo_json(
         {
             "at_s": time.time(),

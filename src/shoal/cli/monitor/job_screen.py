@@ -1,4 +1,4 @@
-"""The page of one job: what it is, its curves, and what it writes."""
+"""The job screen: description, curves and output of one job."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from textual.widgets import Footer, RichLog, Sparkline, Static
 
 from shoal.api.documents import state_of
 from shoal.api.shoal_pb2 import STREAM_STDERR, LogsRequest
-from shoal.cli.monitor.watching import TASKS_MAX, Curves
-from shoal.cli.printing import age, has_ended, places, tasks_text, why
-from shoal.cli.task_output import screened
+from shoal.cli.display.printing import age, has_ended, places, tasks_text, why
+from shoal.cli.display.task_output import screened
+from shoal.cli.monitor.watching import TASKS_MAX, MonitorCurves
 from shoal.cli.terminal import safe_line, safe_lines
 from shoal.errors import ShoalError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from textual.app import App, ComposeResult
 
     from shoal.api.shoal_pb2 import Job, LogPiece
-    from shoal.cli.monitor.watching import Source
+    from shoal.cli.monitor.watching import NodeSource
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ CURVES_MAX: Final = 8
 
 @final
 class JobScreen(Screen[None]):
-    """Follows one job until it has ended, or its user goes back."""
+    """Follows one job until it ends or the user goes back."""
 
     CSS = """
     #about { height: auto; padding: 0 1; background: $primary-background; }
@@ -49,34 +49,34 @@ class JobScreen(Screen[None]):
         Binding("end", "log_end", "End"),
     ]
 
-    def __init__(self, source: Source, job: str, refresh_s: float) -> None:
+    def __init__(self, source: NodeSource, job: str, refresh_s: float) -> None:
         super().__init__()
         self._source = source
         self._job = job
         self._refresh_s = refresh_s
-        self._curves = Curves()
+        self._curves = MonitorCurves()
         self._rests: dict[tuple[str, int], bytes] = {}
 
     def compose(self) -> ComposeResult:
-        """Lay the page out."""
+        """Build the widgets."""
         yield Static(safe_line(f"job {self._job}"), id="about", markup=False)
         yield VerticalScroll(id="curves")
         yield RichLog(id="log", max_lines=LINES_MAX, wrap=True)
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to look and to listen."""
+        """Start polling the job and following its output."""
         self._look()
         self.set_interval(self._refresh_s, self._look)
         # It may wait for a piece, or for this screen, when the screen is closed.
         self.run_worker(self._listen, thread=True, group="listen", exit_on_error=False)
 
     def action_log_end(self) -> None:
-        """Go to the latest line."""
+        """Scroll to the latest line."""
         self.query_one(RichLog).scroll_end()
 
     def _back(self, call: Callable[[T], object], value: T) -> None:
-        """Make a call in the thread of the screen, unless that is closed."""
+        """Make a call in the UI thread, unless the screen is closed."""
         if self.is_attached:
             app = cast("App[None]", self.app)  # pyright: ignore[reportUnknownMemberType]
             app.call_from_thread(call, value)
@@ -102,7 +102,7 @@ class JobScreen(Screen[None]):
         self.query_one("#about", Static).update(safe_lines(text))
 
     def show(self, job: Job) -> None:
-        """Show what has become of the job."""
+        """Show the latest state of the job."""
         self._say(about(job))
         curves = self.query_one("#curves", VerticalScroll)
         known = {line.id for line in curves.children}
@@ -131,7 +131,7 @@ class JobScreen(Screen[None]):
             self._back(self._say, error.what)
 
     def write(self, piece: LogPiece) -> None:
-        """Add whole lines to the log; what went to stderr is red."""
+        """Append whole lines to the log; stderr is red."""
         key = (piece.task, piece.stream)
         *lines, self._rests[key] = (self._rests.get(key, b"") + piece.data).split(b"\n")
         style = "red" if piece.stream == STREAM_STDERR else ""
@@ -143,7 +143,7 @@ class JobScreen(Screen[None]):
 
 
 def about(job: Job) -> str:
-    """Return the lines at the top of the page."""
+    """Return the lines at the top of the screen."""
     where = f" on {places(job.nodes)}" if job.nodes else ""
     first = safe_line(f"{job.id}  {job.name}   {state_of(job.state)}{where}")
     second = f"{tasks_text(job.counts)}   submitted {age(job.submitted_s)} ago"

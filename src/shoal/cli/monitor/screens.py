@@ -1,4 +1,4 @@
-"""The monitor's first screen: nodes above, jobs below, keys for what one does next."""
+"""The monitor's main screen: nodes above, jobs below, key bindings for actions."""
 
 from __future__ import annotations
 
@@ -11,22 +11,28 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static
 
 from shoal.api.documents import state_of
-from shoal.cli.explain import lines_of
+from shoal.cli.jobs.explain import lines_of
 from shoal.cli.monitor import tables
 from shoal.cli.monitor.job_screen import JobScreen
-from shoal.cli.monitor.newcomers import Consent, Decision, Waiting, asked, banner
-from shoal.cli.monitor.watching import Picture, look
+from shoal.cli.monitor.newcomers import (
+    Consent,
+    JoinDecision,
+    WaitingRequests,
+    asked,
+    banner,
+)
+from shoal.cli.monitor.watching import Snapshot, look
 from shoal.cli.terminal import safe_line, safe_lines
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
     from shoal.api.shoal_pb2 import Job
-    from shoal.cli.monitor.watching import Source
+    from shoal.cli.monitor.watching import NodeSource
 
 
 @final
 class Question(ModalScreen[bool]):
-    """Asks before something is done that cannot be undone."""
+    """Asks before an action that cannot be undone."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "Yes"),
@@ -48,7 +54,7 @@ class Question(ModalScreen[bool]):
 
 @final
 class Monitor(App[None]):
-    """Shows a shoal as one node sees it, and again every few seconds."""
+    """Shows a shoal as one node sees it, refreshed every few seconds."""
 
     CSS = """
     #summary { height: 1; padding: 0 1; background: $primary-background; }
@@ -60,7 +66,7 @@ class Monitor(App[None]):
     #waiting.shown { display: block; }
     #question { width: auto; height: auto; padding: 1 3; border: round $warning; }
     #question > Static { width: auto; }
-    Question, Decision, Consent { align: center middle; }
+    Question, JoinDecision, Consent { align: center middle; }
     """
     TITLE = "shoal"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -75,7 +81,7 @@ class Monitor(App[None]):
 
     def __init__(
         self,
-        source: Source,
+        source: NodeSource,
         *,
         refresh_s: float = 1.0,
         worker: str = "",
@@ -87,15 +93,15 @@ class Monitor(App[None]):
         self._worker = worker
         self._readonly = readonly
         self._wanted = ""  # what the names of shown jobs contain
-        self._picture = Picture((), ())
-        self._waiting: tuple[Waiting, ...] = ()
+        self._picture = Snapshot((), ())
+        self._waiting: tuple[WaitingRequests, ...] = ()
         self._door = Static("", id="waiting", markup=False)
         self._top = Static("", id="summary", markup=False)
         self._node_table: DataTable[Text] = DataTable(id="nodes", cursor_type="none")
         self._job_table: DataTable[Text] = DataTable(id="jobs", cursor_type="row")
 
     def compose(self) -> ComposeResult:
-        """Lay the screen out."""
+        """Build the widgets."""
         yield self._top
         yield self._door
         yield self._node_table
@@ -104,7 +110,7 @@ class Monitor(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to look."""
+        """Start polling."""
         self._node_table.add_columns(*tables.NODE_COLUMNS)
         self._job_table.add_columns(*tables.JOB_COLUMNS)
         self._job_table.focus()
@@ -127,8 +133,8 @@ class Monitor(App[None]):
         self.call_from_thread(self.show, picture)
         self.call_from_thread(self.tell_of, waiting)
 
-    def show(self, picture: Picture) -> None:
-        """Show a new picture; the cursor stays on its job."""
+    def show(self, picture: Snapshot) -> None:
+        """Show a new snapshot; the cursor stays on its job."""
         self._picture = picture
         self._top.update(tables.summary(picture))
         self._node_table.clear()
@@ -142,8 +148,8 @@ class Monitor(App[None]):
             if job.id == chosen:
                 self._job_table.move_cursor(row=place)
 
-    def tell_of(self, waiting: tuple[Waiting, ...]) -> None:
-        """Say who waits to be let in; without anybody the key for it is not there."""
+    def tell_of(self, waiting: tuple[WaitingRequests, ...]) -> None:
+        """Announce join requests; the key to answer exists only if there are any."""
         self._waiting = waiting
         answer = "`shoal accept` answers" if self._readonly else "a answers"
         self._door.update(banner(waiting, answer))
@@ -151,7 +157,7 @@ class Monitor(App[None]):
         self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer no key that has nothing to do."""
+        """Hide keys that have nothing to act on."""
         return action != "accept" or bool(self._waiting and not self._readonly)
 
     def _is_wanted(self, job: Job) -> bool:
@@ -168,16 +174,16 @@ class Monitor(App[None]):
     # Keys.
 
     def on_data_table_row_selected(self, _event: DataTable.RowSelected) -> None:
-        """Open the job on which somebody pressed enter."""
+        """Open the job on which enter was pressed."""
         self.action_open()
 
     def action_open(self) -> None:
-        """Show the job under the cursor, with what it writes."""
+        """Show the job under the cursor and its output."""
         if job := self._chosen():
             self.push_screen(JobScreen(self._source, job, self._refresh_s))
 
     def action_explain(self) -> None:
-        """Say why the job under the cursor is where it is."""
+        """Explain the placement of the job under the cursor."""
         if job := self._chosen():
             self.run_worker(lambda: self._explain(job), thread=True)
 
@@ -192,12 +198,12 @@ class Monitor(App[None]):
         self.call_from_thread(self.notify, safe_lines(text), timeout=15, markup=False)
 
     def action_cancel(self) -> None:
-        """End the job under the cursor, if its user means it."""
+        """Cancel the job under the cursor after confirmation."""
         job = self._chosen()
         if not job:
             return
         if self._readonly:
-            self.notify("this monitor only shows", severity="warning")
+            self.notify("this monitor is read-only", severity="warning")
             return
 
         def answered(said: bool | None) -> None:
@@ -215,10 +221,10 @@ class Monitor(App[None]):
         self.call_from_thread(self.notify, safe_lines(text), markup=False)
 
     def action_accept(self) -> None:
-        """Ask about those who wait until there is an answer to one of them."""
+        """Ask about pending requests until one of them is answered."""
         self._ask_about(self._waiting)
 
-    def _ask_about(self, waiting: tuple[Waiting, ...]) -> None:
+    def _ask_about(self, waiting: tuple[WaitingRequests, ...]) -> None:
         if not waiting:
             return
         one = waiting[0]
@@ -226,15 +232,17 @@ class Monitor(App[None]):
         def answered(said: bool | None) -> None:
             if said is None:
                 self._ask_about(waiting[1:])
-            else:  # Who answers twice must not let in one that was never seen.
+            else:  # A second key press must not approve a request that was never shown.
                 self.run_worker(lambda: self._decide(one, accepts=said), thread=True)
 
-        self.push_screen(Decision(one) if one.is_newcomer else Consent(one), answered)
+        self.push_screen(
+            JoinDecision(one) if one.is_newcomer else Consent(one), answered
+        )
 
-    def _decide(self, one: Waiting, *, accepts: bool) -> None:
+    def _decide(self, one: WaitingRequests, *, accepts: bool) -> None:
         try:
             self._source.accept(one.node, code=one.code, decline=not accepts)
-            text = f"{one.petname} {'may join' if accepts else 'is turned away'}"
+            text = f"{one.petname} {'may join' if accepts else 'was declined'}"
             if not one.is_newcomer:
                 text = f"joining {one.petname}"
         except ShoalError as error:
@@ -243,18 +251,18 @@ class Monitor(App[None]):
         self.call_from_thread(self._look)
 
     def action_filter(self) -> None:
-        """Ask which jobs to show."""
+        """Prompt for a filter."""
         field = self.query_one("#filter", Input)
         field.add_class("shown")
         field.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Show only what contains this."""
+        """Show only jobs that contain the text."""
         self._wanted = event.value
         self.show(self._picture)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Go back to the jobs; without a text all are shown."""
+        """Go back to the jobs; an empty filter shows all."""
         if not event.value:
             event.input.remove_class("shown")
         self._job_table.focus()

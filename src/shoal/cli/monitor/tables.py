@@ -1,4 +1,4 @@
-"""The rows of the monitor's tables, in words and small bars."""
+"""Rows of the monitor's tables, as text and small bars."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 from rich.text import Text
 
 from shoal.api.documents import state_of
-from shoal.cli.nodes import path_text
-from shoal.cli.printing import age, gpus_text, places, tasks_text, why
+from shoal.cli.display.printing import age, gpus_text, places, tasks_text, why
+from shoal.cli.nodes.nodes import path_text
 from shoal.cli.terminal import safe_line
 
 if TYPE_CHECKING:
     from shoal.api import shoal_pb2 as pb
-    from shoal.cli.monitor.watching import Picture
+    from shoal.cli.monitor.watching import Snapshot
 
 NODE_COLUMNS: Final = ("NODE", "PATH", "CPU", "MEMORY", "GPU", "TASKS", "STATE")
 JOB_COLUMNS: Final = ("JOB", "NAME", "STATE", "TASKS", "NODE", "AGE", "WHY")
@@ -31,7 +31,7 @@ STYLES: Final = {
 
 
 def node_row(node: pb.Node) -> tuple[Text, ...]:
-    """Return what is seen of a node; bars are what is in use."""
+    """Return the row of a node; bars show what is in use."""
     path = Text(safe_line(path_text(node)))
     name = Text(safe_line(node.name.petname), style="bold" if node.self else "")
     if not node.worker:
@@ -52,7 +52,7 @@ def node_row(node: pb.Node) -> tuple[Text, ...]:
 
 
 def job_row(job: pb.Job) -> tuple[Text, ...]:
-    """Return what is seen of a job."""
+    """Return the row of a job."""
     return (
         Text(safe_line(job.id), style="bold"),
         Text(safe_line(job.name[:24])),
@@ -64,8 +64,8 @@ def job_row(job: pb.Job) -> tuple[Text, ...]:
     )
 
 
-def summary(picture: Picture) -> str:
-    """Say in one line how the shoal is, for a log or the top of a screen."""
+def summary(picture: Snapshot) -> str:
+    """Summarise the shoal in one line, for a log or the top of a screen."""
     workers = [node for node in picture.nodes if node.worker]
     cpu = sum(node.total.cpu_milli for node in workers)
     used = cpu - sum(node.free.cpu_milli for node in workers)

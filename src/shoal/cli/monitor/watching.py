@@ -1,4 +1,4 @@
-"""What the monitor knows: the latest answer of a node, and figures as they went by."""
+"""The monitor's data: the latest snapshot from a node, and metrics over time."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ TASKS_MAX: Final = 200
 POINTS_MAX: Final = 600
 
 
-class Source(Protocol):
-    """Whom the monitor asks: a client of a node. Calls block."""
+class NodeSource(Protocol):
+    """The client of the node that the monitor asks. Calls block."""
 
     def nodes(self) -> pb.NodesReply:
         """Return all known nodes."""
         ...
 
     def jobs(self, *, jobs_max: int = 0, active_max: int = 0) -> pb.ListReply:
-        """Return jobs, the latest last; `active_max` older ones if they go on."""
+        """Return jobs, newest last, and up to `active_max` older active ones."""
         ...
 
     def get(self, job: str, tasks_max: int = 0) -> pb.Job:
@@ -31,33 +31,33 @@ class Source(Protocol):
         ...
 
     def curves(self, job: str, since_s: float = 0.0) -> pb.CurvesReply:
-        """Return the figures that tasks told, as they went by."""
+        """Return the metrics that tasks reported over time."""
         ...
 
     def logs(self, request: pb.LogsRequest) -> Iterator[pb.LogPiece]:
-        """Return what tasks wrote."""
+        """Return the output of tasks."""
         ...
 
     def cancel(self, job: str, reason: str = "") -> pb.CancelReply:
-        """End a job."""
+        """Cancel a job."""
         ...
 
     def explain(self, job: str, task: str = "") -> pb.ExplainReply:
-        """Say why tasks are where they are."""
+        """Explain the placement of tasks."""
         ...
 
     def requests(self) -> pb.RequestsReply:
-        """Return who asks to be let in."""
+        """Return the pending join requests."""
         ...
 
     def accept(
         self, node: str, *, code: str = "", decline: bool = False
     ) -> pb.AcceptReply:
-        """Let in who asked, or do not; or agree to join whom this node asked."""
+        """Approve or decline a join request, or agree to join a shoal."""
         ...
 
 
-class Picture(NamedTuple):
+class Snapshot(NamedTuple):
     """All nodes and the latest jobs, at one moment."""
 
     nodes: tuple[pb.Node, ...]
@@ -72,12 +72,12 @@ class Picture(NamedTuple):
         )
 
 
-def look(source: Source, worker: str = "") -> Picture:
-    """Ask for a picture; `worker` leaves only one node and what runs there."""
+def look(source: NodeSource, worker: str = "") -> Snapshot:
+    """Ask for a snapshot; `worker` limits it to one node and its jobs."""
     nodes = [n for n in source.nodes().nodes if not worker or _is(n.name, worker)]
     jobs = source.jobs(jobs_max=JOBS_MAX, active_max=JOBS_MAX).jobs
     shown = [j for j in jobs if not worker or any(_is(n, worker) for n in j.nodes)]
-    return Picture(tuple(nodes), tuple(reversed(shown)))
+    return Snapshot(tuple(nodes), tuple(reversed(shown)))
 
 
 def _is(name: pb.NodeName, wanted: str) -> bool:
@@ -85,15 +85,15 @@ def _is(name: pb.NodeName, wanted: str) -> bool:
 
 
 @final
-class Curves:
-    """The figures that tasks of a job told, in the order in which they came."""
+class MonitorCurves:
+    """The metrics reported by a job's tasks, in order of arrival."""
 
     def __init__(self) -> None:
         self.latest_s = 0.0  # What is later is not here yet.
         self._points: dict[tuple[str, str], deque[float]] = {}
 
     def note(self, reply: pb.CurvesReply) -> None:
-        """Add what is new; what two looks at once have brought is added once."""
+        """Add new points; points that two concurrent polls return are added once."""
         known_s = self.latest_s
         for curve in reply.curves:
             key = (curve.name, curve.task.partition(".")[2])

@@ -1,4 +1,4 @@
-"""The pages under docs/reference, written from the code so that they stay true.
+"""The pages under docs/reference, generated from the code.
 
 `make docs` writes them; a test compares them with what is committed.
 """

@@ -1,8 +1,8 @@
-"""What `--json` prints: every field of every command, with its kind and its meaning.
+"""The JSON documents of `--json`: every field of every command, its kind and meaning.
 
-A kind is text, int, float, bool or the name of an object; `list of X`, `map of X` and
-`X or null` are made of these. A name that ends with `?` may be left out. Fields may be
-added within a version; for anything else `printing.VERSION` rises.
+A kind is text, int, float, bool or the name of an object, or `list of X`, `map of X` or
+`X or null`. A name that ends with `?` is optional. Fields may be added within a
+version; any other change raises `printing.VERSION`.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from shoal.cli.reference.answers_sim import SIM_ANSWERS, SIM_OBJECTS
 Shape = dict[str, tuple[str, str]]
 
 NODE_NAME: Final[Shape] = {
-    "id": ("text", "the id of a node"),
-    "petname": ("text", "its name for people"),
+    "id": ("text", "id of the node"),
+    "petname": ("text", "its petname"),
 }
 
 OBJECTS: Final[dict[str, Shape]] = {
     "name": NODE_NAME,
     "job": {
         "id": ("text", "unique in the shoal"),
-        "number": ("int", "counts the jobs of this node, from 1; 0 is none"),
-        "name": ("text", "what its author calls it"),
+        "number": ("int", "number of the job on this node, from 1; 0 if none"),
+        "name": ("text", "name given by its author"),
         "owner": ("text", "the node that submitted it"),
         "state": (
             "text",
@@ -37,29 +37,29 @@ OBJECTS: Final[dict[str, Shape]] = {
         "tasks": ("map of int", "how many tasks are in each state"),
         "nodes": ("list of name", "where it runs; if it has ended, where it ran"),
         "exit_code": ("int or null", "of the first task that failed, or 0"),
-        "fraction": ("float or null", "how far it is, from 0 to 1"),
+        "fraction": ("float or null", "progress from 0 to 1"),
         "at?": ("name", "the node that has it, with --everywhere"),
     },
-    "silent": {**NODE_NAME, "reason": ("text", "why it did not tell its jobs")},
+    "silent": {**NODE_NAME, "reason": ("text", "why it did not list its jobs")},
     "task": {
         "id": ("text", "the job's id, a dot, and its place"),
         "state": ("text", "as of a job"),
         "reason": ("text", "why it is in this state; may be empty"),
-        "attempts": ("int", "how often it was started"),
+        "attempts": ("int", "number of attempts"),
         "exit_code": ("int or null", "of its last attempt"),
         "nodes": ("list of name", "where it runs, or ran"),
         "argv": ("list of text", "what is run"),
-        "recipe": ("text", "the program of shoal that is run instead; may be empty"),
-        "needs": ("text", "what it asks for, in words"),
-        "fraction": ("float or null", "how far it is, from 0 to 1"),
-        "metrics": ("map of float", "the latest figures that it reported"),
+        "recipe": ("text", "name of the recipe; may be empty"),
+        "needs": ("text", "its requirements, as text"),
+        "fraction": ("float or null", "progress from 0 to 1"),
+        "metrics": ("map of float", "latest reported metrics"),
         "began_s": ("float or null", "when it was first given to a worker"),
         "ended_s": ("float or null", "when it ended"),
-        "answers": ("list of answer", "who gave a result, if it is verified"),
+        "answers": ("list of answer", "results by node, if the task is verified"),
     },
     "answer": {
         **NODE_NAME,
-        "said": ("text", "agreed, disagreed, believed, failed, or what it gave"),
+        "said": ("text", "agreed, disagreed, believed, failed, or the result"),
     },
     "standing": {
         "trust": ("text", "trusted, unknown or shunned, by all results of its owner"),
@@ -70,10 +70,10 @@ OBJECTS: Final[dict[str, Shape]] = {
         "cpu_milli": ("int", "thousandths of a CPU"),
         "memory_bytes": ("int", "main memory"),
         "disk_bytes": ("int", "scratch space"),
-        "gpu_milli": ("int", "thousandths of all GPUs"),
+        "gpu_milli": ("int", "thousandths of a GPU, summed over all GPUs"),
     },
     "device": {
-        "id": ("text", "its place on the node"),
+        "id": ("text", "its index on the node"),
         "vendor": ("text", "nvidia, amd, …"),
         "model": ("text", "such as RTX3090"),
         "memory_bytes": ("int", "its memory"),
@@ -81,13 +81,13 @@ OBJECTS: Final[dict[str, Shape]] = {
     },
     "node": {
         **NODE_NAME,
-        "self": ("bool", "whether it is the node that was asked"),
-        "worker": ("bool", "whether it lends anything"),
+        "self": ("bool", "whether it is the queried node"),
+        "worker": ("bool", "whether it is a worker"),
         "total": ("amounts", "what it lends"),
-        "free": ("amounts", "what of that is free"),
+        "free": ("amounts", "free part of it"),
         "devices": ("list of device", "its GPUs"),
-        "active": ("int", "tasks that it runs"),
-        "draining": ("bool", "whether it takes no more"),
+        "active": ("int", "running tasks"),
+        "draining": ("bool", "whether it accepts no new tasks"),
         "networked": ("list of text", "the drivers whose tasks may use the network"),
         "terms": (
             "text",
@@ -95,43 +95,46 @@ OBJECTS: Final[dict[str, Shape]] = {
         ),
         "weaker": (
             "list of text",
-            "promises to the machine's owner that do not hold in full, and why",
+            "promises to the machine's owner that hold only in part, and why",
         ),
-        "drivers": ("list of text", "what can run tasks there"),
-        "labels": ("map of text", "what jobs may ask for"),
-        "rtt_us": ("int", "how far it is; 0 is not known"),
+        "drivers": ("list of text", "available drivers"),
+        "labels": ("map of text", "labels that jobs can require"),
+        "rtt_us": ("int", "round-trip time; 0 if unknown"),
         "path": ("text", "self, direct, relay, or empty"),
-        "standing": ("standing or null", "what became of its verified results"),
+        "standing": ("standing or null", "standing by its verified results"),
     },
     "output": {
         "task": ("text", "whose it is"),
-        "folder": ("text", "where it was written"),
+        "folder": ("text", "destination folder"),
         "files": ("int", "how many files"),
         "bytes": ("int", "their size"),
-        "checkpoint": ("bool", "whether it is a checkpoint, for want of outputs"),
+        "checkpoint": (
+            "bool",
+            "whether it is a checkpoint, because there are no outputs",
+        ),
     },
-    "verdict": {**NODE_NAME, "reason": ("text", "why it does not run the task")},
+    "verdict": {**NODE_NAME, "reason": ("text", "why it cannot run the task")},
     "explanation": {
-        "task": ("text", "the task, or the first of several that are alike"),
+        "task": ("text", "the task, or the first of several alike"),
         "state": ("text", "as of a job"),
-        "needs": ("text", "what it asks for, in words"),
-        "why": ("list of text", "why it is where it is"),
+        "needs": ("text", "its requirements, as text"),
+        "why": ("list of text", "why it waits or runs where it does"),
         "nodes": ("list of name", "where it runs"),
-        "refused": ("list of verdict", "nodes that were asked and said no"),
-        "rejected": ("list of verdict", "nodes that are short of something"),
+        "refused": ("list of verdict", "nodes that refused"),
+        "rejected": ("list of verdict", "nodes that lack a resource"),
         "fitting": ("int", "nodes that could run it now"),
-        "helps": ("list of text", "what would let it start"),
+        "helps": ("list of text", "changes that would let it start"),
         "cached": (
             "list of text",
-            "on how many nodes its code and image are, if it waits",
+            "number of nodes with its code and image cached, if it waits",
         ),
-        "answers": ("list of answer", "who gave a result, if it is verified"),
+        "answers": ("list of answer", "results by node, if the task is verified"),
     },
     "prospect": {
         "node": ("node", "a node"),
         "when": ("text", "now, later or never"),
-        "slots": ("int", "how many tasks it could take now"),
-        "why": ("text", "what speaks for it, or against"),
+        "slots": ("int", "number of tasks it could run now"),
+        "why": ("text", "reasons for or against it"),
     },
     "group": {
         "group": ("text", "tasks that become runnable together"),
@@ -139,48 +142,48 @@ OBJECTS: Final[dict[str, Shape]] = {
         "needs": ("text", "what each asks for, in words"),
         "least": ("int", "how many must start at once"),
         "room": ("int", "how many could start now"),
-        "prospects": ("list of prospect", "nodes, the best first"),
-        "more": ("int", "nodes that are left out here"),
+        "prospects": ("list of prospect", "nodes, best first"),
+        "more": ("int", "number of nodes not listed"),
         "helps": ("list of text", "what would make room"),
     },
     "plan": {
         "fits_now": ("bool", "whether it would start now"),
-        "needs": ("text", "what it asks for, in words"),
-        "groups": ("list of group", "where each part of it would go"),
-        "more": ("int", "groups that are left out here"),
+        "needs": ("text", "its requirements, as text"),
+        "groups": ("list of group", "placement of each group"),
+        "more": ("int", "number of groups not listed"),
     },
     "newcomer": {
         **NODE_NAME,
-        "has": ("text", "what it says it would lend"),
-        "code": ("text", "what its screen must show"),
+        "has": ("text", "what it claims to lend"),
+        "code": ("text", "code that its screen must show"),
     },
     "near": {
         **NODE_NAME,
-        "shoal": ("text", "how its shoal is called"),
-        "code": ("text", "what its screen must show"),
+        "shoal": ("text", "name of its shoal"),
+        "code": ("text", "code that its screen must show"),
         "state": ("text", "looking, asking, accepted, joined, over"),
     },
     "deed": {
-        "n": ("int", "counts the entries of this home"),
+        "n": ("int", "number of the entry in this home"),
         "at_s": ("float", "when, in seconds since 1970"),
-        "what": ("text", "what was done, such as submit or revoke"),
+        "what": ("text", "action, such as submit or revoke"),
         "result": ("text", "done, refused or failed"),
         "way": ("text", "socket, token, page, certificate, link, wire or command"),
-        "node": ("text", "the id of the node that did or signed it"),
-        "owner": ("text", "whose node that is"),
+        "node": ("text", "id of the node that did or signed it"),
+        "owner": ("text", "owner of that node"),
         "address": ("text", "from where"),
-        "uid": ("int or null", "of the user, if it came by the socket"),
-        "job": ("text", "the job that it is about"),
-        "of": ("text", "whose job that is, if it is another owner's"),
-        "target": ("text", "who was let in, which secret, and the like"),
-        "because": ("text", "details, or why not"),
-        "count": ("int", "how many like it this entry stands for"),
-        "addresses": ("int", "from how many addresses these came, if from several"),
+        "uid": ("int or null", "id of the local user, if it came by the socket"),
+        "job": ("text", "the job concerned"),
+        "of": ("text", "owner of that job, if different"),
+        "target": ("text", "object of the action: a node, a secret, and so on"),
+        "because": ("text", "details, or why it was refused"),
+        "count": ("int", "number of similar actions this entry stands for"),
+        "addresses": ("int", "number of addresses they came from, if several"),
     },
     "finding": {
-        "what": ("text", "what was looked at"),
+        "what": ("text", "what was checked"),
         "state": ("text", "ok, note or bad"),
-        "said": ("text", "what was found"),
+        "said": ("text", "the finding"),
         "fix": ("text", "what to do; may be empty"),
     },
     "setting": {
@@ -191,20 +194,20 @@ OBJECTS: Final[dict[str, Shape]] = {
     "policy": {
         "name": ("text", "its name"),
         "origin": ("text", "shoal or installed"),
-        "default": ("bool", "whether it is used if none is named"),
-        "about": ("text", "what it favours"),
+        "default": ("bool", "whether it is the default"),
+        "about": ("text", "description"),
     },
     "check": {
         "check": ("text", "the promise"),
         "kept": ("bool", "whether it is kept"),
-        "how": ("text", "how it was broken"),
+        "how": ("text", "counterexample, if it is broken"),
     },
     "ping": {
         "node": ("name", "whom"),
         "path": ("text", "direct, stream, relay or self; empty if there is no link"),
-        "sent": ("int", "how often it was asked"),
-        "lost": ("int", "how often it did not answer in time"),
-        "rtts_s": ("list of float", "how long each round trip took"),
+        "sent": ("int", "pings sent"),
+        "lost": ("int", "pings lost"),
+        "rtts_s": ("list of float", "round-trip times"),
         "trouble": ("text", "why there is no link, if that is known"),
     },
     **SIM_OBJECTS,
@@ -212,27 +215,27 @@ OBJECTS: Final[dict[str, Shape]] = {
 
 _JOB: Final = ("job", "the job as it is now")
 _JOBS: Final = ("list of job", "the jobs, in the order of the answer")
-_OUTPUTS: Final = ("list of output", "what was written for each task")
+_OUTPUTS: Final = ("list of output", "files written for each task")
 _SUBMITTED: Final[Shape] = {
     "job": _JOB,
-    "needs": ("text", "what it asks for, in words"),
+    "needs": ("text", "its requirements, as text"),
 }
 
 _PICTURE: Final[Shape] = {
     "at_s": ("float", "when, in seconds since 1970"),
-    "nodes": ("list of node", "the node that was asked, and those it knows"),
-    "jobs": ("list of job", "the latest first, and older ones that go on"),
+    "nodes": ("list of node", "the queried node and the nodes it knows"),
+    "jobs": ("list of job", "the latest first, and older active ones"),
 }
 
 ANSWERS: Final[dict[str, Shape]] = {
     "run": {"job": ("job", "the job as it ended"), "outputs": _OUTPUTS},
     "submit": {
         **_SUBMITTED,
-        "offers?": ("plan", "where it could go, just before; with --offers"),
+        "offers?": ("plan", "placement just before the submit, with --offers"),
     },
     "ps": {
         "jobs": _JOBS,
-        "total": ("int", "how many there are"),
+        "total": ("int", "total number"),
         "silent?": ("list of silent", "nodes that did not answer, with --everywhere"),
         "unreached?": ("int", "other nodes that cannot be reached, with --everywhere"),
     },
@@ -242,8 +245,8 @@ ANSWERS: Final[dict[str, Shape]] = {
         "stream": ("text", "stdout or stderr"),
         "attempt": ("int", "in which attempt"),
         "offset": ("int", "bytes of the stream before it"),
-        "text": ("text", "what was written, as UTF-8"),
-        "base64?": ("text", "its bytes, if they are no UTF-8"),
+        "text": ("text", "the output, as UTF-8"),
+        "base64?": ("text", "the output in base64, if it is not UTF-8"),
     },
     "wait": {"jobs": _JOBS},
     "pull": {"job": ("text", "the id of the job"), "outputs": _OUTPUTS},
@@ -252,7 +255,7 @@ ANSWERS: Final[dict[str, Shape]] = {
     "explain": {
         "job": ("text", "the id of the job"),
         "tasks": ("list of explanation", "tasks that are alike appear once"),
-        "more": ("int", "groups that are left out here"),
+        "more": ("int", "number of groups not listed"),
     },
     "plan": OBJECTS["plan"],
     "up": {
@@ -261,77 +264,77 @@ ANSWERS: Final[dict[str, Shape]] = {
         "api": ("text", "HOST:PORT for clients"),
         "web": ("text", "HOST:PORT of the page for browsers; empty if it is off"),
         "addresses": ("list of text", "where other nodes reach it"),
-        "home": ("text", "the folder with its files"),
-        "sandboxed": ("bool", "whether tasks are confined"),
+        "home": ("text", "its home folder"),
+        "sandboxed": ("bool", "confine tasks"),
         "node": ("node", "what it lends"),
     },
     "down": {
-        "ended": ("bool", "whether there was a node to end"),
-        "pid?": ("int", "the process that ended"),
+        "ended": ("bool", "whether a node was running"),
+        "pid?": ("int", "its process id"),
         "tasks?": ("int", "tasks that were stopped"),
-        "active_jobs?": ("int", "jobs that go on the next time"),
+        "active_jobs?": ("int", "jobs that continue at the next start"),
     },
-    "nodes": {"nodes": ("list of node", "the node that was asked, and those it knows")},
+    "nodes": {"nodes": ("list of node", "the queried node and the nodes it knows")},
     "top": _PICTURE,
     "monitor": _PICTURE,
-    "ping": {"nodes": ("list of ping", "what came of asking each node")},
+    "ping": {"nodes": ("list of ping", "results per node")},
     "init": {
         "shoal": ("text", "the name of the new shoal"),
         "root": ("text", "the public key of its root"),
         "node": ("text", "the id of its first member"),
     },
     "invite": {
-        "invitation": ("text", "what `shoal join` takes"),
+        "invitation": ("text", "the argument for `shoal join`"),
         "shoal": ("text", "the shoal that it leads to"),
-        "role": ("text", "what its holder may do"),
-        "addresses": ("list of text", "where the invitation is honoured"),
-        "ttl": ("text", "how long it holds"),
+        "role": ("text", "the role it grants"),
+        "addresses": ("list of text", "addresses of the inviting node"),
+        "ttl": ("text", "its validity"),
         "qr?": ("list of text", "with `--qr`: the rows of the code, 1 for dark"),
     },
     "join": {
         "shoal": ("text", "the shoal that was joined"),
         "node": ("text", "the id of this node"),
         "inviter": ("text", "the id of the node that let it in"),
-        "roles": ("list of text", "what this node may do"),
+        "roles": ("list of text", "roles of this node"),
     },
     "accept": {
         "shoal": ("text", "the shoal of this node"),
-        "newcomers": ("list of newcomer", "who asks to be let in"),
+        "newcomers": ("list of newcomer", "pending join requests"),
         "near": ("near or null", "the shoal that this node asked"),
     },
     "renew": {
         "node": ("text", "the id of this node"),
         "ends_s": ("float", "when its new grant ends, in seconds since 1970"),
     },
-    "revoke": {"revoked": ("name", "the node that is no member any more")},
+    "revoke": {"revoked": ("name", "the removed node")},
     "doctor": {
-        "well": ("bool", "whether nothing is bad"),
-        "findings": ("list of finding", "what was looked at"),
+        "well": ("bool", "whether no check failed"),
+        "findings": ("list of finding", "what was checked"),
     },
     "audit": {
-        "entries": ("list of deed", "what was done, the oldest first"),
+        "entries": ("list of deed", "entries, oldest first"),
     },
     "events": {
-        "number": ("int", "counts the events of this node"),
+        "number": ("int", "number of the event on this node"),
         "at_s": ("float", "when, in seconds since 1970"),
         "what": ("text", "the kind of event"),
         "text": ("text", "what happened, in words"),
         "job?": ("text", "the job that it happened to"),
         "task?": ("text", "the task that it happened to"),
-        "node?": ("name", "the node that it is about"),
+        "node?": ("name", "the node concerned"),
     },
     "web": {
         "address": ("text", "HOST:PORT of the page"),
         "url": ("text", "what a browser opens; the token is in it, so it is a secret"),
     },
-    "set": {"settings": ("list of setting", "what counts, and where it comes from")},
+    "set": {"settings": ("list of setting", "effective values and their origins")},
     "secret list": {"secrets": ("list of text", "the names of all secrets")},
     "token show": {
-        "path": ("text", "the file that it is in"),
-        "token?": ("text", "what it is, without --path"),
+        "path": ("text", "its file"),
+        "token?": ("text", "the token, without --path"),
     },
-    "token rotate": {"path": ("text", "the file that the new one is in")},
-    "policy list": {"policies": ("list of policy", "all that are installed")},
+    "token rotate": {"path": ("text", "file of the new token")},
+    "policy list": {"policies": ("list of policy", "all policies")},
     "policy test": {
         "policy": ("text", "what was tested"),
         "kept": ("bool", "whether it keeps all promises"),
@@ -341,7 +344,7 @@ ANSWERS: Final[dict[str, Shape]] = {
 }
 LOOKS: Final = ("top", "monitor")
 LINES: Final = ("logs", "events", *LOOKS)
-"""These print one document for each piece or look, not one in all."""
+"""Commands that print a document per piece or refresh instead of one."""
 
 _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "text": (str,),
@@ -353,7 +356,7 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
 
 
 def breaches(shape: Shape, document: dict[str, Any], place: str = "$") -> list[str]:
-    """Say where a document is not as documented; nothing if it is."""
+    """Return where a document differs from its documentation."""
     known = {name.removesuffix("?"): kind for name, (kind, _) in shape.items()}
     optional = {name.removesuffix("?") for name in shape if name.endswith("?")}
     found = [f"{place}.{name} is not there" for name in known if name not in document]

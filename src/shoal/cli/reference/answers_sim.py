@@ -1,4 +1,4 @@
-"""What `shoal sim` prints with `--json`, in the words of `answers`."""
+"""The JSON documents of `shoal sim`, as in `answers`."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ SIM_ANSWERS: Final[dict[str, Shape]] = {
         "scenario": ("text", "its name"),
         "seed": ("int", "all chance follows from it"),
         "fabric": ("text", "its kind and size"),
-        "hosts": ("int", "how many there are"),
+        "hosts": ("int", "total number"),
         "runs": ("list of sim_run", "one for each policy and overlay"),
     },
     "sim traces": {

@@ -20,7 +20,7 @@ def _cell(text: str) -> str:
 
 
 def page(lines: Iterable[str]) -> str:
-    """Join lines to a page; two empty ones in a row become one."""
+    """Join lines to a page; merge consecutive empty lines."""
     kept: list[str] = []
     for line in lines:
         if line or (kept and kept[-1]):

@@ -1,4 +1,4 @@
-"""What the node sees of libp2p: an object on its own event loop that never blocks.
+"""The node's view of libp2p: an object on the event loop that never blocks.
 
 It obeys `Finder`, and `Links` for peers that no direct link reaches. Orders go to the
 thread of libp2p, and what happens there comes back, through lanes with limits; what
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final, assert_never, final
 
 from shoal.errors import ProtocolError, UsageError
 from shoal.model.addresses import as_stream, stream_ones
-from shoal.net.libp2p import book, keys, orders
-from shoal.net.libp2p.shared import BATCH, Shared
+from shoal.net.libp2p.finding import address_book, dht_keys
+from shoal.net.libp2p.thread import commands
+from shoal.net.libp2p.thread.shared_state import BATCH, SharedState
 from shoal.protocol.codec import encode, encode_gossip
 from shoal.protocol.messages import Announcement, LoadDigest, Revocation
 
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shoal.model.ids import NodeId
-    from shoal.net.identity import Identity
-    from shoal.net.libp2p.orders import Happening
-    from shoal.net.libp2p.settings import Greeting, Settings
-    from shoal.net.streams import StreamListener
+    from shoal.net.identity.identity import Identity
+    from shoal.net.libp2p.settings import Greeting, Libp2pSettings
+    from shoal.net.libp2p.thread.commands import Happening
+    from shoal.net.stream_listener import StreamListener
     from shoal.protocol.messages import AnyMessage
 
 LEAVE_S: Final = 5.0
@@ -39,14 +40,14 @@ class Libp2p:
     def __init__(
         self,
         identity: Identity,
-        settings: Settings,
+        settings: Libp2pSettings,
         greeting: Greeting,
         listener: StreamListener,
     ) -> None:
         """Prepare, but start nothing and load nothing."""
         self.ready = asyncio.Event()  # Set once, when the first host listens.
         self.stopped_because = ""  # why the last host died, if one did
-        self._shared = Shared(identity, settings, greeting)
+        self._shared = SharedState(identity, settings, greeting)
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._thread: threading.Thread | None = None
@@ -65,7 +66,7 @@ class Libp2p:
                 hint="`make setup` installs it; elsewhere: "
                 "pip install --no-deps -r requirements/runtime.lock",
             )
-        self._shared.happenings.attach(self._wake)
+        self._shared.notices.attach(self._wake)
         self._thread = threading.Thread(
             target=_serve, args=(self._shared,), name="shoal-libp2p", daemon=True
         )
@@ -89,7 +90,7 @@ class Libp2p:
             **dict(shared.counts),
             **{f"gossip-{k}": n for k, n in dict(shared.guard.counts).items()},
             "orders-dropped": shared.orders.dropped,
-            "happenings-dropped": shared.happenings.dropped,
+            "happenings-dropped": shared.notices.dropped,
         }
 
     @property
@@ -110,63 +111,63 @@ class Libp2p:
 
     def look_up(self, lookup: int, key: str, limit: int) -> None:
         """Ask the DHT who provides a key; answered by `looked_up`."""
-        if not self._shared.orders.put(orders.LookUp(lookup, key, limit)):
+        if not self._shared.orders.put(commands.LookUpKey(lookup, key, limit)):
             self._loop.call_soon(self._listener.looked_up, lookup, ())
 
     def provide(self, wanted: Sequence[str]) -> None:
         """Tell the DHT that this node provides these keys, the rarest at any rate."""
-        self._shared.orders.put(orders.Provide(keys.prioritised(wanted)))
+        self._shared.orders.put(commands.ProvideKeys(dht_keys.prioritised(wanted)))
 
     # Links, over streams.
 
     def know(self, peer: NodeId, addresses: Sequence[str]) -> None:
         """Remember where a peer may be reached by streams; the rest is left out."""
         if known := stream_ones(addresses):
-            self._shared.orders.put(orders.Know(peer, known))
+            self._shared.orders.put(commands.Know(peer, known))
 
     def open(self, peer: NodeId) -> None:
         """Open a stream to a peer if there is none, by whatever way there is."""
-        self._shared.orders.put(orders.Open(peer))
+        self._shared.orders.put(commands.Open(peer))
 
     def transmit(self, peer: NodeId, frames: Sequence[bytes]) -> None:
         """Queue frames of the codec."""
         self._flush()
         for frame in frames:
-            self._shared.orders.put(orders.Transmit(peer, frame))
+            self._shared.orders.put(commands.Transmit(peer, frame))
 
     def move(self, peer: NodeId) -> None:
         """Send what is queued, and let the stream end: there is a better way."""
         self._flush()
-        self._shared.orders.put(orders.Move(peer))
+        self._shared.orders.put(commands.Move(peer))
 
     def send(self, peer: NodeId, message: AnyMessage) -> None:
-        """Queue a message; all that is queued in one turn goes in one frame."""
+        """Queue a message; messages queued in one turn go in one frame."""
         if not self._unsent:
             self._loop.call_soon(self._flush)
         self._unsent.setdefault(peer, []).append(message)
 
     def disconnect(self, peer: NodeId, reason: str) -> None:
         """End the stream to a peer, and refuse it for a while."""
-        self._shared.orders.put(orders.Cut(peer, reason))
+        self._shared.orders.put(commands.Cut(peer, reason))
 
     # Beyond both.
 
     def note_link(self, peer: NodeId, *, is_up: bool) -> None:
         """Take a peer for a member while there is a direct link to it."""
-        self._shared.orders.put(orders.Linked(peer, is_up))
+        self._shared.orders.put(commands.Linked(peer, is_up))
 
     def advertise(self, addresses: Sequence[str]) -> None:
         """Tell those who look us up where direct links are accepted."""
-        self._shared.orders.put(orders.Advertise(tuple(addresses)))
+        self._shared.orders.put(commands.Advertise(tuple(addresses)))
 
     async def close(self) -> None:
         """Leave the network in good order, or after some seconds in any."""
         self._flush()
         self._shared.leaving.set()
-        self._shared.orders.put(orders.Leave())
+        self._shared.orders.put(commands.Leave())
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, LEAVE_S)
-        self._shared.happenings.detach()
+        self._shared.notices.detach()
 
     def _gossip(self, message: AnyMessage, *, is_near: bool) -> None:
         assert isinstance(message, Announcement | LoadDigest | Revocation)
@@ -175,7 +176,7 @@ class Libp2p:
         except ProtocolError:
             self._shared.counts["too-large-to-gossip"] += 1
             return
-        self._shared.orders.put(orders.Publish(data, is_near))
+        self._shared.orders.put(commands.PublishData(data, is_near))
 
     def _flush(self) -> None:
         unsent, self._unsent = self._unsent, {}
@@ -186,7 +187,7 @@ class Libp2p:
                 self._shared.counts["too-large-to-send"] += 1
                 continue
             for frame in frames:
-                self._shared.orders.put(orders.Transmit(peer, frame))
+                self._shared.orders.put(commands.Transmit(peer, frame))
 
     def _wake(self) -> None:
         """Have the loop take what happened. Called in the other thread."""
@@ -196,7 +197,7 @@ class Libp2p:
             return  # The loop is closed: nobody is left to be told.
 
     def _take_some(self) -> None:
-        batch = self._shared.happenings.take(BATCH)
+        batch = self._shared.notices.take(BATCH)
         for happening in batch:
             self._tell(happening)
         if len(batch) == BATCH:
@@ -205,11 +206,11 @@ class Libp2p:
     def _tell(self, happening: Happening) -> None:
         listener = self._listener
         match happening:
-            case orders.Heard():
+            case commands.Heard():
                 listener.heard(happening.origin, happening.message)
-            case orders.Arrived():
+            case commands.Arrived():
                 listener.received(happening.peer, happening.messages)
-            case orders.Opened():
+            case commands.Opened():
                 self._open[happening.peer] = None
                 listener.opened(
                     happening.peer,
@@ -217,29 +218,31 @@ class Libp2p:
                     generation=happening.generation,
                     is_relayed=happening.is_relayed,
                 )
-            case orders.Moved():
+            case commands.Moved():
                 listener.moved(happening.peer)
-            case orders.Ended():
+            case commands.Ended():
                 self._end(happening.peer, is_definite=happening.is_definite)
-            case orders.Met():
+            case commands.Met():
                 listener.met(happening.peer, happening.addresses)
-            case orders.Measured():
+            case commands.Measured():
                 listener.measured(happening.peer, happening.rtt_s)
-            case orders.Knocked():
+            case commands.Knocked():
                 self._judge(happening)
-            case orders.Found():
+            case commands.Found():
                 listener.looked_up(happening.lookup, happening.providers)
-            case orders.Estimated():
+            case commands.Estimated():
                 listener.estimated(happening.nodes)
-            case orders.Ready():
-                self._reachable = tuple(book.bare(a) for a in happening.addresses)
+            case commands.Ready():
+                self._reachable = tuple(
+                    address_book.bare(a) for a in happening.addresses
+                )
                 self._is_down = False
                 self.ready.set()
                 listener.moved_house()
-            case orders.Relayed():
+            case commands.Relayed():
                 self._circuits = happening.addresses
                 listener.moved_house()
-            case orders.Stopped():
+            case commands.Stopped():
                 self.stopped_because, self._is_down = happening.reason, True
                 for peer in list(self._open):
                     self._end(peer, is_definite=False)
@@ -251,13 +254,13 @@ class Libp2p:
             del self._open[peer]
             self._listener.ended(peer, is_definite=is_definite)
 
-    def _judge(self, knock: orders.Knocked) -> None:
+    def _judge(self, knock: commands.Knocked) -> None:
         reason = self._shared.greeting.admit(knock.peer, knock.grant)
-        self._shared.orders.put(orders.Judged(knock.stream, reason))
+        self._shared.orders.put(commands.KnockJudged(knock.stream, reason))
 
 
-def _serve(shared: Shared) -> None:
+def _serve(shared: SharedState) -> None:
     # Imported here: it takes a second, and needs the libraries.
-    from shoal.net.libp2p import node  # noqa: PLC0415
+    from shoal.net.libp2p.thread import thread as node  # noqa: PLC0415
 
     node.serve(shared)

@@ -1,4 +1,4 @@
-"""How a node takes part in the network of libp2p."""
+"""Settings of libp2p."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RelayRoom(msgspec.Struct, frozen=True, kw_only=True):
     circuit_s: int = 12 * 3_600
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class Libp2pSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What does not change while a node runs. Addresses are multiaddrs as text."""
 
     shoal: str  # Nodes of different shoals never hear each other.

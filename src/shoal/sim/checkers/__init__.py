@@ -1,5 +1,5 @@
-"""What shoal promises, checked against the truth of a simulated world.
+"""Check shoal's promises against the truth of a simulated world.
 
-Checkers read processes, disks, answers to clients and the messages that pass by. The
-machines' own opinion counts only where the promise is about that opinion.
+Checkers read processes, disks, answers to clients and messages in transit. They use
+a machine's own view only where the promise is about that view.
 """

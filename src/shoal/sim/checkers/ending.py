@@ -1,7 +1,7 @@
-"""Promises about the end: I2, I7, I12, L1, L2 and L3.
+"""Check promises about the end: I2, I7, I12, L1, L2, L3 and O2.
 
-After the last fault everything must come to an end within a bound, and everything
-that was taken must be given back.
+After the last fault every job must end within a bound, and all resources must be
+freed.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from shoal.model.ids import TaskId
 from shoal.model.job import Job
 from shoal.sim.checkers.journals import Journals
 from shoal.sim.checkers.violations import Violations
-from shoal.sim.clients import Clients, Order
-from shoal.sim.driver import Behaviour
-from shoal.sim.host import Host
+from shoal.sim.clients import ClientOrder, SimClients
+from shoal.sim.node.driver import Behaviour
+from shoal.sim.node.host import SimHost
 from shoal.sim.opinions import Opinions
 from shoal.sim.world import World
 
 STALL_S: Final = 100.0
-"""Something moves or runs at least this often, once all is healed."""
+"""Longest time without progress once the world is healed."""
 
 SETTLE_S: Final = 90.0
-"""After the last job has ended everything is free, and known to be, by then."""
+"""Time after the last job's end by which all is free and known to be."""
 
 CANCEL_S: Final = 60.0
-"""So long after a cancel, or the healing, nothing of a job runs any more."""
+"""Time after a cancel, or healing, by which no process of the job runs."""
 
 EXTRA_S: Final = 300.0
 
 
 @final
 class Ending:
-    """Watches a healed world until nothing is left to do."""
+    """Runs a healed world until all jobs have ended and all is free."""
 
     def __init__(
         self,
         world: World,
-        clients: Clients,
+        clients: SimClients,
         journals: Journals,
         violations: Violations,
         opinions: Opinions,
@@ -52,7 +52,7 @@ class Ending:
         self._changed_at = 0.0
 
     def run(self, heal_s: float) -> None:
-        """Run a healed world to its end, checking on the way."""
+        """Run a healed world to its end, and check it meanwhile."""
         world = self._world
         self._changed_at = world.now
         bound_s = heal_s + self._bound_s()
@@ -68,12 +68,12 @@ class Ending:
 
     # Jobs.
 
-    def _open(self) -> list[Order]:
+    def _open(self) -> list[ClientOrder]:
         return [
             order for order in self._clients.orders.values() if self._is_open(order)
         ]
 
-    def _is_open(self, order: Order) -> bool:
+    def _is_open(self, order: ClientOrder) -> bool:
         if order.refused:
             return False
         truth = self._journals.truth(order.errand.scheduler)
@@ -84,7 +84,7 @@ class Ending:
             order.accepted_at is None or job not in truth.jobs or not truth.ended(job)
         )
 
-    def _check_progress(self, open_: list[Order], bound_s: float) -> None:
+    def _check_progress(self, open_: list[ClientOrder], bound_s: float) -> None:
         now = self._world.now
         changes = sum(truth.changes for truth in self._journals.truths.values())
         changes += sum(self._world.starts.values())
@@ -123,7 +123,7 @@ class Ending:
         ]
 
     def _bound_s(self) -> float:
-        """Bound the time that all jobs need one after another, with all retries."""
+        """Bound the time for all jobs in sequence, with all retries."""
         return EXTRA_S + sum(
             self._longest_s(order.errand.job) for order in self._clients.orders.values()
         )
@@ -138,17 +138,22 @@ class Ending:
             longest += 10.0 + (once + 15.0) * (job.retry.max + 6)
         return longest
 
-    # What is left.
+    # Leftovers.
 
     def _unsettled(self) -> tuple[str, str] | None:
         for host in self._world.hosts.values():
             if host.left or not host.up:
                 continue
-            if found := self._unsettled_worker(host) or self._unsettled_views(host):
+            found = self._unsettled_reports(host) or self._unsettled_worker(host)
+            if found := found or self._unsettled_views(host):
                 return found
         return None
 
-    def _unsettled_worker(self, host: Host) -> tuple[str, str] | None:
+    def _unsettled_reports(self, host: SimHost) -> tuple[str, str] | None:
+        held = self._opinions.held_reports(host)
+        return ("O2", f"{host.id} still holds {held} reports") if held else None
+
+    def _unsettled_worker(self, host: SimHost) -> tuple[str, str] | None:
         worker = self._opinions.worker(host)
         if worker is None:
             return None
@@ -161,7 +166,7 @@ class Ending:
             return "I3", what
         return None
 
-    def _unsettled_views(self, host: Host) -> tuple[str, str] | None:
+    def _unsettled_views(self, host: SimHost) -> tuple[str, str] | None:
         for node, load in self._opinions.views(host).items():
             seen = self._world.hosts.get(node)
             worker = self._opinions.worker(seen) if seen and seen.up else None

@@ -1,7 +1,7 @@
-"""Promises about what is on disk: I1, I3, I4 and I8.
+"""Check promises about what is on disk: I1, I3, I4 and I8.
 
-A ledger is read from the entries of each scheduler as they become safe. What nodes
-say and what clients hear must never be ahead of it.
+The checker builds a ledger for each scheduler from journal entries as they become
+safe. Messages of nodes and answers to clients must never be ahead of it.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ from typing import Final, final
 
 import msgspec
 
-from shoal.core.events import Answer, Effect, MessageReceived
-from shoal.core.journal import (
+from shoal.core.durability.journal import (
     Answered,
     Assigned,
+    AttemptPlace,
     Cancelled,
     Entry,
     Exited,
     Finished,
     Incarnated,
     Judged,
-    Place,
     Returned,
     Revoked,
     RunKept,
@@ -28,29 +27,32 @@ from shoal.core.journal import (
     Submitted,
     TaskKept,
 )
+from shoal.core.events import Answer, Effect, MessageReceived
 from shoal.model.ids import Attempt, GroupId, JobId, NodeId, TaskId
 from shoal.model.job import Group, Job, TaskState
 from shoal.protocol.messages import Acknowledgement, Assignment, Report
 from shoal.sim.checkers.violations import Violations
 from shoal.sim.clients import Request
-from shoal.sim.driver import Process
-from shoal.sim.host import Host
+from shoal.sim.node.driver import SimProcess
+from shoal.sim.node.host import SimHost
 
 CRASHES_MAX: Final = 5
 
 
 class TaskTruth(msgspec.Struct, kw_only=True):
-    """What a journal says of one task."""
+    """One task according to a journal."""
 
     state: TaskState = "waiting"
-    live: dict[Attempt, Place] = msgspec.field(default_factory=dict[Attempt, Place])
+    live: dict[Attempt, AttemptPlace] = msgspec.field(
+        default_factory=dict[Attempt, AttemptPlace]
+    )
     failures: int = 0
-    exited: Attempt | None = None  # of a gang's member that waits for the others
+    exited: Attempt | None = None  # of a gang member awaiting the others
     done_by: Attempt | None = None
     answered: dict[Attempt, None] = msgspec.field(default_factory=dict[Attempt, None])
 
     def knows(self, attempt: Attempt) -> bool:
-        """Whether an attempt may be the end of the task."""
+        """Whether an attempt may end the task."""
         return (
             attempt in self.live or attempt in self.answered or attempt == self.exited
         )
@@ -58,24 +60,26 @@ class TaskTruth(msgspec.Struct, kw_only=True):
 
 @final
 class JournalTruth:
-    """What the safe entries of one scheduler say."""
+    """The state described by one scheduler's safe entries."""
 
     def __init__(self) -> None:
         self.generations: dict[int, None] = {}
         self.jobs: dict[JobId, Job] = {}
         self.groups: dict[GroupId, Group] = {}
         self.tasks: dict[TaskId, TaskTruth] = {}
-        self.places: dict[Attempt, Place] = {}  # all that were ever assigned
-        self.together: dict[Attempt, tuple[Place, ...]] = {}  # places of one entry
-        self.strength: dict[Attempt, int] = {}  # members of its gang that go on with it
+        self.places: dict[Attempt, AttemptPlace] = {}  # all ever assigned
+        self.together: dict[
+            Attempt, tuple[AttemptPlace, ...]
+        ] = {}  # places of one entry
+        self.strength: dict[Attempt, int] = {}  # size of its gang, with members kept
         self.cancelled: dict[JobId, None] = {}
-        self.changes = 0  # rises with every step forward of a task
+        self.changes = 0  # rises with every progress of a task
 
     def ended(self, job: JobId) -> bool:
-        """Whether every task of a job has its one end, written or implied.
+        """Whether every task of a job has ended, by an entry or by implication.
 
-        A group that did not succeed ends those that need it, and reading the journal
-        again tells as much, though a crash may have lost the entries that say so.
+        A group that did not succeed ends the groups that need it. Replay infers this
+        even if a crash lost the entries that record it.
         """
         hopeless: dict[GroupId, None] = {}
         for group in self.jobs[job].groups:
@@ -97,46 +101,46 @@ ENDED: Final[frozenset[TaskState]] = frozenset(
 
 @final
 class Journals:
-    """Checks entries, assignments and answers against what is safe on disk."""
+    """Checks entries, assignments and answers against safe entries."""
 
     def __init__(self, violations: Violations) -> None:
         self.truths: dict[NodeId, JournalTruth] = {}
         self._violations = violations
-        self._bound: dict[Attempt, TaskId] = {}  # each attempt is of one task for ever
+        self._bound: dict[Attempt, TaskId] = {}  # an attempt never changes its task
         self._exits: dict[Attempt, list[tuple[NodeId, int]]] = {}  # of real processes
         self._struck: dict[TaskId, int] = {}
-        self._preempted: dict[Attempt, None] = {}  # as their workers report
+        self._preempted: dict[Attempt, None] = {}  # as reported by workers
 
     def truth(self, node: NodeId) -> JournalTruth:
-        """Return what is safe on the disk of a node."""
+        """Return the ledger of a node's safe entries."""
         found = self.truths.get(node)
         if found is None:
             found = self.truths[node] = JournalTruth()
         return found
 
-    # What the world tells.
+    # From the world.
 
-    def reaped(self, host: Host, process: Process) -> None:
+    def reaped(self, host: SimHost, process: SimProcess) -> None:
         """Note how a real process ended."""
         if process.exit_code is not None:
             exits = self._exits.setdefault(process.start.attempt, [])
             exits.append((host.id, process.exit_code))
 
-    def crashed(self, host: Host) -> None:
-        """Forget what a scheduler was told and may have lost with its memory."""
+    def crashed(self, host: SimHost) -> None:
+        """Forget facts that a crashed scheduler may have lost."""
         told = [one for one in self._preempted if one.scheduler == host.id]
         for attempt in told:
             del self._preempted[attempt]
 
-    def poisoned(self, host: Host, process: Process) -> None:
-        """Count the workers that a task took down."""
+    def poisoned(self, host: SimHost, process: SimProcess) -> None:
+        """Count the workers that a task crashed."""
         task = process.start.task.id
         self._struck[task] = struck = self._struck.get(task, 0) + 1
         if struck > CRASHES_MAX:
             self._violations.report("I8", f"{task} takes down worker number {struck}")
 
-    def safe(self, host: Host, entry: Entry) -> None:
-        """Read one entry that survives from now on."""
+    def safe(self, host: SimHost, entry: Entry) -> None:
+        """Check an entry that is now safe on disk."""
         truth = self.truth(host.id)
         match entry:
             case Incarnated():
@@ -165,13 +169,13 @@ class Journals:
             case RunKept() | TaskKept() | StandingKept():
                 pass  # Nothing new, and no simulated disk is ever compacted.
 
-    def answered(self, host: Host, answer: Answer, request: Request) -> None:
-        """Hold an answer against what is safe now."""
+    def answered(self, host: SimHost, answer: Answer, request: Request) -> None:
+        """Check an answer to a client against the safe entries."""
         truth = self.truth(host.id)
         kind, order = request
         job = order.errand.job.id
         if answer.refused:
-            # Every client of ours may submit, and cancels only what was accepted.
+            # Clients here may submit, and cancel only accepted jobs.
             what = f"{host.id} refuses to {kind} {job}: {answer.refused}"
             self._violations.report("I2" if kind == "submit" else "L3", what)
         elif job not in truth.jobs:
@@ -180,8 +184,8 @@ class Journals:
         elif kind == "cancel" and job not in truth.cancelled and not truth.ended(job):
             self._violations.report("I1", f"cancel of {job} is not on disk")
 
-    def assigned(self, host: Host, peer: NodeId, message: object) -> None:
-        """Hold an assignment that leaves a node against what is safe now."""
+    def assigned(self, host: SimHost, peer: NodeId, message: object) -> None:
+        """Check an assignment as it is sent against the safe entries."""
         assert isinstance(message, Assignment)
         truth = self.truth(host.id)
         attempt = message.attempt
@@ -201,21 +205,21 @@ class Journals:
             what = f"{attempt} was {bound} and is {message.task.id} now"
             self._violations.report("I4", what)
 
-    def acknowledged(self, host: Host, peer: NodeId, message: object) -> None:
-        """Hold an acknowledged report against what is safe now."""
+    def acknowledged(self, host: SimHost, peer: NodeId, message: object) -> None:
+        """Check an acknowledgement of reports against the safe entries."""
         assert isinstance(message, Acknowledgement)
         truth = self.truth(host.id)
         for attempt in message.attempts:
             place = truth.places.get(attempt)
             if place is None or attempt != _latest(truth.tasks[place.task]):
-                continue  # It ended, or a later attempt takes its place.
+                continue  # It ended, or a later attempt replaced it.
             what = f"report of {attempt} is acknowledged, but not on disk"
             self._violations.report("I3", what)
 
     def reported(
-        self, host: Host, event: MessageReceived, effects: list[Effect]
+        self, host: SimHost, event: MessageReceived, effects: list[Effect]
     ) -> None:
-        """Note that a worker had to preempt an attempt."""
+        """Note that a worker reported an attempt as preempted."""
         report = event.message
         assert isinstance(report, Report)
         if report.outcome.kind == "preempted":
@@ -311,7 +315,7 @@ class Journals:
         task.answered[attempt] = None
 
     def _check_real(self, truth: JournalTruth, attempt: Attempt) -> None:
-        """Check that a real process exited with 0 where the attempt was assigned."""
+        """Check that the attempt's process exited with 0 on its worker."""
         place = truth.places.get(attempt)
         exits = self._exits.get(attempt, [])
         if place is None or (place.worker, 0) not in exits:
@@ -319,7 +323,7 @@ class Journals:
             self._violations.report("I3", what)
 
     def _check_only_once(self, truth: JournalTruth, entry: Finished) -> None:
-        """Check that only what may not run again fails by being preempted."""
+        """Check that preemption fails only tasks that may not run again."""
         job = truth.jobs[JobId(entry.task.partition(".")[0])]
         if not job.at_most_once:
             what = f"{entry.task} failed because it was preempted"

@@ -1,4 +1,4 @@
-"""Promises about processes and leases: I5, I6, and gangs that start whole or not."""
+"""Check promises about processes, leases and gangs: I4, I5, I6, I10 and GANG."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from shoal.protocol.messages import (
 )
 from shoal.sim.checkers.journals import Journals
 from shoal.sim.checkers.violations import Violations
-from shoal.sim.driver import Process
-from shoal.sim.host import Host
+from shoal.sim.node.driver import SimProcess
+from shoal.sim.node.host import SimHost
 from shoal.sim.opinions import Opinions
 
 SLACK_S: Final = 5.0
-"""A slow node may be this late in ending what has expired."""
+"""How late a slow node may end something that has expired."""
 
 
 class LeaseTruth(msgspec.Struct, kw_only=True):
-    """What a worker promised about a lease, and what its owner asked for since."""
+    """A lease as offered by its worker and extended by its owner."""
 
     owner: NodeId
-    expires_at: float  # on the worker's clock, counting only what the owner said
+    expires_at: float  # on the worker's clock, by the owner's requests
     lease_s: float = 0.0
     committed: bool = False
 
 
 @final
 class Processes:
-    """Checks every start against the devices, and every lease against its owner."""
+    """Checks starts against devices, and leases against their owners."""
 
     def __init__(
         self, violations: Violations, journals: Journals, jobs: dict[JobId, Job]
@@ -52,14 +52,14 @@ class Processes:
         self._journals = journals
         self._jobs = jobs
         self._started: dict[Attempt, NodeId] = {}
-        self._over: dict[Attempt, NodeId] = {}  # and the worker that said so
-        self._assigned: dict[Attempt, None] = {}  # each is sent once and repeated
-        self._alive: dict[TaskId, int] = {}  # processes of each task, everywhere
+        self._over: dict[Attempt, NodeId] = {}  # and the worker that reported it
+        self._assigned: dict[Attempt, None] = {}  # sent before; later ones are repeats
+        self._alive: dict[TaskId, int] = {}  # processes per task, on all nodes
 
     # Processes.
 
-    def started(self, host: Host, process: Process) -> None:
-        """Check a process that just began."""
+    def started(self, host: SimHost, process: SimProcess) -> None:
+        """Check a process that just started."""
         start = process.start
         self._check_devices(host)
         if start.attempt in self._started:
@@ -80,17 +80,17 @@ class Processes:
             what = f"{start.attempt} runs on {start.lease}, which is of {owner}"
             self._violations.report("I10", what)
 
-    def said_over(self, host: Host, peer: NodeId, message: object) -> None:
-        """Note that a worker will not start an attempt, or not again."""
+    def said_over(self, host: SimHost, peer: NodeId, message: object) -> None:
+        """Note that a worker reported or refused an attempt."""
         assert isinstance(message, Report | Refusal)
         if message.attempt is not None:
             self._over[message.attempt] = host.id
 
-    def reaped(self, host: Host, process: Process) -> None:
-        """Note that a process is gone."""
+    def reaped(self, host: SimHost, process: SimProcess) -> None:
+        """Note that a process ended."""
         self._alive[process.start.task.id] -= 1
 
-    def _check_devices(self, host: Host) -> None:
+    def _check_devices(self, host: SimHost) -> None:
         capacity = host.spec.capacity or Capacity()
         processes = host.driver.processes.values()
         used = total(process.start.allocation for process in processes)
@@ -111,8 +111,8 @@ class Processes:
                 what = f"memory of {share.device} of {host.id} is used twice"
                 self._violations.report("I5", what)
 
-    def sweep(self, hosts: list[Host], opinions: Opinions) -> None:
-        """Check that no lease is kept, and nothing runs on one, when it is over."""
+    def sweep(self, hosts: list[SimHost], opinions: Opinions) -> None:
+        """Check that no lease or process outlives a lease's expiry."""
         for host in hosts:
             leases, processes = opinions.leases(host), host.driver.processes
             if not host.up or not (leases or processes):
@@ -124,16 +124,16 @@ class Processes:
                 if lease.state == "committed" and lease.peer != host.id:
                     self._check_lease(host, lease.id, now)
 
-    def _check_lease(self, host: Host, id_: LeaseId, now: float) -> None:
+    def _check_lease(self, host: SimHost, id_: LeaseId, now: float) -> None:
         late_s = now - self.leases[id_].expires_at
         if late_s > SLACK_S:
             what = f"{host.id} keeps {id_} for {late_s:.1f} s after its end"
             self._violations.report("I6", what)
 
-    def _check_process(self, host: Host, process: Process, now: float) -> None:
+    def _check_process(self, host: SimHost, process: SimProcess, now: float) -> None:
         start = process.start
         if start.attempt.scheduler == host.id:
-            return  # What the roles of one node say to each other is not seen.
+            return  # Talk within one node is not seen.
         lease = self.leases.get(start.lease)
         if lease is None:
             what = f"{start.attempt} runs on {start.lease}, which was never offered"
@@ -147,8 +147,8 @@ class Processes:
 
     # Leases.
 
-    def offered(self, host: Host, peer: NodeId, message: object) -> None:
-        """Note whose a lease is, and for how long."""
+    def offered(self, host: SimHost, peer: NodeId, message: object) -> None:
+        """Note the owner and expiry of offered leases."""
         assert isinstance(message, Offer)
         for lease in message.leases:
             expires_at = host.clock() + message.valid_for_s
@@ -160,9 +160,9 @@ class Processes:
                 self._violations.report("I10", what)
 
     def extended(
-        self, host: Host, event: MessageReceived, effects: list[Effect]
+        self, host: SimHost, event: MessageReceived, effects: list[Effect]
     ) -> None:
-        """Note that the owner of a lease asked to keep it."""
+        """Note that a lease's owner committed or renewed it."""
         message = event.message
         assert isinstance(message, Commit | Renew)
         for id_ in message.leases:
@@ -171,8 +171,8 @@ class Processes:
                 lease.lease_s = min(message.lease_s, LEASE_MAX_S)
                 lease.expires_at = max(lease.expires_at, host.now_local + lease.lease_s)
 
-    def committed(self, host: Host, peer: NodeId, message: object) -> None:
-        """Note that a worker committed leases; those that waited count from here."""
+    def committed(self, host: SimHost, peer: NodeId, message: object) -> None:
+        """Note that a worker committed leases; their time counts from now."""
         assert isinstance(message, Committed)
         for id_ in message.leases:
             lease = self.leases.get(id_)
@@ -182,8 +182,8 @@ class Processes:
                 lease.committed = True
                 lease.expires_at = max(lease.expires_at, host.now_local + lease.lease_s)
 
-    def preempted(self, host: Host, peer: NodeId, message: object) -> None:
-        """Note that what runs on a lease has some time to end."""
+    def preempted(self, host: SimHost, peer: NodeId, message: object) -> None:
+        """Note that a preempted lease has its grace left."""
         assert isinstance(message, Preemption)
         lease = self.leases.get(message.lease)
         if lease is not None:
@@ -192,11 +192,11 @@ class Processes:
 
     # Gangs.
 
-    def assigned(self, host: Host, peer: NodeId, message: object) -> None:
-        """Check that a gang starts only when all its leases are committed."""
+    def assigned(self, host: SimHost, peer: NodeId, message: object) -> None:
+        """Check that a gang starts only with all its leases committed."""
         assert isinstance(message, Assignment)
         if message.attempt in self._assigned:
-            return  # A repeat starts nothing.
+            return  # Repeats start nothing.
         self._assigned[message.attempt] = None
         truth = self._journals.truth(host.id)
         group = truth.groups.get(message.task.group)

@@ -1,4 +1,4 @@
-"""The promise about quotas: a worker gives an owner no more than a grant allows."""
+"""Check that no worker gives an owner more than the owner's grants allow."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from shoal.core.events import Effect, Send
 from shoal.model.ids import LeaseId, NodeId, OwnerId
 from shoal.protocol.messages import Grant, Offer
 from shoal.sim.checkers.violations import Violations
-from shoal.sim.host import Host, NodeSpec
+from shoal.sim.node.host import NodeSpec, SimHost
 from shoal.sim.opinions import Leases, Opinions
 
 
 @final
 class Quotas:
-    """Adds up what each owner has on a worker, by the grants that the root gave."""
+    """Compares each owner's leases on a worker with its grants."""
 
     def __init__(self, violations: Violations, opinions: Opinions) -> None:
         self._violations = violations
         self._opinions = opinions
-        self._nodes = 0  # of which these have a quota
+        self._nodes = 0  # number of nodes at the last sweep
         self._limited: frozenset[NodeId] = frozenset()
         self._offered: set[LeaseId] = set()
 
     def demanded(
-        self, host: Host, effects: list[Effect], hosts: Mapping[NodeId, Host]
+        self, host: SimHost, effects: list[Effect], hosts: Mapping[NodeId, SimHost]
     ) -> None:
-        """Check new offers, as they are made, against the grants of whom they are for.
+        """Check new offers, as they are made, against the receivers' grants.
 
-        One that is repeated, or left the node later, proves nothing: another scheduler
-        of the same owner, with a wider grant, may have got more since.
+        Repeated or delayed offers are skipped: another scheduler of the same owner,
+        with a wider grant, may have received more since.
         """
         for effect in effects:
             if type(effect) is not Send or type(effect.message) is not Offer:
@@ -43,12 +43,12 @@ class Quotas:
                 used = _used(grant.owner, self._opinions.leases(host), hosts)
                 self._check(host, [grant], used)
 
-    def sweep(self, hosts: Mapping[NodeId, Host]) -> None:
-        """Check all workers; the widest grant of those that hold leases counts.
+    def sweep(self, hosts: Mapping[NodeId, SimHost]) -> None:
+        """Check all workers, by the widest grant among an owner's lease holders.
 
-        A worker without a lease of somebody with a quota has nothing to exceed.
+        Workers without a lease of a node with a quota are skipped.
         """
-        if len(hosts) != self._nodes:  # No node ever leaves the map, or gets a grant.
+        if len(hosts) != self._nodes:  # The map only grows; grants stay.
             self._nodes = len(hosts)
             self._limited = frozenset(
                 id_ for id_, host in hosts.items() if _has_quota(host.spec)
@@ -67,7 +67,7 @@ class Quotas:
                 used = _used(owner, leases, hosts)
                 self._check(host, [g for g in grants if g.owner == owner], used)
 
-    def _check(self, host: Host, grants: list[Grant], used: tuple[int, int]) -> None:
+    def _check(self, host: SimHost, grants: list[Grant], used: tuple[int, int]) -> None:
         gpus, cpu_milli = used
         owner = grants[0].owner
         if _exceeds(gpus, (grant.quota_gpus for grant in grants)):
@@ -78,7 +78,7 @@ class Quotas:
 
 
 def _has_quota(spec: NodeSpec) -> bool:
-    """Whether a node may hold leases, and only so many: mere workers hold none."""
+    """Whether a node's leases have a limit; mere workers hold no leases."""
     grant = spec.grant
     return (
         grant is not None
@@ -87,13 +87,13 @@ def _has_quota(spec: NodeSpec) -> bool:
     )
 
 
-def _grant_of(peer: NodeId, hosts: Mapping[NodeId, Host]) -> Grant | None:
+def _grant_of(peer: NodeId, hosts: Mapping[NodeId, SimHost]) -> Grant | None:
     host = hosts.get(peer)
     return host.spec.grant if host else None
 
 
 def _used(
-    owner: OwnerId, leases: Leases, hosts: Mapping[NodeId, Host]
+    owner: OwnerId, leases: Leases, hosts: Mapping[NodeId, SimHost]
 ) -> tuple[int, int]:
     gpus = cpu_milli = 0
     for lease in leases:
@@ -105,5 +105,5 @@ def _used(
 
 
 def _exceeds(used: int, limits: Iterable[int | None]) -> bool:
-    """Whether more is used than any of these limits allows."""
+    """Whether usage is above all limits."""
     return all(limit is not None and used > limit for limit in limits)

@@ -1,4 +1,4 @@
-"""Promises towards those who have no right, or lie: I9, I10 and L2."""
+"""Check that nodes without rights, or that lie, achieve nothing: I9, I10 and L2."""
 
 from __future__ import annotations
 
@@ -8,56 +8,60 @@ from typing import Any, Final, final
 
 import msgspec
 
+from shoal.core.durability.journal import Entry, Revoked
 from shoal.core.events import Disconnect, Effect, MessageReceived, Send
-from shoal.core.journal import Entry, Revoked
+from shoal.core.leasing.demand_age import AGE_MAX_S
 from shoal.core.peer import Peer
-from shoal.core.seniority import AGE_MAX_S
 from shoal.model.ids import NodeId
 from shoal.protocol.grants import GrantRenewed
 from shoal.protocol.messages import Refusal, Revocation
 from shoal.sim.checkers.violations import Violations
-from shoal.sim.forger import FORGED_EPOCH, FORGER
-from shoal.sim.host import Host
+from shoal.sim.faults.forger import FORGED_EPOCH, FORGER
+from shoal.sim.node.host import SimHost
 
 CONTAINERS: Final = (dict, list, tuple, set, frozenset, deque)
 OPENS: Final[dict[type[object], bool]] = {}
-"""Which classes were found to hold containers, so that each is looked at once."""
+"""Cache: whether instances of a class may hold containers."""
 
 CONTAINER_MAX: Final = 1_200
-"""More than any honest world of ours needs in one container of a machine."""
+"""More items than any honest world needs in one container of a machine."""
 
 
 @final
 class Strangers:
-    """Checks that what a stranger says changes nothing, and fills nothing."""
+    """Checks that a stranger's messages have no effect and use no memory."""
 
     def __init__(self, violations: Violations) -> None:
         self._violations = violations
-        self._told: dict[tuple[NodeId, int], None] = {}  # lives that know better
-        self._wrote: dict[NodeId, None] = {}  # nodes that have it on disk
+        self._told: dict[tuple[NodeId, int], None] = {}  # lives that heard of it
+        self._wrote: dict[NodeId, None] = {}  # nodes with the revocation on disk
 
     def revoked(
-        self, host: Host, event: MessageReceived, effects: list[Effect]
+        self, host: SimHost, event: MessageReceived, effects: list[Effect]
     ) -> None:
-        """Note that a node has heard of the revocation, until it crashes."""
-        self._told[host.id, host.life] = None
+        """Note that a node, until it crashes, knows the forger is revoked."""
+        message = event.message
+        if isinstance(message, Revocation) and message.node == FORGER:
+            self._told[host.id, host.life] = None
 
-    def safe(self, host: Host, entry: Entry) -> None:
-        """Note that a node knows of the revocation for good."""
-        if isinstance(entry, Revoked):
+    def safe(self, host: SimHost, entry: Entry) -> None:
+        """Note that a node has the revocation on disk."""
+        if isinstance(entry, Revoked) and entry.revocation.node == FORGER:
             self._wrote[host.id] = None
 
     def told_by_revoked(
-        self, host: Host, event: MessageReceived, effects: list[Effect]
+        self, host: SimHost, event: MessageReceived, effects: list[Effect]
     ) -> None:
-        """Check what a node does for somebody of whom it knows that it is revoked."""
+        """Check a node's reaction to a peer that it knows is revoked."""
         if host.id in self._wrote or (host.id, host.life) in self._told:
             self.told(host, event, effects)
 
-    def told(self, host: Host, event: MessageReceived, effects: list[Effect]) -> None:
-        """Check what another node does when a stranger said something."""
+    def told(
+        self, host: SimHost, event: MessageReceived, effects: list[Effect]
+    ) -> None:
+        """Check a node's reaction to a stranger's message."""
         if host.id == event.peer or isinstance(event.message, Revocation):
-            return  # A revocation is signed: it counts, whoever passes it on.
+            return  # Revocations are signed and count from any sender.
         for effect in effects:
             match effect:
                 case Disconnect():
@@ -65,14 +69,14 @@ class Strangers:
                 case Send(peer=event.peer, message=Refusal()):
                     pass
                 case Send(peer=event.peer, message=GrantRenewed(grant=None, admins=())):
-                    pass  # It is told why it gets no grant.
+                    pass  # The reason for not renewing its grant.
                 case _:
                     what = f"{host.id} does {type(effect).__name__}"
                     told = type(event.message).__name__
                     self._violations.report("I10", f"{what} for a stranger's {told}")
 
-    def sweep(self, hosts: list[Host]) -> None:
-        """Look for a container that grew without bound."""
+    def sweep(self, hosts: list[SimHost]) -> None:
+        """Look for containers above the limit, and for believed lies."""
         for host in hosts:
             largest = largest_container(host.machine) if host.machine else ("", 0)
             if largest[1] > CONTAINER_MAX:
@@ -81,8 +85,8 @@ class Strangers:
             if isinstance(host.machine, Peer):
                 self._check_belief(host, host.machine)
 
-    def _check_belief(self, host: Host, peer: Peer) -> None:
-        """Look for a lie that a node took for the truth."""
+    def _check_belief(self, host: SimHost, peer: Peer) -> None:
+        """Report lies of the forger that a node believes."""
         for lease in peer.worker.leases if peer.worker is not None else ():
             if lease.rank.age_s > AGE_MAX_S:
                 what = f"{host.id} believes that {lease.peer} waited for"
@@ -94,7 +98,7 @@ class Strangers:
 
 
 def largest_container(root: object) -> tuple[str, int]:
-    """Find the largest container of an object of ours, and where it hangs."""
+    """Return the path and size of the largest container inside an object."""
     largest = ("", 0)
     seen: set[int] = set()
     todo: deque[tuple[str, Any]] = deque([(type(root).__name__, root)])
@@ -110,7 +114,7 @@ def largest_container(root: object) -> tuple[str, int]:
 
 
 def _children(path: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
-    """List what a value holds, as far as it is made of containers and our classes."""
+    """Yield a value's children that may hold containers."""
     kind = _kind(value)
     if issubclass(kind, CONTAINERS):
         inside = f"{path}[]"
@@ -129,7 +133,7 @@ def _kind(value: object) -> type[object]:
 
 
 def _opens(value: object) -> bool:
-    """Whether there may be a container in a value."""
+    """Whether a value may hold containers."""
     kind = type(value)
     opens = OPENS.get(kind)
     if opens is None:
@@ -139,7 +143,7 @@ def _opens(value: object) -> bool:
 
 def _may_hold(kind: type[object]) -> bool:
     if issubclass(kind, msgspec.Struct):
-        # A frozen one is a value: the codec bounds those that come from peers.
+        # Frozen structs are values; the codec bounds those from peers.
         return not kind.__struct_config__.frozen
     return issubclass(kind, CONTAINERS) or kind.__module__.startswith("shoal.")
 

@@ -1,14 +1,17 @@
-"""All checkers of one world, told of everything they need and nothing else."""
+"""Connect all checkers of one world to its events."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, final
 
+from shoal.core.artifacts.events import OutputsFetched, OutputsLost
+from shoal.core.durability.journal import Entry
 from shoal.core.events import Answer, Effect, MessageReceived
-from shoal.core.journal import Entry
 from shoal.model.ids import JobId, NodeId
 from shoal.model.job import Job
+from shoal.protocol.call_batches import CallBatch, ResultBatch
+from shoal.protocol.mail import Mail, MailReceipt
 from shoal.protocol.messages import (
     Acknowledgement,
     Assignment,
@@ -23,25 +26,30 @@ from shoal.protocol.messages import (
     Revocation,
 )
 from shoal.sim.agenda import Agenda
+from shoal.sim.checkers.calls import CallPromises
 from shoal.sim.checkers.journals import Journals
+from shoal.sim.checkers.mail import Letters
+from shoal.sim.checkers.outputs import Outputs
 from shoal.sim.checkers.processes import Processes
 from shoal.sim.checkers.quotas import Quotas
 from shoal.sim.checkers.strangers import Strangers
 from shoal.sim.checkers.verification import Verification
 from shoal.sim.checkers.violations import Violations
-from shoal.sim.clients import Clients
-from shoal.sim.driver import Process
-from shoal.sim.host import Host, SentHook, Watch
+from shoal.sim.clients import SimClients
+from shoal.sim.node.driver import SimProcess
+from shoal.sim.node.host import HostWatch, SentHook, SimHost
 from shoal.sim.opinions import Opinions
 
 SWEEP_S: Final = 1.0
 POISON_DOWN_S: Final = 2.0
-"""A worker that a task took down boots again after this."""
+"""Time until a worker that a task crashed boots again."""
+
+ReadSafe = Callable[[SimHost, Sequence[Entry]], None]
 
 
 @final
-class Suite(Watch):
-    """Hands on what happens to the checkers that care."""
+class Suite(HostWatch):
+    """Passes events of a world to the checkers concerned."""
 
     def __init__(
         self, agenda: Agenda, jobs: dict[JobId, Job], opinions: Opinions
@@ -50,11 +58,15 @@ class Suite(Watch):
         self.violations = Violations(agenda)
         self.journals = Journals(self.violations)
         self.processes = Processes(self.violations, self.journals, jobs)
+        self.outputs = Outputs(self.violations, self.journals, jobs)
         self.strangers = Strangers(self.violations)
         self.quotas = Quotas(self.violations, opinions)
-        self.clients: Clients | None = None
-        self.hosts: dict[NodeId, Host] = {}
-        self.verification: Verification | None = None  # if anybody lies
+        self.clients: SimClients | None = None
+        self.hosts: dict[NodeId, SimHost] = {}
+        self.verification: Verification | None = None  # set if workers lie
+        self.readers: list[ReadSafe] = []  # readers of journals, for extra traffic
+        self.letters: Letters | None = None  # set if tasks write letters
+        self.calls: CallPromises | None = None  # set if a client calls functions
         self._agenda = agenda
         self._opinions = opinions
         self.sent.update(
@@ -77,76 +89,100 @@ class Suite(Watch):
                 Revocation: self.strangers.revoked,
             }
         )
+        self.facts.update(
+            dict.fromkeys((OutputsFetched, OutputsLost), self.outputs.settled)
+        )
         agenda.after(SWEEP_S, self._sweep)
 
     def suspect(self, node: NodeId, *, revoked: bool = False) -> None:
-        """Check from now on that what this node says changes nothing.
+        """Check from now on that this node's messages have no effect.
 
-        If it is only `revoked`, those who have not heard of that may believe it.
+        If it is `revoked`, nodes that have not heard so may still believe it.
         """
         strangers = self.strangers
         self.suspects[node] = strangers.told_by_revoked if revoked else strangers.told
 
-    def started(self, host: Host, process: Process) -> None:
-        """Check a process that runs now."""
-        self.processes.started(host, process)
+    def follow_letters(self, heal_s: float) -> Letters:
+        """Check letters between tasks from now on."""
+        self.letters = letters = Letters(self._agenda, self.violations, heal_s)
+        self.sent[MailReceipt] = letters.taken
+        self.told.update({Mail: letters.told, MailReceipt: letters.told})
+        return letters
 
-    def reaped(self, host: Host, process: Process) -> None:
-        """Note a process that is gone."""
+    def follow_calls(self, heal_s: float) -> CallPromises:
+        """Check calls of functions from now on."""
+        self.calls = calls = CallPromises(self._agenda, self.violations, heal_s)
+        self.told.update({CallBatch: calls.told, ResultBatch: calls.told})
+        return calls
+
+    def started(self, host: SimHost, process: SimProcess) -> None:
+        """Check a process that just started."""
+        self.processes.started(host, process)
+        self.outputs.started(host, process)
+
+    def reaped(self, host: SimHost, process: SimProcess) -> None:
+        """Note that a process ended."""
         self.journals.reaped(host, process)
         self.processes.reaped(host, process)
 
-    def crashed(self, host: Host) -> None:
-        """Note that a node lost its memory."""
+    def crashed(self, host: SimHost) -> None:
+        """Note that a node crashed."""
         self.journals.crashed(host)
 
-    def poisoned(self, host: Host, process: Process) -> None:
-        """Let a task take its worker down."""
+    def poisoned(self, host: SimHost, process: SimProcess) -> None:
+        """Let a task crash its worker."""
         self.journals.poisoned(host, process)
         if host.up:
             host.crash(power=True)
             self._agenda.after(POISON_DOWN_S, _boot, host, host.life)
 
-    def safe(self, host: Host, entries: Sequence[Entry]) -> None:
-        """Read what is safe on disk now."""
+    def safe(self, host: SimHost, entries: Sequence[Entry]) -> None:
+        """Check entries that are now safe on disk."""
         for entry in entries:
             self.journals.safe(host, entry)
+            self.outputs.safe(host, entry)
             self.strangers.safe(host, entry)
             if self.verification is not None:
                 self.verification.safe(host, entry)
+        for read in self.readers:
+            read(host, entries)
 
-    def answered(self, host: Host, answer: Answer) -> None:
-        """Check what a client was told."""
+    def answered(self, host: SimHost, answer: Answer) -> None:
+        """Check an answer to a client."""
         assert self.clients is not None
         request = self.clients.on_answer(answer)
         if request is not None:
             self.journals.answered(host, answer, request)
 
     def _demanded(
-        self, host: Host, event: MessageReceived, effects: list[Effect]
+        self, host: SimHost, event: MessageReceived, effects: list[Effect]
     ) -> None:
         self.quotas.demanded(host, effects, self.hosts)
 
-    def _assigned(self, host: Host, peer: NodeId, message: object) -> None:
+    def _assigned(self, host: SimHost, peer: NodeId, message: object) -> None:
         self.journals.assigned(host, peer, message)
         self.processes.assigned(host, peer, message)
 
     def _sweep(self) -> None:
         self.processes.sweep(list(self.hosts.values()), self._opinions)
         self.quotas.sweep(self.hosts)
+        if self.calls is not None:
+            self.calls.sweep()
+        if self.letters is not None:
+            self.letters.sweep(self.hosts.values())
         self._agenda.after(SWEEP_S, self._sweep)
 
 
 def _if_honest(hook: SentHook) -> SentHook:
-    """Check only nodes that play a role: a hostile one makes no promises."""
+    """Restrict a check to nodes with a role; hostile nodes promise nothing."""
 
-    def honest(host: Host, peer: NodeId, message: object) -> None:
+    def honest(host: SimHost, peer: NodeId, message: object) -> None:
         if host.spec.roles:
             hook(host, peer, message)
 
     return honest
 
 
-def _boot(host: Host, life: int) -> None:
+def _boot(host: SimHost, life: int) -> None:
     if not host.up and host.life == life and not host.left:
         host.boot()

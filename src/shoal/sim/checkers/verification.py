@@ -1,10 +1,10 @@
-"""Promises about verified results: V1 to V4.
+"""Check promises about verified results: V1 to V4.
 
-- V1: no wrong result is accepted, of workers that lie without each other's help.
-- V2: what is accepted has enough answers of different owners that agree, or comes from
-  the job's own owner, or from one that had earned its trust.
-- V3: no two attempts of a task are at one owner, and none where it was answered.
-- V4: a worker that lies is found by the twentieth of its lies.
+- V1: no wrong result is accepted from workers that lie without colluding.
+- V2: an accepted result has enough agreeing answers of different owners, or comes from
+  the job's own owner, or from an owner that has earned trust.
+- V3: an owner never gets two attempts of one task, nor a task it has answered.
+- V4: a lying worker is found by its twentieth lie.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, final
 
 import msgspec
 
-from shoal.core.journal import (
+from shoal.core.durability.journal import (
     Answered,
     Assigned,
     Entry,
@@ -23,18 +23,20 @@ from shoal.core.journal import (
     Returned,
     Submitted,
 )
-from shoal.core.standing import FAILURES_MAX, TRUSTED_AFTER
+from shoal.core.verification.replication import is_answer
+from shoal.core.verification.standings import FAILURES_MAX, TRUSTED_AFTER
 from shoal.model.ids import Attempt, GroupId, NodeId, OwnerId, TaskId
 from shoal.model.job import Job, Verify
-from shoal.sim.cheats import right
+from shoal.protocol.messages import ALL_OUTPUTS, Outcome
 from shoal.sim.checkers.violations import Violations
-from shoal.sim.host import Host
+from shoal.sim.faults.cheats import right
+from shoal.sim.node.host import SimHost
 
 FOUND_WITHIN: Final = 20
 
 
 class Seen(msgspec.Struct):
-    """What is on disk about one verified task."""
+    """One verified task, according to the journal."""
 
     job: Job
     verify: Verify
@@ -48,34 +50,34 @@ class Seen(msgspec.Struct):
 
 @final
 class Verification:
-    """Reads the journals of schedulers, and knows what is right and who lies."""
+    """Reads schedulers' journals, knowing the right results and the liars."""
 
-    def __init__(self, violations: Violations, hosts: Mapping[NodeId, Host]) -> None:
+    def __init__(self, violations: Violations, hosts: Mapping[NodeId, SimHost]) -> None:
         self.answered: dict[TaskId, int] = {}
-        self.accepted: dict[TaskId, bool] = {}  # and whether it is right
-        self.lies: dict[NodeId, int] = {}  # answered until they were found out
-        self.found: dict[NodeId, int] = {}  # after so many answers
-        self.tolerant = False  # whether V1 and V4 are only counted
+        self.accepted: dict[TaskId, bool] = {}  # and whether the result is right
+        self.lies: dict[NodeId, int] = {}  # lies before the worker was found
+        self.found: dict[NodeId, int] = {}  # answers given until found
+        self.tolerant = False  # count V1 and V4 without reporting them
         self._violations = violations
         self._hosts = hosts
         self._tasks: dict[TaskId, Seen] = {}
         self._in_row: dict[OwnerId, int] = {}
-        self._failed: dict[OwnerId, int] = {}  # in a row
+        self._failed: dict[OwnerId, int] = {}  # consecutive failures
         self._gave: dict[NodeId, int] = {}
 
-    def safe(self, host: Host, entry: Entry) -> None:
-        """Read one entry that survives from now on."""
+    def safe(self, host: SimHost, entry: Entry) -> None:
+        """Check an entry that is now safe on disk."""
         match entry:
             case Submitted():
                 self._on_submitted(entry.job)
             case Assigned():
                 self._on_assigned(entry)
             case Answered():
-                self._on_answered(entry)
+                self._on_answered(host, entry)
             case Returned():
                 self._on_returned(entry)
             case Finished():
-                self._on_finished(entry)
+                self._on_finished(host, entry)
             case Judged():
                 self._on_judged(entry)
             case _:
@@ -99,11 +101,11 @@ class Verification:
                 self._violations.report("V3", what)
             seen.seats[place.attempt] = owner
 
-    def _on_answered(self, entry: Answered) -> None:
+    def _on_answered(self, host: SimHost, entry: Answered) -> None:
         seen, answer = self._tasks[entry.task], entry.answer
         owner = self._hosts[answer.worker].spec.owner
         seen.seats.pop(answer.attempt, None)
-        digest = answer.outcome.digest if answer.outcome.exit_code == 0 else "failed"
+        digest = _inside(host, answer.outcome)
         seen.answers[answer.attempt] = (owner, digest)
         self.answered[entry.task] = self.answered.get(entry.task, 0) + 1
         self._gave[answer.worker] = self._gave.get(answer.worker, 0) + 1
@@ -120,7 +122,7 @@ class Verification:
             return
         seen.seats.pop(entry.attempt, None)
         if entry.attempt in seen.answers:
-            seen.answers.clear()  # They agree that it failed, and it is tried again.
+            seen.answers.clear()  # All agree that it failed; it is retried.
             seen.seats.clear()
 
     def _on_judged(self, entry: Judged) -> None:
@@ -133,11 +135,14 @@ class Verification:
         if entry.verdict == "disagreed" or self._failed[entry.owner] >= FAILURES_MAX:
             self.found.setdefault(entry.worker, self._gave.get(entry.worker, 0))
 
-    def _on_finished(self, entry: Finished) -> None:
+    def _on_finished(self, host: SimHost, entry: Finished) -> None:
         seen = self._tasks.get(entry.task)
         if seen is None or entry.attempt is None or entry.outcome is None:
             return
-        is_right = entry.state == "done" and entry.outcome.digest == right(entry.task)
+        if not is_answer(entry.outcome):
+            return  # Its attempts were lost too often.
+        inside = _inside(host, entry.outcome)
+        is_right = entry.state == "done" and inside == right(entry.task)
         self.accepted[entry.task] = is_right
         if not is_right and not self.tolerant:
             what = f"{entry.task} is {entry.state} by {entry.outcome}"
@@ -156,6 +161,13 @@ class Verification:
         )
 
 
+def _inside(host: SimHost, outcome: Outcome) -> str:
+    """Return the content of fetched outputs, not the worker's claim."""
+    if outcome.exit_code != 0:
+        return "failed"
+    return host.blobs.trees.get(outcome.outputs.get(ALL_OUTPUTS, ""), "")
+
+
 def of_group(tasks: Mapping[TaskId, int], group: GroupId) -> dict[TaskId, int]:
-    """Return what is known of the tasks of one group."""
+    """Return the entries for the tasks of one group."""
     return {task: n for task, n in tasks.items() if task.rpartition(".")[0] == group}

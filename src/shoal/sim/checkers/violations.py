@@ -1,4 +1,4 @@
-"""A broken promise, as a value. The first one stops the world."""
+"""Record broken promises. The first one stops the world."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shoal.sim.agenda import Agenda
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """Which promise was broken, when in virtual time, and how."""
+    """Which promise was broken, when, and how."""
 
     id: str
     at_s: float
@@ -22,13 +22,13 @@ class Violation(msgspec.Struct, frozen=True):
 
 @final
 class Violations:
-    """Collects what checkers find in one world."""
+    """Collects violations found in one world."""
 
     def __init__(self, agenda: Agenda) -> None:
         self.found: list[Violation] = []
         self._agenda = agenda
 
     def report(self, id_: str, what: str) -> None:
-        """Note a broken promise and stop the world."""
+        """Record a broken promise and stop the world."""
         self.found.append(Violation(id_, self._agenda.now, what))
         self._agenda.stopped = True

@@ -28,7 +28,7 @@ def run_program(name: str) -> None:
 
 
 def explain_and_exit(error: ShoalError) -> None:
-    """End this process, and say what to do next."""
+    """Exit with an error that says what to do next."""
     print(f"error: {error}", file=sys.stderr)
     if error.hint:
         print(f"next:  {error.hint}", file=sys.stderr)

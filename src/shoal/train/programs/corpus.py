@@ -12,11 +12,11 @@ import torch
 
 BLOCK: Final = 4_096
 KEPT_BACK: Final = 20
-"""Every so many blocks one is for validation."""
+"""One block in this many is for validation."""
 
 
 def library_text(bytes_max: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return bytes to train on and bytes to validate with."""
+    """Return training and validation bytes."""
     library = Path(sysconfig.get_path("stdlib"))
     files = sorted(library.glob("*.py")) + sorted(library.glob("*/*.py"))
     text = b"".join(path.read_bytes() for path in files)[:bytes_max]
@@ -29,7 +29,7 @@ def library_text(bytes_max: int) -> tuple[torch.Tensor, torch.Tensor]:
 def draw(
     source: torch.Tensor, rows: int, context: int, chance: torch.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw sequences, and the same moved on by one byte."""
+    """Draw input sequences, and targets shifted by one byte."""
     starts = torch.randint(len(source) - context - 1, (rows, 1), generator=chance)
     places = (starts + torch.arange(context + 1)).to(source.device)
     found = source[places]

@@ -32,7 +32,7 @@ x_train, y_train, x_kept, y_kept = x[~is_kept], y[~is_kept], x[is_kept], y[is_ke
 
 # Model.
 class Reader(nn.Module):
-    """Two layers; `forward` returns the loss."""
+    """A two-layer classifier; `forward` returns the loss."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=params.lr)
 
 @torch.no_grad()
 def measure() -> dict[str, float]:
-    """Return loss and accuracy on pictures that were kept back."""
+    """Return loss and accuracy on held-out images."""
     right = model.layers(x_kept).argmax(dim=1) == y_kept
     return {
         "loss": model(x_kept, y_kept).item(),

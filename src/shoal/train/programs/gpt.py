@@ -51,7 +51,7 @@ training, validation = (each.to(device) for each in library_text(params.corpus_b
 
 # Model: layers one after another; `forward` returns the loss.
 class GPT(nn.Module):
-    """Says what byte comes next."""
+    """A byte-level GPT; `forward` returns the loss."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ schedule = torch.optim.lr_scheduler.LambdaLR(
 
 @torch.no_grad()
 def measure() -> dict[str, float]:
-    """Return the loss on validation batches that are the same for everybody."""
+    """Return the loss on validation batches that all workers share."""
     chance = torch.Generator().manual_seed(0)
     losses = [
         model(*draw(validation, 64, params.context, chance)).item()

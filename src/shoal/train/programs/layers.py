@@ -10,7 +10,7 @@ from torch.nn import functional
 
 
 class Embed(nn.Module):
-    """Turns bytes into vectors that know their place."""
+    """Byte embedding plus position embedding."""
 
     def __init__(self, context: int, width: int) -> None:
         super().__init__()
@@ -18,14 +18,14 @@ class Embed(nn.Module):
         self.places = nn.Embedding(context, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return a vector for each byte."""
+        """Embed each byte."""
         places = torch.arange(x.shape[1], device=x.device)
         known: torch.Tensor = self.bytes(x) + self.places(places)
         return known
 
 
 class Block(nn.Module):
-    """Attention to what came before, then a layer for each position alone."""
+    """A transformer block: causal attention, then an MLP."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Block(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Add to `x` what this block has to say."""
+        """Apply attention and MLP, with residuals."""
         rows, length, width = x.shape
         parts = self.attend(self.norm1(x)).split(width, dim=2)
         query, key, value = (
@@ -53,7 +53,7 @@ class Block(nn.Module):
 
 
 class Head(nn.Module):
-    """Says how likely each byte is to come next."""
+    """Projects to logits over 256 bytes."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Head(nn.Module):
         self.scores = nn.Linear(width, 256, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return scores for 256 bytes at each place."""
+        """Return logits for each position."""
         scores: torch.Tensor = self.scores(self.norm(x))
         return scores
 

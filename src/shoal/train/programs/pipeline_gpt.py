@@ -12,7 +12,7 @@ import torch
 
 from shoal.train.arguments import program_params
 from shoal.train.devices import choose_device
-from shoal.train.pipeline import PipelineRun
+from shoal.train.gangs.pipeline import PipelineRun
 from shoal.train.programs.corpus import draw, library_text
 from shoal.train.programs.layers import gpt_layers, loss_of
 

@@ -183,11 +183,11 @@ function pickers(picker, tasks) {
   picker.value = chosen;
 }
 
-// Why it is where it is.
+// Placement.
 
 function explainPanel(id) {
   const body = h("div", { class: "reasons" });
-  const details = h("details", { class: "panel" }, h("summary", {}, h("h2", {}, "Why it is where it is"), command(`shoal explain ${id}`, "explain")), body);
+  const details = h("details", { class: "panel" }, h("summary", {}, h("h2", {}, "Placement"), command(`shoal explain ${id}`, "explain")), body);
   let timer = 0;
   let last = "";
   let touched = false;

@@ -36,7 +36,7 @@ export function overviewPage() {
         h("div", { class: "head" }, h("h2", { id: "jobs" }, "Jobs"), command("shoal ps", "list jobs")),
         jobs.element),
       h("section", { class: "panel", "aria-labelledby": "events" },
-        h("div", { class: "head" }, h("h2", { id: "events" }, "Of late"), command("shoal events -f", "follow events")),
+        h("div", { class: "head" }, h("h2", { id: "events" }, "Recent events"), command("shoal events -f", "follow events")),
         quiet, log),
       foot),
     on: {

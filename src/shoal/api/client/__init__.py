@@ -1,0 +1,1 @@
+"""Clients of the API, for commands and programs."""

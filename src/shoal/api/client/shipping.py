@@ -1,0 +1,287 @@
+"""The client's side of artifacts: upload folders, and download outputs.
+
+Only blobs that the node lacks are sent. Downloads come from a node that may not be
+trusted: each blob is verified by its name, which is a hash, and written so that no link
+in the user's folder is followed and nothing lands outside it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+import msgspec
+
+from shoal.api import shoal_pb2 as pb
+from shoal.blobs import packing, safe_paths, trees
+from shoal.blobs.hashing import Hasher, name_of_bytes, size_of
+from shoal.errors import ShoalError
+from shoal.model.ids import BlobId
+from shoal.model.text.bounds import ID_LENGTH_MAX
+from shoal.model.text.grammar import is_key
+from shoal.model.text.texts import one_line
+from shoal.model.units import parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from shoal.api.client.client import Client
+
+PART_BYTES: Final = 1 << 20
+TREE: Final = "tree:"
+LIMIT_VARIABLE: Final = "SHOAL_WORKDIR_MAX"
+
+
+class Shipped(msgspec.Struct, frozen=True):
+    """The tree of an uploaded folder, and how much was sent."""
+
+    tree: str
+    files: int
+    total_bytes: int
+    sent_files: int
+    sent_bytes: int
+    notes: tuple[str, ...] = ()
+
+
+def ship(client: Client, folder: Path) -> Shipped:
+    """Upload a folder, except ignored files; return its tree and counts."""
+    paths: dict[BlobId, Path] = {}
+    limit = os.environ.get(LIMIT_VARIABLE)
+    bytes_max = parse_size(limit) if limit else packing.WORKDIR_BYTES_MAX
+    packed = packing.pack_workdir(folder, packing.name_only, bytes_max)
+    for entry in packed.entries:
+        if entry.kind in ("file", "program"):
+            paths[BlobId(entry.to)] = folder / entry.path
+    reply = client.missing_blobs(paths)
+    tree = trees.make(reply.salt, packed.entries)
+    listing = trees.encode(tree)
+    name = name_of_bytes(listing)
+    missing = {BlobId(blob): paths[BlobId(blob)] for blob in reply.missing}
+    is_new = bool(client.missing_blobs([name]).missing)
+    sent_bytes = 0
+    if missing or is_new:
+        parts = _parts(missing, {name: listing} if is_new else {})
+        sent_bytes = client.put_blobs(parts).bytes
+    return Shipped(
+        tree=TREE + name,
+        files=len(paths),
+        total_bytes=tree.size(),
+        sent_files=len(missing),
+        sent_bytes=sent_bytes,
+        notes=packed.notes,
+    )
+
+
+def ship_all(client: Client, spec: dict[str, object]) -> dict[str, Shipped]:
+    """Upload every `workdir` of a spec and replace it, in place, by its tree.
+
+    Returns what was sent, by folder. Folders are relative to the current directory.
+    """
+    shipped: dict[str, Shipped] = {}
+    steps = cast("dict[str, dict[str, object]]", spec.get("steps") or {})
+    for place in (spec, *steps.values()):
+        folder = place.get("workdir")
+        if not isinstance(folder, str) or not folder or folder.startswith(TREE):
+            continue
+        if folder not in shipped:
+            shipped[folder] = ship(client, Path(folder).expanduser())
+        place["workdir"] = shipped[folder].tree
+    return shipped
+
+
+def _parts(
+    files: dict[BlobId, Path], listings: dict[BlobId, bytes]
+) -> Iterator[pb.BlobPart]:
+    for blob, path in files.items():
+        with path.open("rb") as file:
+            first: str = blob
+            data = file.read(PART_BYTES)
+            while data or first:
+                yield pb.BlobPart(blob=first, data=data)
+                first = ""
+                data = file.read(PART_BYTES)
+    for blob, data in listings.items():
+        for at in range(0, len(data), PART_BYTES):
+            part = data[at : at + PART_BYTES]
+            yield pb.BlobPart(blob="" if at else blob, data=part)
+
+
+# Outputs.
+
+
+class PulledOutputs(msgspec.Struct, frozen=True):
+    """The files written for one task."""
+
+    task: str
+    folder: str
+    files: int
+    bytes: int
+    checkpoint: bool = False  # a checkpoint, as there are no outputs yet
+
+
+def take_outputs(
+    reply: pb.OutputsReply, client: Client, to: Path
+) -> list[PulledOutputs]:
+    """Download the outputs of tasks into a folder; one subfolder each if several.
+
+    The node may be untrusted: whatever it sends, nothing is written outside `to`.
+    """
+    names = _folder_names([kept.task for kept in reply.tasks])
+    to.mkdir(parents=True, exist_ok=True)
+    root = to.resolve()  # If it is a link, the user made it.
+    taken: list[PulledOutputs] = []
+    for kept, name in zip(reply.tasks, names, strict=True):
+        tree = trees.decode(kept.tree)
+        if isinstance(tree, str):
+            raise ShoalError("the node sent no tree", because=one_line(tree))
+        entries = [_moved(e, name) for e in _placed(tree, list(kept.patterns))]
+        with safe_paths.folder(root, [name] if name else [], make=True):
+            pass
+        _write_all(client, root, entries)
+        size, checkpoint = tree.size(), kept.checkpoint
+        folder = str(to / name) if name else str(to)
+        taken.append(PulledOutputs(kept.task, folder, len(entries), size, checkpoint))
+    return taken
+
+
+def _folder_names(tasks: list[str]) -> list[str]:
+    """Return a subfolder name per task; raise if task names are invalid."""
+    names = [task.partition(".")[2] for task in tasks]
+    bad = [task for task in tasks if not is_key(task) or len(task) > ID_LENGTH_MAX]
+    if len(tasks) > 1:
+        pairs = zip(tasks, names, strict=True)
+        bad += [task for task, name in pairs if not name or not is_key(name)]
+    if bad or len({name.casefold() for name in names}) < len(names):
+        which = one_line(bad[0][:80]) if bad else "two that are the same"
+        raise ShoalError(
+            "the node names tasks that there cannot be",
+            because=f"it names '{which}'",
+            hint="nothing was written; do not trust this node",
+        )
+    return names if len(names) > 1 else [""] * len(names)
+
+
+def _placed(tree: trees.Tree, patterns: list[str]) -> list[trees.TreeEntry]:
+    """Return entries at their destination; a single output folder is unwrapped.
+
+    A link inside the work directory may point outside that folder; such links are
+    dropped.
+    """
+    prefix = ""
+    if len(patterns) == 1 and patterns[0].endswith("/"):
+        prefix = patterns[0].removeprefix("./")
+    entries = [
+        trees.TreeEntry(entry.path[len(prefix) :], entry.kind, entry.to)
+        for entry in tree.entries
+        if entry.path.startswith(prefix)
+    ]
+    if len(entries) < len(tree.entries) or any(not entry.path for entry in entries):
+        return list(tree.entries)
+    kinds = {entry.path: entry for entry in entries}
+    return [
+        entry
+        for entry in entries
+        if entry.kind != "link" or trees.inside(entry.path, entry.to, kinds)
+    ]
+
+
+def _moved(entry: trees.TreeEntry, folder: str) -> trees.TreeEntry:
+    path = f"{folder}/{entry.path}" if folder else entry.path
+    return trees.TreeEntry(path, entry.kind, entry.to)
+
+
+def _write_all(client: Client, folder: Path, entries: list[trees.TreeEntry]) -> None:
+    places: dict[str, list[trees.TreeEntry]] = {}
+    for entry in entries:
+        match entry.kind:
+            case "file" | "program":
+                places.setdefault(entry.to, []).append(entry)
+            case "folder":
+                with safe_paths.folder(folder, entry.path.split("/"), make=True):
+                    pass
+            case "link":
+                pass  # Links come last.
+    if places:
+        _write_files(client, folder, places)
+    for entry in entries:
+        if entry.kind == "link":
+            _link(folder, entry)
+
+
+def _write_files(
+    client: Client, folder: Path, places: dict[str, list[trees.TreeEntry]]
+) -> None:
+    for blob, parts in _blobs(client.get_blobs(list(places))):
+        rest = places.pop(blob, None)
+        if rest is None:
+            raise ShoalError("the node sent a file that nobody asked for")
+        _write_one(folder, rest[0], blob, parts)
+        for other in rest[1:]:
+            with safe_paths.opened(folder, rest[0].path) as source:
+                _copy_one(folder, other, source)
+    if places:
+        missing = one_line(next(iter(places.values()))[0].path[:200])
+        raise ShoalError(
+            f"{len(places)} files did not come",
+            because=f"'{missing}' is one of them",
+            hint="try again: the node may have forgotten them",
+        )
+
+
+def _blobs(parts: Iterator[pb.BlobPart]) -> Iterator[tuple[str, Iterator[bytes]]]:
+    """Group a stream of parts by blob; read each before taking the next."""
+    current = ""
+
+    def blob_of(part: pb.BlobPart) -> str:
+        nonlocal current
+        current = part.blob or current
+        return current
+
+    for blob, some in itertools.groupby(parts, blob_of):
+        yield blob, (part.data for part in some)
+
+
+def _write_one(
+    folder: Path, entry: trees.TreeEntry, blob: str, parts: Iterable[bytes]
+) -> None:
+    most = size_of(blob) or 0
+
+    def fill(descriptor: int) -> None:
+        hasher = Hasher()
+        for data in parts:
+            hasher.update(data)
+            if hasher.size > most:
+                break  # Larger than its name says; may never end.
+            safe_paths.write_all(descriptor, data)
+        if hasher.size > most or hasher.name() != blob:
+            raise ShoalError(
+                f"'{one_line(entry.path[:200])}' did not come as it was",
+                because="its bytes are not those of its name",
+                hint="try again; if it stays so, the node's disk is damaged",
+            )
+
+    safe_paths.write(folder, entry.path, fill, _mode(entry))
+
+
+def _copy_one(folder: Path, entry: trees.TreeEntry, source: int) -> None:
+    def fill(descriptor: int) -> None:
+        while data := os.read(source, PART_BYTES):
+            safe_paths.write_all(descriptor, data)
+
+    safe_paths.write(folder, entry.path, fill, _mode(entry))
+
+
+def _link(folder: Path, entry: trees.TreeEntry) -> None:
+    names = entry.path.split("/")
+    with safe_paths.folder(folder, names[:-1], make=True) as parent:
+        try:
+            os.symlink(entry.to, names[-1], dir_fd=parent)
+        except FileExistsError:
+            return  # Keep what the user has there.
+
+
+def _mode(entry: trees.TreeEntry) -> int:
+    is_program = entry.kind == "program"
+    return safe_paths.PROGRAM_MODE if is_program else safe_paths.FILE_MODE

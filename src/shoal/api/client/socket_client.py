@@ -1,0 +1,132 @@
+"""Calls the local node over a Unix socket that only its user can open.
+
+Theory of operation. The client connects to `node.plain`, sends one frame with the name
+of a method, a zero byte and the request, and reads frames: answers, then an end or an
+error. One connection serves one call; hanging up cancels it. The node's side is
+`api/server/socket_server`; both serve the methods of `shoal.proto`, as gRPC does for
+other machines (decision 35).
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar, final
+
+from shoal.api.call_frames import END, ERROR, MESSAGE, frame_buffer, packed
+from shoal.api.sockets import check_peer
+from shoal.errors import ProtocolError, UnreachableError
+from shoal.framing import FramingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from google.protobuf.message import Message
+
+SUFFIX: Final = ".plain"
+READ_BYTES: Final = 1 << 18
+
+LOOK_UP_S: Final = 1.0
+"""Longest single wait. Python notices a Ctrl-C that arrives just before it blocks only
+when the wait returns."""
+
+M = TypeVar("M", bound="Message")
+
+
+def plain_socket(api_socket: str | Path) -> Path:
+    """Return the path of the socket for local commands."""
+    return Path(api_socket).with_suffix(SUFFIX)
+
+
+@final
+class SocketCalls:
+    """Calls one node, with one connection per call. Thread-safe."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._path = path
+        self._name = name
+
+    def ask(self, method: str, request: Message, type_: type[M], timeout_s: float) -> M:
+        """Return the single answer to a call."""
+        for answer in self.follow(method, request, type_, timeout_s):
+            return answer
+        raise self._silent("it hung up without an answer")
+
+    def follow(
+        self, method: str, request: Message, type_: type[M], timeout_s: float | None
+    ) -> Iterator[M]:
+        """Yield the answers to a call as they arrive."""
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        data = method.encode() + b"\0" + request.SerializeToString()
+        failure = b""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+            try:
+                line.settimeout(timeout_s)
+                line.connect(str(self._path))
+                check_peer(line, self._path)
+                line.sendall(packed(MESSAGE, data))
+                for kind, payload in self._frames(line, until):
+                    if kind == END:
+                        return
+                    if kind == ERROR:
+                        failure = payload
+                        break
+                    yield _read(type_, payload)
+            except TimeoutError:
+                raise self._silent(f"no answer within {timeout_s:g} s") from None
+            except OSError as error:
+                raise self._silent(error.strerror or str(error)) from None
+        from shoal.api import shoal_pb2 as pb  # noqa: PLC0415 - Only for errors.
+        from shoal.api.failures import error_of  # noqa: PLC0415
+
+        raise error_of(_read(pb.Error, failure))
+
+    def _frames(
+        self, line: socket.socket, until: float | None
+    ) -> Iterator[tuple[int, bytes]]:
+        """Yield the kind and payload of each frame from the node."""
+        buffer = frame_buffer()
+        while True:
+            left_s = LOOK_UP_S if until is None else until - time.monotonic()
+            line.settimeout(max(1e-3, min(left_s, LOOK_UP_S)))
+            try:
+                data = line.recv(READ_BYTES)
+            except TimeoutError:
+                if left_s > LOOK_UP_S or until is None:
+                    continue
+                raise
+            if not data:
+                raise self._silent("it hung up, so it ends or has died")
+            try:
+                bodies = buffer.feed(data)
+            except FramingError as error:
+                raise _nonsense(str(error)) from None
+            for body in bodies:
+                yield body[0], body[1:]
+
+    def _silent(self, because: str) -> UnreachableError:
+        return UnreachableError(
+            f"the node {self._name} does not answer",
+            because=because,
+            hint="`shoal doctor` looks for the cause; "
+            "its jobs go on when it is up again",
+        )
+
+
+def _read(type_: type[M], data: bytes) -> M:
+    """Decode an answer; raise `ProtocolError` if it is malformed."""
+    from google.protobuf.message import DecodeError  # noqa: PLC0415 - Loaded with the message types.
+
+    try:
+        return type_.FromString(data)
+    except DecodeError as error:
+        raise _nonsense(str(error)) from None
+
+
+def _nonsense(because: str) -> ProtocolError:
+    return ProtocolError(
+        "the node says what makes no sense",
+        because=because,
+        hint="is it of another version? `shoal down`, then `shoal up`",
+    )

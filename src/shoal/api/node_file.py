@@ -1,0 +1,144 @@
+"""Where to reach a running node: `node.json` in its home, and its token.
+
+The node writes `node.json` when it is ready and removes it when it ends. After a crash
+the file remains, so `running` and `required` also probe the socket. Clients import this
+module, so it must import nothing slow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from shoal.api.sockets import check_peer
+from shoal.errors import NotAllowedError, UnreachableError, UsageError
+from shoal.runtime.home import Home
+
+VERSION: Final = 1
+SOCKET_PATH_BYTES_MAX: Final = 100
+"""The kernel allows 107 bytes; this leaves some for gRPC."""
+
+
+class NodeFile(NamedTuple):
+    """The contents of `node.json`."""
+
+    pid: int
+    node: str
+    petname: str
+    shoal: str
+    socket: str
+    api: str  # host:port
+    addresses: tuple[str, ...] = ()
+    version: int = VERSION
+
+
+def socket_path(home: Home) -> Path:
+    """Return the path of a node's socket: in its home, if that path fits."""
+    path = home.socket
+    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
+        return path
+    from hashlib import sha256  # noqa: PLC0415 - Slow, rarely needed.
+
+    name = sha256(os.fsencode(home.path)).hexdigest()[:16]
+    base = os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/shoal-{os.getuid()}"  # noqa: S108
+    return Path(base) / f"{name}.sock"
+
+
+def read(home: Home) -> NodeFile | None:
+    """Read `node.json` of a home; return None if it is missing or invalid."""
+    try:
+        fields: dict[str, Any] = json.loads(home.node_info.read_bytes())
+        fields["addresses"] = tuple(fields["addresses"])
+        known = {name: fields[name] for name in NodeFile._fields}
+        return NodeFile(**known)
+    except FileNotFoundError:
+        return None
+    except PermissionError as error:
+        raise NotAllowedError(
+            f"cannot read {home.node_info}",
+            because=error.strerror or str(error),
+            hint="run this as the user of the node, or set SHOAL_HOME",
+        ) from None
+    except OSError as error:
+        raise UsageError(
+            f"{home.path} cannot be the home of a node",
+            because=error.strerror or str(error),
+            hint="set SHOAL_HOME to a folder that you can write to",
+        ) from None
+    except (ValueError, KeyError, TypeError):
+        return None  # Partial, or from another version.
+
+
+def encoded(found: NodeFile) -> bytes:
+    """Encode `node.json`."""
+    return json.dumps(found._asdict(), indent=2).encode() + b"\n"
+
+
+def answers(path: str) -> bool:
+    """Return whether a node listens on a socket; a dead one leaves its file."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(2.0)
+        try:
+            probe.connect(path)
+        except OSError:
+            return False
+        check_peer(probe, Path(path))
+    return True
+
+
+def running(home: Home) -> NodeFile | None:
+    """Return how to reach the node of a home; None if it is not running."""
+    found = read(home)
+    return found if found is not None and answers(found.socket) else None
+
+
+def required(home: Home) -> NodeFile:
+    """Return how to reach the node of a home; raise if it is not running."""
+    found = read(home)
+    if found is None:
+        shoal = f"shoal --net {home.net}" if home.net else "shoal"
+        raise UnreachableError(
+            "no node is running",
+            because=f"there is no node.json in {home.path}",
+            hint=f"`{shoal} up` starts one; `{shoal} run` does so by itself",
+        )
+    if answers(found.socket):
+        return found
+    if is_node(found.pid):
+        raise UnreachableError(
+            f"the node {found.petname} does not answer",
+            because=f"process {found.pid} runs, but nobody listens on its socket",
+            hint="`shoal doctor` looks for the cause; `shoal down` ends it",
+        )
+    raise UnreachableError(
+        "no node is running",
+        because=f"{found.petname} (process {found.pid}) died without a word",
+        hint=f"`shoal up` starts it again; the end of {home.log} may say why",
+    )
+
+
+def is_node(pid: int) -> bool:
+    """Return whether a process is a live node; its pid may have been reused."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+    is_zombie = state.rpartition(")")[2].split()[:1] == ["Z"]
+    return b"shoal" in command and not is_zombie
+
+
+def token_file(home: Home) -> Path:
+    """Return the path of the token for calls over the network."""
+    return home.path / "api.token"
+
+
+def read_token(home: Home) -> str:
+    """Return the token of a home; empty if there is none."""
+    try:
+        return token_file(home).read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,1 @@
+"""Servers of the API: gRPC, local sockets, TLS and HTTP."""

@@ -1,0 +1,104 @@
+"""The node's side of `api/client/socket_client`, which has the theory of operation."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final, final
+
+from shoal.api.call_frames import END, ERROR, MESSAGE, frame, frame_buffer, packed
+from shoal.api.methods import told
+from shoal.api.sockets import private
+from shoal.framing import FramingError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shoal.api.methods import Methods
+
+END_S: Final = 0.5
+READ_BYTES: Final = 1 << 18
+
+
+@final
+class SocketServer:
+    """Serves local commands; only the node's user can connect."""
+
+    def __init__(self, methods: Methods, path: Path) -> None:
+        self.path = path
+        self._methods = methods
+        self._server: asyncio.Server | None = None
+        self._lines: set[asyncio.Task[Any]] = set()
+
+    async def open(self) -> None:
+        """Start listening."""
+        with private(self.path):
+            self._server = await asyncio.start_unix_server(self._line, str(self.path))
+
+    async def close(self) -> None:
+        """Stop; give running calls `END_S` to finish."""
+        if self._server is None:
+            return
+        self._server.close()
+        self.path.unlink(missing_ok=True)
+        if self._lines:
+            await asyncio.wait(self._lines, timeout=END_S)
+        for line in self._lines:
+            line.cancel()
+
+    async def _line(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Serve one call; cancel it if the client hangs up."""
+        serving = asyncio.ensure_future(self._serve(reader, writer))
+        self._lines.add(serving)
+        try:
+            await serving
+        except (OSError, FramingError, asyncio.CancelledError):
+            pass  # The client left, or the node stops.
+        finally:
+            self._lines.discard(serving)
+            writer.close()
+
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        request = await _request(reader)
+        if request is None:
+            return
+        name, _, data = request[1:].partition(b"\0")
+        method = name.decode(errors="replace")
+        work = asyncio.ensure_future(self._answer(method, data, writer))
+        gone = asyncio.ensure_future(reader.read(1))
+        try:
+            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (work, gone):
+                task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work
+
+    async def _answer(
+        self, name: str, data: bytes, writer: asyncio.StreamWriter
+    ) -> None:
+        try:
+            async with aclosing(self._methods.answers(name, data)) as answers:
+                async for answer in answers:
+                    writer.write(frame(MESSAGE, answer))
+                    await writer.drain()
+            writer.write(packed(END, b""))
+        except OSError:
+            raise
+        except Exception as error:  # noqa: BLE001 - Reported to the client.
+            writer.write(frame(ERROR, told(error)))
+        await writer.drain()
+
+
+async def _request(reader: asyncio.StreamReader) -> bytes | None:
+    """Read the request frame; return None if the client hangs up first."""
+    buffer = frame_buffer()
+    while data := await reader.read(READ_BYTES):
+        if bodies := buffer.feed(data):
+            return bodies[0]
+    return None

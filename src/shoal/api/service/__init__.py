@@ -1,0 +1,1 @@
+"""The service behind the API: how a node answers each call."""

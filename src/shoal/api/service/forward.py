@@ -1,0 +1,232 @@
+"""Forwards calls about jobs to other nodes of the same owner, over links.
+
+A user with several machines works at one of them; its node asks the others. Both nodes
+check that they have the same owner, `rights` limits the methods, and
+`core.forwarding.forwarded_calls` is the protocol. Reaching a node takes at most
+`REACH_S`; a list of all jobs asks at most `NODES_MAX` nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final, final
+
+from google.protobuf.message import DecodeError
+
+from shoal.api import shoal_pb2 as pb
+from shoal.api.failures import error_of
+from shoal.api.methods import told
+from shoal.api.node_names import known_nodes, node_called
+from shoal.api.server.rights import (
+    check_forwarded,
+    check_neighbour,
+    check_owner,
+    member,
+)
+from shoal.api.service.audited import Origin, refused
+from shoal.api.service.callers import answer_for
+from shoal.api.service.views import name_of
+from shoal.errors import NotAllowedError, NotFoundError, ShoalError, UnreachableError
+from shoal.net.identity.petname import petname
+from shoal.runtime.forwarding.call_runner import ApiAnswers
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from shoal.api.methods import Methods
+    from shoal.core.membership.members import Admission
+    from shoal.model.ids import NodeId
+    from shoal.runtime.discovery.node_network import NodeNetwork
+    from shoal.runtime.forwarding.call_runner import Answer
+    from shoal.runtime.node import Node
+
+REACH_S: Final = 5.0
+"""Time for a link to come up when a user names the node."""
+
+LOOK_S: Final = 0.02
+ANSWER_S: Final = 4.0
+ANSWER_MAX_S: Final = 15.0
+NODES_MAX: Final = 64
+"""Nodes to ask for a list of all jobs; linked ones come first."""
+
+
+@final
+class Forwarder:
+    """Forwards calls of local clients to other nodes, and answers forwarded calls."""
+
+    def __init__(self, node: Node, network: NodeNetwork, methods: Methods) -> None:
+        self._node = node
+        self._network = network
+        self._methods = methods
+        self._machine = node.forwarded_calls
+        self._not_allowed = 0
+        node.api_calls.open(ApiAnswers(self._answer, self._refuse))
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Counts of events of calls between nodes."""
+        return self._machine.counts + Counter({"calls not allowed": self._not_allowed})
+
+    async def call(self, request: pb.ForwardRequest) -> AsyncGenerator[pb.ForwardReply]:
+        """Forward a call to the node that a user names; raise the errors it reports."""
+        known = [self._node.id, *known_nodes(self._node, self._network)]
+        try:
+            peer = node_called(request.node, known)
+        except NotFoundError as error:
+            error.hint += "; an address is HOST:PORT"
+            raise
+        check_forwarded(request.method)
+        if peer == self._node.id:
+            async for own in self._methods.answers(request.method, request.request):
+                yield pb.ForwardReply(reply=own.SerializeToString())
+            return
+        try:
+            async with asyncio.timeout(REACH_S):
+                await self._reach(peer)
+        except TimeoutError:
+            raise _out_of_reach(peer, self._network.links.trouble(peer)) from None
+        check_owner(petname(peer), self._admission(peer).owner, self._node.owner)
+        asking = self._ask(peer, request.method, request.request)
+        async with aclosing(asking) as answers:
+            async for data in answers:
+                yield pb.ForwardReply(reply=data)
+
+    async def jobs_everywhere(
+        self, request: pb.ListEverywhereRequest
+    ) -> pb.ListEverywhereReply:
+        """Return jobs of this and other nodes; name those that do not answer."""
+        timeout_s = min(request.timeout_s or ANSWER_S, ANSWER_MAX_S)
+        asked = request.list.SerializeToString()
+        reply = pb.ListEverywhereReply()
+        async for own in self._methods.answers("List", asked):
+            assert isinstance(own, pb.ListReply)
+            reply.nodes.append(_jobs_of(self._node.id, own))
+        others = known_nodes(self._node, self._network)[:NODES_MAX]
+        looks = (self._look(peer, asked, timeout_s) for peer in others)
+        for peer, found in zip(others, await asyncio.gather(*looks), strict=True):
+            if isinstance(found, pb.NodeJobs):
+                reply.nodes.append(found)
+            elif found is not None and self._is_ours(peer):
+                trouble = told(found)
+                reply.nodes.append(pb.NodeJobs(node=name_of(peer), trouble=trouble))
+            elif found is not None:
+                reply.unreached += 1
+        return reply
+
+    async def _look(
+        self, peer: NodeId, asked: bytes, timeout_s: float
+    ) -> pb.NodeJobs | ShoalError | None:
+        """Return a node's jobs, or the error; None if it has another owner."""
+        try:
+            async with asyncio.timeout(timeout_s / 2):
+                await self._reach(peer)
+            if self._admission(peer).owner != self._node.owner:
+                return None
+            async with (
+                asyncio.timeout(timeout_s),
+                aclosing(self._ask(peer, "List", asked)) as answers,
+            ):
+                data = await anext(answers, None)
+            if data is not None:
+                return _jobs_of(peer, pb.ListReply.FromString(data))
+        except TimeoutError:
+            return _out_of_reach(peer, self._network.links.trouble(peer))
+        except DecodeError:
+            return _nonsense(peer)
+        except ShoalError as error:
+            return error
+        return _nonsense(peer)
+
+    async def _ask(
+        self, peer: NodeId, method: str, request: bytes
+    ) -> AsyncGenerator[bytes]:
+        asking = self._node.api_calls.ask(peer, method, request)
+        async with aclosing(asking) as answers:
+            async for kind, data in answers:
+                if kind == "error":
+                    raise _error_from(peer, data)
+                yield data
+
+    async def _reach(self, peer: NodeId) -> None:
+        """Wait for a link to a node, without a timeout."""
+        self._network.links.reach(peer)
+        while not self._machine.is_linked(peer):  # noqa: ASYNC110 - No event.
+            await asyncio.sleep(LOOK_S)
+
+    def _admission(self, peer: NodeId) -> Admission:
+        now = asyncio.get_running_loop().time()
+        admission = self._node.roster.recall(peer, now)
+        if isinstance(admission, str):
+            raise NotAllowedError(
+                f"{petname(peer)} is no member of this shoal", because=admission
+            )
+        return admission
+
+    def _is_ours(self, peer: NodeId) -> bool:
+        """Return whether a node that was admitted before has the same owner."""
+        admission = self._node.admission(peer)
+        return admission is not None and admission.owner == self._node.owner
+
+    async def _answer(
+        self, admission: Admission, method: str, request: bytes
+    ) -> AsyncGenerator[Answer]:
+        """Answer a call forwarded by another node."""
+        owner = self._node.owner
+        try:
+            check_neighbour(petname(admission.node), admission, owner, method)
+            grant = self._node.roster.shown(admission.node)
+            answer_for(member(admission, grant, owner, way="link"))
+            async for answer in self._methods.answers(method, request):
+                yield "message", answer.SerializeToString()
+        except NotAllowedError as error:
+            yield "error", self._not_allowed_to(admission, method, error)
+        except Exception as error:  # noqa: BLE001 - Reported to the peer.
+            yield "error", told(error).SerializeToString()
+
+    def _refuse(self, admission: Admission, method: str) -> bytes:
+        """Return the error for any call by a node of another owner."""
+        try:
+            check_owner(petname(admission.node), admission.owner, self._node.owner)
+        except NotAllowedError as error:
+            return self._not_allowed_to(admission, method, error)
+        raise AssertionError("only other owners are refused")
+
+    def _not_allowed_to(
+        self, admission: Admission, method: str, error: NotAllowedError
+    ) -> bytes:
+        self._not_allowed += 1
+        place = Origin("link", admission.node, admission.owner)
+        refused(self._node.audit.note, method[:80], place, str(error))
+        return told(error).SerializeToString()
+
+
+def _jobs_of(node: NodeId, found: pb.ListReply) -> pb.NodeJobs:
+    return pb.NodeJobs(node=name_of(node), jobs=found.jobs, total=found.total)
+
+
+def _error_from(peer: NodeId, data: bytes) -> ShoalError:
+    try:
+        error = error_of(pb.Error.FromString(data))
+    except DecodeError:
+        return _nonsense(peer)
+    error.what = f"{petname(peer)}: {error.what}"
+    return error
+
+
+def _nonsense(peer: NodeId) -> ShoalError:
+    return ShoalError(
+        f"{petname(peer)} answered what is no answer",
+        because="it is of another version than this node, or broken",
+        hint="run the same version of shoal on both",
+    )
+
+
+def _out_of_reach(peer: NodeId, trouble: str) -> UnreachableError:
+    name = petname(peer)
+    return UnreachableError(
+        f"{name} cannot be reached",
+        because=trouble or "it did not answer in time",
+        hint=f"see that it is up; `shoal ping {name}` tries again",
+    )

@@ -1,0 +1,591 @@
+"""The service: answers each call of a node's API.
+
+Every server (gRPC, local socket, web page, forwarded calls) ends up in the `on_...`
+methods here. They read the node's state on the event loop, where nothing else changes
+it meanwhile; slow work (specs of many tasks, files) runs in a thread. `callers.current`
+is the authorised caller, which limits what a method shows. `audited` records calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import re
+import time
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+import shoal
+from shoal.api import node_file
+from shoal.api import shoal_pb2 as pb
+from shoal.api.job_names import check_id, job_called, tasks_called
+from shoal.api.methods import Methods
+from shoal.api.node_names import known_nodes, node_called
+from shoal.api.server import rights, tokens
+from shoal.api.service import callers, function_calls, job_checks, ping, planning, views
+from shoal.api.service.artifact_calls import ArtifactCalls
+from shoal.api.service.audited import CallAudit, audited
+from shoal.api.service.forward import Forwarder
+from shoal.api.service.log_reader import LogReader
+from shoal.core.admission.invitation_book import InvitationTerms
+from shoal.core.membership.quotas import Quota, narrowed_job
+from shoal.errors import NotFoundError, ShoalError, UsageError
+from shoal.model.derive import derive
+from shoal.model.ids import JobId, NodeId, OwnerId, TaskId
+from shoal.model.spec.rerun import again
+from shoal.model.spec.submission import load_spec
+from shoal.model.text.bounds import NAME_LENGTH_MAX
+from shoal.model.text.grammar import is_name
+from shoal.model.totals import totals
+from shoal.net.identity.petname import petname
+from shoal.runtime.artifacts.artifacts import needs_artifacts
+from shoal.runtime.discovery.listen_addresses import only_here
+from shoal.runtime.membership.grant_signing import ROLES
+from shoal.runtime.membership.revocation import revoke
+from shoal.runtime.monitoring.node_warnings import cautions
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from shoal.api.server.tokens import LiveToken
+    from shoal.api.service.callers import Caller
+    from shoal.core.scheduling.job_book import JobBook, JobRecord, TaskRecord
+    from shoal.core.scheduling.scheduler import Scheduler
+    from shoal.drivers.process import ProcessDriver
+    from shoal.model.job import Job
+    from shoal.model.spec.spec import JobSpec
+    from shoal.runtime.admission.admission_desk import AdmissionDesk
+    from shoal.runtime.admission.local_network import LocalNetwork
+    from shoal.runtime.calls.sessions import CallSessions
+    from shoal.runtime.discovery.node_network import NodeNetwork
+    from shoal.runtime.node import Node
+
+SHORT_SPEC_CHARS: Final = 4_096
+SHORT_SPECS_KEPT: Final = 64
+MANY: Final = re.compile(r'"(array|sweep|steps|nodes|recipe)"|\\')
+"""Keys that may expand to many tasks; a backslash could escape any of them."""
+
+GROUPS_EXPLAINED_MAX: Final = 20
+WATCH_PAUSE_S: Final = 0.05
+"""Minimum time between two updates of a watched job."""
+
+WATCH_SHARE: Final = 0.02
+"""Share of time that a node may spend on one watch of a job."""
+
+MANY_TASKS: Final = 16
+PEERS_TOLD_MAX: Final = 32
+
+
+class ApiPlaces(msgspec.Struct):
+    """Addresses of a node's servers; each is empty until its server is open."""
+
+    api: str = ""
+    far: str = ""
+    web: str = ""
+    web_print: str = ""  # certificate fingerprint of the page
+    web_port_was_taken: bool = False
+
+
+@audited
+@final
+class Service(ArtifactCalls):
+    """Answers API calls, one method each; a `ShoalError` becomes the call's error."""
+
+    def __init__(
+        self,
+        node: Node,
+        driver: ProcessDriver,
+        network: NodeNetwork,
+        desk: AdmissionDesk,
+        near: LocalNetwork,
+        token: LiveToken,
+        places: ApiPlaces,
+        *,
+        stop: Callable[[float], None],
+    ) -> None:
+        """Serve `node`; `stop` ends it after a grace period in seconds.
+
+        `places` is filled in as the node's servers open.
+        """
+        super().__init__(node.artifacts, node.owner)
+        self._node = node
+        self._driver = driver
+        self._network = network
+        self._links = network.links
+        self._desk = desk
+        self._stop = stop
+        self.methods = Methods(self)
+        self.audit = CallAudit(node)
+        self._forwarding = Forwarder(node, network, self.methods)
+        self._began = asyncio.get_running_loop().time()
+        self._near = near
+        self._places = places
+        self._token = token
+
+    @property
+    def calls(self) -> CallSessions:
+        """The sessions of clients that call functions."""
+        return self._node.calls
+
+    # Jobs.
+
+    async def on_submit(self, request: pb.SubmitRequest) -> pb.SubmitReply:
+        """Accept a new job."""
+        check_id(request.job_id)
+        if _is_short(request):
+            job = self._derived(request)  # Faster than a thread.
+        else:
+            job = await asyncio.to_thread(self._derived, request)
+        return await self._hand_in(job)
+
+    async def on_retry(self, request: pb.RetryRequest) -> pb.SubmitReply:
+        """Run an ended job again, or only its unfinished tasks, as a new job."""
+        check_id(request.job_id)
+        record = self._find(request.job)
+        if self._node.state_of(record.job.id) == "active":
+            raise ShoalError(
+                f"job {record.job.id} has not ended",
+                because="it would run twice at the same time",
+                hint=f"`shoal cancel {record.job.id}` ends it",
+            )
+        done: set[TaskId] = set()
+        if request.failed_only:
+            states = (self._book.tasks[task.id] for task in record.job.tasks())
+            done = {task.task.id for task in states if task.state == "done"}
+        if len(done) == sum(1 for _ in record.job.tasks()):
+            raise ShoalError(
+                f"nothing of job {record.job.id} is left to do",
+                because="all its tasks are done",
+                hint=f"`shoal retry {record.job.id}` runs all of it again",
+            )
+        if needs_artifacts(record.job):
+            needed = await asyncio.to_thread(self._artifacts.needed_by, record.job)
+            self._belongings.note(callers.current(), needed)
+        id_ = callers.current().id_for(request.job_id)
+        return await self._hand_in(again(record.job, id_, done))
+
+    async def _hand_in(self, job: Job) -> pb.SubmitReply:
+        caller = callers.current()
+        known = self._book.jobs.get(job.id)
+        if known is not None and not _same(known, job):
+            raise ShoalError(
+                f"there is a job {job.id} already",
+                because="it was submitted with another spec",
+                hint="draw another id",
+            )
+        self._check_submitter()
+        rights.check_secrets(job, caller)
+        if needs_artifacts(job):
+            await self._check_artifacts(job)
+        answer = await self._node.clients.submit(job, caller.grant)
+        if answer.refused:
+            raise ShoalError(
+                f"the job was not accepted: {answer.refused}",
+                hint="`shoal show last` shows the last job that was",
+            )
+        view = views.job_view(self._node, self._book.jobs[job.id])
+        return pb.SubmitReply(job=view, needs=str(totals(job)))
+
+    def _check_submitter(self) -> None:
+        own = self._node.membership
+        rights.check_submitter(own, self._node.admit(self._node.id, own.grant))
+
+    async def on_get(self, request: pb.GetRequest) -> pb.Job:
+        """Return a job and some of its tasks."""
+        most = request.tasks_max or views.TASKS_SHOWN_MAX
+        record = self._find(request.job)
+        view = views.job_view(self._node, record, most)
+        views.say_why(self._node, [(record, view)])
+        return view
+
+    async def on_list(self, request: pb.ListRequest) -> pb.ListReply:
+        """Return the newest jobs, and some older active ones if asked."""
+        records = self._visible()
+        if request.active_only:
+            records = self._active_of(records)
+        records.sort(key=lambda record: record.wall_s)
+        shown = records[-request.jobs_max :] if request.jobs_max > 0 else records
+        if request.active_max > 0:
+            older = self._active_of(records[: len(records) - len(shown)])
+            shown = self._foremost(older, request.active_max) + shown
+        jobs = [views.job_view(self._node, record) for record in shown]
+        views.say_why(self._node, list(zip(shown, jobs, strict=True)))
+        return pb.ListReply(jobs=jobs, total=len(records))
+
+    def _active_of(self, records: list[JobRecord]) -> list[JobRecord]:
+        return [r for r in records if self._node.state_of(r.job.id) == "active"]
+
+    def _foremost(self, records: list[JobRecord], most: int) -> list[JobRecord]:
+        """Return at most `most` jobs by age, preferring those that run."""
+        if len(records) > most:
+            tasks = self._book.tasks
+            waiting = {
+                record.job.id
+                for record in records
+                if not any(tasks[task.id].live for task in record.job.tasks())
+            }
+            records = sorted(records, key=lambda record: record.job.id in waiting)
+            records = sorted(records[:most], key=lambda record: record.wall_s)
+        return records
+
+    async def on_watch(self, request: pb.WatchRequest) -> AsyncIterator[pb.Job]:
+        """Yield a job whenever it changes, until it ends."""
+        record = self._find(request.job)
+        last: pb.Job | None = None
+        while True:
+            has_ended = self._node.state_of(record.job.id) != "active"
+            began = time.perf_counter()
+            view = views.job_view(self._node, record)
+            pause_s = (time.perf_counter() - began) / WATCH_SHARE
+            if view != last:
+                yield view  # If the job ends here, the next round shows it.
+                last = view
+            if has_ended:
+                return
+            if self._node.state_of(record.job.id) != "active":
+                continue
+            await self._node.news.wait()
+            with contextlib.suppress(TimeoutError):  # Do not delay the end.
+                async with asyncio.timeout(max(WATCH_PAUSE_S, pause_s)):
+                    await self._node.end_of(record.job.id)
+
+    async def on_logs(self, request: pb.LogsRequest) -> AsyncIterator[pb.LogPiece]:
+        """Yield the output of tasks; with `follow`, until the job ends."""
+        record = self._find(request.job)
+        tasks = [task.task.id for task in self._tasks(record, request.task)]
+        node = self._node
+        reader = LogReader(
+            node.outputs,
+            tasks,
+            stream=request.stream,
+            all_attempts=request.all_attempts,
+            last_bytes=max(0, request.last_bytes),
+        )
+        news = node.outputs.follow(*tasks)
+        end = asyncio.ensure_future(node.end_of(record.job.id))
+        end.add_done_callback(lambda _: news.set())
+        try:
+            while True:
+                news.clear()
+                is_last = end.done() or not request.follow
+                while pieces := await asyncio.to_thread(reader.read):
+                    for piece in pieces:
+                        yield piece
+                if is_last:
+                    return
+                await news.wait()
+                if len(tasks) > MANY_TASKS:
+                    await asyncio.sleep(WATCH_PAUSE_S)
+        finally:
+            node.outputs.unfollow(news)
+            end.cancel()
+
+    async def on_cancel(self, request: pb.CancelRequest) -> pb.CancelReply:
+        """Cancel a job."""
+        record = self._find(request.job)
+        had_ended = self._node.state_of(record.job.id) != "active"
+        answer = await self._node.clients.cancel(record.job.id, request.reason)
+        if answer.refused:
+            raise NotFoundError(answer.refused)
+        view = views.job_view(self._node, record)
+        return pb.CancelReply(job=view, had_ended=had_ended)
+
+    async def on_curves(self, request: pb.CurvesRequest) -> pb.CurvesReply:
+        """Return metrics that a job's tasks reported over time."""
+        record = self._find(request.job)
+        return views.curves_view(self._node, record, request.since_s)
+
+    async def on_plan(self, request: pb.PlanRequest) -> pb.PlanReply:
+        """Return where a job would be placed, without submitting it."""
+        self._check_submitter()
+        kind = request.WhichOneof("spec")
+        spec = {kind: getattr(request, kind)} if kind else {}
+        asked = pb.SubmitRequest(job_id="plan", **spec)
+        job = await asyncio.to_thread(self._derived, asked)
+        nodes = list((await self.on_nodes(pb.NodesRequest())).nodes)
+        groups = planning.groups_of(self._node, job, nodes)
+        return pb.PlanReply(
+            groups=groups,
+            more=len(job.groups) - len(groups),
+            needs=str(totals(job)),
+            fits_now=all(group.room >= group.least for group in groups),
+        )
+
+    async def on_events(self, request: pb.EventsRequest) -> AsyncIterator[pb.Event]:
+        """Yield events that the caller may see."""
+        event_log, caller = self._node.event_log, callers.current()
+        async for each in event_log.follow(request.latest, on=request.follow):
+            if caller.owner is not None and not self._concerns(caller, each.job):
+                continue
+            yield pb.Event(
+                number=each.number,
+                at_s=each.at_s,
+                what=each.what,
+                text=each.text,
+                job=each.job,
+                task=each.task,
+                node=views.name_of(each.node) if each.node else None,
+            )
+
+    def _concerns(self, caller: Caller, job: str) -> bool:
+        record = self._book.jobs.get(JobId(job))
+        return record is not None and caller.sees(record)
+
+    async def on_metrics(self, request: pb.MetricsRequest) -> pb.MetricsReply:
+        """Return the metrics of this node."""
+        del request
+        return pb.MetricsReply(text=self.metrics_text().decode())
+
+    def metrics_text(self) -> bytes:
+        """Return the metrics of this node in the Prometheus text format."""
+        from shoal.api.server import metrics  # noqa: PLC0415 - Slow, rarely needed.
+
+        api = {f"api {key}": n for key, n in self._forwarding.counts.items()}
+        return metrics.text_of(self._node, {**self._network.counts, **api})
+
+    async def on_explain(self, request: pb.ExplainRequest) -> pb.ExplainReply:
+        """Return why tasks wait, or run where they do."""
+        record = self._find(request.job)
+        if request.task:
+            tasks = self._tasks(record, request.task)
+        else:
+            tasks = views.lagging(self._book, record)
+        found = [
+            views.explanation_view(said, task.task)
+            for task in tasks[:GROUPS_EXPLAINED_MAX]
+            if (said := self._scheduler.explain(task.task.id)) is not None
+        ]
+        for view in found:
+            if moving := self._node.outputs.moving(TaskId(view.task)):
+                view.why.insert(0, moving)
+        more = max(0, len(tasks) - GROUPS_EXPLAINED_MAX)
+        return pb.ExplainReply(job_id=record.job.id, tasks=found, more=more)
+
+    async def on_calls(
+        self, requests: AsyncIterator[pb.CallsRequest]
+    ) -> AsyncIterator[pb.CallsReply]:
+        """Serve function calls until the client disconnects."""
+        async for reply in function_calls.serve(
+            self.calls, requests, callers.current()
+        ):
+            yield reply
+
+    # Other nodes of the same owner.
+
+    async def on_list_everywhere(
+        self, request: pb.ListEverywhereRequest
+    ) -> pb.ListEverywhereReply:
+        """Return the jobs of all nodes of this owner."""
+        return await self._forwarding.jobs_everywhere(request)
+
+    async def on_forward(
+        self, request: pb.ForwardRequest
+    ) -> AsyncIterator[pb.ForwardReply]:
+        """Forward a call to another node of the same owner."""
+        async with aclosing(self._forwarding.call(request)) as replies:
+            async for reply in replies:
+                yield reply
+
+    # The node.
+
+    async def on_nodes(self, request: pb.NodesRequest) -> pb.NodesReply:
+        """Return all known nodes."""
+        del request
+        nodes = views.nodes_view(self._node, self._links)
+        return pb.NodesReply(nodes=nodes, warnings=self._cautions())
+
+    async def on_ping(self, request: pb.PingRequest) -> pb.PingReply:
+        """Measure the round trip to a node."""
+        return await ping.answer(self._node.id, self._links, request)
+
+    async def on_info(self, request: pb.InfoRequest) -> pb.NodeInfo:
+        """Return identity, addresses and state of this node."""
+        del request
+        node, jobs = self._node, self._visible()
+        return pb.NodeInfo(
+            name=views.name_of(node.id),
+            version=shoal.__version__,
+            pid=os.getpid(),
+            shoal=node.membership.shoal,
+            roles=[r for r in node.settings.roles if r in node.membership.grant.roles],
+            addresses=self._links.addresses,
+            api_address=self._places.api,
+            home=str(node.home.path) if callers.current().is_own else "",
+            up_s=asyncio.get_running_loop().time() - self._began,
+            policy=node.settings.policy,
+            node=views.self_view(node),
+            not_isolated=self._driver.not_isolated,
+            sandboxed=self._driver.sandboxed,
+            jobs=len(jobs),
+            active_jobs=self._active(),
+            network=views.network_view(self._network),
+            far_address=self._places.far,
+            strangers=node.settings.rules.strangers,
+            task_network=node.settings.rules.task_network,
+            web_address=self._places.web,
+            web_print=self._places.web_print,
+            web_port_was_taken=self._places.web_port_was_taken,
+            warnings=self._cautions(),
+        )
+
+    def _cautions(self) -> list[str]:
+        if not callers.current().is_own:
+            return []
+        return cautions(self._node, self._links.addresses)
+
+    async def on_invite(self, request: pb.InviteRequest) -> pb.InviteReply:
+        """Create an invitation to join the shoal."""
+        if request.role not in ROLES:
+            raise UsageError(
+                f"'{request.role}' is no role",
+                because=f"the roles are {', '.join(ROLES)}",
+                hint="write it like --role worker",
+            )
+        self._network.expect_company()
+        addresses = self._network.doors
+        text = await self._desk.invite(
+            _terms(request, self._node.owner),
+            uses=request.uses,
+            ttl_s=request.ttl_s,
+            addresses=addresses,
+        )
+        return pb.InviteReply(
+            text=text,
+            shoal=self._node.membership.shoal,
+            addresses=addresses,
+            only_here=only_here(addresses),
+        )
+
+    async def on_requests(self, request: pb.RequestsRequest) -> pb.RequestsReply:
+        """Return pending requests to join."""
+        return views.requests_view(self._node, self._desk, self._near)
+
+    async def on_accept(self, request: pb.AcceptRequest) -> pb.AcceptReply:
+        """Accept or decline a request to join, incoming or this node's own."""
+        owner = self._node.owner if request.mine else None
+        accepted = not request.decline
+        node = self._near.decide(
+            request.node, request.code, accepted=accepted, owner=owner
+        )
+        return pb.AcceptReply(node=views.name_of(node))
+
+    async def on_revoke(self, request: pb.RevokeRequest) -> pb.RevokeReply:
+        """Revoke the grants of a node."""
+        node = self._find_node(request.node)
+        await revoke(self._node, self._node.granting, node)
+        return pb.RevokeReply(node=views.name_of(node))
+
+    async def on_drain(self, request: pb.DrainRequest) -> pb.DrainReply:
+        """Stop taking new work."""
+        self._node.drain(request.grace_s)
+        return pb.DrainReply()
+
+    async def on_shutdown(self, request: pb.ShutdownRequest) -> pb.ShutdownReply:
+        """Stop this node after a grace period."""
+        self._stop(request.grace_s)
+        return pb.ShutdownReply(
+            tasks=len(self._node.tasks), active_jobs=self._active(), pid=os.getpid()
+        )
+
+    async def on_rotate_token(
+        self, request: pb.RotateTokenRequest
+    ) -> pb.RotateTokenReply:
+        """Replace the token of this node."""
+        del request
+        self._token.renew(await asyncio.to_thread(tokens.rotate, self._node.home))
+        path = node_file.token_file(self._node.home)
+        return pb.RotateTokenReply(path=str(path) if callers.current().is_own else "")
+
+    # Lookups.
+
+    @property
+    def _scheduler(self) -> Scheduler:
+        assert self._node.peer.scheduler is not None
+        return self._node.peer.scheduler
+
+    @property
+    def _book(self) -> JobBook:
+        return self._scheduler.book
+
+    def _active(self) -> int:
+        states = (self._node.state_of(record.job.id) for record in self._visible())
+        return sum(state == "active" for state in states)
+
+    def _derived(self, request: pb.SubmitRequest) -> Job:
+        if _is_short(request):
+            spec = _short_spec(request.json)
+        elif request.WhichOneof("spec") == "json":
+            spec = load_spec(request.json, "json")
+        else:
+            spec = load_spec(request.yaml, "yaml")
+        caller = callers.current()
+        owner = self._node.owner if caller.owner is None else caller.owner
+        id_ = caller.id_for(request.job_id)
+        job = derive(spec, id_, owner, is_canonical=True)
+        job_checks.check(job)
+        return job
+
+    def _visible(self) -> list[JobRecord]:
+        """Return the jobs that the caller may see."""
+        return callers.current().visible(self._book.jobs.values())
+
+    def _find(self, selector: str) -> JobRecord:
+        exact = self._book.jobs.get(JobId(selector))
+        if exact is not None and callers.current().sees(exact):
+            return exact
+        return job_called(selector, self._visible())
+
+    def _find_node(self, selector: str) -> NodeId:
+        if selector in (self._node.id, petname(self._node.id)):
+            raise UsageError(
+                "a node cannot revoke itself",
+                because="it would lose its own shoal",
+                hint="`shoal down` ends it",
+            )
+        return node_called(selector, known_nodes(self._node, self._network))
+
+    def _tasks(self, record: JobRecord, selector: str) -> list[TaskRecord]:
+        return tasks_called(selector, record, self._book)
+
+
+@functools.lru_cache(SHORT_SPECS_KEPT)
+def _short_spec(text: str) -> JobSpec:
+    """Parse a short spec; cached, as programs often submit the same again."""
+    return load_spec(text, "json")
+
+
+def _is_short(request: pb.SubmitRequest) -> bool:
+    """Return whether a spec is small and cannot expand to many tasks."""
+    text = request.json
+    return 0 < len(text) <= SHORT_SPEC_CHARS and not MANY.search(text)
+
+
+def _same(known: JobRecord, job: Job) -> bool:
+    """Return whether a job equals a known one, which was cut to its quota."""
+    quota = Quota(known.quota_gpus, known.quota_cpu_milli)
+    cut = msgspec.structs.replace(job, priority=known.job.priority)
+    return known.job == narrowed_job(cut, quota)
+
+
+def _terms(request: pb.InviteRequest, own: OwnerId) -> InvitationTerms:
+    """Return the terms of an invitation by a node that `own` owns."""
+    gpus = request.quota_gpus if request.HasField("quota_gpus") else None
+    cpu = request.quota_cpu_milli if request.HasField("quota_cpu_milli") else None
+    owner = request.owner
+    named = is_name(owner) and len(owner) <= NAME_LENGTH_MAX
+    if (gpus or 0) < 0 or (cpu or 0) < 0 or not named:
+        raise UsageError(
+            "that is no quota",
+            because="amounts are 0 or more, and names of owners short",
+            hint="write it like --quota gpus=4,cpus=8 --owner alice",
+        )
+    return InvitationTerms(
+        roles=ROLES[request.role],
+        owner=own if request.mine else OwnerId(request.owner),
+        quota_gpus=gpus,
+        quota_cpu_milli=cpu,
+    )

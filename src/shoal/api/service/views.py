@@ -1,0 +1,416 @@
+"""Views of a node's jobs, tasks and workers, as API messages."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from shoal.api import shoal_pb2 as pb
+from shoal.api.service import callers
+from shoal.core.verification.answer_history import answers_of, standing_of, trust_text
+from shoal.model.addresses import direct_ones
+from shoal.model.gpu import format_gpu
+from shoal.model.ids import NodeId
+from shoal.model.kinds import driver_of
+from shoal.model.resources import Capacity, Profile
+from shoal.model.totals import amounts_of
+from shoal.net.identity.petname import petname
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from shoal.core.scheduling.explanations import TaskExplanation
+    from shoal.core.scheduling.job_book import JobBook, JobRecord, TaskRecord
+    from shoal.model.job import Task
+    from shoal.net.link_selector import LinkSelector
+    from shoal.policy.table.worker_table import WorkerView
+    from shoal.runtime.admission.admission_desk import AdmissionDesk
+    from shoal.runtime.admission.local_network import LocalNetwork
+    from shoal.runtime.discovery.node_network import NodeNetwork
+    from shoal.runtime.node import Node
+
+TASKS_SHOWN_MAX: Final = 1_000
+NODES_OF_A_JOB_MAX: Final = 64
+REJECTIONS_SHOWN_MAX: Final = 1_000
+WAITING_LOOKS_MAX: Final = 2_000
+"""Workers to compare with waiting jobs, in total, for one list of jobs."""
+
+WORKERS_FEW: Final = 50
+NOBODY: Final = "no worker is known here"
+LET_IN: Final = "shoal invite, and shoal join on a machine that lends something"
+
+STATES: Final[dict[str, pb.State]] = {
+    "blocked": pb.STATE_BLOCKED,
+    "waiting": pb.STATE_WAITING,
+    "running": pb.STATE_RUNNING,
+    "done": pb.STATE_DONE,
+    "failed": pb.STATE_FAILED,
+    "cancelled": pb.STATE_CANCELLED,
+    "unknown": pb.STATE_UNKNOWN,
+}
+
+
+def name_of(node: NodeId) -> pb.NodeName:
+    """Return the id and petname of a node."""
+    return pb.NodeName(id=node, petname=petname(node))
+
+
+def job_view(node: Node, record: JobRecord, tasks_max: int = 0) -> pb.Job:
+    """Return a job, with up to `tasks_max` of its tasks."""
+    scheduler = node.peer.scheduler
+    assert scheduler is not None
+    job, book = record.job, scheduler.book
+    records = [book.tasks[task.id] for task in job.tasks()]
+    counts = Counter[str](task.state for task in records)
+    state = node.state_of(job.id) or "active"
+    view = pb.Job(
+        id=job.id,
+        name=job.name,
+        owner=job.owner,
+        state=STATES[_liveliest(counts) if state == "active" else state],
+        reason=_reason(record, records, state) or _first_told(node, records),
+        priority=job.priority,
+        number=record.number if callers.current().is_own else 0,  # It counts all jobs.
+        submitted_s=record.wall_s,
+        began_s=min((t.began_wall_s for t in records if t.began_wall_s), default=0.0),
+        ended_s=0.0 if state == "active" else max(t.ended_wall_s for t in records),
+        counts=pb.Counts(**counts),
+        nodes=map(name_of, _nodes(records)),
+        tasks=[task_view(node, task) for task in records[:tasks_max]],
+    )
+    if (code := _exit_code(records, state)) is not None:
+        view.exit_code = code
+    told = node.outputs.figures(records[0].task.id) if len(records) == 1 else None
+    if told is not None and told.fraction is not None:
+        view.fraction = told.fraction
+    return view
+
+
+def task_view(node: Node, record: TaskRecord) -> pb.Task:
+    """Return a task."""
+    task = record.task
+    view = pb.Task(
+        id=task.id,
+        state=STATES[record.state],
+        reason=_task_reason(record) or _moving(node, record) or _cut(node, record),
+        attempts=record.attempts,
+        nodes=map(name_of, _nodes([record])),
+        argv=task.work.argv,
+        recipe=task.work.recipe,
+        needs=needs_of(task),
+        began_s=record.began_wall_s,
+        ended_s=record.ended_wall_s,
+        answers=_answers(answers_of(record)),
+    )
+    if record.outcome is not None and record.outcome.exit_code is not None:
+        view.exit_code = record.outcome.exit_code
+    if told := node.outputs.figures(task.id):
+        view.metrics.update(told.metrics)
+        if told.fraction is not None:
+            view.fraction = told.fraction
+    return view
+
+
+def _answers(answers: Iterable[tuple[NodeId, str]]) -> list[pb.Verdict]:
+    return [pb.Verdict(node=name_of(node), reason=said) for node, said in answers]
+
+
+def _first_told(node: Node, records: list[TaskRecord]) -> str:
+    told = (_moving(node, record) or _cut(node, record) for record in records)
+    return next(filter(None, told), "")
+
+
+def _cut(node: Node, record: TaskRecord) -> str:
+    """Return a note if the output of a task is incomplete here."""
+    return node.outputs.trouble(record.task.id)
+
+
+def _moving(node: Node, record: TaskRecord) -> str:
+    """Return which code, data or outputs are being moved for a running task."""
+    return node.outputs.moving(record.task.id) if record.state == "running" else ""
+
+
+def needs_of(task: Task) -> str:
+    """Return the resources that a task needs, as text for users."""
+    return " or ".join(map(_need, task.profiles))
+
+
+def _need(profile: Profile) -> str:
+    gpu = profile.gpu
+    amounts = str(amounts_of(profile))
+    is_plain = gpu is None or format_gpu(gpu) == f"{gpu.count}"
+    return amounts if is_plain else f"{amounts} ({format_gpu(gpu)})"
+
+
+def explanation_view(found: TaskExplanation, task: Task) -> pb.TaskExplanation:
+    """Return why a task waits, or runs where it does."""
+    placement = found.placement
+    rejected = placement.rejected[:REJECTIONS_SHOWN_MAX] if placement else ()
+    view = pb.TaskExplanation(
+        task=found.task,
+        state=STATES[found.state],
+        why=found.why,
+        nodes=map(name_of, found.workers),
+        refused=[pb.Verdict(node=name_of(n), reason=why) for n, why in found.refused],
+        rejected=[pb.Verdict(node=name_of(r.node), reason=r.reason) for r in rejected],
+        fitting=placement.fitting if placement else 0,
+        helps=placement.helps if placement else (),
+        needs=needs_of(task),
+        cached=found.cached,
+        answers=_answers(found.answers),
+    )
+    if placement and not placement.fitting and not placement.rejected:
+        view.why.append(NOBODY)
+        view.helps.append(LET_IN)
+    return view
+
+
+def say_why(node: Node, shown: Sequence[tuple[JobRecord, pb.Job]]) -> None:
+    """Fill in what waiting jobs wait for; only for the newest if many wait."""
+    scheduler = node.peer.scheduler
+    assert scheduler is not None
+    left = max(1, WAITING_LOOKS_MAX // max(WORKERS_FEW, len(scheduler.views.table)))
+    for record, view in reversed(shown):
+        if left and view.state == pb.STATE_WAITING and not view.reason:
+            left -= 1
+            lag = lagging(scheduler.book, record)
+            task = next(each for each in lag if each.state == "waiting")
+            if said := scheduler.explain(task.task.id):
+                view.reason = _in_brief(said)
+
+
+def _in_brief(found: TaskExplanation) -> str:
+    placement = found.placement
+    if found.why or placement is None or placement.fitting:
+        return next(iter(found.why), "")
+    total = len(placement.rejected)
+    if not total:
+        return NOBODY
+    reason, count = placement.summary[0]
+    return reason if count == total else f"{reason} at {count} of {total} workers"
+
+
+def lagging(book: JobBook, record: JobRecord) -> list[TaskRecord]:
+    """Return the least advanced task of each group of a job."""
+    order = ("waiting", "blocked", "running", "unknown", "failed", "cancelled", "done")
+    return [
+        min(
+            (book.tasks[task.id] for task in group.tasks),
+            key=lambda task: order.index(task.state),
+        )
+        for group in record.job.groups
+    ]
+
+
+def nodes_view(node: Node, links: LinkSelector) -> list[pb.Node]:
+    """Return this node, all known workers, and other linked nodes."""
+    scheduler = node.peer.scheduler
+    views: dict[NodeId, WorkerView] = {}
+    if scheduler is not None:
+        table = scheduler.views.table
+        found = [table.view(each) for each in table.nodes()]
+        views = {view.node: view for view in found if view is not None}
+    others = [_node_view(node, view) for id_, view in views.items() if id_ != node.id]
+    silent = [each for each in links.connected if each not in views]
+    members = [pb.Node(name=name_of(each)) for each in silent]
+    for each in (*others, *members):
+        peer = NodeId(each.name.id)
+        _add_standing(node, each)
+        each.path = links.path(peer)
+        if (rtt_s := links.rtt_s(peer)) is not None:
+            each.rtt_us = max(1, round(rtt_s * 1e6))
+    return [self_view(node), *others, *members]
+
+
+def _add_standing(node: Node, view: pb.Node) -> None:
+    """Add a worker's standing, if its results were compared here."""
+    scheduler = node.peer.scheduler
+    if scheduler is None:
+        return
+    book, wall_s = scheduler.book, time.time()
+    if found := standing_of(book.standings, NodeId(view.name.id), wall_s):
+        trust, judged, disagreed = found
+        view.standing.CopyFrom(
+            pb.Standing(
+                trust=trust,
+                judged=judged,
+                disagreed=disagreed,
+                text=trust_text(trust, judged, disagreed),
+            )
+        )
+
+
+def network_view(network: NodeNetwork) -> pb.NetworkInfo:
+    """Return how this node is connected to other nodes."""
+    links = network.links
+    gates = [
+        pb.Gate(
+            name=name_of(gate),
+            path=links.path(gate),
+            rtt_us=round((links.rtt_s(gate) or 0.0) * 1e6),
+            trouble="" if links.path(gate) else links.trouble(gate),
+        )
+        for gate in network.gates
+    ]
+    return pb.NetworkInfo(
+        p2p=network.p2p_state,
+        relays=network.is_gate,
+        gates=gates,
+        links=len(links.connected),
+        is_relayed=not direct_ones(links.addresses),
+    )
+
+
+def self_view(node: Node) -> pb.Node:
+    """Return this node, from the state of its own worker."""
+    worker = node.peer.worker
+    if worker is None:
+        return pb.Node(name=name_of(node.id), self=True, path="self")
+    ledger = worker.leases.ledger
+    capacity = ledger.capacity
+    return pb.Node(
+        name=name_of(node.id),
+        self=True,
+        path="self",
+        worker=True,
+        total=_amounts(capacity),
+        free=pb.Amounts(
+            cpu_milli=ledger.cpu_milli,
+            memory_bytes=ledger.memory_bytes,
+            disk_bytes=ledger.disk_bytes,
+            gpu_milli=sum(ledger.milli.values()),
+        ),
+        devices=_devices(capacity, [ledger.milli[d.id] for d in capacity.devices]),
+        active=len(node.tasks),
+        draining=worker.load.draining,
+        drivers=node.settings.rules.drivers,
+        networked=node.settings.rules.drivers,
+        terms=worker.terms.for_strangers,
+        weaker=worker.terms.weaker,
+        labels=dict(capacity.labels),
+    )
+
+
+def _node_view(node: Node, view: WorkerView) -> pb.Node:
+    return pb.Node(
+        name=name_of(view.node),
+        self=view.node == node.id,
+        worker=True,
+        total=_amounts(view.capacity),
+        free=pb.Amounts(
+            cpu_milli=view.cpu_milli,
+            memory_bytes=view.memory_bytes,
+            disk_bytes=view.disk_bytes,
+            gpu_milli=sum(view.gpu_milli),
+        ),
+        devices=_devices(view.capacity, view.gpu_milli),
+        active=view.active,
+        draining=view.draining,
+        drivers=[each for each in view.drivers if each == driver_of(each)],
+        networked=[driver_of(e) for e in view.drivers if e != driver_of(e)],
+        terms=view.terms,
+        weaker=view.weaker,
+        labels=dict(view.capacity.labels),
+        rtt_us=view.path_cost_us,
+    )
+
+
+def _amounts(capacity: Capacity) -> pb.Amounts:
+    return pb.Amounts(
+        cpu_milli=capacity.cpu_milli,
+        memory_bytes=capacity.memory_bytes,
+        disk_bytes=capacity.disk_bytes,
+        gpu_milli=1_000 * len(capacity.devices),
+    )
+
+
+def _devices(capacity: Capacity, free: Iterable[int]) -> list[pb.Device]:
+    return [
+        pb.Device(
+            id=device.id,
+            vendor=device.vendor,
+            model=device.model,
+            memory_bytes=device.memory_bytes,
+            free_milli=milli,
+        )
+        for device, milli in zip(capacity.devices, free, strict=True)
+    ]
+
+
+def _liveliest(counts: Counter[str]) -> str:
+    for state in ("running", "waiting", "blocked"):
+        if counts[state]:
+            return state
+    return "running"  # All ended, but not yet on disk.
+
+
+def _nodes(records: Iterable[TaskRecord]) -> list[NodeId]:
+    """Return the nodes that run tasks, or that ran them if all have ended."""
+    records = list(records)
+    runs = [run.worker for task in records for run in task.live.values()]
+    if not runs and all(task.ended for task in records):
+        runs = [task.worker for task in records if task.worker]
+    return list(dict.fromkeys(runs))[:NODES_OF_A_JOB_MAX]
+
+
+def _task_reason(record: TaskRecord) -> str:
+    if record.outcome is not None and record.outcome.reason:
+        return record.outcome.reason
+    return record.reason
+
+
+def _reason(record: JobRecord, records: list[TaskRecord], state: str) -> str:
+    if record.reason:
+        return record.reason
+    if state == "done":  # Earlier trouble no longer matters.
+        telling = [task for task in records if task.outcome and task.outcome.reason]
+    else:
+        telling = [task for task in records if _task_reason(task) not in ("", state)]
+    if not telling:
+        return ""
+    worst = next((task for task in telling if task.state == state), telling[0])
+    place = "" if len(records) == 1 else f"{worst.task.id}: "
+    return place + _task_reason(worst)
+
+
+def _exit_code(records: list[TaskRecord], state: str) -> int | None:
+    if state == "done":
+        return 0
+    if state != "failed":
+        return None
+    outcomes = [task.outcome for task in records if task.state == "failed"]
+    codes = (outcome.exit_code for outcome in outcomes if outcome is not None)
+    return next((code for code in codes if code), None)
+
+
+def requests_view(
+    node: Node, desk: AdmissionDesk, near: LocalNetwork
+) -> pb.RequestsReply:
+    """Return requests to join: those of others, and this node's own."""
+    reply = pb.RequestsReply(
+        shoal=node.membership.shoal,
+        newcomers=[
+            pb.Newcomer(name=name_of(one.node), has=one.has, code=one.code)
+            for one in desk.waiting
+        ],
+    )
+    join = near.join
+    if join is not None and join.near is not None:
+        found = join.near
+        reply.near.name.CopyFrom(name_of(found.node))
+        reply.near.shoal, reply.near.code = found.shoal, join.code
+        reply.near.state = join.state
+    return reply
+
+
+def curves_view(node: Node, record: JobRecord, since_s: float) -> pb.CurvesReply:
+    """Return metrics that a job's tasks reported after `since_s`."""
+    reply = pb.CurvesReply()
+    for task in record.job.tasks():
+        for name, points in node.outputs.curves.since(task.id, since_s).items():
+            times, steps, values = zip(*points, strict=True)
+            reply.curves.add(
+                task=task.id, name=name, at_s=times, steps=steps, values=values
+            )
+    return reply

@@ -1,0 +1,76 @@
+"""Filter task output on its way to a terminal.
+
+The job is the user's own, but it ran on other people's machines, which can write
+into its output. A terminal therefore gets text, tabs, carriage returns and colours,
+and nothing that sets its title, moves its cursor, queries it or fills its clipboard.
+Files and pipes get every byte unchanged.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+PENDING_MAX: Final = 4_096
+"""Longest unfinished escape sequence; anything longer is treated as text."""
+
+RESET: Final = b"\x1b[0m"
+
+_COLOUR: Final = r"\x1b\[[0-9;:]{0,64}m"
+_CONTROL: Final = re.compile(
+    rf"(?P<colour>{_COLOUR})"
+    r"|\x1b\[[0-?]*[ -/]*[@-~]"  # cursor, screen, modes, questions
+    r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # title, clipboard, links
+    r"|\x1b[ -/]*[0-~]"
+    r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+_UNFINISHED: Final = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*\x1b?|[ -/]*)?\Z"
+)
+
+
+@final
+class Screened:
+    """A stream to a terminal that removes harmful escape sequences."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._pending = ""  # The begin of a sequence; at most PENDING_MAX.
+        self._is_coloured = False
+
+    def write(self, data: bytes) -> None:
+        """Write the visible part of some bytes, which may end mid-character."""
+        text = self._pending + self._decoder.decode(data)
+        unfinished = _UNFINISHED.search(text)
+        self._pending = ""
+        if unfinished is not None and len(unfinished[0]) <= PENDING_MAX:
+            self._pending = unfinished[0]
+            text = text[: unfinished.start()]
+        self._out.write(_CONTROL.sub(self._kept, text).encode())
+
+    def close(self) -> None:
+        """Reset colours that a task left on; the stream itself stays open."""
+        if self._is_coloured:
+            self._out.write(RESET)
+            self._out.flush()
+
+    def flush(self) -> None:
+        """Flush the stream."""
+        self._out.flush()
+
+    def _kept(self, found: re.Match[str]) -> str:
+        if found["colour"] is None:
+            return ""
+        self._is_coloured = True
+        return found["colour"]
+
+
+def screened(data: bytes) -> str:
+    """Return a line of task output without escape sequences."""
+    text = data.decode("utf-8", "replace").rpartition("\r")[2]
+    return _CONTROL.sub("", text).replace("\x1b", "")

@@ -1,0 +1,137 @@
+"""`shoal run --watch`: plot the curves of a training job instead of its output.
+
+Training programs print one JSON object per line; this module collects the losses,
+rounds and bytes in them. In a terminal the plot is redrawn in place; elsewhere there
+is a line for each round, and one plot at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Final, final
+
+from shoal.api import shoal_pb2 as pb
+from shoal.cli.display.plot import plot
+from shoal.cli.display.task_output import screened
+from shoal.cli.terminal import echo, echo_lines, safe_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ROUND: Final = "round"
+VALIDATION: Final = "validation_loss"
+TAIL_MAX: Final = 65_536
+"""Longest unfinished line; anything longer is not JSON of ours."""
+
+
+@final
+class CurveBoard:
+    """The state of a run so far."""
+
+    def __init__(self) -> None:
+        self.loss: dict[float, float] = {}
+        self.validation: dict[float, float] = {}
+        self.latest: dict[str, Any] = {}
+        self.workers: dict[str, Any] = {}
+        self.remarks: list[str] = []
+        self._rests: dict[tuple[str, int], bytes] = {}
+
+    def take(self, piece: pb.LogPiece) -> bool:
+        """Parse some output; return whether it had a round or a measurement."""
+        key = (piece.task, piece.stream)
+        *lines, rest = (self._rests.get(key, b"") + piece.data).split(b"\n")
+        self._rests[key] = rest[-TAIL_MAX:]
+        news = [self._take_line(piece.task.partition(".")[2], line) for line in lines]
+        return any(news)
+
+    def _take_line(self, task: str, line: bytes) -> bool:
+        try:
+            said: Any = json.loads(line)
+        except (ValueError, RecursionError):
+            said = None
+        if not isinstance(said, dict):
+            if line.strip():
+                self.remarks.append(f"{task} | {screened(line)}")
+            return False
+        fields: dict[str, Any] = said  # pyright: ignore[reportUnknownVariableType]
+        at = fields.get(ROUND, fields.get("step"))
+        if not isinstance(at, int | float):
+            return False
+        if isinstance(fields.get(VALIDATION), int | float):
+            self.validation[float(at)] = float(fields[VALIDATION])
+            return True
+        event = fields.get("event")
+        if event not in (ROUND, "loss") or not isinstance(
+            fields.get("loss"), int | float
+        ):
+            return False
+        self.loss[float(at)] = float(fields["loss"])
+        self.latest = fields
+        workers = fields.get("by_worker")
+        if isinstance(workers, dict):
+            self.workers.update(workers)  # pyright: ignore[reportUnknownArgumentType]
+        return True
+
+    def headline(self) -> str:
+        """Summarise the progress in one line."""
+        parts: list[str] = []
+        if self.loss:
+            at = max(self.loss)
+            parts.append(f"round {at:g}  loss {self.loss[at]:.4g}")
+        if self.validation:
+            parts.append(f"validation {self.validation[max(self.validation)]:.4g}")
+        rate = "tokens_per_s" if "tokens_per_s" in self.latest else "samples_per_s"
+        for name, text in (
+            (rate, "{:,.0f} " + rate.removesuffix("_per_s") + "/s"),
+            ("workers", "{:g} workers"),
+        ):
+            if isinstance(self.latest.get(name), int | float):
+                parts.append(text.format(self.latest[name]))
+        if isinstance(self.latest.get("bytes_sent"), int | float):
+            parts.append(f"sent {_size(self.latest['bytes_sent'])} a round")
+        missing = self.latest.get("missing")
+        if missing:
+            parts.append(f"without {', '.join(map(str, missing))}")
+        return "  ".join(parts)
+
+    def picture(self, width: int = 72, height: int = 10) -> list[str]:
+        """Return headline and curves."""
+        curves = [sorted(self.loss.items()), sorted(self.validation.items())]
+        shown = plot(curves, width=width, height=height)
+        return [self.headline(), *shown] if shown else []
+
+
+def watch(pieces: Iterable[pb.LogPiece]) -> None:
+    """Show a run until its output ends."""
+    board = CurveBoard()
+    drawn = 0
+    is_terminal = sys.stdout.isatty()
+    for piece in pieces:
+        news = board.take(piece)
+        for remark in board.remarks:
+            echo(remark, err=True)
+        board.remarks.clear()
+        if news and is_terminal:
+            drawn = _draw(board.picture(), drawn)
+        elif news:
+            echo(board.headline())
+    if not is_terminal:
+        echo_lines("\n".join(board.picture()))
+
+
+def _draw(lines: list[str], drawn: int) -> int:
+    """Redraw in place; return the number of lines."""
+    up = f"\x1b[{drawn}A" if drawn else ""
+    text = "".join(f"\x1b[2K{safe_line(line)}\n" for line in lines)
+    sys.stdout.write(up + text)
+    sys.stdout.flush()
+    return len(lines)
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            break
+        count /= 1000
+    return f"{count:.3g} {unit}"

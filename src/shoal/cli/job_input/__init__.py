@@ -1,0 +1,1 @@
+"""Jobs on the command line: how users describe and select them."""

@@ -1,0 +1,220 @@
+"""A job on the command line: a file, flags, or a command after `--`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from shoal.cli.options import talk
+from shoal.errors import SpecError, UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+COMMAND: Final = "shoal.command"
+
+_FLAGS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
+    (("--name",), {"help": "Name of the job."}),
+    (("--recipe",), {"help": "Training program that comes with shoal."}),
+    (
+        ("-p", "--param", "params"),
+        {
+            "multiple": True,
+            "metavar": "NAME=VALUE",
+            "help": "Value for {NAME}, or for the recipe.",
+        },
+    ),
+    (("--gpus",), {"help": "GPUs per task: 2, 24GB:2, A100:80GB."}),
+    (("--memory",), {"help": "Minimum memory per GPU in MB."}),
+    (("--gpu-mem",), {"help": "Minimum memory per GPU: 24GB."}),
+    (("--cpu", "--cpus", "cpu"), {"help": "CPUs per task."}),
+    (("--ram",), {"help": "Main memory per task: 16GB."}),
+    (("--disk",), {"help": "Scratch space per task: 20GB."}),
+    (("--nodes",), {"help": "Run as a gang on several nodes: 2, or 2..4."}),
+    (("--array",), {"help": "Run many tasks, numbered by {index}: 100, or 0-99:5."}),
+    (("--workdir",), {"help": "Folder to send along with the job."}),
+    (("--setup",), {"help": "Command to run on each node first."}),
+    (
+        ("-e", "--env"),
+        {
+            "multiple": True,
+            "metavar": "NAME=VALUE",
+            "help": "Environment variable of the job.",
+        },
+    ),
+    (
+        ("--secret", "secrets"),
+        {"multiple": True, "help": "Stored secret to pass to the job."},
+    ),
+    (("--image",), {"help": "Container image to run in."}),
+    (("--output", "outputs"), {"multiple": True, "help": "Path to keep as an output."}),
+    (
+        ("--priority",),
+        {"type": int, "help": "Priority from -100 to 100; higher runs first."},
+    ),
+    (
+        ("--preempt/--no-preempt",),
+        {"default": None, "help": "Whether it may displace jobs of lower priority."},
+    ),
+    (
+        ("--preemptible/--not-preemptible",),
+        {"default": None, "help": "Whether jobs of higher priority may displace it."},
+    ),
+    (("--retries",), {"type": int, "help": "How often to retry a failed task."}),
+    (("--time-limit",), {"help": "Time limit per task: 90s, 2h."}),
+    (("--grace",), {"help": "Time between SIGTERM and SIGKILL: 10s."}),
+    (("--policy",), {"help": "Placement policy; see `shoal policy list`."}),
+    (
+        ("--label", "labels"),
+        {
+            "multiple": True,
+            "metavar": "NAME=VALUE",
+            "help": "Label that a node must have.",
+        },
+    ),
+    (("--max-rtt",), {"help": "Maximum round-trip time to a node: 50ms."}),
+    (
+        ("--network/--no-network",),
+        {"default": None, "help": "Whether it may use the network."},
+    ),
+    (("--driver",), {"help": "Driver: process or container."}),
+    (
+        ("--at-most-once/--maybe-twice", "at_most_once"),
+        {"default": None, "help": "Never start a task a second time."},
+    ),
+    (
+        ("--speculate/--no-speculate",),
+        {"default": None, "help": "Run a copy of a straggler elsewhere."},
+    ),
+)
+
+
+class JobCommand(click.Command):
+    """A click command that takes a job; the words after `--` are its command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Set the words after `--` aside."""
+        if "--" in args:
+            place = args.index("--")
+            ctx.meta[COMMAND] = tuple(args[place + 1 :])
+            args = args[:place]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Show in the usage line that a command may follow."""
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
+
+
+def flags_of_a_job() -> list[click.Option]:
+    """Return the options that describe a job."""
+    return [click.Option(names, **settings) for names, settings in _FLAGS]
+
+
+def job_options(command: F) -> F:
+    """Add the file and flags of a job; they arrive as `words`, `config`, `flags`."""
+    for names, settings in reversed(_FLAGS):
+        command = click.option(*names, **settings)(command)
+    command = click.option(
+        "--config", metavar="FILE", help="Task file of the original training scheduler."
+    )(command)
+    return click.argument("words", nargs=-1, metavar="[FILE]")(command)
+
+
+def spec_of(words: tuple[str, ...], config: str | None, flags: dict[str, Any]) -> str:
+    """Return the job spec of a command line, as JSON."""
+    # Slow to import, so not before it is needed.
+    import msgspec  # noqa: PLC0415
+
+    from shoal.cli.job_input.script_headers import is_script, read_script  # noqa: PLC0415
+    from shoal.model.spec.submission import load_spec, spec_from_flags  # noqa: PLC0415
+
+    command: tuple[str, ...] | None = click.get_current_context().meta.get(COMMAND)
+    file = _file(words, config, command)
+    base = None
+    given = _given(flags)
+    if file is not None:
+        text = _read(file, is_config=config is not None)
+        if is_script(text):
+            script = read_script(file, text, _flags_of)
+            for note in script.notes:
+                talk(f"note: {note}")
+            given = {**script.flags, **given}
+        else:
+            is_json = file.endswith(".json") or text.lstrip()[:1] == b"{"
+            try:
+                base = load_spec(text, "json" if is_json or config else "yaml")
+            except SpecError as error:
+                raise _in_file(file, error) from None
+    for name in ("array", "nodes"):
+        if str(given.get(name, "")).isdecimal():
+            given[name] = int(given[name])  # A number is how many, a text is which.
+    if command:
+        given["command"] = command
+    if base is None and not given:
+        raise UsageError(
+            "there is nothing to run",
+            because="no file, flag or command was given",
+            hint="shoal run -- python -c 'print(6 * 7)'",
+        )
+    spec = base if base is not None and not given else spec_from_flags(given, base)
+    return json.dumps(msgspec.to_builtins(spec))
+
+
+def _in_file(file: str, error: SpecError) -> SpecError:
+    """Name the file in which a spec is wrong."""
+    name = "stdin" if file == "-" else file
+    what = error.what.removeprefix("the spec ")
+    what = f"{name} {what}" if what != error.what else f"{name}: {what}"
+    return SpecError(what, because=error.because, hint=error.hint)
+
+
+def _given(flags: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in flags.items() if value not in (None, ())}
+
+
+def _flags_of(words: list[str]) -> dict[str, Any]:
+    """Parse the flags on one line of a script."""
+    options: list[click.Parameter] = [*flags_of_a_job()]
+    reader = click.Command("#SHOAL", params=options, add_help_option=False)
+    with reader.make_context("#SHOAL", list(words)) as context:
+        return _given(context.params)
+
+
+def _file(
+    words: tuple[str, ...], config: str | None, command: tuple[str, ...] | None
+) -> str | None:
+    if command is not None and not command:
+        raise UsageError("no command follows --", hint="shoal run -- python train.py")
+    if len(words) > 1:
+        typed = " ".join(words)
+        raise UsageError(
+            f"unexpected argument '{words[1]}'",
+            because="at most one file may come before --",
+            hint=f"to run a command, put -- before it: shoal run -- {typed}",
+        )
+    if words and config:
+        raise UsageError(
+            f"{words[0]} and --config {config} contradict each other",
+            because="both describe a job",
+            hint="use one of them",
+        )
+    return config or (words[0] if words else None)
+
+
+def _read(file: str, *, is_config: bool) -> bytes:
+    try:
+        if file == "-":
+            return sys.stdin.buffer.read()
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {file}",
+            because=error.strerror or str(error),
+            hint="choose a file that you can read"
+            if is_config
+            else f"to run a command, put -- before it: shoal run -- {file}",
+        ) from None

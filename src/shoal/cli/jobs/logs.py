@@ -1,0 +1,66 @@
+"""`shoal logs`: print the output of a job's tasks."""
+
+from __future__ import annotations
+
+import click
+
+from shoal.api import shoal_pb2 as pb
+from shoal.api.client import client as api
+from shoal.api.documents import piece_fields
+from shoal.cli.display.follow_output import follow
+from shoal.cli.display.printing import echo_json
+from shoal.cli.job_input.completion_types import JOB
+from shoal.cli.job_input.selection import one
+from shoal.cli.options import any_node_option, json_option, raw_option
+
+_STREAMS = {
+    "both": pb.STREAM_UNSPECIFIED,
+    "stdout": pb.STREAM_STDOUT,
+    "stderr": pb.STREAM_STDERR,
+}
+
+
+@click.command()
+@click.argument("job", default="last", type=JOB)
+@click.option(
+    "-f", "--follow", "following", is_flag=True, help="Follow until the job ends."
+)
+@click.option("--task", default="", help="Only this task, by number or name.")
+@click.option(
+    "--stream", type=click.Choice(list(_STREAMS)), default="both", help="Only one."
+)
+@click.option("--all-attempts", is_flag=True, help="Include earlier attempts.")
+@raw_option
+@any_node_option
+@json_option
+def logs(
+    job: str,
+    following: bool,
+    task: str,
+    stream: str,
+    all_attempts: bool,
+    raw: bool,
+    node: str | None,
+    as_json: bool,
+) -> None:
+    """Print the output of a JOB, by default the most recent one.
+
+    Its stderr goes to stderr. With several tasks, each line names its task. A terminal
+    gets only text and colours; files and pipes get every byte.
+    """
+    with api.connect(node) as client:
+        found = client.get(one(client, job), tasks_max=2)
+        request = pb.LogsRequest(
+            job=found.id,
+            task=task,
+            follow=following,
+            stream=_STREAMS[stream],
+            all_attempts=all_attempts,
+        )
+        pieces = client.logs(request)
+        if not as_json:
+            prefixed = len(found.tasks) > 1 and not task
+            follow(pieces, prefixed=prefixed, raw=raw)
+            return
+        for piece in pieces:
+            echo_json(piece_fields(piece))

@@ -1,0 +1,227 @@
+"""`shoal run`: submit a job, stream its output, and exit with its code."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from shoal.api import node_file
+from shoal.api.client import client as api
+from shoal.api.documents import job_fields
+from shoal.api.job_ids import new_job_id
+from shoal.api.shoal_pb2 import LogsRequest
+from shoal.cli import write_nowhere
+from shoal.cli.display.follow_output import follow
+from shoal.cli.display.job_ends import code_of, end_text, waits_text
+from shoal.cli.display.printing import echo_json, has_ended, places, span
+from shoal.cli.display.pulled_outputs import taken_fields, taken_text
+from shoal.cli.job_input.spec_flags import JobCommand, job_options, spec_of
+from shoal.cli.jobs.submit import pack, send_in
+from shoal.cli.options import (
+    json_option,
+    node_option,
+    quiet_option,
+    raw_option,
+    suggest,
+    talk,
+)
+from shoal.cli.stop_signals import UNREAD, StopSignal, is_unread, stopped_by_signals
+from shoal.errors import NotFoundError, ShoalError, UnreachableError
+from shoal.runtime.home import Home
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from shoal.api.client.shipping import PulledOutputs
+    from shoal.api.shoal_pb2 import Job, LogPiece
+
+PATIENCE_S: Final = 2.0
+"""How long a job waits before the user is told why."""
+
+
+@click.command(cls=JobCommand)
+@job_options
+@click.option("--no-pull", is_flag=True, help="Do not download its outputs.")
+@raw_option
+@click.option("--watch", is_flag=True, help="Plot curves instead of printing output.")
+@node_option
+@json_option
+@quiet_option
+def run(
+    words: tuple[str, ...],
+    config: str | None,
+    node: str | None,
+    as_json: bool,
+    quiet: bool,
+    no_pull: bool,
+    watch: bool,
+    raw: bool,
+    **flags: Any,  # noqa: ANN401 - As many as a job has.
+) -> None:
+    """Submit a job, stream its output, and exit with its code.
+
+    Starts a node in the background if none is running. Ctrl-C cancels the job; so do
+    SIGTERM, closing the terminal, and a closed output pipe. Outputs of the job are
+    written to out/JOB. With --json the job's output goes to stderr, and stdout gets
+    only the JSON document.
+    """
+    spec = spec_of(words, config, flags)
+    home, quiet = Home.default(), quiet or as_json
+    if not node and node_file.running(home) is None:
+        _start_node(home, quiet=quiet)
+    with api.connect(node, home) as client:
+        packed = pack(client, spec, quiet=quiet)
+        began, id_ = time.monotonic(), new_job_id()
+        with stopped_by_signals():
+            try:
+                job = _submitted(client, packed, id_, watch=watch, quiet=quiet)
+                many = _has_many_tasks(job)
+                plain = partial(follow, prefixed=many, aside=as_json, raw=raw)
+                show = _curves if watch and not as_json else plain
+                end = _follow(client, job, began, show, quiet=quiet)
+            except (StopSignal, OSError) as why:
+                end = _cancelled(client, id_, why, quiet=quiet)
+        talk(end_text(end, time.monotonic() - began), quiet=quiet)
+        taken: list[PulledOutputs] = []
+        if "outputs" in spec and not no_pull:
+            from shoal.cli.jobs.pull import take  # noqa: PLC0415 - Slow to import.
+
+            taken = take(client, end.id)
+        if as_json:
+            echo_json({"job": job_fields(end), "outputs": taken_fields(taken)})
+    for each in taken:
+        talk(taken_text(each), quiet=quiet)
+    suggest("shoal ps", f"shoal show {end.id}", quiet=quiet)
+    sys.exit(code_of(end))
+
+
+def _submitted(
+    client: api.Client, packed: str, id_: str, *, watch: bool, quiet: bool
+) -> Job:
+    reply = send_in(client, packed, id_)
+    for note in reply.notes:
+        talk(f"note: {note}", quiet=quiet)
+    if watch and (where := (info := client.info()).web_address):
+        scheme = "https" if info.web_print else "http"
+        page = f"{scheme}://{where}/jobs/{id_}   (shoal web {id_} opens it)"
+        talk(f"web  {page}", quiet=quiet)
+    return reply.job
+
+
+def _cancelled(
+    client: api.Client, job: str, why: StopSignal | OSError, *, quiet: bool
+) -> Job:
+    """Cancel a job because this command was interrupted; return its final state."""
+    try:
+        return _cancel(client, job, _reason(why), quiet=quiet)
+    except (
+        StopSignal
+    ) as late:  # A closed terminal fails a write before its signal arrives.
+        return _cancel(client, job, _reason(late), quiet=quiet)
+
+
+def _reason(why: StopSignal | OSError) -> str:
+    if isinstance(why, StopSignal):
+        return str(why)
+    if not is_unread(why):
+        raise why
+    write_nowhere()
+    return UNREAD
+
+
+def _cancel(client: api.Client, job: str, reason: str, *, quiet: bool) -> Job:
+    talk("", quiet=quiet)
+    talk(f"cancelling job {job}", quiet=quiet)
+    try:
+        client.cancel(job, reason)
+        return client.get(job)
+    except NotFoundError:  # It was not submitted yet.
+        raise click.Abort from None
+    except UnreachableError as error:
+        error.hint = (
+            f"job {job} may still run: `shoal cancel {job}` once the node answers"
+        )
+        raise
+
+
+def _left_alone(job: str, error: UnreachableError) -> UnreachableError:
+    """Report that a job outlives the lost node, and how to get back to it."""
+    return UnreachableError(
+        error.what,
+        because=error.because,
+        hint=f"job {job} is not lost: `shoal up` resumes it, "
+        f"and `shoal logs -f {job}` shows its output",
+    )
+
+
+def _start_node(home: Home, *, quiet: bool) -> None:
+    from shoal.cli.display.printing import info_lines  # noqa: PLC0415
+    from shoal.cli.nodes import background  # noqa: PLC0415 - Not needed the second time.
+
+    started = background.start(home)
+    if started is None:
+        return
+    text = "no node running: started one in the background (shoal down to stop)"
+    talk(text, quiet=quiet)
+    for line in info_lines(started.info, port_was_taken=started.port_was_taken):
+        talk(line, quiet=quiet)
+
+
+def _curves(pieces: Iterable[LogPiece]) -> None:
+    from shoal.cli.display.training_curves import watch  # noqa: PLC0415 - Few jobs have curves.
+
+    watch(pieces)
+
+
+def _follow(
+    client: api.Client,
+    job: Job,
+    began: float,
+    show: Callable[[Iterable[LogPiece]], None],
+    *,
+    quiet: bool,
+) -> Job:
+    """Show output in this thread while another reports where the job runs."""
+    teller = threading.Thread(
+        target=_tell_placing, args=(client, job.id, began), daemon=True
+    )
+    if not quiet:
+        teller.start()
+    request = LogsRequest(job=job.id, follow=True)
+    try:
+        show(client.logs(request))
+        return client.get(job.id, tasks_max=1)
+    except UnreachableError as error:
+        raise _left_alone(job.id, error) from None
+
+
+def _tell_placing(client: api.Client, job: str, began: float) -> None:
+    timer = threading.Timer(PATIENCE_S, _tell_waiting, args=(client, job))
+    timer.daemon = True
+    timer.start()
+    with contextlib.suppress(ShoalError):  # The main thread meets it as well.
+        for view in client.watch(job):
+            never_ran = has_ended(view) and not view.HasField("exit_code")
+            if view.nodes and not never_ran:
+                where, took = places(view.nodes), span(time.monotonic() - began)
+                talk(f"job {job} placed on {where} in {took}")
+                break
+            if has_ended(view):
+                break
+    timer.cancel()
+
+
+def _tell_waiting(client: api.Client, job: str) -> None:
+    with contextlib.suppress(ShoalError):
+        talk(waits_text(client.explain(job)))
+
+
+def _has_many_tasks(job: Job) -> bool:
+    counts = job.counts
+    return counts.waiting + counts.blocked + counts.running > 1

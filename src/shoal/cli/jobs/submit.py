@@ -1,0 +1,110 @@
+"""`shoal submit`: submit a job and return."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shoal.api.client import client as api
+from shoal.api.documents import job_fields, plan_fields
+from shoal.api.job_ids import new_job_id
+from shoal.api.shoal_pb2 import PlanRequest, SubmitRequest
+from shoal.cli.display.printing import echo_json, size_text
+from shoal.cli.job_input.spec_flags import JobCommand, job_options, spec_of
+from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
+from shoal.cli.terminal import echo
+from shoal.errors import ShoalError
+
+if TYPE_CHECKING:
+    from shoal.api.shoal_pb2 import PlanReply, SubmitReply
+
+
+@click.command(cls=JobCommand)
+@job_options
+@click.option(
+    "--offers/--no-offers",
+    default=None,
+    help="Show where it could run; by default only in a terminal.",
+)
+@node_option
+@json_option
+@quiet_option
+def submit(
+    words: tuple[str, ...],
+    config: str | None,
+    node: str | None,
+    as_json: bool,
+    quiet: bool,
+    offers: bool | None,
+    **flags: Any,  # noqa: ANN401 - As many as a job has.
+) -> None:
+    """Submit a job and print its id.
+
+    A job is a FILE in YAML or JSON, flags, or a command after --. Flags override the
+    file.
+    """
+    spec = spec_of(words, config, flags)
+    if offers is None:
+        offers = not as_json and sys.stderr.isatty()
+    plan: PlanReply | None = None
+    with api.connect(node) as client:
+        packed = pack(client, spec, quiet=quiet or as_json)
+        if offers and not quiet:
+            plan = _ask_for_offers(client, packed)
+        reply = send_in(client, packed)
+    job = reply.job
+    if as_json:
+        found = {} if plan is None else {"offers": plan_fields(plan)}
+        echo_json({"job": job_fields(job), "needs": reply.needs, **found})
+        return
+    echo(job.id)
+    talk(f"job {job.id} ({job.name}) submitted · {reply.needs}", quiet=quiet)
+    if plan is not None:
+        from shoal.cli.display.offers import tell  # noqa: PLC0415 - Not for scripts.
+
+        tell(plan)
+    for note in reply.notes:
+        talk(f"note: {note}", quiet=quiet)
+    suggest(
+        f"shoal logs -f {job.id}",
+        f"shoal explain {job.id}",
+        f"shoal wait {job.id}",
+        quiet=quiet,
+    )
+
+
+def pack(client: api.Client, spec: str, *, quiet: bool = False) -> str:
+    """Upload the folders that a spec names; return it with their blob names."""
+    document: dict[str, Any] = json.loads(spec)
+    if "workdir" in spec:
+        from shoal.api.client.shipping import ship_all  # noqa: PLC0415 - Slow to import.
+
+        for folder, shipped in ship_all(client, document).items():
+            sent = f"{shipped.sent_files} of {shipped.files} files"
+            amount = size_text(shipped.sent_bytes)
+            talk(f"workdir {folder}: sent {sent}, {amount}", quiet=quiet)
+            for note in shipped.notes:
+                talk(f"note: {note}", quiet=quiet)
+    return json.dumps(document)
+
+
+def send_in(client: api.Client, packed: str, id_: str = "") -> SubmitReply:
+    """Submit a spec whose folders have been uploaded, under a fresh id.
+
+    Repeating a call with the same id does not create a second job.
+    """
+    return client.submit(SubmitRequest(job_id=id_ or new_job_id(), json=packed))
+
+
+def _ask_for_offers(client: api.Client, packed: str) -> PlanReply | None:
+    """Return where a job could run, before it takes up the room itself.
+
+    None on failure, which is no reason not to submit.
+    """
+    try:
+        return client.plan(PlanRequest(json=packed))
+    except ShoalError:
+        return None

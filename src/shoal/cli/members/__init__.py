@@ -1,0 +1,1 @@
+"""Commands about members, keys and secrets."""

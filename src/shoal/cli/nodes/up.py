@@ -1,0 +1,396 @@
+"""`shoal up`: start a node on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import click
+from click.core import ParameterSource
+
+from shoal.api import node_file
+from shoal.api.client.client import client_of
+from shoal.api.documents import node_fields
+from shoal.cli.config.settings import default_of
+from shoal.cli.display.printing import echo_json, info_lines
+from shoal.cli.nodes import background
+from shoal.cli.options import json_option, quiet_option, suggest, talk
+from shoal.errors import ShoalError, UsageError
+from shoal.model.kinds import Strangers, TaskNetwork, allowed
+from shoal.runtime.home import Home
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shoal.api.node_file import NodeFile
+    from shoal.api.server.daemon import Ready
+    from shoal.api.shoal_pb2 import NodeInfo
+    from shoal.runtime.node_factory import NodeOptions
+
+
+@click.command()
+@click.option(
+    "--background",
+    "detach",
+    is_flag=True,
+    help="Run in the background; return when it is ready.",
+)
+@click.option(
+    "--no-worker", is_flag=True, help="Do not lend this machine: schedule only."
+)
+@click.option(
+    "--listen",
+    default=default_of("listen", ""),
+    metavar="HOST:PORT",
+    help="Address for other nodes; by default as last time, or loopback.",
+)
+@click.option(
+    "--announce",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Public address, such as that of a router; may be repeated.",
+)
+@click.option(
+    "--gate/--no-gate",
+    default=None,
+    help="Relay for members that cannot be dialled; on by default for the first node.",
+)
+@click.option(
+    "--relay",
+    default="",
+    metavar="LIMITS",
+    help="Relay limits of a gate: members=256,circuits=32,bytes=4GB,time=12h.",
+)
+@click.option(
+    "--without",
+    multiple=True,
+    metavar="WAY",
+    help="Turn off gates, peers, gossip, dht, mdns, direct, or p2p as a whole.",
+)
+@click.option(
+    "--lan/--no-lan",
+    default=None,
+    help="Ask to join a shoal on the local network; by default you are prompted.",
+)
+@click.option(
+    "--open-lan",
+    is_flag=True,
+    help="Let any machine on the local network join as a worker, without approval.",
+)
+@click.option(
+    "--port",
+    type=int,
+    default=default_of("port"),
+    help="Port for local clients; 50051 if it is free.",
+)
+@click.option(
+    "--api",
+    default=default_of("api", ""),
+    metavar="HOST:PORT",
+    help="TLS address for clients on other machines; off by default.",
+)
+@click.option(
+    "--metrics",
+    default=default_of("metrics", ""),
+    metavar="HOST:PORT",
+    help="Serve /metrics for Prometheus; off loopback with https and the token.",
+)
+@click.option(
+    "--web",
+    default=default_of("web", ""),
+    metavar="HOST:PORT",
+    help="Address of the web page; by default loopback, port 7420 if it is free. Off "
+    "loopback it is served with https only.",
+)
+@click.option("--no-web", is_flag=True, help="Do not serve the web page.")
+@click.option("--policy", default=default_of("policy", ""), help="Placement policy.")
+@click.option(
+    "--order", default="", help="Queue order after priority and share: minnow, sjf."
+)
+@click.option(
+    "--gpus", help="Declare GPUs by id, such as 0,1, instead of detecting them."
+)
+@click.option("--models", default="", help="Model of each declared GPU.")
+@click.option("--memories", default="", help="Memory of each declared GPU in MB.")
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    default=default_of("labels", ()),
+    metavar="NAME=VALUE",
+    help="Label that jobs can require; leaf=NAME is the node's switch.",
+)
+@click.option(
+    "--sandbox/--no-sandbox", default=default_of("sandbox"), help="Confine tasks."
+)
+@click.option(
+    "--allow",
+    default=default_of("allow", ""),
+    metavar="KINDS",
+    help="Kinds of tasks to run: command,image,recipe; all by default.",
+)
+@click.option(
+    "--strangers",
+    type=click.Choice(get_args(Strangers)),
+    default=default_of("strangers"),
+    help="When to run other owners' tasks: never, if tasks are confined (the "
+    "default), if the kernel also limits them, or always.",
+)
+@click.option(
+    "--task-network",
+    type=click.Choice(get_args(TaskNetwork)),
+    default=default_of("task_network"),
+    help="Network access that other owners' tasks can request: none, the internet "
+    "without your own networks, or all.",
+)
+@click.option(
+    "--functions/--no-functions",
+    default=default_of("functions"),
+    help="Run functions sent by Python programs.",
+)
+@click.option(
+    "--containers/--no-containers",
+    default=default_of("containers"),
+    help="Run tasks in containers, with docker or podman.",
+)
+@click.option(
+    "--cache",
+    default=default_of("cache", ""),
+    help="Disk space for cached code and data: 20GB.",
+)
+@click.option(
+    "--journal",
+    type=click.Choice(["new", "old"]),
+    help="If the journal is missing or outdated: start a new one, or continue.",
+)
+@click.option("--ready-fd", type=int, hidden=True)
+@json_option
+@quiet_option
+def up(detach: bool, ready_fd: int | None, **given: Any) -> None:  # noqa: ANN401
+    """Start a node that lends this machine and accepts jobs.
+
+    The first start creates a private shoal of this machine only. Stop the node with
+    Ctrl-C or `shoal down`; unfinished jobs continue at the next start.
+    """
+    home = Home.default()
+    as_json, quiet = bool(given.pop("as_json")), bool(given.pop("quiet"))
+    if given.pop("no_web"):
+        given["web"] = "off"
+    if (found := node_file.running(home)) is not None:
+        if not detach:
+            raise _second(home, found)
+        _say_running(found, "is running already", as_json=as_json, quiet=quiet)
+        return
+    if detach:
+        _start_detached(home, given, as_json=as_json, quiet=quiet)
+        return
+    try:
+        options, port = _options(given), given["port"]
+
+        def ready(info: NodeInfo, port_was_taken: bool) -> None:
+            _say_ready(info, port_was_taken, as_json=as_json, quiet=quiet)
+            nonlocal ready_fd
+            if ready_fd is not None:
+                taken = port_was_taken
+                background.report_ready(ready_fd, info, port_was_taken=taken)
+                ready_fd = None  # It is closed, and its number may be another file's.
+            else:
+                suggest(*_uses(info), "Ctrl-C ends", quiet=quiet)
+
+        _serve(home, options, port, ready, partial(talk, quiet=quiet))
+    except ShoalError as error:
+        if ready_fd is not None:
+            background.report_failure(ready_fd, error)
+        raise
+    talk("the node has stopped", quiet=quiet)
+
+
+def _serve(
+    home: Home,
+    options: NodeOptions,
+    port: int | None,
+    ready: Ready,
+    say: Callable[[str], None],
+) -> None:
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # What matters is raised too.
+    from shoal.api.server.daemon import PageHost, run_node  # noqa: PLC0415 - Slow to import.
+    from shoal.net.event_loop import loop_factory  # noqa: PLC0415
+    from shoal.web.page import WebPage  # noqa: PLC0415
+
+    host = PageHost(ready=ready, say=say, make_page=partial(WebPage, where=options.web))
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(run_node(home, options, port, host))
+
+
+def _options(given: dict[str, Any]) -> NodeOptions:
+    from shoal.model.units import parse_size  # noqa: PLC0415
+    from shoal.runtime.discovery.listen_addresses import (  # noqa: PLC0415 - Slow to import.
+        NetworkOptions,
+        listen_address,
+    )
+    from shoal.runtime.discovery.node_network import finding_of  # noqa: PLC0415
+    from shoal.runtime.discovery.relay_limits import relay_room  # noqa: PLC0415
+    from shoal.runtime.node_factory import NodeOptions  # noqa: PLC0415 - Slow to import.
+
+    web = given["web"].removeprefix("off")
+    hosts = (given["listen"], given["api"], given["metrics"], web)
+    for text in (*hosts, *given["announce"]):
+        if text:
+            listen_address(text)  # Raises if it is none.
+    finding_of(given["without"])
+    allowed(given["allow"])
+    relay_room(given["relay"])
+    declares = given["gpus"] is not None
+    if not declares and (given["models"] or given["memories"]):
+        raise UsageError(
+            "--models and --memories without --gpus",
+            because="they describe the GPUs that --gpus lists",
+            hint="write it like --gpus 0,1 --models RTX3090,RTX3090",
+        )
+    _check_labels(given["labels"])
+    return NodeOptions(
+        worker=not given["no_worker"],
+        policy=given["policy"],
+        order=given["order"],
+        network=NetworkOptions(
+            listen=given["listen"],
+            announce=given["announce"],
+            gate=given["gate"],
+            without=given["without"],
+            lan=_lan(given["lan"]),
+            open_lan=given["open_lan"],
+            relay=given["relay"],
+        ),
+        metrics=given["metrics"],
+        web=given["web"],
+        api=given["api"],
+        gpus=given["gpus"],
+        models=given["models"],
+        memories=given["memories"],
+        labels=given["labels"],
+        sandbox=given["sandbox"],
+        allow=given["allow"],
+        strangers=given["strangers"],
+        task_network=given["task_network"],
+        functions=given["functions"],
+        containers=given["containers"],
+        journal=given["journal"] or "",
+        cache_bytes=parse_size(given["cache"]) if given["cache"] else 0,
+    )
+
+
+def _check_labels(labels: tuple[str, ...]) -> None:
+    for text in labels:
+        if not all(text.partition("=")):
+            raise UsageError(
+                f"'{text}' is not a label",
+                because="a label is a name, an equals sign and a value",
+                hint="write it like --label leaf=rack7",
+            )
+
+
+def _lan(wanted: bool | None) -> Literal["off", "ask", "join"]:
+    """Look for a shoal only in a terminal, where somebody can answer."""
+    if wanted is None:
+        return "ask" if sys.stderr.isatty() else "off"
+    return "join" if wanted else "off"
+
+
+def _second(home: Home, found: NodeFile) -> ShoalError:
+    return ShoalError(
+        f"the node {found.petname} is running already",
+        because=f"process {found.pid} uses the home {home.path}",
+        hint="stop it with `shoal down`, or use another SHOAL_HOME for another node",
+    )
+
+
+def _say_running(found: NodeFile, how: str, *, as_json: bool, quiet: bool) -> None:
+    """Report a node that was already running, and flags it did not get."""
+    talk(f"the node {found.petname} {how} (process {found.pid})", quiet=quiet)
+    if flags := _flags():
+        talk(
+            f"note: {flags} had no effect: flags apply when a node starts", quiet=quiet
+        )
+        suggest("shoal down", "this command again", quiet=quiet)
+    if as_json:
+        with client_of(found) as client:
+            _say_ready(client.info(), False, as_json=True, quiet=quiet)
+
+
+def _flags() -> str:
+    """Return the flags on this command line that configure a node."""
+    context = click.get_current_context()
+    told = ("detach", "as_json", "quiet")
+    return ", ".join(
+        param.opts[-1]
+        for param in context.command.params
+        if param.name not in told
+        and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+    )
+
+
+def _start_detached(
+    home: Home, given: dict[str, Any], *, as_json: bool, quiet: bool
+) -> None:
+    started = background.start(home, _arguments(given))
+    if started is None:
+        found, how = node_file.required(home), "was started by another command"
+        _say_running(found, how, as_json=as_json, quiet=quiet)
+        return
+    _say_ready(started.info, started.port_was_taken, as_json=as_json, quiet=quiet)
+    suggest(*_uses(started.info), "shoal down", quiet=quiet)
+
+
+def _uses(info: NodeInfo) -> tuple[str, ...]:
+    """Return suggested commands; a node that is only a worker takes no jobs."""
+    if "scheduler" in info.roles:
+        return "shoal run -- COMMAND", "shoal ps"
+    return ("shoal nodes",)
+
+
+def _arguments(given: dict[str, Any]) -> list[str]:
+    """Return the same options, for the process in the background."""
+    args: list[str] = ["--no-worker"] if given["no_worker"] else []
+    args += ["--open-lan"] if given["open_lan"] else []
+    args += [
+        f"--{name}" if given[name] else f"--no-{name}"
+        for name in ("sandbox", "functions", "containers", "gate", "lan")
+        if given[name] is not None
+    ]
+    for name in ("announce", "without", "labels"):
+        for each in given[name]:
+            args += [f"--{name.removesuffix('s')}", each]
+    names = ("listen", "port", "api", "metrics", "policy", "gpus", "models", "memories")
+    rest = ("web", "cache", "order", "relay", "allow", "strangers", "task_network")
+    for name in (*names, *rest, "journal"):
+        if given[name] is not None:  # Also what is empty: it may hide a setting.
+            args += [f"--{name.replace('_', '-')}", str(given[name])]
+    return args
+
+
+def _say_ready(
+    info: NodeInfo, port_was_taken: bool, *, as_json: bool, quiet: bool
+) -> None:
+    if as_json:
+        fields = {
+            "pid": info.pid,
+            "shoal": info.shoal,
+            "api": info.api_address,
+            "web": info.web_address,
+            "addresses": list(info.addresses),
+            "home": info.home,
+            "sandboxed": info.sandboxed,
+            "node": node_fields(info.node),
+        }
+        echo_json(fields)
+        return
+    for line in info_lines(info, port_was_taken=port_was_taken):
+        talk(line, quiet=quiet)
+    if info.node.worker and not info.sandboxed:
+        why = next((s for s in info.not_isolated if s.startswith("no sandbox")), "")
+        talk(f"  note  tasks are not confined: {why}", quiet=quiet)
+    if info.node.terms:
+        talk(f"  note  {info.node.terms}", quiet=quiet)

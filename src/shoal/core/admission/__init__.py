@@ -1,0 +1,1 @@
+"""Admission of new members: invitations, join requests, introductions."""

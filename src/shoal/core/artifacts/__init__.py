@@ -1,0 +1,1 @@
+"""Code, data, outputs and checkpoints that travel with tasks."""

@@ -1,0 +1,108 @@
+"""Accepts results only with their outputs.
+
+Theory of operation. A worker repeats the report of an ended attempt until it is
+acknowledged. A report that names no outputs is accepted at once. One that does is
+*held*: the host is asked to fetch the outputs, and the scheduler hears of the result
+only when they are on this node's disk. So a result that was accepted outlives its
+worker.
+
+    Report --outputs named--> held --OutputsFetched--> accepted, acknowledged
+                                   --OutputsLost-----> accepted as lost: tried again
+    Report --no outputs-----> accepted, acknowledged
+
+While a report is held, its repeats say that the attempt is not lost, and nothing else.
+A report of an attempt that is live no longer needs no outputs: it is acknowledged.
+
+What a worker claims as the digest of its result is dropped. The digest that results are
+compared by comes from the host, which made it of what it fetched.
+
+Nothing here is journalled. A crash forgets what is held, and the worker repeats it. At
+most `HELD_MAX` reports are held; others wait for their next repeat.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from shoal.core.artifacts.events import FetchOutputs, OutputsFetched, OutputsLost
+from shoal.core.verification.replication import succeeded
+from shoal.model.ids import BlobId
+from shoal.protocol.messages import ALL_OUTPUTS, Outcome, Report
+
+if TYPE_CHECKING:
+    from shoal.core.dispatch.dispatcher import Dispatcher
+    from shoal.core.dispatch.run_states import TaskRun
+    from shoal.core.scheduling.job_book import JobBook
+    from shoal.core.scheduling.notices import Consequence
+    from shoal.model.ids import Attempt, NodeId
+
+HELD_MAX: Final = 256
+
+
+class ReportHeld(msgspec.Struct, frozen=True):
+    """A report whose outputs are on their way, and the worker that sent it."""
+
+    worker: NodeId
+    report: Report
+
+
+@final
+class ResultIntake:
+    """Holds reports back until their outputs are here."""
+
+    def __init__(self, book: JobBook, dispatcher: Dispatcher) -> None:
+        """Pass complete reports to `dispatcher`."""
+        self._book = book
+        self._dispatcher = dispatcher
+        self._held: dict[Attempt, ReportHeld] = {}
+
+    def __len__(self) -> int:
+        """Return how many reports are held."""
+        return len(self._held)
+
+    def on_report(self, peer: NodeId, report: Report, now: float) -> list[Consequence]:
+        """Take in the end of an attempt; ask for its outputs, if it names any."""
+        run = self._book.runs.get(report.attempt)
+        if run is None or run.worker != peer or not report.outcome.outputs:
+            return self._dispatcher.on_report(peer, _with_digest(report, ""), now)
+        # It is not lost, or it would be tried again meanwhile.
+        follows = self._dispatcher.on_started(peer, report.attempt, now)
+        if report.attempt in self._held or len(self._held) >= HELD_MAX:
+            return follows
+        self._held[report.attempt] = ReportHeld(peer, report)
+        return [*follows, self._fetch(run, report.outcome)]
+
+    def settle(
+        self, event: OutputsFetched | OutputsLost, now: float
+    ) -> list[Consequence]:
+        """Accept a report whose outputs are here, or take its result for lost."""
+        held = self._held.pop(event.attempt)
+        if isinstance(event, OutputsFetched):
+            report = _with_digest(held.report, event.digest)
+        else:
+            outcome = Outcome("lost", reason=event.reason)
+            report = msgspec.structs.replace(held.report, outcome=outcome)
+        return self._dispatcher.on_report(held.worker, report, now)
+
+    def _fetch(self, run: TaskRun, outcome: Outcome) -> FetchOutputs:
+        record = self._book.tasks[run.task]
+        verify = self._book.group_of(run.task).group.verify
+        if verify is None or not succeeded(outcome):
+            return FetchOutputs(run.attempt, run.worker, record.task, outcome)
+        earlier = {
+            answer.outcome.digest: BlobId(answer.outcome.outputs[ALL_OUTPUTS])
+            for answer in record.answers
+            if answer.outcome.digest and ALL_OUTPUTS in answer.outcome.outputs
+        }
+        return FetchOutputs(
+            run.attempt, run.worker, record.task, outcome, verify, earlier
+        )
+
+
+def _with_digest(report: Report, digest: str) -> Report:
+    if report.outcome.digest == digest:
+        return report
+    outcome = msgspec.structs.replace(report.outcome, digest=digest)
+    return msgspec.structs.replace(report, outcome=outcome)

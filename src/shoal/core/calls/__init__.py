@@ -1,0 +1,1 @@
+"""Calls of functions: which goes to which interpreter, and how they travel."""

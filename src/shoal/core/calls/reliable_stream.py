@@ -1,0 +1,190 @@
+"""Carries items between two nodes: each arrives once, and in order.
+
+Theory of operation. A link loses what is in flight when it breaks, and drops what does
+not fit; a lost call or result would be waited for without end. So each side numbers its
+items from 0 and keeps them until the other side has said how many it took. Without such
+a word everything from the first item not taken is sent again, after 1 s, then with
+growing pauses up to 8 s. The word travels with items of the other direction, or alone
+after 0.1 s. Each lane has one stream, with one `ReliableStream` at either end.
+
+A side whose consumer is slow says that it is not `open`. Nothing new is sent to it, and
+the other side asks now and then whether that has changed. What is in flight is bounded
+by `WINDOW_BYTES` and `WINDOW_ITEMS`; what is put is bounded by whoever puts it. Nothing
+is durable: a stream ends with its lane or its client.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from shoal.model.backoff import Backoff
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+WINDOW_BYTES: Final = 4 << 20
+"""What may be on its way to the other side."""
+
+WINDOW_ITEMS: Final = 8_192
+BATCH_BYTES: Final = 400_000
+BATCH_ITEMS: Final = 1_024
+ACK_BYTES: Final = WINDOW_BYTES // 4
+ACK_ITEMS: Final = WINDOW_ITEMS // 4
+ACK_AFTER_S: Final = 0.1
+"""How long the word that something was taken waits for something to go with it."""
+
+RESEND_S: Final = 1.0
+RESEND: Final = Backoff(RESEND_S, 8.0)
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True):
+    """Some items, numbered from `first`; `taken` is how many of the other's came."""
+
+    first: int
+    taken: int
+    items: tuple[bytes, ...] = ()
+    open: bool = True
+    probe: bool = False  # asks for an answer
+
+
+@final
+class ReliableStream:
+    """One side. `put` what shall be sent, and send whatever `due` returns."""
+
+    def __init__(self) -> None:
+        self.open = True  # whether our consumer can take more
+        self._kept: deque[bytes] = deque()  # put, and not known to be taken
+        self._kept_bytes = 0
+        self._first = 0  # the number of the first of these
+        self._sent = 0  # how many of these were sent
+        self._sent_bytes = 0
+        self._taken = 0  # items of the other side that came, in order
+        self._told_taken = 0
+        self._told_open = True
+        self._untold_bytes = 0
+        self._ack_at: float | None = None
+        self._other_open = True
+        self._answer = False  # the other side asked
+        self._tries = 0  # resends since the other side last took anything
+        self._resend_at: float | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many items are not known to have been taken."""
+        return len(self._kept)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How large these are together."""
+        return self._kept_bytes
+
+    def put(self, items: Sequence[bytes]) -> None:
+        """Have these sent as soon as there is room."""
+        self._kept.extend(items)
+        self._kept_bytes += sum(map(len, items))
+
+    def receive(self, batch: Batch, now: float) -> list[bytes]:
+        """Take in a batch; return the items that are new, in order."""
+        self._on_taken(batch.taken, now)
+        self._other_open = batch.open
+        if batch.probe:
+            self._answer = True
+        skip = self._taken - batch.first
+        if skip < 0 or skip >= len(batch.items):
+            if batch.items:
+                self._answer = True  # A gap, or a repeat: say where we are.
+            return []
+        fresh = list(batch.items[skip:])
+        self._taken += len(fresh)
+        self._untold_bytes += sum(map(len, fresh))
+        if self._ack_at is None:
+            self._ack_at = now + ACK_AFTER_S
+        return fresh
+
+    def due(self, now: float) -> list[Batch]:
+        """Return what is to be sent now."""
+        if self._resend_at is not None and self._resend_at <= now:
+            self._go_back()
+        batches: list[Batch] = []
+        while (items := self._next_items()) or (not batches and self._must_tell(now)):
+            first, asks = self._first + self._sent, self._is_asking
+            batches.append(Batch(first, self._taken, items, self.open, asks))
+            self._sent += len(items)
+            self._sent_bytes += sum(map(len, items))
+            self._note_told()
+        if self._resend_at is None and (self._sent or self._is_shut_out):
+            self._resend_at = now + RESEND.pause_s(self._tries)
+        return batches
+
+    def hasten(self, now: float) -> None:
+        """Say again what was not taken: the link is new, and may have lost it."""
+        if self._kept:
+            self._tries = 0
+            self._resend_at = now
+
+    def next_deadline(self) -> float | None:
+        """When `due` wants to be asked again, if nothing happens before."""
+        times = [at for at in (self._ack_at, self._resend_at) if at is not None]
+        return min(times, default=None)
+
+    @property
+    def _is_shut_out(self) -> bool:
+        return not self._other_open and bool(self._kept)
+
+    @property
+    def _is_asking(self) -> bool:
+        return self._is_shut_out and self._sent == 0
+
+    def _on_taken(self, taken: int, now: float) -> None:
+        count = taken - self._first
+        if count <= 0 or count > self._sent:
+            return  # Old news, or nonsense.
+        gone = sum(len(self._kept.popleft()) for _ in range(count))
+        self._sent_bytes -= gone
+        self._kept_bytes -= gone
+        self._first = taken
+        self._sent -= count
+        self._tries = 0
+        self._resend_at = now + RESEND_S if self._sent else None
+
+    def _go_back(self) -> None:
+        self._sent = self._sent_bytes = 0
+        self._resend_at = None
+        self._tries += 1
+        if self._is_shut_out:
+            self._answer = True  # An empty batch that asks.
+
+    def _next_items(self) -> tuple[bytes, ...]:
+        if not self._other_open or self._sent == len(self._kept):
+            return ()
+        taken: list[bytes] = []
+        size = 0
+        for data in islice(self._kept, self._sent, self._sent + BATCH_ITEMS):
+            if taken and size + len(data) > BATCH_BYTES:
+                break
+            in_flight = self._sent + len(taken)
+            if in_flight and self._sent_bytes + size + len(data) > WINDOW_BYTES:
+                break
+            if in_flight >= WINDOW_ITEMS:
+                break
+            taken.append(data)
+            size += len(data)
+        return tuple(taken)
+
+    def _must_tell(self, now: float) -> bool:
+        if self._answer or self._told_open != self.open:
+            return True
+        untold = self._taken - self._told_taken
+        if untold >= ACK_ITEMS or self._untold_bytes >= ACK_BYTES:
+            return True
+        return self._ack_at is not None and self._ack_at <= now
+
+    def _note_told(self) -> None:
+        self._told_taken, self._untold_bytes = self._taken, 0
+        self._told_open = self.open
+        self._ack_at = None
+        self._answer = False

@@ -1,0 +1,1 @@
+"""Find workers: announcements, DHT look-ups, load gossip and gates."""

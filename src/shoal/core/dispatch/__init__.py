@@ -1,0 +1,1 @@
+"""Running tasks on leases that were won: assignments, ends, retries."""

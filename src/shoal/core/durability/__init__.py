@@ -1,0 +1,1 @@
+"""What outlives a crash: the journal, the barrier, and what a restart does."""

@@ -1,0 +1,114 @@
+"""Compact a journal: the shortest one whose replay gives the same state.
+
+A journal grows with everything that happens; the state does not. From time to time the
+host replaces all entries so far with the ones that `compacted` returns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from shoal.core.durability.journal import (
+    AttemptPlace,
+    Cancelled,
+    Entry,
+    Incarnated,
+    Revoked,
+    RunKept,
+    Submitted,
+    TaskKept,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from shoal.core.dispatch.run_states import TaskRun
+    from shoal.core.scheduling.job_book import JobBook, JobRecord, TaskRecord
+    from shoal.model.ids import TaskId
+    from shoal.protocol.messages import Revocation
+
+
+def compacted(book: JobBook, revocations: Iterable[Revocation] = ()) -> list[Entry]:
+    """Return entries whose replay gives what a replay of all so far would give.
+
+    Forgotten jobs are left out, and so is state that a crash may lose: lost workers,
+    back-offs, wanted second runs. `revocations` are the node's standing revocations.
+    """
+    entries: list[Entry] = [Incarnated(book.generation, book.numbered)]
+    entries += map(Revoked, revocations)
+    entries += book.standings.kept()
+    entries += map(_submitted, book.jobs.values())
+    # Ends come first: they unblock what waits or runs. Jobs end in the same order.
+    ended = [book.jobs[id_] for id_ in book.ended]
+    active = [job for job in book.jobs.values() if job.state == "active"]
+    for job in ended + active:
+        entries += _ends(book, job)
+    entries += [_run_kept(run) for run in book.runs.values()]
+    for job in active:
+        entries += _open_tasks(book, job)
+    return entries
+
+
+def _submitted(job: JobRecord) -> Submitted:
+    return Submitted(
+        job.job, job.wall_s, job.quota_gpus, job.quota_cpu_milli, job.number
+    )
+
+
+def _ends(book: JobBook, job: JobRecord) -> list[Entry]:
+    records = [book.tasks[task.id] for task in job.job.tasks()]
+    entries: list[Entry] = [_kept(record) for record in records if record.ended]
+    if job.reason:
+        entries.append(Cancelled(job.job.id, job.reason))
+    return entries
+
+
+def _open_tasks(book: JobBook, job: JobRecord) -> list[Entry]:
+    """Yield entries for tasks of a job that were tried and have not ended.
+
+    Waiting and exited tasks keep their order.
+    """
+    entries: list[Entry] = []
+    for group in job.job.groups:
+        record = book.groups[group.id]
+        ordered = [*record.waiting, *record.exited]
+        entries += _tried(book, [*ordered, *(task.id for task in group.tasks)])
+    return entries
+
+
+def _tried(book: JobBook, tasks: Iterable[TaskId]) -> Iterator[Entry]:
+    for task in dict.fromkeys(tasks):
+        record = book.tasks[task]
+        if record.ended or not record.attempts:
+            continue
+        kept = _kept(record)
+        if exited := book.group_of(task).exited.get(task):
+            outcome = exited.outcome
+            kept = replace(kept, exited=exited.attempt, outcome=outcome)
+        yield kept
+
+
+def _kept(record: TaskRecord) -> TaskKept:
+    doubted = sum(run.blamed for run in record.live.values())
+    return TaskKept(
+        task=record.task.id,
+        end=record.state if record.ended else None,
+        failures=record.failures,
+        crashes=record.crashes - doubted,
+        attempts=record.attempts,
+        reason=record.reason,
+        outcome=record.outcome,
+        worker=record.worker,
+        began_wall_s=record.began_wall_s,
+        ended_wall_s=record.ended_wall_s,
+        answers=record.answers,
+    )
+
+
+def _run_kept(run: TaskRun) -> RunKept:
+    place = AttemptPlace(
+        run.task, run.attempt, run.worker, run.lease, run.profile, run.owner
+    )
+    return RunKept(place, run.gang)

@@ -1,0 +1,209 @@
+"""Journal entries: what a node must remember through a crash. Replay restores it.
+
+Times are wall-clock times, because they outlive the process that wrote them. Tags are a
+file format: never rename or reuse one; a new field has a default.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from shoal.errors import StoreError
+from shoal.model.ids import Attempt, JobId, LeaseId, NodeId, OwnerId, TaskId
+from shoal.model.job import Job, TaskState
+from shoal.protocol.messages import Outcome, Revocation
+
+
+class Incarnated(msgspec.Struct, frozen=True, tag="incarnated"):
+    """The scheduler uses this generation from now on; it was never used before."""
+
+    generation: int
+    numbered: int = 0  # jobs were given numbers up to this before, if it is not 0
+
+
+class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
+    """This job was accepted; this scheduler brings it to an end."""
+
+    job: Job
+    wall_s: float
+    quota_gpus: int | None = None
+    quota_cpu_milli: int | None = None
+    number: int = 0  # counts the jobs of this scheduler; 0 in journals before it did
+
+
+class AttemptPlace(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One attempt and its worker and lease."""
+
+    task: TaskId
+    attempt: Attempt
+    worker: NodeId
+    lease: LeaseId
+    profile: int = 0  # which of the task's alternatives
+    owner: OwnerId = OwnerId("")  # of the worker, if results are verified
+
+
+class Assigned(msgspec.Struct, frozen=True, tag="assigned"):
+    """These attempts may run from now on. A gang is one entry: all or nothing."""
+
+    places: tuple[AttemptPlace, ...]
+    wall_s: float = 0.0  # when; 0 in journals that did not say
+
+
+class Exited(msgspec.Struct, frozen=True, tag="exited"):
+    """This member of a gang succeeded; it is done when the rest of the gang is."""
+
+    task: TaskId
+    attempt: Attempt
+    outcome: Outcome
+
+
+class AnswerKept(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one attempt of a verified task ended with, to be compared with others."""
+
+    attempt: Attempt
+    worker: NodeId
+    owner: OwnerId
+    outcome: Outcome
+    number: int = 0  # counts the answers of this scheduler
+
+
+class Answered(msgspec.Struct, frozen=True, tag="answered"):
+    """This answer came; the task ends when enough of them agree."""
+
+    task: TaskId
+    answer: AnswerKept
+
+
+class Judged(msgspec.Struct, frozen=True, tag="judged"):
+    """A result of this worker was compared with others, or `believed` unseen."""
+
+    task: TaskId
+    owner: OwnerId
+    worker: NodeId
+    verdict: Literal["agreed", "disagreed", "failed", "believed"]
+    wall_s: float = 0.0
+
+
+class StandingKept(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="standing-kept"
+):
+    """How an owner stood when the journal was compacted, as of `standing.Standing`.
+
+    Of each of its workers: how often it was judged, and how often it disagreed.
+    """
+
+    owner: OwnerId
+    in_row: int = 0
+    believed: int = 0
+    failures: int = 0
+    offences: int = 0
+    shunned_until_s: float = 0.0
+    workers: tuple[tuple[NodeId, int, int], ...] = ()
+
+
+class Returned(msgspec.Struct, frozen=True, tag="returned"):
+    """This attempt is over without a result; its task waits again.
+
+    The counters are the task's after this.
+    """
+
+    task: TaskId
+    attempt: Attempt
+    failures: int
+    crashes: int
+    reason: str = ""
+
+
+class Finished(msgspec.Struct, frozen=True, tag="finished"):
+    """The one end of this task."""
+
+    task: TaskId
+    state: TaskState
+    attempt: Attempt | None = None
+    outcome: Outcome | None = None
+    reason: str = ""
+    wall_s: float = 0.0  # as of `Assigned`
+
+
+class Cancelled(msgspec.Struct, frozen=True, tag="cancelled"):
+    """The user cancelled this job: what has not ended, ends so."""
+
+    job: JobId
+    reason: str = ""
+    wall_s: float = 0.0  # as of `Assigned`
+
+
+class Revoked(msgspec.Struct, frozen=True, tag="revoked"):
+    """Grants are void from now on, in every later life too."""
+
+    revocation: Revocation
+
+
+class RunKept(msgspec.Struct, frozen=True, tag="run-kept"):
+    """This attempt was live when the journal was compacted."""
+
+    place: AttemptPlace
+    gang: tuple[NodeId, ...] = ()  # where each rank runs, if it is one of a gang
+
+
+class TaskKept(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="task-kept"
+):
+    """What had become of this task when the journal was compacted.
+
+    It stands for all entries about the task before that; its live attempts have
+    entries of their own, which come first.
+    """
+
+    task: TaskId
+    end: TaskState | None = None  # None: it had not ended
+    failures: int = 0
+    crashes: int = 0
+    attempts: int = 0
+    reason: str = ""
+    outcome: Outcome | None = None
+    exited: Attempt | None = None  # succeeded, while its gang went on
+    worker: NodeId = NodeId("")  # where it ran last
+    began_wall_s: float = 0.0
+    ended_wall_s: float = 0.0
+    answers: tuple[AnswerKept, ...] = ()  # if it is verified
+
+
+Entry = (
+    Incarnated
+    | Submitted
+    | Assigned
+    | Exited
+    | Returned
+    | Finished
+    | Cancelled
+    | Revoked
+    | RunKept
+    | TaskKept
+    | Answered
+    | Judged
+    | StandingKept
+)
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final[msgspec.msgpack.Decoder[Entry]] = msgspec.msgpack.Decoder(Entry)
+
+
+def encode(entry: Entry) -> tuple[str, bytes]:
+    """Return the kind of an entry, which is its tag, and its bytes."""
+    return str(entry.__struct_config__.tag), _ENCODER.encode(entry)
+
+
+def decode(payload: bytes) -> Entry:
+    """Return the entry that was encoded; a `StoreError` says why there is none."""
+    try:
+        return _DECODER.decode(payload)
+    except msgspec.MsgspecError as error:
+        raise StoreError(
+            f"an entry of the journal, {len(payload)} bytes, cannot be understood",
+            kind="newer",
+            because=str(error),
+            hint="a newer shoal wrote it: start that one",
+        ) from error

@@ -1,0 +1,1 @@
+"""API calls that one node makes at another of the same owner."""

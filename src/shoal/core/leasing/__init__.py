@@ -1,0 +1,1 @@
+"""The worker: offers room, keeps leases, runs tasks, reports their ends."""

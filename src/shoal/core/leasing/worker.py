@@ -1,0 +1,640 @@
+"""The worker machine: offers room, keeps leases, runs tasks, reports their ends.
+
+Theory of operation. Schedulers speak, the worker answers:
+
+- `Demand` -> `Offer` or `Refusal`. An offer holds room for a few seconds. Until it is
+  committed, a better-ranked demand may take it back (`Withdrawal`).
+- `Commit` -> `Committed`. The lease lives until it is released or no longer renewed, by
+  the worker's own clock. Only preemption ends it earlier (`Preemption`, then a grace).
+- `Assignment` -> `StartTask` or `Refusal`, then `Started`, `Progress`, `Output`. An
+  attempt is bound to its lease and starts at most once; an older one changes nothing.
+- `TaskEnded` (a fact of the host) -> `Report`, repeated until it is acknowledged.
+- `Announcement`, `Inquiry` -> `Inventory`, then `InventoryChanged` as the load changes.
+
+A device is free only when no process of its task is left. Nothing is durable: a worker
+that restarts is idle, under a new epoch. Leases, waiting attempts, unacknowledged
+reports and replayed output are bounded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, final, get_args
+
+import msgspec
+
+from shoal.core.artifacts.events import StagingEnded
+from shoal.core.deadlines import DeadlineHeap, Deadlines
+from shoal.core.discovery.announcement_sampling import BUSY_FROM_SEQ, answers
+from shoal.core.events import (
+    AddressesChanged,
+    Booted,
+    CacheChanged,
+    DeadlineReached,
+    DrainRequested,
+    DriverOpened,
+    Effect,
+    Event,
+    MessageReceived,
+    OwnerActive,
+    PeerConnected,
+    PeerLost,
+    Provide,
+    Send,
+    SizeEstimated,
+    StageTask,
+    StartTask,
+    StopTask,
+    Taker,
+    TaskEnded,
+    TaskProgressed,
+    TaskSaved,
+    TaskStaged,
+    TaskWrote,
+)
+from shoal.core.leasing.attempt_bindings import AttemptBindings
+from shoal.core.leasing.lease_lifecycle import LeaseLifecycle, refuse, refuse_attempt
+from shoal.core.leasing.leases import Lease, LeaseBook, owners_of
+from shoal.core.leasing.lending_terms import LendingTerms
+from shoal.core.leasing.load_publisher import LoadPublisher
+from shoal.core.leasing.output_replay import OutputReplay
+from shoal.core.leasing.owner_rules import OwnerRules
+from shoal.core.leasing.report_outbox import ReportOutbox
+from shoal.core.machine import Mount
+from shoal.core.timing import (
+    PROVIDE_AGAIN_S,
+)
+from shoal.model.capability import capability_keys
+from shoal.model.ids import Attempt, LeaseId, NodeId
+from shoal.model.kinds import foreign
+from shoal.model.resources import Ledger
+from shoal.protocol.messages import (
+    Acknowledgement,
+    Announcement,
+    Assignment,
+    Cancel,
+    Checkpoint,
+    Commit,
+    Demand,
+    Goodbye,
+    Inquiry,
+    Load,
+    Outcome,
+    Output,
+    Progress,
+    Release,
+    Renew,
+    Report,
+    Staging,
+    Started,
+    ToWorker,
+)
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from shoal.core.membership.members import Admission
+    from shoal.core.membership.roster import Roster
+    from shoal.model.resources import Capacity
+    from shoal.protocol.messages import AnyMessage
+
+
+class _Run(msgspec.Struct):
+    """A started attempt. `verdict` is its outcome once we have begun to stop it."""
+
+    task_grace_s: float
+    lease: LeaseId
+    staging: StartTask | None = None  # what follows when all it needs is here
+    verdict: Outcome | None = None
+    progress_seq: int = 0
+
+
+@final
+class Worker:
+    """Decides what a worker does; the host does it, in the order returned."""
+
+    mount = Mount(
+        takes=dict.fromkeys(get_args(ToWorker), "scheduler"),
+        hears=(
+            TaskEnded,
+            TaskProgressed,
+            TaskWrote,
+            TaskStaged,
+            StagingEnded,
+            TaskSaved,
+            CacheChanged,
+            OwnerActive,
+            DriverOpened,
+            DrainRequested,
+        ),
+    )
+
+    def __init__(
+        self,
+        node: NodeId,
+        capacity: Capacity,
+        roster: Roster,
+        *,
+        rules: OwnerRules | None = None,
+        epoch: int,
+        rng: Random,
+    ) -> None:
+        """Start idle. `epoch` must be larger than in any earlier life of the node."""
+        self.node = node
+        self.capacity = capacity
+        self.rules = rules or OwnerRules()
+        self.counts: Counter[str] = Counter()
+        self._roster = roster
+        self._epoch = epoch
+        self._rng = rng
+        self._heap = DeadlineHeap()
+        self._book = LeaseBook(node, epoch, capacity)
+        self._idle = Ledger(capacity)  # never drawn on: what could be served at all
+        self._lease_lifecycle = LeaseLifecycle(self._book, self._stop, self._heap)
+        self._runs: dict[Attempt, _Run] = {}
+        self._bindings = AttemptBindings(self._has_no_lease, self._book.is_guessed)
+        self._reports = ReportOutbox(self._heap)
+        self._echoes = OutputReplay(self._heap)
+        self._terms = LendingTerms(self.rules, roster)
+        self._telling = LoadPublisher(node, epoch, capacity, self._terms, self._heap)
+        self._nodes_estimate = 1
+        self._booted = False
+        self._owner_active = False
+        self._draining = False
+        self._closed = True  # while any of these is in the way of new work
+        self._runs_due: Deadlines[Attempt] = Deadlines(self._heap)
+        self._chores: Deadlines[str] = Deadlines(self._heap)
+        self._take = self._takers()
+
+    # What others may read.
+
+    @property
+    def leases(self) -> LeaseBook:
+        """The leases now."""
+        return self._book
+
+    @property
+    def running(self) -> tuple[Attempt, ...]:
+        """The attempts whose end has not been told yet."""
+        return tuple(self._runs)
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many reports wait for their scheduler."""
+        return len(self._reports)
+
+    @property
+    def terms(self) -> LendingTerms:
+        """The terms on which the worker accepts tasks."""
+        return self._terms
+
+    @property
+    def load(self) -> Load:
+        """What is free now."""
+        return self._read_load()
+
+    def _read_load(self) -> Load:
+        ledger = self._book.ledger
+        return Load(
+            ledger.cpu_milli,
+            ledger.memory_bytes,
+            ledger.disk_bytes,
+            tuple(ledger.milli.values()),
+            tuple(ledger.gpu_memory.values()),
+            len(self._runs),
+            self._closed,
+        )
+
+    # The one door.
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """Take in one fact; return what to do about it. Raising is a bug."""
+        match event:
+            case MessageReceived():
+                take = self._take.get(type(event.message), self._ignore)
+                effects = take(event.peer, event.message, now)
+            case TaskEnded():
+                effects = self._on_task_ended(event.attempt, event.outcome, now)
+            case StagingEnded():
+                effects = self._on_staging_ended(event, now)
+            case DeadlineReached():
+                effects = self._on_deadline(now)
+            case TaskWrote():
+                effects = self._on_task_wrote(event, now)
+            case TaskProgressed() | TaskStaged() | TaskSaved():
+                effects = self._on_task_told(event)
+            case PeerConnected():
+                effects = self._on_peer_connected(event.peer, now)
+            case PeerLost():
+                self._telling.forget(event.peer)
+                effects = []
+            case Booted():
+                effects = self._on_booted(now)
+            case OwnerActive():
+                effects = self._on_owner_active(event.active, now)
+            case DrainRequested():
+                effects = self._on_drain_requested(event.grace_s, now)
+            case AddressesChanged() | CacheChanged() | DriverOpened():
+                effects = self._telling.learn(event, self.load, now)
+            case SizeEstimated():
+                self._nodes_estimate = max(1, event.nodes)
+                effects = []
+            case _:
+                effects = []  # A fact for another role of this node.
+        version = self._load_version
+        if version != self._telling.planned:
+            self._telling.note(version, now)
+        return effects
+
+    def next_deadline(self) -> float | None:
+        """When to deliver `DeadlineReached`, if ever."""
+        return self._heap.next()
+
+    # Messages.
+
+    def _takers(self) -> dict[type, Taker]:
+        """Say who takes in which message: a table, as a node hears many a second."""
+        return {
+            Renew: self._lease_lifecycle.on_renew,
+            Demand: self._on_demand,
+            Commit: self._lease_lifecycle.on_commit,
+            Assignment: self._on_assignment,
+            Acknowledgement: self._on_acknowledgement,
+            Release: self._on_release,
+            Cancel: self._on_cancel,
+            Announcement: self._on_announcement,
+            Inquiry: self._on_inquiry,
+            Goodbye: self._on_goodbye,
+        }
+
+    def _ignore(self, _peer: NodeId, message: AnyMessage, _now: float) -> list[Effect]:
+        self.counts[f"ignored:{type(message).__name__}"] += 1
+        return []
+
+    def _on_acknowledgement(
+        self, peer: NodeId, message: Acknowledgement, _now: float
+    ) -> list[Effect]:
+        self._reports.acknowledge(peer, message.attempts)
+        return []
+
+    def _on_release(self, peer: NodeId, release: Release, now: float) -> list[Effect]:
+        return self._lease_lifecycle.on_release(peer, release.leases, now)
+
+    def _on_inquiry(self, peer: NodeId, _: Inquiry, now: float) -> list[Effect]:
+        return self._telling.show(peer, self.load, now)
+
+    def _on_goodbye(self, peer: NodeId, _: Goodbye, now: float) -> list[Effect]:
+        self._telling.forget(peer)
+        return self._lease_lifecycle.on_goodbye(peer, now)
+
+    def _on_demand(self, peer: NodeId, demand: Demand, now: float) -> list[Effect]:
+        admission = self._authority(peer, demand, now)
+        if isinstance(admission, str):
+            return [refuse(peer, demand.request, admission)]
+        if reason := self._unwilling(demand, admission):
+            return [refuse(peer, demand.request, reason)]
+        return self._lease_lifecycle.on_demand(peer, demand, admission, now)
+
+    def _on_assignment(
+        self, peer: NodeId, assignment: Assignment, now: float
+    ) -> list[Effect]:
+        attempt = assignment.attempt
+        if attempt.scheduler != peer:
+            self.counts["foreign attempt"] += 1
+            return []
+        if report := self._reports.get(attempt):
+            return [Send(peer, report)]
+        if run := self._runs.get(attempt):
+            return [self._started(peer, attempt, self._lease_of(run))]
+        if not self._bindings.admits(attempt, assignment.lease):
+            return self._refuse_second_lease(peer, assignment)
+        self._bindings.bind(attempt, assignment.lease)  # It never starts elsewhere.
+        lease = self._book.of(peer, assignment.lease)
+        if lease is None:
+            return [refuse_attempt(peer, assignment, self._gone(assignment.lease))]
+        if any(each.attempt == attempt for each in lease.line):
+            return []  # It starts when its turn has come.
+        if lease.fence is not None and attempt <= lease.fence:
+            self.counts["stale attempt"] += 1
+            return _answer_stale(peer, assignment)
+        if not _in_turn(assignment, lease):
+            self.counts["attempt before its turn"] += 1
+            return []
+        lease.fence = attempt
+        task = assignment.task
+        if reason := self._terms.refusal_of(lease.owners, assignment) or foreign(task):
+            return [refuse_attempt(peer, assignment, reason)]
+        if lease.idle:
+            started = self._started(peer, attempt, lease)
+            return [*self._start(lease, assignment, now), started]
+        if assignment.after is None or not lease.has_room:
+            return [refuse_attempt(peer, assignment, f"the lease is {lease.state}")]
+        lease.line.append(assignment)
+        return []
+
+    def _refuse_second_lease(
+        self, peer: NodeId, assignment: Assignment
+    ) -> list[Effect]:
+        """Start an attempt of two leases on neither: it is called back if it waits."""
+        self.counts["attempt of another lease"] += 1
+        attempt = assignment.attempt
+        lease = self._bound_lease(peer, attempt)
+        if lease is None or not lease.call_back(attempt):
+            return _answer_stale(peer, assignment)
+        reason = f"the attempt waited on lease {lease.id}; it starts on none now"
+        return [refuse_attempt(peer, assignment, reason)]
+
+    def _has_no_lease(self, peer: NodeId) -> bool:
+        return not self._book.of_peer(peer)
+
+    def _bound_lease(self, peer: NodeId, attempt: Attempt) -> Lease | None:
+        bound = self._bindings.lease_of(attempt)
+        return None if bound is None else self._book.of(peer, bound)
+
+    def _gone(self, lease: LeaseId) -> str:
+        """Say whether a lease that is not there was of this life of the worker.
+
+        If so, whatever ran on it has a report that is kept until acknowledged: what
+        has none never started.
+        """
+        known = self._reports.complete and self._book.is_of_this_life(lease)
+        return "lease-ended" if known else "lease-unknown"
+
+    def _start(self, lease: Lease, assignment: Assignment, now: float) -> list[Effect]:
+        task, attempt = assignment.task, assignment.attempt
+        lease.running = attempt
+        lease.running_since = now
+        run = self._runs[attempt] = _Run(task.grace_s, lease.id)
+        if task.time_limit_s is not None:
+            self._runs_due.set(attempt, now + task.time_limit_s)
+        start = StartTask(
+            attempt,
+            lease.id,
+            task,
+            lease.allocation,
+            assignment.gang,
+            assignment.places,
+            assignment.checkpoint,
+            assignment.checkpoint_path,
+            assignment.secrets,
+            lease.owners,
+            self.rules.network(lease.owners, wanted=task.work.network),
+        )
+        if not (task.work.workdir or assignment.checkpoint):
+            return [start]
+        run.staging = start
+        return [StageTask(start)]
+
+    def _started(self, peer: NodeId, attempt: Attempt, lease: Lease) -> Send:
+        allocation = lease.allocation
+        return Send(
+            peer, Started(attempt=attempt, lease=lease.id, allocation=allocation)
+        )
+
+    def _lease_of(self, run: _Run) -> Lease:
+        lease = self._book.get(run.lease)
+        assert lease is not None, "a run keeps its lease"
+        return lease
+
+    def _on_cancel(self, peer: NodeId, cancel: Cancel, now: float) -> list[Effect]:
+        attempt = cancel.attempt
+        if attempt.scheduler != peer:
+            self.counts["foreign attempt"] += 1
+            return []
+        if report := self._reports.get(attempt):
+            return [Send(peer, report)]
+        if run := self._runs.get(attempt):
+            if cancel.unless_started:
+                return [self._started(peer, attempt, self._lease_of(run))]
+            return self._stop(attempt, Outcome("cancelled"), cancel.grace_s)
+        self._bindings.bind(attempt, cancel.lease)
+        lease = self._bound_lease(peer, attempt)
+        if lease is None:
+            # It runs no more, and whether it ever did may not be known here.
+            outcome = Outcome("lost", reason=self._gone(cancel.lease))
+        else:
+            lease.call_back(attempt)
+            outcome = Outcome("not-started", reason="cancelled before it started")
+        report = Report(attempt=attempt, lease=cancel.lease, outcome=outcome)
+        return [Send(peer, report)]
+
+    def _on_announcement(
+        self, peer: NodeId, announcement: Announcement, now: float
+    ) -> list[Effect]:
+        scheduler = announcement.scheduler
+        if scheduler != peer:
+            self.counts["announcement of another node"] += 1
+            return []
+        if self._closed or scheduler in self._telling:
+            return []  # Either no room, or it hears of our room anyway.
+        seq = announcement.seq
+        wanted = _servable(announcement, self._book.ledger)
+        if wanted == 0:
+            # We are full, but may be waited for, if nobody with room has answered.
+            seq -= BUSY_FROM_SEQ
+            wanted = _servable(announcement, self._idle) if seq >= 0 else 0
+        if not answers(wanted, self._nodes_estimate, seq, self._rng):
+            return []
+        return self._telling.show(scheduler, self.load, now)
+
+    # What the host tells.
+
+    def _on_booted(self, now: float) -> list[Effect]:
+        self._booted = True
+        self._open_or_close()
+        return self._provide(now)
+
+    def _on_peer_connected(self, peer: NodeId, now: float) -> list[Effect]:
+        """Say again what may have been lost with the last link, output first."""
+        self._reports.hasten(peer, now)
+        return [Send(peer, output) for output in self._echoes.of(peer)]
+
+    def _on_task_ended(
+        self, attempt: Attempt, outcome: Outcome, now: float
+    ) -> list[Effect]:
+        run = self._runs.pop(attempt, None)
+        if run is None:
+            self.counts["end of an unknown task"] += 1
+            return []
+        self._runs_due.drop(attempt)
+        lease = self._lease_of(run)
+        lease.running = None
+        final_outcome = _with_verdict(outcome, run.verdict)
+        if lease.state == "ending":
+            ceded = self._lease_lifecycle.close(lease, now)
+        else:
+            ceded = self._lease_lifecycle.yield_idle(lease, now)
+        started, next_ = self._start_next(lease, now)
+        report = Report(
+            attempt=attempt, lease=run.lease, outcome=final_outcome, next=next_
+        )
+        self._reports.add(report, now)
+        return [*started, Send(attempt.scheduler, report), *ceded]
+
+    def _on_staging_ended(self, event: StagingEnded, now: float) -> list[Effect]:
+        """Start an attempt that has all it needs, unless it is to stop."""
+        run = self._runs.get(event.attempt)
+        if run is None or run.staging is None:
+            self.counts["staging of an unknown task"] += 1
+            return []
+        start, run.staging = run.staging, None
+        if not event.reason and run.verdict is None:
+            return [start]
+        reason = event.reason or "stopped before it started"
+        outcome = Outcome("not-started", reason=reason)
+        return self._on_task_ended(event.attempt, outcome, now)
+
+    def _start_next(
+        self, lease: Lease, now: float
+    ) -> tuple[list[Effect], Attempt | None]:
+        """Start what waits first at a lease; return it too, if anything does."""
+        if not lease.line:
+            return [], None
+        assignment = lease.line.pop(0)
+        return self._start(lease, assignment, now), assignment.attempt
+
+    def _on_task_told(
+        self, event: TaskProgressed | TaskStaged | TaskSaved
+    ) -> list[Effect]:
+        run = self._runs.get(event.attempt)
+        if run is None:
+            return []
+        run.progress_seq += 1
+        attempt, seq = event.attempt, run.progress_seq
+        message: Progress | Staging | Checkpoint
+        match event:
+            case TaskProgressed(_, fraction, metrics):
+                message = Progress(
+                    attempt=attempt, seq=seq, fraction=fraction, metrics=metrics
+                )
+            case TaskStaged(_, fetched, total):
+                message = Staging(
+                    attempt=attempt, seq=seq, fetched_bytes=fetched, total_bytes=total
+                )
+            case TaskSaved(_, tree, path):
+                message = Checkpoint(attempt=attempt, seq=seq, tree=tree, path=path)
+        return [Send(attempt.scheduler, message)]
+
+    def _on_task_wrote(self, event: TaskWrote, now: float) -> list[Effect]:
+        output = Output(
+            attempt=event.attempt,
+            stream=event.stream,
+            offset=event.offset,
+            data=event.data,
+        )
+        if event.attempt.scheduler != self.node:
+            self._echoes.said(output, now)
+        return [Send(event.attempt.scheduler, output)]
+
+    def _on_owner_active(self, active: bool, now: float) -> list[Effect]:
+        self._owner_active = active
+        self._open_or_close()
+        if not (active and self.rules.yield_to_owner):
+            return []
+        reason = "the owner is using the machine"
+        return self._lease_lifecycle.preempt_all(self.rules.owner_grace_s, reason, now)
+
+    def _on_drain_requested(self, grace_s: float, now: float) -> list[Effect]:
+        self._draining = True
+        self._open_or_close()
+        self._chores.set("drained", now + grace_s)
+        return []
+
+    # Deadlines.
+
+    def _on_deadline(self, now: float) -> list[Effect]:
+        effects = self._lease_lifecycle.due(now)
+        for attempt in self._runs_due.pop_due(now):
+            verdict = Outcome("timed-out", reason="its time limit passed")
+            effects += self._stop(attempt, verdict)
+        self._echoes.due(now)
+        for report in self._reports.due(now):
+            effects.append(Send(report.attempt.scheduler, report))
+        for chore in self._chores.pop_due(now):
+            effects += self._do_chore(chore, now)
+        return effects + self._telling.due(self._read_load, self._load_version, now)
+
+    def _do_chore(self, chore: str, now: float) -> list[Effect]:
+        match chore:
+            case "provide":
+                return self._provide(now)
+            case "drained":
+                return self._lease_lifecycle.preempt_all(None, "the worker drains", now)
+            case _:
+                raise AssertionError(chore)
+
+    def _provide(self, now: float) -> list[Effect]:
+        pause_s = PROVIDE_AGAIN_S * self._rng.uniform(0.8, 1.2)
+        self._chores.set("provide", now + pause_s)
+        return [Provide(capability_keys(self.capacity))]
+
+    def _stop(
+        self, attempt: Attempt, verdict: Outcome, grace_s: float | None = None
+    ) -> list[Effect]:
+        run = self._runs[attempt]
+        if run.verdict is None:
+            run.verdict = verdict
+        return [StopTask(attempt, run.task_grace_s if grace_s is None else grace_s)]
+
+    # Who may, and whether we want to.
+
+    @property
+    def _load_version(self) -> tuple[int, int, bool]:
+        return (self._book.ledger.version, len(self._runs), self._closed)
+
+    def _open_or_close(self) -> None:
+        self._closed = self._draining or self._owner_active or not self._booted
+
+    def _authority(self, peer: NodeId, demand: Demand, now: float) -> Admission | str:
+        """Return what the sender may do, by the grant in hand or the one it showed.
+
+        Only its own counts: others' grants are no secret, so they prove nothing.
+        """
+        if demand.grant is not None:
+            return self._roster.verify(peer, demand.grant, now)
+        return self._roster.recall(peer, now)
+
+    def _unwilling(self, demand: Demand, admission: Admission) -> str | None:
+        if not self._booted:
+            return "the worker is starting"
+        if self._draining:
+            return "the worker drains"
+        if self._owner_active:
+            return "the owner is using the machine"
+        owners = owners_of(admission.owner, demand.owner)
+        return self._terms.refusal(owners, demand.driver, network=demand.network)
+
+
+def _servable(announcement: Announcement, ledger: Ledger) -> int:
+    """Return how many of the wanted tasks are of a profile that fits."""
+    return sum(
+        want.count
+        for want in announcement.wants
+        if not isinstance(ledger.fit(want.profile), str)
+    )
+
+
+def _with_verdict(outcome: Outcome, verdict: Outcome | None) -> Outcome:
+    """Return the outcome: if we stopped the task, that counts, not its exit code.
+
+    A program that is told to stop often exits with 0 after a checkpoint.
+    """
+    if verdict is None:
+        return outcome
+    return msgspec.structs.replace(
+        verdict, exit_code=outcome.exit_code, outputs=outcome.outputs
+    )
+
+
+def _in_turn(assignment: Assignment, lease: Lease) -> bool:
+    """Whether all came that is before it on its lease; else it will be said again."""
+    if assignment.after is None:
+        return True
+    return lease.fence is not None and assignment.after <= lease.fence
+
+
+def _answer_stale(peer: NodeId, assignment: Assignment) -> list[Effect]:
+    """Say that an attempt is over: what was said before may have been lost."""
+    outcome = Outcome("lost", reason="it was refused or has ended")
+    report = Report(attempt=assignment.attempt, lease=assignment.lease, outcome=outcome)
+    return [Send(peer, report)]

@@ -1,0 +1,1 @@
+"""Letters between the tasks of one job."""

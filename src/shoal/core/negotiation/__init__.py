@@ -1,0 +1,1 @@
+"""Winning leases at workers, and keeping them."""

@@ -1,0 +1,1 @@
+"""The scheduler: jobs, their queue, and which task gets which slot."""

@@ -1,0 +1,574 @@
+"""The jobs of a scheduler: the state of every task, and what follows from it.
+
+Theory of operation. A job is groups, and a group is tasks that are alike. A group that
+needs others is *blocked* until those have ended; then its tasks are
+
+    waiting   they want a slot; `GroupRecord.waiting` has them in order
+    running   at least one attempt is live, or an answer is being checked
+    done, failed, unknown, cancelled   for good
+
+A group that ends badly cancels the groups that need it. A job ends with its last group,
+in the worst state of its tasks, and is kept for a while so that people can look it up.
+
+The book knows nothing of workers' room, or of messages. Every change that must survive
+a crash is returned as a journal entry; replaying the entries into an empty book gives
+the same jobs again. Memory is bounded by `TASKS_KEPT_MAX` and `ENDED_JOBS_MAX`: beyond
+these the jobs that ended first are forgotten.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+from msgspec.structs import replace
+
+from shoal.core.dispatch.run_states import TaskRun
+from shoal.core.durability.journal import (
+    Answered,
+    AnswerKept,
+    Assigned,
+    AttemptPlace,
+    Cancelled,
+    Entry,
+    Exited,
+    Finished,
+    Incarnated,
+    Judged,
+    Returned,
+    Revoked,
+    RunKept,
+    StandingKept,
+    Submitted,
+    TaskKept,
+)
+from shoal.core.membership.quotas import Quota
+from shoal.core.verification.standings import Standings
+from shoal.model.caches import marks_of
+from shoal.model.ids import Attempt, GroupId, JobId, NodeId, TaskId
+from shoal.model.job import ENDS, Group, Job, JobState, Task, TaskState
+from shoal.protocol.messages import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+TASKS_KEPT_MAX: Final = 200_000
+"""Tasks in memory beyond which ended jobs are forgotten sooner."""
+
+ENDED_JOBS_MAX: Final = 1_000
+"""Ended jobs that are kept, also when a journal is compacted; the oldest go first."""
+
+_WORST: Final[tuple[JobState, ...]] = ("failed", "unknown", "cancelled", "done")
+
+
+class TaskRecord(msgspec.Struct, kw_only=True):
+    """A task, its state, and its attempts so far."""
+
+    task: Task
+    state: TaskState = "waiting"
+    failures: int = 0
+    crashes: int = 0
+    attempts: int = 0
+    reason: str = ""
+    outcome: Outcome | None = None
+    worker: NodeId = NodeId("")  # where it runs, or ran last
+    began_wall_s: float = 0.0  # when it was first assigned; 0 if nobody knows
+    ended_wall_s: float = 0.0
+    live: dict[Attempt, TaskRun] = msgspec.field(default_factory=dict[Attempt, TaskRun])
+    answers: tuple[AnswerKept, ...] = ()  # in the order in which they came
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing can change any more."""
+        return self.state in ENDS
+
+
+class GroupRecord(msgspec.Struct, kw_only=True):
+    """A group of tasks that are alike.
+
+    `waiting` holds the tasks that want a slot, in order; those also in `seconds` have
+    an attempt or an answer already and want another. `exited` holds the members of a
+    gang that succeeded while others still run.
+    """
+
+    group: Group
+    job: JobId
+    needs_open: int = 0  # groups it needs that have not ended
+    open: int = 0  # tasks that have not ended
+    live: int = 0  # runs of its tasks that have not ended
+    waiting_since: float = 0.0
+    served_at: float = float("-inf")  # when a task of it was last assigned
+    waiting: dict[TaskId, None] = msgspec.field(default_factory=dict[TaskId, None])
+    seconds: dict[TaskId, None] = msgspec.field(default_factory=dict[TaskId, None])
+    exited: dict[TaskId, Exited] = msgspec.field(default_factory=dict[TaskId, Exited])
+    done_s: list[float] = msgspec.field(default_factory=list[float])
+
+    @property
+    def id(self) -> GroupId:
+        """The group's own id."""
+        return self.group.id
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether its tasks start together."""
+        return self.group.gang_min > 0
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The marks of workers on which its tasks would begin soonest."""
+        return marks_of(self.group.tasks[0].work)
+
+
+class JobRecord(msgspec.Struct, kw_only=True):
+    """A job; it is over when none of its groups is `open`."""
+
+    job: Job
+    submitted_at: float
+    wall_s: float = 0.0  # when it was submitted, by the wall clock
+    quota_gpus: int | None = None
+    quota_cpu_milli: int | None = None
+    number: int = 0  # the first job of this scheduler is 1
+    open: int = 0
+    state: JobState = "active"
+    reason: str = ""
+
+    @property
+    def quota(self) -> Quota:
+        """How much its owner may have at one time."""
+        return Quota(self.quota_gpus, self.quota_cpu_milli)
+
+
+@final
+class JobBook:
+    """All jobs of one scheduler: active ones, and some that have ended."""
+
+    def __init__(self, wall_at_zero_s: float | None = None) -> None:
+        """Begin empty. The wall clock reads `wall_at_zero_s` at `now` = 0, if known."""
+        self.generation = 0
+        self.jobs: dict[JobId, JobRecord] = {}
+        self.groups: dict[GroupId, GroupRecord] = {}
+        self.tasks: dict[TaskId, TaskRecord] = {}
+        self.runs: dict[Attempt, TaskRun] = {}
+        self.wall_at_zero_s = wall_at_zero_s
+        self.standings = Standings()
+        self.answered = 0  # the number of the latest answer
+        self._replayed_s: float | None = None  # time of day of the entry being replayed
+        self.numbered = 0  # the number of the latest job
+        self._ended: dict[JobId, None] = {}  # in the order of their ends
+        self._dependents: dict[GroupId, list[GroupId]] = {}
+
+    # Reading.
+
+    @property
+    def ended(self) -> list[JobId]:
+        """The ended jobs that are kept, in the order in which they ended."""
+        return list(self._ended)
+
+    def job_of(self, task: TaskId) -> JobRecord:
+        """Return the job of a known task."""
+        return self.jobs[self.tasks[task].task.job]
+
+    def group_of(self, task: TaskId) -> GroupRecord:
+        """Return the group of a known task."""
+        return self.groups[self.tasks[task].task.group]
+
+    def failures_of(self, task: TaskId) -> int:
+        """Return the failures that count against a task's retries, shared by a gang."""
+        group = self.group_of(task)
+        if not group.is_gang:
+            return self.tasks[task].failures
+        return sum(record.failures for record in self._tasks(group))
+
+    def live_in(self, group: GroupRecord) -> list[TaskRun]:
+        """Return the live runs of a group, in the order of its tasks."""
+        return [
+            run
+            for task in group.group.tasks
+            for run in self.tasks[task.id].live.values()
+        ]
+
+    def queued(self, attempts: Iterable[Attempt]) -> list[TaskRun]:
+        """Return the runs of these attempts that are live and queued."""
+        runs = [self.runs.get(attempt) for attempt in attempts]
+        return [run for run in runs if run is not None and run.queued]
+
+    # Changes. Each returns the entries that make it durable.
+
+    def submit(self, entry: Submitted, now: float, age_s: float = 0.0) -> list[Entry]:
+        """Add a job; its groups that need no other wait from now on."""
+        job = entry.job
+        assert job.id not in self.jobs
+        number = entry.number or self.numbered + 1
+        self.numbered = max(self.numbered, number)
+        self.jobs[job.id] = JobRecord(
+            job=job,
+            submitted_at=now - age_s,
+            wall_s=entry.wall_s,
+            quota_gpus=entry.quota_gpus,
+            quota_cpu_milli=entry.quota_cpu_milli,
+            number=number,
+            open=len(job.groups),
+        )
+        for group in job.groups:
+            self.groups[group.id] = GroupRecord(
+                group=group,
+                job=job.id,
+                needs_open=len(group.needs),
+                open=len(group.tasks),
+            )
+            for needed in group.needs:
+                self._dependents.setdefault(needed, []).append(group.id)
+            for task in group.tasks:
+                state: TaskState = "blocked" if group.needs else "waiting"
+                self.tasks[task.id] = TaskRecord(task=task, state=state)
+        for group in job.groups:
+            if not group.needs:
+                self._unblock(self.groups[group.id], now - age_s)
+        return [entry if entry.number else replace(entry, number=number)]
+
+    def assign(self, places: tuple[AttemptPlace, ...], now: float) -> list[Entry]:
+        """Start attempts; from now on their reports count.
+
+        An older attempt of the same task is superseded: nothing it says counts any
+        more, unless this is a second run beside it.
+        """
+        entries: list[Entry] = []
+        for place in places:
+            record = self.tasks[place.task]
+            assert not record.ended
+            group = self.group_of(place.task)
+            if place.task not in group.seconds:
+                for run in list(record.live.values()):
+                    crashed = run.blamed
+                    entries += self.put_back(run, "superseded", crashed=crashed)
+            gang = self._gang_with(places) if group.is_gang else ()
+            self._start(place, gang, now)
+        return [*entries, Assigned(places, self.wall_s(now))]
+
+    def _gang_with(self, places: tuple[AttemptPlace, ...]) -> tuple[NodeId, ...]:
+        """Return where the members of a gang run, by rank, including these places."""
+        group = self.group_of(places[0].task)
+        at = {run.task: run.worker for run in self.live_in(group)}
+        at.update({place.task: place.worker for place in places})
+        return tuple(at[task.id] for task in group.group.tasks if task.id in at)
+
+    def _start(self, place: AttemptPlace, gang: tuple[NodeId, ...], now: float) -> None:
+        record = self.tasks[place.task]
+        record.state = "running"
+        record.attempts += 1
+        record.reason = ""
+        record.worker = place.worker
+        record.began_wall_s = record.began_wall_s or self.wall_s(now)
+        run = TaskRun(
+            task=place.task,
+            attempt=place.attempt,
+            worker=place.worker,
+            lease=place.lease,
+            profile=place.profile,
+            owner=place.owner,
+            gang=gang,
+            since=now,
+        )
+        record.live[place.attempt] = run
+        self.runs[place.attempt] = run
+        self.stop_waiting(place.task)
+        group = self.group_of(place.task)
+        group.live += 1
+        group.served_at = now
+
+    def drop_run(self, run: TaskRun) -> None:
+        """Fence an attempt: nothing it still says counts."""
+        del self.runs[run.attempt]
+        del self.tasks[run.task].live[run.attempt]
+        self.group_of(run.task).live -= 1
+        run.move("end", run.since)
+
+    def put_back(
+        self, run: TaskRun, reason: str, *, failed: bool = False, crashed: bool = False
+    ) -> list[Entry]:
+        """End an attempt without a result; its task waits again."""
+        record = self.tasks[run.task]
+        record.failures += failed
+        if crashed and not run.blamed:
+            record.crashes += 1
+        elif run.blamed and not crashed:
+            record.crashes -= 1
+        self.drop_run(run)
+        record.reason = reason
+        if not record.live:
+            self.wait_again(run.task)
+        return [
+            Returned(run.task, run.attempt, record.failures, record.crashes, reason)
+        ]
+
+    def exit(self, run: TaskRun, outcome: Outcome) -> list[Entry]:
+        """Note that a member of a gang succeeded; the gang is not done yet."""
+        entry = Exited(run.task, run.attempt, outcome)
+        self.drop_run(run)
+        self.stop_waiting(run.task)
+        self.group_of(run.task).exited[run.task] = entry
+        return [entry]
+
+    def answer(self, run: TaskRun, outcome: Outcome) -> list[Entry]:
+        """Note an answer to a verified task; that does not end it yet."""
+        self.answered += 1
+        answer = AnswerKept(run.attempt, run.worker, run.owner, outcome, self.answered)
+        return [self._answer(run.task, answer)]
+
+    def _answer(self, task: TaskId, answer: AnswerKept) -> Answered:
+        record = self.tasks[task]
+        if run := record.live.get(answer.attempt):
+            self.drop_run(run)
+        record.answers = (*record.answers, answer)
+        self.answered = max(self.answered, answer.number)
+        return Answered(task, answer)
+
+    def ask_anew(self, task: TaskId, reason: str) -> list[Entry]:
+        """Forget the answers to a task, which agree that it failed; it waits again."""
+        record = self.tasks[task]
+        attempt = record.answers[-1].attempt
+        for run in list(record.live.values()):
+            self.drop_run(run)
+        record.answers = ()
+        record.failures += 1
+        record.reason = reason
+        self.wait_again(task)
+        return [Returned(task, attempt, record.failures, record.crashes, reason)]
+
+    def judge(self, entry: Judged) -> list[Entry]:
+        """Note what a result says about the owner of its worker."""
+        self.standings.take(entry)
+        return [entry]
+
+    def run_anew(self, task: TaskId, reason: str) -> list[Entry]:
+        """Let a member that succeeded run again, because its gang must."""
+        record = self.tasks[task]
+        attempt = self.group_of(task).exited.pop(task).attempt
+        record.reason = reason
+        self.wait_again(task)
+        return [Returned(task, attempt, record.failures, record.crashes, reason)]
+
+    def wait_again(self, task: TaskId) -> None:
+        """Let a task want a slot again."""
+        record = self.tasks[task]
+        assert not record.ended
+        if not record.live:
+            record.state = "waiting"
+        self.group_of(task).waiting[task] = None
+
+    def want_second(self, task: TaskId) -> None:
+        """Let a running task want a slot for a second run."""
+        self.group_of(task).seconds[task] = None
+        self.wait_again(task)
+
+    def stop_waiting(self, task: TaskId) -> None:
+        """Let a task want no slot any more."""
+        group = self.group_of(task)
+        group.waiting.pop(task, None)
+        group.seconds.pop(task, None)
+
+    def finish(
+        self,
+        task: TaskId,
+        state: TaskState,
+        now: float,
+        *,
+        attempt: Attempt | None = None,
+        outcome: Outcome | None = None,
+        reason: str = "",
+    ) -> list[Entry]:
+        """End a task for good; if it did not succeed, cancel what depends on it."""
+        record = self.tasks[task]
+        if record.ended:
+            return []
+        wall_s = self.wall_s(now)
+        entries: list[Entry] = [Finished(task, state, attempt, outcome, reason, wall_s)]
+        group = self.group_of(task)
+        run = record.live.get(attempt) if attempt is not None else None
+        if run is not None and state == "done" and now > run.since:
+            group.done_s.append(now - run.since)  # In a replay nothing takes time.
+        if run is not None:
+            record.worker = run.worker
+        for answer in record.answers:
+            if answer.attempt == attempt:
+                record.worker = answer.worker
+        record.ended_wall_s = wall_s
+        for live in list(record.live.values()):
+            self.drop_run(live)
+        record.state = state
+        record.reason = reason
+        record.outcome = outcome
+        self.stop_waiting(task)
+        group.exited.pop(task, None)
+        group.open -= 1
+        if group.open == 0:
+            entries += self._end_group(group, now)
+        return entries
+
+    def cancel(self, job: JobId, reason: str, now: float) -> list[Entry]:
+        """End every task of a job that has not ended."""
+        record = self.jobs[job]
+        entries: list[Entry] = [Cancelled(job, reason, self.wall_s(now))]
+        record.reason = reason
+        for task in record.job.tasks():
+            # Replaying the entry above ends the tasks, too.
+            self.finish(task.id, "cancelled", now, reason=reason or "cancelled")
+        return entries
+
+    # Replay.
+
+    def replay(self, entry: Entry, now: float, wall_s: float) -> None:
+        """Apply one entry of an earlier life."""
+        self._replayed_s = 0.0
+        if isinstance(entry, Assigned | Finished | Cancelled):
+            self._replayed_s = entry.wall_s
+        self._replay(entry, now, wall_s)
+        self._replayed_s = None
+
+    def wall_s(self, now: float) -> float:
+        """Return the time of day now, or of the entry being replayed; 0 if unknown."""
+        if self._replayed_s is not None:
+            return self._replayed_s
+        return 0.0 if self.wall_at_zero_s is None else self.wall_at_zero_s + now
+
+    def _replay(self, entry: Entry, now: float, wall_s: float) -> None:
+        match entry:
+            case Incarnated():
+                self.generation = max(self.generation, entry.generation)
+                self.numbered = max(self.numbered, entry.numbered)
+            case Submitted():
+                self.submit(entry, now, max(0.0, wall_s - entry.wall_s))
+            case Assigned():
+                self._replay_assigned(entry, now)
+            case Exited():
+                if run := self.runs.get(entry.attempt):
+                    self.exit(run, entry.outcome)
+            case Returned():
+                self._replay_returned(entry)
+            case Finished():
+                self.finish(
+                    entry.task,
+                    entry.state,
+                    now,
+                    attempt=entry.attempt,
+                    outcome=entry.outcome,
+                    reason=entry.reason,
+                )
+            case Cancelled():
+                if entry.job in self.jobs:
+                    self.cancel(entry.job, entry.reason, now)
+            case Revoked():
+                pass  # It is for membership, which shares this journal.
+            case RunKept():
+                self._start(entry.place, entry.gang, now)
+            case TaskKept():
+                self._replay_kept(entry, now)
+            case Answered():
+                self._replay_answered(entry)
+            case Judged() | StandingKept():
+                self.standings.take(entry)
+
+    def _replay_assigned(self, entry: Assigned, now: float) -> None:
+        known = [p for p in entry.places if p.task in self.tasks]
+        places = tuple(p for p in known if not self.tasks[p.task].ended)
+        for place in places:
+            if self.tasks[place.task].live:
+                # A superseded attempt was returned before: this is a second run.
+                self.group_of(place.task).seconds[place.task] = None
+        self.assign(places, now)
+
+    def _replay_returned(self, entry: Returned) -> None:
+        record = self.tasks.get(entry.task)
+        if record is None or record.ended:
+            return
+        if run := self.runs.get(entry.attempt):
+            self.put_back(run, entry.reason)
+        elif any(entry.attempt == answer.attempt for answer in record.answers):
+            self.ask_anew(entry.task, entry.reason)
+        elif entry.task in self.group_of(entry.task).exited:
+            self.run_anew(entry.task, entry.reason)
+        record.failures = entry.failures
+        record.crashes = entry.crashes
+
+    def _replay_answered(self, entry: Answered) -> None:
+        record = self.tasks.get(entry.task)
+        if record is not None and not record.ended:
+            self._answer(entry.task, entry.answer)
+            if not record.live:
+                self.stop_waiting(entry.task)
+
+    def _replay_kept(self, entry: TaskKept, now: float) -> None:
+        record, group = self.tasks[entry.task], self.group_of(entry.task)
+        if entry.end is not None:
+            self.finish(entry.task, entry.end, now)
+        elif entry.exited is not None:
+            assert entry.outcome is not None
+            record.state = "running"
+            self.stop_waiting(entry.task)
+            exited = Exited(entry.task, entry.exited, entry.outcome)
+            group.exited[entry.task] = exited
+        elif not record.live:
+            self.stop_waiting(entry.task)  # It waits behind tasks that never ran.
+            self.wait_again(entry.task)
+        if entry.exited is None:
+            record.outcome = entry.outcome
+        record.worker = entry.worker or record.worker
+        record.answers = entry.answers
+        numbers = (answer.number for answer in entry.answers)
+        self.answered = max(self.answered, *numbers, 0)
+        record.began_wall_s = entry.began_wall_s
+        record.ended_wall_s = entry.ended_wall_s
+        record.failures = entry.failures
+        record.crashes = entry.crashes
+        record.attempts = entry.attempts
+        record.reason = entry.reason
+        if entry.attempts:
+            group.served_at = now
+
+    # What follows from an end.
+
+    def _unblock(self, group: GroupRecord, now: float) -> None:
+        group.waiting_since = now
+        for task in group.group.tasks:
+            record = self.tasks[task.id]
+            if not record.ended:
+                record.state = "waiting"
+                group.waiting[task.id] = None
+
+    def _end_group(self, group: GroupRecord, now: float) -> list[Entry]:
+        entries: list[Entry] = []
+        bad = [t for t in self._tasks(group) if t.state != "done"]
+        for dependent_id in self._dependents.pop(group.id, ()):
+            dependent = self.groups[dependent_id]
+            dependent.needs_open -= 1
+            if bad:
+                why = f"it needs {group.id}, where {bad[0].task.id} {bad[0].state}"
+                for task in dependent.group.tasks:
+                    entries += self.finish(task.id, "cancelled", now, reason=why)
+            elif dependent.needs_open == 0:
+                self._unblock(dependent, now)
+        job = self.jobs[group.job]
+        job.open -= 1
+        if job.open == 0:
+            self._end_job(job)
+        return entries
+
+    def _end_job(self, job: JobRecord) -> None:
+        states = {self.tasks[task.id].state for task in job.job.tasks()}
+        job.state = next(state for state in _WORST if state in states)
+        self._ended[job.job.id] = None
+        while len(self._ended) > ENDED_JOBS_MAX or len(self.tasks) > TASKS_KEPT_MAX:
+            oldest = next(iter(self._ended), None)
+            if oldest is None:
+                break
+            del self._ended[oldest]
+            self._forget(oldest)
+
+    def _forget(self, job: JobId) -> None:
+        for group in self.jobs.pop(job).job.groups:
+            del self.groups[group.id]
+            for task in group.tasks:
+                del self.tasks[task.id]
+
+    def _tasks(self, group: GroupRecord) -> Iterator[TaskRecord]:
+        return (self.tasks[task.id] for task in group.group.tasks)

@@ -1,0 +1,634 @@
+"""The scheduler machine: takes jobs, finds workers, brings every job to an end.
+
+Theory of operation. The scheduler owns the parts and joins them; each has one concern:
+
+    JobBook          what became of jobs and tasks; every change is a journal entry
+    GroupQueue       which groups need slots, and who is next
+    Matcher          gives out leases at hand, and asks workers for more
+    Negotiator       `Demand`, `Offer`, `Commit`: wins leases, for gangs all or none
+    HeldLeases       the leases we have, their renewal, and which are idle
+    Dispatcher       `Assignment`, `Report`: runs tasks on leases, retries, gives up
+    Verifier         how many answers a task needs whose workers are not trusted
+    WorkerSearch     announces and looks up what no known worker can run
+
+`handle` passes a fact to the part that it concerns. A part returns consequences:
+effects, for the host, and notices, such as `Won` or `Freed`, for the other parts. The
+scheduler applies notices until none is left; then, if any of them may let somebody be
+served, it runs one pass of the matcher. While many kinds of groups wait, passes are
+spaced, so that a flood of news costs no more than it should.
+
+Durable are the journal entries, returned as `Record` before whatever depends on them
+(`core.durability.barrier`): jobs, assignments, ends, cancellations, the generation.
+All else is rebuilt after a restart: workers are found again, leases renewed by those
+who still hold them, groups queued anew.
+
+What peers send may be late, repeated or forged. A part ignores what does not fit its
+state, and only what comes from the worker concerned counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never, final, get_args
+
+import msgspec
+
+from shoal.core.artifacts.events import CheckpointKept, OutputsFetched, OutputsLost
+from shoal.core.artifacts.provisions import Provisions, Seal, seal_nothing
+from shoal.core.artifacts.result_intake import ResultIntake
+from shoal.core.deadlines import DeadlineHeap, Deadlines
+from shoal.core.discovery.gossip_candidates import GossipCandidates
+from shoal.core.discovery.worker_search import WorkerSearch
+from shoal.core.discovery.worker_views import WorkerViews
+from shoal.core.dispatch.dispatcher import Dispatcher
+from shoal.core.durability.journal import Entry, Incarnated, Submitted
+from shoal.core.events import (
+    AddressesChanged,
+    Answer,
+    Booted,
+    CancelRequested,
+    DeadlineReached,
+    Effect,
+    Event,
+    GrantChanged,
+    JobSubmitted,
+    LookedUp,
+    MessageReceived,
+    PathMeasured,
+    PeerConnected,
+    PeerLost,
+    Record,
+    Send,
+    Show,
+    WallClockRead,
+)
+from shoal.core.machine import Mount
+from shoal.core.membership.quotas import Quota, narrowed_job
+from shoal.core.negotiation.held_leases import HeldLease, HeldLeases
+from shoal.core.negotiation.negotiator import GangRound, Negotiator
+from shoal.core.scheduling.explanations import TaskExplanation, explain_task
+from shoal.core.scheduling.group_queue import GroupQueue
+from shoal.core.scheduling.job_book import JobBook
+from shoal.core.scheduling.job_validation import flaw
+from shoal.core.scheduling.matcher import Matcher
+from shoal.core.scheduling.notices import (
+    Consequence,
+    Freed,
+    GangFailed,
+    GangReady,
+    NeedChanged,
+    Notice,
+    NotStarted,
+    PartNotice,
+    Refused,
+    RoomChanged,
+    Won,
+)
+from shoal.core.scheduling.policy_lookup import PolicyLookup
+from shoal.core.scheduling.refusal_cache import RefusalCache
+from shoal.core.scheduling.reservations import Reservations
+from shoal.core.scheduling.slot_placer import SlotPlacer
+from shoal.core.scheduling.task_selection import TaskSelection
+from shoal.core.timing import HEARSAY_S, LINGER_S, TENURE_S
+from shoal.core.verification.verifier import Verifier
+from shoal.model.ids import LeaseId, NodeId, TaskId
+from shoal.policy.queueing.queue import Usage
+from shoal.protocol.messages import (
+    Checkpoint,
+    Committed,
+    Goodbye,
+    Inquiry,
+    Inventory,
+    InventoryChanged,
+    LoadDigest,
+    LoadDigests,
+    Offer,
+    Output,
+    Preemption,
+    Progress,
+    Refusal,
+    Renewed,
+    Report,
+    Staging,
+    Started,
+    ToScheduler,
+    Withdrawal,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from random import Random
+
+    from shoal.core.discovery.worker_views import PathCost
+    from shoal.core.membership.members import Admission
+    from shoal.core.membership.roster import Roster
+    from shoal.model.job import Job
+    from shoal.model.resources import Profile
+    from shoal.protocol.messages import AnyMessage, Grant, Rumour
+
+
+Told: TypeAlias = Progress | Output | Staging | Checkpoint
+_Taker: TypeAlias = "Callable[[NodeId, Any, float], list[Consequence]]"
+
+KINDS_AT_ONCE: Final = 32  # more kinds than this wait: space passes
+REST_PER_KIND_S: Final = 1e-4  # between passes, per kind beyond those
+ACQUAINTANCES_MAX: Final = 64  # workers that are asked for an inventory unneeded
+
+NOTHING_HEARD: Final[Mapping[NodeId, Rumour]] = MappingProxyType({})
+
+
+@final
+class Scheduler:
+    """Decides what a scheduler does; the host does it, in the order returned."""
+
+    mount = Mount(
+        takes={**dict.fromkeys(get_args(ToScheduler), "worker"), LoadDigests: None},
+        hears=(
+            JobSubmitted,
+            CancelRequested,
+            LookedUp,
+            PathMeasured,
+            GrantChanged,
+            OutputsFetched,
+            OutputsLost,
+            CheckpointKept,
+        ),
+    )
+
+    def __init__(  # noqa: PLR0913 - each of these is a part that a host chooses
+        self,
+        node: NodeId,
+        roster: Roster,
+        *,
+        journal: Iterable[Entry] = (),
+        grant: Grant | None = None,
+        policies: PolicyLookup | None = None,
+        heard: Mapping[NodeId, Rumour] = NOTHING_HEARD,
+        path_cost: PathCost | None = None,
+        seal: Seal = seal_nothing,
+        rng: Random,
+        now: float = 0.0,
+    ) -> None:
+        """Continue from `journal`, in the next generation; `Booted` sets it going.
+
+        `heard` is the rumours about workers that gossip keeps up to date; `path_cost`
+        estimates the distance of workers that nobody measured.
+        """
+        self.node = node
+        self.counts: Counter[str] = Counter()
+        self._roster = roster
+        self._policies = policies or PolicyLookup()
+        book = self._book = _next_life(journal, roster, now)
+        heap = self._heap = DeadlineHeap()
+        views = self._views = WorkerViews(node, heap, path_cost)
+        self._gossip_candidates = GossipCandidates(node, heard, views.cost)
+        self._discovery = WorkerSearch(node, grant, rng, heap)
+        holdings = self._holdings = HeldLeases(views.table, heap)
+        negotiator = self._negotiator = Negotiator(
+            node, book.generation, holdings, views.table, heap
+        )
+        usage = Usage()
+        provisions = self._provisions = Provisions(book, grant, seal)
+        verifier = Verifier(book, roster.owner_of, rng)
+        self._dispatcher = Dispatcher(
+            node, book, holdings, usage, heap, views.address, verifier, provisions
+        )
+        self._refusals = RefusalCache(heap)
+        self._reservations = Reservations(book, views, holdings)
+        self._selection = TaskSelection(book, views, holdings, verifier, heap)
+        self._queue = GroupQueue(
+            book, negotiator, self._reservations, usage, self._policies.order, rng, heap
+        )
+        self.results = ResultIntake(book, self._dispatcher)
+        self._matcher = Matcher(
+            book,
+            self._queue,
+            SlotPlacer(views, self._policies, self._refusals, self._selection, rng),
+            self._selection,
+            self._reservations,
+            holdings,
+            negotiator,
+            self._dispatcher,
+        )
+        self._lingering: Deadlines[LeaseId] = Deadlines(heap)
+        self._match_wanted, self._rests_until = False, float("-inf")
+        self._chores: Deadlines[str] = Deadlines(heap)
+        self._take = self._takers()
+
+    # What others may read.
+
+    @property
+    def book(self) -> JobBook:
+        """The jobs. Readers must not change them."""
+        return self._book
+
+    @property
+    def holdings(self) -> HeldLeases:
+        """The leases we hold."""
+        return self._holdings
+
+    @property
+    def views(self) -> WorkerViews:
+        """The workers we know."""
+        return self._views
+
+    def explain(self, task: TaskId) -> TaskExplanation | None:
+        """Say why a task runs where it runs, or why it waits; None if unknown."""
+        return explain_task(
+            task,
+            book=self._book,
+            views=self._views,
+            holdings=self._holdings,
+            queue=self._queue,
+            reservations=self._reservations,
+            refusals=self._refusals,
+            negotiator=self._negotiator,
+        )
+
+    # The one door.
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """Take in one fact; return what to do about it. Raising is a bug."""
+        effects = self._applied(self._on_event(event, now), now)
+        if self._match_wanted:
+            effects += self._match_or_rest(now)
+        return effects
+
+    def _on_event(self, event: Event, now: float) -> list[Consequence]:
+        match event:
+            case MessageReceived():
+                take = self._take.get(type(event.message), self._ignore)
+                return take(event.peer, event.message, now)
+            case DeadlineReached():
+                return self._on_deadline(now)
+            case JobSubmitted():
+                return self._on_job_submitted(event, now)
+            case CancelRequested():
+                return self._on_cancel_requested(event, now)
+            case PeerConnected():
+                return self._on_peer_connected(event.peer, now)
+            case PeerLost():
+                return self._on_worker_lost(event.peer, "the worker was lost", now)
+            case LookedUp():
+                request = self._negotiator.next_request()
+                return [*self._discovery.on_looked_up(event, self._views, request)]
+            case OutputsFetched() | OutputsLost():
+                return self.results.settle(event, now)
+            case CheckpointKept():
+                self._provisions.on_kept(event)
+            case PathMeasured():
+                self._views.on_path_measured(event.peer, event.rtt_s)
+            case GrantChanged():
+                self._discovery.grant = event.grant  # It is shown in announcements.
+            case AddressesChanged():
+                self._discovery.addresses = event.addresses
+            case Booted():
+                return [self._incarnate(), *self._dispatcher.recover(now)]
+            case WallClockRead():
+                self._book.wall_at_zero_s = event.wall_s - now
+            case _:
+                pass  # A fact for another role of this node.
+        return []
+
+    def next_deadline(self) -> float | None:
+        """When to deliver `DeadlineReached`, if ever."""
+        return self._heap.next()
+
+    # Clients of this node.
+
+    def _on_job_submitted(self, event: JobSubmitted, now: float) -> list[Consequence]:
+        job = event.job
+        if job.id in self._book.jobs:
+            return [Answer(event.token, job.id)]
+        admission = self._submitter(event, now)
+        if isinstance(admission, str):
+            return [Answer(event.token, job.id, refused=admission)]
+        if reason := flaw(job) or self._policies.refusal(job.policy):
+            return [Answer(event.token, job.id, refused=reason)]
+        entry = Submitted(
+            _clamped(job, admission),
+            self._roster.wall_s(now),
+            admission.quota_gpus,
+            admission.quota_cpu_milli,
+        )
+        entries = self._book.submit(entry, now)
+        needs = [NeedChanged(group.id) for group in job.groups]
+        return [*map(Record, entries), Answer(event.token, job.id), *needs]
+
+    def _submitter(self, event: JobSubmitted, now: float) -> Admission | str:
+        if event.grant is not None:
+            return self._roster.verify(event.grant.node, event.grant, now)
+        return self._roster.recall(self.node, now)
+
+    def _on_cancel_requested(
+        self, event: CancelRequested, now: float
+    ) -> list[Consequence]:
+        job = self._book.jobs.get(event.job)
+        if job is None:
+            why = f"no job {event.job} here"
+            return [Answer(event.token, event.job, refused=why)]
+        if job.state != "active":
+            return [Answer(event.token, event.job)]
+        follows = self._dispatcher.cancel_job(event.job, event.reason, now)
+        for group in job.job.groups:
+            follows += self._negotiator.abandon(group.id)
+        return [*follows, Answer(event.token, event.job)]
+
+    # Life.
+
+    def _incarnate(self) -> Effect:
+        return Record(Incarnated(self._book.generation))
+
+    def _on_peer_connected(self, peer: NodeId, now: float) -> list[Consequence]:
+        self._holdings.renew_soon(peer, now)
+        admission = self._roster.get(peer, now)
+        is_worker = admission is not None and "worker" in admission.roles
+        if not is_worker or peer in self._views:
+            return []
+        # In a small shoal people want to see all workers before they need any. In a
+        # large one nobody reads so long a list, and workers answer announcements.
+        if self._discovery.wants or len(self._views) < ACQUAINTANCES_MAX:
+            return [self._inquire(peer)]
+        return []
+
+    def _on_worker_lost(
+        self, worker: NodeId, reason: str, now: float
+    ) -> list[Consequence]:
+        self._views.forget(worker)
+        follows = self._negotiator.on_worker_lost(worker, now)
+        return follows + self._dispatcher.on_worker_lost(worker, reason, now)
+
+    # Messages.
+
+    def _takers(self) -> dict[type, _Taker]:
+        """Return who takes which message: a table, as there are many a second."""
+        return {
+            InventoryChanged: self._on_load,
+            LoadDigest: self._on_load,
+            LoadDigests: self._on_rumours,
+            Inventory: self._on_inventory,
+            Offer: self._negotiator.on_offer,
+            Committed: self._negotiator.on_committed,
+            Withdrawal: self._on_withdrawal,
+            Renewed: self._on_renewed,
+            Started: self._on_started,
+            Report: self.results.on_report,
+            Refusal: self._on_refusal,
+            Preemption: self._on_preemption,
+            Goodbye: self._on_goodbye,
+            **dict.fromkeys((Progress, Output, Staging, Checkpoint), self._on_told),
+        }
+
+    def _ignore(
+        self, _peer: NodeId, message: AnyMessage, _now: float
+    ) -> list[Consequence]:
+        self.counts[f"ignored:{type(message).__name__}"] += 1
+        return []
+
+    def _on_rumours(
+        self, _peer: NodeId, _digests: LoadDigests, now: float
+    ) -> list[Consequence]:
+        return [*self._ask_around(now)]
+
+    def _on_renewed(
+        self, peer: NodeId, renewed: Renewed, now: float
+    ) -> list[Consequence]:
+        follows = self._negotiator.on_gone(peer, renewed.gone, now)
+        return follows + self._dispatcher.on_renewed(peer, renewed, now)
+
+    def _on_withdrawal(
+        self, peer: NodeId, withdrawal: Withdrawal, now: float
+    ) -> list[Consequence]:
+        return self._negotiator.on_gone(peer, withdrawal.leases, now)
+
+    def _on_started(
+        self, peer: NodeId, started: Started, now: float
+    ) -> list[Consequence]:
+        allocation = started.allocation
+        return self._dispatcher.on_started(peer, started.attempt, now, allocation)
+
+    def _on_told(self, peer: NodeId, message: Told, now: float) -> list[Consequence]:
+        task = self._dispatcher.task_of(peer, message.attempt)
+        if task is None:
+            return []
+        found = self._dispatcher.on_started(peer, message.attempt, now)
+        if type(message) is Checkpoint:
+            run = self._book.runs[message.attempt]
+            found += self._provisions.on_checkpoint(run, message)
+        return [Show(task, message), *found]
+
+    def _on_refusal(
+        self, peer: NodeId, refusal: Refusal, now: float
+    ) -> list[Consequence]:
+        part = self._negotiator if refusal.attempt is None else self._dispatcher
+        return part.on_refusal(peer, refusal, now)
+
+    def _on_goodbye(
+        self, peer: NodeId, _goodbye: Goodbye, now: float
+    ) -> list[Consequence]:
+        return self._on_worker_lost(peer, "the worker left", now)
+
+    def _on_inventory(
+        self, peer: NodeId, inventory: Inventory, now: float
+    ) -> list[Consequence]:
+        epoch = self._views.epoch(peer)
+        if not self._views.on_inventory(peer, inventory, now):
+            return []
+        if epoch != inventory.epoch:
+            # A restarted worker has none of our leases: let it say so.
+            self._holdings.renew_soon(peer, now)
+        self._refusals.ask_again(peer)
+        return [RoomChanged()]
+
+    def _on_load(
+        self, peer: NodeId, message: InventoryChanged | LoadDigest, now: float
+    ) -> list[Consequence]:
+        if type(message) is LoadDigest and message.node != peer:
+            self.counts["digest of another node"] += 1
+            return []
+        news = self._views.on_load(peer, message, now)
+        if news is None:
+            asked = isinstance(message, InventoryChanged) or self._discovery.wants
+            return [self._inquire(peer)] if asked else []
+        if not news:
+            return []
+        self._refusals.ask_again(peer)
+        return [RoomChanged()]
+
+    def _on_preemption(
+        self, peer: NodeId, message: Preemption, now: float
+    ) -> list[Consequence]:
+        holding = self._holdings.at(peer, message.lease)
+        if holding is None:
+            return []
+        if holding.attempt is None:
+            follows = self._negotiator.on_gone(peer, (message.lease,), now)
+            self._holdings.drop(holding)
+            return follows
+        if run := self._book.runs.get(holding.attempt):
+            self._book.tasks[run.task].reason = f"being preempted: {message.reason}"
+        return []
+
+    def _inquire(self, peer: NodeId) -> Send:
+        request = self._negotiator.next_request()
+        return Send(peer, Inquiry(request=request))
+
+    # Deadlines.
+
+    def _on_deadline(self, now: float) -> list[Consequence]:
+        self._views.expire(now)
+        follows = self._negotiator.due(now)
+        follows += self._dispatcher.due(now)
+        renewals, silent = self._holdings.due(now)
+        follows += renewals
+        for worker in silent:
+            follows += self._on_worker_lost(worker, "the worker is silent", now)
+        refusals_ended = self._refusals.due(now)
+        trusted_again = self._selection.due(now)
+        if self._queue.due(now) or refusals_ended or trusted_again:
+            follows.append(RoomChanged())
+        follows += self._discovery.due(self._book.generation, now)
+        if self._chores.pop_due(now):
+            follows.append(RoomChanged())  # The pass that was put off is due.
+        follows += self._release_idle(now)
+        return follows
+
+    def _release_idle(self, now: float) -> list[Effect]:
+        """Release leases that have been idle for too long."""
+        due = self._lingering.pop_due(now)
+        if not due:
+            return []
+        held = [self._holdings.get(lease) for lease in due]
+        idle = [h for h in held if h is not None and self._holdings.is_idle(h)]
+        return self._holdings.release(idle)
+
+    # What follows.
+
+    def _applied(self, follows: list[Consequence], now: float) -> list[Effect]:
+        """Apply notices, and those they lead to, until only effects are left."""
+        effects: list[Effect] = []
+        while follows:
+            later: list[Consequence] = []
+            for each in follows:
+                if isinstance(each, PartNotice):
+                    later += self._apply(each, now)
+                else:
+                    effects.append(each)
+            follows = later
+        return effects
+
+    def _apply(self, notice: Notice, now: float) -> list[Consequence]:
+        match notice:
+            case Won():
+                return self._on_won(notice.lease, now)
+            case NeedChanged():
+                self._queue.note(notice.group)
+            case Freed():
+                return self._on_freed(notice.lease, now)
+            case Refused():
+                profile = notice.wish.shape.profile
+                self._refusals.refused(profile, notice.worker, notice.reason, now)
+                self._queue.note(notice.wish.group)
+            case GangReady():
+                return self._on_gang_ready(notice.round, now)
+            case GangFailed():
+                self._queue.rest(notice.round.wish.group, now)
+            case NotStarted():
+                self._selection.on_not_started(notice.group, notice.worker, now)
+                return []
+            case RoomChanged():
+                pass
+            case _:
+                assert_never(notice)
+        self._match_wanted = True
+        return []
+
+    def _on_won(self, holding: HeldLease, now: float) -> list[Consequence]:
+        """Give a lease to the group it was won for, or leave it idle."""
+        effects = self._matcher.use_won(holding, now)
+        if effects is None:
+            self._leave_idle(holding, now)
+            return [NeedChanged(holding.group)]
+        group = self._book.groups[holding.group]
+        if group.group.verify is None:
+            return [*effects]
+        return [*effects, NeedChanged(group.id)]  # It may want another answer.
+
+    def _on_freed(self, holding: HeldLease, now: float) -> list[Consequence]:
+        """Leave a lease idle for the next task, unless we have had it for too long."""
+        if now - holding.since > TENURE_S:
+            return [*self._holdings.release([holding])]
+        self._leave_idle(holding, now)
+        return [RoomChanged()]
+
+    def _leave_idle(self, holding: HeldLease, now: float) -> None:
+        """Let a pass use a lease; it is released if no task comes."""
+        self._holdings.make_idle(holding)
+        self._lingering.set(holding.lease, now + LINGER_S)
+
+    def _on_gang_ready(self, round_: GangRound, now: float) -> list[Consequence]:
+        """Start a gang on its leases, or release all of them."""
+        group = self._book.groups.get(round_.wish.group)
+        held = [h for lease in round_.leases if (h := self._holdings.get(lease))]
+        held.sort(key=lambda holding: (holding.worker, holding.lease))
+        tasks = sorted(
+            group.waiting if group else (),
+            key=lambda task: self._book.tasks[task].task.index,
+        )
+        least = min(group.group.gang_min, group.open) if group else 0
+        if group is None or least == 0 or min(len(held), len(tasks)) < least:
+            return [*self._holdings.release(held)]
+        effects = self._dispatcher.assign(list(zip(tasks, held, strict=False)), now)
+        effects += self._holdings.release(held[len(tasks) :])
+        return [*effects, NeedChanged(group.id)]
+
+    def _match_or_rest(self, now: float) -> list[Effect]:
+        """Run a pass, unless many kinds wait and the last one was a moment ago."""
+        if now < self._rests_until:
+            self._chores.set_earlier("match", self._rests_until)
+            return []
+        kinds = self._queue.kinds
+        if kinds == 0 and not self._negotiator.rounds and not self._discovery.wants:
+            self._match_wanted = False
+            return []  # Nobody waits.
+        if kinds > KINDS_AT_ONCE:
+            self._rests_until = now + REST_PER_KIND_S * (kinds - KINDS_AT_ONCE)
+        return self._match(now)
+
+    def _match(self, now: float) -> list[Effect]:
+        """Run a pass, and look for workers for what no known one can run."""
+        done = self._matcher.match(now)
+        self._match_wanted = done.cut_short
+        asked = self._ask_around(now, done.unmet)
+        wait_s = HEARSAY_S if asked else 0.0
+        self._discovery.want(done.unmet, now, wait_s=wait_s)
+        return done.effects + asked
+
+    def _ask_around(
+        self, now: float, unmet: Mapping[Profile, int] | None = None
+    ) -> list[Effect]:
+        """Ask workers that have room for unmet demand, according to gossip."""
+        wants = self._discovery.wants if unmet is None else unmet
+        if not wants:
+            return []
+        asked = self._gossip_candidates.whom_to_ask(wants, self._views, now)
+        return [self._inquire(peer) for peer in asked]
+
+
+def _next_life(journal: Iterable[Entry], roster: Roster, now: float) -> JobBook:
+    """Return the jobs of earlier lives, in a generation that no life had before."""
+    book = JobBook(roster.wall_s(0.0))
+    for entry in journal:
+        book.replay(entry, now, roster.wall_s(now))
+    book.generation += 1
+    return book
+
+
+def _clamped(job: Job, admission: Admission) -> Job:
+    """Return a job with no more than its submitter may ask for."""
+    quota = Quota(admission.quota_gpus, admission.quota_cpu_milli)
+    clamped = msgspec.structs.replace(
+        job, owner=admission.owner, priority=admission.clamp(job.priority)
+    )
+    return narrowed_job(clamped, quota)

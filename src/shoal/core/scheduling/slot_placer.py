@@ -1,0 +1,160 @@
+"""Booking slots at workers before they are asked for.
+
+Theory of operation. Our table of workers shows what they last reported, less what we
+booked since. The job's policy chooses among the workers that are not barred and have
+not recently refused such a task or failed to start it, and slots are booked there. A
+booking is given back when its demand is refused or its lease dropped. Where there is
+no room, workers can be named whose tasks might give way; nothing is booked there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from shoal.policy.placement import Placed
+from shoal.policy.table import leaves
+from shoal.policy.table.task_shapes import TaskShape
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from random import Random
+
+    from shoal.core.discovery.worker_views import WorkerViews
+    from shoal.core.negotiation.held_leases import LeaseShape
+    from shoal.core.scheduling.job_book import GroupRecord
+    from shoal.core.scheduling.policy_lookup import PolicyLookup
+    from shoal.core.scheduling.refusal_cache import RefusalCache
+    from shoal.core.scheduling.task_selection import TaskSelection
+    from shoal.model.ids import NodeId
+    from shoal.policy.table.worker_table import TakenRoom
+
+DISPLACE_SAMPLE: Final = 64  # workers considered for displacing others' tasks
+
+
+@final
+class SlotPlacer:
+    """Chooses workers for tasks of a group, and books slots there."""
+
+    def __init__(
+        self,
+        views: WorkerViews,
+        policies: PolicyLookup,
+        refusals: RefusalCache,
+        selection: TaskSelection,
+        rng: Random,
+    ) -> None:
+        self._table = views.table
+        self._policies = policies
+        self._refusals = refusals
+        self._selection = selection
+        self._rng = rng
+
+    def place_tasks(
+        self,
+        group: GroupRecord,
+        shape: LeaseShape,
+        count: int,
+        barred: Collection[NodeId],
+        now: float,
+    ) -> tuple[TakenRoom, ...]:
+        """Book slots for independent tasks.
+
+        Workers of shunned owners get only what fits nowhere else, and no verified
+        task.
+        """
+        exclude = [*self._refusals.of(shape.profile), *barred]
+        shunned = self._selection.shunned(now)
+        takens = self._place(group, shape, count, [*exclude, *shunned]).takens
+        short = count - len(takens)
+        if not shunned or short <= 0 or group.group.verify is not None:
+            return takens
+        return takens + self._place(group, shape, short, exclude).takens
+
+    def place_gang(
+        self,
+        group: GroupRecord,
+        shape: LeaseShape,
+        count: int,
+        least: int,
+        barred: Collection[NodeId],
+    ) -> tuple[TakenRoom, ...]:
+        """Book slots for a gang: for all of it if possible, under one leaf if asked."""
+        avoided = self._selection.avoided(group, shape)
+        exclude = [*self._refusals.of(shape.profile), *avoided, *barred]
+        if shape.same_leaf == "no":
+            return self._place(group, shape, count, exclude).takens
+        asked = TaskShape(shape.profile, shape.driver, shape.rtt_max_us)
+        for wanted in dict.fromkeys((count, least)):
+            if nodes := leaves.snuggest(asked, wanted, self._table, exclude):
+                exclude += leaves.elsewhere(self._table, nodes)
+                return self._place(group, shape, count, exclude).takens
+        if shape.same_leaf == "require":
+            return ()
+        return self._place(group, shape, count, exclude).takens
+
+    def place_more(
+        self,
+        group: GroupRecord,
+        shape: LeaseShape,
+        count: int,
+        exclude: Collection[NodeId],
+        beside: Sequence[NodeId],
+    ) -> tuple[TakenRoom, ...]:
+        """Book more slots for a gang that is being won, beside the workers it has."""
+        exclude = [*exclude, *self._refusals.of(shape.profile), *beside]
+        exclude += self.elsewhere(shape, beside)
+        return self._place(group, shape, count, exclude).takens
+
+    def elsewhere(self, shape: LeaseShape, nodes: Sequence[NodeId]) -> list[NodeId]:
+        """Return the workers under other leaves, if a gang must stay under one."""
+        if shape.same_leaf != "require":
+            return []
+        return [*leaves.elsewhere(self._table, nodes)]
+
+    def give_back(self, takens: Sequence[TakenRoom]) -> None:
+        """Give back bookings that no demand was sent for."""
+        for taken in takens:
+            self._table.give(taken)
+
+    def displaceable(
+        self,
+        shape: LeaseShape,
+        count: int,
+        booked: Sequence[TakenRoom],
+        barred: Collection[NodeId],
+    ) -> list[NodeId]:
+        """Return workers that would have more room if others' tasks gave way.
+
+        Each is there once for every slot it would have beyond those `booked`.
+        """
+        if count <= 0:
+            return []
+        nodes = self._table.nodes()
+        if len(nodes) > DISPLACE_SAMPLE:
+            nodes = sorted(self._rng.sample(nodes, DISPLACE_SAMPLE))
+        refused = self._refusals.of(shape.profile)
+        bookings: dict[NodeId, int] = {}
+        for taken in booked:
+            bookings[taken.node] = bookings.get(taken.node, 0) + 1
+        asked = TaskShape(shape.profile, shape.driver)
+        found: list[NodeId] = []
+        for node in nodes:
+            if node in refused or node in barred:
+                continue
+            here = bookings.get(node, 0)
+            most = count - len(found) + here
+            slots = self._table.slots_if_idle(node, asked, most)
+            found += [node] * (slots - here)
+            if len(found) >= count:
+                break
+        return found
+
+    def _place(
+        self,
+        group: GroupRecord,
+        shape: LeaseShape,
+        count: int,
+        exclude: Collection[NodeId],
+    ) -> Placed:
+        table, rng = self._table, self._rng
+        return self._policies.place(shape, count, table, rng, exclude, group.marks)

@@ -1,0 +1,1 @@
+"""Results of machines that nobody trusts: which agree, and who is believed."""

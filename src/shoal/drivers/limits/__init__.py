@@ -1,0 +1,1 @@
+"""Limit the memory, CPU, processes and disk space of tasks."""

@@ -1,0 +1,1 @@
+"""Sandbox tasks: bubblewrap, mounts, system calls and network."""

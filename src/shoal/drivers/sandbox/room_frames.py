@@ -1,0 +1,89 @@
+"""Messages between a supervisor and the keeper of its sandbox.
+
+Each packet on their socket is a message of length-prefixed fields (`frame_fields.py`).
+The supervisor sends entries, with descriptors attached, and single bytes: NOTICE or
+KILL. The keeper answers with a kind (1 byte), a number and a text.
+
+Supervisors use this, so it may import only the standard library.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from shoal.drivers.supervisor.frame_fields import FrameError, FrameFields, Packer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MESSAGE_BYTES_MAX: Final = 4 << 20
+REASON_BYTES_MAX: Final = 4_096
+ANSWER_BYTES_MAX: Final = 2 * REASON_BYTES_MAX
+
+NOTICE, KILL = b"T", b"K"
+STARTED, FAILED, ENDED = b"S", b"F", b"X"
+
+
+class RoomEntry(NamedTuple):
+    """A program to start in a sandbox, with its limits."""
+
+    directory: str  # the work directory, as seen outside
+    scratch_bytes: int
+    processes_max: int  # 0: no limit
+    shown: Sequence[str]  # where to mount the folders numbered in SHOWN
+    env: Sequence[str]
+    argv: Sequence[str]
+    file_bytes: int = 0  # size limit of one file; 0: no limit
+
+
+class RoomAnswer(NamedTuple):
+    """An answer of the keeper: STARTED (pid), FAILED (reason) or ENDED (exit code)."""
+
+    kind: bytes
+    number: int = 0
+    reason: str = ""
+
+
+def packed(entry: RoomEntry) -> bytes:
+    """Encode an entry for the keeper."""
+    packer = Packer().text(entry.directory)
+    packer.number(entry.scratch_bytes).number(entry.processes_max)
+    packer.texts(entry.shown).texts(entry.env).texts(entry.argv)
+    packer.number(entry.file_bytes)
+    return packer.body()
+
+
+def unpacked(data: bytes) -> RoomEntry:
+    """Decode an entry; raise `FrameError` if it is invalid."""
+    fields = FrameFields(data)
+    entry = RoomEntry(
+        directory=fields.text(),
+        scratch_bytes=fields.number(),
+        processes_max=fields.number(),
+        shown=fields.texts(),
+        env=fields.texts(),
+        argv=fields.texts(),
+        file_bytes=fields.number(),
+    )
+    fields.end()
+    if not entry.argv:
+        raise FrameError("there is no program to run")
+    if not all("=" in text for text in entry.env):
+        raise FrameError("a variable has no value")
+    return entry
+
+
+def pack_answer(answer: RoomAnswer) -> bytes:
+    """Encode an answer for the supervisor."""
+    reason = answer.reason.replace("\0", " ")[:REASON_BYTES_MAX]
+    return answer.kind + Packer().number(answer.number).text(reason).body()
+
+
+def unpack_answer(data: bytes) -> RoomAnswer:
+    """Decode an answer; raise `FrameError` if it is invalid."""
+    kind, fields = data[:1], FrameFields(data[1:])
+    if kind not in (STARTED, FAILED, ENDED):
+        raise FrameError(f"an answer of the kind {kind!r}")
+    answer = RoomAnswer(kind, fields.number(), fields.text())
+    fields.end()
+    return answer

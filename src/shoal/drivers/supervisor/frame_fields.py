@@ -1,0 +1,116 @@
+"""Encode and decode texts and numbers in frames between local processes.
+
+A node, its supervisors and their keepers use this format. A number takes 8 bytes, a
+text follows its length (4 bytes), and a list follows its count (4 bytes). So no content
+of a text can be mistaken for the next field. Texts become arguments, variables and
+paths, which end at a NUL, so both sides refuse texts that contain one.
+
+Supervisors use this, so it may import only the standard library.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NUMBER_MAX: Final = (1 << 63) - 1
+_NUMBER: Final = struct.Struct("<q")
+_LENGTH: Final = struct.Struct("<I")
+
+
+class FrameError(ValueError):
+    """Invalid bytes in a frame, or a text that cannot be sent in one."""
+
+
+@final
+class Packer:
+    """Builds the body of a frame from fields."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def number(self, value: int) -> Packer:
+        """Add a number."""
+        try:
+            self._pieces.append(_NUMBER.pack(value))
+        except struct.error:
+            raise FrameError(f"the number {value} needs more than 8 bytes") from None
+        return self
+
+    def text(self, value: str) -> Packer:
+        """Add a text."""
+        data = encoded(value)
+        self._pieces += (_LENGTH.pack(len(data)), data)
+        return self
+
+    def texts(self, values: Iterable[str]) -> Packer:
+        """Add a list of texts."""
+        found = list(values)
+        self._pieces.append(_LENGTH.pack(len(found)))
+        for value in found:
+            self.text(value)
+        return self
+
+    def body(self) -> bytes:
+        """Return the body."""
+        return b"".join(self._pieces)
+
+
+@final
+class FrameFields:
+    """Reads the fields of a body in order."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._at = 0
+
+    def number(self) -> int:
+        """Read a number."""
+        found: int = self._unpack(_NUMBER)
+        return found
+
+    def text(self) -> str:
+        """Read a text."""
+        size = self._unpack(_LENGTH)
+        data = self._body[self._at : self._at + size]
+        if len(data) < size:
+            raise FrameError(f"a text of {size} bytes has {len(data)}")
+        if b"\0" in data:
+            raise FrameError("a text contains a NUL byte")
+        self._at += size
+        return os.fsdecode(data)
+
+    def texts(self) -> list[str]:
+        """Read a list of texts."""
+        count = self._unpack(_LENGTH)
+        if count * _LENGTH.size > len(self._body) - self._at:
+            raise FrameError(f"a list of {count} texts does not fit into its frame")
+        return [self.text() for _ in range(count)]
+
+    def end(self) -> None:
+        """Raise `FrameError` if any bytes are left."""
+        if left := len(self._body) - self._at:
+            raise FrameError(f"{left} bytes follow the last field")
+
+    def _unpack(self, kind: struct.Struct) -> int:
+        try:
+            found: int = kind.unpack_from(self._body, self._at)[0]
+        except struct.error:
+            raise FrameError("a frame ends within a field") from None
+        self._at += kind.size
+        return found
+
+
+def encoded(text: str) -> bytes:
+    """Encode a text for the system; raise `FrameError` if the system cannot take it."""
+    try:
+        data = os.fsencode(text)
+    except UnicodeEncodeError:
+        raise FrameError("a text holds half of a character") from None
+    if b"\0" in data:
+        raise FrameError("a text contains a NUL byte")
+    return data

@@ -1,0 +1,1 @@
+"""The replay engine: long traces against the live policies, without messages."""

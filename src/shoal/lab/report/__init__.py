@@ -1,0 +1,1 @@
+"""Reports of a simulation: a table for terminals, and a page with charts."""

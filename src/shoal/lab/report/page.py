@@ -1,0 +1,219 @@
+"""The report as one HTML file with tables and charts; it fetches nothing."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+from shoal.lab.report import gantt, heat
+from shoal.lab.report.charts import legend, marks_of, over_time, spreading
+from shoal.lab.report.formatting import (
+    GOSSIP_ROWS,
+    ROWS,
+    columns,
+    count,
+    share,
+    size,
+    unended,
+)
+from shoal.lab.report.style import SCRIPT, STYLE
+from shoal.lab.report.svg import HUES, element, with_key
+from shoal.lab.report.table import heading
+
+if TYPE_CHECKING:
+    from shoal.lab.datacentre.comparison import Comparison, ScenarioRun
+    from shoal.lab.datacentre.results import RunResult
+    from shoal.lab.report.formatting import Row
+
+OVERLAYS: Final = {
+    "flood": "told to all of the leaf, and to one host of every other leaf",
+    "random": "told to a few drawn neighbours, several times over",
+    "mst": "told along a minimum spanning tree",
+    "nearest": "told to the nearest hosts, and along a spanning tree",
+}
+
+
+def page(comparison: Comparison) -> str:
+    """Return the whole page."""
+    settings = comparison.settings
+    results = [run.result for run in comparison.runs]
+    names = columns(results)
+    marks = marks_of(settings.planned_faults)
+    many = len(results) > 1
+    body = [
+        element("h1", escape(settings.name)),
+        element("p", escape(heading(comparison)), class_="sub"),
+        element("p", escape(_about(comparison)), class_="sub"),
+        element("h2", f"{_compared(results)}, side by side" if many else "In figures"),
+        _card(_table(names, results, ROWS)),
+        *(element("p", escape(line), class_="note") for line in unended(results)),
+        element("h2", "Over time"),
+        _card((legend(names) if many else "") + over_time(results, marks)),
+        element("h2", "How news of room spreads"),
+        _card(
+            (legend(names) if many else "") + spreading(results, settings.interval_s)
+        ),
+        _overlay_notes(results),
+        _card(_table(names, results, GOSSIP_ROWS)),
+        element("h2", "Run by run" if many else "The run"),
+        _tabs(names) if many else "",
+        *(_run(comparison, run, place) for place, run in enumerate(comparison.runs)),
+        _footer(comparison),
+    ]
+    head = (
+        '<meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        + element("title", escape(f"{settings.name} - shoal sim"))
+        + element("style", STYLE)
+    )
+    script = element("script", SCRIPT) if many else ""
+    return (
+        '<!doctype html><html lang="en">'
+        + element("head", head)
+        + element("body", element("main", "".join(body)) + script)
+        + "</html>\n"
+    )
+
+
+def _compared(results: list[RunResult]) -> str:
+    several = len(dict.fromkeys(result.policy for result in results)) > 1
+    return "Policies" if several else "Overlays"
+
+
+def _about(comparison: Comparison) -> str:
+    settings = comparison.settings
+    kinds = ", ".join(kind.name for kind in settings.kinds)
+    devices = len(settings.host.devices)
+    each = f"{devices} {settings.host.devices[0].model}" if devices else "no GPUs"
+    return f"{settings.jobs} jobs ({kinds}) · {each} per host · seed {settings.seed}"
+
+
+def _card(content: str) -> str:
+    return element("div", content, class_="card")
+
+
+def _table(names: list[str], results: list[RunResult], rows: tuple[Row, ...]) -> str:
+    head = "<th></th>" + "".join(element("th", escape(name)) for name in names)
+    lines = [
+        element(
+            "tr",
+            element("td", escape(name))
+            + "".join(element("td", escape(told(result))) for result in results),
+        )
+        for name, told in rows
+    ]
+    return element(
+        "table",
+        element("thead", element("tr", head)) + element("tbody", "".join(lines)),
+    )
+
+
+def _overlay_notes(results: list[RunResult]) -> str:
+    used = dict.fromkeys(result.overlay for result in results)
+    notes = [
+        element("p", f"<b>{name}</b>: {OVERLAYS[name]}.", class_="note")
+        for name in used
+    ]
+    return "".join(notes)
+
+
+def _tabs(names: list[str]) -> str:
+    buttons = [
+        element(
+            "button",
+            escape(name),
+            type="button",
+            aria_selected="true" if place == 0 else "false",
+        )
+        for place, name in enumerate(names)
+    ]
+    return element("div", "".join(buttons), class_="tabs")
+
+
+def _run(comparison: Comparison, run: ScenarioRun, place: int) -> str:
+    fabric, settings, result = comparison.fabric, comparison.settings, run.result
+    devices = len(settings.host.devices)
+    scale = 'idle <i class="scale"></i> always busy'
+    many = gantt.shown_of(len(fabric.hosts), devices)
+    notes = " ".join((heat.shown_of(fabric), many))
+    parts = [
+        element("h3", "The fabric, and how busy links and hosts were"),
+        element("p", scale, class_="note"),
+        _card(heat.heat(fabric, result)),
+        element("h3", "Jobs on devices"),
+        _kinds_legend([kind.name for kind in settings.kinds]),
+        _card(_gantt(comparison, run)),
+        element("p", escape(notes), class_="note") if notes.strip() else "",
+        element("p", escape(_moved(result)), class_="note"),
+    ]
+    hidden = " hidden" if place else ""
+    return f'<section class="run"{hidden}>{"".join(parts)}</section>'
+
+
+def _gantt(comparison: Comparison, run: ScenarioRun) -> str:
+    fabric, settings = comparison.fabric, comparison.settings
+    colours = {kind.name: n for n, kind in enumerate(settings.kinds)}
+    return gantt.gantt(
+        run.picture.bars,
+        {
+            drawn_job.job: colours[drawn_job.kind.name]
+            for drawn_job in comparison.drawn.jobs
+        },
+        [fabric.nodes[host].name for host in fabric.hosts],
+        len(settings.host.devices),
+        run.result.makespan_s,
+        marks_of(settings.planned_faults),
+    )
+
+
+def pictures(comparison: Comparison) -> dict[str, str]:
+    """Return every picture as a file of its own, by name."""
+    results = [run.result for run in comparison.runs]
+    marks = marks_of(comparison.settings.planned_faults)
+    interval_s = comparison.settings.interval_s
+    names = columns(results)
+    kinds = [kind.name for kind in comparison.settings.kinds]
+    found = {
+        "over-time": with_key(over_time(results, marks), names),
+        "gossip": with_key(spreading(results, interval_s), names),
+    }
+    for name, run in zip(names, comparison.runs, strict=True):
+        word = name.replace(", ", "-")
+        found[f"fabric-{word}"] = heat.heat(comparison.fabric, run.result)
+        found[f"jobs-{word}"] = with_key(_gantt(comparison, run), kinds)
+    return {
+        f"{name}.svg": drawn.replace(">", f"><style>{STYLE}</style>", 1)
+        for name, drawn in found.items()
+    }
+
+
+def _kinds_legend(names: list[str]) -> str:
+    items = [
+        element(
+            "span",
+            element("i", class_=f"swatch box hue{place % HUES}") + escape(name),
+            class_="key",
+        )
+        for place, name in enumerate(names)
+    ]
+    pale = element("span", "pale with a rim: stopped or lost", class_="key sub")
+    return element("p", "".join(items) + pale, class_="legend")
+
+
+def _moved(result: RunResult) -> str:
+    top = sorted(result.by_message.items(), key=lambda item: (-item[1], item[0]))[:6]
+    said = ", ".join(f"{count(number)} {name}" for name, number in top)
+    return (
+        f"{size(result.moved_bytes)} moved between hosts, "
+        f"{share(result.cross_leaf_share)} of it across leaves. Messages: {said}."
+    )
+
+
+def _footer(comparison: Comparison) -> str:
+    events = sum(run.result.events for run in comparison.runs)
+    hashes = ", ".join(run.result.history[:8] for run in comparison.runs)
+    return element(
+        "footer",
+        f"{count(events)} events of the machines that run on live nodes. The same seed "
+        f"gives the same history: <code>{escape(hashes)}</code>",
+    )

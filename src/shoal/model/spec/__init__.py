@@ -1,0 +1,1 @@
+"""A job as people write it, and what it means."""

@@ -1,0 +1,552 @@
+"""The canonical spec: one value per job, however the job was written.
+
+`spec_of` takes a plain document: it refuses names that are not known and values of the
+wrong type, and brings the rest to canonical form. A canonical command is a tuple of
+words, amounts are in the form their `format_` functions write, lists without an order
+are sorted, and a value that is the default is absent. Doing it twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import shlex
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from shoal.errors import SpecError, UsageError
+from shoal.model.gpu import format_gpu, parse_gpu
+from shoal.model.spec.documents import scalar_of, text_of
+from shoal.model.spec.globs import Glob
+from shoal.model.spec.limits import ARGV_CHARS_MAX, ARGV_WORDS_MAX, NODES_MAX
+from shoal.model.spec.points import format_array, parse_array, points, values_of
+from shoal.model.spec.spec import (
+    JobSpec,
+    PlacementSpec,
+    ResourcesSpec,
+    RetrySpec,
+    StepSpec,
+    Sweep,
+)
+from shoal.model.spec.steps import nearest, step_job, step_order
+from shoal.model.spec.verification import canonical_verify, check_verify
+from shoal.model.text.bounds import NAME_LENGTH_MAX
+from shoal.model.text.grammar import GrammarError, checker, is_name
+from shoal.model.text.texts import cleaned
+from shoal.model.units import (
+    format_cpu,
+    format_duration,
+    format_size,
+    parse_cpu,
+    parse_duration,
+    parse_least,
+    parse_range,
+    parse_size,
+    parse_whole,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from shoal.model.job import Scalar
+    from shoal.model.spec.documents import Plain
+    from shoal.model.text.grammar import Check
+    from shoal.model.units import Amount
+
+RESERVED: Final = ("index", "rank")
+"""Names that every command may use, so no param can have them."""
+
+_SHELL: Final = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_EXIT: Final = re.compile(r"exit:([1-9][0-9]{0,2})")
+_DEFAULTS: Final = ResourcesSpec(gpu="0", cpu="1", ram="0", disk="0")
+
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+_Part = TypeVar("_Part", JobSpec, StepSpec)
+
+
+def spec_of(document: Plain) -> JobSpec:
+    """Return the canonical spec of a document made of plain values."""
+    if not isinstance(document, dict):
+        raise SpecError(
+            "the spec is not a mapping",
+            because="it is empty"
+            if document is None
+            else f"it is {type(document).__name__}",
+            hint="begin with `command: ...` or `recipe: ...`",
+        )
+    _refuse_unknown_names(document, _SHAPE, "$")
+    try:
+        spec = msgspec.convert(document, JobSpec)
+    except msgspec.ValidationError as error:
+        what, _, path = str(error).partition(" - at `")
+        where = _exact(path.rstrip("`") or "$", document)
+        raise SpecError(what, path=where) from None
+    _check_texts(spec)
+    return canonical(spec)
+
+
+def _check_texts(spec: JobSpec) -> None:
+    """Refuse what no worker could be told: the same grammar holds for messages."""
+    check = _texts()
+    try:
+        check(spec)
+    except GrammarError as error:
+        raise SpecError(
+            "a character that no such text can have",
+            path=cleaned(f"${error.path}"),
+            because="zero bytes never pass, and names and paths have no control "
+            "characters",
+            hint="remove it, or put it into a file of the workdir",
+        ) from None
+
+
+@functools.cache
+def _texts() -> Check:
+    """Return what checks the texts of a spec, made when it is first needed."""
+    check = checker(JobSpec)
+    assert check is not None
+    return check
+
+
+def canonical(spec: JobSpec) -> JobSpec:
+    """Check `spec` and bring it to canonical form."""
+    steps = {
+        _identifier(name, "$.steps"): _canonical_part(step, f"$.steps.{name}")
+        for name, step in spec.steps.items()
+    }
+    spec = msgspec.structs.replace(_canonical_part(spec, "$"), steps=steps)
+    if not spec.steps:
+        _check(spec, "$")
+        return spec
+    _refuse_program_beside_steps(spec)
+    step_order(spec)
+    for name in spec.steps:
+        _check(step_job(spec, name), f"$.steps.{name}")
+    return spec
+
+
+def nodes_of(spec: JobSpec) -> tuple[int, int]:
+    """Return the least and the most nodes that run each point of `spec`."""
+    least, most = parse_range(spec.nodes, parse_whole)
+    assert most is not None
+    return 1 if least is None else least, most
+
+
+def at(path: str, parse: Callable[[_In], _Out], value: _In) -> _Out:
+    """Return `parse(value)`; a complaint about it names `path`."""
+    try:
+        return parse(value)
+    except UsageError as error:
+        raise SpecError(
+            error.what, path=path, because=error.because, hint=error.hint
+        ) from None
+
+
+# Names that are not known, and where a value of the wrong type stands.
+
+
+def _refuse_unknown_names(value: Plain, shape: inspect.Type, path: str) -> None:
+    match shape, value:
+        case inspect.StructType(), dict():
+            known = {field.encode_name: field.type for field in shape.fields}
+            for name, item in value.items():
+                if name not in known:
+                    raise SpecError(
+                        f"unknown field '{name}'",
+                        path=f"{path}.{name}",
+                        hint=nearest(name, known) or f"known: {', '.join(known)}",
+                    )
+                _refuse_unknown_names(item, known[name], f"{path}.{name}")
+        case inspect.DictType(), dict():
+            for name, item in value.items():
+                _refuse_unknown_names(item, shape.value_type, f"{path}.{name}")
+        case inspect.VarTupleType(), list():
+            for place, item in enumerate(value):
+                _refuse_unknown_names(item, shape.item_type, f"{path}[{place}]")
+        case inspect.UnionType(), _:
+            for option in shape.types:
+                _refuse_unknown_names(value, option, path)
+        case inspect.Metadata(), _:
+            _refuse_unknown_names(value, shape.type, path)
+        case _:
+            pass
+
+
+def _exact(path: str, document: Plain) -> str:
+    """Put the name that is wrong where msgspec writes `[...]` for any of several."""
+    before, elided, after = path.partition("[...]")
+    if not elided:
+        return path
+    keys = before.removeprefix("$.").split(".")
+    inside = document
+    for key in keys:
+        inside = inside[key] if isinstance(inside, dict) and key in inside else None
+    for name, item in inside.items() if isinstance(inside, dict) else ():
+        alone: Plain = {name: item}
+        for key in reversed(keys):
+            alone = {key: alone}
+        try:
+            msgspec.convert(alone, JobSpec)
+        except msgspec.ValidationError:
+            return _exact(f"{before}.{name}{after}", alone)
+    return path
+
+
+# The canonical form of each field.
+
+
+def _canonical_part(part: _Part, path: str) -> _Part:
+    forms: dict[str, object] = {}
+    for field, form in _FORMS.items():
+        value = getattr(part, field, None)
+        if value is not None:
+            forms[field] = form(value, f"{path}.{field}")
+    return msgspec.structs.replace(part, **forms)
+
+
+def _argv(command: str | tuple[Scalar, ...], path: str) -> tuple[str, ...]:
+    if isinstance(command, str):
+        words = at(path, _split, command)
+    else:
+        words = tuple(text_of(word) for word in command)
+    size = sum(len(word) for word in words)
+    if len(words) > ARGV_WORDS_MAX or size > ARGV_CHARS_MAX:
+        raise SpecError(
+            "the command is too long",
+            path=path,
+            because=f"{len(words)} words, {size} characters; the most is "
+            f"{ARGV_WORDS_MAX} and {ARGV_CHARS_MAX}",
+            hint="put it into a script in the workdir",
+        )
+    if any("\0" in word for word in words):
+        raise SpecError("the command has a zero byte", path=path, hint="remove it")
+    return words
+
+
+def _split(command: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as error:
+        raise UsageError(
+            f"command '{command[:40]}' cannot be split into words",
+            because=str(error).lower(),
+            hint="close the quote, or write the command as a list",
+        ) from None
+    for word in words:
+        if word in _SHELL:
+            raise UsageError(
+                f"command '{command[:40]}' needs a shell",
+                because=f"commands run without one, and '{word}' means nothing then",
+                hint="put it into a script, or write it as a list: [sh, -c, ...]",
+            )
+    return words
+
+
+def _program(command: str | tuple[Scalar, ...], path: str) -> tuple[str, ...]:
+    words = _argv(command, path)
+    if not words or not words[0]:
+        raise SpecError(
+            "the command is empty", path=path, hint="write it like: python train.py"
+        )
+    return words
+
+
+def _resources(need: ResourcesSpec, path: str) -> ResourcesSpec:
+    written = _amounts(need, path)
+    return ResourcesSpec(
+        **{
+            field: value if value != getattr(_DEFAULTS, field) else None
+            for field, value in msgspec.structs.asdict(written).items()
+        }
+    )
+
+
+def _any_of(needs: tuple[ResourcesSpec, ...], path: str) -> tuple[ResourcesSpec, ...]:
+    return tuple(_amounts(need, f"{path}[{n}]") for n, need in enumerate(needs))
+
+
+def _amounts(need: ResourcesSpec, path: str) -> ResourcesSpec:
+    writers: dict[str, Callable[[Amount], str]] = {
+        "gpu": lambda amount: format_gpu(parse_gpu(amount)),
+        "cpu": lambda amount: format_cpu(parse_least(amount, parse_cpu)),
+        "ram": lambda amount: format_size(parse_least(amount, parse_size)),
+        "disk": lambda amount: format_size(parse_least(amount, parse_size)),
+    }
+    given = {field: getattr(need, field) for field in writers}
+    return ResourcesSpec(
+        **{
+            field: at(f"{path}.{field}", writers[field], amount)
+            for field, amount in given.items()
+            if amount is not None
+        }
+    )
+
+
+def _nodes(nodes: int | str, path: str) -> int | str:
+    least, most = at(path, lambda text: parse_range(text, parse_whole), nodes)
+    least = 1 if least is None else least
+    if most is None or least < 1 or most > NODES_MAX:
+        raise SpecError(
+            f"'{nodes}' is not a number of nodes",
+            path=path,
+            because=f"it must lie between 1 and {NODES_MAX}, and a range needs a most",
+            hint="write it like 4 or 2..4",
+        )
+    return least if least == most else f"{least}..{most}"
+
+
+def _array(array: int | str, path: str) -> int | str:
+    return format_array(at(path, parse_array, array))
+
+
+def _sweep(sweep: Sweep, path: str) -> Sweep:
+    if not sweep:
+        raise SpecError(
+            "the sweep is empty",
+            path=path,
+            because="it would be no task at all",
+            hint="write it like {lr: [0.1, 0.2]}",
+        )
+    if isinstance(sweep, tuple):
+        return tuple(_params(p, f"{path}[{n}]") for n, p in enumerate(sweep))
+    _params(sweep, path)
+    return {
+        name: at(f"{path}.{name}", values_of, values) for name, values in sweep.items()
+    }
+
+
+def _params(params: Mapping[str, _Out], path: str) -> dict[str, _Out]:
+    for name in params:
+        _identifier(name, path)
+        if name in RESERVED:
+            raise SpecError(
+                f"no param can be called '{name}'",
+                path=f"{path}.{name}",
+                because=f"{{{name}}} already stands for the place of a task",
+                hint="choose another name",
+            )
+    return dict(params)
+
+
+def _env(env: Mapping[str, Scalar], path: str) -> dict[str, str]:
+    return {_variable(k, path): text_of(value) for k, value in env.items()}
+
+
+def _secrets(names: Iterable[str], path: str) -> tuple[str, ...]:
+    return tuple(sorted({_variable(name, path) for name in names}))
+
+
+def _outputs(outputs: tuple[str, ...], path: str) -> tuple[str, ...]:
+    for place, output in enumerate(outputs):
+        try:
+            Glob(output)
+        except UsageError as error:
+            raise SpecError(
+                error.what,
+                path=f"{path}[{place}]",
+                because=error.because,
+                hint=error.hint,
+            ) from None
+    return tuple(sorted(set(outputs)))
+
+
+def _duration(text: str, path: str) -> str:
+    return format_duration(at(path, parse_duration, text))
+
+
+def _time_limit(text: str, path: str) -> str:
+    limit = _duration(text, path)
+    if limit == "0s":
+        raise SpecError(
+            "a time limit of 0 stops every task at once",
+            path=path,
+            hint="leave time_limit out for no limit",
+        )
+    return limit
+
+
+def _retry(retry: RetrySpec, path: str) -> RetrySpec:
+    for place, reason in enumerate(retry.on):
+        code = _EXIT.fullmatch(reason)
+        if reason not in {"worker-lost", "failed"} and not (
+            code and int(code.group(1)) <= 255
+        ):
+            raise SpecError(
+                f"'{reason}' is no reason to retry",
+                path=f"{path}.on[{place}]",
+                because="the reasons are worker-lost, failed, and exit:1 to exit:255",
+                hint=nearest(reason, ("worker-lost", "failed", "exit:1")),
+            )
+    return RetrySpec(max=retry.max, on=tuple(sorted(set(retry.on))))
+
+
+def _placement(placement: PlacementSpec, path: str) -> PlacementSpec:
+    rtt, leaf = placement.max_rtt, placement.same_leaf
+    labels = {name: text_of(value) for name, value in placement.labels.items()}
+    for name, value in labels.items():
+        if not is_name(value) or len(value) > NAME_LENGTH_MAX:
+            raise SpecError(
+                "no node can have such a label",
+                path=f"{path}.labels.{name}",
+                because=f"a label has at most {NAME_LENGTH_MAX} characters, none of "
+                "which steers a terminal",
+                hint="write it like zone: west",
+            )
+    if isinstance(leaf, bool):
+        leaf = "require" if leaf else "no"
+    return msgspec.structs.replace(
+        placement,
+        labels={name: labels[name] for name in sorted(labels)},
+        max_rtt=None if rtt is None else _duration(rtt, f"{path}.max_rtt"),
+        same_leaf=leaf,
+    )
+
+
+def _name(name: str, path: str) -> str:
+    if not name.isprintable():
+        raise SpecError(
+            "the name has characters that cannot be shown",
+            path=path,
+            hint="remove them",
+        )
+    return name.strip()
+
+
+def _identifier(name: str, path: str) -> str:
+    if _IDENTIFIER.fullmatch(name) is None:
+        raise SpecError(
+            f"'{name}' is not a name",
+            path=path,
+            because="a name begins with a letter and has letters, digits and . _ -",
+            hint="write it like lr or batch_size",
+        )
+    return name
+
+
+def _variable(name: str, path: str) -> str:
+    if _VARIABLE.fullmatch(name) is None:
+        raise SpecError(
+            f"'{name}' is not the name of a variable",
+            path=path,
+            because="it has letters, digits and _, and does not begin with a digit",
+            hint="write it like HF_TOKEN",
+        )
+    return name
+
+
+def _needs(needs: tuple[str, ...], _path: str) -> tuple[str, ...]:
+    return tuple(sorted(set(needs)))
+
+
+_FORMS: Final[dict[str, Callable[[Any, str], object]]] = {
+    "name": _name,
+    "needs": _needs,
+    "command": _program,
+    "recipe": _identifier,
+    "params": _params,
+    "resources": _resources,
+    "any_of": _any_of,
+    "nodes": _nodes,
+    "array": _array,
+    "sweep": _sweep,
+    "setup": _argv,
+    "env": _env,
+    "secrets": _secrets,
+    "outputs": _outputs,
+    "retry": _retry,
+    "time_limit": _time_limit,
+    "grace": _duration,
+    "placement": _placement,
+    "driver": _identifier,
+    "verify": canonical_verify,
+}
+_SHAPE: Final = inspect.type_info(JobSpec)
+
+
+# What the fields mean together.
+
+
+def _check(spec: JobSpec, path: str) -> None:
+    if (spec.command is None) == (spec.recipe is None):
+        given = "both" if spec.command is not None else "neither"
+        raise SpecError(
+            f"{given} of command and recipe",
+            path=path,
+            because="a job is exactly one of the two, or has steps",
+            hint="write it like `command: python train.py`",
+        )
+    if spec.array is not None and spec.sweep is not None:
+        raise SpecError(
+            "both array and sweep",
+            path=path,
+            because="each says how many tasks there are",
+            hint="sweep over one more param instead of the array",
+        )
+    if spec.at_most_once and spec.speculate:
+        raise SpecError(
+            "both at_most_once and speculate",
+            path=path,
+            because="to speculate is to start a task twice",
+            hint="remove one of them",
+        )
+    if spec.driver == "container" and not spec.image:
+        raise SpecError(
+            "driver container without an image",
+            path=f"{path}.driver",
+            because="a container is made from one",
+            hint="write it like `image: python:3.12-slim`",
+        )
+    for name in spec.secrets:
+        if name in spec.env:
+            raise SpecError(
+                f"variable '{name}' is in env and in secrets",
+                path=f"{path}.env.{name}",
+                because="only one of the two could count",
+                hint="remove it from env",
+            )
+    check_verify(spec, path, nodes_of(spec)[1])
+    _check_params(spec, path)
+
+
+def _check_params(spec: JobSpec, path: str) -> None:
+    for point in at(f"{path}.sweep", points, spec):
+        for name in point:
+            if name in spec.params:
+                raise SpecError(
+                    f"param '{name}' is in params and in sweep",
+                    path=f"{path}.params.{name}",
+                    because="only one of the two could count",
+                    hint="remove it from params",
+                )
+    for name, text in spec.params_text.items():
+        value = scalar_of(text)
+        if (
+            name not in spec.params
+            or value != spec.params[name]
+            or text == text_of(value)
+        ):
+            raise SpecError(
+                f"param '{name}' was not typed as '{text}'",
+                path=f"{path}.params_text.{name}",
+                because=f"its value is {spec.params.get(name, 'absent')}",
+                hint="remove params_text: it is only for flags",
+            )
+
+
+def _refuse_program_beside_steps(spec: JobSpec) -> None:
+    for field in ("command", "recipe", "array", "sweep", "nodes"):
+        if getattr(spec, field) != getattr(_EMPTY, field):
+            raise SpecError(
+                f"'{field}' stands beside steps",
+                path=f"$.{field}",
+                because="with steps, each step says what runs and how often",
+                hint=f"move '{field}' into a step",
+            )
+
+
+_EMPTY: Final = JobSpec()

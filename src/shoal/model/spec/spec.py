@@ -1,0 +1,377 @@
+"""The job spec as people write it: YAML, JSON or flags.
+
+These structs are the shape of the document and the source of its JSON Schema. A field
+often takes several forms (`nodes: 2`, `nodes: 2..4`); `canonical.py` checks a spec and
+brings every field to one of them, so that equal jobs are equal values, and `derive.py`
+turns the result into tasks.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from shoal.model.job import PRIORITY_MAX, PRIORITY_MIN, SameLeaf, Scalar
+from shoal.model.spec.limits import (
+    ALTERNATIVES_MAX,
+    ANSWERS_MAX,
+    COPIES_MAX,
+    COPIES_MIN,
+    NODES_MAX,
+    RETRIES_MAX,
+    STEP_NAME_LENGTH_MAX,
+    STEPS_MAX,
+    TASKS_MAX,
+)
+from shoal.model.text.bounds import (
+    ARGUMENT,
+    ENV_MAX,
+    GRAMMAR,
+    LABELS_MAX,
+    NAME,
+    NAME_LENGTH_MAX,
+    OUTPUTS_MAX,
+    PARAMS_MAX,
+    SECRETS_MAX,
+    Name,
+    PathText,
+    Value,
+)
+from shoal.model.units import Amount
+
+Word = Annotated[
+    str, Meta(min_length=1, max_length=NAME_LENGTH_MAX, extra={GRAMMAR: NAME})
+]
+StepName = Annotated[
+    str, Meta(min_length=1, max_length=STEP_NAME_LENGTH_MAX, extra={GRAMMAR: NAME})
+]
+CommandText = Annotated[str, Meta(extra={GRAMMAR: ARGUMENT})]
+Command = Annotated[
+    CommandText | tuple[Scalar, ...],
+    Meta(
+        description="The program and its arguments; never a shell. `{name}` stands for "
+        "a param, `{index}` for the place in an array or sweep, `{{name}}` for itself.",
+        examples=["python train.py --lr {lr}", ["python", "train.py"]],
+    ),
+]
+Recipe = Annotated[
+    Word,
+    Meta(
+        description="A training program that comes with shoal; it gets all params.",
+        examples=["diloco", "train"],
+    ),
+]
+Params = Annotated[
+    dict[Word, Scalar],
+    Meta(
+        max_length=PARAMS_MAX,
+        description="Values for the placeholders of the command, or for the recipe.",
+        examples=[{"lr": 0.1, "epochs": 90}],
+    ),
+]
+Nodes = Annotated[
+    Annotated[int, Meta(ge=1, le=NODES_MAX)] | str,
+    Meta(
+        description="How many nodes run the command together: a number, or the least "
+        "and the most of an elastic job.",
+        examples=[1, 4, "2..4"],
+    ),
+]
+Array = Annotated[
+    Annotated[int, Meta(ge=1, le=TASKS_MAX)] | str,
+    Meta(
+        description="Independent tasks, told apart by `{index}`: how many, or which.",
+        examples=[100, "0-99:5", "1,3,10-12"],
+    ),
+]
+Environment = Annotated[
+    dict[Word, Scalar],
+    Meta(max_length=ENV_MAX, description="Variables that the program sees."),
+]
+Secrets = Annotated[
+    tuple[Word, ...],
+    Meta(
+        max_length=SECRETS_MAX,
+        description="Names of stored secrets, which the program sees as variables.",
+        examples=[["HF_TOKEN"]],
+    ),
+]
+Workdir = Annotated[
+    PathText,
+    Meta(description="The directory that travels with the job.", examples=["."]),
+]
+Setup = Annotated[
+    CommandText | tuple[Scalar, ...],
+    Meta(
+        description="Runs once on each node before the command.", examples=["uv sync"]
+    ),
+]
+Image = Annotated[
+    PathText,
+    Meta(description="The container image to run in.", examples=["pytorch/pytorch"]),
+]
+Outputs = Annotated[
+    tuple[PathText, ...],
+    Meta(
+        max_length=OUTPUTS_MAX,
+        description="Paths below the work directory that are kept.",
+        examples=[["out/"]],
+    ),
+]
+Duration = Annotated[
+    str,
+    Meta(description="Numbers with units.", examples=["90s", "1h30m", "50ms"]),
+]
+Driver = Annotated[
+    Word,
+    Meta(
+        description="What runs the command on the worker.",
+        examples=["process", "container"],
+    ),
+]
+
+
+class Strict(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
+    """Base of all parts of a spec: a name that is not known is a mistake."""
+
+
+class ResourcesSpec(Strict, frozen=True):
+    """What one task needs of one node. Without a field: 1 CPU, and no need besides."""
+
+    gpu: Annotated[
+        Amount | None,
+        Meta(
+            description="Vendor, models, memory and count, in any order; a bare size "
+            "is a minimum, a bare number a count, 0.5 a share of one GPU.",
+            examples=["24GB..:2", "A100,H100:80GB", "amd:2..4", 1, 0.5],
+        ),
+    ] = None
+    cpu: Annotated[
+        Amount | None, Meta(description="CPUs.", examples=[4, 0.5, "4.."])
+    ] = None
+    ram: Annotated[
+        Amount | None,
+        Meta(description="Main memory; a bare number is in MB.", examples=["16GB"]),
+    ] = None
+    disk: Annotated[
+        Amount | None,
+        Meta(description="Scratch space; a bare number is in MB.", examples=["20GB"]),
+    ] = None
+
+
+class RetrySpec(Strict, frozen=True):
+    """When a task that did not succeed is tried again, and how often."""
+
+    max: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=RETRIES_MAX,
+            description="So many failures of a task are tried again.",
+        ),
+    ] = 3
+    on: Annotated[
+        tuple[Word, ...],
+        Meta(
+            description="Reasons: worker-lost, failed (any exit but 0), exit:N.",
+            examples=[["worker-lost", "exit:33"]],
+        ),
+    ] = ("worker-lost",)
+
+
+class VerifySpec(Strict, frozen=True):
+    """How results of machines that one does not trust are checked."""
+
+    copies: Annotated[
+        int,
+        Meta(
+            ge=COPIES_MIN,
+            le=COPIES_MAX,
+            description="So many results must agree before one is accepted.",
+        ),
+    ] = 2
+    compare: Annotated[
+        str | tuple[Scalar, ...],
+        Meta(
+            description="What must be the same: outputs, stdout, the path of one "
+            "output, or a command that is given two folders of outputs, a and b, and "
+            "exits with 0 if they are the same.",
+            examples=["outputs", "stdout", "out/loss.txt", ["python", "close.py"]],
+        ),
+    ] = "outputs"
+    most: Annotated[
+        Annotated[int, Meta(ge=COPIES_MIN, le=ANSWERS_MAX)] | None,
+        Meta(
+            description="After so many results without agreement the task has failed; "
+            "without it, six more than `copies`.",
+        ),
+    ] = None
+    owners: Annotated[
+        Literal["different", "any"],
+        Meta(
+            description="Whether only results of different owners count, or also "
+            "those of several machines of one owner."
+        ),
+    ] = "different"
+    always: Annotated[
+        bool,
+        Meta(
+            description="Compare every result, also of owners whose results always "
+            "agreed so far; without it, about one in five of theirs."
+        ),
+    ] = False
+
+
+class PlacementSpec(Strict, frozen=True):
+    """Which nodes may run the job, and which are better."""
+
+    policy: Annotated[str, Meta(description="Ranks the nodes that could.")] = ""
+    labels: Annotated[
+        dict[Word, Scalar],
+        Meta(max_length=LABELS_MAX, description="Labels that a node must have."),
+    ] = {}
+    max_rtt: Annotated[
+        Duration | None,
+        Meta(description="Farthest a node may be, as a round trip."),
+    ] = None
+    same_leaf: Annotated[
+        SameLeaf | bool,
+        Meta(description="Whether a gang should sit under one switch."),
+    ] = "no"
+
+
+class SpanSpec(Strict, frozen=True, rename={"start": "from", "stop": "to"}):
+    """Evenly spaced values of a sweep, both ends included."""
+
+    start: Annotated[int | float, Meta(description="The first value.")]
+    stop: Annotated[int | float, Meta(description="The last value.")]
+    step: Annotated[int | float, Meta(description="From one to the next.")] = 1
+
+
+Values = Annotated[tuple[Scalar, ...], Meta(min_length=1)] | SpanSpec
+Sweep = Annotated[
+    dict[Word, Values] | tuple[dict[Word, Scalar], ...],
+    Meta(
+        description="One task for every combination of these values, or for every "
+        "mapping of a list.",
+        examples=[{"lr": [0.1, 0.2], "seed": {"from": 1, "to": 3}}],
+    ),
+]
+AnyOf = Annotated[
+    tuple[ResourcesSpec, ...],
+    Meta(
+        max_length=ALTERNATIVES_MAX,
+        description="Alternatives to `resources`, the favourite first; what one of "
+        "them leaves out is as in `resources`.",
+    ),
+]
+
+
+class StepSpec(Strict, frozen=True):
+    """One step of a job. What it leaves out is as in the job around it.
+
+    Params and variables are taken from both, name by name. A step that has its own
+    `resources` or `any_of` takes neither from the job.
+    """
+
+    needs: Annotated[
+        tuple[Word, ...],
+        Meta(description="Steps that must have succeeded before this one starts."),
+    ] = ()
+    command: Command | None = None
+    recipe: Recipe | None = None
+    params: Params = {}
+    resources: ResourcesSpec | None = None
+    any_of: AnyOf | None = None
+    nodes: Nodes = 1
+    array: Array | None = None
+    sweep: Sweep | None = None
+    workdir: Workdir | None = None
+    setup: Setup | None = None
+    env: Environment = {}
+    secrets: Secrets | None = None
+    image: Image | None = None
+    outputs: Outputs | None = None
+    time_limit: Duration | None = None
+    grace: Duration | None = None
+    network: Annotated[
+        bool | None, Meta(description="Whether the program may use the network.")
+    ] = None
+    driver: Driver | None = None
+    verify: VerifySpec | None = None
+
+
+class JobSpec(Strict, frozen=True):
+    """A job. It has a `command`, a `recipe` or `steps`; all else is optional."""
+
+    name: Annotated[Name, Meta(description="What people call the job.")] = ""
+    command: Command | None = None
+    recipe: Recipe | None = None
+    params: Params = {}
+    params_text: Annotated[
+        dict[Word, Value],
+        Meta(
+            description="Params as they were typed, where the command gets another "
+            "text than the number would print: 1e-3 for 0.001."
+        ),
+    ] = {}
+    resources: ResourcesSpec = ResourcesSpec()
+    any_of: AnyOf = ()
+    nodes: Nodes = 1
+    array: Array | None = None
+    sweep: Sweep | None = None
+    steps: Annotated[
+        dict[StepName, StepSpec],
+        Meta(
+            max_length=STEPS_MAX,
+            description="Parts of the job that run one after another, or side by side "
+            "where none needs the other.",
+        ),
+    ] = {}
+    workdir: Workdir = ""
+    setup: Setup = ()
+    env: Environment = {}
+    secrets: Secrets = ()
+    image: Image = ""
+    outputs: Outputs = ()
+    priority: Annotated[
+        int,
+        Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX, description="The higher goes first."),
+    ] = 0
+    preempt: Annotated[
+        bool, Meta(description="Whether it may displace work of a lower priority.")
+    ] = False
+    preemptible: Annotated[
+        bool, Meta(description="Whether work of a higher priority may displace it.")
+    ] = True
+    retry: RetrySpec = RetrySpec()
+    time_limit: Annotated[
+        Duration | None, Meta(description="A task that runs longer is stopped.")
+    ] = None
+    grace: Annotated[
+        Duration, Meta(description="Time between the notice to stop and the kill.")
+    ] = "10s"
+    placement: PlacementSpec = PlacementSpec()
+    at_most_once: Annotated[
+        bool,
+        Meta(description="Never start a task again that may have started before."),
+    ] = False
+    speculate: Annotated[
+        bool, Meta(description="Run a straggler a second time elsewhere.")
+    ] = False
+    network: Annotated[
+        bool, Meta(description="Whether the program may use the network.")
+    ] = False
+    driver: Driver = "process"
+    verify: Annotated[
+        VerifySpec | None,
+        Meta(description="How results are checked; without it, they are believed."),
+    ] = None

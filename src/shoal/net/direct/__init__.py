@@ -1,0 +1,1 @@
+"""Direct links: one TLS connection per pair of nodes."""

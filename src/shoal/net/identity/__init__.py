@@ -1,0 +1,1 @@
+"""Keys, ids and certificates of nodes."""

@@ -1,0 +1,1 @@
+"""How a machine becomes a member: invitations and join requests on the wire."""

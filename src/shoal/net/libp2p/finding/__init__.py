@@ -1,0 +1,1 @@
+"""Finding peers by libp2p: DHT, mDNS, mesh and gossip."""

@@ -1,0 +1,1 @@
+"""Links over libp2p streams, and limits on relayed circuits."""

@@ -1,0 +1,208 @@
+"""Messages between the two threads: orders to libp2p, and events from it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from shoal.model.ids import NodeId
+from shoal.protocol.messages import AnyMessage, Grant, PeerAddress
+
+
+class PublishData(NamedTuple):
+    """Gossip these bytes to all, or only to the neighbours."""
+
+    data: bytes
+    is_near: bool
+
+
+class ProvideKeys(NamedTuple):
+    """Provide these keys in the DHT, and no others."""
+
+    keys: tuple[str, ...]
+
+
+class LookUpKey(NamedTuple):
+    """Find out who provides a key; answered by `Found`."""
+
+    lookup: int
+    key: str
+    limit: int
+
+
+class Know(NamedTuple):
+    """Remember where a peer may be dialled."""
+
+    peer: NodeId
+    addresses: tuple[str, ...]
+
+
+class Transmit(NamedTuple):
+    """Send a frame over the stream to a peer; open one if there is none."""
+
+    peer: NodeId
+    frame: bytes
+
+
+class Open(NamedTuple):
+    """Open a stream to a peer if there is none, by whatever way there is."""
+
+    peer: NodeId
+
+
+class Move(NamedTuple):
+    """Send what is queued for a peer, and let its stream end: there is a better way."""
+
+    peer: NodeId
+
+
+class Cut(NamedTuple):
+    """End the stream to a peer, and refuse it for a while."""
+
+    peer: NodeId
+    reason: str
+
+
+class Linked(NamedTuple):
+    """There is, or is no more, a direct link to this peer, which is a member."""
+
+    peer: NodeId
+    is_up: bool
+
+
+class Advertise(NamedTuple):
+    """Tell others that direct links are accepted here."""
+
+    addresses: tuple[str, ...]
+
+
+class KnockJudged(NamedTuple):
+    """Tell the stream that waits for it why its peer may not come in, or None."""
+
+    stream: int
+    reason: str | None
+
+
+class Leave(NamedTuple):
+    """Go away in good order."""
+
+
+Order = (
+    PublishData
+    | ProvideKeys
+    | LookUpKey
+    | Know
+    | Transmit
+    | Open
+    | Move
+    | Cut
+    | Linked
+    | Advertise
+    | KnockJudged
+    | Leave
+)
+
+
+class Ready(NamedTuple):
+    """The host listens on these addresses."""
+
+    addresses: tuple[str, ...]
+
+
+class Relayed(NamedTuple):
+    """Gates relay to us at these addresses now, and at no others."""
+
+    addresses: tuple[str, ...]
+
+
+class Met(NamedTuple):
+    """A peer, whose id is proved, says that it takes direct links there. A hint."""
+
+    peer: NodeId
+    addresses: tuple[str, ...]
+
+
+class Heard(NamedTuple):
+    """A message came by gossip; its origin is proved."""
+
+    origin: NodeId
+    message: AnyMessage
+
+
+class Found(NamedTuple):
+    """A look-up is over."""
+
+    lookup: int
+    providers: tuple[PeerAddress, ...]
+
+
+class Knocked(NamedTuple):
+    """A peer with a proven id shows its grant on a stream; answer by `KnockJudged`."""
+
+    peer: NodeId
+    stream: int
+    grant: Grant | None
+
+
+class Opened(NamedTuple):
+    """The stream to a peer is up, and the peer was admitted."""
+
+    peer: NodeId
+    grant: Grant | None
+    generation: int = 0
+    is_relayed: bool = False
+
+
+class Moved(NamedTuple):
+    """A peer says that it sends nothing more over its stream, but over a link."""
+
+    peer: NodeId
+
+
+class Arrived(NamedTuple):
+    """Messages came over a stream, in one frame."""
+
+    peer: NodeId
+    messages: tuple[AnyMessage, ...]
+
+
+class Ended(NamedTuple):
+    """The stream to a peer is over; `is_definite` if that was no accident."""
+
+    peer: NodeId
+    is_definite: bool = False
+
+
+class Measured(NamedTuple):
+    """A round trip over the stream to a peer took so long."""
+
+    peer: NodeId
+    rtt_s: float
+
+
+class Estimated(NamedTuple):
+    """The shoal has about this many nodes."""
+
+    nodes: int
+
+
+class Stopped(NamedTuple):
+    """The host died, and all its streams with it; it will be started again."""
+
+    reason: str
+
+
+Happening = (
+    Ready
+    | Relayed
+    | Met
+    | Heard
+    | Found
+    | Knocked
+    | Opened
+    | Moved
+    | Arrived
+    | Ended
+    | Measured
+    | Estimated
+    | Stopped
+)

@@ -1,0 +1,1 @@
+"""The queue: which tasks are next, which may overtake, which are displaced."""

@@ -1,0 +1,1 @@
+"""The known workers as a table, laid out for fast decisions."""

@@ -1,0 +1,1 @@
+"""Admitting new nodes to a shoal, and joining one."""

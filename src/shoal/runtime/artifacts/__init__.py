@@ -1,0 +1,1 @@
+"""Code, data, outputs, checkpoints and secrets that travel with jobs."""

@@ -1,0 +1,101 @@
+"""Perform `FetchOutputs`: fetch the outputs of attempts from their workers.
+
+Each fetch is tried `TRIES_MAX` times and ends in exactly one `OutputsFetched`, with
+the digest that verification compares, or one `OutputsLost` with a reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, final
+
+from shoal.blobs.hashing import size_of
+from shoal.core.artifacts.events import OutputsFetched, OutputsLost
+from shoal.errors import ShoalError
+from shoal.model.ids import BlobId
+from shoal.runtime.leasing.task_faults import described
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shoal.core.artifacts.events import FetchOutputs
+    from shoal.core.events import Event
+    from shoal.model.ids import NodeId, TaskId
+    from shoal.runtime.artifacts.blob_exchange import BlobExchange
+    from shoal.runtime.verification.result_check import ResultCheck
+
+TRIES_MAX: Final = 2
+AGAIN_S: Final = 2.0
+
+
+@final
+class OutputFetch:
+    """Fetches outputs concurrently and computes their digests."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        blobs: BlobExchange,
+        feed: Callable[[Event], None],
+        told: Callable[[TaskId, int, int], None],
+        checking: ResultCheck,
+    ) -> None:
+        """Report results to `feed`, and a task's fetch progress to `told`."""
+        self._node = node
+        self._blobs = blobs
+        self._feed = feed
+        self._told = told
+        self._checking = checking
+        self._fetches: set[asyncio.Task[None]] = set()
+
+    def start(self, effect: FetchOutputs) -> None:
+        """Fetch outputs in the background."""
+        fetch = asyncio.get_running_loop().create_task(self._answer(effect))
+        self._fetches.add(fetch)
+        fetch.add_done_callback(self._fetches.discard)
+
+    async def close(self) -> None:
+        """Cancel all fetches; workers will repeat their reports."""
+        fetches = list(self._fetches)
+        for fetch in fetches:
+            fetch.cancel()
+        await asyncio.gather(*fetches, return_exceptions=True)
+
+    async def _answer(self, effect: FetchOutputs) -> None:
+        try:
+            await self._fetch_or_try_again(effect)
+        except Exception as error:  # noqa: BLE001 - No output ends the node.
+            reason = f"its outputs cannot be had: {described(error)}"
+            self._feed(OutputsLost(effect.attempt, reason))
+            return
+        try:
+            digest = await self._checking.digest(effect)
+        except Exception as error:  # noqa: BLE001 - No output ends the node.
+            reason = f"its outputs cannot be read: {described(error)}"
+            self._feed(OutputsLost(effect.attempt, reason))
+        else:
+            self._feed(OutputsFetched(effect.attempt, digest))
+
+    async def _fetch_or_try_again(self, effect: FetchOutputs) -> None:
+        names = list(effect.outcome.outputs.values())
+        if any(size_of(name) is None for name in names):
+            raise ShoalError("the worker names what is no blob")
+        for left in reversed(range(TRIES_MAX)):
+            try:
+                await self._fetch(effect, names)
+            except (ShoalError, OSError):
+                if not left:
+                    raise
+                await asyncio.sleep(AGAIN_S)
+            else:
+                return
+
+    async def _fetch(self, effect: FetchOutputs, names: list[str]) -> None:
+        def told(fetched: int, total: int) -> None:
+            self._told(effect.task.id, fetched, total)
+
+        sources = () if effect.worker == self._node else (effect.worker,)
+        holder = f"results {effect.task.job}"
+        for name in map(BlobId, names):
+            tree = await self._blobs.fetch_tree(name, sources, holder, told)
+            await asyncio.to_thread(self._blobs.store.sync, (name, *tree.files()))

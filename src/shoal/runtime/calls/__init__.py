@@ -1,0 +1,1 @@
+"""Calls of functions: sessions of clients, pools of interpreters."""

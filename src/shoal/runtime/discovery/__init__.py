@@ -1,0 +1,1 @@
+"""Finding other nodes, and being found."""

@@ -1,0 +1,226 @@
+"""Build the network of a live node: direct links, libp2p and discovery.
+
+Direct links work at once. libp2p takes a second and 80 MB to load, so it starts after
+the node is ready. A lone node that knows no member and listens only on loopback does
+not start it until somebody is invited or connects.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from shoal.core.events import AddressesChanged
+from shoal.errors import UsageError
+from shoal.model.addresses import direct_ones, stream_ones
+from shoal.net.direct.links import DirectLinks
+from shoal.net.identity.petname import petname
+from shoal.net.libp2p.port import Libp2p
+from shoal.net.libp2p.settings import Greeting, Libp2pSettings
+from shoal.net.link_selector import LinkSelector
+from shoal.protocol.limits import ADDRESSES_MAX
+from shoal.protocol.messages import Hello
+from shoal.runtime.discovery.finders import (
+    WAYS,
+    DeduplicatingListener,
+    Finders,
+    Finding,
+    Libp2pListener,
+)
+from shoal.runtime.discovery.known_members import KnownMembers
+from shoal.runtime.discovery.listen_addresses import (
+    is_loopback,
+    libp2p_announce,
+    libp2p_listen,
+    listen,
+    write_port,
+)
+from shoal.runtime.discovery.neighbours import Neighbours
+from shoal.runtime.discovery.relay_limits import relay_room
+from shoal.runtime.membership.shoal_membership import next_epoch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from shoal.core.membership.members import Admission
+    from shoal.model.ids import NodeId
+    from shoal.runtime.admission.admission_desk import AdmissionDesk
+    from shoal.runtime.discovery.listen_addresses import NetworkOptions
+    from shoal.runtime.node import Node
+
+
+def finding_of(without: Iterable[str]) -> Finding:
+    """Return the enabled means; raise `UsageError` if a name is unknown."""
+    for way in without:
+        if way not in WAYS:
+            raise UsageError(
+                f"there is no way '{way}' to do without",
+                because=f"the ways are {', '.join(WAYS)}",
+                hint="write it like --without mdns",
+            )
+    return Finding(**dict.fromkeys(without, False))
+
+
+@final
+class NodeNetwork:
+    """A node's whole network; the machine uses `links` and `finder`."""
+
+    def __init__(
+        self,
+        links: LinkSelector,
+        finder: Finders,
+        libp2p: Libp2p | None,
+        neighbours: Neighbours,
+        known: KnownMembers,
+        admission: Callable[[NodeId], Admission | None],
+        *,
+        is_lonely: bool,
+        is_gate: bool,
+    ) -> None:
+        self.links: Final = links
+        self.finder: Final = finder
+        self.libp2p: Final = libp2p
+        self.is_gate: Final = is_gate
+        self._neighbours = neighbours
+        self._known = known
+        self._admission = admission
+        self._is_lonely = is_lonely
+        self._is_ready = False
+
+    @property
+    def acquaintances(self) -> list[tuple[NodeId, tuple[str, ...]]]:
+        """Gates and recent neighbours, with their addresses."""
+        return list(self._known)
+
+    @property
+    def doors(self) -> tuple[str, ...]:
+        """Addresses where a newcomer may ask to join.
+
+        These are our own, those of linked gates, and those of linked admins, which
+        take over our invitations when we leave.
+        """
+        here = direct_ones(self.links.addresses)
+        gates = (at for where in self._neighbours.gates.values() for at in where)
+        admins = (at for node, at in self._known if self._is_linked_admin(node))
+        others = direct_ones([*gates, *(one for at in admins for one in at)])
+        return tuple(dict.fromkeys((*here, *others)))[:ADDRESSES_MAX]
+
+    @property
+    def p2p_state(self) -> str:
+        """The state of libp2p, in a few words."""
+        if self.libp2p is None:
+            return "off"
+        if not self.libp2p.is_started:
+            return "not needed yet"
+        if self.libp2p.is_up:
+            return "up"
+        why = self.libp2p.stopped_because
+        return f"starting again: {why}" if why else "starting"
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Event counters of links and libp2p."""
+        p2p = {} if self.libp2p is None else self.libp2p.counts
+        return {**self.links.counts, **{f"p2p {key}": n for key, n in p2p.items()}}
+
+    @property
+    def gates(self) -> tuple[NodeId, ...]:
+        """The gates recorded when this node joined."""
+        return self._known.gates
+
+    def _is_linked_admin(self, node: NodeId) -> bool:
+        admission = self._admission(node) if node in self.links.connected else None
+        return admission is not None and "admin" in admission.roles
+
+    def begin(self) -> None:
+        """Start libp2p, now that the node is ready, unless it is alone."""
+        self._is_ready = True
+        if not self._is_lonely:
+            self._start()
+
+    def expect_company(self) -> None:
+        """Start libp2p on a lone node, as somebody was invited or connected."""
+        self._is_lonely = False
+        if self._is_ready:
+            self._start()
+
+    def _start(self) -> None:
+        if self.libp2p is not None and not self.libp2p.is_started:
+            self.libp2p.start()
+
+
+def known_members(node: Node, options: NetworkOptions) -> KnownMembers:
+    """Return the members that this node contacts at start."""
+    if not finding_of(options.without).gates:
+        return KnownMembers(None)
+    return KnownMembers(node.home.path / "peers.json", node.membership.gates)
+
+
+async def make_network(
+    node: Node, options: NetworkOptions, desk: AdmissionDesk, known: KnownMembers
+) -> NodeNetwork:
+    """Return this node's network, already listening."""
+    finding = finding_of(options.without)
+    epoch, grant = next_epoch(node.home), node.membership.grant
+    hello = Hello(generation=epoch, name=petname(node.id), grant=grant)
+    hearing = DeduplicatingListener(node.listener)
+    ways = LinkSelector(node.id, hearing)
+    direct = DirectLinks(
+        node.identity,
+        node.membership.grant,
+        admit=node.admit,
+        listener=ways.direct_ears,
+        hello=msgspec.structs.replace(hello, grant=None),  # It is in the certificate.
+        desk=desk,
+        holds=finding.p2p,
+    )
+    node.renewals.on_kept(direct.renew)
+    place = await listen(direct, node.home, options, is_on=finding.direct)
+    is_public = not is_loopback(place.host)
+    is_gate = _is_gate(node, options, is_asked_by_all=is_public and not len(known))
+    rng = Random(node.id)
+    neighbours = Neighbours(ways, known, rng, asks=finding.peers, relays=is_gate)
+    libp2p: Libp2p | None = None
+    if finding.p2p:
+        settings = Libp2pSettings(
+            shoal=str(node.membership.root),
+            listen=(libp2p_listen(node.home, place, options),),
+            announce=libp2p_announce(options),
+            direct=direct.addresses,
+            gates=tuple(a for _, where in known for a in stream_ones(where)),
+            is_gate=is_gate,
+            is_relayed=not is_gate,
+            relay=relay_room(options.relay),
+            mdns=finding.mdns,
+        )
+
+        def moved_house() -> None:
+            write_port(node.home, ways.addresses)
+            node.feed(AddressesChanged(ways.addresses))
+            neighbours.tell_addresses()
+
+        ears = Libp2pListener(ways, hearing, finding, neighbours, moved_house)
+        greeting = Greeting(hello=partial(_shown, node, hello), admit=node.admit)
+        libp2p = Libp2p(node.identity, settings, greeting, ears)
+    ways.attach(direct, libp2p, dials=finding.direct)
+    finder = Finders(neighbours, libp2p, hearing, finding)
+    is_lonely = not len(known) and not is_public and not options.gate
+    parts = (ways, finder, libp2p, neighbours, known, node.admission)
+    network = NodeNetwork(*parts, is_lonely=is_lonely, is_gate=is_gate)
+    hearing.attach(neighbours, network.expect_company)
+    neighbours.start()
+    return network
+
+
+def _shown(node: Node, hello: Hello) -> Hello:
+    """Return the greeting for libp2p peers, with the current grant."""
+    return msgspec.structs.replace(hello, grant=node.membership.grant)
+
+
+def _is_gate(node: Node, options: NetworkOptions, *, is_asked_by_all: bool) -> bool:
+    """Whether to relay: by default, if public and knowing no other member."""
+    wanted = is_asked_by_all if options.gate is None else options.gate
+    return wanted and "gate" in node.membership.grant.roles

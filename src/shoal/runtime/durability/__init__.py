@@ -1,0 +1,1 @@
+"""The journal, the audit log and crash notes of a live node."""

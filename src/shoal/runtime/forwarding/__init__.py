@@ -1,0 +1,1 @@
+"""API calls between the nodes of one owner."""

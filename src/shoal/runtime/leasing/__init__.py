@@ -1,0 +1,1 @@
+"""Running tasks: attempts, calls of tasks to their worker, and errors."""

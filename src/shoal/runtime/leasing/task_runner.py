@@ -1,0 +1,347 @@
+"""Run attempts with drivers, and report to the machine.
+
+The machine's effects call `stage`, `start` and `stop`. Until `close`, staging ends in
+exactly one `StagingEnded`, and a started attempt in exactly one `TaskEnded`. No
+exception of a task, driver or artifact ends the node: it becomes the attempt's reason.
+Work folders of this owner's tasks are kept, about the latest `FOLDERS_KEPT_MAX`; those
+of other owners are removed at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from shoal import failpoints
+from shoal.core.artifacts.events import StagingEnded
+from shoal.core.events import (
+    Event,
+    StageTask,
+    StartTask,
+    StopTask,
+    TaskEnded,
+    TaskProgressed,
+    TaskWrote,
+)
+from shoal.drivers import RunOrder
+from shoal.drivers.process import cut
+from shoal.drivers.supervisor.redaction import Redacted, Redaction
+from shoal.errors import ShoalError
+from shoal.model.ids import TaskId
+from shoal.protocol.limits import OUTPUT_BYTES_MAX
+from shoal.protocol.messages import Outcome
+from shoal.runtime.durability.crash_notes import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from shoal.drivers import Driver, Stream
+    from shoal.model.ids import Attempt
+    from shoal.runtime.artifacts.artifacts import Artifacts
+    from shoal.runtime.artifacts.kept_stdout import KeptStdout
+    from shoal.runtime.durability.crash_notes import CrashNotes
+    from shoal.runtime.leasing.task_faults import TaskFaults
+    from shoal.runtime.mail.mail_calls import MailCalls
+
+FOLDERS_KEPT_MAX: Final = 100
+"""Ended attempts of the owner's own jobs whose folders stay, for people to look at.
+
+Those of others are removed at once: nobody here looks at them, and they would let a
+stranger fill the disk, one task after another."""
+
+DISCARDED_AT_ONCE: Final = 64
+"""How many more stay, so that a thread removes them together: one by one, that
+took as long as running short tasks."""
+
+CLEAR_AGAIN_S: Final = 10.0
+"""After so long it is tried again to end what a driver could not end."""
+
+OUTPUT_RATE_BYTES_S: Final = 4 << 20
+"""What a task may send of its output on average; beyond it, it is slowed down."""
+
+
+@final
+class TaskRunner:
+    """Starts and stops attempts; each ends in exactly one `TaskEnded`."""
+
+    def __init__(
+        self,
+        drivers: Mapping[str, Driver],
+        feed: Callable[[Event], None],
+        artifacts: Artifacts,
+        mail: MailCalls,
+        handling: CrashNotes,
+        task_faults: TaskFaults,
+    ) -> None:
+        """Run attempts with `drivers`; report their ends to `feed`.
+
+        `artifacts` fetches what a task needs and stores its outputs; `mail` connects
+        it to the other tasks of its job. An exception in any of these ends the
+        attempt and is noted in `task_faults`. `handling` knows which jobs crashed
+        this node before.
+        """
+        self._drivers = drivers
+        self._feed = feed
+        self._artifacts = artifacts
+        self._mail = mail
+        self._handling = handling
+        self._task_faults = task_faults
+        self._staging: dict[Attempt, asyncio.Task[None]] = {}
+        self._staged: dict[
+            Attempt, tuple[Driver, bool]
+        ] = {}  # not started yet; whether foreign
+        self._ended: deque[tuple[Driver, Attempt]] = deque()  # folders still kept
+        self._running: dict[Attempt, tuple[Driver, asyncio.Task[None]]] = {}
+        self._names: dict[Attempt, TaskId] = {}
+        self._stopped: set[Attempt] = set()  # running attempts asked to stop
+        self._closed = False
+        # Ended attempts whose folders go; one chore at a time removes them.
+        self._unwanted: list[tuple[Driver, Attempt]] = []
+        self._removing: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def task_of(self, attempt: Attempt) -> TaskId | None:
+        """Return the task of an attempt that is staging or running here."""
+        return self._names.get(attempt)
+
+    def stage(self, effect: StageTask) -> None:
+        """Fetch an attempt's code and data in the background."""
+        start, attempt = effect.start, effect.start.attempt
+        driver = self._driver_for(start)
+        if self._closed:
+            return
+        if isinstance(driver, str):
+            self._feed(StagingEnded(attempt, driver))
+            return
+        staging = asyncio.get_running_loop().create_task(self._stage(driver, start))
+        self._staging[attempt] = staging
+        self._names[attempt] = start.task.id
+
+    def start(self, effect: StartTask) -> None:
+        """Run an attempt in the background; do nothing after `close`."""
+        attempt = effect.attempt
+        self._staged.pop(attempt, None)
+        driver = self._driver_for(effect)
+        if self._closed:
+            return
+        if isinstance(driver, str):
+            self._feed(TaskEnded(attempt, Outcome("not-started", reason=driver)))
+            return
+        running = asyncio.get_running_loop().create_task(self._run(driver, effect))
+        self._running[attempt] = (driver, running)
+        self._names[attempt] = effect.task.id
+
+    def _driver_for(self, effect: StartTask) -> Driver | str:
+        """Return the driver for an attempt, or why it is refused."""
+        task = effect.task
+        driver = self._drivers.get(task.work.driver)
+        if driver is None:
+            return cut(f"this worker has no driver {task.work.driver}")
+        return cut(self._handling.refusal(effect.attempt.scheduler, task.job)) or driver
+
+    def stop(self, effect: StopTask) -> None:
+        """Stop an attempt with grace, or its staging; both still report an end."""
+        attempt = effect.attempt
+        if staging := self._staging.get(attempt):
+            failpoints.reach("task.stop")
+            staging.cancel()
+        elif staged := self._staged.pop(attempt, None):
+            self._part_with(staged[0], attempt, is_foreign=staged[1])
+        elif found := self._running.get(attempt):
+            failpoints.reach("task.stop")
+            self._stopped.add(attempt)
+            found[0].stop(attempt, effect.grace_s)
+
+    async def close(self) -> None:
+        """Kill all attempts and wait for their end; start nothing more."""
+        self._closed = True
+        running = [task for _, task in self._running.values()]
+        running += self._staging.values()
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        if self._removing is not None:
+            await self._removing
+
+    async def _stage(self, driver: Driver, start: StartTask) -> None:
+        attempt, task = start.attempt, start.task.id
+        window = Window(self._handling, attempt.scheduler, task)
+        reason = ""
+        try:
+            await window.open("start")
+            await self._artifacts.stage(driver, start)
+        except asyncio.CancelledError:
+            if self._closed:
+                raise
+            reason = "stopped before it started"
+        except ShoalError as error:
+            reason = str(error)
+        except Exception as error:  # noqa: BLE001 - No task ends the node.
+            reason = self._task_faults.note("its start", task, error)
+        finally:
+            window.close()
+            del self._staging[attempt]
+            self._names.pop(attempt, None)
+        is_foreign = self._artifacts.is_foreign(start)
+        if reason:
+            self._part_with(driver, attempt, is_foreign=is_foreign)
+        else:
+            self._staged[attempt] = (driver, is_foreign)
+        self._feed(StagingEnded(attempt, cut(reason)))
+
+    async def _run(self, driver: Driver, effect: StartTask) -> None:
+        attempt = effect.attempt
+        window = Window(self._handling, attempt.scheduler, effect.task.id)
+        is_foreign = self._artifacts.is_foreign(effect)
+        try:
+            await window.open("start")
+            outcome = await self._attempt(driver, effect, window)
+        finally:
+            window.close()
+            self._stopped.discard(attempt)
+            self._running.pop(attempt, None)
+            self._names.pop(attempt, None)
+        self._feed(TaskEnded(attempt, outcome))
+        self._part_with(driver, attempt, is_foreign=is_foreign)
+
+    def _part_with(self, driver: Driver, attempt: Attempt, *, is_foreign: bool) -> None:
+        """Remove an ended attempt's folders, now or when many newer ones exist."""
+        if is_foreign:
+            self._unwanted.append((driver, attempt))
+        else:
+            self._ended.append((driver, attempt))
+            if len(self._ended) >= FOLDERS_KEPT_MAX + DISCARDED_AT_ONCE:
+                count = len(self._ended) - FOLDERS_KEPT_MAX
+                self._unwanted += (self._ended.popleft() for _ in range(count))
+        if self._unwanted and self._removing is None:
+            self._removing = asyncio.create_task(self._remove_unwanted())
+
+    async def _remove_unwanted(self) -> None:
+        while self._unwanted:
+            some, self._unwanted = self._unwanted, []
+            await self._discard(some)
+        self._removing = None
+
+    async def _discard(self, ended: list[tuple[Driver, Attempt]]) -> None:
+        by_driver: dict[str, tuple[Driver, list[Attempt]]] = {}
+        for driver, attempt in ended:
+            by_driver.setdefault(driver.name, (driver, []))[1].append(attempt)
+        for driver, attempts in by_driver.values():
+            try:
+                await driver.discard(*attempts)
+            except Exception as error:  # noqa: BLE001 - They are only in the way.
+                self._task_faults.note("to remove old folders", TaskId(""), error)
+
+    async def _attempt(
+        self, driver: Driver, effect: StartTask, window: Window
+    ) -> Outcome:
+        """Run an attempt to its end; an error on the way ends it too."""
+        task = effect.task.id
+        try:
+            failpoints.reach("task.start")
+            mail = self._mail.calls_of(effect.attempt)
+            order = self._artifacts.prepare(driver, effect, mail)
+        except ShoalError as error:
+            return Outcome("not-started", reason=cut(str(error)))
+        except Exception as error:  # noqa: BLE001 - No task ends the node.
+            reason = self._task_faults.note("its start", task, error)
+            return Outcome("not-started", reason=cut(reason))
+        if effect.attempt in self._stopped:
+            return Outcome("not-started", reason="stopped before it started")
+        redaction = Redaction(order.secrets.values())
+        watcher = _Watcher(effect.attempt, self._feed, redaction)
+        with self._artifacts.stdout_of(order) as watcher.kept:
+            outcome = await self._driven(driver, order, watcher)
+            await window.open("end")
+            outcome = await self._unloaded(driver, order, outcome, watcher)
+        if not outcome.reason:
+            return outcome
+        reason = cut(redaction.text(outcome.reason))
+        return msgspec.structs.replace(outcome, reason=reason)
+
+    async def _unloaded(
+        self, driver: Driver, order: RunOrder, outcome: Outcome, watcher: _Watcher
+    ) -> Outcome:
+        """Store an attempt's outputs; return the outcome to report."""
+        try:
+            watcher.end()
+            kept = await self._artifacts.unload(driver, order, outcome, watcher.kept)
+            failpoints.reach("task.ended")
+        except Exception as error:  # noqa: BLE001 - No task ends the node.
+            task = order.task.id
+            reason = self._task_faults.note("to take what it left", task, error)
+            return msgspec.structs.replace(outcome, kind="lost", reason=reason)
+        return kept
+
+    async def _driven(
+        self, driver: Driver, order: RunOrder, watcher: _Watcher
+    ) -> Outcome:
+        """Let the driver run an attempt; no process is left on return."""
+        self._mail.open(order.attempt, order.task)
+        try:
+            return await driver.run(order, watcher)
+        except Exception as error:  # noqa: BLE001 - No driver ends the node.
+            reason = self._task_faults.note("its driver", order.task.id, error)
+            await self._cleared(driver, order)
+            return Outcome("lost", reason=reason)
+        finally:
+            self._mail.end(order.attempt)
+
+    async def _cleared(self, driver: Driver, order: RunOrder) -> None:
+        """Wait until no process of an attempt holds its devices."""
+        while True:
+            try:
+                await driver.clear(order.attempt)
+            except Exception as error:  # noqa: BLE001 - It is tried again.
+                self._task_faults.note("to end what it left", order.task.id, error)
+                await asyncio.sleep(CLEAR_AGAIN_S)
+            else:
+                return
+
+
+@final
+class _Watcher:
+    """Forwards a task's output at a limited rate, with secrets removed."""
+
+    def __init__(
+        self, attempt: Attempt, feed: Callable[[Event], None], redaction: Redaction
+    ) -> None:
+        self._attempt = attempt
+        self._feed = feed
+        self._redaction = redaction
+        self._streams: dict[Stream, Redacted] = {}  # used only if there are secrets
+        self.kept: KeptStdout | None = None  # also receives the whole stdout
+        self._free_at = 0.0  # when the output so far fits the rate limit
+
+    async def wrote(self, stream: Stream, offset: int, data: bytes) -> None:
+        """Forward a piece of output; waiting here slows the task down."""
+        if self._redaction:
+            shown = self._streams.setdefault(stream, Redacted(self._redaction))
+            offset, data = shown.feed(offset, data)
+        self._pass_on(stream, offset, data)
+        loop = asyncio.get_running_loop()
+        spent_s = len(data) / OUTPUT_RATE_BYTES_S
+        self._free_at = max(self._free_at, loop.time()) + spent_s
+        if (ahead_s := self._free_at - loop.time()) > 1.0:
+            await asyncio.sleep(ahead_s - 1.0)
+
+    def end(self) -> None:
+        """Forward bytes held back because they could begin a secret."""
+        for stream, shown in self._streams.items():
+            self._pass_on(stream, *shown.end())
+
+    def _pass_on(self, stream: Stream, offset: int, data: bytes) -> None:
+        if self.kept is not None and stream == "stdout":
+            self.kept.write(offset, data)
+        for start in range(0, len(data), OUTPUT_BYTES_MAX):
+            part = data[start : start + OUTPUT_BYTES_MAX]
+            self._feed(TaskWrote(self._attempt, stream, offset + start, part))
+
+    def progressed(self, fraction: float | None, metrics: dict[str, float]) -> None:
+        """Forward the latest progress and metrics."""
+        self._feed(TaskProgressed(self._attempt, fraction, metrics))

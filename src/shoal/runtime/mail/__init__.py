@@ -1,0 +1,1 @@
+"""Messages between the tasks of one job."""

@@ -1,0 +1,1 @@
+"""The shoal that a node belongs to: its grant, keys and revocations."""

@@ -1,0 +1,1 @@
+"""What people watch: events, output, metrics, warnings."""

@@ -1,0 +1,236 @@
+"""Output and metrics of the tasks of this node's jobs.
+
+Output is one file per attempt and stream. Pieces carry their offsets, so a duplicate is
+written to the same place. A lost piece leaves a hole; a worker sends the latest output
+again after a broken link, which fills most of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, final
+
+from shoal.protocol.messages import Checkpoint, Output, Progress, Staging
+from shoal.runtime.monitoring.metric_history import MetricHistory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+    from pathlib import Path
+
+    from shoal.model.ids import Attempt, TaskId
+    from shoal.model.job import Task
+    from shoal.protocol.messages import AnyMessage
+
+OPEN_FILES_MAX: Final = 128
+OUTPUT_FILE_BYTES_MAX: Final = 1 << 30
+FIGURES_MAX: Final = 10_000
+LOOK_BYTES: Final = 1 << 20
+LEFT_BYTES: Final = 64 << 20
+"""What output leaves of a disk, for the journal: this much, or a sixteenth of it."""
+
+
+@final
+class OutputLog:
+    """Output on disk, the latest metrics in memory, and followers of both."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._open: OrderedDict[Path, int] = OrderedDict()
+        self._figures: OrderedDict[TaskId, Progress] = OrderedDict()
+        self.curves = MetricHistory()
+        self._followers: dict[asyncio.Event, frozenset[TaskId]] = {}
+        self._moving: OrderedDict[TaskId, str] = OrderedDict()  # code, data, outputs
+        self._trouble: OrderedDict[TaskId, str] = OrderedDict()  # what was not kept
+        self._unlooked = LOOK_BYTES  # written since the last look at the disk
+        self._room = True
+        self._staged: OrderedDict[TaskId, tuple[Attempt, int]] = OrderedDict()
+
+    def show(self, task: Task, message: AnyMessage) -> None:
+        """Store output or metrics of a live attempt."""
+        match message:
+            case Output():
+                self._write(task.id, message)
+            case Progress():
+                self._note(task.id, message)
+            case Staging():
+                self._note_staging(task.id, message)
+            case Checkpoint():
+                pass  # Those who follow the task look for it.
+            case _:
+                return
+        for event, followed in self._followers.items():
+            if task.id in followed:
+                event.set()
+
+    def path(self, task: TaskId, attempt: Attempt, stream: str) -> Path:
+        """Return the output file of an attempt, whether it exists or not."""
+        name = f"{attempt.generation}.{attempt.sequence}.{stream}"
+        return self._root / _file_name(task) / name
+
+    def attempts(self, task: TaskId) -> list[tuple[int, int, str]]:
+        """Return generation, sequence and stream of the kept output, oldest first.
+
+        Reads the disk.
+        """
+        folder = self._root / _file_name(task)
+        try:
+            names = [path.name.split(".") for path in folder.iterdir()]
+        except FileNotFoundError:
+            return []
+        found = [(int(parts[0]), int(parts[1]), parts[2]) for parts in names]
+        return sorted(found)
+
+    def figures(self, task: TaskId) -> Progress | None:
+        """Return the latest metrics of a task."""
+        return self._figures.get(task)
+
+    def moving(self, task: TaskId) -> str:
+        """Return which transfer a task waits for; empty if none."""
+        return self._moving.get(task, "")
+
+    def trouble(self, task: TaskId) -> str:
+        """Return why some output of a task is missing; empty if none is."""
+        return self._trouble.get(task, "")
+
+    def note_pull(self, task: TaskId, fetched: int, total: int) -> None:
+        """Note how much of a task's outputs has been fetched."""
+        self._move(task, "fetching its outputs: ", fetched, total)
+
+    def follow(self, *tasks: TaskId) -> asyncio.Event:
+        """Return an event that is set whenever there is news of one of these tasks."""
+        event = asyncio.Event()
+        self._followers[event] = frozenset(tasks)
+        return event
+
+    def unfollow(self, event: asyncio.Event) -> None:
+        """Remove a follower."""
+        self._followers.pop(event, None)
+
+    async def sweep(self, known: Callable[[], Iterable[TaskId]]) -> None:
+        """Remove the output of forgotten tasks.
+
+        The known tasks are read after the disk; otherwise a task that starts in
+        between would lose its output.
+        """
+        there = await asyncio.to_thread(_names, self._root)
+        await asyncio.to_thread(_remove, self._root, there, list(known()))
+
+    def close(self) -> None:
+        """Close all files."""
+        for descriptor in self._open.values():
+            os.close(descriptor)
+        self._open.clear()
+
+    def _note_staging(self, task: TaskId, staging: Staging) -> None:
+        order = (staging.attempt, staging.seq)
+        if order > self._staged.get(task, (staging.attempt, -1)):
+            self._staged[task] = order
+            if len(self._staged) > FIGURES_MAX:
+                self._staged.popitem(last=False)
+            fetched, total = staging.fetched_bytes, staging.total_bytes
+            self._move(task, "fetching ", fetched, total)
+
+    def _move(self, task: TaskId, what: str, fetched: int, total: int) -> None:
+        self._moving.pop(task, None)
+        if fetched >= total:
+            return
+        self._moving[task] = f"{what}{fetched / 1e6:.0f} of {total / 1e6:.0f} MB"
+        if len(self._moving) > FIGURES_MAX:
+            self._moving.popitem(last=False)
+
+    def _note(self, task: TaskId, progress: Progress) -> None:
+        known = self._figures.get(task)
+        if known is not None and _order(progress) <= _order(known):
+            return
+        self._figures[task] = progress
+        self.curves.note(task, progress.metrics, time.time())
+        if len(self._figures) > FIGURES_MAX:
+            self._figures.popitem(last=False)
+
+    def _write(self, task: TaskId, output: Output) -> None:
+        """Store a piece, or note why not.
+
+        A task's output must not fill the disk: the journal needs room.
+        """
+        if output.offset + len(output.data) > OUTPUT_FILE_BYTES_MAX:
+            self._cut(task, f"over {OUTPUT_FILE_BYTES_MAX >> 30} GiB")
+        elif not self._has_room(len(output.data)):
+            self._cut(task, "the disk of the node is full")
+        else:
+            path = self.path(task, output.attempt, output.stream)
+            try:
+                os.pwrite(self._descriptor(path), output.data, output.offset)
+            except OSError as error:
+                self._cut(task, error.strerror or str(error))
+
+    def replace(
+        self,
+        task: TaskId,
+        attempt: Attempt,
+        stream: str,
+        copy: Callable[[Callable[[bytes], object]], bool],
+    ) -> None:
+        """Replace the received pieces with what `copy` writes. Blocks."""
+        path = self.path(task, attempt, stream)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                copy(file.write)
+        except OSError as error:
+            self._cut(task, error.strerror or str(error))
+
+    def _cut(self, task: TaskId, why: str) -> None:
+        self.note_trouble(task, f"its output is cut: {why}")
+
+    def note_trouble(self, task: TaskId, what: str) -> None:
+        """Note what went wrong with a task's output."""
+        self._trouble[task] = what
+        if len(self._trouble) > FIGURES_MAX:
+            self._trouble.popitem(last=False)
+
+    def _has_room(self, size: int) -> bool:
+        """Check the disk after each MiB, and every time while it is full."""
+        self._unlooked += size
+        if self._unlooked >= LOOK_BYTES or not self._room:
+            self._unlooked = 0
+            try:
+                disk = os.statvfs(self._root)
+            except FileNotFoundError:
+                return True  # Nothing was written yet.
+            free, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+            self._room = free > min(LEFT_BYTES, total // 16)
+        return self._room
+
+    def _descriptor(self, path: Path) -> int:
+        found = self._open.get(path)
+        if found is None:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            self._open[path] = found
+            if len(self._open) > OPEN_FILES_MAX:
+                os.close(self._open.popitem(last=False)[1])
+        self._open.move_to_end(path)
+        return found
+
+
+def _order(progress: Progress) -> tuple[Attempt, int]:
+    return progress.attempt, progress.seq
+
+
+def _file_name(task: TaskId) -> str:
+    """Return a file name that is safe for any id."""
+    return "".join(c if c.isalnum() or c in "._-" else f"%{ord(c):x}" for c in task)
+
+
+def _names(root: Path) -> list[str]:
+    return [path.name for path in root.iterdir()] if root.exists() else []
+
+
+def _remove(root: Path, names: Collection[str], known: Iterable[TaskId]) -> None:
+    for name in set(names).difference(map(_file_name, known)):
+        shutil.rmtree(root / name, ignore_errors=True)

@@ -1,0 +1,203 @@
+"""Build a node from a home folder and options, ready to start."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+import shoal
+from shoal.core.leasing.owner_rules import OwnerRules
+from shoal.core.scheduling.policy_lookup import PolicyLookup
+from shoal.drivers import devices, environment
+from shoal.drivers.container import ContainerDriver
+from shoal.drivers.container_engines import find_engine
+from shoal.drivers.process import ProcessDriver, ProcessSettings
+from shoal.drivers.python import PythonDriver
+from shoal.drivers.sandbox.bubblewrap import WORK
+from shoal.errors import UsageError
+from shoal.model.kinds import (
+    IMAGE,
+    KINDS,
+    RECIPE,
+    Strangers,
+    TaskNetwork,
+    allowed,
+)
+from shoal.net.identity.identity import Identity
+from shoal.policy.registry import Registry
+from shoal.runtime.discovery.listen_addresses import NetworkOptions
+from shoal.runtime.membership import shoal_membership
+from shoal.runtime.node import Node, NodeSettings
+from shoal.store.journal_mark import Begin
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from shoal.drivers import Driver
+    from shoal.drivers.container_engines import Engine
+    from shoal.model.resources import Capacity
+    from shoal.protocol.messages import Role
+    from shoal.runtime.home import Home
+
+OTHERS_READ: Final = 0o005
+SHOAL_OF_ONE: Final = "home"
+ENGINE_TIMEOUT_S: Final = 3.0  # Few jobs use an engine.
+"""Name of a shoal that a node founds for itself."""
+
+
+class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Node options of the user; an empty string means unset."""
+
+    worker: bool = True
+    policy: str = ""
+    order: str = ""  # queue order
+    network: NetworkOptions = NetworkOptions()
+    metrics: str = ""  # host:port
+    web: str = ""  # host:port of the web page, or "off"
+    api: str = ""  # host:port for remote clients
+    gpus: str | None = None  # declared; None: detect
+    models: str = ""
+    memories: str = ""
+    labels: tuple[str, ...] = ()  # name=value
+    sandbox: bool = True
+    strangers: Strangers | None = None  # None: "confined" if sandboxed, else "any"
+    task_network: TaskNetwork = "none"  # for tasks of other owners
+    cache_bytes: int = 0  # 0: a fifth of the disk
+    journal: Begin = ""  # how to begin if it was lost or damaged
+    allow: str = ""  # allowed kinds of work; empty: all
+    functions: bool = True  # whether to run function calls
+    containers: bool = True  # whether to run images, if an engine exists
+
+
+async def compose(
+    home: Home, options: NodeOptions, scratch: Path
+) -> tuple[Node, ProcessDriver]:
+    """Build a node without starting it. Needs a running loop.
+
+    `scratch` is an empty folder that lasts as long as the node.
+    """
+    home.prepare()
+    PolicyLookup(Registry(), options.policy, options.order)  # raises if unknown
+    identity = Identity.load_or_create(home.key)
+    belongs = shoal_membership.load(home)
+    if belongs is None:
+        belongs = shoal_membership.found(home, identity, home.net or SHOAL_OF_ONE)
+    (capacity, found), engine = await asyncio.gather(
+        asyncio.to_thread(detect, home.tasks, options), _engine(options)
+    )
+    drives = driver_settings(options, found, scratch)
+    driver = ProcessDriver(home.tasks, drives)
+    roles: tuple[Role, ...] = ("scheduler", "gate")
+    if options.worker:
+        roles = ("scheduler", "worker", "gate")
+    python = PythonDriver(driver)
+    runs: dict[str, Driver] = {driver.name: driver, RECIPE: driver, python.name: python}
+    if engine is not None:
+        runs["container"] = ContainerDriver(home.containers, engine, drives)
+    rules = OwnerRules(
+        drivers=_offered(options, runs),
+        own=belongs.grant.owner,
+        strangers=_strangers(options),
+        task_network=options.task_network,
+    )
+    settings = NodeSettings(
+        roles=roles,
+        capacity=capacity,
+        rules=rules,
+        policy=options.policy,
+        order=options.order,
+        cache_bytes=options.cache_bytes,
+        journal=options.journal,
+        open_lan=options.network.open_lan,
+    )
+    node = Node(home, identity, belongs, settings, runs)
+    python.desk = node.lanes
+    return node, driver
+
+
+def _offered(options: NodeOptions, runs: Collection[str]) -> tuple[str, ...]:
+    """Return the drivers that others may use here; raise if there is none."""
+    left_out = () if options.functions else (PythonDriver.name,)
+    drivers = [name for kind in allowed(options.allow) for name in KINDS[kind]]
+    offered = tuple(each for each in drivers if each in runs and each not in left_out)
+    if options.worker and not offered:
+        raise UsageError(
+            "there is nothing that others may run here",
+            because="only images are allowed, and no docker or podman answers"
+            if options.containers
+            else "only images are allowed, and containers are not",
+            hint="`--allow recipe,image` also lends it to built-in programs, "
+            "and `--no-worker` to nobody",
+        )
+    return offered
+
+
+def _strangers(options: NodeOptions) -> Strangers:
+    """Return which strangers' tasks run here; any, if the user has no sandbox."""
+    return options.strangers or ("confined" if options.sandbox else "any")
+
+
+async def _engine(options: NodeOptions) -> Engine | None:
+    """Return a container engine, if there is one and the user allows it."""
+    wanted = options.containers and IMAGE in allowed(options.allow)
+    if not (options.worker and wanted):
+        return None
+    found = await find_engine(ENGINE_TIMEOUT_S)
+    return None if isinstance(found, str) else found
+
+
+def detect(folder: Path, options: NodeOptions) -> tuple[Capacity, devices.FoundGpus]:
+    """Detect what this machine can lend. Blocks."""
+    if options.gpus is None:
+        found = devices.detect_gpus()
+    else:
+        found = devices.declared_gpus(options.gpus, options.models, options.memories)
+    pairs = [text.partition("=") for text in options.labels]
+    labels = tuple({name: value for name, _, value in pairs}.items())
+    return devices.capacity(folder, found.devices, labels), found
+
+
+def driver_settings(
+    options: NodeOptions, found: devices.FoundGpus, scratch: Path
+) -> ProcessSettings:
+    """Return driver settings that let tasks use this node's Python environment.
+
+    Where tasks cannot read it, `python` is a link to the system's `python3`.
+    """
+    library = Path(shoal.__file__).parents[1]
+    own = [Path(sys.prefix), Path(sys.base_prefix), library]
+    if all(map(seen_by_tasks, own)):
+        path = f"{Path(sys.executable).parent}:{environment.PATH_DEFAULT}"
+    else:
+        own = []
+        path = f"{environment.PATH_DEFAULT}:{scratch}"
+        system = shutil.which("python3", path=environment.PATH_DEFAULT)
+        if system is not None:
+            scratch.chmod(0o755)
+            (scratch / "python").symlink_to(system)
+            own = [scratch]
+    readable = dict.fromkeys(str(each) for each in own)
+    return ProcessSettings(
+        sandbox=options.sandbox,
+        path=path,
+        readable=tuple(each for each in readable if not each.startswith("/usr/")),
+        device_files=found.files,
+    )
+
+
+def seen_by_tasks(folder: Path) -> bool:
+    """Whether a task can read this folder in its sandbox.
+
+    The task's work directory hides host folders below the same path. If this node runs
+    as root, its tasks do not, and cannot read what only root can.
+    """
+    folder = folder.resolve()
+    if folder.is_relative_to(WORK):
+        return False
+    return os.geteuid() != 0 or folder.stat().st_mode & OTHERS_READ == OTHERS_READ

@@ -1,1 +1,0 @@
-"""The coarse engine: long traces against the live policies, without messages."""

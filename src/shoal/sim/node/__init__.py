@@ -1,0 +1,1 @@
+"""One simulated node: its machine, disk, processes and directory."""

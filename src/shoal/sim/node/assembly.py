@@ -1,0 +1,171 @@
+"""Build a simulated node's machine from the same parts as a live node's."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from random import Random
+from typing import final
+
+from shoal.core.admission.admission_control import AdmissionControl
+from shoal.core.admission.invitation_book import InvitationBook
+from shoal.core.calls.call_exchange import CallExchange
+from shoal.core.discovery.gate import Gate
+from shoal.core.discovery.load_gossip import LoadGossip
+from shoal.core.discovery.worker_views import PathCost
+from shoal.core.durability.compaction import compacted
+from shoal.core.durability.journal import Entry, Revoked
+from shoal.core.forwarding.forwarded_calls import CallForwarding
+from shoal.core.leasing.worker import Worker
+from shoal.core.mail.task_mail import TaskMail
+from shoal.core.membership.membership import Membership
+from shoal.core.membership.roster import Roster
+from shoal.core.peer import Peer
+from shoal.core.scheduling.job_book import JobBook
+from shoal.core.scheduling.policy_lookup import PolicyLookup
+from shoal.core.scheduling.scheduler import Scheduler
+from shoal.model.ids import NodeId
+from shoal.protocol.messages import Load, Revocation
+from shoal.sim.node import trust
+from shoal.sim.node.host import NodeLife, SimHost
+from shoal.sim.opinions import Leases, WorkerOpinion
+from shoal.sim.traffic.joining import sim_tools
+
+
+def assemble_peer(life: NodeLife) -> Peer:
+    """Build a node's machine from its spec and journal."""
+    node = life.spec.id
+    sign = functools.partial(trust.sign, node)
+    gossip = LoadGossip(node, _stream(life), sign=sign, verify=trust.verify)
+    return join_roles(life, gossip)
+
+
+def join_roles(
+    life: NodeLife,
+    gossip: LoadGossip,
+    *,
+    policies: PolicyLookup | None = None,
+    path_cost: PathCost | None = None,
+) -> Peer:
+    """Build a node's machine with this gossip and these policies."""
+    roster = Roster(trust.members(), life.wall_at_zero_s)
+    scheduler = None
+    if "scheduler" in life.spec.roles:
+        scheduler = Scheduler(
+            life.spec.id,
+            roster,
+            journal=life.journal,
+            grant=life.spec.grant,
+            policies=policies,
+            heard=gossip.known,
+            path_cost=path_cost,
+            rng=_stream(life),
+            now=life.now,
+        )
+    grant = life.spec.grant
+    calls = CallForwarding(roster, None if grant is None else grant.owner)
+    mail = TaskMail(life.spec.id, scheduler)
+    roles = (_worker(life, roster), scheduler, _gate(life))
+    others = (mail, CallExchange(roster, scheduler), _admission(life, roster))
+    machines = (gossip, *roles, calls, *others)
+    return Peer(
+        Membership(life.spec.id, roster, grant, life.journal),
+        [machine for machine in machines if machine is not None],
+    )
+
+
+def compact_journal(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the shortest equivalent journal."""
+    book = JobBook()
+    revocations: list[Revocation] = []
+    for entry in entries:
+        book.replay(entry, 0.0, trust.WALL_AT_START_S)
+        if isinstance(entry, Revoked):
+            revocations.append(entry.revocation)
+    return compacted(book, revocations) if entries else []
+
+
+def _worker(life: NodeLife, roster: Roster) -> Worker | None:
+    if life.spec.capacity is None:
+        return None
+    return Worker(
+        life.spec.id,
+        life.spec.capacity,
+        roster,
+        rules=life.spec.rules,
+        epoch=life.number,
+        rng=_stream(life),
+    )
+
+
+def _admission(life: NodeLife, roster: Roster) -> AdmissionControl:
+    return AdmissionControl(
+        life.spec.id,
+        roster,
+        life.spec.grant,
+        sim_tools(_stream(life)),
+        kept=InvitationBook(life.invitations).snapshot(),
+        may_sign=life.spec.holds_root,
+    )
+
+
+def _gate(life: NodeLife) -> Gate | None:
+    if "gate" not in life.spec.roles:
+        return None
+    return Gate(life.spec.id, rng=_stream(life))
+
+
+def _stream(life: NodeLife) -> Random:
+    return Random(life.rng.getrandbits(64))
+
+
+@final
+class PeerOpinions:
+    """Reads the views of peers."""
+
+    def worker(self, host: SimHost) -> WorkerOpinion | None:
+        """Return the view of a node's worker, if it has one."""
+        machine = host.machine
+        if not isinstance(machine, Peer) or machine.worker is None:
+            return None
+        worker = machine.worker
+        return WorkerOpinion(
+            idle=worker.leases.ledger.idle,
+            load=worker.load,
+            unacknowledged=worker.unacknowledged,
+        )
+
+    def leases(self, host: SimHost) -> Leases:
+        """Return the leases of a node's worker, if it has one."""
+        machine = host.machine
+        if not isinstance(machine, Peer) or machine.worker is None:
+            return ()
+        return machine.worker.leases
+
+    def held_reports(self, host: SimHost) -> int:
+        """Count reports that wait for outputs at a node's scheduler."""
+        machine = host.machine
+        if not isinstance(machine, Peer) or machine.scheduler is None:
+            return 0
+        return len(machine.scheduler.results)
+
+    def views(self, host: SimHost) -> dict[NodeId, Load]:
+        """Return the loads that a node's scheduler believes of workers."""
+        machine = host.machine
+        if not isinstance(machine, Peer) or machine.scheduler is None:
+            return {}
+        table = machine.scheduler.views.table
+        found: dict[NodeId, Load] = {}
+        for node in table.nodes():
+            view = table.view(node)
+            assert view is not None
+            found[node] = Load(
+                view.cpu_milli,
+                view.memory_bytes,
+                view.disk_bytes,
+                tuple(view.gpu_milli),
+                tuple(view.gpu_memory),
+                view.active,
+                view.draining,
+            )
+        return found

@@ -1,1 +1,0 @@
-"""Workloads of the world: readers of their formats, and generators for want of them."""

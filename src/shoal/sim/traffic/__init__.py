@@ -1,0 +1,1 @@
+"""Simulated traffic besides jobs: mail, calls, API requests and joining."""

@@ -1,0 +1,105 @@
+"""Call the worker from inside a task: blobs and checkpoints.
+
+Like `shoal.log` it talks to the socket in SHOAL_SOCKET, one JSON object per line.
+Unlike `shoal.log` it waits for the answer, and raises `ShoalError` on a refusal. Paths
+are below the work directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from typing import TYPE_CHECKING, Final, cast
+
+from shoal.errors import NotAllowedError, ShoalError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SOCKET_VARIABLE: Final = "SHOAL_SOCKET"
+WORKDIR_VARIABLE: Final = "SHOAL_WORKDIR"
+ANSWER_BYTES_MAX: Final = 1 << 20
+
+
+def put(path: str | os.PathLike[str]) -> str:
+    """Publish a file under a name derived from its bytes; return that name.
+
+    Any task of this shoal that knows the name can `get` the file from this worker,
+    while this task runs and for a while afterwards.
+    """
+    return str(ask({"call": "put", "path": _below(path)})["blob"])
+
+
+def get(
+    blob: str,
+    path: str | os.PathLike[str],
+    *,
+    nodes: Sequence[str] = (),
+    timeout_s: float | None = None,
+) -> None:
+    """Download a published file to a path, completely or not at all.
+
+    It is searched for on `nodes`, on the nodes of this gang, and on the scheduler of
+    this job.
+    """
+    call: dict[str, object] = {
+        "call": "get",
+        "blob": blob,
+        "path": _below(path),
+        "nodes": list(nodes),
+    }
+    ask(call, timeout_s)
+
+
+def forget(blob: str) -> None:
+    """Let the worker remove a file that was put or got, once it needs the room."""
+    ask({"call": "forget", "blob": blob})
+
+
+def checkpoint(path: str | os.PathLike[str]) -> None:
+    """Save a file or folder as the checkpoint of this task.
+
+    When this returns, the worker has its own copy, and the task may change the
+    original. A later attempt, perhaps elsewhere, finds it at the same path, which
+    SHOAL_CHECKPOINT names.
+    """
+    ask({"call": "checkpoint", "path": _below(path)})
+
+
+def _below(path: str | os.PathLike[str]) -> str:
+    """Return a path relative to the work directory."""
+    root = os.environ.get(WORKDIR_VARIABLE)
+    return os.path.relpath(path, root) if root else os.fspath(path)
+
+
+def ask(call: dict[str, object], timeout_s: float | None = None) -> dict[str, object]:
+    """Return the worker's answer to a call; raise `ShoalError` on a refusal."""
+    where = os.environ.get(SOCKET_VARIABLE)
+    if not where:
+        raise NotAllowedError(
+            f"'{call['call']}' works only inside a task",
+            because=f"{SOCKET_VARIABLE} is not set",
+            hint="submit the program with `shoal run`",
+        )
+    try:
+        answer = _exchange(where, json.dumps(call).encode() + b"\n", timeout_s)
+    except OSError as error:
+        raise ShoalError("the worker does not answer", because=str(error)) from None
+    if "error" in answer:
+        raise ShoalError(str(answer["error"]))
+    return answer
+
+
+def _exchange(where: str, line: bytes, timeout_s: float | None) -> dict[str, object]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(timeout_s)
+        connection.connect(where)
+        connection.sendall(line)
+        data = b""
+        while not data.endswith(b"\n"):
+            part = connection.recv(65_536)
+            if not part or len(data) > ANSWER_BYTES_MAX:
+                raise ConnectionResetError("the worker hung up")
+            data += part
+    return cast("dict[str, object]", json.loads(data))

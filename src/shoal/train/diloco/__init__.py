@@ -1,0 +1,1 @@
+"""DiLoCo: workers train apart and average their weights now and then."""

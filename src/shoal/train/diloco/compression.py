@@ -1,0 +1,121 @@
+"""Compress DiLoCo deltas, with error feedback: send later what was lost.
+
+`float16` halves it. `int8` rounds to 255 levels at the most, as fine as the values of a
+block need, and squeezes the levels by Huffman coding, to a sixth or less. What rounding
+takes away is kept as the residual and added to what is sent next (error feedback), so
+over time nothing is lost.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.errors import ProtocolError
+
+Array = NDArray[np.float32]
+Encoding = Literal["float32", "float16", "int8"]
+ENCODINGS: Final[tuple[Encoding, ...]] = get_args(Encoding)
+
+BLOCK: Final = 65_536
+"""Values that share one scale in int8."""
+
+LEVELS: Final = 127
+FINEST: Final = 8
+"""Levels that the usual value of a block spans. More would be coded exactly what is
+mostly noise: each doubling costs one bit a value, and rounding is made good later."""
+
+FLOAT16_MAX: Final = 65_504.0
+
+
+def encode(values: Array, encoding: Encoding) -> bytes:
+    """Compress flat values to bytes."""
+    match encoding:
+        case "float32":
+            return values.astype("<f4").tobytes()
+        case "float16":
+            clipped = np.clip(values, -FLOAT16_MAX, FLOAT16_MAX)
+            return clipped.astype("<f2").tobytes()
+        case "int8":
+            return _to_int8(values)
+
+
+def decode(data: bytes, encoding: Encoding, size: int) -> Array:
+    """Return the flat values in `data`; raise `ProtocolError` if they are not `size`.
+
+    Takes memory in proportion to `size`, for any bytes.
+    """
+    match encoding:
+        case "float32":
+            return _plain(data, "<f4", size)
+        case "float16":
+            return _plain(data, "<f2", size)
+        case "int8":
+            return _from_int8(data, size)
+
+
+def with_feedback(
+    values: Array, residual: Array, encoding: Encoding
+) -> tuple[bytes, Array, Array]:
+    """Return the bytes, the values a receiver decodes, and the residual."""
+    wanted = values + residual
+    if encoding == "float32":
+        return encode(wanted, encoding), wanted, np.zeros_like(wanted)
+    data = encode(wanted, encoding)
+    read = decode(data, encoding, wanted.size)
+    return data, read, wanted - read
+
+
+def _blocks(size: int) -> int:
+    return -(-size // BLOCK)
+
+
+def _to_int8(values: Array) -> bytes:
+    padded = np.zeros(_blocks(values.size) * BLOCK, dtype=np.float32)
+    padded[: values.size] = values
+    blocks = padded.reshape(-1, BLOCK)
+    scales = _scales(blocks, values.size)
+    safe = np.where(scales > 0, scales, np.float32(1))
+    levels = np.rint(blocks / safe[:, None]).astype(np.int8)
+    squeezer = zlib.compressobj(9, zlib.DEFLATED, -15, 9, zlib.Z_HUFFMAN_ONLY)
+    flat = levels.reshape(-1)[: values.size].tobytes()
+    head: bytes = scales.tobytes()
+    return head + squeezer.compress(flat) + squeezer.flush()
+
+
+def _scales(blocks: Array, size: int) -> Array:
+    """Return the quantisation step of each block, by its largest value."""
+    counts = np.full(len(blocks), BLOCK, dtype=np.float64)
+    counts[-1:] -= blocks.size - size  # The padding of the last is no value.
+    usual = np.sqrt(np.square(blocks, dtype=np.float64).sum(axis=1) / counts)
+    largest = np.abs(blocks).max(axis=1)
+    scales: Array = np.maximum(largest / LEVELS, usual / FINEST).astype("<f4")
+    return scales
+
+
+def _from_int8(data: bytes, size: int) -> Array:
+    head = 4 * _blocks(size)
+    scales = _plain(data[:head], "<f4", _blocks(size))
+    unsqueezer = zlib.decompressobj(-15)
+    try:
+        flat = unsqueezer.decompress(data[head:], max(1, size))
+    except zlib.error as error:
+        raise ProtocolError("int8 values cannot be read", because=str(error)) from error
+    if len(flat) != size or not (unsqueezer.eof or size == 0):
+        raise ProtocolError("int8 values cannot be read", because="of another size")
+    padded = np.zeros(_blocks(size) * BLOCK, dtype=np.int8)
+    padded[:size] = np.frombuffer(flat, dtype=np.int8)
+    values = padded.reshape(-1, BLOCK).astype(np.float32) * scales[:, None]
+    return values.reshape(-1)[:size]
+
+
+def _plain(data: bytes, kind: str, size: int) -> Array:
+    wanted = size * np.dtype(kind).itemsize
+    if len(data) != wanted:
+        raise ProtocolError(
+            "values cannot be read", because=f"{len(data)} bytes are not {wanted}"
+        )
+    return np.frombuffer(data, dtype=kind).astype(np.float32)

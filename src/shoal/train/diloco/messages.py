@@ -1,0 +1,129 @@
+"""Messages between DiLoCo workers and their aggregator.
+
+Both sides repeat their whole state, so any message may be lost, repeated or late:
+the next one says it again. A *sync* is one exchange of one fragment of the model, and
+syncs are counted through: with `fragments` of 1 a sync is a round, otherwise a round
+has so many of them. A *segment* is what a worker computes between two syncs.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from shoal.errors import ProtocolError
+
+CONTRIBUTIONS_MAX: Final = 64
+UPDATES_MAX: Final = 64
+
+Name = Annotated[str, Meta(max_length=256)]
+Count = Annotated[int, Meta(ge=0, le=1 << 53)]
+Amount = Annotated[float, Meta(ge=0)]
+T = TypeVar("T")
+
+
+def same_content(one: str, other: str) -> bool:
+    """Whether two names mean the same content; after an @ comes its location."""
+    return one.partition("@")[0] == other.partition("@")[0]
+
+
+class Contribution(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A worker's delta for one sync: a file, and the work behind it."""
+
+    sync: Count
+    file: Name
+    samples: Count
+    steps: Count
+    seconds: Amount = 0.0  # of computing, without waiting
+    bytes: Count = 0
+    loss: float = 0.0
+    tokens: Count = 0  # if that is what samples are made of
+
+
+class KeptState(msgspec.Struct, frozen=True):
+    """A checkpoint after this many syncs, and the file that holds it."""
+
+    syncs: Count
+    file: Name
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A worker's whole state, sent periodically and on every change."""
+
+    worker: Name
+    life: Count = 0  # rises when the worker is started again
+    seq: Count = 0
+    heard: tuple[Count, Count] = (0, 0)  # epoch and number of the last directive
+    merged: Count = 0  # syncs whose outcome is in its weights
+    check: Count = 0  # CRC-32 of the fragment that it merged last
+    initial: Name = ""  # file of the weights that it would begin with
+    contributions: Annotated[
+        tuple[Contribution, ...], Meta(max_length=CONTRIBUTIONS_MAX)
+    ] = ()
+    holds: KeptState | None = None  # the latest checkpoint that it keeps for others
+    offered: KeptState | None = (
+        None  # its shared weights, because it was asked for them
+    )
+    validation: dict[Name, float] = {}  # figures of the shared weights, if measured
+    validated: Count = 0  # after this many syncs
+    steps_total: Count = 0
+    leaving: bool = False
+
+
+class Update(msgspec.Struct, frozen=True):
+    """The outcome of a sync: what to add to the shared weights of its fragment."""
+
+    sync: Count
+    file: Name
+    check: Count  # CRC-32 of the fragment of the shared weights afterwards
+    bytes: Count = 0
+
+
+class Directive(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True
+):
+    """Everything the aggregator wants of one worker."""
+
+    epoch: Count
+    seq: Count
+    life: Count = 0  # of the worker that this is for
+    syncs: Count = 0  # closed so far
+    first: Count = 0  # the first sync that the worker takes part in
+    weights: Name = ""  # file of the shared weights, for who cannot follow updates
+    updates: Annotated[tuple[Update, ...], Meta(max_length=UPDATES_MAX)] = ()
+    reload: bool = False  # take `weights`: yours differ from the shared ones
+    steps: dict[str, Count] = {}  # how many for which segment
+    keep: KeptState | None = None  # fetch this checkpoint, and keep it
+    safe: Count = 0  # contributions to syncs before this are needed no more
+    validate: bool = False  # measure the shared weights once they are merged
+    offer: bool = False  # publish your shared weights: there is no checkpoint
+    finished: bool = False
+
+
+_STATUS: Final = msgspec.msgpack.Decoder(Status)
+_DIRECTIVE: Final = msgspec.msgpack.Decoder(Directive)
+_ENCODER: Final = msgspec.msgpack.Encoder()
+
+
+def encode(message: Status | Directive) -> bytes:
+    """Return a message as bytes."""
+    return _ENCODER.encode(message)
+
+
+def decode_status(data: bytes) -> Status:
+    """Return the status in `data`; raise `ProtocolError` if it is none."""
+    return _decoded(_STATUS, data)
+
+
+def decode_directive(data: bytes) -> Directive:
+    """Return the directive in `data`; raise `ProtocolError` if it is none."""
+    return _decoded(_DIRECTIVE, data)
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
+    try:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError("not what a trainer says", because=str(error)) from error

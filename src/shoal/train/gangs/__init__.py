@@ -1,0 +1,1 @@
+"""Synchronous recipes, whose ranks talk at every step: DDP and pipeline."""

@@ -1,0 +1,1 @@
+"""Recipes whose tasks need no peers: train, eval, sweep, echo."""

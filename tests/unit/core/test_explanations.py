@@ -1,0 +1,131 @@
+"""A scheduler can say why a task is where it is."""
+
+from random import Random
+
+import msgspec
+from tests.unit.core.builders import job
+
+from shoal.core.events import Booted, JobSubmitted, MessageReceived
+from shoal.core.membership.roster import Roster
+from shoal.core.scheduling.scheduler import Scheduler
+from shoal.model.caches import marks_of
+from shoal.model.ids import NodeId, OwnerId, TaskId
+from shoal.model.job import Job, Work
+from shoal.model.resources import Capacity, GpuNeed, Profile
+from shoal.protocol.messages import Demand, Inventory, Load, Refusal
+from shoal.sim.node import trust
+
+S, W = NodeId("s"), NodeId("w")
+replace = msgspec.structs.replace
+
+
+def _scheduler() -> Scheduler:
+    roster = Roster(trust.members(), trust.WALL_AT_START_S)
+    grant = trust.grant(S, ("scheduler",), OwnerId("ann"))
+    roster.meet(S, grant, 0.0)
+    scheduler = Scheduler(S, roster, grant=grant, rng=Random(1))
+    scheduler.handle(Booted(), 0.0)
+    inventory = Inventory(
+        epoch=1,
+        seq=1,
+        capacity=Capacity(cpu_milli=4_000),
+        load=Load(cpu_milli=4_000),
+        drivers=("process",),
+    )
+    scheduler.handle(MessageReceived(W, inventory), 0.0)
+    return scheduler
+
+
+def _needing(profile: Profile, made: Job) -> Job:
+    groups = tuple(
+        replace(
+            group,
+            tasks=tuple(replace(task, profiles=(profile,)) for task in group.tasks),
+        )
+        for group in made.groups
+    )
+    return replace(made, groups=groups)
+
+
+def test_an_unknown_task_has_no_explanation() -> None:
+    assert _scheduler().explain(TaskId("j.g.0")) is None
+
+
+def test_a_waiting_task_names_what_each_worker_lacks_in_numbers() -> None:
+    scheduler = _scheduler()
+    made = _needing(Profile(cpu_milli=1_000, gpu=GpuNeed()), job())
+    scheduler.handle(JobSubmitted(1, made), 0.0)
+
+    found = scheduler.explain(TaskId("j.g.0"))
+
+    assert found is not None
+    assert found.state == "waiting"
+    assert found.placement is not None
+    assert found.placement.fitting == 0
+    [rejected] = found.placement.rejected
+    assert (rejected.node, rejected.reason) == (W, "0 gpus < 1")
+
+
+def test_a_blocked_task_names_the_group_it_needs() -> None:
+    scheduler = _scheduler()
+    made = job(groups={"a": (2, ()), "b": (1, ("a",))})
+    scheduler.handle(JobSubmitted(1, made), 0.0)
+
+    found = scheduler.explain(TaskId("j.b.0"))
+
+    assert found is not None
+    assert found.why == ("it needs j.a, of which 2 tasks have not ended",)
+
+
+def test_a_refusal_is_kept_in_the_words_of_the_worker() -> None:
+    scheduler = _scheduler()
+    made = _needing(Profile(cpu_milli=1_000), job())
+    effects = scheduler.handle(JobSubmitted(1, made), 0.0)
+    [demand] = [m for e in effects if isinstance(m := getattr(e, "message", 0), Demand)]
+    no = Refusal(request=demand.request, reason="the owner is using the machine")
+    scheduler.handle(MessageReceived(W, no), 0.1)
+
+    found = scheduler.explain(TaskId("j.g.0"))
+
+    assert found is not None
+    assert found.refused == ((W, "the owner is using the machine"),)
+
+
+def test_a_gang_beyond_the_quota_is_told_so_in_numbers() -> None:
+    scheduler = _scheduler()
+    grant = trust.grant(S, ("scheduler",), OwnerId("ann"), quota_cpu_milli=2_000)
+    gang = job(groups={"g": (3, ())}, gang_min=3)
+    scheduler.handle(JobSubmitted(1, gang, grant=grant), 0.0)
+
+    found = scheduler.explain(TaskId("j.g.0"))
+
+    assert found is not None
+    assert found.why == (
+        (
+            "quota of ann: 2 CPUs, 0 in use, 3 more wanted; "
+            "ask for less, or an admin for a larger quota"
+        ),
+    )
+
+
+def test_a_waiting_task_says_how_many_workers_have_its_code() -> None:
+    scheduler = _scheduler()
+    made = _needing(Profile(cpu_milli=9_000), job())
+    [group] = made.groups
+    work = Work(workdir="tree:abc-1")
+    tasks = tuple(replace(task, work=work) for task in group.tasks)
+    made = replace(made, groups=(replace(group, tasks=tasks),))
+    scheduler.handle(JobSubmitted(1, made), 0.0)
+
+    def cached(seq: int, marks: tuple[str, ...]) -> tuple[str, ...]:
+        inventory = Inventory(
+            epoch=1, seq=seq, capacity=Capacity(), load=Load(), warm=marks
+        )
+        scheduler.handle(MessageReceived(W, inventory), 0.0)
+        found = scheduler.explain(TaskId("j.g.0"))
+        assert found is not None
+        assert not any("cached" in why for why in found.why), "it is no reason to wait"
+        return found.cached
+
+    assert cached(2, ()) == ("its code is cached on 0 of 1 workers",)
+    assert cached(3, marks_of(work)) == ("its code is cached on 1 of 1 workers",)

@@ -1,0 +1,144 @@
+"""Who is next when lengths count, who may jump, and who shares."""
+
+from collections.abc import Callable
+
+import pytest
+
+from shoal.errors import PolicyError
+from shoal.lab.replay.queues import SomeJobs
+from shoal.policy.queueing.braid import Braid, Candidate, SharingGroup, Step, round_s
+from shoal.policy.queueing.easy_backfill import reserve
+from shoal.policy.queueing.queue_orders import ORDERS, order_named
+
+NARROW_SHORT = SomeJobs(10.0, 1.0, 60.0, 60.0, 0.0)
+WIDE_SHORT = SomeJobs(10.0, 8.0, 60.0, 60.0, 0.0)
+NARROW_LONG = SomeJobs(5.0, 1.0, 600.0, 30.0, 4_000.0)
+LOADER = Step(0.5, (0.45, 0.05, 0.0))
+COMPUTER = Step(0.5, (0.05, 0.45, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    [
+        ("fcfs", NARROW_LONG, NARROW_SHORT),
+        ("sjf", NARROW_SHORT, NARROW_LONG),
+        ("srtf", NARROW_LONG, NARROW_SHORT),
+        ("srsf", NARROW_SHORT, WIDE_SHORT),
+        ("las", NARROW_SHORT, NARROW_LONG),
+        ("f1", NARROW_SHORT, WIDE_SHORT),
+        ("wfp3", WIDE_SHORT, NARROW_SHORT),
+        ("unicep", NARROW_SHORT, WIDE_SHORT),
+        ("minnow", NARROW_SHORT, WIDE_SHORT),
+    ],
+)
+def test_each_order_prefers_what_it_says(
+    name: str, first: SomeJobs, second: SomeJobs
+) -> None:
+    order = order_named(name)
+
+    assert order.key(first, 100.0) < order.key(second, 100.0)
+
+
+def test_minnow_weighs_slots_against_the_square_of_the_time() -> None:
+    """Twice as long counts as much as four times as wide; short jobs count alike."""
+    key = ORDERS["minnow"]().key
+    four_wide = SomeJobs(0.0, 4.0, 60.0, 60.0, 0.0)
+    twice_long = SomeJobs(0.0, 1.0, 120.0, 120.0, 0.0)
+
+    assert key(four_wide, 0.0) == key(twice_long, 0.0)
+    short, shorter = (SomeJobs(0.0, 1.0, t, t, 0.0) for t in (10.0, 5.0))
+    assert key(short, 0.0) == 2 * key(shorter, 0.0)
+
+
+def test_orders_go_by_other_names_too_and_an_unknown_one_is_told() -> None:
+    assert order_named("Tiresias").name == "las"
+    assert order_named("FIFO").name == "fcfs"
+    with pytest.raises(PolicyError) as told:
+        order_named("minow")
+    assert "minnow" in told.value.hint
+
+
+def test_a_promise_is_for_when_enough_slots_come_free() -> None:
+    promise = reserve(5, 1, [(90.0, 2), (30.0, 3), (60.0, 2)], now=10.0)
+
+    assert (promise.at_s, promise.spare) == (60.0, 1)
+    assert promise.lets_pass(9, ends_s=60.0)
+    assert promise.lets_pass(1, ends_s=99.0)
+    assert not promise.lets_pass(2, ends_s=99.0)
+    assert not promise.without(1, ends_s=99.0).lets_pass(1, ends_s=99.0)
+    assert promise.without(9, ends_s=60.0) == promise
+
+
+# Sharing GPUs.
+
+
+def test_a_round_of_two_takes_turns_at_loading_and_computing() -> None:
+    alike = round_s([(0.4, 0.1, 0.0), (0.4, 0.1, 0.0)])
+    unlike = round_s([(0.4, 0.1, 0.0), (0.1, 0.4, 0.0)])
+
+    assert alike == pytest.approx(0.6)  # One reads while the other prepares.
+    assert unlike == pytest.approx(0.5)
+
+
+def test_a_round_is_no_shorter_than_the_step_of_any_member() -> None:
+    steps = [(0.3, 0.2, 0.1), (0.1, 0.5, 0.2), (0.2, 0.2, 0.2), (0.6, 0.1, 0.1)]
+
+    for count in (1, 2, 3, 4):
+        resources = [sum(step[n] for step in steps[:count]) for n in range(3)]
+        assert round_s(steps[:count]) >= max(steps[0][:2]) - 1e-9
+        assert round_s(steps[:count]) >= max(resources) / 2 - 1e-9
+
+
+def plenty(_: int) -> bool:
+    return True
+
+
+def room_for(gpus: int) -> Callable[[int], bool]:
+    left = [gpus]
+
+    def fits(wanted: int) -> bool:
+        left[0] -= wanted
+        return left[0] >= 0
+
+    return fits
+
+
+def test_nobody_shares_when_nobody_waits() -> None:
+    jobs = [Candidate(1, 1, 10.0, LOADER), Candidate(2, 1, 20.0, COMPUTER)]
+
+    groups = Braid().select(jobs, plenty, None)
+
+    assert groups == [SharingGroup((1,), (1.0,)), SharingGroup((2,), (1.0,))]
+
+
+def test_jobs_that_complement_each_other_share_when_others_wait() -> None:
+    jobs = [
+        Candidate(1, 1, 10.0, LOADER),
+        Candidate(2, 1, 11.0, LOADER),
+        Candidate(3, 1, 12.0, COMPUTER),
+    ]
+    fits = room_for(1)
+
+    groups = Braid(members_max=2).select(jobs, fits, jobs[1])
+
+    [group] = groups
+    assert group.members == (1, 3)
+    assert all(0.5 < speed < 1.0 for speed in group.speeds)
+
+
+def test_a_short_job_is_not_slowed_down_for_a_long_one() -> None:
+    jobs = [Candidate(1, 1, 10.0, LOADER), Candidate(2, 1, 9_000.0, COMPUTER)]
+    fits = room_for(1)
+
+    groups = Braid().select(jobs, fits, jobs[1])
+
+    assert groups == [SharingGroup((1,), (1.0,))]
+
+
+def test_only_jobs_of_the_same_size_share() -> None:
+    jobs = [Candidate(1, 1, 10.0, LOADER), Candidate(2, 2, 6.0, COMPUTER)]
+    fits = room_for(2)
+
+    groups = Braid().select(jobs, fits, jobs[1])
+
+    assert groups == [SharingGroup((1,), (1.0,))]
