@@ -387,18 +387,28 @@ def giving_a_grant_to_a_node(reef: Reef) -> str:
 
 @attack("member", "what was done at a node cannot be unwritten without a trace")
 def changing_a_line_of_the_audit_log(reef: Reef) -> str:
-    files = sorted((reef.lender.home.path / "audit").glob("*.jsonl"))
-    assert files, "there is no audit log"
-    told = reef.lender("audit", "--verify")
-    assert told.code == 0, told
-    path, data = files[0], files[0].read_bytes()
+    _deed(reef)
+    head = reef.lender.json("audit", "--verify")["head"]
+    _deed(reef)
+    path = max((reef.lender.home.path / "audit").glob("*.jsonl"))
+    data = path.read_bytes()
     lines = data.splitlines(keepends=True)
-    assert any(b"revoke" in line for line in lines), "the revocations are not there"
-    path.write_bytes(b"".join(line for line in lines if b"revoke" not in line))
-    done = reef.lender("audit", "--verify")
-    path.write_bytes(data)
-    must(done.code != 0, "revocations were cut out of the log, and nobody saw it")
-    return (done.out + done.err).strip().splitlines()[0]
+    inner = next(n for n, line in enumerate(lines) if b"AUDITED" in line)
+    try:
+        path.write_bytes(b"".join((*lines[:inner], *lines[inner + 1 :])))
+        without_a_line = reef.lender("audit", "--verify")
+        path.write_bytes(b"".join(lines[:inner]))
+        without_the_end = reef.lender("audit", "--verify", "--head", head)
+    finally:
+        path.write_bytes(data)
+    must(without_a_line.code != 0, "a line was cut out, and nobody saw it")
+    must(without_the_end.code != 0, "the end was cut off, and nobody saw it")
+    return (without_a_line.out + without_a_line.err).strip().splitlines()[0]
+
+
+def _deed(reef: Reef) -> None:
+    """Do something at the lender's node that the audit log must tell of."""
+    reef.lender.ok("secret", "set", "AUDITED", typed="x")
 
 
 @attack("member", "a token is in no argument of any process")

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from attacks.reef import Done, Reef
 
 INSIDE = Path(__file__).parent / "inside"
-GHOST = "shoal-ghost"
 KEY = "shoal-attack-key"
 PYTHON = "python3"
 
@@ -42,7 +41,7 @@ def probes(reef: Reef) -> dict[str, Probe]:
     home = reef.lender.home
     assert reef.lender.process is not None
     with socket.socket(socket.AF_UNIX) as door, socket.socket() as service:
-        door.bind("\0shoal-attack")
+        door.bind(f"\0{reef.folder.name}")
         door.listen()
         service.bind(("127.0.0.1", 0))
         service.listen()
@@ -63,12 +62,12 @@ def probes(reef: Reef) -> dict[str, Probe]:
                 ("127.0.0.1", 22),
                 ("169.254.169.254", 80),
             ],
-            "abstract": ["shoal-attack"],
+            "abstract": [reef.folder.name],
             "names": [reef.folder.name, "lender"],
             "hostname": os.uname().nodename if len(os.uname().nodename) > 5 else "",
             "prize": reef.prize,
             "key": KEY,
-            "ghost": GHOST,
+            "ghost": ghost(reef),
         }
         folder = reef.folder / "probes"
         shutil.copytree(INSIDE, folder, dirs_exist_ok=True)
@@ -82,14 +81,21 @@ def probes(reef: Reef) -> dict[str, Probe]:
     return _probes
 
 
+def ghost(reef: Reef) -> str:
+    """Return the name of the process that a task of this reef leaves behind."""
+    return f"ghost-{reef.folder.name[-8:]}"  # The kernel keeps 15 characters.
+
+
 def ran(reef: Reef, *args: str) -> Done:
     """Run a job of mallory's at the lender's machine to its end."""
     return reef.mallory("run", *args)
 
 
-def ran_program(reef: Reef, name: str, *args: str) -> Done:
+def ran_program(
+    reef: Reef, name: str, *args: str, arguments: tuple[str, ...] = ()
+) -> Done:
     """Run a program of ours at the lender's machine to its end."""
-    return ran(reef, "--workdir", str(INSIDE), *args, "--", PYTHON, name)
+    return ran(reef, "--workdir", str(INSIDE), *args, "--", PYTHON, name, *arguments)
 
 
 def why(done: Done) -> str:
@@ -139,7 +145,7 @@ for _name, _promise in PROMISES.items():
 @attack("task", "when a task ends, none of its processes is left")
 def leaving_a_process_behind(reef: Reef) -> str:
     assert "ghosts" in probes(reef)
-    gone = soon(lambda: not _named(GHOST), 5.0)
+    gone = soon(lambda: not _named(ghost(reef)), 5.0)
     must(gone, "a process outlived its task")
     return "all were killed"
 
@@ -187,8 +193,10 @@ def thousands_of_threads(reef: Reef) -> str:
 
 @attack("task", "nothing that a task leaves on disk stays")
 def folders_that_are_hard_to_remove(reef: Reef) -> str:
-    done = ran_program(reef, "leave_folders.py")
-    assert "made" in done.out, done
+    allowed = ran_program(reef, "leave_folders.py", arguments=("500",))
+    assert "made" in allowed.out, allowed
+    # This one is killed as soon as it is seen, if it does not end before.
+    ran_program(reef, "leave_folders.py", arguments=("1500",))
     left = soon(lambda: not _work(reef), 10.0)
     must(left, f"left behind: {[path.name for path in _work(reef)][:3]}")
     return f"removed; {reef.serves()}"
@@ -196,7 +204,7 @@ def folders_that_are_hard_to_remove(reef: Reef) -> str:
 
 def _work(reef: Reef) -> list[Path]:
     folders = reef.lender.home.tasks.iterdir()
-    return [path for path in folders if (path / "locked").exists()]
+    return [path for path in folders if (path / ("d" * 100)).exists()]
 
 
 @attack("task", "outputs hold the files of a task, and nothing that links lead to")

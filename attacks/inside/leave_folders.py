@@ -1,8 +1,9 @@
 """Leave folders that are deep, locked or strangely named."""
 
 import os
+import sys
 
-for _ in range(1500):
+for _ in range(int(sys.argv[1])):
     os.mkdir("d" * 100)
     os.chdir("d" * 100)
 os.chmod(".", 0)
