@@ -44,8 +44,8 @@ class HostileDriver:
     not_isolated: tuple[str, ...] = ()
     promises = Promises()
 
-    def __init__(self, folder: Path, answers: Answers) -> None:
-        self.desk: LaneDesk | None = None
+    def __init__(self, folder: Path, answers: Answers, desk: LaneDesk) -> None:
+        self._desk = desk
         self._folder = folder
         self._answers = answers
         self._ended: dict[Attempt, asyncio.Event] = {}
@@ -63,9 +63,8 @@ class HostileDriver:
 
     async def run(self, order: RunOrder, watcher: Watcher) -> Outcome:
         """Come up as an interpreter does, and answer."""
-        assert self.desk is not None
         line = HostileLine(self._answers)
-        line.end = self.desk.came(order, cast("LaneLine", cast("Any", line)))
+        line.end = self._desk.came(order, cast("LaneLine", cast("Any", line)))
         line.end.said([call_items.item(call_items.READY, 0)])
         ended = self._ended[order.attempt] = asyncio.Event()
         await ended.wait()

@@ -1,9 +1,8 @@
 """Several real nodes in one process: TLS links, journals and processes are real."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from shoal.core.leasing.owner_rules import OwnerRules
 from shoal.drivers import Driver
@@ -18,7 +17,9 @@ from shoal.net import multiaddr
 from shoal.net.direct.links import DirectLinks
 from shoal.net.identity.identity import Identity
 from shoal.protocol.messages import AnyMessage, Grant, PeerAddress, Role
+from shoal.runtime.calls.lanes import Lanes
 from shoal.runtime.home import Home
+from shoal.runtime.inbox import Inbox
 from shoal.runtime.membership.shoal_membership import ShoalMembership, issue
 from shoal.runtime.node import Node, NodeSettings
 
@@ -86,7 +87,7 @@ class Reef:
         *roles: Role,
         cache_bytes: int = 1 << 30,
         owner: str = "lab",
-        drivers: Mapping[str, Driver] | None = None,
+        lane_driver: Callable[[Lanes], Driver] | None = None,
     ) -> Node:
         """Start a node, or start it again."""
         home = Home(self.folder / name)
@@ -105,10 +106,13 @@ class Reef:
         )
         belongs = ShoalMembership(shoal="reef", root=self.root.node, grant=grant)
         process = ProcessDriver(home.tasks, ProcessSettings(sandbox=False))
+        inbox = Inbox()
+        lanes = Lanes(inbox.feed)
         runs: dict[str, Driver] = {
             "process": process,
-            "python": PythonDriver(process),
-            **(drivers or {}),
+            "python": PythonDriver(process, lanes)
+            if lane_driver is None
+            else lane_driver(lanes),
         }
         settings = NodeSettings(
             roles=roles,
@@ -116,11 +120,8 @@ class Reef:
             cache_bytes=cache_bytes,
             rules=OwnerRules(drivers=tuple(runs)),
         )
-        node = Node(home, identity, belongs, settings, runs)
-        for driver in runs.values():
-            if hasattr(driver, "desk"):
-                lanes: Any = driver
-                lanes.desk = node.lanes
+        parts = (home, identity, belongs, settings, runs)
+        node = Node(*parts, inbox=inbox, lanes=lanes, say=print)
         links = DirectLinks(identity, grant, admit=node.admit, listener=node.listener)
         await links.listen("127.0.0.1", self._ports.get(name, 0))
         self._ports[name] = multiaddr.parse(links.addresses[0]).port

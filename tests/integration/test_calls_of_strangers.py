@@ -7,6 +7,7 @@ import pickle
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from shoal.client.options import CallOptions
 from shoal.client.results import Results
 from shoal.client.stream import CallStream, Pending, PoolQueue, parts_of
 from shoal.client.wires import SocketWire
+from shoal.drivers import Driver
+from shoal.drivers.python import LaneDesk
 from shoal.errors import ProtocolError, RemoteError, ResultRefusedError
 from shoal.model.ids import OwnerId
 from shoal.protocol import call_items, payloads, plain_values
@@ -58,13 +61,12 @@ class Caller:
 
 @asynccontextmanager
 async def caller(
-    reef: Reef, *, worker: str, lanes: HostileDriver | None = None
+    reef: Reef, *, worker: str, lanes: Callable[[LaneDesk], Driver] | None = None
 ) -> AsyncIterator[Caller]:
     """Run a node of the lab, which calls, and a worker of this owner."""
     try:
         boss = await reef.join("boss", "scheduler")
-        drivers = {} if lanes is None else {"python": lanes}
-        await reef.join("worker", "worker", owner=worker, drivers=drivers)
+        await reef.join("worker", "worker", owner=worker, lane_driver=lanes)
         door = CallServer(boss.calls, reef.folder / "s")
         await door.open()
         made = Caller(door.path)
@@ -128,8 +130,8 @@ def test_a_hostile_worker_runs_nothing_in_whoever_called(tmp_path: Path) -> None
         return [*parts, call_items.item(kind, number, last)]
 
     async def story() -> None:
-        driver = HostileDriver(tmp_path, answer)
-        async with caller(Reef(tmp_path), worker="mallory", lanes=driver) as calls:
+        hostile = partial(HostileDriver, tmp_path, answer)
+        async with caller(Reef(tmp_path), worker="mallory", lanes=hostile) as calls:
             for name in texts:
                 with pytest.raises((ResultRefusedError, ProtocolError, RemoteError)):
                     await calls.call(abs, 1)

@@ -12,7 +12,9 @@ from shoal.drivers.process import ProcessDriver, ProcessSettings
 from shoal.model.ids import JobId, TaskId
 from shoal.model.resources import Capacity
 from shoal.net.identity.identity import Identity
+from shoal.runtime.calls.lanes import Lanes
 from shoal.runtime.home import Home
+from shoal.runtime.inbox import Inbox
 from shoal.runtime.membership import shoal_membership
 from shoal.runtime.node import Node, NodeSettings
 
@@ -30,7 +32,9 @@ async def _node(path: Path) -> tuple[Node, Alone]:
     )
     drivers = {"process": ProcessDriver(home.tasks, ProcessSettings(sandbox=False))}
     settings = NodeSettings(capacity=ROOM)
-    node = Node(home, identity, belongs, settings, drivers)
+    inbox = Inbox()
+    parts = (home, identity, belongs, settings, drivers)
+    node = Node(*parts, inbox=inbox, lanes=Lanes(inbox.feed), say=print)
     alone = Alone()
     await node.start(alone, alone)
     return node, alone

@@ -153,10 +153,10 @@ class PythonDriver:
 
     name = "python"
 
-    def __init__(self, process: ProcessDriver) -> None:
-        """Run lanes by `process`, which the host opens and closes."""
-        self.desk: LaneDesk | None = None  # set by the host before the first run
+    def __init__(self, process: ProcessDriver, desk: LaneDesk) -> None:
+        """Run lanes by `process`, which the host opens and closes, for `desk`."""
         self._process = process
+        self._desk = desk
 
     @property
     def not_isolated(self) -> tuple[str, ...]:
@@ -181,14 +181,13 @@ class PythonDriver:
 
     async def run(self, order: RunOrder, watcher: Watcher) -> Outcome:
         """Run a lane until it ends; see `Driver.run`."""
-        assert self.desk is not None, "somebody must want the lanes"
         try:
             directory = order.directory or self.prepare(order.attempt)
             folder = await asyncio.to_thread(furnish, directory)
             listener = listen(folder)
         except OSError as error:
             return Outcome("not-started", reason=cannot(error))
-        line = LaneLine(order, self.desk)
+        line = LaneLine(order, self._desk)
         greeting = asyncio.ensure_future(_greet(listener, line))
         work = order.task.work
         program = work.argv or (PROGRAM,)

@@ -1,10 +1,9 @@
 """A live node: the machine and everything around it, started and closed in order.
 
 `__init__` replays the journal and builds the machine. `start` opens drivers and
-artifacts, runs the machine on a network and feeds `Booted`; facts that arrive earlier
-are kept, up to `EARLY_MAX`. Clients hear of changes only once these are on disk. A
-failure of the disk or the machine ends the node: `ended` gets the exception. `close`
-ends tasks first, then links, then the journal.
+artifacts, runs the machine on a network and feeds `Booted`. Clients hear of changes
+only once these are on disk. A failure of the disk or the machine ends the node: `ended`
+gets the exception. `close` ends tasks first, then links, then the journal.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import asyncio
 import time
 import traceback
 from random import Random, SystemRandom
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 import msgspec
 
@@ -46,7 +45,6 @@ from shoal.policy.registry import Registry
 from shoal.protocol.messages import Role
 from shoal.runtime.admission.admission_desk import TOOLS, load_invitations
 from shoal.runtime.artifacts.artifacts import Artifacts, default_cache_bytes
-from shoal.runtime.calls.lanes import Lanes
 from shoal.runtime.calls.sessions import CallSessions
 from shoal.runtime.clients import WaitingClients
 from shoal.runtime.durability.audit_log import AuditLog, down, revoked, up
@@ -64,13 +62,12 @@ from shoal.runtime.monitoring.change_signal import ChangeSignal
 from shoal.runtime.monitoring.event_log import EventLog
 from shoal.runtime.monitoring.output_log import OutputLog
 from shoal.runtime.performer import NetworkListener, Performer
-from shoal.runtime.verification.compare_command import CompareCommands
 from shoal.runtime.wall_clock import WallClock
 from shoal.store.journal import Journal
 from shoal.store.journal_mark import Begin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from shoal.core.durability.journal import Entry
     from shoal.core.membership.members import Admission
@@ -82,12 +79,10 @@ if TYPE_CHECKING:
     from shoal.net.identity.identity import Identity
     from shoal.protocol.messages import Grant
     from shoal.runtime.admission.admission_desk import AdmissionDesk
+    from shoal.runtime.calls.lanes import Lanes
     from shoal.runtime.home import Home
+    from shoal.runtime.inbox import Inbox
     from shoal.runtime.membership.shoal_membership import ShoalMembership
-
-
-EARLY_MAX: Final = 10_000
-"""Facts that are kept until the machine runs; later ones are dropped."""
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,8 +109,15 @@ class Node:
         membership: ShoalMembership,
         settings: NodeSettings,
         drivers: Mapping[str, Driver],
+        *,
+        inbox: Inbox,
+        lanes: Lanes,
+        say: Callable[[str], None],
     ) -> None:
-        """Replay the journal; nothing runs before `start`."""
+        """Replay the journal; nothing runs before `start`.
+
+        `drivers` and `lanes` report to `inbox`; `say` tells the user of trouble.
+        """
         self.home = home
         self.identity = identity
         self.membership = membership
@@ -124,19 +126,18 @@ class Node:
         self.news = ChangeSignal()
         self._awaited: dict[JobId, ChangeSignal] = {}  # jobs with waiting clients
         self.event_log = EventLog()
-        self.audit = AuditLog(home)
+        self.audit = AuditLog(home, say=say)
+        self.feed = inbox.feed
+        self._inbox, self._lanes = inbox, lanes
         self.renewals = GrantRenewals(self)
-        self.calls, self.lanes = CallSessions(self), Lanes(self.feed)
+        self.calls = CallSessions(self)
         self.outputs = OutputLog(home.outputs)
         self._sweeping: asyncio.Task[None] | None = None
-        self.artifacts = self._make_artifacts()
+        self.artifacts = self._make_artifacts(drivers.get("process"))
         self.mail = MailCalls(self.feed)
         self.api_calls = CallRunner(self.feed)
         self.listener: Listener = NetworkListener(
-            self.feed,
-            self._know,
-            self.artifacts,
-            self.event_log,
+            self.feed, self._know, self.artifacts, self.event_log
         )
         self.clients = WaitingClients(self.feed, self._is_behind, self.news)
         self.task_faults = TaskFaults(self.event_log)
@@ -145,9 +146,6 @@ class Node:
         self.tasks = TaskRunner(
             drivers, self.feed, self.artifacts, self.mail, notes, faults
         )
-        if (process := drivers.get("process")) is not None:
-            compares = CompareCommands(process, self.artifacts.blobs, self.outputs)
-            self.artifacts.checking.comparing = compares
         self._drivers = drivers
         self._unlike = tuple(dict.fromkeys(drivers.values()))  # without aliases
         begin, mark = settings.journal, home.journal_mark
@@ -158,7 +156,6 @@ class Node:
         self._finder: Finder | None = None
         self._host: Host | None = None
         self._wall_clock = WallClock(self.feed)
-        self._early: list[Event] = []  # facts fed before `start` is done
         self.set_aside: dict[JobId, str] = {}  # our jobs that were ended, and why
         self.peer = self._revived(self._records.entries())
         failpoints.reach("boot.replayed")
@@ -196,7 +193,7 @@ class Node:
         now = asyncio.get_running_loop().time()
         return self.roster.get(peer, now) is not None
 
-    def _make_artifacts(self) -> Artifacts:
+    def _make_artifacts(self, process: Driver | None) -> Artifacts:
         return Artifacts(
             self.home,
             self.identity,
@@ -204,6 +201,7 @@ class Node:
             owner=self.owner,
             cache_bytes=self.settings.cache_bytes
             or default_cache_bytes(self.home.path),
+            process=process,
             feed=self.feed,
             is_member=self._is_member,
             scheduler=lambda: self.scheduler,
@@ -233,7 +231,7 @@ class Node:
                 **self.mail.performers,
                 **({} if desk is None else desk.performers),
                 **self.calls.performers,
-                **self.lanes.performers,
+                **self._lanes.performers,
             },
         )
         host = Host(
@@ -244,28 +242,23 @@ class Node:
         self._journal.start(
             loop.call_soon_threadsafe, on_synced=self._synced, on_failed=self._fail
         )
-        self.feed(AddressesChanged(links.addresses))
-        self._wall_clock.start()
-        self._tell_of_drivers()
-        self.artifacts.checkpoints.tell_all()
         self.audit.start(loop)
         self.audit.note(up(self.settings.roles, self._unconfined()))
-        self.feed(Booted())
-        for event in self._early:
-            self.feed(event)
-        self._early.clear()
+        self._inbox.open(host, self._first_facts(links.addresses))
+        self._wall_clock.start()
         await self.calls.clear()
         self._sweep_outputs()
 
-    def _tell_of_drivers(self) -> None:
-        """Tell the machine what its drivers promise, before `Booted`."""
+    def _first_facts(self, addresses: tuple[str, ...]) -> Iterator[Event]:
+        """Yield what the machine must know at `Booted`, and `Booted` itself."""
+        yield AddressesChanged(addresses)
         for name, driver in self._drivers.items():
             held = driver.promises
-            self.feed(
-                DriverOpened(
-                    name, held.confined, held.unlimited, held.internet, held.weaker
-                )
+            yield DriverOpened(
+                name, held.confined, held.unlimited, held.internet, held.weaker
             )
+        yield from self.artifacts.checkpoints.known()
+        yield Booted()
 
     def _unconfined(self) -> list[str]:
         """Return why drivers do not confine tasks, for those that do not."""
@@ -289,13 +282,6 @@ class Node:
             end = self._awaited.setdefault(job, ChangeSignal())
             await end.wait()
         return state
-
-    def feed(self, event: Event) -> None:
-        """Tell the machine a fact."""
-        if self._host is not None:
-            self._host.feed(event)
-        elif len(self._early) < EARLY_MAX:
-            self._early.append(event)
 
     def drain(self, grace_s: float) -> None:
         """Take no new work; let running tasks end within `grace_s`."""

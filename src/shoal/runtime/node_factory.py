@@ -31,13 +31,15 @@ from shoal.model.kinds import (
 )
 from shoal.net.identity.identity import Identity
 from shoal.policy.registry import Registry
+from shoal.runtime.calls.lanes import Lanes
 from shoal.runtime.discovery.listen_addresses import NetworkOptions
+from shoal.runtime.inbox import Inbox
 from shoal.runtime.membership import shoal_membership
 from shoal.runtime.node import Node, NodeSettings
 from shoal.store.journal_mark import Begin
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from shoal.drivers import Driver
     from shoal.drivers.container_engines import Engine
@@ -76,11 +78,12 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def compose(
-    home: Home, options: NodeOptions, scratch: Path
+    home: Home, options: NodeOptions, scratch: Path, say: Callable[[str], None]
 ) -> tuple[Node, ProcessDriver]:
     """Build a node without starting it. Needs a running loop.
 
-    `scratch` is an empty folder that lasts as long as the node.
+    `scratch` is an empty folder that lasts as long as the node; `say` tells its user of
+    trouble.
     """
     home.prepare()
     PolicyLookup(Registry(), options.policy, options.order)  # raises if unknown
@@ -96,7 +99,9 @@ async def compose(
     roles: tuple[Role, ...] = ("scheduler", "gate")
     if options.worker:
         roles = ("scheduler", "worker", "gate")
-    python = PythonDriver(driver)
+    inbox = Inbox()
+    lanes = Lanes(inbox.feed)
+    python = PythonDriver(driver, lanes)
     runs: dict[str, Driver] = {driver.name: driver, RECIPE: driver, python.name: python}
     if engine is not None:
         runs["container"] = ContainerDriver(home.containers, engine, drives)
@@ -116,9 +121,8 @@ async def compose(
         journal=options.journal,
         open_lan=options.network.open_lan,
     )
-    node = Node(home, identity, belongs, settings, runs)
-    python.desk = node.lanes
-    return node, driver
+    parts = (home, identity, belongs, settings, runs)
+    return Node(*parts, inbox=inbox, lanes=lanes, say=say), driver
 
 
 def _offered(options: NodeOptions, runs: Collection[str]) -> tuple[str, ...]:

@@ -61,8 +61,7 @@ class Desk:
 def test_what_a_lane_said_last_is_heard(tmp_path: Path) -> None:
     async def act() -> list[bytes]:
         desk = Desk()
-        driver = PythonDriver(cast("ProcessDriver", Hasty(tmp_path, desk)))
-        driver.desk = desk
+        driver = PythonDriver(cast("ProcessDriver", Hasty(tmp_path, desk)), desk)
         await driver.run(order(), Watched())
         return desk.heard
 
@@ -85,8 +84,7 @@ def test_a_lane_leaves_alone_what_the_user_has_under_its_name(
 
     async def act() -> list[bytes]:
         desk = Desk()
-        driver = PythonDriver(cast("ProcessDriver", Hasty(tmp_path, desk)))
-        driver.desk = desk
+        driver = PythonDriver(cast("ProcessDriver", Hasty(tmp_path, desk)), desk)
         await driver.run(order(), Watched())
         return desk.heard
 

@@ -129,10 +129,9 @@ async def _run(
     home: Home, options: NodeOptions, port: int | None, host: PageHost, scratch: Path
 ) -> bool:
     """Run one life of the node; return whether to start another."""
-    node, driver = await compose(home, options, scratch)
+    node, driver = await compose(home, options, scratch, host.say)
     try:
         stop = StopRequest()
-        node.audit.say = host.say
         known = known_members(node, options.network)
         desk = AdmissionDesk(node, known, host.say)
         network = await make_network(node, options.network, desk, known)

@@ -30,6 +30,7 @@ from shoal.runtime.artifacts.kept_stdout import KeptStdout
 from shoal.runtime.artifacts.output_fetch import OutputFetch
 from shoal.runtime.artifacts.secret_store import SecretStore
 from shoal.runtime.artifacts.staging import TaskStaging, tree_of
+from shoal.runtime.verification.compare_command import CompareCommands
 from shoal.runtime.verification.result_check import ResultCheck
 
 if TYPE_CHECKING:
@@ -69,12 +70,16 @@ class Artifacts:
         *,
         owner: OwnerId,
         cache_bytes: int,
+        process: Driver | None,
         feed: Callable[[Event], None],
         is_member: Callable[[NodeId], bool],
         scheduler: Callable[[], Scheduler | None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        """Keep blobs in `home`; `scheduler` returns the machine once it exists."""
+        """Keep blobs in `home`; `scheduler` returns the machine once it exists.
+
+        `process` runs the commands by which results are compared.
+        """
         self._scheduler = scheduler
         self._outputs = outputs
         self.store = BlobStore(home.cache, cache_bytes)
@@ -95,9 +100,12 @@ class Artifacts:
         self._staging = TaskStaging(
             self.blobs, identity, self.salt, self.warmth, feed, owner
         )
-        self.checking = ResultCheck(self.blobs, outputs)
+        compares = (
+            None if process is None else CompareCommands(process, self.blobs, outputs)
+        )
+        self._checking = ResultCheck(self.blobs, outputs, compares)
         self.output_fetch = OutputFetch(
-            identity.node, self.blobs, feed, outputs.note_pull, self.checking
+            identity.node, self.blobs, feed, outputs.note_pull, self._checking
         )
         self._held: dict[JobId, float | None] = {}  # and when its end was noticed
         self._tending: asyncio.Task[None] | None = None  # set by `start`

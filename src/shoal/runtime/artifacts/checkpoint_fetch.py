@@ -56,10 +56,9 @@ class CheckpointFetch:
             return  # Tasks start over, as without checkpoints.
         self._kept = {each.task: each for each in kept if self._hold(each)}
 
-    def tell_all(self) -> None:
-        """Tell the machine of every checkpoint stored here."""
-        for kept in self._kept.values():
-            self._feed(kept)
+    def known(self) -> list[CheckpointKept]:
+        """Return what the machine must know of checkpoints stored here."""
+        return list(self._kept.values())
 
     def latest(self, task: TaskId) -> BlobId | None:
         """Return a task's latest checkpoint stored here."""

@@ -31,8 +31,14 @@ TASKS_MAX: Final = 10_000
 class ResultCheck:
     """Computes digests of the results of this node's jobs."""
 
-    def __init__(self, blobs: BlobExchange, outputs: OutputLog) -> None:
-        self.comparing: CompareCommands | None = None  # set once drivers exist
+    def __init__(
+        self,
+        blobs: BlobExchange,
+        outputs: OutputLog,
+        compares: CompareCommands | None,
+    ) -> None:
+        """Compare by commands with `compares`, if this node can run commands."""
+        self._compares = compares
         self._blobs = blobs
         self._outputs = outputs
         self._passed: OrderedDict[TaskId, dict[str, BlobId]] = OrderedDict()
@@ -66,7 +72,7 @@ class ResultCheck:
 
     async def _alike(self, effect: FetchOutputs, verify: Verify, digest: str) -> str:
         """Return the digest of an equal earlier result, or else `digest`."""
-        task, compares = effect.task, self.comparing
+        task, compares = effect.task, self._compares
         tree = BlobId(effect.outcome.outputs[ALL_OUTPUTS])
         async with self._locks.setdefault(task.id, asyncio.Lock()):
             known = {**effect.earlier, **self._passed.get(task.id, {})}
