@@ -107,7 +107,7 @@ class Reef:
         belongs = ShoalMembership(shoal="reef", root=self.root.node, grant=grant)
         process = ProcessDriver(home.tasks, ProcessSettings(sandbox=False))
         inbox = Inbox()
-        lanes = Lanes(inbox.feed)
+        lanes = Lanes(inbox)
         runs: dict[str, Driver] = {
             "process": process,
             "python": PythonDriver(process, lanes)

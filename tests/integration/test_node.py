@@ -34,7 +34,7 @@ async def _node(path: Path) -> tuple[Node, Alone]:
     settings = NodeSettings(capacity=ROOM)
     inbox = Inbox()
     parts = (home, identity, belongs, settings, drivers)
-    node = Node(*parts, inbox=inbox, lanes=Lanes(inbox.feed), say=print)
+    node = Node(*parts, inbox=inbox, lanes=Lanes(inbox), say=print)
     alone = Alone()
     await node.start(alone, alone)
     return node, alone

@@ -91,6 +91,36 @@ def test_facts_are_told_in_order_and_effects_performed_in_order() -> None:
     run(story())
 
 
+def test_an_idle_machine_is_told_at_once_and_a_busy_one_in_turn() -> None:
+    async def story() -> None:
+        machine = Scripted(
+            lambda e: [_said(e.nodes)] if isinstance(e, SizeEstimated) else []
+        )
+        done: list[Effect] = []
+
+        def perform(effect: Effect) -> None:
+            done.append(effect)
+            if effect == _said(1):
+                host.feed_now(SizeEstimated(2))
+                assert effect is done[-1], "a machine was told a fact inside a fact"
+
+        host = Host(machine, Paper(), perform, on_failure=_ignore)
+        host.feed_now(SizeEstimated(1))
+        assert done == [_said(1)]
+        await _turns()
+        assert done == [_said(1), _said(2)]
+        host.feed(SizeEstimated(3))
+        host.feed_now(SizeEstimated(4))
+        assert done == [_said(1), _said(2)], "a fact has overtaken another"
+        await _turns()
+        assert done == [_said(n) for n in (1, 2, 3, 4)]
+        host.close()
+        host.feed_now(SizeEstimated(5))
+        assert done[-1] == _said(4)
+
+    run(story())
+
+
 def test_nothing_passes_a_durable_record_before_it_is_on_disk() -> None:
     async def story() -> None:
         done: list[Effect] = []

@@ -34,6 +34,13 @@ class Inbox:
         elif len(self._early) < EARLY_MAX:
             self._early.append(event)
 
+    def feed_now(self, event: Event) -> None:
+        """Tell the machine a fact before returning, if it is idle."""
+        if self._host is not None:
+            self._host.feed_now(event)
+        else:
+            self.feed(event)
+
     def open(self, host: Host, first: Iterable[Event]) -> None:
         """Hand `first` to the host, then what came early, then all that comes."""
         early, self._early = self._early, []

@@ -127,7 +127,7 @@ class Node:
         self._awaited: dict[JobId, ChangeSignal] = {}  # jobs with waiting clients
         self.event_log = EventLog()
         self.audit = AuditLog(home, say=say)
-        self.feed = inbox.feed
+        self.feed, self.feed_now = inbox.feed, inbox.feed_now
         self._inbox, self._lanes = inbox, lanes
         self.renewals = GrantRenewals(self)
         self.calls = CallSessions(self)

@@ -100,7 +100,7 @@ async def compose(
     if options.worker:
         roles = ("scheduler", "worker", "gate")
     inbox = Inbox()
-    lanes = Lanes(inbox.feed)
+    lanes = Lanes(inbox)
     python = PythonDriver(driver, lanes)
     runs: dict[str, Driver] = {driver.name: driver, RECIPE: driver, python.name: python}
     if engine is not None:

@@ -16,19 +16,20 @@ from shoal.core.calls.events import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shoal.core.events import Effect, Event
+    from shoal.core.events import Effect
     from shoal.drivers import RunOrder
     from shoal.drivers.python import LaneLine
     from shoal.model.ids import Attempt
+    from shoal.runtime.inbox import Inbox
 
 
 @final
 class Lanes:
     """The interpreters running here; the driver announces each."""
 
-    def __init__(self, feed: Callable[[Event], None]) -> None:
-        """Report facts to the machine through `feed`."""
-        self._feed = feed
+    def __init__(self, inbox: Inbox) -> None:
+        """Report facts to the machine through `inbox`."""
+        self._inbox = inbox
         self._lines: dict[Attempt, LaneLine] = {}
 
     @property
@@ -39,8 +40,8 @@ class Lanes:
     def came(self, order: RunOrder, line: LaneLine) -> LaneSocket:
         """Register a new interpreter; return the receiver of its events."""
         self._lines[order.attempt] = line
-        self._feed(LaneUp(order.attempt, order.task.id))
-        return LaneSocket(order.attempt, self._feed, self._gone)
+        self._inbox.feed(LaneUp(order.attempt, order.task.id))
+        return LaneSocket(order.attempt, self._inbox, self._gone)
 
     def _gone(self, attempt: Attempt) -> None:
         self._lines.pop(attempt, None)
@@ -61,22 +62,22 @@ class LaneSocket:
     def __init__(
         self,
         attempt: Attempt,
-        feed: Callable[[Event], None],
+        inbox: Inbox,
         gone: Callable[[Attempt], None],
     ) -> None:
         self._attempt = attempt
-        self._feed = feed
+        self._inbox = inbox
         self._gone = gone
 
     def said(self, items: list[bytes]) -> None:
         """Report items the interpreter wrote."""
-        self._feed(LaneWrote(self._attempt, items))
+        self._inbox.feed_now(LaneWrote(self._attempt, items))
 
     def slowed(self, *, slow: bool) -> None:
         """Report that the interpreter stopped or resumed reading."""
-        self._feed(LaneSlowed(self._attempt, slow))
+        self._inbox.feed(LaneSlowed(self._attempt, slow))
 
     def ended(self) -> None:
         """Report that the interpreter ended."""
         self._gone(self._attempt)
-        self._feed(LaneDown(self._attempt))
+        self._inbox.feed(LaneDown(self._attempt))

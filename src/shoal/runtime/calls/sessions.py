@@ -75,6 +75,10 @@ class CallingNode(Protocol):
         """Tell the machine a fact."""
         ...
 
+    def feed_now(self, event: Event) -> None:
+        """Tell the machine a fact before returning, if it is idle."""
+        ...
+
 
 class PoolState(NamedTuple):
     """A pool's call credit, and its numbers of running and hired lanes."""
@@ -328,7 +332,7 @@ class CallSession:
                 because="no such pool was opened",
                 hint="open pools before the calls that name them",
             )
-        self._calls.node.feed(PoolTold(self._name_of(id_), told))
+        self._calls.node.feed_now(PoolTold(self._name_of(id_), told))
 
     def _name_of(self, id_: int) -> str:
         return f"{self.name}-{id_}"
