@@ -97,6 +97,7 @@ def test_an_idle_machine_is_told_at_once_and_a_busy_one_in_turn() -> None:
             lambda e: [_said(e.nodes)] if isinstance(e, SizeEstimated) else []
         )
         done: list[Effect] = []
+        failures: list[BaseException] = []
 
         def perform(effect: Effect) -> None:
             done.append(effect)
@@ -104,7 +105,7 @@ def test_an_idle_machine_is_told_at_once_and_a_busy_one_in_turn() -> None:
                 host.feed_now(SizeEstimated(2))
                 assert effect is done[-1], "a machine was told a fact inside a fact"
 
-        host = Host(machine, Paper(), perform, on_failure=_ignore)
+        host = Host(machine, Paper(), perform, on_failure=failures.append)
         host.feed_now(SizeEstimated(1))
         assert done == [_said(1)]
         await _turns()
@@ -117,6 +118,7 @@ def test_an_idle_machine_is_told_at_once_and_a_busy_one_in_turn() -> None:
         host.close()
         host.feed_now(SizeEstimated(5))
         assert done[-1] == _said(4)
+        assert not failures
 
     run(story())
 

@@ -7,6 +7,7 @@ import zlib
 from typing import TYPE_CHECKING, Final
 
 from shoal.drivers.supervisor.leftovers import ATTEMPT_VARIABLE, VARIABLE
+from shoal.interfaces import address_towards, interface_of, is_loopback
 
 if TYPE_CHECKING:
     from shoal.drivers import RunOrder
@@ -19,6 +20,8 @@ PORTS: Final = 12_000
 SOCKET: Final = "SHOAL_SOCKET"
 CHECKPOINT: Final = "SHOAL_CHECKPOINT"
 HERE: Final = "127.0.0.1"
+USER: Final = "shoal"
+"""What tasks are told they run as: the uid of a sandbox has no name to look up."""
 
 
 def variables(
@@ -30,7 +33,10 @@ def variables(
     path: str = PATH_DEFAULT,
     renumbered: bool = False,
 ) -> dict[str, str]:
-    """Return all variables of a task; ours override those of the job.
+    """Return all variables of a task.
+
+    Those of the job override defaults: who they are, how torch starts and connects.
+    Ours override those of the job: what the task was given, and its place.
 
     Set `renumbered` if the task can open only its own devices, which CUDA then
     numbers from 0.
@@ -39,8 +45,12 @@ def variables(
     return {
         "PATH": path,
         "HOME": home,
+        "USER": USER,
+        "LOGNAME": USER,
         "LANG": "C.UTF-8",
         "OMP_NUM_THREADS": str(max(1, order.allocation.cpu_milli // 1_000)),
+        **_launch(order),
+        **_transports(order),
         **task.work.env,
         **{name: order.secrets[name] for name in task.work.secrets},
         **({"SHOAL_PARAMS": json.dumps(task.params)} if task.params else {}),
@@ -58,26 +68,62 @@ def variables(
     }
 
 
-def gang_port(group: str) -> int:
-    """Return the port where rank 0 of a gang listens, the same for all members."""
-    return PORT_FIRST + zlib.crc32(group.encode()) % PORTS
+def master_port(order: RunOrder) -> int:
+    """Return the port where rank 0 listens: the same for all members of a gang.
+
+    Tasks that are no gang get different ones, as several may run on one machine.
+    """
+    name = order.task.group if order.addresses else order.task.id
+    return PORT_FIRST + zlib.crc32(name.encode()) % PORTS
 
 
 def _places(order: RunOrder) -> dict[str, str]:
     """Return the variables that give a task its rank in its gang."""
     addresses = order.addresses or (HERE,)
-    rank = order.task.index if order.addresses else 0
-    world = len(addresses)
+    rank = _rank(order)
     return {
         "NODE_RANK": str(rank),
-        "NUM_NODES": str(world),
+        "NUM_NODES": str(len(addresses)),
         "NODE_IPS": "\n".join(addresses),
         "GPUS_PER_NODE": str(len(order.allocation.shares)),
         "MASTER_ADDR": addresses[0],
-        "MASTER_PORT": str(gang_port(order.task.group)),
+        "MASTER_PORT": str(master_port(order)),
         "RANK": str(rank),
-        "WORLD_SIZE": str(world),
+        "WORLD_SIZE": str(len(addresses)),
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
     }
+
+
+def _launch(order: RunOrder) -> dict[str, str]:
+    """Return the defaults of torchrun's flags, so that a plain `torchrun` fits."""
+    addresses = order.addresses or (HERE,)
+    return {
+        "PET_NNODES": str(len(addresses)),
+        "PET_NODE_RANK": str(_rank(order)),
+        "PET_MASTER_ADDR": addresses[0],
+        "PET_MASTER_PORT": str(master_port(order)),
+        "PET_NPROC_PER_NODE": str(max(1, len(order.allocation.shares))),
+    }
+
+
+def _transports(order: RunOrder) -> dict[str, str]:
+    """Return which interface torch uses between the machines of a gang.
+
+    By itself it looks up the name of the machine, which often means loopback, and
+    that reaches no other machine.
+    """
+    if len(order.addresses) < 2:
+        return {}
+    own, first = order.addresses[_rank(order)], order.addresses[0]
+    name = interface_of(own)
+    if is_loopback(own) or not name:  # told by others, or the address of a router
+        name = interface_of(address_towards(first))
+    return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": name} if name else {}
+
+
+def _rank(order: RunOrder) -> int:
+    return order.task.index if order.addresses else 0
 
 
 def _devices(order: RunOrder, *, renumbered: bool) -> dict[str, str]:

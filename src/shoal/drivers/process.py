@@ -27,7 +27,7 @@ from shoal.drivers.limits import cgroup
 from shoal.drivers.limits.cgroup import Cgroups
 from shoal.drivers.limits.cpus import Cpus, as_list
 from shoal.drivers.sandbox import bubblewrap as boxes
-from shoal.drivers.sandbox import internet
+from shoal.drivers.sandbox import internet, names
 from shoal.drivers.supervisor import leftovers
 from shoal.drivers.supervisor.frame_fields import FrameError, encoded
 from shoal.drivers.supervisor.supervisor_frames import StartAttempt
@@ -121,7 +121,7 @@ class ProcessDriver:
         self._sandbox: boxes.Sandbox | None = None
         self._cgroups: Cgroups | None = None
         self._internet: internet.Internet | str = "it was not looked for"
-        self._resolver = ""
+        self._names: dict[str, names.Names] = {}  # by what a task can reach
         self._limited: dict[int, cgroup.CgroupLimits] = {}  # limits last set, by slot
         self._said: tuple[str, ...] = ()
         self._promises = Promises(confined="it is not open")
@@ -161,8 +161,8 @@ class ProcessDriver:
         self._internet = internet.find()
         if isinstance(found, str) or not found.stays:
             self._internet = "it takes a sandbox that stays"
-        else:
-            self._resolver = str(internet.write_resolver(self.root))
+        if self._sandbox is not None:
+            self._names = names.write(self.root / "names")
         why = self._internet if isinstance(self._internet, str) else ""
         self._promises = _promises(found, cgroups, why)
         self.sockets = self._socket_folder()
@@ -352,7 +352,7 @@ class ProcessDriver:
             devices=tuple(dict.fromkeys(path for paths in files for path in paths)),
             readable=self.settings.readable,
             network=order.reach != "none",
-            resolver=self._resolver if order.reach == "internet" else "",
+            names=self._names[order.reach],
             scratch_bytes=0 if box.stays else scratch,
             slot=used.slot,
         )

@@ -54,7 +54,7 @@ def order(
     return RunOrder(
         attempt=Attempt(NodeId("otter"), 1, next(_NUMBERS)),
         task=Task(
-            id=TaskId("j.main.0"),
+            id=TaskId(f"j.main.{index}"),
             job=JobId("j"),
             group=GroupId("j.main"),
             index=index,

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shoal.drivers.sandbox import seccomp
+from shoal.drivers.sandbox import names, seccomp
 from shoal.drivers.sandbox.bubblewrap import (
     TASK_UID_FIRST,
     Box,
@@ -29,9 +29,23 @@ def test_a_task_has_no_network_unless_it_asks() -> None:
 
     assert "--unshare-all" in without
     assert "--share-net" not in without
-    assert "/etc/resolv.conf" not in without
     assert "--share-net" in with_it
-    assert "/etc/resolv.conf" in with_it
+
+
+def test_localhost_and_its_own_name_resolve_in_every_sandbox(tmp_path: Path) -> None:
+    found = names.write(tmp_path)
+    hosts = {reach: Path(dict(files)["/etc/hosts"]) for reach, files in found.items()}
+
+    for each in hosts.values():
+        lines = [line.split() for line in each.read_text().splitlines()]
+        assert ["127.0.0.1", "localhost"] in lines
+        assert any(line[1:2] == ["shoal"] for line in lines)
+    assert "/etc/resolv.conf" not in dict(found["none"])
+    assert hosts["none"].read_text().count("\n") == 3, "names of the machine"
+    for sandbox in (PLAIN, ROOT):
+        argv = sandbox.argv(Box(directory="/d", names=found["none"]), ["true"])
+        assert "/etc/hosts" in argv
+        assert str(hosts["none"]) in argv
 
 
 def test_everything_but_the_work_directory_and_the_socket_is_read_only() -> None:

@@ -5,7 +5,7 @@ import json
 from tests.unit.drivers.orders import order
 
 from shoal.drivers import RunOrder
-from shoal.drivers.environment import PORT_FIRST, gang_port, variables
+from shoal.drivers.environment import PORT_FIRST, variables
 from shoal.model.resources import Allocation, DeviceShare
 
 
@@ -31,12 +31,37 @@ def test_a_member_of_a_gang_knows_the_others() -> None:
 
 
 def test_all_members_of_a_gang_agree_on_a_port_below_the_kernels_own() -> None:
-    ports = {gang_port(f"job-{n}.main") for n in range(1_000)}
+    both = ("10.0.0.1", "10.0.0.2")
+    ranks = [of(order("true", index=n, addresses=both)) for n in range(2)]
+    alone = [int(of(order("true", index=n))["MASTER_PORT"]) for n in range(1_000)]
 
-    assert gang_port("j.main") == gang_port("j.main")
-    assert min(ports) >= PORT_FIRST
-    assert max(ports) < 32_768
-    assert len(ports) > 900
+    assert ranks[0]["MASTER_PORT"] == ranks[1]["MASTER_PORT"]
+    assert min(alone) >= PORT_FIRST
+    assert max(alone) < 32_768
+    assert len(set(alone)) > 900, "tasks of one array would take each other's port"
+
+
+def test_torchrun_needs_no_flags_and_a_job_may_set_its_own() -> None:
+    shares = (DeviceShare("2", 1_000, 0), DeviceShare("5", 1_000, 0))
+    both = ("10.0.0.1", "10.0.0.2")
+    found = of(
+        order("true", index=1, addresses=both, allocation=Allocation(shares=shares))
+    )
+    own = of(order("true", env={"PET_NPROC_PER_NODE": "4", "GLOO_SOCKET_IFNAME": "x"}))
+
+    assert (found["PET_NNODES"], found["PET_NODE_RANK"]) == ("2", "1")
+    assert found["PET_NPROC_PER_NODE"] == "2"
+    assert found["PET_MASTER_ADDR"] == "10.0.0.1"
+    assert found["PET_MASTER_PORT"] == found["MASTER_PORT"]
+    assert of(order("true"))["PET_NNODES"] == "1"
+    assert (own["PET_NPROC_PER_NODE"], own["GLOO_SOCKET_IFNAME"]) == ("4", "x")
+
+
+def test_torch_uses_the_interface_that_leads_to_the_others() -> None:
+    here = ("127.0.0.1", "127.0.0.1")
+
+    assert of(order("true", addresses=here))["GLOO_SOCKET_IFNAME"] == "lo"
+    assert "GLOO_SOCKET_IFNAME" not in of(order("true"))
 
 
 def test_devices_are_named_and_no_device_is_named_too() -> None:

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import UsageError
+from shoal.interfaces import address_towards
 from shoal.train.exchange import FolderExchange
 from shoal.train.gangs import rendezvous
-from shoal.train.gangs.reachability import ReachabilityDoor, towards
+from shoal.train.gangs.reachability import ReachabilityDoor
 
 ADDRESS = "127.0.0.1"
 
@@ -65,8 +66,8 @@ def test_each_rank_knows_its_own_address() -> None:
     around = {"NODE_IPS": "10.0.0.1\n10.0.0.2", "NODE_RANK": "1"}
 
     assert rendezvous.own_address(around) == "10.0.0.2"
-    assert rendezvous.own_address({}) == towards()
-    assert towards(ADDRESS) == ADDRESS
+    assert rendezvous.own_address({}) == address_towards()
+    assert address_towards(ADDRESS) == ADDRESS
 
 
 def test_transports_use_the_interface_of_the_address() -> None:

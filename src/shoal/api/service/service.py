@@ -36,6 +36,7 @@ from shoal.core.membership.quotas import Quota, narrowed_job
 from shoal.errors import NotFoundError, ShoalError, UsageError
 from shoal.model.derive import derive
 from shoal.model.ids import JobId, NodeId, OwnerId, TaskId
+from shoal.model.job_notes import notes
 from shoal.model.spec.rerun import again
 from shoal.model.spec.submission import load_spec
 from shoal.model.text.bounds import NAME_LENGTH_MAX
@@ -188,7 +189,7 @@ class Service(ArtifactCalls):
                 hint="`shoal show last` shows the last job that was",
             )
         view = views.job_view(self._node, self._book.jobs[job.id])
-        return pb.SubmitReply(job=view, needs=str(totals(job)))
+        return pb.SubmitReply(job=view, needs=str(totals(job)), notes=notes(job))
 
     def _check_submitter(self) -> None:
         own = self._node.membership

@@ -27,6 +27,7 @@ import msgspec
 
 from shoal.drivers.sandbox import keeper, mounts, seccomp
 from shoal.drivers.sandbox.keeper import INNER_UID, SCRATCH, SHOWN
+from shoal.drivers.sandbox.names import HOSTNAME, Names
 from shoal.drivers.sandbox.rooms import (
     ARGS_FD,
     FILTER_FD,
@@ -70,7 +71,6 @@ SETTINGS: Final = (
     "/etc/pki/tls/certs",
     "/etc/ssl/certs",
 )
-NETWORK_SETTINGS: Final = ("/etc/hosts", "/etc/nsswitch.conf", "/etc/resolv.conf")
 MACHINE: Final = ("/sys/devices/system/cpu", "/sys/devices/system/node")
 GPU_MACHINE: Final = ("/sys/bus/pci", "/sys/class/drm", "/sys/devices", "/sys/module")
 
@@ -89,7 +89,7 @@ class Box(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     network: bool = False
-    resolver: str = ""  # a resolv.conf; empty: the machine's
+    names: Names = ()  # files by which it resolves names
     scratch_bytes: int = SCRATCH_BYTES_DEFAULT
     slot: int = 0
 
@@ -144,7 +144,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
             box,
             directory="",
             socket=f"{OUTER}/task.sock" if box.socket else "",
-            resolver=f"{OUTER}/resolv.conf" if box.resolver else "",
+            names=_reachable(box.names),
         )
         shown = {path: f"{OUTER}/{n}" for n, path in enumerate(box.readable)}
         outer = self._outer(msgspec.structs.replace(box, directory=""), shown)
@@ -167,6 +167,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
             box,
             directory=f"{OUTER}/work",
             socket=f"{OUTER}/task.sock" if box.socket else "",
+            names=_reachable(box.names),
         )
         shown = {path: f"{OUTER}/{n}" for n, path in enumerate(box.readable)}
         inner = self._inner(moved, shown)
@@ -180,8 +181,8 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
             binds += ["--dir", work, "--bind", box.directory, work]
         if box.socket:
             binds += ["--bind", box.socket, f"{OUTER}/task.sock"]
-        if box.resolver:
-            binds += ["--ro-bind", box.resolver, f"{OUTER}/resolv.conf"]
+        for (_, file), (_, place) in zip(box.names, _reachable(box.names), strict=True):
+            binds += ["--ro-bind", file, place]
         for path, place in shown.items():
             binds += ["--ro-bind-try", path, place]
         return [
@@ -198,14 +199,14 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         uid = str(INNER_UID)
         return [
             *(self.bwrap, "--unshare-all", "--unshare-user", "--die-with-parent"),
-            *("--new-session", "--cap-drop", "ALL", "--hostname", "shoal"),
+            *("--new-session", "--cap-drop", "ALL", "--hostname", HOSTNAME),
             *("--uid", uid, "--gid", uid),
             *(["--disable-userns"] if self.closed and not stays else []),
             *(["--info-fd", str(INFO_FD)] if stays else []),
             *(["--share-net"] if box.network else []),
             *_system(),
             *_read_only(SETTINGS),
-            *_names(box),
+            *(t for place, file in box.names for t in ("--ro-bind", file, place)),
             *("--proc", "/proc", "--dev", "/dev"),
             *(_masked() if not stays else ()),
             *_devices(box.devices),
@@ -279,14 +280,9 @@ def _places(box: Box) -> list[str]:
     return ["--dir", WORK, *base]
 
 
-def _names(box: Box) -> list[str]:
-    """Return the mounts that let a task with a network resolve names."""
-    if not box.network:
-        return []
-    if not box.resolver:
-        return _read_only(NETWORK_SETTINGS)
-    switch = _read_only(("/etc/nsswitch.conf",))
-    return [*switch, "--ro-bind", box.resolver, "/etc/resolv.conf"]
+def _reachable(names: Names) -> Names:
+    """Return the places where the outer bubblewrap mounts files that resolve names."""
+    return tuple((place, f"{OUTER}/name{n}") for n, (place, _) in enumerate(names))
 
 
 def _read_only(paths: Sequence[str]) -> list[str]:

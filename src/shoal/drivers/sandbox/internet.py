@@ -112,11 +112,3 @@ def own_addresses(fib: str | None = None) -> tuple[str, ...]:
         elif words[:3] == ["/32", "host", "LOCAL"] and not last.startswith("127."):
             found.add(last)
     return tuple(sorted(found))
-
-
-def write_resolver(folder: Path) -> Path:
-    """Write a `resolv.conf` for tasks into `folder`; return its path."""
-    path = folder / "resolv.conf"
-    path.write_text(f"nameserver {RESOLVER}\n", encoding="ascii")
-    path.chmod(0o644)
-    return path

@@ -12,27 +12,8 @@ import socket
 import threading
 from typing import Final, Self, final
 
-LOOPBACK: Final = "127.0.0.1"
 DIAL_S: Final = 5.0
 NAME_BYTES_MAX: Final = 256
-_ANYWHERE: Final = "192.0.2.1"
-"""An address of documents: a socket that is aimed at it says which way leads out."""
-
-
-def is_loopback(address: str) -> bool:
-    """Whether an address means the machine itself, on any machine."""
-    return address.startswith("127.") or address in ("::1", "localhost", "")
-
-
-def towards(address: str = _ANYWHERE) -> str:
-    """Return the address of this machine on the way to another. Nothing is sent."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((address, 9))
-        except OSError:
-            return LOOPBACK
-        return str(probe.getsockname()[0])
 
 
 @final

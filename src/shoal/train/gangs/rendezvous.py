@@ -13,9 +13,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-import psutil
-
 from shoal.errors import ShoalError, UsageError
+from shoal.interfaces import address_towards, interface_of, is_loopback
 from shoal.train.gangs import reachability
 
 if TYPE_CHECKING:
@@ -59,10 +58,8 @@ def meet(exchange: Exchange, environment: Mapping[str, str]) -> Generator[Meetin
     with reachability.ReachabilityDoor(exchange.name) as door:
         if exchange.name != first:
             place = find(exchange, first)
-            if reachability.is_loopback(own) or not reachability.is_loopback(
-                place.host
-            ):
-                own = reachability.towards(place.host)
+            if is_loopback(own) or not is_loopback(place.host):
+                own = address_towards(place.host)
             check(exchange, first, place, own, door.port)
             yield Meeting(own, place.host, place.port, is_host=False)
             return
@@ -90,7 +87,7 @@ def own_address(environment: Mapping[str, str]) -> str:
     addresses = environment.get("NODE_IPS", "").split("\n")
     rank = int(environment.get("NODE_RANK", "0"))
     told = addresses[min(rank, len(addresses) - 1)]
-    return reachability.towards() if reachability.is_loopback(told) else told
+    return address_towards() if is_loopback(told) else told
 
 
 def transport_variables(address: str) -> dict[str, str]:
@@ -99,10 +96,8 @@ def transport_variables(address: str) -> dict[str, str]:
     They would look up the name of the machine, which means nothing in a sandbox, and
     then use loopback, which reaches no other machine.
     """
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(each.address.partition("%")[0] == address for each in addresses):
-            return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": name}
-    return {}
+    name = interface_of(address)
+    return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": name} if name else {}
 
 
 @final
