@@ -7,6 +7,8 @@ message gets a new field, leave its examples alone and add another, such as
 
 from typing import Final
 
+import msgspec
+
 from shoal.model.ids import (
     Attempt,
     BlobId,
@@ -139,6 +141,7 @@ PROFILE: Final = Profile(
     gpu=NEED,
     labels=(("zone", "west"),),
 )
+LEARNING: Final = Profile(cpu_milli=500, modules=("torch",))
 CAPACITY: Final = Capacity(
     cpu_milli=64_000,
     memory_bytes=256 << 30,
@@ -214,6 +217,7 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         wants=(Want(PROFILE, 16),),
         grant=GRANT,
     ),
+    "announcement.2": Announcement(scheduler=ANN, wants=(Want(LEARNING, 2),)),
     "inquiry": Inquiry(request=REQUEST),
     "inventory": Inventory(
         epoch=4,
@@ -238,6 +242,12 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         networked=("process",),
         terms="tasks of other owners get no network on this worker",
         weaker=("memory: it is looked at twice a second",),
+    ),
+    "inventory.4": Inventory(
+        epoch=4,
+        seq=9,
+        capacity=msgspec.structs.replace(CAPACITY, lacks=("safetensors", "torch")),
+        load=LOAD,
     ),
     "inventory-changed": InventoryChanged(epoch=4, seq=10, load=LOAD),
     "load-digest": LoadDigest(node=BOB, epoch=4, seq=11, load=LOAD),
@@ -272,6 +282,12 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         count=2,
         rank=Rank(10, 12.5, ANN, REQUEST),
         network=True,
+    ),
+    "demand.4": Demand(
+        request=REQUEST,
+        profile=LEARNING,
+        count=2,
+        rank=Rank(10, 12.5, ANN, REQUEST),
     ),
     "offer": Offer(
         request=REQUEST, leases=LEASES, valid_for_s=6.0, displaces=1, warm=True
@@ -333,6 +349,17 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
     ),
     "assignment.5": Assignment(
         lease=LEASES[0], attempt=NEXT_ATTEMPT, task=TASK, after=ATTEMPT
+    ),
+    "assignment.6": Assignment(
+        lease=LEASES[0],
+        attempt=ATTEMPT,
+        task=Task(
+            id=TaskId("job4.train.0"),
+            job=JobId("job4"),
+            group=GroupId("job4.train"),
+            work=Work(recipe="diloco"),
+            profiles=(LEARNING,),
+        ),
     ),
     "cancel": Cancel(lease=LEASES[0], attempt=ATTEMPT, grace_s=10.0),
     "cancel.2": Cancel(lease=LEASES[0], attempt=ATTEMPT, unless_started=True),

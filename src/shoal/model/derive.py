@@ -30,7 +30,7 @@ from shoal.model.spec.canonical import at, canonical, nodes_of
 from shoal.model.spec.documents import text_of
 from shoal.model.spec.limits import ARGV_CHARS_MAX, ARGV_CHARS_TOTAL_MAX, GROUPS_MAX
 from shoal.model.spec.points import points, refuse_too_many
-from shoal.model.spec.recipes import parts_of, retry_of
+from shoal.model.spec.recipes import RecipePart, parts_of, retry_of
 from shoal.model.spec.steps import nearest, step_job, step_order
 from shoal.model.spec.verification import STDOUT, check_verify, verify_of
 from shoal.model.text.bounds import NAME_LENGTH_MAX
@@ -83,27 +83,25 @@ def derive(
     )
 
 
-def profiles_of(spec: JobSpec) -> tuple[Profile, ...]:
+def profiles_of(spec: JobSpec, modules: tuple[str, ...] = ()) -> tuple[Profile, ...]:
     """Return what one task of `spec` needs, the favourite alternative first."""
     labels = tuple((k, text_of(v)) for k, v in sorted(spec.placement.labels.items()))
-    if not spec.any_of:
-        return (_profile(spec.resources, spec.resources, labels),)
-    return tuple(_profile(need, spec.resources, labels) for need in spec.any_of)
+    rest = Profile(labels=labels, modules=modules)
+    needs = spec.any_of or (spec.resources,)
+    return tuple(_profile(need, spec.resources, rest) for need in needs)
 
 
-def _profile(
-    need: ResourcesSpec, rest: ResourcesSpec, labels: tuple[tuple[str, str], ...]
-) -> Profile:
+def _profile(need: ResourcesSpec, rest: ResourcesSpec, base: Profile) -> Profile:
     gpu, cpu, ram, disk = (
         getattr(rest, field) if (own := getattr(need, field)) is None else own
         for field in ("gpu", "cpu", "ram", "disk")
     )
-    return Profile(
+    return msgspec.structs.replace(
+        base,
         cpu_milli=parse_cpu(CPU_DEFAULT if cpu is None else cpu),
         memory_bytes=parse_size(ram or 0),
         disk_bytes=parse_size(disk or 0),
         gpu=parse_gpu(gpu or 0),
-        labels=labels,
     )
 
 
@@ -134,18 +132,19 @@ class _Derivation:
     ) -> tuple[GroupId, ...]:
         """Make the groups of all parts of a recipe."""
         parts = parts_of(spec, name, path)
-        made = (self._add_points(part, own, needs, path) for own, part in parts)
+        made = (self._add_points(part, needs, path) for part in parts)
         return tuple(group for groups in made for group in groups)
 
     def _add_points(
-        self, spec: JobSpec, name: str, needs: tuple[GroupId, ...], path: str
+        self, part: RecipePart, needs: tuple[GroupId, ...], path: str
     ) -> tuple[GroupId, ...]:
         """Make one group for all points, or one for each if each is a gang."""
+        name, spec = part.name, part.spec
         own = at(path, points, spec)
         least, most = nodes_of(spec)
         self._tasks += len(own) * most
         at(path, refuse_too_many, self._tasks)
-        shared = _Shared(spec, path)
+        shared = _Shared(spec, path, part.modules)
         if most == 1:
             group = GroupId(f"{self._job}.{name}")
             tasks = tuple(
@@ -222,10 +221,10 @@ class _Derivation:
 class _Shared:
     """What all tasks of one job or step have in common."""
 
-    def __init__(self, spec: JobSpec, path: str) -> None:
+    def __init__(self, spec: JobSpec, path: str, modules: tuple[str, ...]) -> None:
         self.spec = spec
         self.path = path
-        self.profiles = profiles_of(spec)
+        self.profiles = profiles_of(spec, modules)
         limit = spec.time_limit
         self.time_limit_s = None if limit is None else parse_duration(limit)
         self.grace_s = parse_duration(spec.grace)

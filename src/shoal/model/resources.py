@@ -19,6 +19,7 @@ from shoal.model.text.bounds import (
     GpuCount,
     Labels,
     Milli,
+    Modules,
     Name,
 )
 
@@ -38,14 +39,19 @@ class Device(msgspec.Struct, frozen=True):
     memory_bytes: Amount = 0
 
 
-class Capacity(msgspec.Struct, frozen=True):
-    """All that a worker lends. Labels are sorted pairs."""
+class Capacity(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All that a worker lends. Labels are sorted pairs.
+
+    `lacks` names modules that the Python of its tasks was looked for and not found to
+    have; a worker of an older release says nothing of it.
+    """
 
     cpu_milli: Amount = 0
     memory_bytes: Amount = 0
     disk_bytes: Amount = 0
     devices: Annotated[tuple[Device, ...], Meta(max_length=DEVICES_MAX)] = ()
     labels: Labels = ()
+    lacks: Modules = ()
 
 
 class GpuNeed(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
@@ -89,7 +95,9 @@ class GpuNeed(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
         return DeviceShare(device.id, self.milli, memory_bytes)
 
 
-class Profile(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+class Profile(
+    msgspec.Struct, frozen=True, gc=False, cache_hash=True, omit_defaults=True
+):
     """The resources one task needs. Hashable: tasks of one shape share work."""
 
     cpu_milli: Amount = 0
@@ -97,6 +105,7 @@ class Profile(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     disk_bytes: Amount = 0
     gpu: GpuNeed | None = None
     labels: Labels = ()
+    modules: Modules = ()  # of Python, which its program imports
 
 
 class DeviceShare(msgspec.Struct, frozen=True, gc=False):
@@ -146,6 +155,14 @@ def total(allocations: Iterable[Allocation]) -> Allocation:
                 so_far.memory_bytes + share.memory_bytes,
             )
     return Allocation(cpu, memory, disk, tuple(shares[d] for d in sorted(shares)))
+
+
+def missing_module(capacity: Capacity, profile: Profile) -> str | None:
+    """Say which module a task of `profile` would not find on a worker, if any."""
+    for module in profile.modules:
+        if module in capacity.lacks:
+            return f"no {module} here"
+    return None
 
 
 def in_gib(amount_bytes: int) -> str:
@@ -251,6 +268,8 @@ class Ledger:
         return most
 
     def _lacking(self, profile: Profile) -> str | None:
+        if missing := missing_module(self.capacity, profile):
+            return missing
         if profile.cpu_milli > self.cpu_milli:
             return f"cpu {self.cpu_milli / 1000:g} < {profile.cpu_milli / 1000:g}"
         if profile.memory_bytes > self.memory_bytes:

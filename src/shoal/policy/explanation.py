@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 SIZES_TRIED_MAX: Final = 16
 """Sizes of GPU memory that are tried as a smaller wish."""
 
+INSTALL: Final = "`pip install '.[train]'` and `shoal up` again"
+"""What brings the modules of recipes; a node looks for them when it starts."""
+
 
 class Rejected(msgspec.Struct, frozen=True):
     """The first condition that a worker does not meet, in numbers."""
@@ -105,6 +108,8 @@ def _what_matters(condition: str, row: WorkerRow) -> Hashable:
             return row.path_cost_us
         case "label":
             return row.capacity.labels
+        case "module":
+            return row.capacity.lacks
         case "driver":
             return (row.drivers, row.terms)
         case "gpu":
@@ -138,18 +143,24 @@ def _helps(shape: TaskShape, table: WorkerTable, passed: list[Bools]) -> Iterato
                 )
                 yield f"without the label {wanted}: {_workers(int(others.sum()))}"
             case "driver":
-                workers = _workers(int(others.sum()))
-                told = f"another driver than {driver_of(shape.driver)}"
-                if any(row and row.terms for row in table.grid.rows):
-                    told = "machines of your own, or whose owners let others in"
-                elif shape.driver in KINDS[COMMAND]:
-                    told = f"`shoal up --allow {COMMAND}` there"
-                yield f"{told}: {workers}"
+                told = _other_drivers(shape, table)
+                yield f"{told}: {_workers(int(others.sum()))}"
+            case "module":
+                yield f"{INSTALL} there: {_workers(int(others.sum()))}"
             case "gpu":
                 yield from _fewer_gpus(shape, table, others)
             case _:
                 pass
     yield from _waiting(shape, table)
+
+
+def _other_drivers(shape: TaskShape, table: WorkerTable) -> str:
+    """Tell how workers that fit otherwise would offer the driver."""
+    if any(row and row.terms for row in table.grid.rows):
+        return "machines of your own, or whose owners let others in"
+    if shape.driver in KINDS[COMMAND]:
+        return f"`shoal up --allow {COMMAND}` there"
+    return f"another driver than {driver_of(shape.driver)}"
 
 
 def _fewer_gpus(shape: TaskShape, table: WorkerTable, others: Bools) -> Iterator[str]:

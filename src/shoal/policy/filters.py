@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 
 from shoal.model.kinds import driver_of
-from shoal.model.resources import in_gib
+from shoal.model.resources import in_gib, missing_module
 from shoal.policy.table.grid import Grid
 from shoal.policy.table.rows import Bools
 from shoal.policy.table.task_shapes import Need, TaskShape
@@ -70,6 +70,25 @@ class HasDriver:
         if driver in worker.drivers:
             return f"driver {driver} is not offered with a network"
         return f"driver {driver} not offered"
+
+
+class HasModules:
+    """The Python of the worker's tasks has the modules that the program imports."""
+
+    name = "module"
+
+    def mask(self, need: Need, grid: Grid) -> Bools | bool:
+        """Return which workers are not known to lack one."""
+        if not need.modules:
+            return True
+        has_all = [
+            row is not None and need.modules.isdisjoint(row.lacks) for row in grid.rows
+        ]
+        return _padded(has_all, grid)
+
+    def reason(self, shape: TaskShape, worker: WorkerView) -> str | None:
+        """Name the first module that is missing."""
+        return missing_module(worker.capacity, shape.profile)
 
 
 class NearEnough:
@@ -156,6 +175,7 @@ class HasGpus:
 FILTERS: Final[tuple[Filter, ...]] = (
     NotDraining(),
     HasDriver(),
+    HasModules(),
     NearEnough(),
     HasRoom("cpu", "cpu_milli", lambda milli: f"{milli / 1000:g}"),
     HasRoom("memory", "memory_bytes", in_gib),

@@ -19,6 +19,7 @@ from shoal.drivers.container import ContainerDriver
 from shoal.drivers.container_engines import find_engine
 from shoal.drivers.process import ProcessDriver, ProcessSettings
 from shoal.drivers.python import PythonDriver
+from shoal.drivers.python_modules import missing_modules
 from shoal.drivers.sandbox.bubblewrap import WORK
 from shoal.errors import UsageError
 from shoal.model.kinds import (
@@ -95,6 +96,9 @@ async def compose(
         asyncio.to_thread(detect, home.tasks, options), _engine(options)
     )
     drives = driver_settings(options, found, scratch)
+    if options.worker:
+        lacks = await asyncio.to_thread(missing_modules, drives.path)
+        capacity = msgspec.structs.replace(capacity, lacks=lacks)
     driver = ProcessDriver(home.tasks, drives)
     roles: tuple[Role, ...] = ("scheduler", "gate")
     if options.worker:

@@ -118,3 +118,30 @@ def test_recipes_that_talk_at_every_step_are_gangs_with_a_network(
     assert all(task.work.network for task in gang.tasks)
     assert gang.tasks[0].params == {"workers": 3, "quorum": least}
     assert gang.tasks[0].work.outputs == ("out/",)
+
+
+LEARNING = ("torch", "safetensors")
+
+
+@pytest.mark.parametrize(
+    ("text", "modules"),
+    [
+        ("recipe: diloco\nnodes: 2", [("safetensors",), LEARNING]),
+        ("recipe: ddp\nnodes: 2", [LEARNING]),
+        ("recipe: pipeline\nnodes: 2", [LEARNING]),
+        ("recipe: eval\nparams: {program: train.py}", [LEARNING]),
+        ("recipe: sweep\nsweep: {lr: [1, 2]}", [(), (*LEARNING, "sklearn")]),
+        ("recipe: train", [(*LEARNING, "sklearn")]),
+        ("recipe: echo", [()]),
+        ("recipe: diloco\nnodes: 2\nsetup: pip install torch", [(), ()]),
+        ("recipe: diloco\nnodes: 2\nimage: pytorch/pytorch", [(), ()]),
+        ("recipe: diloco\nnodes: 2\nenv: {PYTHONPATH: lib}", [(), ()]),
+        ("command: python train.py", [()]),
+    ],
+)
+def test_a_part_needs_the_modules_that_its_program_imports_and_does_not_bring(
+    text: str, modules: list[tuple[str, ...]]
+) -> None:
+    job = derived(text)
+
+    assert [g.tasks[0].profiles[0].modules for g in job.groups] == modules

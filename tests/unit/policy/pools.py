@@ -87,6 +87,7 @@ CAPACITIES = st.builds(
     disk_bytes=st.integers(0, 4).map(lambda gib: gib * GIB),
     devices=DEVICES,
     labels=LABELS,
+    lacks=st.sampled_from([(), (), ("torch",)]),
 )
 GPU_NEEDS = st.builds(
     lambda count, more, *others: GpuNeed(count, count + more, *others),
@@ -105,6 +106,7 @@ PROFILES = st.builds(
     disk_bytes=st.integers(0, 2).map(lambda gib: gib * GIB),
     gpu=st.none() | GPU_NEEDS,
     labels=st.sampled_from([(), (), (), (("region", "eu"),)]),
+    modules=st.sampled_from([(), (), ("torch",)]),
 )
 SHAPES = st.builds(
     TaskShape,

@@ -14,6 +14,9 @@ BUSY = msgspec.structs.replace(
     capacity=capacity(4, gpus(2, gib=8), (("region", "us"),)),
     gpu_milli=(1000, 300),
 )
+BARE = msgspec.structs.replace(
+    BUSY, capacity=msgspec.structs.replace(BUSY.capacity, lacks=("sklearn", "torch"))
+)
 DRAINING = msgspec.structs.replace(BUSY, draining=True)
 
 
@@ -27,6 +30,8 @@ def gpu(count: int = 1, gib: int = 0, models: tuple[str, ...] = ()) -> TaskShape
     [
         (TaskShape(), DRAINING, "draining"),
         (TaskShape(driver="container"), BUSY, "driver container not offered"),
+        (TaskShape(Profile(modules=("torch", "sklearn"))), BARE, "no torch here"),
+        (TaskShape(Profile(modules=("torch",))), BUSY, None),
         (TaskShape(rtt_max_us=50_000), BUSY, "rtt 80 ms > 50 ms"),
         (TaskShape(Profile(cpu_milli=8_500)), BUSY, "cpu 4 < 8.5"),
         (TaskShape(Profile(memory_bytes=65 * GIB)), BUSY, "memory 64 GiB < 65 GiB"),

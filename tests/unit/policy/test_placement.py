@@ -7,13 +7,14 @@ import pytest
 from tests.unit.policy.pools import gpus, needs, table_of, worker
 
 from shoal.model.ids import NodeId
-from shoal.model.resources import GIB, Profile
+from shoal.model.resources import GIB, Capacity, Profile
 from shoal.policy.explanation import explain
 from shoal.policy.placement import place
 from shoal.policy.ranking.rankings import Balanced
 from shoal.policy.table import shortlist
 from shoal.policy.table.shortlist import SHORTLISTS_MIN
 from shoal.policy.table.task_shapes import TaskShape
+from shoal.policy.worker_view import WorkerView
 
 A, B = NodeId("a"), NodeId("b")
 BALANCED = Balanced()
@@ -175,6 +176,10 @@ def test_each_condition_has_its_own_way_out() -> None:
     )
     assert explain(Profile(labels=labels), table).helps == (
         "without the label region=eu: 1 worker",
+    )
+    bare = WorkerView.idle(NodeId("b"), Capacity(lacks=("torch",)))
+    assert explain(Profile(modules=("torch",)), table_of(bare)).helps == (
+        "`pip install '.[train]'` and `shoal up` again there: 1 worker",
     )
 
 

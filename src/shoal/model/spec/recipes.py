@@ -9,12 +9,13 @@ and one that judges them. The parts of a job without steps are called
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from shoal.errors import SpecError
 from shoal.model.job import Retry
+from shoal.model.kinds import PROGRAM
 from shoal.model.spec.canonical import nodes_of
 from shoal.model.spec.footprint import ram_of
 from shoal.model.spec.points import points
@@ -53,8 +54,40 @@ _KILLED: Final = (134, 135, 137, 139, 143)
 """Exit codes of programs that were ended by a signal: ABRT, BUS, KILL, SEGV, TERM."""
 
 
-def parts_of(spec: JobSpec, name: str, path: str) -> list[tuple[str, JobSpec]]:
-    """Return the parts of a job or step, and what each is called."""
+AVERAGING: Final = ("safetensors",)
+"""Modules of Python that an aggregator imports."""
+
+LEARNING: Final = ("torch", "safetensors")
+"""Modules that a program which trains or measures a model imports."""
+
+DEFAULT_PROGRAMS: Final = {
+    "ddp": "gpt",
+    "diloco": "gpt",
+    "eval": "gpt",
+    "pipeline": "pipeline_gpt",
+    "sweep": "digits",
+    "train": "digits",
+}
+"""What recipes that run a program run, unless the job names another."""
+
+MODULES: Final = {"digits": (*LEARNING, "sklearn")}
+"""Modules of programs that need more than others."""
+
+OWN_PYTHON: Final = ("PATH", "PYTHONHOME", "PYTHONPATH")
+"""Variables by which a job brings modules, or a Python, of its own."""
+
+
+class RecipePart(NamedTuple):
+    """One part of a job: what it is called, and modules that workers must have."""
+
+    name: str
+    spec: JobSpec
+    modules: tuple[str, ...] = ()
+
+
+def parts_of(spec: JobSpec, name: str, path: str) -> list[RecipePart]:
+    """Return the parts of a job or step."""
+    learning = _modules_of(spec)
     least, most = nodes_of(spec)
     spec = _assessed(spec, most)
     if spec.recipe == PIPELINE and least != most:
@@ -68,9 +101,8 @@ def parts_of(spec: JobSpec, name: str, path: str) -> list[tuple[str, JobSpec]]:
     replace = msgspec.structs.replace
     if spec.recipe in GANGS:
         outputs = spec.outputs or (OUTPUTS,)
-        return [
-            (name, replace(spec, params=params, network=True, outputs=outputs)),
-        ]
+        gang = replace(spec, params=params, network=True, outputs=outputs)
+        return [RecipePart(name, gang, learning)]
     step = "" if name == "main" else f"{name}-"
     little = ResourcesSpec(cpu=AGGREGATE_CPU)
     if spec.recipe == SWEEP:
@@ -85,9 +117,10 @@ def parts_of(spec: JobSpec, name: str, path: str) -> list[tuple[str, JobSpec]]:
             any_of=(),
             outputs=spec.outputs or (OUTPUTS,),
         )
-        return [(JUDGE, judge), (TRIALS, replace(spec, params=judged))]
+        trials = replace(spec, params=judged)
+        return [RecipePart(JUDGE, judge), RecipePart(TRIALS, trials, learning)]
     if spec.recipe != DILOCO:
-        return [(name, spec)]
+        return [RecipePart(name, spec, learning)]
     if most == 1 and (spec.array is not None or spec.sweep is not None):
         raise SpecError(
             "a sweep of diloco needs at least two nodes for each point",
@@ -104,7 +137,20 @@ def parts_of(spec: JobSpec, name: str, path: str) -> list[tuple[str, JobSpec]]:
         outputs=spec.outputs or (OUTPUTS,),
     )
     train = replace(spec, params=params, outputs=())
-    return [(f"{step}{AGGREGATE}", aggregate), (f"{step}{TRAIN}", train)]
+    return [
+        RecipePart(f"{step}{AGGREGATE}", aggregate, AVERAGING if learning else ()),
+        RecipePart(f"{step}{TRAIN}", train, learning),
+    ]
+
+
+def _modules_of(spec: JobSpec) -> tuple[str, ...]:
+    """Return the modules that a job's program needs and does not bring along."""
+    if spec.recipe not in DEFAULT_PROGRAMS:
+        return ()
+    if spec.image or spec.setup or any(name in spec.env for name in OWN_PYTHON):
+        return ()
+    program = str(spec.params.get(PROGRAM, DEFAULT_PROGRAMS[spec.recipe]))
+    return MODULES.get(program, LEARNING)
 
 
 def _assessed(spec: JobSpec, most: int) -> JobSpec:

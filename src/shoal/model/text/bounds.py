@@ -33,6 +33,7 @@ ARGUMENT_LENGTH_MAX: Final = 65_536
 
 DEVICES_MAX: Final = 64
 LABELS_MAX: Final = 64
+MODULES_MAX: Final = 16
 GPU_MODELS_MAX: Final = 32
 PROFILES_MAX: Final = 16
 ARGUMENTS_MAX: Final = 4_096
@@ -77,4 +78,5 @@ Argument = Annotated[
 ]
 
 Labels = Annotated[tuple[tuple[Name, Name], ...], Meta(max_length=LABELS_MAX)]
+Modules = Annotated[tuple[Name, ...], Meta(max_length=MODULES_MAX)]
 Arguments = Annotated[tuple[Argument, ...], Meta(max_length=ARGUMENTS_MAX)]

@@ -114,6 +114,7 @@ class WorkerRow:
         "kinds",
         "known_state",
         "labels",
+        "lacks",
         "memory_bytes",
         "mixed",
         "node",
@@ -129,6 +130,7 @@ class WorkerRow:
         self.node = node
         self.capacity = capacity
         self.labels = frozenset(capacity.labels)
+        self.lacks = frozenset(capacity.lacks)
         self.drivers: tuple[str, ...] = ()
         self.warm: tuple[str, ...] = ()
         self.terms = ""  # why this scheduler is not offered all
@@ -177,7 +179,7 @@ class WorkerRow:
 
     def _number_make(self) -> int:
         """Return a number for what stays the same here, so that a state is short."""
-        make = (self.drivers, self.labels, *self.kinds)
+        make = (self.drivers, self.labels, self.lacks, *self.kinds)
         self._make = self._all_kinds.number_of_state(make)
         return self._make
 
@@ -340,7 +342,8 @@ class WorkerRow:
     def _suits(self, need: Need) -> bool:
         most_us = need.rtt_max_us
         near = most_us is None or self.path_cost_us <= most_us
-        return near and need.labels <= self.labels
+        has_all = need.modules.isdisjoint(self.lacks)
+        return near and has_all and need.labels <= self.labels
 
     def _has_shares(self, need: Need, size: int) -> bool:
         free = self.gpu_free

@@ -103,9 +103,12 @@ class Need:
         self.memory_bytes = profile.memory_bytes
         self.disk_bytes = profile.disk_bytes
         self.labels = frozenset(profile.labels)
+        self.modules = frozenset(profile.modules)
         self.driver = shape.driver
         self.rtt_max_us = shape.rtt_max_us
-        self.picky = bool(profile.labels) or shape.rtt_max_us is not None
+        self.picky = bool(
+            profile.labels or profile.modules or shape.rtt_max_us is not None
+        )
         self.gpu = gpu
         self.gpus_min = gpu.count if gpu else 0
         self.gpus_max = gpu.count_max if gpu else 0
