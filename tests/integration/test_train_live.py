@@ -22,7 +22,7 @@ def test_three_nodes_learn_digits_though_a_worker_the_aggregator_and_a_node_die(
     tmp_path: Path,
 ) -> None:
     with train_shoal(tmp_path, "a", "b", "c") as shoal:
-        job = shoal.submit(tmp_path, DIGITS % (60, 250))
+        job = shoal.submit(tmp_path, DIGITS % (60, 80))
         shoal.wait_for_round(job, 5)
 
         kill(job, "train.1")

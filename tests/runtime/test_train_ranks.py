@@ -1,19 +1,13 @@
 """Several ranks in real processes compute what one process computes."""
 
 import json
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load_file
-from torch import nn
-from torch.nn import functional
+from tests.runtime.torch_forks import Program, run_all
 
 from shoal.train.gangs.rendezvous import free_port
 
@@ -33,15 +27,15 @@ def run_together(
     gang ends and starts over, as shoal would do it.
     """
     given = {"workers": world, "quorum": world, **params}
-    place, codes, told = folder, [-1], ""
+    place, codes, told = folder, list[int | None](), ""
     for life in range(LIVES):
         place = folder / f"life{life}"
         port = str(free_port("127.0.0.1"))
-        running = [
-            started(place, module, recipe, (rank, world, port), given)
+        ranks = [
+            program(place, module, recipe, (rank, world, port), given)
             for rank in range(world)
         ]
-        codes = [process.wait(TIMEOUT_S) for process in ended_together(running)]
+        codes = run_all(ranks, TIMEOUT_S)
         told = (place / "stderr").read_text()
         if not any(codes) or "in use" not in told:
             break
@@ -52,20 +46,19 @@ def run_together(
     ]
 
 
-def started(
+def program(
     folder: Path,
     module: str,
     recipe: str,
     seat: tuple[int, int, str],
     given: dict[str, Any],
-) -> subprocess.Popen[bytes]:
-    """Start one rank, which writes into files of this folder."""
+) -> Program:
+    """Return the program of one rank, which writes into files of this folder."""
     rank, world, port = seat
     work = folder.parent / f"rank{rank}"
     for path in (work, folder):
         path.mkdir(parents=True, exist_ok=True)
     env = {
-        **os.environ,
         "SHOAL_RECIPE": recipe,
         "SHOAL_EXCHANGE": str(folder / "exchange"),
         "SHOAL_JOB_ID": "j",
@@ -78,57 +71,13 @@ def started(
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": port,
     }
-    with (
-        (folder / f"stdout{rank}").open("wb") as out,
-        (folder / "stderr").open("ab") as err,
-    ):
-        return subprocess.Popen(
-            [sys.executable, "-m", module], cwd=work, env=env, stdout=out, stderr=err
-        )
-
-
-def ended_together(
-    running: list[subprocess.Popen[bytes]],
-) -> list[subprocess.Popen[bytes]]:
-    """Wait until all ranks have ended; when one fails, the others are ended."""
-    until = time.monotonic() + TIMEOUT_S
-    while any(process.poll() is None for process in running):
-        if any(process.poll() for process in running) or time.monotonic() > until:
-            for process in running:
-                process.kill()
-        time.sleep(0.05)
-    return running
-
-
-def accumulated(ranks: int) -> dict[str, Any]:
-    """Train digits in this process, with the batches of all ranks for each step."""
-    datasets = pytest.importorskip("sklearn.datasets")  # It takes a second.
-    pictures, digits = datasets.load_digits(return_X_y=True)
-    x = torch.tensor(pictures / 16.0, dtype=torch.float32)
-    y = torch.tensor(digits)
-    is_kept = torch.arange(len(y)) % 5 == 0
-    x, y = x[~is_kept], y[~is_kept]
-    torch.manual_seed(1)
-    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LR)
-    chances = [
-        torch.Generator().manual_seed(1_000_003 + rank * 7_919) for rank in range(ranks)
-    ]
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        for chance in chances:
-            rows = torch.randint(len(y), (BATCH,), generator=chance)
-            loss = functional.cross_entropy(model(x[rows]), y[rows]) / ranks
-            torch.autograd.backward(loss)
-        optimizer.step()
-    return {f"layers.{k}": v.numpy() for k, v in model.state_dict().items()}
+    return Program(module, work, env, folder / f"stdout{rank}", folder / "stderr")
 
 
 def test_two_ranks_of_ddp_are_one_process_that_accumulates_gradients_and_resume(
     tmp_path: Path,
 ) -> None:
     module = "shoal.train.programs.digits"
-    expected = accumulated(ranks=2)
     params = {
         "inner_steps": STEPS,
         "batch": BATCH,
@@ -139,6 +88,11 @@ def test_two_ranks_of_ddp_are_one_process_that_accumulates_gradients_and_resume(
     run_together(tmp_path, module, "ddp", 2, {**params, "rounds": 1})
 
     found = load_file(tmp_path / "rank0" / "out" / "model.safetensors")
+    alone = {"SHOAL_PARAMS": json.dumps({"workers": 2, **params})}
+    log = tmp_path / "alone.log"
+    reference = Program("tests.runtime.accumulated_digits", tmp_path, alone, log, log)
+    assert run_all([reference], TIMEOUT_S) == [0], log.read_text()
+    expected = load_file(tmp_path / "expected.safetensors")
     assert sorted(found) == sorted(expected)
     for name, array in expected.items():
         np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6)

@@ -30,6 +30,8 @@ FOUND_BY = {
     "letter relayed to another job": 4,
     "receipt of anybody passed on": 54,
     "letters under way unbounded": 57,
+    "welcomed before it is on disk": 102,
+    "invitation taken back at once": 152,
 }
 """Which seed to try first, where it is not 0, as `make sim-bugs` prints it.
 
