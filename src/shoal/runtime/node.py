@@ -19,6 +19,7 @@ import msgspec
 
 from shoal import failpoints
 from shoal.core.admission.admission_control import AdmissionControl
+from shoal.core.artifacts.blob_transfers import BlobTransfers
 from shoal.core.calls.call_exchange import CallExchange
 from shoal.core.discovery.gate import Gate
 from shoal.core.discovery.load_gossip import LoadGossip
@@ -135,7 +136,6 @@ class Node:
         self.listener: Listener = NetworkListener(
             self.feed,
             self._know,
-            self.artifacts,
             self.event_log,
         )
         self.clients = WaitingClients(self.feed, self._is_behind, self.news)
@@ -192,10 +192,6 @@ class Node:
         """Return the current rights of a member met before."""
         return self.roster.get(peer, asyncio.get_running_loop().time())
 
-    def _is_member(self, peer: NodeId) -> bool:
-        now = asyncio.get_running_loop().time()
-        return self.roster.get(peer, now) is not None
-
     def _make_artifacts(self) -> Artifacts:
         return Artifacts(
             self.home,
@@ -205,7 +201,6 @@ class Node:
             cache_bytes=self.settings.cache_bytes
             or default_cache_bytes(self.home.path),
             feed=self.feed,
-            is_member=self._is_member,
             scheduler=lambda: self.scheduler,
             on_failure=self._fail,
         )
@@ -217,7 +212,7 @@ class Node:
         self._links, self._finder = links, finder
         for driver in self._unlike:
             await driver.open()
-        await self.artifacts.start(links)
+        await self.artifacts.start()
         failpoints.reach("boot.opened")
         performer = Performer(
             links=links,
@@ -229,6 +224,7 @@ class Node:
             task_faults=self.task_faults,
             others={
                 **self.renewals.performers,
+                **self.artifacts.blobs.performers,
                 **self.api_calls.performers,
                 **self.mail.performers,
                 **({} if desk is None else desk.performers),
@@ -373,7 +369,8 @@ class Node:
             open_lan=settings.open_lan,
         )
         calls = CallExchange(roster, scheduler)
-        others = (self.forwarded_calls, mail, calls, self.admission_control)
+        blobs = BlobTransfers(self.id, roster, scheduler)
+        others = (self.forwarded_calls, mail, calls, blobs, self.admission_control)
         machines = [gossip, *roles, *others]
         return Peer(Membership(self.id, roster, grant, entries), machines)
 
