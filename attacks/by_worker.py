@@ -17,8 +17,8 @@ import msgspec
 from attacks.reef import COMMAND_S, on_terminal, soon
 from attacks.verdict import attack, must
 from attacks.wire import CutOff, Said
-from shoal.blobs.hashing import name_of_bytes
 from shoal.protocol import call_items
+from shoal.protocol.blob_hashing import name_of_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,6 +12,7 @@ from tests.integration.artifacts_nodes import pack, submit, unpacked, until
 from tests.integration.pool_nodes import Reef, end, job, written
 
 from shoal.blobs.trees import Tree
+from shoal.core.artifacts.blob_transfers import BlobTransfers
 from shoal.model.ids import BlobId, JobId, NodeId, TaskId
 from shoal.policy.table.worker_table import WorkerTable, WorkerView
 from shoal.protocol.blobs import BlobPiece
@@ -46,7 +47,14 @@ def folder(path: Path, **files: bytes) -> Path:
 
 def is_held(boss: Node, tree: BlobId) -> bool:
     """Whether somebody told that it has a tree, and can be reached."""
-    return bool(boss.artifacts.blobs._holders.besides(boss.id, tree))
+    return bool(transfers(boss).holders.besides(boss.id, tree))
+
+
+def transfers(node: Node) -> BlobTransfers:
+    """Return the machine that fetches and serves blobs."""
+    found = node.peer.find(BlobTransfers)
+    assert found is not None
+    return found
 
 
 def outputs(node: Node, task: str) -> BlobId:
@@ -77,7 +85,7 @@ def test_a_folder_travels_and_outputs_come_back(tmp_path: Path) -> None:
         await reef.leave(worker)
 
         assert unpacked(boss, outputs(boss, "j1.main.0")) == {"out/copy": data}
-        assert boss.artifacts.blobs.serving.bytes_served > 3 * MB
+        assert transfers(boss).serving.bytes_served > 3 * MB
 
     play(tmp_path, story)
 
@@ -105,12 +113,12 @@ def test_a_job_goes_where_its_code_is_also_after_a_restart(tmp_path: Path) -> No
 
         for name, spec in specs.items():
             await until(lambda: not any(has_leases(worker) for worker in workers))
-            before = boss.artifacts.blobs.serving.bytes_served
+            before = transfers(boss).serving.bytes_served
             await submit(boss, f"second{name}", spec)
             assert await end(boss, f"second{name}") == "done"
             where = written(boss, f"second{name}.main.0")
             assert where.startswith(f"{tmp_path}/{name}/"), (name, where)
-            assert boss.artifacts.blobs.serving.bytes_served == before
+            assert transfers(boss).serving.bytes_served == before
 
     play(tmp_path, story)
 
@@ -133,12 +141,12 @@ def test_the_second_run_transfers_nothing(tmp_path: Path) -> None:
         await reef.join("worker", "worker")
         for n, version in enumerate((b"v1", b"v1", b"v2")):
             (work / "code").write_bytes(version)
-            before = boss.artifacts.blobs.serving.bytes_served
+            before = transfers(boss).serving.bytes_served
             spec = f"command: cat code\nworkdir: 'tree:{pack(boss, work)}'"
             await submit(boss, f"j{n}", spec)
             assert await end(boss, f"j{n}") == "done"
             assert written(boss, f"j{n}.main.0") == version.decode()
-            sent = boss.artifacts.blobs.serving.bytes_served - before
+            sent = transfers(boss).serving.bytes_served - before
             assert (sent > 2 * MB) if n == 0 else (sent < 10_000), (n, sent)
             if n == 1:
                 assert sent == 0
@@ -161,8 +169,8 @@ def test_a_third_node_is_served_by_the_second(tmp_path: Path) -> None:
         await submit(boss, "j2", spec + "params: {s: 0}")
         assert await end(boss, "j2") == "done"
 
-        assert second.artifacts.blobs.transfers.bytes_fetched > 20 * MB
-        assert first.artifacts.blobs.serving.bytes_served > 1 * MB
+        assert transfers(second).fetching.bytes_fetched > 20 * MB
+        assert transfers(first).serving.bytes_served > 1 * MB
 
     play(tmp_path, story)
 
@@ -183,7 +191,9 @@ def test_a_worker_that_lies_is_found_out_and_the_rest_comes_from_others(
         await submit(boss, "j1", hog)
         await until(lambda: is_held(boss, tree))
         await until(lambda: written(boss, "j1.main.0") != "")
-        send = liar.artifacts.blobs.serving._send
+        links = liar._links
+        assert links is not None
+        send = links.send
 
         def lie(peer: NodeId, message: AnyMessage) -> None:
             if isinstance(message, BlobPiece):
@@ -191,14 +201,14 @@ def test_a_worker_that_lies_is_found_out_and_the_rest_comes_from_others(
                 message = msgspec.structs.replace(message, data=data)
             send(peer, message)
 
-        liar.artifacts.blobs.serving._send = lie
+        links.send = lie  # type: ignore[method-assign]
         second = await reef.join("second", "worker")
         await submit(boss, "j2", spec + "params: {s: 0}")
         assert await end(boss, "j2") == "done"
 
         assert written(boss, "j2.main.0") == written(boss, "j1.main.0")
-        assert second.artifacts.blobs.transfers.counts["wrong"] >= 1
-        assert second.artifacts.blobs.transfers.sources.get(liar.id).wrong >= 1
+        assert transfers(second).fetching.counts["wrong"] >= 1
+        assert transfers(second).fetching.sources.get(liar.id).wrong >= 1
 
     play(tmp_path, story)
 
@@ -295,7 +305,7 @@ def test_a_scheduler_that_starts_again_goes_on_fetching_outputs(
         worker = await reef.join("worker", "worker")
         command = "command: [sh, -c, 'head -c 30000000 /dev/urandom > big']"
         await submit(boss, "j1", f"{command}\noutputs: [big]")
-        fetched = boss.artifacts.blobs.transfers
+        fetched = transfers(boss).fetching
         await until(lambda: fetched.bytes_fetched > 1 * MB, pause_s=0.001)
         await reef.leave(boss)
         before = fetched.bytes_fetched
@@ -305,7 +315,7 @@ def test_a_scheduler_that_starts_again_goes_on_fetching_outputs(
         assert worker.artifacts.store.used_bytes > 30 * MB
         [data] = unpacked(boss, outputs(boss, "j1.main.0")).values()
         assert len(data) == 30 * MB
-        assert before + boss.artifacts.blobs.transfers.bytes_fetched < 33 * MB
+        assert before + transfers(boss).fetching.bytes_fetched < 33 * MB
         assert boss.scheduler is not None
         assert boss.scheduler.book.tasks[TaskId("j1.main.0")].attempts == 1
 
@@ -339,15 +349,17 @@ def test_how_much_has_come_is_shown_while_it_comes(tmp_path: Path) -> None:
     async def story(reef: Reef) -> None:
         boss = await reef.join("boss", "scheduler")
         await reef.join("worker", "worker")
-        serving, task = boss.artifacts.blobs.serving, TaskId("j1.main.0")
-        send, stuck = serving._send, True
+        serving, task = transfers(boss).serving, TaskId("j1.main.0")
+        links = boss._links
+        assert links is not None
+        send, stuck = links.send, True
 
         def send_some(peer: NodeId, message: AnyMessage) -> None:
             lost = stuck and serving.bytes_served > 6 * MB
             if not (lost and isinstance(message, BlobPiece)):
                 send(peer, message)
 
-        serving._send = send_some
+        links.send = send_some  # type: ignore[method-assign]
         await submit(
             boss, "j1", f"command: wc -c big\nworkdir: 'tree:{pack(boss, work)}'"
         )

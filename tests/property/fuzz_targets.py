@@ -29,7 +29,7 @@ from shoal.api.failures import error_of
 from shoal.api.methods import told
 from shoal.api.server.http_app import RefusalError, check_head
 from shoal.api.service.function_calls import Intake
-from shoal.blobs import hashing, trees
+from shoal.blobs import trees
 from shoal.client import plain_results, results
 from shoal.client.futures import Future
 from shoal.client.stream import CallStream, Pending
@@ -55,6 +55,7 @@ from shoal.net.direct.frames import FrameKind, FrameReader, framed
 from shoal.net.identity import certificates, vouched_certificates
 from shoal.net.identity.identity import Identity, public_key
 from shoal.net.joining import invitations, lan_discovery
+from shoal.protocol import blob_hashing as hashing
 from shoal.protocol import call_items, codec, plain_values
 from shoal.protocol.messages import Grant
 from shoal.runtime.artifacts import sealing

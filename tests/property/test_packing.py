@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.blobs import trees, unpacking
-from shoal.blobs.hashing import name_of_bytes
 from shoal.blobs.packing import pack_workdir
 from shoal.blobs.store import BlobStore
 from shoal.blobs.trees import TreeEntry
+from shoal.protocol.blob_hashing import name_of_bytes
 
 NAMES = st.sampled_from(["a", "b", "c", "d.e", "ä", " x", "-", "*", "[z]", "..."])
 PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)

@@ -14,10 +14,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shoal.blobs.store import BlobStore
+from shoal.core.artifacts.blob_transfers import BlobTransfers
 from shoal.core.events import Event, MessageReceived, Send, TaskSaved
 from shoal.core.mail.events import ConfirmLetter, DeliverLetters, RefuseMail
 from shoal.core.mail.mailbox import ENDED_MAX
 from shoal.core.mail.task_mail import TaskMail
+from shoal.core.membership.roster import Roster
 from shoal.drivers.task_socket import LINE_BYTES_MAX, TaskSocket
 from shoal.model.ids import Attempt, BlobId, GroupId, JobId, NodeId, TaskId
 from shoal.model.job import Task
@@ -28,6 +30,7 @@ from shoal.runtime.artifacts.blob_exchange import BlobExchange
 from shoal.runtime.leasing import task_calls
 from shoal.runtime.leasing.task_calls import TaskCalls
 from shoal.runtime.mail.mail_calls import MailCalls
+from shoal.sim.node import trust
 
 OTTER, HERON = NodeId("otter"), NodeId("heron")
 ATTEMPT = Attempt(HERON, 1, 1)
@@ -65,14 +68,9 @@ class Talk:
         self.work.mkdir()
         self.store = BlobStore(root / "cache", 1 << 20)
         self.store.open()
-        self.blobs = BlobExchange(
-            self.store,
-            is_member=lambda _: True,
-            where=lambda _: (),
-            on_failure=self.failures.append,
-        )
-        self.blobs.start(self.links)
-        self.machine = TaskMail(OTTER, None)
+        self.blobs = BlobExchange(self.store, self.feed, self.failures.append)
+        roster = Roster(trust.members(), trust.WALL_AT_START_S)
+        self.machines = (TaskMail(OTTER, None), BlobTransfers(OTTER, roster, None))
         self.post = MailCalls(self.feed)
         calls = TaskCalls(
             self.blobs,
@@ -89,11 +87,13 @@ class Talk:
         self.socket.begin(self._progressed, calls)
 
     def feed(self, event: Event) -> None:
-        """Tell the mail machine a fact, and perform what it asks for."""
+        """Tell the machines a fact, and perform what they ask for."""
         now = asyncio.get_running_loop().time()
-        for effect in self.machine.handle(event, now):
+        for effect in [e for m in self.machines for e in m.handle(event, now)]:
             if isinstance(effect, Send):
                 self.links.send(effect.peer, effect.message)
+            elif (perform := self.blobs.performers.get(type(effect))) is not None:
+                perform(effect)
             else:
                 assert isinstance(effect, ConfirmLetter | DeliverLetters | RefuseMail)
                 self.post.answer(effect)

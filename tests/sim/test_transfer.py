@@ -1,9 +1,9 @@
 """Whatever peers do, a blob that one honest peer has arrives, and never a wrong one."""
 
 import pytest
-from tests.unit.blobs.pond import Pond
+from tests.unit.core.pond import Pond
 
-from shoal.blobs import transfer
+from shoal.core.events import PeerLost
 
 HONEST = "honest"
 
@@ -28,7 +28,7 @@ def test_one_honest_peer_is_enough(seed: int) -> None:
     for _ in range(3):
         victim = rng.choice(list(pond.servers.values()))
         at_s = rng.uniform(0.0, 3.0)
-        pond.after(at_s, lambda v=victim: pond.feed(transfer.LinkLost(v.node)))  # type: ignore[misc]
+        pond.after(at_s, lambda v=victim: pond.feed(PeerLost(v.node)))  # type: ignore[misc]
     pond.after(1.0, lambda: setattr(honest, "down", True))
     pond.after(4.0, lambda: setattr(honest, "down", False))
 
@@ -38,6 +38,6 @@ def test_one_honest_peer_is_enough(seed: int) -> None:
     assert {blob: pond.done[blob] for blob in blobs} == {
         blob: pond.blobs[blob] for blob in blobs
     }
-    assert len(pond.machine) == 0
-    assert pond.machine.sources.get(honest.node).wrong == 0
-    assert pond.machine.sources.get(honest.node).under_way == 0
+    assert len(pond.fetching) == 0
+    assert pond.fetching.sources.get(honest.node).wrong == 0
+    assert pond.fetching.sources.get(honest.node).under_way == 0

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from shoal.blobs import safe_paths, trees
-from shoal.blobs.hashing import BLOB_BYTES_MAX, Hasher
 from shoal.blobs.ignore_rules import IgnoreRules
 from shoal.blobs.trees import TreeEntry
 from shoal.errors import ShoalError, UsageError
 from shoal.model.spec.globs import Glob, Globs
 from shoal.model.text.texts import is_utf8
+from shoal.protocol.blob_hashing import BLOB_BYTES_MAX, Hasher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -25,7 +25,10 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
-from shoal.blobs.hashing import (
+from shoal.blobs.partials import Partials
+from shoal.errors import ShoalError
+from shoal.model.ids import BlobId
+from shoal.protocol.blob_hashing import (
     HASH_BYTES,
     Hasher,
     counts,
@@ -34,9 +37,6 @@ from shoal.blobs.hashing import (
     piece_hash,
     size_of,
 )
-from shoal.blobs.partials import Partials
-from shoal.errors import ShoalError
-from shoal.model.ids import BlobId
 from shoal.protocol.limits import PIECE_BYTES_MAX
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from shoal.blobs.hashing import size_of
 from shoal.model.ids import BlobId
+from shoal.protocol.blob_hashing import size_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -18,6 +18,7 @@ import msgspec
 from shoal.core.admission.events import AdmissionEffect, AdmissionEvent
 from shoal.core.artifacts.events import ArtifactEffect, ArtifactEvent
 from shoal.core.calls.events import CallEffect, CallEvent
+from shoal.core.discovery.events import DiscoveryEffect, DiscoveryEvent
 from shoal.core.durability.journal import Entry
 from shoal.core.forwarding.events import ForwardingEffect, ForwardingEvent
 from shoal.core.mail.events import MailEffect, MailEvent
@@ -237,6 +238,7 @@ Event = (
     | NeighboursChanged
     | GrantSigned
     | GrantChanged
+    | DiscoveryEvent
     | ForwardingEvent
     | ArtifactEvent
     | MailEvent
@@ -378,6 +380,7 @@ Effect = (
     | SignGrant
     | KeepGrant
     | Tell
+    | DiscoveryEffect
     | ForwardingEffect
     | MailEffect
     | AdmissionEffect

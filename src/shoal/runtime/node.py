@@ -18,6 +18,7 @@ import msgspec
 
 from shoal import failpoints
 from shoal.core.admission.admission_control import AdmissionControl
+from shoal.core.artifacts.blob_transfers import BlobTransfers
 from shoal.core.calls.call_exchange import CallExchange
 from shoal.core.discovery.gate import Gate
 from shoal.core.discovery.load_gossip import LoadGossip
@@ -136,9 +137,7 @@ class Node:
         self.artifacts = self._make_artifacts(drivers.get("process"))
         self.mail = MailCalls(self.feed)
         self.api_calls = CallRunner(self.feed)
-        self.listener: Listener = NetworkListener(
-            self.feed, self._know, self.artifacts, self.event_log
-        )
+        self.listener: Listener = NetworkListener(self.feed, self._know, self.event_log)
         self.clients = WaitingClients(self.feed, self._is_behind, self.news)
         self.task_faults = TaskFaults(self.event_log)
         self.handling = CrashNotes(home)
@@ -189,10 +188,6 @@ class Node:
         """Return the current rights of a member met before."""
         return self.roster.get(peer, asyncio.get_running_loop().time())
 
-    def _is_member(self, peer: NodeId) -> bool:
-        now = asyncio.get_running_loop().time()
-        return self.roster.get(peer, now) is not None
-
     def _make_artifacts(self, process: Driver | None) -> Artifacts:
         return Artifacts(
             self.home,
@@ -203,7 +198,6 @@ class Node:
             or default_cache_bytes(self.home.path),
             process=process,
             feed=self.feed,
-            is_member=self._is_member,
             scheduler=lambda: self.scheduler,
             on_failure=self._fail,
         )
@@ -215,7 +209,7 @@ class Node:
         self._links, self._finder = links, finder
         for driver in self._unlike:
             await driver.open()
-        await self.artifacts.start(links)
+        await self.artifacts.start()
         failpoints.reach("boot.opened")
         performer = Performer(
             links=links,
@@ -227,6 +221,7 @@ class Node:
             task_faults=self.task_faults,
             others={
                 **self.renewals.performers,
+                **self.artifacts.blobs.performers,
                 **self.api_calls.performers,
                 **self.mail.performers,
                 **({} if desk is None else desk.performers),
@@ -359,7 +354,8 @@ class Node:
             open_lan=settings.open_lan,
         )
         calls = CallExchange(roster, scheduler)
-        others = (self.forwarded_calls, mail, calls, self.admission_control)
+        blobs = BlobTransfers(self.id, roster, scheduler)
+        others = (self.forwarded_calls, mail, calls, blobs, self.admission_control)
         machines = [gossip, *roles, *others]
         return Peer(Membership(self.id, roster, grant, entries), machines)
 

@@ -9,6 +9,7 @@ from shoal import failpoints
 from shoal.core import events
 from shoal.core.artifacts.events import FetchCheckpoint, FetchOutputs
 from shoal.core.calls import events as call_events
+from shoal.core.discovery.events import LearnAddresses
 from shoal.core.mail import events as mail_events
 from shoal.model.ids import TaskId
 from shoal.protocol.messages import Announcement
@@ -43,7 +44,7 @@ _OF_TASKS: Final = (
     call_events.WriteLane,
     call_events.AnswerCalls,
     mail_events.DeliverLetters,
-    mail_events.LearnAddresses,
+    LearnAddresses,
 )
 
 
@@ -79,7 +80,7 @@ class Performer:
             FetchOutputs: artifacts.output_fetch.start,
             FetchCheckpoint: artifacts.checkpoints.start,
             events.Show: lambda e: outputs.show(e.task, e.message),
-            mail_events.LearnAddresses: lambda e: links.know(e.node, e.addresses),
+            LearnAddresses: lambda e: links.know(e.node, e.addresses),
             **others,
         }
 
@@ -118,16 +119,11 @@ class NetworkListener:
         self,
         feed: Callable[[events.Event], None],
         know: Know,
-        artifacts: Artifacts,
         event_log: EventLog,
     ) -> None:
-        """Report facts to `feed`, and peers' addresses to `know`.
-
-        Messages about blobs go to `artifacts`; the machine does not need them.
-        """
+        """Report facts to `feed`, and peers' addresses to `know`."""
         self._feed = feed
         self._know = know
-        self._artifacts = artifacts
         self._event_log = event_log
 
     def connected(self, peer: NodeId, grant: Grant | None) -> None:
@@ -138,14 +134,12 @@ class NetworkListener:
     def lost(self, peer: NodeId) -> None:
         """Note that a link is down."""
         self._event_log.lost(peer)
-        self._artifacts.lost(peer)
         self._feed(events.PeerLost(peer))
 
     def received(self, peer: NodeId, messages: Sequence[AnyMessage]) -> None:
         """Handle the messages of one frame."""
         for message in messages:
-            if not self._artifacts.takes(peer, message):
-                self._feed(events.MessageReceived(peer, message))
+            self._feed(events.MessageReceived(peer, message))
 
     def heard(self, origin: NodeId, message: AnyMessage) -> None:
         """Handle a gossip message; learn addresses from announcements."""

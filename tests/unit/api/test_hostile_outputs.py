@@ -10,9 +10,9 @@ from shoal.api import shoal_pb2 as pb
 from shoal.api.client.client import Client
 from shoal.api.client.shipping import PulledOutputs, take_outputs
 from shoal.blobs import trees
-from shoal.blobs.hashing import name_of_bytes
 from shoal.cli.jobs.pull import _usual
 from shoal.errors import ShoalError
+from shoal.protocol.blob_hashing import name_of_bytes
 
 SALT = b"s" * 16
 

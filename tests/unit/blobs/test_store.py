@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal.blobs import hashing
 from shoal.blobs.store import BlobStore
 from shoal.errors import ShoalError
 from shoal.model.ids import BlobId
+from shoal.protocol import blob_hashing as hashing
 from shoal.protocol.limits import PIECE_BYTES_MAX
 
 BIG = os.urandom(3 * PIECE_BYTES_MAX + 5)

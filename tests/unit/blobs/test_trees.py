@@ -1,8 +1,8 @@
 import pytest
 
 from shoal.blobs import trees
-from shoal.blobs.hashing import name_of_bytes
 from shoal.blobs.trees import Tree, TreeEntry
+from shoal.protocol.blob_hashing import name_of_bytes
 
 BLOB = name_of_bytes(b"x")
 SALT = b"s" * 16

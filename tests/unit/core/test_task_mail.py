@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from shoal.core.discovery.events import LearnAddresses
 from shoal.core.durability.journal import AttemptPlace, Submitted
 from shoal.core.events import (
     AddressesChanged,
@@ -17,7 +18,6 @@ from shoal.core.events import (
 from shoal.core.mail.events import (
     ConfirmLetter,
     DeliverLetters,
-    LearnAddresses,
     LetterPosted,
     LettersWanted,
     MailClosed,

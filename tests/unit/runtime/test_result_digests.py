@@ -8,7 +8,7 @@ from shoal.blobs import trees
 from shoal.blobs.store import BlobStore
 from shoal.model.job import Verify
 from shoal.protocol.messages import ALL_OUTPUTS, Outcome
-from shoal.runtime.artifacts.blob_access import BlobAccess
+from shoal.runtime.artifacts.blob_reader import BlobReader
 from shoal.runtime.verification.result_digests import digest_of
 
 
@@ -32,7 +32,7 @@ def digest(
     ]
     tree = store.put(trees.encode(trees.make(salt, entries)))
     outcome = Outcome("exited", exit_code=0, outputs={key: tree})
-    return digest_of(BlobAccess(store), outcome, verify or Verify())
+    return digest_of(BlobReader(store), outcome, verify or Verify())
 
 
 def test_equal_outputs_of_two_nodes_have_one_digest(store: BlobStore) -> None:
@@ -58,7 +58,7 @@ def test_one_path_is_compared_alone(store: BlobStore) -> None:
 def test_nothing_has_no_digest(store: BlobStore) -> None:
     empty = Outcome("exited", exit_code=0)
 
-    assert digest_of(BlobAccess(store), empty, Verify()) == ""
+    assert digest_of(BlobReader(store), empty, Verify()) == ""
     assert digest(store, b"1") == ""
     assert digest(store, b"1", out__a=b"") == ""
     assert digest(store, b"1", Verify(compare="b"), a=b"1") == ""
@@ -72,4 +72,4 @@ def test_stdout_is_a_tree_of_its_own(store: BlobStore) -> None:
 def test_what_is_not_here_has_no_digest(store: BlobStore) -> None:
     gone = Outcome("exited", exit_code=0, outputs={ALL_OUTPUTS: "0" * 64 + "-7"})
 
-    assert digest_of(BlobAccess(store), gone, Verify()) == ""
+    assert digest_of(BlobReader(store), gone, Verify()) == ""

@@ -16,13 +16,13 @@ import msgspec
 
 from shoal.api import shoal_pb2 as pb
 from shoal.blobs import packing, safe_paths, trees
-from shoal.blobs.hashing import Hasher, name_of_bytes, size_of
 from shoal.errors import ShoalError
 from shoal.model.ids import BlobId
 from shoal.model.text.bounds import ID_LENGTH_MAX
 from shoal.model.text.grammar import is_key
 from shoal.model.text.texts import one_line
 from shoal.model.units import parse_size
+from shoal.protocol.blob_hashing import Hasher, name_of_bytes, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -15,9 +15,9 @@ from shoal.api import shoal_pb2 as pb
 from shoal.api.service import callers
 from shoal.api.service.blob_owners import BlobOwners, salt_for
 from shoal.blobs import trees
-from shoal.blobs.hashing import size_of
 from shoal.errors import NotFoundError, ShoalError, UsageError
 from shoal.model.ids import BlobId
+from shoal.protocol.blob_hashing import size_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

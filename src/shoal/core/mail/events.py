@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from shoal.model.ids import Attempt, JobId, NodeId, TaskId
+from shoal.model.ids import Attempt, JobId, TaskId
 
 # Events.
 
@@ -78,12 +78,4 @@ class RefuseMail(msgspec.Struct, frozen=True):
     hint: str = ""
 
 
-class LearnAddresses(msgspec.Struct, frozen=True):
-    """Remember where a node can be dialled: a task here will want to reach it."""
-
-    node: NodeId
-    addresses: tuple[str, ...]
-
-
-MailAnswer = ConfirmLetter | DeliverLetters | RefuseMail
-MailEffect = MailAnswer | LearnAddresses
+MailEffect = ConfirmLetter | DeliverLetters | RefuseMail

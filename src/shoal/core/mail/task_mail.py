@@ -34,11 +34,11 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from shoal.core.deadlines import DeadlineHeap, Deadlines
+from shoal.core.discovery.events import LearnAddresses
 from shoal.core.events import AddressesChanged, DeadlineReached, MessageReceived, Send
 from shoal.core.machine import Mount
 from shoal.core.mail.events import (
     ConfirmLetter,
-    LearnAddresses,
     LetterPosted,
     LettersWanted,
     MailClosed,

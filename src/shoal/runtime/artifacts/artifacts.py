@@ -15,14 +15,13 @@ import hashlib
 import shutil
 import traceback
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Final, final, get_args
+from typing import TYPE_CHECKING, Final, final
 
 from shoal.blobs.store import BlobStore
-from shoal.core.events import Event, StartTask
 from shoal.errors import ShoalError, UsageError
 from shoal.model.caches import TREE
-from shoal.model.ids import BlobId, JobId, NodeId, TaskId
-from shoal.protocol.messages import ALL_OUTPUTS, ToStore
+from shoal.model.ids import BlobId, JobId, TaskId
+from shoal.protocol.messages import ALL_OUTPUTS
 from shoal.runtime.artifacts.blob_exchange import BlobExchange
 from shoal.runtime.artifacts.cache_report import CacheReport
 from shoal.runtime.artifacts.checkpoint_fetch import CheckpointFetch
@@ -37,14 +36,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from shoal.core.events import Event, StartTask
     from shoal.core.scheduling.job_book import JobRecord
     from shoal.core.scheduling.scheduler import Scheduler
     from shoal.drivers import Calls, Driver, RunOrder
     from shoal.model.ids import OwnerId
     from shoal.model.job import Job
-    from shoal.net.base import Links
     from shoal.net.identity.identity import Identity
-    from shoal.protocol.messages import AnyMessage, Outcome
+    from shoal.protocol.messages import Outcome
     from shoal.runtime.home import Home
     from shoal.runtime.monitoring.output_log import OutputLog
 
@@ -55,14 +54,13 @@ RETENTION_S: Final = 3_600.0
 CACHE_BYTES_DEFAULT_MAX: Final = 100 << 30
 SALT_BYTES: Final = 16
 _SALT_TEXT: Final = b"shoal: the salt of this node's trees"
-_STORE_MESSAGES: Final = frozenset(get_args(ToStore))
 
 
 @final
 class Artifacts:
     """The artifacts of one node."""
 
-    def __init__(  # noqa: PLR0913 - each of these is a part that a host chooses
+    def __init__(
         self,
         home: Home,
         identity: Identity,
@@ -72,7 +70,6 @@ class Artifacts:
         cache_bytes: int,
         process: Driver | None,
         feed: Callable[[Event], None],
-        is_member: Callable[[NodeId], bool],
         scheduler: Callable[[], Scheduler | None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
@@ -83,12 +80,7 @@ class Artifacts:
         self._scheduler = scheduler
         self._outputs = outputs
         self.store = BlobStore(home.cache, cache_bytes)
-        self.blobs = BlobExchange(
-            self.store,
-            is_member=is_member,
-            where=self._address,
-            on_failure=on_failure,
-        )
+        self.blobs = BlobExchange(self.store, feed, on_failure)
         self.secrets = SecretStore(home.path / "secrets.json", identity)
         # Others cannot guess it, and it survives restarts: packing the same files
         # again yields the same name.
@@ -110,14 +102,13 @@ class Artifacts:
         self._held: dict[JobId, float | None] = {}  # and when its end was noticed
         self._tending: asyncio.Task[None] | None = None  # set by `start`
 
-    async def start(self, links: Links) -> None:
-        """Load what earlier runs left; begin to serve and fetch."""
+    async def start(self) -> None:
+        """Load what earlier runs left."""
         await asyncio.to_thread(self.store.open)
         await asyncio.to_thread(self.checkpoints.read)
         if (machine := self._scheduler()) is not None:
             records = list(machine.book.jobs.values())
             await asyncio.to_thread(self._hold_all, records)
-        self.blobs.start(links)
         self._tending = asyncio.get_running_loop().create_task(self._tend())
 
     async def close(self) -> None:
@@ -129,19 +120,6 @@ class Artifacts:
         await self.warmth.close()
         await self.checkpoints.close()
         await self.blobs.close()
-
-    # The network.
-
-    def takes(self, peer: NodeId, message: AnyMessage) -> bool:
-        """Handle a message if it is about artifacts; return whether it was."""
-        if type(message) in _STORE_MESSAGES:
-            self.blobs.received(peer, message)  # type: ignore[arg-type]
-            return True
-        return False
-
-    def lost(self, peer: NodeId) -> None:
-        """Note that the link to a peer is down."""
-        self.blobs.lost(peer)
 
     # As a worker.
 
@@ -290,11 +268,6 @@ class Artifacts:
                 self.store.release(f"job {job}")
                 tasks = () if record is None else (t.id for t in record.job.tasks())
                 self.checkpoints.forget(tasks)
-
-    def _address(self, node: NodeId) -> tuple[str, ...]:
-        machine = self._scheduler()
-        found = machine.views.address(node) if machine is not None else ""
-        return (found,) if found else ()
 
 
 def needs_artifacts(job: Job) -> bool:

@@ -1,185 +1,133 @@
-"""Fetch blobs from peers, and serve blobs to them.
+"""Perform what the machine decides about blobs: the disk work, and the answers.
 
-`blobs.transfer` decides which peer to ask for which piece. This module sends its
-requests, writes the pieces it accepts, and wakes the callers of `fetch`. Concurrent
-fetches of one blob share a transfer; it is dropped when its last caller is cancelled.
-Disk work runs in threads, so it never blocks the event loop. `blob_access` decides
-what a peer may read, and `piece_server` answers it.
+`core.artifacts.blob_transfers` decides which peer is asked for which piece, and who
+gets pieces from here. This module turns calls of `fetch` and `fetch_tree` into facts
+and wakes their callers. It proves pieces by their hash and writes them in batches; all
+disk work runs in threads, so it never blocks the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, assert_never, final
-
-import msgspec
+import itertools
+from typing import TYPE_CHECKING, Final, final
 
 from shoal import failpoints
-from shoal.blobs import transfer, trees
-from shoal.blobs.hashing import size_of
+from shoal.blobs import trees
+from shoal.core.artifacts.events import (
+    AnswerFetch,
+    BlobFinished,
+    BlobGivenOut,
+    BlobWanted,
+    FetchDropped,
+    FindPieces,
+    FinishBlob,
+    LeaveBlob,
+    MakeRoom,
+    PiecesFound,
+    PiecesOf,
+    PiecesRead,
+    PiecesStored,
+    ReadPieces,
+    ReadTree,
+    RoomMade,
+    StorePiece,
+    TreeRead,
+    TreeWanted,
+)
 from shoal.errors import ShoalError
 from shoal.model.ids import BlobId
-from shoal.protocol.blobs import BlobPiece, PieceRefusal, PieceWanted
+from shoal.protocol.blob_hashing import is_piece, size_of
 from shoal.protocol.limits import PIECE_BYTES_MAX
-from shoal.protocol.messages import BlobHeld
-from shoal.runtime.alarm import Alarm
-from shoal.runtime.artifacts.blob_access import BlobAccess
-from shoal.runtime.artifacts.piece_server import PieceServer
-from shoal.runtime.artifacts.tree_holders import TreeHolders
+from shoal.runtime.artifacts.blob_reader import BlobReader
 from shoal.runtime.leasing.task_faults import described
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
     from shoal.blobs.store import BlobStore
+    from shoal.core.events import Effect, Event
     from shoal.model.ids import NodeId
-    from shoal.net.base import Links
-    from shoal.protocol.messages import AnyMessage, ToStore
 
     Told = Callable[[int, int], None]
     """Progress callback: bytes fetched, bytes in total."""
-
-AT_ONCE_MAX: Final = 1_024
-"""Most files of one tree fetched concurrently."""
 
 TELL_S: Final = 0.5
 
 
 @final
+class _Call:
+    """A caller that waits for a blob or a tree."""
+
+    def __init__(self, answer: asyncio.Future[None], holder: str = "") -> None:
+        self.answer = answer
+        self.holder = holder
+        self.tree: trees.Tree | None = None  # once it is read
+        self.missing: dict[BlobId, int] = {}  # files that are to come, and their sizes
+
+
+@final
 class BlobExchange:
-    """Fetches and serves blobs over the node's shared links."""
+    """The store of one node, and the callers that wait for blobs."""
 
     def __init__(
         self,
         store: BlobStore,
-        *,
-        is_member: Callable[[NodeId], bool],
-        where: Callable[[NodeId], tuple[str, ...]],
+        feed: Callable[[Event], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        """Serve members only; `where` returns a member's addresses."""
+        """Report facts to `feed`, and errors of our own to `on_failure`."""
         self.store = store
-        self.transfers = transfer.Transfers()
-        self.shelf = BlobAccess(store)
-        self.serving = PieceServer(self.shelf, self._send)
-        self._is_member = is_member
+        self.shelf = BlobReader(store)
+        self._feed = feed
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
-        self._links: Links | None = None
-        self._holders = TreeHolders(where)
-        self._waiting: dict[BlobId, asyncio.Future[None]] = {}
-        self._waiters: dict[BlobId, int] = {}
-        self._unwritten: dict[BlobId, list[tuple[int, bytes]]] = {}
-        self._writing: asyncio.Task[None] | None = None
+        self._tokens = itertools.count(1)
+        self._calls: dict[int, _Call] = {}
+        self._unwritten: list[StorePiece] = []
+        self._written: dict[BlobId, int] = {}  # bytes of blobs that are not whole
+        self._writing = False
         self._chores: set[asyncio.Task[None]] = set()
-        self._alarm = Alarm(lambda: self._feed(transfer.TimePassed()))
 
-    def start(self, links: Links) -> None:
-        """Begin to send requests and answers."""
-        self._links = links
+    @property
+    def performers(self) -> Mapping[type[Effect], Callable[..., None]]:
+        """The performer of each effect."""
+        return {
+            MakeRoom: lambda effect: self._spawn(self._make_room(effect)),
+            StorePiece: self._store_piece,
+            FindPieces: lambda effect: self._spawn(self._find(effect)),
+            FinishBlob: lambda effect: self._spawn(self._finish(effect)),
+            LeaveBlob: self._leave,
+            ReadTree: lambda effect: self._spawn(self._read_tree(effect)),
+            ReadPieces: lambda effect: self._spawn(self._read_pieces(effect)),
+            AnswerFetch: self._answer,
+        }
 
     async def close(self) -> None:
         """Cancel all fetches; pieces fetched so far survive a restart."""
-        self._alarm.stop()
-        for waiting in self._waiting.values():
-            waiting.cancel()
-        chores = [*self._chores, *([self._writing] if self._writing else [])]
+        for call in self._calls.values():
+            call.answer.cancel()
+        chores = list(self._chores)
         for chore in chores:
             chore.cancel()
         await asyncio.gather(*chores, return_exceptions=True)
-        await self.serving.close()
 
-    # From the network.
+    def give_out(self, blob: BlobId) -> None:
+        """Let every member that knows its name fetch a blob from here."""
+        self._feed(BlobGivenOut(blob))
 
-    def received(self, peer: NodeId, message: ToStore) -> None:
-        """Handle a message about blobs."""
-        match message:
-            case BlobPiece():
-                self._feed(transfer.PieceCame(peer, message))
-            case PieceRefusal():
-                self._feed(transfer.PieceRefused(peer, message))
-            case PieceWanted() | BlobHeld():
-                # The machine may not have heard yet that the peer is connected.
-                self._loop.call_soon(self._take_from_member, peer, message)
-            case _:
-                assert_never(message)
+    # Callers.
 
-    def _take_from_member(self, peer: NodeId, message: PieceWanted | BlobHeld) -> None:
-        if not self._is_member(peer):
-            return
-        match message:
-            case PieceWanted():
-                self.serving.ask(peer, message)
-                if holders := self._holders.besides(peer, message.blob):
-                    self._send(peer, BlobHeld(blob=message.blob, holders=holders))
-            case BlobHeld():
-                self._on_held(peer, message)
-
-    def lost(self, peer: NodeId) -> None:
-        """Note that the link to a peer is down."""
-        self._feed(transfer.LinkLost(peer))
-
-    def _on_held(self, peer: NodeId, held: BlobHeld) -> None:
-        if not held.holders:
-            if self.store.has(held.blob):
-                self._holders.note(held.blob, peer)
-            return
-        for also, blobs in self._holders.told(peer, held).items():
-            assert self._links is not None
-            self._links.know(also.node, also.addresses)
-            for blob in blobs:
-                self._feed(transfer.SourcesFound(blob, (also.node,)))
-
-    # Fetching.
-
-    async def fetch(
-        self,
-        blob: BlobId,
-        sources: Iterable[NodeId],
-        *,
-        under: BlobId | None = None,
-    ) -> None:
+    async def fetch(self, blob: BlobId, sources: Iterable[NodeId]) -> None:
         """Fetch a blob unless it is stored; raise `ShoalError` on failure."""
         if self.store.has(blob):
             return
-        size = size_of(blob)
-        if size is None:
+        if size_of(blob) is None:
             raise ShoalError(f"'{blob[:80]}' is not the name of a blob")
-        waiting = self._waiting.get(blob)
-        if waiting is None:
-            waiting = self._waiting[blob] = self._loop.create_future()
-            known = tuple(dict.fromkeys(sources))
-            wanted = transfer.Wanted(blob, known, under or BlobId(""))
-            if size <= PIECE_BYTES_MAX:
-                self._feed(wanted)
-            else:
-                self._spawn(self._begin(wanted, waiting))
-        self._waiters[blob] = self._waiters.get(blob, 0) + 1
-        try:
-            await asyncio.shield(waiting)
-        finally:
-            self._waiters[blob] -= 1
-            if not self._waiters[blob]:
-                del self._waiters[blob]
-                if self._waiting.get(blob) is waiting:
-                    del self._waiting[blob]
-                    self._feed(transfer.Unwanted(blob))
-                    self.store.leave(blob)
-
-    async def _begin(
-        self, wanted: transfer.Wanted, waiting: asyncio.Future[None]
-    ) -> None:
-        """Reserve disk space, then start the transfer if it is still awaited."""
-        try:
-            whose = wanted.sources[0] if wanted.sources else ""
-            resumed = await asyncio.to_thread(self.store.begin, wanted.blob, whose)
-        except Exception as error:  # noqa: BLE001 - No blob ends the node.
-            self._settle(wanted.blob, _not_kept(error))
-            return
-        if self._waiting.get(wanted.blob) is waiting:
-            self._feed(msgspec.structs.replace(wanted, resumed=resumed))
-        elif wanted.blob not in self._waiting:
-            self.store.leave(wanted.blob)
+        token = next(self._tokens)
+        call = _Call(self._loop.create_future())
+        known = tuple(dict.fromkeys(sources))
+        await self._called(token, call, BlobWanted(token, blob, known))
 
     async def fetch_tree(
         self,
@@ -187,155 +135,153 @@ class BlobExchange:
         sources: Sequence[NodeId],
         holder: str,
         told: Told | None = None,
+        *,
+        tries: int = 1,
     ) -> trees.Tree:
         """Fetch a tree and all its files, held for `holder`; return the tree.
 
         Raises `ShoalError` if a part cannot be fetched or the tree is not valid.
         """
+        size = size_of(tree)
+        if size is None or size > trees.TREE_BYTES_MAX:
+            raise ShoalError(f"'{tree[:80]}' is not the name of a tree")
         self.store.hold(holder, (tree,))
-        self._holders.fetching(tree, sources)
-        try:
-            size = size_of(tree)
-            if size is None or size > trees.TREE_BYTES_MAX:
-                raise ShoalError(f"'{tree[:80]}' is not the name of a tree")
-            await self.fetch(tree, sources)
-            found = await asyncio.to_thread(self.shelf.tree, tree)
-            if isinstance(found, str):
-                raise ShoalError("what was fetched is no tree", because=found)
-            self.store.hold(holder, found.files())
-            await self._fetch_files(tree, found, sources, told)
-        finally:
-            self._holders.fetched(tree)
-        for source in sources[:1]:
-            self._send(source, BlobHeld(blob=tree))
-        return found
-
-    async def _fetch_files(
-        self,
-        tree: BlobId,
-        found: trees.Tree,
-        sources: Sequence[NodeId],
-        told: Told | None,
-    ) -> None:
-        missing = self.store.missing(found.files())
-        todo = iter(missing)
-
-        async def fetch_some() -> None:
-            for blob in todo:
-                known = (*sources, *self._holders.hints(tree))
-                self._holders.wants(tree, blob)
-                await self.fetch(blob, known, under=tree)
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                teller = group.create_task(self._tell(missing, told)) if told else None
-                some = [
-                    group.create_task(fetch_some())
-                    for _ in range(min(AT_ONCE_MAX, len(missing)))
-                ]
-                if some:
-                    await asyncio.wait(some)
-                if teller is not None:
-                    teller.cancel()
-        except ExceptionGroup as failures:
-            raise _first(failures) from None
+        token = next(self._tokens)
+        call = _Call(self._loop.create_future(), holder)
+        wanted = TreeWanted(token, tree, tuple(dict.fromkeys(sources)), tries)
+        telling = None
         if told is not None:
-            total = sum(size_of(blob) or 0 for blob in missing)
+            telling = self._loop.create_task(self._tell(call, told))
+        try:
+            await self._called(token, call, wanted)
+        finally:
+            if telling is not None:
+                telling.cancel()
+        assert call.tree is not None
+        if told is not None:
+            total = sum(call.missing.values())
             told(total, total)
+        return call.tree
 
-    async def _tell(self, blobs: Sequence[BlobId], told: Told) -> None:
+    async def _called(
+        self, token: int, call: _Call, wanted: BlobWanted | TreeWanted
+    ) -> None:
+        self._calls[token] = call
+        self._feed(wanted)
+        try:
+            await call.answer
+        finally:
+            if self._calls.pop(token, None) is not None:
+                self._feed(FetchDropped(token))
+
+    def _answer(self, effect: AnswerFetch) -> None:
+        call = self._calls.pop(effect.token, None)
+        if call is None or call.answer.done():
+            return
+        if effect.reason:
+            call.answer.set_exception(ShoalError(effect.reason))
+        else:
+            call.answer.set_result(None)
+
+    async def _tell(self, call: _Call, told: Told) -> None:
         """Report progress every `TELL_S` until cancelled."""
-        sizes = {blob: size_of(blob) or 0 for blob in blobs}
-        total = sum(sizes.values())
         while True:
-            here = 0
-            for blob, size in sizes.items():
-                if self.store.has(blob):
-                    here += size
-                elif blob in self._waiting:
-                    left = self.transfers.left(blob) * PIECE_BYTES_MAX
-                    here += max(0, size - left)
-            told(min(here, total), total)
+            if call.tree is not None:
+                here = sum(map(self._bytes_of, call.missing, call.missing.values()))
+                told(here, sum(call.missing.values()))
             await asyncio.sleep(TELL_S)
 
-    # The transfer machine, and its effects.
+    def _bytes_of(self, blob: BlobId, size: int) -> int:
+        return size if self.store.has(blob) else min(size, self._written.get(blob, 0))
 
-    def _feed(self, event: transfer.Event) -> None:
-        for effect in self.transfers.handle(event, self._loop.time()):
-            self._perform(effect)
-        self._alarm.set(self.transfers.next_deadline())
+    # The disk.
 
-    def _perform(self, effect: transfer.Effect) -> None:
-        match effect:
-            case transfer.PieceAsk():
-                self._send(effect.peer, effect.message)
-            case transfer.WritePiece():
-                pieces = self._unwritten.setdefault(effect.blob, [])
-                pieces.append((effect.index, effect.data))
-                if self._writing is None:
-                    self._writing = self._loop.create_task(self._write())
-                    self._writing.add_done_callback(self._on_done)
-            case transfer.LookForPieces():
-                self._spawn(self._look(effect))
-            case transfer.Finish() if self.store.has(effect.blob):
-                self._settle(effect.blob, None)  # It was a single piece.
-            case transfer.Finish():
-                self._spawn(self._finish(effect))
-            case transfer.Fail():
-                self._settle(effect.blob, ShoalError(effect.reason))
-            case _:
-                assert_never(effect)
+    async def _make_room(self, effect: MakeRoom) -> None:
+        blob, begin = effect.blob, self.store.begin
+        try:
+            resumed = await asyncio.to_thread(begin, blob, effect.whose)
+        except Exception as error:  # noqa: BLE001 - No blob ends the node.
+            self._feed(RoomMade(effect.fetch, blob, reason=_not_kept(error)))
+            return
+        self._written[blob] = 0
+        self._feed(RoomMade(effect.fetch, blob, resumed))
 
-    async def _write(self) -> None:
+    def _store_piece(self, effect: StorePiece) -> None:
+        self._unwritten.append(effect)
+        if not self._writing:
+            self._writing = True
+            self._spawn(self._store())
+
+    async def _store(self) -> None:
         """Write queued pieces in batches until none are left."""
         while self._unwritten:
-            batch, self._unwritten = self._unwritten, {}
-            try:
-                await asyncio.to_thread(_write_all, self.store, batch)
-            except Exception as error:  # noqa: BLE001 - No blob ends the node.
-                for blob in batch:
-                    self._feed(transfer.Unwanted(blob))
-                    self._settle(blob, _not_kept(error))
-                continue
+            batch: dict[int, list[StorePiece]] = {}
+            for piece in self._unwritten:
+                batch.setdefault(piece.fetch, []).append(piece)
+            self._unwritten = []
+            facts = await asyncio.to_thread(_store_all, self.store, batch)
             failpoints.reach("blob.written")
-            for blob, pieces in batch.items():
-                indices = tuple(index for index, _ in pieces)
-                self._feed(transfer.PiecesWritten(blob, indices))
-        self._writing = None
+            for fact in facts:
+                blob = batch[fact.fetch][0].blob
+                if blob in self._written:
+                    self._written[blob] += len(fact.stored) * PIECE_BYTES_MAX
+                self._feed(fact)
+        self._writing = False
 
-    async def _look(self, effect: transfer.LookForPieces) -> None:
-        blob = effect.blob
+    async def _find(self, effect: FindPieces) -> None:
+        blob, check = effect.blob, self.store.check
         try:
-            found = await asyncio.to_thread(
-                self.store.check, blob, effect.first, effect.leaves
-            )
+            found = await asyncio.to_thread(check, blob, effect.first, effect.leaves)
         except Exception:  # noqa: BLE001 - Then all of it is fetched.
             found = []
-        self._feed(transfer.PiecesFound(blob, effect.part, tuple(found)))
+        if blob in self._written:
+            self._written[blob] += len(found) * PIECE_BYTES_MAX
+        self._feed(PiecesFound(effect.fetch, effect.part, tuple(found)))
 
-    async def _finish(self, effect: transfer.Finish) -> None:
-        blob = effect.blob
+    async def _finish(self, effect: FinishBlob) -> None:
+        reason = ""
         try:
-            await asyncio.to_thread(self.store.finish, blob, effect.leaves)
+            await asyncio.to_thread(self.store.finish, effect.blob, effect.leaves)
         except Exception as error:  # noqa: BLE001 - No blob ends the node.
-            self._settle(blob, _not_kept(error))
-            return
-        self._settle(blob, None)
+            reason = _not_kept(error)
+        self._written.pop(effect.blob, None)
+        self._feed(BlobFinished(effect.fetch, reason))
 
-    def _settle(self, blob: BlobId, error: ShoalError | None) -> None:
-        waiting = self._waiting.pop(blob, None)
-        if waiting is None or waiting.done():
-            return
-        if error is None:
-            waiting.set_result(None)
+    def _leave(self, effect: LeaveBlob) -> None:
+        self._written.pop(effect.blob, None)
+        self.store.leave(effect.blob)
+
+    async def _read_tree(self, effect: ReadTree) -> None:
+        tree = effect.tree
+        try:
+            found = await asyncio.to_thread(self.shelf.tree, tree)
+        except Exception as error:  # noqa: BLE001 - No blob ends the node.
+            found = described(error)
+        if isinstance(found, str):
+            is_here = self.store.has(tree)
+            fact = TreeRead(effect.token, tree, is_here=is_here, reason=found)
         else:
-            self.store.leave(blob)
-            waiting.set_exception(error)
-            waiting.exception()  # Marks it retrieved: no caller may be left.
+            files, call = found.files(), self._calls.get(effect.token)
+            if call is not None:
+                self.store.hold(call.holder, files)  # before any can make room
+            missing = self.store.missing(files)
+            if call is not None:
+                call.tree = found
+                call.missing = {blob: size_of(blob) or 0 for blob in missing}
+            fact = TreeRead(effect.token, tree, tuple(files), tuple(missing))
+        self._feed(fact)
 
-    def _send(self, peer: NodeId, message: AnyMessage) -> None:
-        if self._links is not None:
-            self._links.send(peer, message)
+    async def _read_pieces(self, effect: ReadPieces) -> None:
+        try:
+            found = await asyncio.to_thread(self._read_all, effect)
+        except Exception as error:  # noqa: BLE001 - No blob ends the node.
+            why = described(error)
+            found = tuple(PiecesOf(each.blob, reason=why) for each in effect.wanted)
+        failpoints.reach("blob.served")
+        self._feed(PiecesRead(effect.peer, found))
+
+    def _read_all(self, effect: ReadPieces) -> tuple[PiecesOf, ...]:
+        return tuple(self.shelf.pieces(wanted) for wanted in effect.wanted)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         chore = self._loop.create_task(work)
@@ -348,21 +294,32 @@ class BlobExchange:
             self._on_failure(error)
 
 
-def _write_all(store: BlobStore, batch: dict[BlobId, list[tuple[int, bytes]]]) -> None:
-    for blob, pieces in batch.items():
-        if (size_of(blob) or 0) <= PIECE_BYTES_MAX:
-            store.put(pieces[0][1])
+def _store_all(
+    store: BlobStore, batch: dict[int, list[StorePiece]]
+) -> list[PiecesStored]:
+    """Prove pieces and write those that are right. Runs in a thread."""
+    return [_store_some(store, fetch, pieces) for fetch, pieces in batch.items()]
+
+
+def _store_some(store: BlobStore, fetch: int, pieces: list[StorePiece]) -> PiecesStored:
+    blob = pieces[0].blob
+    right: list[StorePiece] = []
+    wrong: list[int] = []
+    for each in pieces:
+        if is_piece(blob, each.leaf, each.data):
+            right.append(each)
         else:
-            store.write(blob, pieces)
+            wrong.append(each.index)
+    try:
+        if right and not right[0].leaf:
+            store.put(right[0].data)
+        elif right:
+            store.write(blob, [(each.index, each.data) for each in right])
+    except Exception as error:  # noqa: BLE001 - No blob ends the node.
+        return PiecesStored(fetch, reason=_not_kept(error))
+    stored = tuple(each.index for each in right)
+    return PiecesStored(fetch, stored, tuple(wrong))
 
 
-def _not_kept(error: Exception) -> ShoalError:
-    return ShoalError(f"cannot keep it: {described(error)}")
-
-
-def _first(failures: BaseExceptionGroup[Exception]) -> Exception:
-    error: BaseException = failures
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, Exception)
-    return error
+def _not_kept(error: Exception) -> str:
+    return f"cannot keep it: {described(error)}"

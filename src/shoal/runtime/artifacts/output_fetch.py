@@ -1,7 +1,7 @@
 """Perform `FetchOutputs`: fetch the outputs of attempts from their workers.
 
-Each fetch is tried `TRIES_MAX` times and ends in exactly one `OutputsFetched`, with
-the digest that verification compares, or one `OutputsLost` with a reason.
+Each fetch ends in exactly one `OutputsFetched`, with the digest that verification
+compares, or one `OutputsLost` with a reason.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, final
 
-from shoal.blobs.hashing import size_of
 from shoal.core.artifacts.events import OutputsFetched, OutputsLost
 from shoal.errors import ShoalError
 from shoal.model.ids import BlobId
+from shoal.protocol.blob_hashing import size_of
 from shoal.runtime.leasing.task_faults import described
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from shoal.runtime.verification.result_check import ResultCheck
 
 TRIES_MAX: Final = 2
-AGAIN_S: Final = 2.0
 
 
 @final
@@ -63,7 +62,7 @@ class OutputFetch:
 
     async def _answer(self, effect: FetchOutputs) -> None:
         try:
-            await self._fetch_or_try_again(effect)
+            await self._fetch(effect)
         except Exception as error:  # noqa: BLE001 - No output ends the node.
             reason = f"its outputs cannot be had: {described(error)}"
             self._feed(OutputsLost(effect.attempt, reason))
@@ -76,26 +75,18 @@ class OutputFetch:
         else:
             self._feed(OutputsFetched(effect.attempt, digest))
 
-    async def _fetch_or_try_again(self, effect: FetchOutputs) -> None:
+    async def _fetch(self, effect: FetchOutputs) -> None:
         names = list(effect.outcome.outputs.values())
         if any(size_of(name) is None for name in names):
             raise ShoalError("the worker names what is no blob")
-        for left in reversed(range(TRIES_MAX)):
-            try:
-                await self._fetch(effect, names)
-            except (ShoalError, OSError):
-                if not left:
-                    raise
-                await asyncio.sleep(AGAIN_S)
-            else:
-                return
 
-    async def _fetch(self, effect: FetchOutputs, names: list[str]) -> None:
         def told(fetched: int, total: int) -> None:
             self._told(effect.task.id, fetched, total)
 
         sources = () if effect.worker == self._node else (effect.worker,)
         holder = f"results {effect.task.job}"
         for name in map(BlobId, names):
-            tree = await self._blobs.fetch_tree(name, sources, holder, told)
+            tree = await self._blobs.fetch_tree(
+                name, sources, holder, told, tries=TRIES_MAX
+            )
             await asyncio.to_thread(self._blobs.store.sync, (name, *tree.files()))

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from shoal.blobs import packing, trees, unpacking
-from shoal.blobs.hashing import size_of
 from shoal.core.events import Event, TaskSaved, TaskStaged
 from shoal.drivers import RunOrder
 from shoal.errors import ShoalError, UsageError
@@ -24,6 +23,7 @@ from shoal.model.ids import BlobId
 from shoal.model.spec.globs import Globs
 from shoal.model.spec.verification import STDOUT
 from shoal.net import multiaddr
+from shoal.protocol.blob_hashing import size_of
 from shoal.protocol.messages import ALL_OUTPUTS
 from shoal.runtime.artifacts.sealing import secret_purpose, unseal
 from shoal.runtime.leasing import recipes

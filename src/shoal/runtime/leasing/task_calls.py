@@ -12,12 +12,12 @@ import asyncio
 from typing import TYPE_CHECKING, Final, cast, final
 
 from shoal.blobs import safe_paths
-from shoal.blobs.hashing import size_of
 from shoal.errors import ShoalError
 from shoal.model.ids import BlobId, NodeId
 from shoal.model.text.bounds import ID_LENGTH_MAX, PATH_LENGTH_MAX
 from shoal.model.text.grammar import is_below, is_key
 from shoal.model.text.texts import cleaned, one_line
+from shoal.protocol.blob_hashing import size_of
 from shoal.runtime.mail.mail_calls import MAIL_CALLS
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class TaskCalls:
 
     async def _put(self, path: str) -> dict[str, object]:
         blob = await asyncio.to_thread(self._read, path)
-        self._blobs.shelf.give_out(blob)
+        self._blobs.give_out(blob)
         return {"blob": blob, "node": self._node}
 
     def _read(self, path: str) -> BlobId:
@@ -124,7 +124,7 @@ class TaskCalls:
             store.let_go(self._holder, blob)  # It was not fetched.
             raise
         await asyncio.to_thread(self._write, blob, path)
-        self._blobs.shelf.give_out(blob)
+        self._blobs.give_out(blob)
         return {"size": size_of(blob)}
 
     def _refuse_much(self, more: int = 0) -> None:

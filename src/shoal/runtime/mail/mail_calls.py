@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from shoal.core.events import Effect, Event
-    from shoal.core.mail.events import MailAnswer
+    from shoal.core.mail.events import MailEffect
     from shoal.drivers import Calls
     from shoal.model.ids import Attempt
     from shoal.model.job import Task
@@ -73,7 +73,7 @@ class MailCalls:
         finally:
             del self._waiting[token]
 
-    def answer(self, answer: MailAnswer) -> None:
+    def answer(self, answer: MailEffect) -> None:
         """Answer a call, unless its task is gone."""
         waiting = self._waiting.get(answer.token)
         if waiting is None or waiting.done():

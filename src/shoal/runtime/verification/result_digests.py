@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from shoal.blobs.hashing import size_of
 from shoal.blobs.trees import Tree
 from shoal.model.ids import BlobId
 from shoal.model.spec.verification import OUTPUTS, STDOUT
+from shoal.protocol.blob_hashing import size_of
 from shoal.protocol.messages import ALL_OUTPUTS
 
 if TYPE_CHECKING:
     from shoal.model.job import Verify
     from shoal.protocol.messages import Outcome
-    from shoal.runtime.artifacts.blob_access import BlobAccess
+    from shoal.runtime.artifacts.blob_reader import BlobReader
 
 
-def digest_of(shelf: BlobAccess, outcome: Outcome, verify: Verify) -> str:
+def digest_of(shelf: BlobReader, outcome: Outcome, verify: Verify) -> str:
     """Return the digest of the compared part; empty if there is none. Reads disk.
 
     There is none if the path is missing or all its files are empty.

@@ -12,15 +12,15 @@ from typing import Final, final
 
 import msgspec
 
+from shoal.core.discovery.events import LearnAddresses
 from shoal.core.events import Event
 from shoal.core.mail.events import (
     ConfirmLetter,
     DeliverLetters,
-    LearnAddresses,
     LetterPosted,
     LettersWanted,
-    MailAnswer,
     MailClosed,
+    MailEffect,
     MailOpened,
     RefuseMail,
 )
@@ -146,7 +146,7 @@ class SimTaskMail:
         if process.behaviour.mail is not None:
             host.feed(MailClosed(process.start.attempt))
 
-    def answered(self, host: SimHost, answer: MailAnswer) -> None:
+    def answered(self, host: SimHost, answer: MailEffect) -> None:
         """Handle a node's answer to one of its processes."""
         asked = self._asked.pop(answer.token)
         match answer:

@@ -56,6 +56,15 @@ def name_of(size: int, top: bytes) -> BlobId:
     return BlobId(f"{digest}-{size}")
 
 
+def is_piece(blob: BlobId, leaf: bytes, data: bytes) -> bool:
+    """Whether bytes are the piece of level 0 that has this hash.
+
+    Without a hash, whether they are all of a blob that has a single piece.
+    """
+    found = piece_hash(0, data)
+    return found == leaf if leaf else name_of(len(data), found) == blob
+
+
 def name_of_leaves(size: int, leaves: bytes) -> BlobId:
     """Return the name of a blob, by the hashes of all its pieces of level 0."""
     level = leaves
@@ -151,9 +160,8 @@ class Proof:
         return min(FANOUT, below) * HASH_BYTES
 
     def accepts(self, level: int, index: int, data: bytes) -> bool:
-        """Take in a piece if it is right; its parent must have come before."""
-        if not (0 <= level <= self.top and 0 <= index < self.counts[level]):
-            return False
+        """Take in a piece above level 0 if it is right; its parent must be known."""
+        assert 0 < level <= self.top
         if len(data) != self.length(level, index):
             return False
         found = piece_hash(level, data)
@@ -161,15 +169,15 @@ class Proof:
             right = name_of(self.size, found) == self.blob
         else:
             right = found == self.leaf(level, index)
-        if right and level > 0:
+        if right:
             self._nodes[level, index] = data
         return right
 
-    def leaf(self, level: int, index: int) -> bytes | None:
-        """Return the hash that a piece must have, if its parent is known."""
-        parent = self._nodes.get((level + 1, index // FANOUT))
+    def leaf(self, level: int, index: int) -> bytes:
+        """Return the hash that a piece must have, or nothing: then the name says it."""
+        parent = self._nodes.get((level + 1, index // FANOUT), b"")
         at = index % FANOUT * HASH_BYTES
-        return None if parent is None else parent[at : at + HASH_BYTES]
+        return parent[at : at + HASH_BYTES]
 
     def leaves(self) -> bytes:
         """Return the hashes of level 0; all pieces above must have come."""

@@ -1,9 +1,9 @@
 import pytest
-from tests.unit.blobs.pond import Pond
+from tests.unit.core.pond import Pond
 
-from shoal.blobs import transfer
-from shoal.blobs.sources import QUEUE_S, WINDOW_MAX
-from shoal.blobs.transfer import STALL_S, UNDER_WAY_MAX
+from shoal.core.artifacts.piece_fetch import STALL_S, UNDER_WAY_MAX
+from shoal.core.artifacts.piece_sources import QUEUE_S, WINDOW_MAX
+from shoal.core.events import MessageReceived, PeerLost
 from shoal.model.ids import BlobId, NodeId
 from shoal.net.direct.outbox import OUTBOX_BYTES_MAX, PIECES_SHARE
 from shoal.protocol.blobs import BlobPiece
@@ -27,7 +27,7 @@ def test_a_blob_arrives_as_it_was(size: int) -> None:
     pond.run()
 
     assert fetched(pond, blob)
-    assert len(pond.machine) == 0
+    assert len(pond.fetching) == 0
     assert pond.machine.next_deadline() is None
 
 
@@ -93,15 +93,15 @@ def test_what_is_not_on_disk_yet_is_never_more_than_the_limit() -> None:
 
     pond.want(blob)
     most = 0
-    while len(pond.machine):
+    while len(pond.fetching):
         pond.run(until_s=pond.now + 0.01)
-        asked = sum(len(ask.message.pieces) for ask in pond.asks)
+        asked = sum(len(wanted.pieces) for _, wanted in pond.asks)
         under_way = asked - len(pond.disk.get(blob, {}))
         most = max(most, under_way * PIECE_BYTES_MAX)
 
     assert fetched(pond, blob)
     assert most <= UNDER_WAY_MAX + PIECE_BYTES_MAX
-    assert pond.machine.sources.get(NodeId("quick")).window <= WINDOW_MAX
+    assert pond.fetching.sources.get(NodeId("quick")).window <= WINDOW_MAX
 
 
 def test_a_liar_is_found_out_by_its_first_lie_and_asked_no_more() -> None:
@@ -114,7 +114,7 @@ def test_a_liar_is_found_out_by_its_first_lie_and_asked_no_more() -> None:
     pond.run()
 
     assert fetched(pond, blob)
-    assert pond.machine.counts["wrong"] >= 1
+    assert pond.fetching.counts["wrong"] >= 1
     assert liar.sent_bytes <= 4 * PIECE_BYTES_MAX, "what was asked before its lie"
 
 
@@ -144,7 +144,7 @@ def test_who_lies_three_times_is_asked_for_nothing_for_a_while() -> None:
     pond.run()
 
     assert fetched(pond, blob)
-    assert {ask.peer for ask in pond.asks[before:]} == {"otter"}
+    assert {peer for peer, _ in pond.asks[before:]} == {"otter"}
 
 
 def test_the_next_is_asked_when_one_does_not_have_it() -> None:
@@ -209,30 +209,30 @@ def test_a_link_that_broke_is_used_again_and_nothing_is_fetched_twice() -> None:
     pond.run(until_s=1.0)
 
     otter.down = True
-    pond.feed(transfer.LinkLost(otter.node))
+    pond.feed(PeerLost(otter.node))
     pond.after(3.0, lambda: setattr(otter, "down", False))
     pond.run()
 
     assert fetched(pond, blob)
-    assert pond.machine.bytes_fetched <= 4 * MB + 100_000
+    assert pond.fetching.bytes_fetched <= 4 * MB + 100_000
 
 
 def test_what_an_earlier_life_fetched_is_not_fetched_again() -> None:
     pond = Pond()
     pond.server("otter", bytes_s=2 * MB)
     blob = pond.blob(4 * MB)
-    pond.want(blob)
+    token = pond.want(blob)
     pond.run(until_s=1.0)
-    pond.feed(transfer.Unwanted(blob))
+    pond.drop(token)
     kept = len(pond.disk[blob]) * PIECE_BYTES_MAX
 
-    pond.machine = transfer.Transfers()
-    pond.want(blob, resumed=True)
+    pond.restart()
+    pond.want(blob)
     pond.run()
 
     assert fetched(pond, blob)
     assert 1 * MB < kept < 3 * MB
-    assert pond.machine.bytes_fetched < 4 * MB - kept + 10_000
+    assert pond.fetching.bytes_fetched < 4 * MB - kept + 10_000
 
 
 def test_those_who_are_found_later_help() -> None:
@@ -243,7 +243,7 @@ def test_those_who_are_found_later_help() -> None:
     pond.want(blob, ["slow"])
     pond.run(until_s=1.0)
 
-    pond.feed(transfer.SourcesFound(blob, (NodeId("quick"),)))
+    pond.want(blob, ["quick"])
     pond.run()
 
     assert fetched(pond, blob)
@@ -256,11 +256,11 @@ def test_pieces_that_nobody_asked_for_change_nothing() -> None:
     blob = pond.blob(100)
     piece = BlobPiece(blob=blob, level=0, index=0, data=pond.blobs[blob])
 
-    pond.feed(transfer.PieceCame(NodeId("stranger"), piece))
+    pond.feed(MessageReceived(NodeId("stranger"), piece))
     pond.want(blob)
-    pond.feed(transfer.PieceCame(NodeId("stranger"), piece))
+    pond.feed(MessageReceived(NodeId("stranger"), piece))
 
-    assert pond.machine.counts["unasked"] == 2
+    assert pond.fetching.counts["unasked"] == 2
     pond.run()
     assert fetched(pond, blob)
 
@@ -268,8 +268,8 @@ def test_pieces_that_nobody_asked_for_change_nothing() -> None:
 def test_what_is_no_name_or_has_no_source_fails_at_once() -> None:
     pond = Pond()
 
-    pond.feed(transfer.Wanted(BlobId("../etc/passwd"), (NodeId("otter"),)))
-    pond.feed(transfer.Wanted(pond.blob(5), ()))
+    pond.want(BlobId("../etc/passwd"), ["otter"])
+    pond.want(pond.blob(5), [])
 
     assert list(pond.failed.values()) == [
         "not the name of a blob",

@@ -4,12 +4,28 @@ import heapq
 from collections.abc import Callable, Iterable
 from random import Random
 
-from shoal.blobs import transfer
-from shoal.blobs.hashing import Hasher, node_of, size_of
-from shoal.blobs.transfer import Transfers
+from shoal.core.artifacts.blob_transfers import BlobTransfers
+from shoal.core.artifacts.events import (
+    AnswerFetch,
+    BlobFinished,
+    BlobWanted,
+    FetchDropped,
+    FindPieces,
+    FinishBlob,
+    LeaveBlob,
+    MakeRoom,
+    PiecesFound,
+    PiecesStored,
+    RoomMade,
+    StorePiece,
+)
+from shoal.core.events import DeadlineReached, Effect, Event, MessageReceived, Send
+from shoal.core.membership.roster import Roster
 from shoal.model.ids import BlobId, NodeId
+from shoal.protocol.blob_hashing import Hasher, is_piece, node_of
 from shoal.protocol.blobs import BlobPiece, PieceRefusal, PieceWanted
 from shoal.protocol.limits import PIECE_BYTES_MAX
+from shoal.sim.node import trust
 
 FETCHER = NodeId("fetcher")
 
@@ -48,7 +64,7 @@ class Server:
         data = pond.blobs.get(wanted.blob)
         if data is None or not self.holds:
             refusal = PieceRefusal(blob=wanted.blob, reason="it is not held here")
-            event = transfer.PieceRefused(self.node, refusal)
+            event = MessageReceived(self.node, refusal)
             pond.after(2 * self.latency_s, lambda: self._deliver(event))
             return
         for level, index in wanted.pieces:
@@ -59,11 +75,11 @@ class Server:
             self.sent_bytes += len(piece.data)
             if pond.rng.random() < self.loss:
                 continue
-            came = transfer.PieceCame(self.node, piece)
+            came = MessageReceived(self.node, piece)
             at_s = self._free_at + self.latency_s - pond.now
             pond.after(at_s, lambda came=came: self._deliver(came))  # type: ignore[misc]
 
-    def _deliver(self, event: transfer.Event) -> None:
+    def _deliver(self, event: Event) -> None:
         if not self.down:
             self._pond.feed(event)
 
@@ -86,12 +102,12 @@ class Pond:
         self.rng = Random(seed)
         self.now = 0.0
         self.blobs: dict[BlobId, bytes] = {}
-        self.machine = Transfers()
+        self.restart()
         self.servers: dict[NodeId, Server] = {}
         self.disk: dict[BlobId, dict[int, bytes]] = {}
         self.done: dict[BlobId, bytes] = {}
         self.failed: dict[BlobId, str] = {}
-        self.asks: list[transfer.PieceAsk] = []
+        self.asks: list[tuple[NodeId, PieceWanted]] = []
         self._write_s = write_s
         self._todo: list[tuple[float, int, Callable[[], object]]] = []
         self._seq = 0
@@ -110,64 +126,89 @@ class Pond:
         self.blobs[hasher.name()] = data
         return hasher.name()
 
-    def want(
-        self, blob: BlobId, sources: Iterable[str] = (), *, resumed: bool = False
-    ) -> None:
-        """Begin to fetch a blob."""
-        nodes = [NodeId(name) for name in sources] or list(self.servers)
-        self.feed(transfer.Wanted(blob, tuple(nodes), resumed=resumed))
+    def restart(self) -> None:
+        """Begin another life of the machine; the disk stays as it is."""
+        roster = Roster(trust.members(), trust.WALL_AT_START_S)
+        self.machine = BlobTransfers(FETCHER, roster, None)
+        self.fetching = self.machine.fetching
+        self._wanted: dict[int, BlobId] = {}
+
+    def want(self, blob: BlobId, sources: Iterable[str] | None = None) -> int:
+        """Begin to fetch a blob; return the token."""
+        nodes = list(self.servers) if sources is None else map(NodeId, sources)
+        token = len(self._wanted) + 1
+        self._wanted[token] = blob
+        self.feed(BlobWanted(token, blob, tuple(nodes)))
+        return token
+
+    def drop(self, token: int) -> None:
+        """Want a blob no more."""
+        self.feed(FetchDropped(token))
 
     def after(self, delay_s: float, act: Callable[[], object]) -> None:
         """Do something later."""
         self._seq += 1
         heapq.heappush(self._todo, (self.now + delay_s, self._seq, act))
 
-    def feed(self, event: transfer.Event) -> None:
+    def feed(self, event: Event) -> None:
         """Tell the machine a fact, and do what it wants."""
         for effect in self.machine.handle(event, self.now):
             self._perform(effect)
 
     def run(self, until_s: float = 1_000.0) -> None:
         """Let time pass until nothing is left to do."""
-        while len(self.machine) and self.now < until_s:
+        while len(self.fetching) and self.now < until_s:
             due = self.machine.next_deadline()
             at = self._todo[0][0] if self._todo else until_s
             if due is not None and due < at:
                 self.now = max(self.now, due)
-                self.feed(transfer.TimePassed())
+                self.feed(DeadlineReached())
                 continue
             if not self._todo:
                 return
             self.now, _, act = heapq.heappop(self._todo)
             act()
 
-    def _perform(self, effect: transfer.Effect) -> None:
+    def _perform(self, effect: Effect) -> None:
         match effect:
-            case transfer.PieceAsk():
-                self.asks.append(effect)
+            case Send(message=PieceWanted() as wanted):
+                self.asks.append((effect.peer, wanted))
                 server = self.servers.get(effect.peer)
                 if server is not None:
-                    wanted = effect.message
                     self.after(server.latency_s, lambda: server.ask(wanted))
-            case transfer.WritePiece():
-                self.disk.setdefault(effect.blob, {})[effect.index] = effect.data
-                written = transfer.PiecesWritten(effect.blob, (effect.index,))
-                self.after(self._write_s, lambda: self.feed(written))
-            case transfer.LookForPieces():
-                self.after(self._write_s, lambda: self.feed(self._found(effect)))
-            case transfer.Finish():
-                pieces = self.disk[effect.blob]
-                self.done[effect.blob] = b"".join(pieces[n] for n in sorted(pieces))
-            case transfer.Fail():
-                self.failed[effect.blob] = effect.reason
+            case MakeRoom():
+                resumed = effect.blob in self.disk
+                self._answer(RoomMade(effect.fetch, effect.blob, resumed))
+            case StorePiece():
+                self._answer(self._stored(effect))
+            case FindPieces():
+                self._answer(self._found(effect))
+            case FinishBlob():
+                self._answer(BlobFinished(effect.fetch))
+            case AnswerFetch():
+                blob = self._wanted[effect.token]
+                if effect.reason:
+                    self.failed[blob] = effect.reason
+                else:
+                    pieces = self.disk[blob]
+                    self.done[blob] = b"".join(pieces[n] for n in sorted(pieces))
+            case _:
+                assert isinstance(effect, LeaveBlob)
 
-    def _found(self, effect: transfer.LookForPieces) -> transfer.PiecesFound:
+    def _answer(self, fact: Event) -> None:
+        self.after(self._write_s, lambda: self.feed(fact))
+
+    def _stored(self, effect: StorePiece) -> PiecesStored:
+        if not is_piece(effect.blob, effect.leaf, effect.data):
+            return PiecesStored(effect.fetch, wrong=(effect.index,))
+        self.disk.setdefault(effect.blob, {})[effect.index] = effect.data
+        return PiecesStored(effect.fetch, stored=(effect.index,))
+
+    def _found(self, effect: FindPieces) -> PiecesFound:
         here = self.disk.get(effect.blob, {})
-        size = size_of(effect.blob)
-        assert size is not None
         right = [
             index
             for index in sorted(here)
             if effect.first <= index < effect.first + len(effect.leaves) // 32
         ]
-        return transfer.PiecesFound(effect.blob, effect.part, tuple(right))
+        return PiecesFound(effect.fetch, effect.part, tuple(right))

@@ -2,8 +2,8 @@ import os
 
 import pytest
 
-from shoal.blobs import hashing
-from shoal.blobs.hashing import BLOB_BYTES_MAX, FANOUT, Hasher, Proof
+from shoal.protocol import blob_hashing as hashing
+from shoal.protocol.blob_hashing import BLOB_BYTES_MAX, FANOUT, Hasher, Proof, is_piece
 from shoal.protocol.limits import PIECE_BYTES_MAX
 
 BIG = os.urandom(3 * PIECE_BYTES_MAX + 5)
@@ -51,14 +51,16 @@ def test_a_proof_takes_only_pieces_that_are_right_and_in_their_place() -> None:
     pieces = [BIG[at : at + PIECE_BYTES_MAX] for at in range(0, len(BIG), 49_152)]
 
     assert proof.counts == (4, 1)
-    assert not proof.accepts(0, 0, pieces[0]), "its parent is not known yet"
+    assert proof.leaf(0, 0) == b"", "its parent is not known yet"
     assert not proof.accepts(1, 0, os.urandom(4 * 32))
     assert proof.accepts(1, 0, leaves_of(BIG))
     for index, piece in enumerate(pieces):
-        assert not proof.accepts(0, index, piece[:-1])
-        assert not proof.accepts(0, index, piece[:-1] + bytes([piece[-1] ^ 1]))
-        assert proof.accepts(0, index, piece)
-    assert not proof.accepts(0, 1, pieces[0])
+        leaf = proof.leaf(0, index)
+        assert not is_piece(blob, leaf, piece[:-1])
+        assert not is_piece(blob, leaf, piece[:-1] + bytes([piece[-1] ^ 1]))
+        assert is_piece(blob, leaf, piece)
+    assert not is_piece(blob, proof.leaf(0, 1), pieces[0])
+    assert not is_piece(blob, b"", pieces[0])
     assert proof.leaves() == leaves_of(BIG)
 
 
@@ -80,3 +82,11 @@ def test_three_levels_prove_each_other() -> None:
     assert proof.leaves() == leaves
     assert hashing.node_of(size, leaves, 1, 2) is None
     assert hashing.node_of(size, leaves, 3, 0) is None
+
+
+def test_a_blob_of_one_piece_is_proved_by_its_name() -> None:
+    blob = hashing.name_of_bytes(b"small")
+
+    assert is_piece(blob, b"", b"small")
+    assert not is_piece(blob, b"", b"smell")
+    assert not is_piece(blob, b"", b"small\0")

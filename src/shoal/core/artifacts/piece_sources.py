@@ -115,6 +115,9 @@ class Sources:
     def __init__(self) -> None:
         self._known: dict[NodeId, Source] = {}
 
+    def __contains__(self, peer: NodeId) -> bool:
+        return peer in self._known
+
     def get(self, peer: NodeId) -> Source:
         """Return what is known of a peer."""
         found = self._known.get(peer)
