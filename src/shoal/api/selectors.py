@@ -1,7 +1,8 @@
-"""Resolves how users name nodes: by id, id prefix, or petname."""
+"""Resolves how users name nodes, jobs and tasks: by id, prefix, petname, or `last`."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from shoal.errors import NotFoundError, UsageError
@@ -12,6 +13,7 @@ from shoal.net.identity.petname import petname
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from shoal.core.scheduling.job_book import JobBook, JobRecord, TaskRecord
     from shoal.runtime.discovery.node_network import NodeNetwork
     from shoal.runtime.node import Node
 
@@ -49,3 +51,71 @@ def node_called(selector: str, known: Iterable[NodeId]) -> NodeId:
     if not found:
         public_key(NodeId(selector))  # Raises if it is not a node id.
     return found[0] if found else NodeId(selector)
+
+
+JOB_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+CANDIDATES_NAMED_MAX: Final = 5
+
+
+def check_id(id_: str) -> None:
+    """Raise `UsageError` unless the text is a valid job id."""
+    if JOB_ID.fullmatch(id_) is None:
+        raise UsageError(
+            f"'{id_[:80]}' cannot be the id of a job",
+            because="an id is 1 to 64 letters, digits, dashes and underscores",
+            hint="draw one at random, such as 7k2f9q",
+        )
+
+
+def job_called(selector: str, records: list[JobRecord]) -> JobRecord:
+    """Return the job that a selector means, among those visible to the caller."""
+    if selector == "last" and records:
+        return max(records, key=lambda record: record.wall_s)
+    found = [r for r in records if selector and r.job.id.startswith(selector)]
+    for record in found:
+        if record.job.id == selector:
+            return record
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise _no_job(selector, len(records))
+    named = ", ".join(record.job.id for record in found[:CANDIDATES_NAMED_MAX])
+    raise UsageError(
+        f"'{selector}' could be {len(found)} jobs",
+        because=f"the ids of {named} begin so",
+        hint="type one letter more",
+    )
+
+
+def tasks_called(selector: str, record: JobRecord, book: JobBook) -> list[TaskRecord]:
+    """Return the tasks that a selector means; all if it is empty."""
+    tasks = [book.tasks[task.id] for task in record.job.tasks()]
+    if not selector:
+        return tasks
+    full = f"{record.job.id}.{selector}"
+    for place, task in enumerate(tasks):
+        if selector in (task.task.id, str(place)) or task.task.id == full:
+            return [task]
+    raise NotFoundError(
+        f"no task '{selector}' in job {record.job.id}",
+        because=f"it has {len(tasks)} tasks, 0 to {len(tasks) - 1}"
+        if len(tasks) > 1
+        else "it has one task, which is 0",
+        hint=f"`shoal show {record.job.id}` lists them",
+    )
+
+
+def _no_job(selector: str, known: int) -> NotFoundError:
+    if not known:
+        return NotFoundError(
+            f"no job '{selector}'" if selector != "last" else "there is no last job",
+            because="nothing was ever submitted here",
+            hint="`shoal run -- COMMAND` submits something; "
+            "`shoal ps --everywhere` looks on your other nodes",
+        )
+    return NotFoundError(
+        f"no job '{selector}'",
+        because=f"none of the {known} jobs here has an id that begins so",
+        hint="`shoal ps --all` lists them; it may be on another node: "
+        "`shoal ps --everywhere` looks on your other nodes",
+    )
