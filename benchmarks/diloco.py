@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal.cli.display.plot import plot
+from shoal.cli.display.training_curves import plot
 
 WORKERS = 4
 ROUNDS = 40

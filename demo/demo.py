@@ -27,8 +27,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from shoal.api import shoal_pb2 as pb
 from shoal.api.client.client import Client
 from shoal.api.node_file import is_node, read
-from shoal.cli.display.plot import MARGIN
-from shoal.cli.display.training_curves import CurveBoard
+from shoal.cli.display.training_curves import MARGIN, CurveBoard
 from shoal.errors import ShoalError
 from shoal.runtime.home import Home
 

@@ -109,6 +109,7 @@ async def shoal(
     mdns: bool = False,
     shown: Callable[[NodeId], Grant | None] = lambda _node: None,
     relay: RelayRoom | None = None,
+    direct: tuple[str, ...] = (),
 ) -> AsyncIterator[list[Node]]:
     """Run a gate and members that know only the gate; strangers come last.
 
@@ -128,6 +129,7 @@ async def shoal(
         settings = Libp2pSettings(
             shoal=SHOAL,
             listen=listen,
+            direct=direct,
             gates=() if mdns else stream_ones(nodes[0].port.addresses),
             is_relayed=not listen,
             mdns=mdns,

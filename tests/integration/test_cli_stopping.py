@@ -16,7 +16,7 @@ from tests.integration.cli_home import CliHome, homes, signals_of
 from tests.integration.live_shoal import eventually
 
 from shoal.api.client.client import TIMEOUT_S
-from shoal.cli.stop_signals import AGAIN_S
+from shoal.cli.jobs.run import AGAIN_S
 
 pytestmark = pytest.mark.integration
 

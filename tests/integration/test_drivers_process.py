@@ -14,9 +14,8 @@ from tests.unit.drivers.orders import Watched, order, run, shell, with_driver
 from shoal.drivers import Stream
 from shoal.drivers.process import ProcessDriver, ProcessSettings
 from shoal.drivers.supervisor.leftovers import marked, worker_mark
-from shoal.drivers.supervisor.output_files import FILE_BYTES_MAX
 from shoal.drivers.supervisor.process_tree import descendants
-from shoal.drivers.supervisor.supervisor import PIECE_BYTES_MAX
+from shoal.drivers.supervisor.supervisor import FILE_BYTES_MAX, PIECE_BYTES_MAX
 from shoal.model.resources import Allocation, DeviceShare
 
 pytestmark = pytest.mark.integration

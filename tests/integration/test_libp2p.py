@@ -123,10 +123,9 @@ def is_counted(node: Node, kind: str) -> bool:
 
 def test_a_worker_is_found_by_a_capability_it_provides() -> None:
     async def scene() -> None:
-        async with shoal(5) as nodes:
+        async with shoal(5, direct=("/ip4/192.0.2.7/tcp/4002",)) as nodes:
             await meshed(nodes)
             worker, scheduler = nodes[2], nodes[4]
-            worker.port.advertise(["/ip4/192.0.2.7/tcp/4002"])
 
             worker.port.provide(["gpu-memory/16", "any"])
             await eventually(lambda: worker.counts.get("provided", 0) >= 2)

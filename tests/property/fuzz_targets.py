@@ -62,7 +62,7 @@ from shoal.runtime.artifacts import sealing
 from shoal.runtime.membership.shoal_membership import issue
 from shoal.train import tensors
 from shoal.train.diloco import messages as training
-from shoal.web.guarding import Guard
+from shoal.web.site import Guard
 
 
 class Target(NamedTuple):

@@ -44,7 +44,7 @@ def occupied(
 def start_some(wishes: list[BackfillWish]) -> list[Interval]:
     """Let these start now, one after another, if there is room."""
     plan = BackfillPlan(WORKERS, [])
-    made = [(plan.start_now(wish), wish) for wish in wishes]
+    made = [(plan._at(0.0, wish), wish) for wish in wishes]
     return [i for promise, wish in made if promise for i in occupied(promise, wish)]
 
 

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.policy.pools import needs
+from tests.unit.policy.pools import in_order, needs
 
 from shoal.model.ids import OwnerId
 from shoal.model.job import PRIORITY_MAX, PRIORITY_MIN
@@ -11,9 +11,13 @@ from shoal.policy.queueing.queue import (
     QueueEntry,
     TaskQueue,
     Usage,
-    order,
-    overtaken_within_s,
 )
+
+
+def overtaken_within_s(priority: int) -> float:
+    """Return how much later than an entry of `priority` others may come and pass it."""
+    return (PRIORITY_MAX - priority + 1) * AGEING_S
+
 
 OWNERS = st.sampled_from(["ann", "bob", "cy"]).map(OwnerId)
 PRIORITIES = st.integers(PRIORITY_MIN, PRIORITY_MAX)
@@ -48,7 +52,7 @@ def test_nobody_who_comes_after_the_bound_is_ever_ahead(
         for n, (who, p, after) in enumerate(others)
     ]
 
-    ordered = order([*entries, waiting], charged(charges), too_late + later_s)
+    ordered = in_order([*entries, waiting], charged(charges), too_late + later_s)
 
     assert ordered[0] is waiting
 
@@ -61,7 +65,7 @@ def test_two_steps_before_the_bound_the_highest_priority_still_overtakes(
     in_time = since + overtaken_within_s(priority) - 2 * AGEING_S
     rival = QueueEntry("rival", OwnerId("bob"), PRIORITY_MAX, in_time)
 
-    ordered = order([waiting, rival], Usage(), in_time)
+    ordered = in_order([waiting, rival], Usage(), in_time)
 
     assert ordered[0] is rival
 
@@ -88,4 +92,4 @@ def test_a_queue_gives_the_order_of_a_full_sort(
         queue.remove(f"e{number}")
     left = [entry for n, entry in enumerate(entries) if n not in removed]
 
-    assert list(queue.ordered(usage, now)) == order(left, usage, now)
+    assert list(queue.ordered(usage, now)) == in_order(left, usage, now)

@@ -9,7 +9,7 @@ from shoal.api import documents
 from shoal.api import shoal_pb2 as pb
 from shoal.api.client.shipping import PulledOutputs
 from shoal.cli import COMMANDS, HELP, shoal
-from shoal.cli.display import pulled_outputs
+from shoal.cli.display.printing import taken_fields
 from shoal.cli.exit_codes import ExitCode
 from shoal.cli.reference import pages
 from shoal.cli.reference.answers import ANSWERS, OBJECTS, breaches
@@ -77,7 +77,7 @@ def test_what_commands_print_of_messages_is_as_documented() -> None:
         "task": documents.task_fields(pb.Task(nodes=[pb.NodeName()])),
         "node": documents.node_fields(node),
         "name": documents.name_fields(pb.NodeName()),
-        "output": pulled_outputs.taken_fields([taken])[0],
+        "output": taken_fields([taken])[0],
         "explanation": documents.explanation_fields(task),
         "group": documents.group_fields(group),
     }

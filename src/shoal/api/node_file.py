@@ -7,15 +7,19 @@ module, so it must import nothing slow.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shoal.api.sockets import check_peer
 from shoal.errors import NotAllowedError, UnreachableError, UsageError
 from shoal.runtime.home import Home
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 VERSION: Final = 1
 SOCKET_PATH_BYTES_MAX: Final = 100
@@ -142,3 +146,52 @@ def read_token(home: Home) -> str:
         return token_file(home).read_text(encoding="ascii").strip()
     except OSError:
         return ""
+
+
+LISTENS: Final = "0A"
+TABLES: Final = ("/proc/net/tcp", "/proc/net/tcp6")
+
+
+def home_serving(port: int) -> Home | None:
+    """Return the home of this user's node that listens on a port, or None.
+
+    A user who may read a node's home needs no token to call it. The process that holds
+    the listening socket also holds its home's journal open, which /proc shows only to
+    the owner of the process: nodes of others are not found. Works on Linux only.
+    """
+    sockets = set(_listening(port))
+    if not sockets:
+        return None
+    for process in Path("/proc").glob("[0-9]*"):
+        opened = _opened(process / "fd")
+        if sockets.isdisjoint(opened):
+            continue
+        for path in map(Path, opened):
+            home = Home(path.parent)
+            if path == home.journal:
+                return home
+    return None
+
+
+def _listening(port: int) -> Iterator[str]:
+    """Yield this user's sockets that listen on a port, as named in /proc."""
+    own = str(os.getuid())
+    for table in TABLES:
+        try:
+            lines = Path(table).read_text(encoding="ascii").splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            _, local, _, state, _, _, _, uid, _, inode, *_ = line.split()
+            if state == LISTENS and uid == own and int(local[-4:], 16) == port:
+                yield f"socket:[{inode}]"
+
+
+def _opened(folder: Path) -> list[str]:
+    """Return the open files of a process; skip those that cannot be read."""
+    opened: list[str] = []
+    with contextlib.suppress(OSError):
+        for entry in folder.iterdir():
+            with contextlib.suppress(OSError):
+                opened.append(str(entry.readlink()))
+    return opened

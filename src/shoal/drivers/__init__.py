@@ -98,11 +98,6 @@ class Driver(Protocol):
     name: str
 
     @property
-    def not_isolated(self) -> tuple[str, ...]:
-        """Gaps in the isolation of tasks, one sentence each."""
-        ...
-
-    @property
     def promises(self) -> Promises:
         """The driver's guarantees to the owner of the machine; valid after `open`."""
         ...
@@ -113,10 +108,6 @@ class Driver(Protocol):
 
     def prepare(self, attempt: Attempt) -> Path:
         """Make an empty work directory for the host to fill."""
-        ...
-
-    def kept(self, attempt: Attempt, stream: Stream) -> Path:
-        """Return the path of an attempt's kept output, which may not exist."""
         ...
 
     async def run(self, order: RunOrder, watcher: Watcher) -> Outcome:

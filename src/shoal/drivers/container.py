@@ -177,24 +177,6 @@ class ContainerDriver:
         self._numbers = itertools.count()
 
     @property
-    def not_isolated(self) -> tuple[str, ...]:
-        """Gaps in the isolation of tasks, one sentence each."""
-        said = [
-            "a container shares the kernel and the GPU driver with the machine",
-            "a container can read where its folders lie on this machine",
-            "files of a container outside its work directory are not counted",
-        ]
-        if self._engine.user:
-            said.append("a container runs as the node's user, whatever its image says")
-        else:
-            said.append("a container without a user in its image runs as root")
-        if not self._engine.limits:
-            said.append("CPU and memory are not limited: no root, and cgroups v1")
-        if self._engine.labelled:
-            said.append("SELinux is off for containers, or they could not report")
-        return tuple(said)
-
-    @property
     def promises(self) -> Promises:
         """The driver's guarantees; the engine enforces the limits."""
         limited = "" if self._engine.limits else "no root, and cgroups v1"

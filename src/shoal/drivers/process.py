@@ -112,7 +112,6 @@ class ProcessDriver:
         """Keep all files below `root`, which no other worker may use."""
         self.root = root.absolute()
         self.settings = settings or ProcessSettings()
-        self.leftovers = 0  # leftover processes killed by `open`
         self.mark = leftovers.worker_mark(self.root)
         self.sockets = self.root / "sockets"  # a folder that only our user can enter
         self._workdirs = Workdirs(self.root)
@@ -146,7 +145,7 @@ class ProcessDriver:
     async def open(self) -> None:
         """Kill leftovers, detect sandbox and cgroups, and start spare supervisors."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.leftovers = await asyncio.to_thread(leftovers.clear, self.root)
+        await asyncio.to_thread(leftovers.clear, self.root)
         await asyncio.to_thread(self._workdirs.trim)
         found: boxes.Sandbox | str = "the sandbox is switched off"
         if self.settings.sandbox:

@@ -32,7 +32,7 @@ from shoal.protocol.messages import Outcome
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shoal.drivers import Promises, RunOrder, Stream, Watcher
+    from shoal.drivers import Promises, RunOrder, Watcher
     from shoal.drivers.process import ProcessDriver
     from shoal.model.ids import Attempt
 
@@ -159,11 +159,6 @@ class PythonDriver:
         self._desk = desk
 
     @property
-    def not_isolated(self) -> tuple[str, ...]:
-        """Gaps in the isolation of tasks, one sentence each."""
-        return self._process.not_isolated
-
-    @property
     def promises(self) -> Promises:
         """The driver's guarantees to the owner of the machine; valid after `open`."""
         return self._process.promises
@@ -174,10 +169,6 @@ class PythonDriver:
     def prepare(self, attempt: Attempt) -> Path:
         """Make an empty work directory for the host to fill."""
         return self._process.prepare(attempt)
-
-    def kept(self, attempt: Attempt, stream: Stream) -> Path:
-        """Return the path of an attempt's kept output, which may not exist."""
-        return self._process.kept(attempt, stream)
 
     async def run(self, order: RunOrder, watcher: Watcher) -> Outcome:
         """Run a lane until it ends; see `Driver.run`."""

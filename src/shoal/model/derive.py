@@ -19,6 +19,7 @@ import re
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
+from msgspec.structs import replace
 
 from shoal.errors import SpecError
 from shoal.model.gpu import parse_gpu
@@ -38,9 +39,9 @@ from shoal.model.text.texts import one_line
 from shoal.model.units import parse_cpu, parse_duration, parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
-    from shoal.model.job import Scalar
+    from shoal.model.job import Group, Job, Scalar
     from shoal.model.spec.spec import JobSpec, ResourcesSpec
 
 MAIN: Final = "main"
@@ -307,3 +308,42 @@ def _sweeps(spec: JobSpec, param: str) -> bool:
     """Whether tasks of a sweep differ in this param."""
     points = (spec.sweep,) if isinstance(spec.sweep, dict) else spec.sweep or ()
     return any(param in point for point in points)
+
+
+def again(job: Job, id_: JobId, done: Collection[TaskId] = ()) -> Job:
+    """Return a new job with the tasks of an old one, except the `done` ones.
+
+    A task keeps its index, so its part of the work stays the same. A gang runs whole
+    or not at all, also the second time. There must be something left to do.
+    """
+    groups: list[Group] = []
+    for group in job.groups:
+        left = [task for task in group.tasks if task.id not in done]
+        if not left:
+            continue
+        if group.gang_min > 0:
+            left = list(group.tasks)
+        name = GroupId(_renamed(group.id, job.id, id_))
+        tasks = tuple(
+            replace(
+                task, id=TaskId(_renamed(task.id, job.id, id_)), job=id_, group=name
+            )
+            for task in left
+        )
+        groups.append(replace(group, id=name, tasks=tasks))
+    assert groups, "all tasks are done"
+    kept = {group.id for group in groups}
+    return replace(
+        job, id=id_, groups=tuple(_needing(g, job, id_, kept) for g in groups)
+    )
+
+
+def _needing(group: Group, job: Job, id_: JobId, kept: Collection[GroupId]) -> Group:
+    """Let a group wait for groups that run again; the others have succeeded."""
+    needs = (GroupId(_renamed(needed, job.id, id_)) for needed in group.needs)
+    return replace(group, needs=tuple(needed for needed in needs if needed in kept))
+
+
+def _renamed(name: str, old: JobId, new: JobId) -> str:
+    assert name.startswith(f"{old}.")
+    return new + name[len(old) :]

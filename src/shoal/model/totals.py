@@ -55,7 +55,6 @@ class Totals(msgspec.Struct, frozen=True):
     """All that a job needs, and the most of each resource that it can use at once."""
 
     tasks: int
-    groups: int
     whole: Amounts
     peak: Amounts
 
@@ -76,7 +75,6 @@ def totals(job: Job) -> Totals:
     needed = {group.id: _amounts_of_group(group) for group in job.groups}
     return Totals(
         tasks=sum(len(group.tasks) for group in job.groups),
-        groups=len(job.groups),
         whole=sum(needed.values(), start=Amounts()),
         peak=_peak(job.groups, needed),
     )

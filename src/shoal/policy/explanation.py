@@ -32,7 +32,6 @@ class Rejected(msgspec.Struct, frozen=True):
     """The first condition that a worker does not meet, in numbers."""
 
     node: NodeId
-    filter: str
     reason: str
 
 
@@ -92,7 +91,7 @@ def _rejected(shape: TaskShape, grid: Grid, passed: list[Bools]) -> Iterator[Rej
         why = words.get(key)
         if why is None:
             why = words[key] = condition.reason(shape, view_of(row)) or condition.name
-        yield Rejected(row.node, condition.name, why)
+        yield Rejected(row.node, why)
 
 
 def _what_matters(condition: str, row: WorkerRow) -> Hashable:

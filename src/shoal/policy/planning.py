@@ -29,15 +29,13 @@ class Prospect(msgspec.Struct, frozen=True):
     """What one worker could do for a task: run it, run it later, or never.
 
     `slots` says how many such tasks it has room for now. `why` is what it lacks, or
-    what it has cached if it could run it now; `profile` says which of the task's
-    wishes is meant.
+    what it has cached if it could run it now.
     """
 
     node: NodeId
     when: When
     slots: int = 0
     why: str = ""
-    profile: int = 0
 
 
 class PlacementPlan(msgspec.Struct, frozen=True):
@@ -64,7 +62,7 @@ def plan(
     first: PlacementPlan | None = None
     for number, profile in enumerate(task.profiles):
         kept: Mapping[NodeId, int] = idle[number] if idle else {}
-        found = _plan(profile, number, task, count, table, policy, rng, kept)
+        found = _plan(profile, task, count, table, policy, rng, kept)
         if found.room:
             return found
         first = first or found
@@ -74,7 +72,6 @@ def plan(
 
 def _plan(
     profile: Profile,
-    number: int,
     task: Task,
     count: int,
     table: WorkerTable,
@@ -89,7 +86,7 @@ def _plan(
     left = count - len(slots)
     slots += _nodes(profile, left, table, policy, rng, work, at_most=None)
     now = [
-        Prospect(n, "now", max(1, slots.count(n)), _cached(n, work, table), number)
+        Prospect(n, "now", max(1, slots.count(n)), _cached(n, work, table))
         for n in ranked
     ]
     known = set(ranked)
@@ -97,7 +94,7 @@ def _plan(
     need = table.need(TaskShape(profile, driver, None))
     idle = {row.node for row in table.grid.rows if row and row.fits_idle(need)}
     others = [
-        Prospect(r.node, "later" if r.node in idle else "never", 0, r.reason, number)
+        Prospect(r.node, "later" if r.node in idle else "never", 0, r.reason)
         for r in said.rejected
         if r.node not in known
     ]

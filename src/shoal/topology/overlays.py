@@ -44,7 +44,7 @@ def spanning_tree(routes: Routes) -> Neighbours:
     Pairs are not listed: each node of the fabric belongs to the host that is nearest,
     and some minimal tree needs no edges but those between such regions (Mehlhorn).
     """
-    edges, _ = _tree(routes)
+    edges = _tree(routes)
     return _neighbours(routes, dict.fromkeys(edges))
 
 
@@ -55,7 +55,7 @@ def nearest(routes: Routes, count: int) -> Neighbours:
     """
     hosts = np.asarray(routes.fabric.hosts)
     many = len(hosts)
-    edges, _ = _tree(routes)
+    edges = _tree(routes)
     found = dict.fromkeys(edges)
     count = min(count, many - 1)
     for place, host in enumerate(routes.fabric.hosts):
@@ -72,13 +72,8 @@ def nearest(routes: Routes, count: int) -> Neighbours:
     return _neighbours(routes, found)
 
 
-def tree_cost(routes: Routes) -> int:
-    """Return the cost of all edges of the spanning tree."""
-    return _tree(routes)[1]
-
-
-def _tree(routes: Routes) -> tuple[list[Edge], int]:
-    """Return the edges of the spanning tree, and their cost."""
+def _tree(routes: Routes) -> list[Edge]:
+    """Return the edges of the spanning tree."""
     fabric, graph = routes.fabric, routes.graph()
     source = graph.add_node(-1)
     graph.add_edges_from([(source, h, 0.0) for h in fabric.hosts if fabric.works(h)])
@@ -96,8 +91,7 @@ def _tree(routes: Routes) -> tuple[list[Edge], int]:
     candidates.add_nodes_from(list(range(len(fabric.nodes))))
     candidates.add_edges_from([(a, b, float(c)) for (a, b), c in cheapest.items()])
     chosen = rx.minimum_spanning_edges(candidates, float)
-    edges = [(min(a, b), max(a, b)) for a, b, _ in chosen]
-    return sorted(edges), sum(int(cost) for _, _, cost in chosen)
+    return sorted((min(a, b), max(a, b)) for a, b, _ in chosen)
 
 
 def _neighbours(routes: Routes, edges: dict[Edge, None]) -> Neighbours:

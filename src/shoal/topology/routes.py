@@ -13,7 +13,7 @@ import numpy as np
 import rustworkx as rx
 from numpy.typing import NDArray
 
-from shoal.topology.fabric import NS_PER_S, Fabric
+from shoal.topology.fabric import Fabric
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,21 +33,6 @@ _MASK: Final = (1 << 64) - 1
 def by_latency(fabric: Fabric, link: int) -> Cost:
     """Charge a link for its latency; none is free, or paths could go in circles."""
     return max(1, fabric.links[link].latency_ns)
-
-
-def by_hops(_fabric: Fabric, _link: int) -> Cost:
-    """Charge all links alike."""
-    return 1
-
-
-def by_transfer(size_bytes: int) -> Callable[[Fabric, int], Cost]:
-    """Charge a link for carrying `size_bytes`, when it carries nothing else."""
-
-    def cost(fabric: Fabric, link: int) -> Cost:
-        bandwidth_bps = fabric.links[link].bandwidth_bps
-        return by_latency(fabric, link) + size_bytes * 8 * NS_PER_S // bandwidth_bps
-
-    return cost
 
 
 @final
@@ -159,14 +144,6 @@ class Routes:
         if found is None:
             found = self._hops[at, anchor] = self._search_hops(at, anchor)
         return found
-
-    def table(self, node: int) -> dict[int, tuple[int, ...]]:
-        """Return the routing table of a node: destination to all next hops."""
-        return {
-            to: tuple(hop for hop, _ in hops)
-            for to in range(len(self.fabric.nodes))
-            if (hops := self.next_hops(node, to))
-        }
 
     def path(self, a: int, b: int, flow: int) -> list[int] | None:
         """Return the links that a flow takes, each as 2 * link + (1 if backwards).

@@ -63,10 +63,6 @@ class Sharing:
         """What each link can carry, in bytes per second."""
         return self._capacities
 
-    def rate(self, flow: int) -> float:
-        """Return the speed of a flow, as settled last."""
-        return self._flows[flow].rate
-
     def add(self, flow: int, links: Iterable[int], most: float = float("inf")) -> None:
         """Let a new flow use `links`, each as often as it is named."""
         assert flow not in self._flows

@@ -8,8 +8,7 @@ import pytest
 
 from shoal.api import shoal_pb2 as pb
 from shoal.api.call_frames import END, ERROR, MESSAGE, frame, frame_buffer, packed
-from shoal.api.client.forwarded import ForwardedCalls
-from shoal.api.client.socket_client import SocketCalls
+from shoal.api.client.socket_client import ForwardedCalls, SocketCalls
 from shoal.errors import ShoalError, UnreachableError
 
 asked: list[tuple[str, pb.ForwardRequest]] = []

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.api.service.job_checks import check
+from shoal.api.service.service import check_names
 from shoal.errors import UsageError
 from shoal.model.derive import derive
 from shoal.model.ids import JobId, OwnerId
@@ -28,12 +28,12 @@ def job(text: str) -> Job:
     ],
 )
 def test_names_that_there_are_pass(text: str) -> None:
-    check(job(text))
+    check_names(job(text))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_a_node_takes_every_example(path: Path) -> None:
-    check(job(path.read_text()))
+    check_names(job(path.read_text()))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_name_that_nobody_knows_is_refused_with_the_nearest(
     text: str, words: str, hint: str
 ) -> None:
     with pytest.raises(UsageError) as told:
-        check(job(text))
+        check_names(job(text))
 
     assert words in told.value.what
     assert hint in told.value.hint

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.api.client.own_nodes import home_serving
+from shoal.api.node_file import home_serving
 from shoal.runtime.home import Home
 
 

@@ -5,8 +5,13 @@ import time
 from pathlib import Path
 
 from shoal.api import shoal_pb2 as pb
-from shoal.cli.display.lender_promises import PromiseCheck, promise_findings
-from shoal.cli.nodes.doctor import clock_finding, last_end, network_findings
+from shoal.cli.nodes.doctor import (
+    PromiseCheck,
+    clock_finding,
+    last_end,
+    network_findings,
+    promise_findings,
+)
 from shoal.runtime.home import Home
 
 HERE = "/ip4/127.0.0.1/tcp/4001/p2p/x"

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from shoal.api import shoal_pb2 as pb
-from shoal.cli.display.everywhere import show
+from shoal.cli.jobs.ps import show
 from shoal.cli.reference.answers import ANSWERS, breaches
 
 

@@ -4,8 +4,7 @@ import json
 import math
 
 from shoal.api import shoal_pb2 as pb
-from shoal.cli.display.plot import plot
-from shoal.cli.display.training_curves import CurveBoard
+from shoal.cli.display.training_curves import CurveBoard, plot
 
 
 def piece(*lines: object, task: str = "j.aggregate.0") -> pb.LogPiece:

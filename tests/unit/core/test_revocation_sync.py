@@ -1,7 +1,7 @@
 """A peer is told all revocations, a page at a time, the newest first."""
 
 from shoal.core.events import Effect, Send
-from shoal.core.membership.revocation_sync import PAGE, PAUSE_S, RevocationSync
+from shoal.core.membership.membership import PAGE, PAUSE_S, RevocationSync
 from shoal.core.membership.roster import Roster
 from shoal.model.ids import NodeId
 from shoal.protocol.messages import Revocation

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.drivers.supervisor import output_files as kept_module
-from shoal.drivers.supervisor.output_files import OutputFiles
+from shoal.drivers.supervisor import supervisor
+from shoal.drivers.supervisor.supervisor import OutputFiles
 
 SECRET = "hunter2hunter3"
 
@@ -13,7 +13,7 @@ SECRET = "hunter2hunter3"
 def test_of_a_long_output_the_front_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_module, "FILE_BYTES_MAX", 10)
+    monkeypatch.setattr(supervisor, "FILE_BYTES_MAX", 10)
     kept = OutputFiles(str(tmp_path / "out"))
 
     for data in (b"01234567", b"89", b"abcdefghij", b"xyz"):
@@ -52,7 +52,7 @@ def test_a_secret_is_starred_out_wherever_it_is_cut(tmp_path: Path) -> None:
 def test_a_secret_is_starred_out_where_the_file_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_module, "FILE_BYTES_MAX", 10)
+    monkeypatch.setattr(supervisor, "FILE_BYTES_MAX", 10)
     kept = OutputFiles(str(tmp_path / "out"), [SECRET])
 
     kept.write(b"0123456hunter2")

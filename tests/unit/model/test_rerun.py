@@ -1,7 +1,6 @@
-from shoal.model.derive import derive
+from shoal.model.derive import again, derive
 from shoal.model.ids import JobId, OwnerId, TaskId
 from shoal.model.job import Job
-from shoal.model.spec.rerun import again
 from shoal.model.spec.submission import load_spec
 
 

@@ -10,7 +10,7 @@ from shoal.cli.config.schema import schema
 from shoal.model.derive import derive
 from shoal.model.ids import JobId, OwnerId
 from shoal.model.spec.documents import read_yaml
-from shoal.model.spec.schema import job_schema
+from shoal.model.spec.spec import job_schema
 from shoal.model.spec.submission import load_spec
 from shoal.model.totals import totals
 

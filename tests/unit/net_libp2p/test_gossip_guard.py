@@ -160,4 +160,4 @@ def test_a_table_forgets_what_was_not_used_for_longest() -> None:
 
     table.put("c", 3)
 
-    assert table.items() == [("a", 1), ("c", 3)]
+    assert [key for key in "abc" if key in table] == ["a", "c"]

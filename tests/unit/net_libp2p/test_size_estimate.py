@@ -4,7 +4,7 @@ import pytest
 from tests.unit.net.shoals import identity
 
 from shoal.model.ids import NodeId
-from shoal.net.libp2p.finding.size_estimate import NEAREST, estimated_size
+from shoal.net.libp2p.finding.mesh import NEAREST, estimated_size
 
 NODES = [NodeId(f"node-{number}") for number in range(2_000)]
 

@@ -1,4 +1,4 @@
-from shoal.net.libp2p.thread.thread_channel import ThreadChannel
+from shoal.net.libp2p.thread.shared_state import ThreadChannel
 
 
 def test_things_come_out_in_order() -> None:

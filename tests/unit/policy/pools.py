@@ -6,8 +6,19 @@ from hypothesis import strategies as st
 
 from shoal.model.ids import NodeId
 from shoal.model.resources import GIB, Capacity, Device, GpuNeed, Profile
+from shoal.policy.queueing.queue import QueueEntry, Usage, aged
 from shoal.policy.table.task_shapes import TaskShape
 from shoal.policy.table.worker_table import WorkerTable, WorkerView
+
+
+def in_order(entries: list[QueueEntry], usage: Usage, now: float) -> list[QueueEntry]:
+    """Sort all entries as they should be served: priority, fair share, age, id."""
+
+    def rank(entry: QueueEntry) -> tuple[int, float, float, str]:
+        share = usage.share(entry.owner, now)
+        return -aged(entry, now), share, entry.waiting_since, entry.id
+
+    return sorted(entries, key=rank)
 
 
 def gpus(count: int, model: str = "A100", gib: int = 80) -> tuple[Device, ...]:

@@ -95,9 +95,9 @@ def test_an_explanation_counts_reasons_and_names_workers() -> None:
     answer = explain(needs(cpus=4), table)
 
     assert answer.fitting == 1
-    assert [(each.node, each.filter) for each in answer.rejected] == [
-        ("a", "cpu"),
-        ("b", "cpu"),
+    assert [(each.node, each.reason) for each in answer.rejected] == [
+        ("a", "cpu 2 < 4"),
+        ("b", "cpu 2 < 4"),
     ]
     assert answer.summary == (("cpu 2 < 4", 2),)
     assert answer.helps == ()

@@ -74,10 +74,7 @@ def test_the_first_wish_that_fits_is_planned() -> None:
 
     found = plan(task_of(many, one), 1, table, policy, Random(0))
 
-    assert [(p.node, p.when, p.profile) for p in found.prospects] == [
-        (C, "now", 1),
-        (A, "never", 1),
-    ]
+    assert [(p.node, p.when) for p in found.prospects] == [(C, "now"), (A, "never")]
 
 
 def test_a_plan_takes_nothing() -> None:

@@ -1,7 +1,7 @@
 """Priority, then fair share, then age."""
 
 import pytest
-from tests.unit.policy.pools import needs
+from tests.unit.policy.pools import in_order, needs
 
 from shoal.core.scheduling.policy_lookup import PolicyLookup
 from shoal.errors import PolicyError
@@ -14,7 +14,6 @@ from shoal.policy.queueing.queue import (
     TaskQueue,
     Usage,
     aged,
-    order,
 )
 from shoal.policy.queueing.queue_orders import order_named
 
@@ -34,7 +33,7 @@ def ids(entries: list[QueueEntry]) -> list[str]:
 def test_the_higher_priority_is_first() -> None:
     entries = [entry("low", priority=1), entry("high", priority=2, since=5.0)]
 
-    assert ids(order(entries, Usage(), 10.0)) == ["high", "low"]
+    assert ids(in_order(entries, Usage(), 10.0)) == ["high", "low"]
 
 
 def test_of_equal_priority_the_owner_who_used_less_is_first() -> None:
@@ -43,13 +42,13 @@ def test_of_equal_priority_the_owner_who_used_less_is_first() -> None:
 
     entries = [entry("a", ANN), entry("b", BOB, since=5.0)]
 
-    assert ids(order(entries, usage, 10.0)) == ["b", "a"]
+    assert ids(in_order(entries, usage, 10.0)) == ["b", "a"]
 
 
 def test_of_equal_owners_the_oldest_is_first() -> None:
     entries = [entry("b", since=1.0), entry("c", since=0.0), entry("a", since=1.0)]
 
-    assert ids(order(entries, Usage(), 10.0)) == ["c", "a", "b"]
+    assert ids(in_order(entries, Usage(), 10.0)) == ["c", "a", "b"]
 
 
 def test_waiting_counts_as_priority() -> None:
@@ -57,7 +56,7 @@ def test_waiting_counts_as_priority() -> None:
     new = entry("new", priority=2, since=3 * AGEING_S)
 
     assert aged(old, 3 * AGEING_S) == 3
-    assert ids(order([new, old], Usage(), 3 * AGEING_S)) == ["old", "new"]
+    assert ids(in_order([new, old], Usage(), 3 * AGEING_S)) == ["old", "new"]
 
 
 def test_a_share_is_that_of_the_resource_used_most() -> None:

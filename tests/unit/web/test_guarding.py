@@ -8,7 +8,7 @@ from tests.unit.web.visits import body_of, request, said, status
 
 from shoal.api.server.http_app import RefusalError
 from shoal.core.durability.audit_chain import AuditEntry
-from shoal.web.guarding import Guard
+from shoal.web.site import Guard
 
 GUARDED = ("/api/info", "/api/nodes", "/api/jobs", "/api/stream", "/api/nowhere")
 

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar, final
 
 from shoal.api import node_file
 from shoal.api import shoal_pb2 as pb
-from shoal.api.client.forwarded import ForwardedCalls
-from shoal.api.client.own_nodes import home_serving
-from shoal.api.client.socket_client import SocketCalls, plain_socket
+from shoal.api.client.socket_client import ForwardedCalls, SocketCalls, plain_socket
 from shoal.api.client.token_files import token_in
+from shoal.api.node_file import home_serving
 from shoal.runtime.home import Home
 
 if TYPE_CHECKING:

@@ -39,7 +39,6 @@ class Shipped(msgspec.Struct, frozen=True):
 
     tree: str
     files: int
-    total_bytes: int
     sent_files: int
     sent_bytes: int
     notes: tuple[str, ...] = ()
@@ -67,7 +66,6 @@ def ship(client: Client, folder: Path) -> Shipped:
     return Shipped(
         tree=TREE + name,
         files=len(paths),
-        total_bytes=tree.size(),
         sent_files=len(missing),
         sent_bytes=sent_bytes,
         notes=packed.notes,

@@ -14,9 +14,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
+from google.protobuf.message import DecodeError
+
+from shoal.api import shoal_pb2 as pb
 from shoal.api.call_frames import END, ERROR, MESSAGE, frame_buffer, packed
 from shoal.api.sockets import check_peer
-from shoal.errors import ProtocolError, UnreachableError
+from shoal.errors import ProtocolError, ShoalError, UnreachableError
 from shoal.framing import FramingError
 
 if TYPE_CHECKING:
@@ -77,7 +80,6 @@ class SocketCalls:
                 raise self._silent(f"no answer within {timeout_s:g} s") from None
             except OSError as error:
                 raise self._silent(error.strerror or str(error)) from None
-        from shoal.api import shoal_pb2 as pb  # noqa: PLC0415 - Only for errors.
         from shoal.api.failures import error_of  # noqa: PLC0415
 
         raise error_of(_read(pb.Error, failure))
@@ -116,8 +118,6 @@ class SocketCalls:
 
 def _read(type_: type[M], data: bytes) -> M:
     """Decode an answer; raise `ProtocolError` if it is malformed."""
-    from google.protobuf.message import DecodeError  # noqa: PLC0415 - Loaded with the message types.
-
     try:
         return type_.FromString(data)
     except DecodeError as error:
@@ -130,3 +130,38 @@ def _nonsense(because: str) -> ProtocolError:
         because=because,
         hint="is it of another version? `shoal down`, then `shoal up`",
     )
+
+
+@final
+class ForwardedCalls:
+    """Calls another node of the same owner through the local one: `service/forward`."""
+
+    def __init__(self, near: SocketCalls, node: str) -> None:
+        """Forward through the node of `near` to the node that a user calls `node`."""
+        self._near = near
+        self._node = node
+
+    def ask(self, method: str, request: Message, type_: type[M], timeout_s: float) -> M:
+        """Return the single answer to a call."""
+        for answer in self.follow(method, request, type_, timeout_s):
+            return answer
+        raise UnreachableError(f"the node {self._node} gave no answer")
+
+    def follow(
+        self, method: str, request: Message, type_: type[M], timeout_s: float | None
+    ) -> Iterator[M]:
+        """Yield the answers to a call as they arrive."""
+        wrapped = pb.ForwardRequest(
+            node=self._node, method=method, request=request.SerializeToString()
+        )
+        replies = self._near.follow("Forward", wrapped, pb.ForwardReply, timeout_s)
+        for reply in replies:
+            try:
+                answer = type_.FromString(reply.reply)
+            except DecodeError:
+                raise ShoalError(
+                    f"the node {self._node} answered what is no answer",
+                    because="it is of another version than this one, or broken",
+                    hint="run the same version of shoal on both",
+                ) from None
+            yield answer

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, final
 
 import grpc
 import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
 
 from shoal.api.call_frames import calls_socket
 from shoal.api.client.credentials import EVERYWHERE
@@ -25,7 +27,6 @@ from shoal.api.failures import shown_of
 from shoal.api.grpc_failures import packed
 from shoal.api.methods import SERVICE
 from shoal.api.node_file import socket_path
-from shoal.api.server.grpc_services import StandardServices
 from shoal.api.server.rights import Rights
 from shoal.api.server.socket_server import SocketServer
 from shoal.api.server.tls_door import TlsDoor
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[Any, Any]
     Authorise = Callable[[str, Context], Caller]
     """Returns the caller of a method; raises if it may not call it."""
+    import grpc.aio
 
 PORT: Final = 50_051
 HOST: Final = "127.0.0.1"
@@ -276,3 +278,27 @@ async def _abort(context: Context, error: Exception) -> NoReturn:
 
 def _serialized(message: Message) -> bytes:
     return message.SerializeToString()
+
+
+@final
+class StandardServices:
+    """Reflection and health services of one server.
+
+    They reveal only the proto and that the node is serving, so they need no token: a
+    tool can describe the service before its user has one.
+    """
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        names = (SERVICE.full_name, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
+
+    async def serve(self) -> None:
+        """Report the node as serving."""
+        for name in ("", SERVICE.full_name):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+    async def leave(self) -> None:
+        """Report the node as not serving, also to open watches."""
+        await self._health.enter_graceful_shutdown()

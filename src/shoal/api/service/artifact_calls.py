@@ -8,23 +8,24 @@ they survive until the job that needs them is submitted.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, final
 
 from shoal.api import shoal_pb2 as pb
 from shoal.api.service import callers
-from shoal.api.service.blob_owners import BlobOwners, salt_for
 from shoal.blobs import trees
 from shoal.errors import NotFoundError, ShoalError, UsageError
 from shoal.model.ids import BlobId
 from shoal.protocol.blob_hashing import size_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
 
+    from shoal.api.service.callers import Caller
     from shoal.blobs.store import BlobStore, Draft
     from shoal.core.scheduling.job_book import JobRecord, TaskRecord
-    from shoal.model.ids import OwnerId
+    from shoal.model.ids import BlobId, OwnerId
     from shoal.model.job import Job
     from shoal.runtime.artifacts.artifacts import Artifacts
 
@@ -249,3 +250,50 @@ def _checked(name: str) -> BlobId:
     if size_of(name) is None:
         raise UsageError(f"'{name[:80]}' is not the name of a blob")
     return BlobId(name)
+
+
+BLOBS_PER_OWNER_MAX: Final = 200_000
+OWNERS_MAX: Final = 256
+
+
+@final
+class BlobOwners:
+    """Which blobs each owner may use: those it sent, and outputs of its jobs.
+
+    A blob's name is a hash of its contents, so those who know the contents can guess
+    it. Hence a member with a certificate reads and uses only blobs that it sent or that
+    were listed as outputs of its jobs. All others appear to be missing, and the member
+    sends them again. The record is kept in memory; the oldest are dropped.
+    """
+
+    def __init__(self, own: OwnerId) -> None:
+        """Attribute blobs of the node's user to `own`."""
+        self._own = own
+        self._blobs: dict[OwnerId, dict[BlobId, None]] = {}
+
+    def note(self, caller: Caller, blobs: Iterable[BlobId]) -> None:
+        """Record blobs as belonging to the caller's owner."""
+        owner = self._own if caller.owner is None else caller.owner
+        known = self._blobs.pop(owner, {})
+        if len(self._blobs) >= OWNERS_MAX:
+            del self._blobs[next(iter(self._blobs))]
+        self._blobs[owner] = known
+        for blob in blobs:
+            known.pop(blob, None)
+            known[blob] = None
+        while len(known) > BLOBS_PER_OWNER_MAX:
+            del known[next(iter(known))]
+
+    def foreign(self, caller: Caller, blobs: Iterable[BlobId]) -> list[BlobId]:
+        """Return the blobs that a caller has no right to, in the given order."""
+        if caller.owner is None:
+            return []
+        known = self._blobs.get(caller.owner, {})
+        return [blob for blob in blobs if blob not in known]
+
+
+def salt_for(caller: Caller, salt: bytes) -> bytes:
+    """Return the salt of a caller's trees; it differs for other owners."""
+    if caller.is_own or caller.owner is None:
+        return salt
+    return hashlib.sha256(salt + caller.owner.encode()).digest()[: len(salt)]

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from shoal.api import shoal_pb2 as pb
 from shoal.api.failures import error_of
 from shoal.api.methods import told
-from shoal.api.node_names import known_nodes, node_called
+from shoal.api.selectors import known_nodes, node_called
 from shoal.api.server.rights import (
     check_forwarded,
     check_neighbour,

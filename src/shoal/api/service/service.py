@@ -15,6 +15,7 @@ import os
 import re
 import time
 from contextlib import aclosing
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -22,35 +23,43 @@ import msgspec
 import shoal
 from shoal.api import node_file
 from shoal.api import shoal_pb2 as pb
-from shoal.api.job_names import check_id, job_called, tasks_called
 from shoal.api.methods import Methods
-from shoal.api.node_names import known_nodes, node_called
+from shoal.api.selectors import (
+    check_id,
+    job_called,
+    known_nodes,
+    node_called,
+    tasks_called,
+)
 from shoal.api.server import rights, tokens
-from shoal.api.service import callers, function_calls, job_checks, ping, planning, views
+from shoal.api.service import callers, function_calls, views
 from shoal.api.service.artifact_calls import ArtifactCalls
 from shoal.api.service.audited import CallAudit, audited
 from shoal.api.service.forward import Forwarder
 from shoal.api.service.log_reader import LogReader
 from shoal.core.admission.invitation_book import InvitationTerms
 from shoal.core.membership.quotas import Quota, narrowed_job
-from shoal.errors import NotFoundError, ShoalError, UsageError
-from shoal.model.derive import derive
+from shoal.errors import NotFoundError, ShoalError, SpecError, UsageError
+from shoal.model.derive import again, derive
 from shoal.model.ids import JobId, NodeId, OwnerId, TaskId
 from shoal.model.job_notes import notes
-from shoal.model.spec.rerun import again
+from shoal.model.kinds import RECIPE, foreign
 from shoal.model.spec.submission import load_spec
 from shoal.model.text.bounds import NAME_LENGTH_MAX
 from shoal.model.text.grammar import is_name
 from shoal.model.totals import totals
+from shoal.net.identity.identity import public_key
 from shoal.net.identity.petname import petname
+from shoal.policy.registry import BUILT_IN, Registry
 from shoal.runtime.artifacts.artifacts import needs_artifacts
 from shoal.runtime.discovery.listen_addresses import only_here
 from shoal.runtime.membership.grant_signing import ROLES
 from shoal.runtime.membership.revocation import revoke
 from shoal.runtime.monitoring.node_warnings import cautions
+from shoal.train import RECIPES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Collection
 
     from shoal.api.server.tokens import LiveToken
     from shoal.api.service.callers import Caller
@@ -78,7 +87,9 @@ WATCH_SHARE: Final = 0.02
 """Share of time that a node may spend on one watch of a job."""
 
 MANY_TASKS: Final = 16
-PEERS_TOLD_MAX: Final = 32
+PING_S: Final = 5.0
+PING_MAX_S: Final = 15.0
+PING_LOOK_S: Final = 0.02
 
 
 class ApiPlaces(msgspec.Struct):
@@ -308,7 +319,7 @@ class Service(ArtifactCalls):
         asked = pb.SubmitRequest(job_id="plan", **spec)
         job = await asyncio.to_thread(self._derived, asked)
         nodes = list((await self.on_nodes(pb.NodesRequest())).nodes)
-        groups = planning.groups_of(self._node, job, nodes)
+        groups = views.plan_view(self._node, job, nodes)
         return pb.PlanReply(
             groups=groups,
             more=len(job.groups) - len(groups),
@@ -400,8 +411,26 @@ class Service(ArtifactCalls):
         return pb.NodesReply(nodes=nodes, warnings=self._cautions())
 
     async def on_ping(self, request: pb.PingRequest) -> pb.PingReply:
-        """Measure the round trip to a node."""
-        return await ping.answer(self._node.id, self._links, request)
+        """Measure the round trip to a node, over the link that carries all traffic.
+
+        On timeout, the reply has the trouble and no round trip.
+        """
+        peer, links = NodeId(request.node), self._links
+        public_key(peer)  # Raises if it is not a node id.
+        reply = pb.PingReply(node=views.name_of(peer), path="self", rtt_s=0.0)
+        if peer == self._node.id:
+            return reply
+        reply.ClearField("rtt_s")
+        try:
+            async with asyncio.timeout(min(request.timeout_s or PING_S, PING_MAX_S)):
+                links.reach(peer)
+                while not links.path(peer):  # noqa: ASYNC110 - No event per peer.
+                    await asyncio.sleep(PING_LOOK_S)
+                reply.rtt_s = await links.ping(peer)
+        except TimeoutError:
+            reply.trouble = links.trouble(peer)
+        reply.path = links.path(peer)
+        return reply
 
     async def on_info(self, request: pb.InfoRequest) -> pb.NodeInfo:
         """Return identity, addresses and state of this node."""
@@ -527,7 +556,7 @@ class Service(ArtifactCalls):
         owner = self._node.owner if caller.owner is None else caller.owner
         id_ = caller.id_for(request.job_id)
         job = derive(spec, id_, owner, is_canonical=True)
-        job_checks.check(job)
+        check_names(job)
         return job
 
     def _visible(self) -> list[JobRecord]:
@@ -589,4 +618,38 @@ def _terms(request: pb.InviteRequest, own: OwnerId) -> InvitationTerms:
         owner=own if request.mine else OwnerId(request.owner),
         quota_gpus=gpus,
         quota_cpu_milli=cpu,
+    )
+
+
+DRIVERS: Final = ("container", "process")
+"""Drivers of commands. `python` runs functions, which are not commands."""
+
+
+def check_names(job: Job) -> None:
+    """Refuse a job that names an unknown driver, recipe or policy.
+
+    It would wait forever for a worker, or fail on one. Instead the submitter learns of
+    the typo at once, with the closest known name.
+    """
+    if job.policy and job.policy not in BUILT_IN:
+        Registry().get(job.policy)  # Raises if unknown.
+    for group in job.groups:
+        work = group.tasks[0].work  # Its tasks differ only in params.
+        if foreign(group.tasks[0]) or work.driver != RECIPE:
+            _check_name("driver", work.driver, DRIVERS)
+        if work.recipe:
+            _check_name("recipe", work.recipe, RECIPES)
+
+
+def _check_name(what: str, name: str, known: Collection[str]) -> None:
+    if name in known:
+        return
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1)
+    raise SpecError(
+        f"there is no {what} '{name}'",
+        because=f"the {what}s are {', '.join(names)}",
+        hint=f"did you mean {near[0]}?"
+        if near
+        else f"write it like {what}: {names[-1]}",
     )

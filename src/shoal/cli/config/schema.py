@@ -5,7 +5,7 @@ import json
 import click
 
 from shoal.cli.terminal import echo_lines
-from shoal.model.spec.schema import job_schema
+from shoal.model.spec.spec import job_schema
 
 
 @click.command()

@@ -22,6 +22,8 @@ from shoal.cli.terminal import echo, echo_styled, safe_line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from shoal.api.client.shipping import PulledOutputs
+
 VERSION: Final = 1
 GIB: Final = 1 << 30
 LINE_LENGTH_MAX: Final = 100
@@ -236,6 +238,22 @@ def _limit_text(node: pb.Node) -> str:
 def short_id(node: str) -> str:
     """Shorten a node id to a prefix that people can compare."""
     return f"{node[:12]}…{node[-4:]}"
+
+
+# Downloaded outputs.
+
+
+def taken_text(taken: PulledOutputs) -> str:
+    """Describe the files written for one task."""
+    files = "1 file" if taken.files == 1 else f"{taken.files} files"
+    what = "checkpoint" if taken.checkpoint else "outputs"
+    return f"{what}  {taken.folder}  ({files}, {size_text(taken.bytes)})"
+
+
+def taken_fields(taken: Iterable[PulledOutputs]) -> list[dict[str, Any]]:
+    """Return the files written, for JSON."""
+    names = ("task", "folder", "files", "bytes", "checkpoint")
+    return [{name: getattr(each, name) for name in names} for each in taken]
 
 
 # Time.

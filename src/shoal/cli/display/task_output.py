@@ -10,9 +10,14 @@ from __future__ import annotations
 
 import codecs
 import re
-from typing import TYPE_CHECKING, Final, final
+import sys
+from typing import TYPE_CHECKING, BinaryIO, Final, final
+
+from shoal.api import shoal_pb2 as pb
+from shoal.cli.terminal import safe_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import BinaryIO
 
 PENDING_MAX: Final = 4_096
@@ -74,3 +79,67 @@ def screened(data: bytes) -> str:
     """Return a line of task output without escape sequences."""
     text = data.decode("utf-8", "replace").rpartition("\r")[2]
     return _CONTROL.sub("", text).replace("\x1b", "")
+
+
+def follow(
+    pieces: Iterable[pb.LogPiece],
+    *,
+    prefixed: bool,
+    aside: bool = False,
+    raw: bool = False,
+) -> None:
+    """Print pieces of output until they end.
+
+    With `prefixed`, each line names its task. With `aside`, everything goes to stderr
+    because stdout is used for something else. Escape sequences that could harm a
+    terminal are removed, unless the user asked for `raw` output.
+    """
+    outs = _Outs(raw=raw)
+    try:
+        _follow(pieces, outs, prefixed=prefixed, aside=aside)
+    finally:
+        outs.close()
+
+
+def _follow(
+    pieces: Iterable[pb.LogPiece], outs: _Outs, *, prefixed: bool, aside: bool
+) -> None:
+    rests: dict[tuple[str, int], bytes] = {}
+    for piece in pieces:
+        data = piece.data
+        if prefixed:
+            key = (piece.task, piece.stream)
+            *lines, rests[key] = (rests.get(key, b"") + data).split(b"\n")
+            data = b"".join(_line(piece.task, line) for line in lines)
+        outs.write(pb.STREAM_STDERR if aside else piece.stream, data)
+    for (task, stream), rest in rests.items():
+        if rest:
+            outs.write(pb.STREAM_STDERR if aside else stream, _line(task, rest))
+
+
+def _line(task: str, line: bytes) -> bytes:
+    return safe_line(task.partition(".")[2]).encode() + b" | " + line + b"\n"
+
+
+@final
+class _Outs:
+    """The two output streams of this process."""
+
+    def __init__(self, *, raw: bool) -> None:
+        self._raw = raw
+        self._open: dict[bool, BinaryIO | Screened] = {}
+
+    def write(self, stream: int, data: bytes) -> None:
+        is_error = stream == pb.STREAM_STDERR
+        if is_error not in self._open:
+            text = sys.stderr if is_error else sys.stdout
+            is_plain = self._raw or not text.isatty()
+            self._open[is_error] = text.buffer if is_plain else Screened(text.buffer)
+        out = self._open[is_error]
+        out.write(data)
+        out.flush()
+
+    def close(self) -> None:
+        for out in self._open.values():
+            if isinstance(out, Screened):
+                out.close()

@@ -7,8 +7,8 @@ import click
 from shoal.api import shoal_pb2 as pb
 from shoal.api.client import client as api
 from shoal.api.documents import piece_fields
-from shoal.cli.display.follow_output import follow
 from shoal.cli.display.printing import echo_json
+from shoal.cli.display.task_output import follow
 from shoal.cli.job_input.completion_types import JOB
 from shoal.cli.job_input.selection import one
 from shoal.cli.options import any_node_option, json_option, raw_option

@@ -10,8 +10,7 @@ import click
 from shoal.api.client import client as api
 from shoal.api.client.shipping import PulledOutputs, take_outputs
 from shoal.api.documents import state_of
-from shoal.cli.display.printing import echo_json, has_ended
-from shoal.cli.display.pulled_outputs import taken_fields, taken_text
+from shoal.cli.display.printing import echo_json, has_ended, taken_fields, taken_text
 from shoal.cli.job_input.completion_types import JOB
 from shoal.cli.job_input.selection import one
 from shoal.cli.options import any_node_option, json_option, quiet_option, suggest, talk

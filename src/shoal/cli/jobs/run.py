@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import signal
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,10 +20,16 @@ from shoal.api.documents import job_fields
 from shoal.api.job_ids import new_job_id
 from shoal.api.shoal_pb2 import LogsRequest
 from shoal.cli import write_nowhere
-from shoal.cli.display.follow_output import follow
 from shoal.cli.display.job_ends import code_of, end_text, waits_text
-from shoal.cli.display.printing import echo_json, has_ended, places, span
-from shoal.cli.display.pulled_outputs import taken_fields, taken_text
+from shoal.cli.display.printing import (
+    echo_json,
+    has_ended,
+    places,
+    span,
+    taken_fields,
+    taken_text,
+)
+from shoal.cli.display.task_output import follow
 from shoal.cli.job_input.spec_flags import JobCommand, job_options, spec_of
 from shoal.cli.jobs.submit import pack, send_in
 from shoal.cli.options import (
@@ -31,15 +40,66 @@ from shoal.cli.options import (
     suggest,
     talk,
 )
-from shoal.cli.stop_signals import UNREAD, StopSignal, is_unread, stopped_by_signals
 from shoal.errors import NotFoundError, ShoalError, UnreachableError
 from shoal.runtime.home import Home
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Generator, Iterable
+    from types import FrameType
 
     from shoal.api.client.shipping import PulledOutputs
     from shoal.api.shoal_pb2 import Job, LogPiece
+
+REASONS: Final = {
+    signal.SIGINT: "Ctrl-C in shoal run",
+    signal.SIGTERM: "SIGTERM to shoal run",
+    signal.SIGHUP: "the terminal of shoal run was closed",
+}
+UNREAD: Final = "the output of shoal run was closed"
+
+AGAIN_S: Final = 0.5
+"""A Ctrl-C this long after the first signal is a second one."""
+
+
+class StopSignal(KeyboardInterrupt):
+    """The command was stopped by a signal; the text says which."""
+
+
+@contextmanager
+def stopped_by_signals() -> Generator[None]:
+    """Raise `StopSignal` at the first signal that ends a command, and at no other.
+
+    Signals come in pairs: from a shell and its terminal, or from a service manager.
+    Only a second Ctrl-C, some time later, interrupts as usual. Ignored signals stay
+    ignored, as with `nohup`.
+    """
+    first_s: float | None = None
+
+    def heed(number: int, _frame: FrameType | None) -> None:
+        nonlocal first_s
+        now_s = time.monotonic()
+        if first_s is None:
+            first_s = now_s
+            raise StopSignal(REASONS[signal.Signals(number)])
+        if number == signal.SIGINT and now_s - first_s > AGAIN_S:
+            raise KeyboardInterrupt
+
+    before = {number: signal.getsignal(number) for number in REASONS}
+    heard = {n: old for n, old in before.items() if old is not signal.SIG_IGN}
+    for number in heard:
+        signal.signal(number, heed)
+    try:
+        yield
+    finally:
+        if first_s is None:  # Else nobody wants this to go on.
+            for number, handler in heard.items():
+                signal.signal(number, handler)
+
+
+def is_unread(error: OSError) -> bool:
+    """Whether output failed because its reader, or its terminal, has gone."""
+    return error.errno in (errno.EPIPE, errno.EIO)
+
 
 PATIENCE_S: Final = 2.0
 """How long a job waits before the user is told why."""

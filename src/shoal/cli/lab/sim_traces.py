@@ -279,7 +279,6 @@ def _lines(file: str, given: dict[str, Any]) -> Iterable[PolicyLine]:
         preemptive=given["preemptive"],
         warm_up=given["warm_up"],
         drop=given["drop"],
-        seed=given["seed"],
     )
     return compare(jobs, _names(given["policy"], "fcfs,sjf,minnow"), setup)
 

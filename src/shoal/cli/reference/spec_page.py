@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from shoal.cli.reference.tables import page, table
-from shoal.model.spec.schema import job_schema
+from shoal.model.spec.spec import job_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -145,7 +145,6 @@ class Worker:
         self.rules = rules or OwnerRules()
         self.counts: Counter[str] = Counter()
         self._roster = roster
-        self._epoch = epoch
         self._rng = rng
         self._heap = DeadlineHeap()
         self._book = LeaseBook(node, epoch, capacity)

@@ -52,9 +52,8 @@ class LetterUnderWay(msgspec.Struct):
 class Mailbox:
     """All letters of one attempt that runs on this node."""
 
-    def __init__(self, attempt: Attempt, task: TaskId, job: JobId) -> None:
+    def __init__(self, attempt: Attempt, job: JobId) -> None:
         self.attempt = attempt
-        self.task = task
         self.job = job
         self.closed = False
         self.under_way: dict[int, LetterUnderWay] = {}  # by number, which rises

@@ -114,7 +114,7 @@ class TaskMail:
             case LettersWanted():
                 return self._on_wanted(event, now)
             case MailOpened():
-                box = Mailbox(event.attempt, event.task, event.job)
+                box = Mailbox(event.attempt, event.job)
                 self._boxes[event.attempt] = box
             case MailClosed():
                 self._on_closed(event.attempt, now)

@@ -33,12 +33,12 @@ from shoal.core.events import (
     PeerLost,
     Publish,
     Record,
+    Send,
     Tell,
     WallClockRead,
 )
 from shoal.core.machine import Mount
 from shoal.core.membership.grant_renewal import GrantRenewal
-from shoal.core.membership.revocation_sync import RevocationSync
 from shoal.protocol.grants import GrantRenewed, GrantWanted
 from shoal.protocol.messages import Announcement, Goodbye, Hello, Revocation
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from shoal.core.membership.roster import Roster
     from shoal.model.ids import NodeId
-    from shoal.protocol.messages import AnyMessage, Grant
+    from shoal.protocol.messages import AnyMessage, Grant, Revocation
 
 SHOWN: Final = (Announcement, Hello, Revocation, GrantWanted, GrantRenewed)
 """Messages that bring their own proof, so strangers may send them."""
@@ -165,3 +165,59 @@ class Membership:
         """Have all machines of this node show the new grant, if there is one."""
         kept = [each.grant for each in effects if isinstance(each, KeepGrant)]
         return effects + [Tell(GrantChanged(grant)) for grant in kept]
+
+
+PAGE: Final = 64
+"""Revocations that a peer is told at a time."""
+
+PAUSE_S: Final = 0.25
+
+
+@final
+class RevocationSync:
+    """Sends a peer all revocations that it may have missed, page by page.
+
+    A peer that connects may have been away when they were published. It gets the newest
+    page at once and the others with pauses in between, so that no turn sends more than
+    a page to one peer. Revocations that the peer knows already change nothing there.
+    """
+
+    def __init__(self, roster: Roster) -> None:
+        self._roster = roster
+        # By peer, what it has not been told yet, the newest last; linked peers only.
+        self._untold: dict[NodeId, list[Revocation]] = {}
+        self._due: float | None = None
+
+    def connected(self, peer: NodeId, now: float) -> list[Effect]:
+        """Send the newest page; the others follow."""
+        self._untold.pop(peer, None)
+        revocations = self._roster.revocations
+        if not revocations:
+            return []
+        self._untold[peer] = list(revocations)
+        return self._tell(peer, now)
+
+    def lost(self, peer: NodeId) -> None:
+        """Stop sending; a peer that returns starts from the beginning."""
+        self._untold.pop(peer, None)
+
+    def on_deadline(self, now: float) -> list[Effect]:
+        """Send the next page to every peer that waits for one."""
+        self._due = None
+        return [
+            effect for peer in list(self._untold) for effect in self._tell(peer, now)
+        ]
+
+    def next_deadline(self) -> float | None:
+        """When the next pages are due, if any are."""
+        return self._due if self._untold else None
+
+    def _tell(self, peer: NodeId, now: float) -> list[Effect]:
+        untold = self._untold[peer]
+        page = untold[: -PAGE - 1 : -1]
+        del untold[-PAGE:]
+        if not untold:
+            del self._untold[peer]
+        elif self._due is None:
+            self._due = now + PAUSE_S
+        return [Send(peer, revocation) for revocation in page]

@@ -17,11 +17,6 @@ class Cpus:
         assert lent, "a worker lends at least one CPU"
         self._milli = dict.fromkeys(sorted(lent), 0)
 
-    @property
-    def idle(self) -> bool:
-        """Whether no CPU is booked."""
-        return not any(self._milli.values())
-
     def take(self, cpu_milli: int) -> tuple[int, ...]:
         """Book the least used CPUs for a task and return them; empty means any CPU.
 

@@ -8,16 +8,89 @@ Supervisors use this, so it may import only the standard library.
 
 from __future__ import annotations
 
+import os
 import time
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from shoal.drivers.limits.disk_use import DiskUse, Excess
-from shoal.drivers.limits.memory_use import memory_used
+from shoal.drivers.supervisor.process_tree import descendants, open_files, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shoal.drivers.supervisor.supervisor_frames import StartAttempt
+
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+BLOCK_BYTES: Final = 512
+NAMELESS: Final = "/memfd:"
+
+
+class _Inode(NamedTuple):
+    device: int
+    number: int
+
+
+def memory_used(top: int, limit_bytes: int, scratch: Sequence[int] = ()) -> int:
+    """Return the memory used by all descendants of `top`.
+
+    This is a quick upper bound if that is within the limit, and exact otherwise.
+    Shared pages count once. Files in the task's in-memory folders, whose descriptors
+    are `scratch`, count, mapped or not, and so do open memfds. Data in socket buffers
+    is not seen; only a cgroup counts it.
+    """
+    pids = descendants(top)
+    nameless = _nameless(pids)
+    files = sum(map(_held, scratch)) + sum(nameless.values())
+    resident = sum(map(_resident, pids))
+    if resident + files <= limit_bytes:
+        return resident + files
+    # The sum counts shared pages once per process: measure exactly.
+    devices = {os.fstat(fd).st_dev for fd in scratch}
+    return files + sum(_share(pid, devices, nameless) for pid in pids)
+
+
+def _held(fd: int) -> int:
+    """Return the bytes used in an in-memory file system."""
+    found = os.statvfs(fd)
+    return (found.f_blocks - found.f_bfree) * found.f_frsize
+
+
+def _resident(pid: int) -> int:
+    fields = read_text(f"/proc/{pid}/statm").split()
+    return int(fields[1]) * PAGE_BYTES if fields else 0
+
+
+def _nameless(pids: Sequence[int]) -> dict[_Inode, int]:
+    """Return the open memfds and the bytes of each."""
+    found: dict[_Inode, int] = {}
+    for path in open_files(pids):
+        try:
+            if os.readlink(path).startswith(NAMELESS):  # noqa: PTH115
+                told = os.stat(path)  # noqa: PTH116
+                inode = _Inode(told.st_dev, told.st_ino)
+                found[inode] = told.st_blocks * BLOCK_BYTES
+        except OSError:
+            continue
+    return found
+
+
+def _share(pid: int, devices: set[int], nameless: dict[_Inode, int]) -> int:
+    """Return a process's share of memory, without files counted elsewhere."""
+    text = read_text(f"/proc/{pid}/smaps")
+    if not text:
+        return _resident(pid)  # Unreadable: count shared pages in full.
+    total, counts = 0, True
+    for line in text.splitlines():
+        first, *fields = line.split()
+        if "-" in first and len(fields) >= 4:
+            major, _, minor = fields[2].partition(":")
+            device = os.makedev(int(major, 16), int(minor, 16))
+            inode = _Inode(device, int(fields[3]))
+            counts = device not in devices and inode not in nameless
+        elif first == "Pss:" and counts:
+            total += int(fields[0]) << 10
+    return total
+
 
 LOOK_S: Final = 0.5
 

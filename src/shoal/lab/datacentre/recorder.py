@@ -51,11 +51,10 @@ class JobLife(msgspec.Struct):
 
 
 class SeriesPoint(msgspec.Struct, gc=False, frozen=True):
-    """A sample: waiting tasks, running tasks, devices in use."""
+    """A sample: waiting tasks and devices in use."""
 
     at: float
     waiting: int
-    running: int
     busy: float  # devices, shares added up; CPUs where hosts have none
 
 
@@ -195,11 +194,11 @@ class Recorder(HostWatch):
         self._point()
 
     def _point(self) -> None:
-        now, running = self._agenda.now, len(self._running)
-        waiting = max(0, self._arrived - self._over - running)
+        now = self._agenda.now
+        waiting = max(0, self._arrived - self._over - len(self._running))
         if self.points and self.points[-1].at == now:
             self.points.pop()
-        self.points.append(SeriesPoint(now, waiting, running, self._busy))
+        self.points.append(SeriesPoint(now, waiting, self._busy))
 
     def _on_report(self, host: SimHost, peer: NodeId, message: object) -> None:
         """Count preempted tasks once: reports are repeated."""

@@ -15,7 +15,6 @@ from shoal.errors import SpecError
 from shoal.model.spec.documents import Plain, read_json, read_yaml
 
 Few = Annotated[int, Meta(ge=1, le=10_000)]
-Many = Annotated[int, Meta(ge=1, le=1_000_000)]
 Priority = Annotated[int, Meta(ge=-100, le=100)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Ratio = Annotated[float, Meta(gt=0, le=1_000)]

@@ -51,7 +51,6 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     preemptive: bool = False
     warm_up: int = 0  # jobs at the beginning that do not count
     drop: bool = False  # leave out what can never fit, instead of refusing it
-    seed: int = 0
 
 
 class PolicyLine(msgspec.Struct, frozen=True, kw_only=True):

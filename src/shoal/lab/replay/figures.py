@@ -26,7 +26,6 @@ class ReplayOutcome(msgspec.Struct, frozen=True):
     capacity: int
     preemptions: int = 0
     events: int = 0
-    dropped: int = 0  # jobs that the cluster could never run
 
     @property
     def waits_s(self) -> Floats:

@@ -69,6 +69,4 @@ def cluster(path: Path) -> Cluster:
         switches=row.whole("num_switch", least=1),
         hosts_per_switch=row.whole("num_node_p_switch", least=1),
         gpus_per_host=row.whole("num_gpu_p_node", least=1),
-        cpus_per_host=row.whole("num_cpu_p_node", 64, least=0),
-        memory_gib_per_host=row.whole("mem_p_node", 256, least=0),
     )

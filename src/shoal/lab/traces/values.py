@@ -54,8 +54,6 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     switches: int = 1
     hosts_per_switch: int = 1
     gpus_per_host: int = 8
-    cpus_per_host: int = 64
-    memory_gib_per_host: int = 256
 
     @property
     def hosts(self) -> int:

@@ -8,7 +8,7 @@ turns the result into tasks.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -375,3 +375,17 @@ class JobSpec(Strict, frozen=True):
         VerifySpec | None,
         Meta(description="How results are checked; without it, they are believed."),
     ] = None
+
+
+def job_schema() -> dict[str, Any]:
+    """Return the schema of a spec in YAML or JSON, with a description of each field.
+
+    What it accepts has the right shape. The amounts in it, and what fields mean
+    together, are only checked when a spec is read.
+    """
+    schema = msgspec.json.encode(msgspec.json.schema(JobSpec))
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "shoal job",
+        **msgspec.json.decode(schema, type=dict[str, Any]),
+    }

@@ -11,7 +11,6 @@ import contextlib
 import ssl
 from typing import Final, final
 
-RECORD_BYTES: Final = 16_384
 READ_BYTES: Final = 65_536
 
 

@@ -156,10 +156,6 @@ class Libp2p:
         """Take a peer for a member while there is a direct link to it."""
         self._shared.orders.put(commands.Linked(peer, is_up))
 
-    def advertise(self, addresses: Sequence[str]) -> None:
-        """Tell those who look us up where direct links are accepted."""
-        self._shared.orders.put(commands.Advertise(tuple(addresses)))
-
     async def close(self) -> None:
         """Leave the network in good order, or after some seconds in any."""
         self._flush()

@@ -34,7 +34,6 @@ class Libp2pSettings(msgspec.Struct, frozen=True, kw_only=True):
     gates: tuple[str, ...] = ()  # Known from the start, each with /p2p/ and its id.
     is_gate: bool = False  # Relays for members that cannot be dialled.
     is_relayed: bool = False  # Asks gates to relay: it may not be dialled.
-    gossips: bool = True
     relay: RelayRoom = RelayRoom()
     mdns: bool = False  # Says on the local network that we are here, and listens.
 

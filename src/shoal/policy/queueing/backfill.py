@@ -83,10 +83,6 @@ class BackfillPlan:
         """
         return next(filter(None, (self._at(s, wish) for s in self._starts())), None)
 
-    def start_now(self, wish: BackfillWish) -> Promise | None:
-        """Promise a start at once, if that delays no promise made before."""
-        return self._at(0.0, wish)
-
     def room(self, node: NodeId, start_s: float, end_s: float) -> Ledger:
         """Return what is free on a worker during all of this time."""
         busy = self._busy[node]

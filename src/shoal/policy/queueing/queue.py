@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias, final
 import msgspec
 
 from shoal.model.ids import OwnerId
-from shoal.model.job import PRIORITY_MAX
 from shoal.model.resources import GIB, WHOLE_GPU_MILLI, Profile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from shoal.policy.queueing.queue_orders import QueueOrder
 
@@ -152,27 +151,15 @@ class Usage:
             del self._used[owner]
 
 
-def overtaken_within_s(priority: int) -> float:
-    """Return how much later than an entry of `priority` others may come and pass it."""
-    return (PRIORITY_MAX - priority + 1) * AGEING_S
-
-
 def aged(entry: QueueEntry, now: float) -> int:
     """Return the priority of an entry with the points that it gained by waiting."""
     since = max(entry.waiting_since, entry.served_at)
     return entry.priority + int(max(0.0, now - since) // AGEING_S)
 
 
-def order(entries: Iterable[QueueEntry], usage: Usage, now: float) -> list[QueueEntry]:
-    """Return the entries in the order in which they should be served."""
-    entries = list(entries)
-    shares = {entry.owner: usage.share(entry.owner, now) for entry in entries}
-    return sorted(entries, key=lambda entry: _rank(entry, shares[entry.owner], now))
-
-
 @final
 class TaskQueue:
-    """Entries in the order of `order`, without sorting them all for each decision.
+    """Entries by priority, fair share and age, without sorting all for each decision.
 
     Entries of one owner and priority never change places, so they wait in a lane,
     and only the first of each lane are compared. With an `order`, entries of the same

@@ -60,7 +60,7 @@ _SALT_TEXT: Final = b"shoal: the salt of this node's trees"
 class Artifacts:
     """The artifacts of one node."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each of these is a part that a host chooses
         self,
         home: Home,
         identity: Identity,

@@ -93,10 +93,6 @@ class Latest(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def items(self) -> list[tuple[K, V]]:
-        """Return all rows, those used last at the end."""
-        return list(self._rows.items())
-
 
 @final
 class SeenGossip:

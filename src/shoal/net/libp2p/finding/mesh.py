@@ -6,6 +6,8 @@ after the node once a second or so and does a little each time.
 
 from __future__ import annotations
 
+import hashlib
+import heapq
 import random
 from time import monotonic
 from typing import TYPE_CHECKING, Final, final
@@ -16,7 +18,6 @@ from shoal import failpoints
 from shoal.model.backoff import Backoff
 from shoal.net.libp2p.finding import address_book
 from shoal.net.libp2p.finding.gossip_guard import Latest
-from shoal.net.libp2p.finding.size_estimate import estimated_size
 from shoal.net.libp2p.thread.commands import Estimated, Met, Relayed
 from shoal.net.libp2p.thread.trio_calls import start
 from shoal.protocol.limits import ADDRESSES_MAX
@@ -300,3 +301,27 @@ def _gates(shared: SharedState) -> dict[NodeId, tuple[str, ...]]:
         if gate is not None and gate != shared.node:
             gates[gate] = (*gates.get(gate, ()), address)
     return gates
+
+
+NEAREST: Final = 20
+_SPACE: Final = 1 << 256
+
+
+def estimated_size(node: NodeId, others: Iterable[NodeId]) -> int:
+    """Estimate the number of nodes from the density of `others` around `node`.
+
+    Ids are spread evenly, so if the twentieth nearest of all nodes is at one hundredth
+    of the greatest distance, there are about two thousand. A node knows those nearest
+    to it well, because Kademlia makes it look for them.
+    """
+    own = _place(node)
+    distances = {own ^ _place(other) for other in others if other != node}
+    if len(distances) < NEAREST:
+        return len(distances) + 1  # In a small shoal everybody knows everybody.
+    farthest = heapq.nsmallest(NEAREST, distances)[-1]
+    dense = round((NEAREST - 1) * _SPACE / farthest) + 1
+    return max(dense, len(distances) + 1)
+
+
+def _place(node: NodeId) -> int:
+    return int.from_bytes(hashlib.sha256(node.encode()).digest(), "big")

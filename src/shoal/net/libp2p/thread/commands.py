@@ -69,12 +69,6 @@ class Linked(NamedTuple):
     is_up: bool
 
 
-class Advertise(NamedTuple):
-    """Tell others that direct links are accepted here."""
-
-    addresses: tuple[str, ...]
-
-
 class KnockJudged(NamedTuple):
     """Tell the stream that waits for it why its peer may not come in, or None."""
 
@@ -96,7 +90,6 @@ Order = (
     | Move
     | Cut
     | Linked
-    | Advertise
     | KnockJudged
     | Leave
 )

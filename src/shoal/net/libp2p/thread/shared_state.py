@@ -3,19 +3,85 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, deque
 from time import monotonic
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
 
 from shoal.net.libp2p.finding.address_book import PeerAddressBook, shown_direct
 from shoal.net.libp2p.finding.gossip_guard import GossipGuard
-from shoal.net.libp2p.thread.thread_channel import ThreadChannel
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from shoal.model.ids import NodeId
     from shoal.net.identity.identity import Identity
     from shoal.net.libp2p.settings import Greeting, Libp2pSettings
     from shoal.net.libp2p.thread.commands import Happening, Order
+
+T = TypeVar("T")
+
+
+@final
+class ThreadChannel(Generic[T]):
+    """Hands things over in order; what finds it full is dropped and counted.
+
+    The receiver is woken once and then takes batches until nothing is left, so a busy
+    lane costs one wake-up for many things.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.dropped = 0
+        self._limit = limit
+        self._items: deque[T] = deque()
+        self._lock = threading.Lock()
+        self._wake: Callable[[], None] | None = None
+        self._awake = False  # The receiver will take all there is, unasked.
+
+    def attach(self, wake: Callable[[], None]) -> None:
+        """Wake the receiver by `wake` from now on, and at once if something waits."""
+        with self._lock:
+            self._wake = wake
+            self._awake = bool(self._items)
+            waiting = self._awake
+        if waiting:
+            wake()
+
+    def detach(self) -> None:
+        """Wake nobody; things wait for the next receiver, within the limit."""
+        with self._lock:
+            self._wake = None
+            self._awake = False
+
+    def put(self, item: T) -> bool:
+        """Add `item`; return False if there is no room for it."""
+        with self._lock:
+            if len(self._items) >= self._limit:
+                self.dropped += 1
+                return False
+            self._items.append(item)
+            wake = None if self._awake else self._wake
+            self._awake = self._awake or wake is not None
+        if wake is not None:
+            wake()
+        return True
+
+    def take(self, most: int) -> list[T]:
+        """Return the next few things. Fewer than `most`: the next one wakes again."""
+        with self._lock:
+            count = min(most, len(self._items))
+            items = [self._items.popleft() for _ in range(count)]
+            if count < most:
+                self._awake = False
+        return items
+
+    @property
+    def full(self) -> bool:
+        """Whether the next thing would be dropped."""
+        return len(self._items) >= self._limit
+
+    def __len__(self) -> int:
+        return len(self._items)
+
 
 ORDERS_MAX: Final = 4_096
 HAPPENINGS_MAX: Final = 4_096
@@ -44,10 +110,10 @@ class SharedState:
         self.reachable = settings.announce  # the same for others, once it is known
         self.keys: tuple[str, ...] = ()
         self.linked: dict[NodeId, None] = {}  # members with a direct link, in order
-        self.direct = settings.direct  # where direct links are accepted
         self.circuits: tuple[str, ...] = ()  # addresses of ours through gates
 
     def shown(self) -> tuple[str, ...]:
         """Return the addresses that others are told, without our id."""
         plain = self.settings.announce or self.reachable
-        return (*plain, *(shown_direct(a) for a in self.direct), *self.circuits)
+        direct = (shown_direct(address) for address in self.settings.direct)
+        return (*plain, *direct, *self.circuits)

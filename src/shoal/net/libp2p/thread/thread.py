@@ -195,8 +195,6 @@ class Libp2pThread:
             case commands.ProvideKeys():
                 shared.keys = order.keys
                 self._directory.changed()
-            case commands.Advertise():
-                shared.direct = order.addresses
             case commands.KnockJudged():
                 self.links.judged(order)
             case commands.Leave():
