@@ -323,3 +323,19 @@ def test_a_job_that_grows_too_large_is_refused(
 ) -> None:
     with pytest.raises(SpecError, match=what):
         derived(document)
+
+
+@pytest.mark.parametrize(
+    ("spec", "retry"),
+    [
+        ({}, Retry()),
+        ({"retry": {"max": 2}}, Retry(2, ("failed", "worker-lost"))),
+        ({"retry": {"on": [33]}}, Retry(3, ("exit:33",))),
+        ({"retry": {"max": 1, "on": ["exit:7"]}}, Retry(1, ("exit:7",))),
+        ({"retry": {"max": 0}}, Retry(0, ("failed", "worker-lost"))),
+    ],
+)
+def test_who_asks_for_retries_gets_failures_retried(
+    spec: dict[str, object], retry: Retry
+) -> None:
+    assert derived({"command": ["x"], **spec}).retry == retry

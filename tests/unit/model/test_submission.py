@@ -145,7 +145,7 @@ def test_every_flag_reaches_its_field() -> None:
         priority=-5,
         preempt=True,
         preemptible=False,
-        retry=RetrySpec(max=7),
+        retry=RetrySpec(max=7, on=("failed", "worker-lost")),
         time_limit="1h",
         grace="5s",
         placement=PlacementSpec(

@@ -146,6 +146,8 @@ def _read_slurm(
     for option, value in _slurm_options(place, words):
         if option in _IGNORED:
             notes.append(f"{place}: --{option} has no meaning here and is ignored")
+        elif option == "requeue":
+            continue  # Tasks that lost their worker or were preempted run again anyway.
         elif option == "array":
             flags["array"], _, most = value.partition("%")
             if most:
@@ -225,10 +227,6 @@ def _seconds(place: str, value: str) -> str:
     return f"{total + 86_400 * (days or 0)}s"
 
 
-def _one_retry(_place: str, _value: str) -> int:
-    return 1
-
-
 _MEANING: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {
     "job-name": ("name", _as_it_is),
     "nodes": ("nodes", _nodes),
@@ -241,7 +239,6 @@ _MEANING: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {
     "gres": ("gpus", _gres),
     "time": ("time_limit", _seconds),
     "chdir": ("workdir", _as_it_is),
-    "requeue": ("retries", _one_retry),
 }
 _WITHOUT_VALUE: Final = frozenset({"requeue", "exclusive", "no-requeue"})
 _IGNORED: Final = frozenset(

@@ -65,6 +65,14 @@ _FLAGS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
         {"default": None, "help": "Whether jobs of higher priority may displace it."},
     ),
     (("--retries",), {"type": int, "help": "How often to retry a failed task."}),
+    (
+        ("--retry-on",),
+        {
+            "multiple": True,
+            "metavar": "REASON",
+            "help": "Retry only then: an exit code, failed or worker-lost.",
+        },
+    ),
     (("--time-limit",), {"help": "Time limit per task: 90s, 2h."}),
     (("--grace",), {"help": "Time between SIGTERM and SIGKILL: 10s."}),
     (("--policy",), {"help": "Placement policy; see `shoal policy list`."}),

@@ -61,6 +61,10 @@ RESERVED: Final = ("index", "rank")
 _SHELL: Final = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+RETRIED: Final = ("worker-lost", "failed")
+"""What is tried again if a spec says how often, but not when."""
+
+RETRIES_DEFAULT: Final = 3
 _EXIT: Final = re.compile(r"exit:([1-9][0-9]{0,2})")
 _DEFAULTS: Final = ResourcesSpec(gpu="0", cpu="1", ram="0", disk="0")
 
@@ -371,18 +375,21 @@ def _time_limit(text: str, path: str) -> str:
 
 
 def _retry(retry: RetrySpec, path: str) -> RetrySpec:
-    for place, reason in enumerate(retry.on):
+    if retry == RetrySpec():
+        return retry
+    given = map(str, RETRIED if retry.on is None else retry.on)
+    reasons = [f"exit:{each}" if each.isdecimal() else each for each in given]
+    for place, reason in enumerate(reasons):
         code = _EXIT.fullmatch(reason)
-        if reason not in {"worker-lost", "failed"} and not (
-            code and int(code.group(1)) <= 255
-        ):
+        if reason not in RETRIED and not (code and int(code.group(1)) <= 255):
             raise SpecError(
                 f"'{reason}' is no reason to retry",
                 path=f"{path}.on[{place}]",
                 because="the reasons are worker-lost, failed, and exit:1 to exit:255",
-                hint=nearest(reason, ("worker-lost", "failed", "exit:1")),
+                hint=nearest(reason, (*RETRIED, "exit:1")),
             )
-    return RetrySpec(max=retry.max, on=tuple(sorted(set(retry.on))))
+    most = RETRIES_DEFAULT if retry.max is None else retry.max
+    return RetrySpec(max=most, on=tuple(sorted(set(reasons))))
 
 
 def _placement(placement: PlacementSpec, path: str) -> PlacementSpec:

@@ -18,7 +18,7 @@ from shoal.model.job import Retry
 from shoal.model.kinds import PROGRAM
 from shoal.model.spec.canonical import nodes_of
 from shoal.model.spec.points import points
-from shoal.model.spec.spec import JobSpec, ResourcesSpec, RetrySpec
+from shoal.model.spec.spec import JobSpec, ResourcesSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -266,7 +266,10 @@ def _assessed(spec: JobSpec, most: int) -> JobSpec:
 def retry_of(spec: JobSpec) -> Retry:
     """Return when tasks are tried again: more often, if that is what recipes need."""
     recipes = {spec.recipe, *(step.recipe for step in spec.steps.values())}
-    if spec.retry != RetrySpec() or not recipes & RESTARTING:
-        return Retry(spec.retry.max, spec.retry.on)
+    given = spec.retry
+    if given.max is not None and given.on is not None:  # as in any canonical spec
+        return Retry(given.max, tuple(map(str, given.on)))
+    if not recipes & RESTARTING:
+        return Retry()
     codes = (TRY_AGAIN, *_KILLED)
     return Retry(20, ("worker-lost", *(f"exit:{code}" for code in codes)))

@@ -168,23 +168,32 @@ class ResourcesSpec(Strict, frozen=True):
 
 
 class RetrySpec(Strict, frozen=True):
-    """When a task that did not succeed is tried again, and how often."""
+    """When a task that did not succeed is tried again, and how often.
 
-    max: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=RETRIES_MAX,
-            description="So many failures of a task are tried again.",
-        ),
-    ] = 3
+    Left out, tasks whose worker was lost are tried again. What a worker's loss costs is
+    not counted as a failure; it has a limit of its own.
+    """
+
+    max: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=RETRIES_MAX,
+                description="How many failures of a task are tried again; 3 if `on` "
+                "says which.",
+            ),
+        ]
+        | None
+    ) = None
     on: Annotated[
-        tuple[Word, ...],
+        tuple[Word | int, ...] | None,
         Meta(
-            description="Reasons: worker-lost, failed (any exit but 0), exit:N.",
+            description="Reasons: worker-lost, failed (any exit but 0, or a time "
+            "limit), exit:N or N. If only `max` is given: worker-lost and failed.",
             examples=[["worker-lost", "exit:33"]],
         ),
-    ] = ("worker-lost",)
+    ] = None
 
 
 class VerifySpec(Strict, frozen=True):

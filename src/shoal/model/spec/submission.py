@@ -67,6 +67,7 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     preempt: bool | None = None
     preemptible: bool | None = None
     retries: int | None = None
+    retry_on: tuple[str, ...] = ()
     time_limit: str | None = None
     grace: str | None = None
     policy: str | None = None
@@ -102,6 +103,7 @@ _FLAG_OF: Final = {
     "$.resources.ram": "--ram",
     "$.resources.disk": "--disk",
     "$.retry.max": "--retries",
+    "$.retry.on": "--retry-on",
     "$.placement.max_rtt": "--max-rtt",
     "$.placement.policy": "--policy",
     "$.placement.labels": "--label",
@@ -185,8 +187,12 @@ def _document(flags: Flags, base: JobSpec | None) -> dict[str, Any]:
     _merge(document, "env", _pairs(flags.env, "--env"))
     _merge_params(document, _pairs(flags.params, "--param"))
     _merge(document, "resources", _resources(flags, is_task=is_task))
+    retry: dict[str, Any] = {}
     if flags.retries is not None:
-        _merge(document, "retry", {"max": flags.retries})
+        retry["max"] = flags.retries
+    if flags.retry_on:
+        retry["on"] = list(flags.retry_on)
+    _merge(document, "retry", retry)
     placement: dict[str, Any] = dict(document.get("placement", {}))
     _merge(placement, "labels", _pairs(flags.labels, "--label"))
     near = {"policy": flags.policy, "max_rtt": flags.max_rtt}
