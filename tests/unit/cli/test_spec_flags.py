@@ -31,6 +31,50 @@ def test_what_follows_two_dashes_is_the_command_as_it_stands() -> None:
     assert spec["command"] == ["python", "-c", "print(1)", "--name", "--"]
 
 
+def test_a_python_program_runs_with_its_folder_and_its_own_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_text("#!/usr/bin/env python\nimport os\n")
+
+    spec = parsed("--name", "other.py", "--cpu", "2", "src/train.py", "--cpu", "3")
+    away = parsed(str(tmp_path / "src" / "train.py"), "x")
+
+    assert spec["command"] == ["python", "src/train.py", "--cpu", "3"]
+    assert (spec["workdir"], spec["name"]) == (".", "other.py")
+    assert spec["resources"]["cpu"] == "2"
+    assert away["command"] == ["python", "train.py", "x"]
+    assert (away["workdir"], away["name"]) == (str(tmp_path / "src"), "train")
+
+
+def test_a_python_file_with_flags_in_comments_says_itself_what_it_is(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("#!/usr/bin/env python3\n#SHOAL --cpu 3\nprint(1)\n")
+
+    spec = parsed(str(file), "--name", "n")
+
+    assert spec["resources"]["cpu"] == "3"
+    assert spec["command"][:2] == ["python3", "-c"]
+
+
+def test_a_file_that_a_command_names_and_that_stays_here_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+
+    parsed("--", "python", "train.py")
+    said = capsys.readouterr().err
+    parsed("--workdir", ".", "--", "python", "train.py")
+    parsed("--", "python", "-c", "1")
+
+    assert "train.py is here, and the job runs elsewhere: add --workdir ." in said
+    assert capsys.readouterr().err == ""
+
+
 def test_a_number_for_an_array_is_how_many() -> None:
     counted = parsed("--array", "3", "--", "true")
     listed = parsed("--array", "0-2", "--", "true")

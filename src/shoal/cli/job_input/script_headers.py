@@ -36,7 +36,7 @@ The first task of an array `1-9` has index 1, as in `{index}`; ranks count from 
 """
 
 _NAMED: Final = re.compile(r"\{[A-Za-z_][A-Za-z0-9_.-]*\}")
-_LINE: Final = re.compile(rb"^#(SHOAL|SBATCH)\s", re.MULTILINE)
+HEADER: Final = re.compile(rb"^#(SHOAL|SBATCH)\s", re.MULTILINE)
 _GPUS: Final = re.compile(r"gpu(?::([A-Za-z][\w.-]*))?(?::(\d+))?")
 _CLOCK: Final = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
@@ -50,7 +50,7 @@ class JobScript(NamedTuple):
 
 def is_script(text: bytes) -> bool:
     """Whether this is a script rather than a job spec."""
-    return text.startswith(b"#!") or _LINE.search(text) is not None
+    return text.startswith(b"#!") or HEADER.search(text) is not None
 
 
 def read_script(

@@ -6,16 +6,21 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from shoal.cli.job_input.own_files import flags_of_program, left_behind, program_at
 from shoal.cli.options import talk
 from shoal.errors import SpecError, UsageError
+
+if TYPE_CHECKING:
+    from shoal.model.spec.spec import JobSpec
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 COMMAND: Final = "shoal.command"
+PROGRAM: Final = "shoal.program"
 
 _FLAGS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
     (("--name",), {"help": "Name of the job."}),
@@ -102,14 +107,21 @@ _FLAGS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
 
 
 class JobCommand(click.Command):
-    """A click command that takes a job; the words after `--` are its command."""
+    """A click command that takes a job.
+
+    The words after `--` are its command; those from a Python program on are that
+    program's.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Set the words after `--` aside."""
+        """Set the words of a command or a program aside."""
         if "--" in args:
             place = args.index("--")
             ctx.meta[COMMAND] = tuple(args[place + 1 :])
             args = args[:place]
+        elif (begin := program_at(args, self.params)) is not None:
+            ctx.meta[PROGRAM] = tuple(args[begin:])
+            args = args[:begin]
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
@@ -140,10 +152,13 @@ def spec_of(words: tuple[str, ...], config: str | None, flags: dict[str, Any]) -
     from shoal.cli.job_input.script_headers import is_script, read_script  # noqa: PLC0415
     from shoal.model.spec.submission import load_spec, spec_from_flags  # noqa: PLC0415
 
-    command: tuple[str, ...] | None = click.get_current_context().meta.get(COMMAND)
+    meta = click.get_current_context().meta
+    command: tuple[str, ...] | None = meta.get(COMMAND)
     file = _file(words, config, command)
     base = None
     given = _given(flags)
+    if PROGRAM in meta:
+        given = {**flags_of_program(meta[PROGRAM]), **given}
     if file is not None:
         text = _read(file, is_config=config is not None)
         if is_script(text):
@@ -162,6 +177,7 @@ def spec_of(words: tuple[str, ...], config: str | None, flags: dict[str, Any]) -
             given[name] = int(given[name])  # A number is how many, a text is which.
     if command:
         given["command"] = command
+        _tell_of_files(command, given, base)
     if base is None and not given:
         raise UsageError(
             "there is nothing to run",
@@ -170,6 +186,15 @@ def spec_of(words: tuple[str, ...], config: str | None, flags: dict[str, Any]) -
         )
     spec = base if base is not None and not given else spec_from_flags(given, base)
     return json.dumps(msgspec.to_builtins(spec))
+
+
+def _tell_of_files(
+    command: tuple[str, ...], given: dict[str, Any], base: JobSpec | None
+) -> None:
+    """Tell the user of a file that the command names, and that stays here."""
+    travels = given.get("workdir") or (base is not None and base.workdir)
+    if not travels and (name := left_behind(command)) is not None:
+        talk(f"note: {name} is here, and the job runs elsewhere: add --workdir .")
 
 
 def _in_file(file: str, error: SpecError) -> SpecError:

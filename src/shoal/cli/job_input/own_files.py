@@ -1,0 +1,71 @@
+"""Files of the user that a command line names: programs to run, or left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from shoal.cli.job_input.script_headers import HEADER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def program_at(args: Sequence[str], params: Sequence[click.Parameter]) -> int | None:
+    """Return the place of a Python program in arguments, if its words begin there.
+
+    All that follows is for the program, as with `python train.py --lr 0.1`. A file with
+    `#SHOAL` lines describes a job by itself.
+    """
+    with_value = {
+        name
+        for each in params
+        if isinstance(each, click.Option) and not each.is_flag
+        for name in each.opts
+    }
+    is_value = False
+    for place, word in enumerate(args):
+        if is_value:
+            is_value = False
+        elif word.startswith("-") and word != "-":
+            is_value = word in with_value
+        else:
+            return place if is_program(word) else None
+    return None
+
+
+def is_program(name: str) -> bool:
+    """Whether a word names a Python program that is here."""
+    path = Path(name)
+    try:
+        return path.suffix == ".py" and not HEADER.search(path.read_bytes())
+    except OSError:
+        return False
+
+
+def flags_of_program(words: Sequence[str]) -> dict[str, object]:
+    """Return the flags of a job that runs a Python program with its folder."""
+    path = Path(words[0])
+    folder = Path() if _is_below(path) else path.parent
+    inside = path.relative_to(folder)
+    return {
+        "name": path.stem,
+        "workdir": str(folder),
+        "command": ("python", str(inside), *words[1:]),
+    }
+
+
+def left_behind(command: Sequence[str]) -> str | None:
+    """Return a word of a command that names a file of this directory, if any does."""
+    for word in command:
+        path = Path(word)
+        if _is_below(path) and path.is_file():
+            return word
+    return None
+
+
+def _is_below(path: Path) -> bool:
+    """Whether a path leads into the current directory."""
+    return not path.is_absolute() and ".." not in path.parts
