@@ -45,6 +45,8 @@ def test_a_node_takes_every_example(path: Path) -> None:
         ("recipe: x", "no recipe 'x'", "recipe: train"),
         ("command: 'true'\nplacement: {policy: balancd}", "'balancd'", "balanced?"),
         ("steps: {a: {command: 'true'}, b: {recipe: ecko}}", "'ecko'", "echo?"),
+        ("recipe: diloco\nnodes: 2\nparams: {round: 3}", "'round'", "rounds?"),
+        ("recipe: sweep\nsweep: {lr: [0.1, x]}", "'lr' cannot be 'x'", "training.md"),
         (
             "steps: {a: {command: 'true', driver: docker}}",
             "'docker'",

@@ -1,4 +1,4 @@
-"""Refuses jobs that name an unknown driver, recipe or policy.
+"""Refuses jobs that name an unknown driver, recipe, policy or param of a recipe.
 
 Such a job would wait forever for a worker, or fail on one. Instead the submitter learns
 of the typo at once, with the closest known name.
@@ -13,6 +13,7 @@ from shoal.errors import SpecError
 from shoal.model.kinds import RECIPE, foreign
 from shoal.policy.registry import BUILT_IN, Registry
 from shoal.train import RECIPES
+from shoal.train.param_checks import check_params
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -33,6 +34,8 @@ def check(job: Job) -> None:
             _check("driver", work.driver, DRIVERS)
         if work.recipe:
             _check("recipe", work.recipe, RECIPES)
+            for task in group.tasks:
+                check_params(work.recipe, task.params)
 
 
 def _check(what: str, name: str, known: Collection[str]) -> None:

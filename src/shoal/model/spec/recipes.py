@@ -20,6 +20,7 @@ from shoal.model.spec.canonical import nodes_of
 from shoal.model.spec.footprint import ram_of
 from shoal.model.spec.points import points
 from shoal.model.spec.spec import JobSpec, ResourcesSpec, RetrySpec
+from shoal.train import DEFAULT_PROGRAMS
 
 DILOCO: Final = "diloco"
 SWEEP: Final = "sweep"
@@ -59,16 +60,6 @@ AVERAGING: Final = ("safetensors",)
 
 LEARNING: Final = ("torch", "safetensors")
 """Modules that a program which trains or measures a model imports."""
-
-DEFAULT_PROGRAMS: Final = {
-    "ddp": "gpt",
-    "diloco": "gpt",
-    "eval": "gpt",
-    "pipeline": "pipeline_gpt",
-    "sweep": "digits",
-    "train": "digits",
-}
-"""What recipes that run a program run, unless the job names another."""
 
 MODULES: Final = {"digits": (*LEARNING, "sklearn")}
 """Modules of programs that need more than others."""
