@@ -34,6 +34,7 @@ LONG = (  # In rows of one for each worker: few that train at the same time.
     "test_cli_nodes",
     "test_train_ranks",
     "test_train_memory",
+    "test_train_failures",
 )
 
 

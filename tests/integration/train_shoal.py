@@ -48,9 +48,11 @@ class TrainShoal:
         """The node that takes the jobs."""
         return next(iter(self.homes.values()))
 
-    def add(self, name: str) -> CliHome:
-        """Start one more node, as a member."""
+    def add(self, name: str, programs: Path | None = None) -> CliHome:
+        """Start one more node, as a member; `programs` has the `shoal` that it runs."""
         home = self._make(name)
+        if programs is not None:
+            home.env["PATH"] = f"{programs}:{home.env['PATH']}"
         home.ok(*MEET)
         if self.homes:
             before = self._nodes()
@@ -71,12 +73,12 @@ class TrainShoal:
 
     def task(self, job: str, name: str) -> pb.Task:
         """Return what is known of a task."""
-        [found] = [task for task in self._job(job).tasks if task.id == f"{job}.{name}"]
+        [found] = [task for task in self.job(job).tasks if task.id == f"{job}.{name}"]
         return found
 
     def attempts(self, job: str) -> dict[str, int]:
         """Return how often each task that runs now was started."""
-        tasks = self._job(job).tasks
+        tasks = self.job(job).tasks
         return {t.id: t.attempts for t in tasks if t.state == pb.STATE_RUNNING}
 
     def lines(
@@ -128,12 +130,13 @@ class TrainShoal:
     def wait(self, job: str) -> int:
         """Wait for the end of a job; return its exit code."""
         eventually(
-            lambda: self._job(job).state in ENDS,
+            lambda: self.job(job).state in ENDS,
             lambda: self.first("show", job).out,
         )
         return self.first("wait", job).code
 
-    def _job(self, job: str) -> pb.Job:
+    def job(self, job: str) -> pb.Job:
+        """Return what is known of a job."""
         with self._client() as client:
             return client.get(job)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.model.spec.recipes import ram_of
+from shoal.model.spec.footprint import ram_of
 
 # The most that getrusage tells would include what the test itself has.
 RUN = """

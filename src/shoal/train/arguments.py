@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
+PROGRAM_PARAMS: Final = "program_params"
+"""What programs call: their params are also read from their source, by this name."""
+
 LOCAL_APART: Final = 100
 """More than tasks of a job, so that no two processes draw the same batches."""
 
@@ -29,7 +32,14 @@ def program_params(**defaults: Any) -> SimpleNamespace:  # noqa: ANN401
     given = {**params_of(os.environ), **flags(sys.argv[1:])}
     values: dict[str, Any] = {}
     for name, default in defaults.items():
-        values[name] = _like(default, given.get(name, default), name)
+        value = given.get(name, default)
+        try:
+            values[name] = like(default, value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise UsageError(
+                f"param '{name}' cannot be {value!r}",
+                because=f"it is a number like {default}",
+            ) from error
     rest = {name: value for name, value in given.items() if name not in defaults}
     known = {*defaults, *TrainSettings.__struct_fields__, "program", "data_seed"}
     if unknown := [name for name in rest if name not in known]:
@@ -59,14 +69,11 @@ def flags(words: Sequence[str]) -> Mapping[str, str]:
     return found
 
 
-def _like(default: Any, value: Any, name: str) -> Any:  # noqa: ANN401
-    """Return `value` as the type of `default`."""
+def like(default: Any, value: Any) -> Any:  # noqa: ANN401
+    """Return `value` as the type of `default`; raise `ValueError` if it cannot be."""
     if isinstance(default, bool):
         return str(value).lower() in ("true", "1", "yes")
-    try:
-        return type(default)(value)
-    except (TypeError, ValueError) as error:
-        raise UsageError(
-            f"param '{name}' cannot be {value!r}",
-            because=f"it is a number like {default}",
-        ) from error
+    found = type(default)(value)
+    if isinstance(found, int) and isinstance(value, float) and found != value:
+        raise ValueError(f"{value} is no {type(default).__name__}")
+    return found

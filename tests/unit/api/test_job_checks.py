@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.api.service.service import check_names
+from shoal.api.service.job_checks import check
 from shoal.errors import UsageError
 from shoal.model.derive import derive
 from shoal.model.ids import JobId, OwnerId
@@ -28,12 +28,12 @@ def job(text: str) -> Job:
     ],
 )
 def test_names_that_there_are_pass(text: str) -> None:
-    check_names(job(text))
+    check(job(text))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_a_node_takes_every_example(path: Path) -> None:
-    check_names(job(path.read_text()))
+    check(job(path.read_text()))
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,8 @@ def test_a_node_takes_every_example(path: Path) -> None:
         ("recipe: x", "no recipe 'x'", "recipe: train"),
         ("command: 'true'\nplacement: {policy: balancd}", "'balancd'", "balanced?"),
         ("steps: {a: {command: 'true'}, b: {recipe: ecko}}", "'ecko'", "echo?"),
+        ("recipe: diloco\nnodes: 2\nparams: {round: 3}", "'round'", "rounds?"),
+        ("recipe: sweep\nsweep: {lr: [0.1, x]}", "'lr' cannot be 'x'", "training.md"),
         (
             "steps: {a: {command: 'true', driver: docker}}",
             "'docker'",
@@ -56,7 +58,7 @@ def test_a_name_that_nobody_knows_is_refused_with_the_nearest(
     text: str, words: str, hint: str
 ) -> None:
     with pytest.raises(UsageError) as told:
-        check_names(job(text))
+        check(job(text))
 
     assert words in told.value.what
     assert hint in told.value.hint

@@ -35,6 +35,12 @@ def test_a_failure_is_retried_if_the_job_says_so(on: tuple[str, ...]) -> None:
     assert verdict == Verdict("again", "exit code 3", "failure")
 
 
+def test_a_failure_says_what_the_task_said() -> None:
+    outcome = Outcome("exited", exit_code=1, reason="ValueError: bad")
+
+    assert judge(*scene(), outcome).reason == "exit code 1: ValueError: bad"
+
+
 def test_a_failure_of_another_kind_is_final() -> None:
     retry = Retry(on=("exit:4", "worker-lost"))
 

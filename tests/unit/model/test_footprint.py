@@ -5,7 +5,7 @@ import pytest
 from shoal.model.derive import derive
 from shoal.model.ids import JobId, OwnerId
 from shoal.model.job import Job
-from shoal.model.spec import recipes
+from shoal.model.spec import footprint
 from shoal.model.spec.submission import load_spec
 
 
@@ -18,8 +18,8 @@ def memory(job: Job, group: int = -1) -> int:
 
 
 def test_adamw_in_single_precision_takes_sixteen_bytes_a_parameter_and_copies() -> None:
-    one = recipes.training_bytes(0, activations=0)
-    more = recipes.training_bytes(1_000_000, activations=0, copies=0)
+    one = footprint.training_bytes(0, activations=0)
+    more = footprint.training_bytes(1_000_000, activations=0, copies=0)
 
     assert more - one == 16_000_000
 
@@ -31,8 +31,8 @@ def test_adamw_in_single_precision_takes_sixteen_bytes_a_parameter_and_copies() 
 def test_other_optimizers_and_precisions_take_less(
     optimizer: str, precision: str, each: int
 ) -> None:
-    none = recipes.training_bytes(0, activations=0)
-    some = recipes.training_bytes(
+    none = footprint.training_bytes(0, activations=0)
+    some = footprint.training_bytes(
         1_000, activations=0, optimizer=optimizer, precision=precision, copies=0
     )
 

@@ -77,3 +77,24 @@ def test_the_best_trial_is_found_with_a_fraction_of_the_rounds(seed: int) -> Non
     assert len(halving.over()) == 27
     assert quality[best.trial] <= sorted(quality.values())[3]
     assert spent < 27 * 27 / 2
+
+
+def test_a_failed_trial_is_over_has_no_result_and_may_come_back() -> None:
+    halving = Halving(first=1, eta=3)
+    halving.judge(report("t0", 1, 0.1))
+    halving.judge(report("t1", 1, 0.5, over=True))
+
+    halving.fail("t0", "it raised")
+    halving.fail("t1", "too late")
+
+    assert halving.over() == ["t0", "t1"]
+    assert halving.failed == {"t0": "it raised"}
+    best = halving.best()
+    assert best is not None
+    assert best.trial == "t1"
+
+    halving.judge(report("t0", 3, 0.2, over=True))
+    best = halving.best()
+    assert halving.failed == {}
+    assert best is not None
+    assert best.trial == "t0"

@@ -15,7 +15,6 @@ import os
 import re
 import time
 from contextlib import aclosing
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -32,34 +31,31 @@ from shoal.api.selectors import (
     tasks_called,
 )
 from shoal.api.server import rights, tokens
-from shoal.api.service import callers, function_calls, views
+from shoal.api.service import callers, function_calls, job_checks, views
 from shoal.api.service.artifact_calls import ArtifactCalls
 from shoal.api.service.audited import CallAudit, audited
 from shoal.api.service.forward import Forwarder
 from shoal.api.service.log_reader import LogReader
 from shoal.core.admission.invitation_book import InvitationTerms
 from shoal.core.membership.quotas import Quota, narrowed_job
-from shoal.errors import NotFoundError, ShoalError, SpecError, UsageError
+from shoal.errors import NotFoundError, ShoalError, UsageError
 from shoal.model.derive import again, derive
 from shoal.model.ids import JobId, NodeId, OwnerId, TaskId
 from shoal.model.job_notes import notes
-from shoal.model.kinds import RECIPE, foreign
 from shoal.model.spec.submission import load_spec
 from shoal.model.text.bounds import NAME_LENGTH_MAX
 from shoal.model.text.grammar import is_name
 from shoal.model.totals import totals
 from shoal.net.identity.identity import public_key
 from shoal.net.identity.petname import petname
-from shoal.policy.registry import BUILT_IN, Registry
 from shoal.runtime.artifacts.artifacts import needs_artifacts
 from shoal.runtime.discovery.listen_addresses import only_here
 from shoal.runtime.membership.grant_signing import ROLES
 from shoal.runtime.membership.revocation import revoke
 from shoal.runtime.monitoring.node_warnings import cautions
-from shoal.train import RECIPES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection
+    from collections.abc import AsyncIterator, Callable
 
     from shoal.api.server.tokens import LiveToken
     from shoal.api.service.callers import Caller
@@ -556,7 +552,7 @@ class Service(ArtifactCalls):
         owner = self._node.owner if caller.owner is None else caller.owner
         id_ = caller.id_for(request.job_id)
         job = derive(spec, id_, owner, is_canonical=True)
-        check_names(job)
+        job_checks.check(job)
         return job
 
     def _visible(self) -> list[JobRecord]:
@@ -618,38 +614,4 @@ def _terms(request: pb.InviteRequest, own: OwnerId) -> InvitationTerms:
         owner=own if request.mine else OwnerId(request.owner),
         quota_gpus=gpus,
         quota_cpu_milli=cpu,
-    )
-
-
-DRIVERS: Final = ("container", "process")
-"""Drivers of commands. `python` runs functions, which are not commands."""
-
-
-def check_names(job: Job) -> None:
-    """Refuse a job that names an unknown driver, recipe or policy.
-
-    It would wait forever for a worker, or fail on one. Instead the submitter learns of
-    the typo at once, with the closest known name.
-    """
-    if job.policy and job.policy not in BUILT_IN:
-        Registry().get(job.policy)  # Raises if unknown.
-    for group in job.groups:
-        work = group.tasks[0].work  # Its tasks differ only in params.
-        if foreign(group.tasks[0]) or work.driver != RECIPE:
-            _check_name("driver", work.driver, DRIVERS)
-        if work.recipe:
-            _check_name("recipe", work.recipe, RECIPES)
-
-
-def _check_name(what: str, name: str, known: Collection[str]) -> None:
-    if name in known:
-        return
-    names = sorted(known)
-    near = get_close_matches(name, names, n=1)
-    raise SpecError(
-        f"there is no {what} '{name}'",
-        because=f"the {what}s are {', '.join(names)}",
-        hint=f"did you mean {near[0]}?"
-        if near
-        else f"write it like {what}: {names[-1]}",
     )

@@ -364,9 +364,7 @@ def _nodes(records: Iterable[TaskRecord]) -> list[NodeId]:
 
 
 def _task_reason(record: TaskRecord) -> str:
-    if record.outcome is not None and record.outcome.reason:
-        return record.outcome.reason
-    return record.reason
+    return record.reason or (record.outcome.reason if record.outcome else "")
 
 
 def _reason(record: JobRecord, records: list[TaskRecord], state: str) -> str:
@@ -378,7 +376,9 @@ def _reason(record: JobRecord, records: list[TaskRecord], state: str) -> str:
         telling = [task for task in records if _task_reason(task) not in ("", state)]
     if not telling:
         return ""
-    worst = next((task for task in telling if task.state == state), telling[0])
+    alike = [task for task in telling if task.state == state]
+    # What failed first is the cause; the others may have failed because of it.
+    worst = min(alike or telling, key=lambda task: task.ended_wall_s)
     place = "" if len(records) == 1 else f"{worst.task.id}: "
     return place + _task_reason(worst)
 

@@ -14,9 +14,9 @@ for another slot. When the lease has surely expired and the task been killed, th
 given up. A task that runs at most once is never tried again after it may have started.
 
 A gang stands and falls together: when too few of it are left, the others are stopped
-and all wait again (`gangs`). When an attempt ends, the next in the line of its lease
-moves up; an empty line is told as `Freed`. A failed task rests before it wants a slot
-again, longer each time.
+and all wait again (`gangs`). An elastic one goes on without members that failed. When
+an attempt ends, the next in the line of its lease moves up; an empty line is told as
+`Freed`. A failed task rests before it wants a slot again, longer each time.
 
 Assignments and ends are journal entries, returned before any message that depends on
 them. Resends, rests and doubts are not durable: `recover` begins them anew.
@@ -495,7 +495,7 @@ class Dispatcher:
         now: float,
         report: Report | None,
     ) -> list[Consequence]:
-        """End a task; if it is one of a gang, end the gang with it."""
+        """End a task; if it is one of a gang that cannot spare it, end the gang."""
         record = self._book.tasks[run.task]
         group = self._book.group_of(run.task)
         siblings = [r for r in record.live.values() if r is not run]
@@ -503,9 +503,12 @@ class Dispatcher:
         entries = self._book.finish(
             run.task, state, now, attempt=run.attempt, outcome=outcome, reason=reason
         )
+        why = f"{run.task} {state}: {reason}"
+        if group.is_gang and state == "failed" and gangs.can_spare(self._book, group):
+            stopped = self.stop_all(siblings, now)
+            return [*_record(entries), *stopped, *self._go_on(group, why, now)]
         if group.is_gang:
             siblings += self._book.live_in(group)
-            why = f"{run.task} {state}: {reason}"
             entries += gangs.finish(self._book, group, "cancelled", why, now)
         stopped = self.stop_all(siblings, now)
         return [*_record(entries), *stopped, *self._unblocked(group)]
@@ -526,10 +529,15 @@ class Dispatcher:
             self._verifier.let_down(run, now)
         if not group.is_gang:
             return [*_record(entries)]
+        why = f"{run.task} ended: {verdict.reason}"
+        return [*_record(entries), *self._go_on(group, why, now)]
+
+    def _go_on(self, group: GroupRecord, why: str, now: float) -> list[Consequence]:
+        """Let a gang go on without a member, or wait again if too few are left."""
         if not gangs.is_broken(self._book, group):
-            return [*_record(entries), *self._settle_gang(group, now)]
-        more, others = self._break_gang(group, f"{run.task} ended: {verdict.reason}")
-        return [*_record(entries + more), *self.stop_all(others, now)]
+            return self._settle_gang(group, now)
+        entries, others = self._break_gang(group, why)
+        return [*_record(entries), *self.stop_all(others, now)]
 
     def _break_gang(
         self, group: GroupRecord, why: str

@@ -2,7 +2,8 @@
 
 Plain functions of the book. A gang goes on while at least `gang_min` of its members
 (or all that are open, if fewer) run or have succeeded. Its members end together: one
-that succeeds early is *exited*, and done only when the gang is.
+that succeeds early is *exited*, and done only when the gang is. Only a failed member of
+an elastic gang ends before the others: it is *spared* while enough of them are left.
 """
 
 from __future__ import annotations
@@ -27,6 +28,15 @@ def is_broken(
     return 0 < left < min(group.group.gang_min, group.open)
 
 
+def can_spare(book: JobBook, group: GroupRecord) -> bool:
+    """Whether a gang can do without its members that have failed.
+
+    One that runs only once cannot: if too few still ran, the others would start again.
+    """
+    once = book.jobs[group.job].job.at_most_once
+    return not once and group.open >= group.group.gang_min
+
+
 def is_complete(group: GroupRecord) -> bool:
     """Whether enough members have succeeded for the gang to be done."""
     return len(group.exited) >= min(group.group.gang_min, group.open)
@@ -35,9 +45,16 @@ def is_complete(group: GroupRecord) -> bool:
 def finish_begun(book: JobBook, group: GroupRecord, now: float) -> list[Entry]:
     """Finish ending a gang, if a crash interrupted that.
 
-    The members of a gang end together, so if one has ended, all must.
+    The members of a gang end together, so if one has ended, all must, but for those
+    that were spared.
     """
-    ends = [r for task in group.group.tasks if (r := book.tasks[task.id]).ended]
+    spared = can_spare(book, group)
+    ends = [
+        record
+        for task in group.group.tasks
+        if (record := book.tasks[task.id]).ended
+        and not (spared and record.state == "failed")
+    ]
     bad = next((record for record in ends if record.state != "done"), None)
     if bad is not None:
         why = f"{bad.task.id} {bad.state}: {bad.reason}"

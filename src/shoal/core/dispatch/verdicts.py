@@ -72,7 +72,7 @@ def judge_answer(job: Job, failures: int, outcome: Outcome) -> Verdict:
     """Say what follows from an end of the task's own doing."""
     if outcome.kind == "timed-out":
         return _judge_failure(job, failures, "timed-out", outcome.reason)
-    return _judge_exit(job, failures, outcome.exit_code)
+    return _judge_exit(job, failures, outcome)
 
 
 def judge_lost(
@@ -137,10 +137,12 @@ def judge_waiting(reason: str, *, doubt: bool) -> Verdict:
     return Verdict("again", reason, "crash" if doubt else "nothing")
 
 
-def _judge_exit(job: Job, failures: int, code: int | None) -> Verdict:
+def _judge_exit(job: Job, failures: int, outcome: Outcome) -> Verdict:
+    code = outcome.exit_code
     if code == 0:
         return Verdict("done")
-    return _judge_failure(job, failures, f"exit:{code}", f"exit code {code}")
+    said = f": {outcome.reason}" if outcome.reason else ""
+    return _judge_failure(job, failures, f"exit:{code}", f"exit code {code}{said}")
 
 
 def _judge_failure(job: Job, failures: int, rule: str, reason: str) -> Verdict:

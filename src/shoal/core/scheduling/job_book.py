@@ -537,7 +537,7 @@ class JobBook:
 
     def _end_group(self, group: GroupRecord, now: float) -> list[Entry]:
         entries: list[Entry] = []
-        bad = [t for t in self._tasks(group) if t.state != "done"]
+        bad = [t for t in self._deciding(group) if t.state != "done"]
         for dependent_id in self._dependents.pop(group.id, ()):
             dependent = self.groups[dependent_id]
             dependent.needs_open -= 1
@@ -554,7 +554,8 @@ class JobBook:
         return entries
 
     def _end_job(self, job: JobRecord) -> None:
-        states = {self.tasks[task.id].state for task in job.job.tasks()}
+        groups = (self.groups[group.id] for group in job.job.groups)
+        states = {task.state for group in groups for task in self._deciding(group)}
         job.state = next(state for state in _WORST if state in states)
         self._ended[job.job.id] = None
         while len(self._ended) > ENDED_JOBS_MAX or len(self.tasks) > TASKS_KEPT_MAX:
@@ -563,6 +564,17 @@ class JobBook:
                 break
             del self._ended[oldest]
             self._forget(oldest)
+
+    def _deciding(self, group: GroupRecord) -> list[TaskRecord]:
+        """Return the tasks that decide how a group ended.
+
+        A gang that is done although members failed was done without them.
+        """
+        tasks = list(self._tasks(group))
+        done = sum(task.state == "done" for task in tasks)
+        if group.is_gang and done >= group.group.gang_min:
+            return [task for task in tasks if task.state != "failed"]
+        return tasks
 
     def _forget(self, job: JobId) -> None:
         for group in self.jobs.pop(job).job.groups:

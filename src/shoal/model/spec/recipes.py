@@ -9,7 +9,7 @@ and one that judges them. The parts of a job without steps are called
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -17,107 +17,10 @@ from shoal.errors import SpecError
 from shoal.model.job import Retry
 from shoal.model.kinds import PROGRAM
 from shoal.model.spec.canonical import nodes_of
+from shoal.model.spec.footprint import ram_of
 from shoal.model.spec.points import points
 from shoal.model.spec.spec import JobSpec, ResourcesSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from shoal.model.job import Scalar
-
-PROCESS_BYTES: Final = 330 << 20
-"""Python with torch loaded, before there is any model."""
-
-BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}
-MOMENTS: Final = {"sgd": 0, "momentum": 1, "adamw": 2}
-"""Numbers in single precision that an optimizer keeps for each parameter."""
-
-COPIES: Final = {"sgd": 1, "momentum": 1, "adamw": 2}
-"""Of all weights for a moment: when they are written, and in the optimizer's step."""
-
-DILOCO_COPIES: Final = 5
-"""Shared weights, what compression lost, a snapshot, and two on their way."""
-
-PER_TOKEN: Final = 24
-"""Numbers that a block keeps for each of its width, and each token, to go back."""
-
-MEASURED_ROWS: Final = 64
-PER_TOKEN_MEASURED: Final = 18
-"""The same when nothing goes back, in the widest place of a block."""
-
-VOCABULARY: Final = 256
-_GPT: Final = {"batch": 16, "context": 64, "width": 64, "layers": 2}
-_PIPELINE: Final = {**_GPT, "layers": 4}
-
-
-def gpt_parameters(*, context: int, width: int, layers: int) -> int:
-    """Return how many parameters the byte-level GPT has."""
-    block = 12 * width * width + 9 * width
-    return (VOCABULARY + context) * width + layers * block + (2 + VOCABULARY) * width
-
-
-def training_bytes(
-    parameters: int,
-    *,
-    activations: int,
-    optimizer: str = "adamw",
-    precision: str = "float32",
-    copies: int | None = None,
-) -> int:
-    """Return the memory of a task that trains this many parameters.
-
-    `activations` are the numbers that the layers keep for one batch.
-    """
-    size = BYTES[precision]
-    copied = COPIES[optimizer] if copies is None else copies
-    each = 2 * size + 4 * MOMENTS[optimizer] + 4 * copied
-    return PROCESS_BYTES + parameters * each + activations * size
-
-
-def ram_of(recipe: str, params: Mapping[str, Scalar], most: int) -> int | None:
-    """Estimate the memory of one task of a recipe; None if unknown.
-
-    Weights, gradients and the optimizer's moments are counted by the parameter;
-    activations by the token. The estimate was checked against real runs of the programs
-    that come with shoal.
-    """
-    program = params.get("program", "pipeline_gpt" if recipe == "pipeline" else "gpt")
-    agent = PROCESS_BYTES if recipe == "ddp" else 0  # It loads torch as well.
-    if program == "digits":
-        return agent + training_bytes(20_000, activations=100_000)
-    if program not in ("gpt", "pipeline_gpt"):
-        return None
-    defaults = _PIPELINE if program == "pipeline_gpt" else _GPT
-    sizes = {name: _whole(params, name, default) for name, default in defaults.items()}
-    context, width, layers = sizes["context"], sizes["width"], sizes["layers"]
-    parameters = gpt_parameters(context=context, width=width, layers=layers)
-    tokens = sizes["batch"] * context
-    trained = tokens * (layers * PER_TOKEN * width + 3 * VOCABULARY)
-    measured = MEASURED_ROWS * context * (PER_TOKEN_MEASURED * width + 2 * VOCABULARY)
-    if recipe == "pipeline":
-        # All peers make all layers, but each trains only its share of them.
-        share = -(-parameters // most)
-        kept = parameters * 4
-        return kept + training_bytes(share, activations=trained // most)
-    named = str(params.get("optimizer", "adamw"))
-    optimizer = named if named in MOMENTS else "adamw"
-    copies = COPIES[optimizer] + (DILOCO_COPIES if recipe == "diloco" else 0)
-    return agent + training_bytes(
-        parameters,
-        activations=max(trained, measured),
-        optimizer=optimizer,
-        copies=copies,
-    )
-
-
-def _whole(params: Mapping[str, Scalar], name: str, default: int) -> int:
-    """Return a param as a number; what is none is the program's to complain about."""
-    value = params.get(name, default)
-    try:
-        return max(1, int(value))
-    except ValueError:
-        return default
-
+from shoal.train import DEFAULT_PROGRAMS
 
 DILOCO: Final = "diloco"
 SWEEP: Final = "sweep"
@@ -157,16 +60,6 @@ AVERAGING: Final = ("safetensors",)
 
 LEARNING: Final = ("torch", "safetensors")
 """Modules that a program which trains or measures a model imports."""
-
-DEFAULT_PROGRAMS: Final = {
-    "ddp": "gpt",
-    "diloco": "gpt",
-    "eval": "gpt",
-    "pipeline": "pipeline_gpt",
-    "sweep": "digits",
-    "train": "digits",
-}
-"""What recipes that run a program run, unless the job names another."""
 
 MODULES: Final = {"digits": (*LEARNING, "sklearn")}
 """Modules of programs that need more than others."""
@@ -243,7 +136,7 @@ def parts_of(spec: JobSpec, name: str, path: str) -> list[RecipePart]:
 
 def _modules_of(spec: JobSpec) -> tuple[str, ...]:
     """Return the modules that a job's program needs and does not bring along."""
-    if spec.recipe not in DEFAULT_PROGRAMS:
+    if spec.recipe is None or spec.recipe not in DEFAULT_PROGRAMS:
         return ()
     if spec.image or spec.setup or any(name in spec.env for name in OWN_PYTHON):
         return ()

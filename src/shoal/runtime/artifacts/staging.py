@@ -245,6 +245,8 @@ class TaskStaging:
         except (ShoalError, OSError) as error:
             reason = f"its outputs could not be kept: {error}"
             return msgspec.structs.replace(outcome, kind="lost", reason=reason)
+        if outcome.exit_code:
+            notes = ()  # Why it failed matters, and not what is missing because of it.
         reason = "; ".join(text for text in (outcome.reason, *notes) if text)
         return msgspec.structs.replace(
             outcome, outputs={ALL_OUTPUTS: tree}, reason=reason

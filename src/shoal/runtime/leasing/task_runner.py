@@ -34,6 +34,7 @@ from shoal.model.ids import TaskId
 from shoal.protocol.limits import OUTPUT_BYTES_MAX
 from shoal.protocol.messages import Outcome
 from shoal.runtime.durability.crash_notes import Window
+from shoal.runtime.leasing.last_words import LastWords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -270,6 +271,7 @@ class TaskRunner:
         """Store an attempt's outputs; return the outcome to report."""
         try:
             watcher.end()
+            outcome = watcher.explained(outcome)
             kept = await self._artifacts.unload(driver, order, outcome, watcher.kept)
             failpoints.reach("task.ended")
         except Exception as error:  # noqa: BLE001 - No task ends the node.
@@ -315,6 +317,7 @@ class _Watcher:
         self._feed = feed
         self._redaction = redaction
         self._streams: dict[Stream, Redacted] = {}  # used only if there are secrets
+        self._last_words = LastWords()
         self.kept: KeptStdout | None = None  # also receives the whole stdout
         self._free_at = 0.0  # when the output so far fits the rate limit
 
@@ -335,7 +338,16 @@ class _Watcher:
         for stream, shown in self._streams.items():
             self._pass_on(stream, *shown.end())
 
+    def explained(self, outcome: Outcome) -> Outcome:
+        """Add to a failure what the task said of it."""
+        failed = outcome.kind == "exited" and outcome.exit_code != 0
+        if not failed or outcome.reason:
+            return outcome
+        return msgspec.structs.replace(outcome, reason=self._last_words.error())
+
     def _pass_on(self, stream: Stream, offset: int, data: bytes) -> None:
+        if stream == "stderr":
+            self._last_words.add(data)
         if self.kept is not None and stream == "stdout":
             self.kept.write(offset, data)
         for start in range(0, len(data), OUTPUT_BYTES_MAX):

@@ -37,8 +37,11 @@ FILES_KEPT: Final = 3 * (rounds.UPDATES_KEPT + 1)
 ALONE_S: Final = 1_800.0
 """An aggregator that hears of no worker for so long gives up."""
 
-ASK_S: Final = 10.0
-"""Workers that say nothing for so long are asked after."""
+ASK_S: Final = 1.0
+"""If no worker says anything for so long, all are asked after."""
+
+ASK_MAX_S: Final = 10.0
+"""The pause between questions grows to this: letters to absent workers are few."""
 
 POLL_S: Final = 0.5
 OUT: Final = "out"
@@ -67,6 +70,7 @@ class Aggregator:
         """
         self._workers = workers
         self._asked_at = time.monotonic()
+        self._ask_s = ASK_S
         self._left = folder / CHECKPOINT / STATE
         left = _left(self._left)
         if left is None and settings.resume:
@@ -123,15 +127,17 @@ class Aggregator:
                 because=f"none was heard for {ALONE_S:.0f} s",
                 hint="`shoal explain` says why the workers wait",
             )
-        if not self._workers or now - max(self._heard_at, self._asked_at) < ASK_S:
-            return
-        if all(self._exchange.has_ended(name) for name in self._workers):
+        ended = [self._exchange.has_ended(name) for name in self._workers]
+        if ended and all(ended):
             raise ShoalError(
                 "there is nobody to train with",
                 because="all workers have ended",
                 hint="`shoal logs` says why they did",
             )
+        if now - max(self._heard_at, self._asked_at) < self._ask_s:
+            return
         self._asked_at = now
+        self._ask_s = min(2 * self._ask_s, ASK_MAX_S)
         nothing = messages.encode(messages.Directive(epoch=0, seq=0))
         for name in self._workers:
             self._exchange.send(name, nothing)  # Who has ended cannot be written to.
@@ -141,6 +147,7 @@ class Aggregator:
             mail = self._exchange.receive(timeout_s=POLL_S)
             if mail is not None:
                 self._heard_at = time.monotonic()
+                self._ask_s = ASK_S
                 self._hear(mail)
 
     def _hear(self, mail: TaskLetter) -> None:

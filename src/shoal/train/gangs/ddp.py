@@ -4,9 +4,9 @@
 
 Each task of the gang is an agent that starts the program as one rank. When a rank is
 lost the agents meet again and start it anew, with fewer ranks or with a newcomer, and
-it goes on from the latest checkpoint (`data_parallel`). If the agents cannot meet any
-more, because the first of them is gone, all end with a code by which shoal starts the
-gang again.
+it goes on from the latest checkpoint (`data_parallel`). A rank whose program raises
+ends its agent, and is not started anew. If the agents cannot meet any more, because the
+first of them is gone, all end with a code by which shoal starts the gang again.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+import traceback
 from typing import TYPE_CHECKING, Final
 
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -24,8 +25,8 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from shoal.errors import ShoalError
-from shoal.train.gangs import rendezvous
-from shoal.train.programs import USAGE, explain_and_exit, run_program
+from shoal.train.gangs import lost_peers, rendezvous
+from shoal.train.programs import explain_and_exit, run_program
 from shoal.train.settings import params_of, settings_of
 from shoal.train.task_context import TaskContext
 
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from shoal.train.settings import TrainSettings
-
-TRY_AGAIN: Final = 33
-"""The exit code after which shoal starts the gang again."""
 
 RESTARTS_MAX: Final = 20
 AGENT_BITS: Final = 40
@@ -47,13 +45,30 @@ def main() -> None:
     """Run this node's torch agent, or a rank that it started."""
     params = params_of(os.environ)
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        run_program(str(params.get("program", "gpt")))
+        _run_rank(str(params.get("program", "gpt")))
         return
     settings = settings_of(params)
     around = TaskContext.of(os.environ)
+    lost_peers.heed_raised_ranks()
     with rendezvous.meet(around.exchange(), os.environ) as meeting:
         _tell_apart(around.index)
         _launch(settings, meeting)
+
+
+def _run_rank(program: str) -> None:
+    """Run the program; if it raises by its own fault, tell the agent."""
+    try:
+        run_program(program)
+    except Exception as error:
+        if lost_peers.is_lost_peer(error):
+            raise
+        try:
+            if isinstance(error, ShoalError):
+                explain_and_exit(error)
+            traceback.print_exc()
+            sys.exit(lost_peers.OWN_FAULT)
+        finally:
+            lost_peers.tell_agent()  # It ends this process: what failed is told first.
 
 
 def _launch(settings: TrainSettings, meeting: rendezvous.Meeting) -> None:
@@ -78,10 +93,9 @@ def _launch(settings: TrainSettings, meeting: rendezvous.Meeting) -> None:
         elastic_launch(config, sys.executable)("-m", "shoal.train.gangs.ddp")
     except ChildFailedError as error:
         codes = {failure.exitcode for failure in error.failures.values()}
-        sys.exit(USAGE if codes == {USAGE} else TRY_AGAIN)
+        lost_peers.end_to_try_again(f"ranks have ended with {sorted(codes)}")
     except (RendezvousError, ConnectionError, RuntimeError) as error:
-        print(f"the gang cannot meet: {error!r}", file=sys.stderr)
-        sys.exit(TRY_AGAIN)
+        lost_peers.end_to_try_again(f"the gang cannot meet: {error!r}")
 
 
 def ranks_here(environment: Mapping[str, str]) -> int:

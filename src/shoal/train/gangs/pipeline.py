@@ -12,7 +12,6 @@ the gang again; it goes on from the latest checkpoint that all of them have.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -23,7 +22,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from shoal import task_metrics
 from shoal.errors import ShoalError
 from shoal.train.devices import backend_of, finish_work, free_bytes
-from shoal.train.gangs import rendezvous
+from shoal.train.gangs import lost_peers, rendezvous
 from shoal.train.gangs.layer_split import Layer, Split, StagePeer, split
 from shoal.train.gangs.layer_states import LayerStates
 from shoal.train.programs import explain_and_exit, run_program
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
     from shoal.train.settings import TrainSettings
 
-TRY_AGAIN: Final = 33
 PROBE_BYTES: Final = 1 << 20
 PROBE_S: Final = 0.05
 STATE_COPIES: Final = 4
@@ -58,17 +56,10 @@ def main() -> None:
         )
         try:
             run_program(str(params.get("program", "pipeline_gpt")))
-        except (distributed.DistBackendError, distributed.DistNetworkError) as error:
-            sys.exit(_again(error))
         except RuntimeError as error:
-            if "onnection" not in str(error) and "gloo" not in str(error):
+            if not lost_peers.is_lost_peer(error):
                 raise
-            sys.exit(_again(error))
-
-
-def _again(error: Exception) -> int:
-    print(f"a peer is lost: {error}", file=sys.stderr)
-    return TRY_AGAIN
+            lost_peers.end_to_try_again(f"a peer is lost: {error}")
 
 
 @final

@@ -26,6 +26,13 @@ class TrialReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     over: bool = False
 
 
+class TrialFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A trial's last words when its program raises; it may be started again."""
+
+    trial: str
+    why: str = ""
+
+
 class HalvingDecision(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The judge's answer to a report after this many rounds."""
 
@@ -45,6 +52,7 @@ class Halving:
         self.rungs: dict[int, dict[str, float]] = {}
         self.reports: dict[str, TrialReport] = {}  # the latest of each trial
         self.verdicts: dict[str, Verdict] = {}
+        self.failed: dict[str, str] = {}  # with why
         self._decided: dict[tuple[str, int], Verdict] = {}
 
     def is_rung(self, rounds: int) -> bool:
@@ -56,6 +64,7 @@ class Halving:
 
     def judge(self, report: TrialReport) -> Verdict:
         """Take in a report; return whether to go on."""
+        self.failed.pop(report.trial, None)  # It was started again.
         key = (report.trial, report.rounds)
         known = self.reports.get(report.trial)
         if known is None or report.rounds >= known.rounds:
@@ -75,9 +84,16 @@ class Halving:
         self.verdicts[report.trial] = verdict
         return verdict
 
+    def fail(self, trial: str, why: str) -> None:
+        """Take in that a trial ended without a result; one that is over stays so."""
+        if trial not in self.over():
+            self.failed[trial] = why
+            self.reports.pop(trial, None)  # What it reported is no result.
+
     def over(self) -> list[str]:
         """Return the trials that have ended."""
-        return sorted(trial for trial, last in self.reports.items() if last.over)
+        over = (trial for trial, last in self.reports.items() if last.over)
+        return sorted({*over, *self.failed})
 
     def best(self) -> TrialReport | None:
         """Return the report of the best trial; the smallest name wins ties."""

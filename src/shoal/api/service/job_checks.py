@@ -1,0 +1,52 @@
+"""Refuses jobs that name an unknown driver, recipe, policy or param of a recipe.
+
+Such a job would wait forever for a worker, or fail on one. Instead the submitter learns
+of the typo at once, with the closest known name.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+from shoal.errors import SpecError
+from shoal.model.kinds import RECIPE, foreign
+from shoal.policy.registry import BUILT_IN, Registry
+from shoal.train import RECIPES
+from shoal.train.param_checks import check_params
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from shoal.model.job import Job
+
+DRIVERS: Final = ("container", "process")
+"""Drivers of commands. `python` runs functions, which are not commands."""
+
+
+def check(job: Job) -> None:
+    """Raise a usage error for the first unknown name."""
+    if job.policy and job.policy not in BUILT_IN:
+        Registry().get(job.policy)  # Raises if unknown.
+    for group in job.groups:
+        work = group.tasks[0].work  # Its tasks differ only in params.
+        if foreign(group.tasks[0]) or work.driver != RECIPE:
+            _check("driver", work.driver, DRIVERS)
+        if work.recipe:
+            _check("recipe", work.recipe, RECIPES)
+            for task in group.tasks:
+                check_params(work.recipe, task.params)
+
+
+def _check(what: str, name: str, known: Collection[str]) -> None:
+    if name in known:
+        return
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1)
+    raise SpecError(
+        f"there is no {what} '{name}'",
+        because=f"the {what}s are {', '.join(names)}",
+        hint=f"did you mean {near[0]}?"
+        if near
+        else f"write it like {what}: {names[-1]}",
+    )

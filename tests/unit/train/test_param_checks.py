@@ -1,0 +1,75 @@
+"""What a recipe would refuse is refused before its job is accepted."""
+
+import pytest
+
+from shoal.errors import SpecError
+from shoal.train import DEFAULT_PROGRAMS
+from shoal.train.param_checks import AT_LEAST, ONE_OF, check_params
+from shoal.train.programs import PROGRAMS
+
+
+@pytest.mark.parametrize(
+    ("recipe", "params"),
+    [
+        ("diloco", {"workers": 4, "quorum": 2, "rounds": 9, "lr": 0.1, "seed": 3}),
+        ("diloco", {"program": "train.py", "anything": "goes", "rounds": 2}),
+        ("diloco", {"compress": "int8", "balance": False, "gather": 2}),
+        ("ddp", {"layers": "3", "optimizer": "sgd", "weight_decay": 0}),
+        ("pipeline", {"micro_batches": 2}),
+        ("sweep", {"trials": 3, "width": 8, "program": "digits"}),
+        ("eval", {"model": "model.safetensors", "width": 32}),
+        ("train", {"model": "resnet18", "batch_size": 64, "learning_rate": 0.1}),
+        ("echo", {"whatever": "nan"}),
+        ("diloco", {"data_seed": 5}),
+    ],
+)
+def test_params_that_there_are_pass(recipe: str, params: dict[str, object]) -> None:
+    check_params(recipe, params)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "params", "path", "because", "hint"),
+    [
+        ("diloco", {"round": 9}, "round", "rounds", "did you mean rounds?"),
+        ("ddp", {"zebra": 2}, "zebra", "program gpt", "leave it out"),
+        ("ddp", {"micro_batches": 2}, "micro_batches", "program gpt", ""),
+        ("diloco", {"rounds": "many"}, "rounds", "Expected `int`", "training.md"),
+        ("diloco", {"rounds": 0}, "rounds", ">= 1", "training.md"),
+        ("diloco", {"rounds": 2.5}, "rounds", "Expected `int`", "training.md"),
+        ("diloco", {"outer_momentum": 1}, "outer_momentum", "< 1.0", "training.md"),
+        ("diloco", {"compress": "int4"}, "compress", "Invalid enum", "training.md"),
+        ("diloco", {"outer_lr": float("inf")}, "outer_lr", "finite", "training.md"),
+        ("diloco", {"lr": "fast"}, "lr", "`float` like 0.003", "training.md"),
+        ("diloco", {"lr": float("nan")}, "lr", "finite", "training.md"),
+        ("diloco", {"batch": 0}, "batch", "at least 1", "training.md"),
+        ("diloco", {"batch": 1.5}, "batch", "`int`", "training.md"),
+        ("diloco", {"batch": float("inf")}, "batch", "`int`", "training.md"),
+        ("diloco", {"lr": -0.1}, "lr", "at least 0", "training.md"),
+        ("ddp", {"optimizer": "adam"}, "optimizer", "adamw", "training.md"),
+        ("diloco", {"program": "gtp"}, "program", "gpt", "train.py"),
+        ("diloco", {"program": "t.py", "rounds": -1}, "rounds", ">= 1", "training.md"),
+        ("eval", {"width": 3}, "model", "no param `model`", "model.safetensors"),
+        ("train", {"epochs": 0}, "rounds", ">= 1", "training.md"),
+    ],
+)
+def test_what_is_wrong_why_and_what_to_do_is_said(
+    recipe: str, params: dict[str, object], path: str, because: str, hint: str
+) -> None:
+    with pytest.raises(SpecError) as refused:
+        check_params(recipe, params)
+
+    assert refused.value.path == f"$.params.{path}"
+    assert because in refused.value.because
+    assert hint in refused.value.hint
+
+
+def test_limits_are_of_params_that_programs_have() -> None:
+    for program in PROGRAMS:
+        recipe = next(r for r, p in DEFAULT_PROGRAMS.items() if p == program)
+        with pytest.raises(SpecError) as refused:
+            check_params(recipe, {"zzz": 1, "program": program})
+        known = refused.value.because
+        assert "seed" in known
+        assert "rounds" in known
+
+    assert set(ONE_OF) & set(AT_LEAST) == set()
