@@ -1,6 +1,7 @@
 """Whole DiLoCo runs in one process: real threads, files and weights."""
 
 import json
+import math
 import shutil
 import threading
 from collections.abc import Callable, Mapping
@@ -120,6 +121,33 @@ def test_three_workers_are_averaged_by_their_samples(tmp_path: Path) -> None:
     np.testing.assert_allclose(final, expected, rtol=1e-6)
 
 
+class Slope(Loop):
+    """A training loop whose steps are all the same, wherever it is."""
+
+    def step(self) -> None:
+        self.weights -= np.float32(0.1)
+        self.steps += 1
+
+
+@pytest.mark.parametrize("fragments", [1, 2])
+def test_momentum_rises_with_the_rounds_of_each_fragment(
+    tmp_path: Path, fragments: int
+) -> None:
+    chosen = settings(
+        rounds=5, workers=2, quorum=2, compress="float32", fragments=fragments
+    )
+    steps = [4] * 5 if fragments == 1 else [2] + [4] * 4  # before the first one's syncs
+    moved = momentum = 0.0
+    for done, each in enumerate(steps):
+        kept = min(done / (done + 3), 1 - 0.7 / math.sqrt(2))
+        momentum = kept * momentum + 0.1 * each
+        moved += 0.7 * (0.1 * each + kept * momentum)
+
+    final, _ = run_all(tmp_path, chosen, Slope(target=0.0), Slope(target=0.0))
+
+    np.testing.assert_allclose((START - final)[0], moved, rtol=1e-5)
+
+
 @pytest.mark.parametrize("compress", ["float32", "float16", "int8"])
 @pytest.mark.parametrize("fragments", [1, 2])
 def test_workers_agree_at_the_end_whatever_is_sent(
@@ -207,9 +235,7 @@ def test_four_workers_learn_as_much_as_one_in_step_and_send_far_less(
     for _ in range(rounds * inner_steps):
         in_step.step()
     readers = [Reader(seed=number, batch=16) for number in range(1, 5)]
-    chosen = settings(
-        rounds=rounds, inner_steps=inner_steps, workers=4, quorum=4, outer_momentum=0.5
-    )
+    chosen = settings(rounds=rounds, inner_steps=inner_steps, workers=4, quorum=4)
 
     final, curves = run_all(tmp_path, chosen, *readers)
 

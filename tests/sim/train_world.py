@@ -180,7 +180,13 @@ class SimAggregator:
             for _, c in order.parts
         ]
         mean = outer.weighted_mean(parts)
-        add, momentum = outer.step(outer.Outer(), mean, self.state.momentum[part])
+        add, momentum = outer.step(
+            outer.Outer(),
+            mean,
+            self.state.momentum[part],
+            rounds_done=order.sync // self.world.rules.fragments,
+            workers=outer.equal_workers([samples for _, samples in parts]),
+        )
         data, read, lost = compression.with_feedback(
             add, self.state.lost[part], "float16"
         )

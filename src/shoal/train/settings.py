@@ -29,7 +29,7 @@ class TrainSettings(msgspec.Struct, frozen=True, kw_only=True):
     inner_steps: Positive = 50
     outer: Literal["nesterov", "sgd"] = "nesterov"
     outer_lr: Annotated[float, Meta(gt=0)] = 0.7
-    outer_momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.9
+    outer_momentum: Annotated[float, Meta(ge=0, lt=1)] | None = None  # by the round
     compress: Literal["float32", "float16", "int8"] = "float16"
     fragments: Annotated[int, Meta(ge=1, le=256)] = 1
     workers: Positive = 1

@@ -1,13 +1,29 @@
 """Deltas are averaged by samples, and the outer step is that of DiLoCo."""
 
+import math
+
 import numpy as np
+import pytest
 
 from shoal.train.diloco import outer
 from shoal.train.diloco.compression import Array
+from shoal.train.settings import settings_of
 
 
 def array(*values: float) -> Array:
     return np.array(values, dtype=np.float32)
+
+
+def take(
+    rule: outer.Outer,
+    gradient: Array,
+    momentum: Array,
+    rounds_done: int = 0,
+    workers: float = 1.0,
+) -> tuple[Array, Array]:
+    return outer.step(
+        rule, gradient, momentum, rounds_done=rounds_done, workers=workers
+    )
 
 
 def test_three_workers_are_averaged_as_three_and_not_in_pairs() -> None:
@@ -47,7 +63,8 @@ def test_the_mean_does_not_depend_on_the_order_of_workers() -> None:
 def test_sgd_of_rate_one_takes_over_what_the_worker_has() -> None:
     shared, own = array(1.0, -2.0, 0.5), array(1.1, -1.9, 0.45)
 
-    add, _ = outer.step(outer.Outer(kind="sgd", rate=1.0), shared - own, array(0, 0, 0))
+    rule = outer.Outer(kind="sgd", rate=1.0)
+    add, _ = take(rule, shared - own, array(0, 0, 0))
 
     np.testing.assert_array_equal(shared + add, own)
 
@@ -56,9 +73,61 @@ def test_nesterov_looks_ahead_along_its_momentum() -> None:
     rule = outer.Outer(rate=0.5, momentum=0.9)
     momentum = array(0)
 
-    first, momentum = outer.step(rule, array(1), momentum)
-    second, momentum = outer.step(rule, array(1), momentum)
+    first, momentum = take(rule, array(1), momentum)
+    second, momentum = take(rule, array(1), momentum)
 
     np.testing.assert_allclose(first, [-0.5 * (1 + 0.9)], rtol=1e-6)
     np.testing.assert_allclose(momentum, [1.9], rtol=1e-6)
     np.testing.assert_allclose(second, [-0.5 * (1 + 0.9 * 1.9)], rtol=1e-6)
+
+
+def test_momentum_is_none_at_first_and_rises_with_the_rounds() -> None:
+    rule = outer.Outer()
+
+    rising = [rule.momentum_at(done, workers=4) for done in range(5)]
+
+    np.testing.assert_allclose(rising, [0, 1 / 4, 2 / 5, 3 / 6, 4 / 7])
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4, 8])
+def test_steady_deltas_are_stretched_by_the_root_of_the_workers(workers: int) -> None:
+    rule = outer.Outer()
+    update = momentum = array(0)
+
+    for done in range(200):
+        update, momentum = take(rule, array(1), momentum, done, workers)
+
+    np.testing.assert_allclose(-update, [math.sqrt(workers)], rtol=1e-5)
+
+
+def test_a_delta_of_the_first_round_is_soon_forgotten() -> None:
+    update = momentum = array(0)
+
+    for done in range(20):
+        gradient = array(1.0 if done == 0 else 0.0)
+        update, momentum = take(outer.Outer(), gradient, momentum, done, workers=8)
+
+    assert abs(update) < 0.002
+
+
+def test_a_rate_beyond_the_root_of_the_workers_leaves_no_room_for_momentum() -> None:
+    assert outer.Outer(rate=1.5).momentum_at(100, workers=2) == 0.0
+
+
+@pytest.mark.parametrize("done", [0, 1, 1000])
+def test_a_momentum_of_the_users_is_the_same_in_every_round(done: int) -> None:
+    rule = settings_of({"outer_momentum": 0.9}).outer_rule()
+
+    assert rule.momentum_at(done, workers=2) == 0.9
+
+
+def test_no_momentum_is_a_momentum_of_the_users_too() -> None:
+    rule = settings_of({"outer_momentum": 0}).outer_rule()
+
+    assert rule.momentum_at(100, workers=8) == 0.0
+
+
+def test_workers_with_unequal_samples_count_as_fewer() -> None:
+    assert outer.equal_workers([32, 32, 32, 32]) == 4
+    assert outer.equal_workers([32, 32, 0, 0]) == 2
+    assert 1 < outer.equal_workers([300, 100]) < 2

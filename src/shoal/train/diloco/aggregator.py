@@ -251,7 +251,13 @@ class Aggregator:
             for name, c in order.parts
         ]
         mean = outer.weighted_mean(deltas)
-        add, momentum = outer.step(settings.outer_rule(), mean, state.momentum[part])
+        add, momentum = outer.step(
+            settings.outer_rule(),
+            mean,
+            state.momentum[part],
+            rounds_done=order.sync // settings.fragments,
+            workers=outer.equal_workers([samples for _, samples in deltas]),
+        )
         data, read, lost = compression.with_feedback(
             add, state.lost[part], settings.compress
         )

@@ -4,11 +4,26 @@ A delta is what a worker's inner steps took away from the shared weights; averag
 weighted by the samples behind each, deltas are the gradient of the outer step. All of
 it is numpy in single precision and in a fixed order, so the same parts give the same
 bits on every machine.
+
+A momentum m makes the step up to 1 / (1 - m) times as long, after about as many rounds.
+Unless the user gives a number, it follows two rules:
+
+- Its limit makes the whole step sqrt(n) times as long as the mean of n workers' deltas.
+  The noise of that mean is sqrt(n) times smaller than that of one worker; an adaptive
+  optimiser in step with all would see so and take steps that much longer, but the inner
+  optimisers, each with the noise of its own batches, cannot.
+- It rises to the limit as t / (t + 3), Nesterov's sequence: what it remembers is never
+  longer than a third of the rounds so far, so the large deltas of the first rounds are
+  forgotten, and a short run is not carried past its goal.
+
+Both depend on the number of the round and on its samples alone. So a run needs not know
+its length, and an aggregator that takes over goes on with the same momentum.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import math
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 import numpy as np
@@ -20,13 +35,28 @@ if TYPE_CHECKING:
 
 OuterKind = Literal["nesterov", "sgd"]
 
+WARM_UP: Final = 3
+"""The least for which Nesterov's sequence t / (t + c) is known to accelerate."""
+
 
 class Outer(msgspec.Struct, frozen=True, kw_only=True):
-    """The outer optimiser: its kind, learning rate and momentum."""
+    """The outer optimiser: its kind, learning rate and momentum.
+
+    Without a momentum, that follows the round and the workers.
+    """
 
     kind: OuterKind = "nesterov"
     rate: float = 0.7
-    momentum: float = 0.9
+    momentum: float | None = None
+
+    def momentum_at(self, rounds_done: int, workers: float) -> float:
+        """Return the momentum after so many rounds, with so many equal workers."""
+        assert rounds_done >= 0
+        assert workers >= 1
+        if self.momentum is not None:
+            return self.momentum
+        limit = 1.0 - self.rate / math.sqrt(workers)
+        return max(0.0, min(limit, rounds_done / (rounds_done + WARM_UP)))
 
 
 def weighted_mean(parts: Sequence[tuple[Array, int]]) -> Array:
@@ -42,12 +72,20 @@ def weighted_mean(parts: Sequence[tuple[Array, int]]) -> Array:
     return mean.astype(np.float32)
 
 
-def step(rule: Outer, gradient: Array, momentum: Array) -> tuple[Array, Array]:
+def equal_workers(samples: Sequence[int]) -> float:
+    """Return how many workers with equal samples would have a mean as noisy."""
+    return sum(samples) ** 2 / sum(each**2 for each in samples)
+
+
+def step(
+    rule: Outer, gradient: Array, momentum: Array, *, rounds_done: int, workers: float
+) -> tuple[Array, Array]:
     """Return the update to the weights, and the new momentum."""
     if rule.kind == "sgd":
         return _times(-rule.rate, gradient), momentum
-    momentum = _times(rule.momentum, momentum) + gradient
-    ahead = gradient + _times(rule.momentum, momentum)
+    kept = rule.momentum_at(rounds_done, workers)
+    momentum = _times(kept, momentum) + gradient
+    ahead = gradient + _times(kept, momentum)
     return _times(-rule.rate, ahead), momentum
 
 
