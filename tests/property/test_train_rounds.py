@@ -138,7 +138,7 @@ class RoundsRules(RuleBasedStateMachine):
             case events.Average() as order:
                 update = Update(order.sync, f"u{order.sync}", order.sync)
                 self.feed(events.Averaged(update))
-            case events.Publish() as order:
+            case events.PublishState() as order:
                 self.feed(events.Published(order.kind, self.machine.closed, "file"))
             case events.SaveInner():
                 self.feed(events.InnerSaved())

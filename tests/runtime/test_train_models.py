@@ -60,7 +60,7 @@ class Normed(nn.Module):
 
 
 def train(
-    folder: Path, models: list[nn.Module], work: Work, **params: Any
+    folder: Path, models: list[nn.Module], work: Work, **params: object
 ) -> list[dict[str, Any]]:
     """Run a job with a worker for each model; return what the aggregator printed."""
     settings = settings_of(

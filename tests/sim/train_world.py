@@ -57,7 +57,7 @@ class World:
         self.workers: dict[str, SimWorker] = {}
         self.aggregator: SimAggregator | None = None
         self.closings: list[events.Average] = []
-        self.reports: list[events.Report] = []
+        self.reports: list[events.ReportMember] = []
         self.failure = ""
         self.astray = 0  # how often a worker had to give up what it had merged
         self.stopped_at: float | None = None
@@ -174,12 +174,12 @@ class SimAggregator:
                 world.after(0.1, lambda: self._load(effect))
             case events.Average():
                 world.after(0.1, lambda: self._average(effect))
-            case events.Publish():
+            case events.PublishState():
                 world.after(0.1, lambda: self._publish(effect))
             case events.SaveInner():
                 self.inner = world.find(effect.kept.file, "inner")
                 world.after(0.1, lambda: self.feed(events.InnerSaved()))
-            case events.Report():
+            case events.ReportMember():
                 world.reports.append(effect)
             case events.StopTraining():
                 world.stopped_at = world.now
@@ -215,7 +215,7 @@ class SimAggregator:
         self.state = state
         self.feed(events.Loaded(state.syncs))
 
-    def _publish(self, order: events.Publish) -> None:
+    def _publish(self, order: events.PublishState) -> None:
         if not self.alive:
             return
         state = self.state

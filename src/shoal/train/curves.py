@@ -14,7 +14,7 @@ from shoal import task_metrics
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from shoal.train.diloco.events import Average, Report
+    from shoal.train.diloco.events import Average, ReportMember
     from shoal.train.diloco.messages import Status
     from shoal.train.settings import TrainSettings
     from shoal.train.tensors import State
@@ -50,7 +50,7 @@ class RunCurves:
             }
         )
 
-    def reported(self, report: Report) -> None:
+    def reported(self, report: ReportMember) -> None:
         """Log what is wrong with a worker, for programs and for people."""
         done = report.sync / self._settings.fragments
         self._write(

@@ -93,7 +93,7 @@ def contribute_and_close(machine: rounds.Rounds, sync: int) -> list[Any]:
     now = 5.0 + 5 * sync
     contribute(machine, sync, sync + 2, now)
     effects = machine.handle(events.Averaged(Update(sync, f"u{sync}", sync)), now)
-    return of_kind(effects, events.Publish)
+    return of_kind(effects, events.PublishState)
 
 
 def test_a_worker_is_told_the_outcome_that_it_waits_for() -> None:
@@ -132,7 +132,7 @@ def test_weights_are_published_only_when_somebody_cannot_follow() -> None:
     machine.handle(status("a", 20, 9, check=8), 60.0)
 
     astray = machine.handle(status("b", 20, 9, check=999), 60.0)
-    assert of_kind(astray, events.Publish) == [events.Publish("weights")]
+    assert of_kind(astray, events.PublishState) == [events.PublishState("weights")]
     effects = machine.handle(events.Published("weights", 9, "w9"), 60.1)
 
     directive = told(effects)["b"]
@@ -147,7 +147,7 @@ def test_who_went_astray_early_begins_again_with_the_first_weights() -> None:
 
     astray = machine.handle(status("b", 3, 1, check=999), 6.0)
 
-    assert not of_kind(astray, events.Publish)
+    assert not of_kind(astray, events.PublishState)
     assert told(astray)["b"].weights == KeptState(0, "w0")
     assert [update.sync for update in told(astray)["b"].updates] == [0]
 
@@ -160,8 +160,8 @@ def test_a_checkpoint_goes_to_keepers_every_so_many_rounds() -> None:
 
     second = machine.handle(events.Averaged(Update(1, "u1", 1)), 9.0)
 
-    assert not of_kind(first, events.Publish)
-    assert of_kind(second, events.Publish) == [events.Publish("checkpoint")]
+    assert not of_kind(first, events.PublishState)
+    assert of_kind(second, events.PublishState) == [events.PublishState("checkpoint")]
     directives = told(machine.handle(events.Published("checkpoint", 2, "c2"), 9.5))
     assert [each.keep for each in directives.values()] == [KeptState(2, "c2")] * 2
     assert directives["a"].keep_over_s == pytest.approx(4.0)  # Half of two rounds.
@@ -220,7 +220,7 @@ def test_what_is_not_finite_is_refused_and_the_sync_goes_on_without_it() -> None
 
     effects = contribute(machine, 0, 2, 5.0, {"a": 1.0, "b": math.nan, "c": 1.1})
 
-    [report] = of_kind(effects, events.Report)
+    [report] = of_kind(effects, events.ReportMember)
     assert (report.kind, report.worker) == ("refused", "b")
     assert "not finite" in report.reason
     [order] = of_kind(effects, events.Average)
@@ -251,7 +251,7 @@ def test_the_deadline_follows_the_slowest_link() -> None:
         machine.handle(status("b", 3, 1), 51.0)
 
     effects = fast.handle(events.RoundDeadline(), 60.2)
-    [late] = of_kind(effects, events.Report)
+    [late] = of_kind(effects, events.ReportMember)
     assert (late.kind, late.worker) == ("left-out", "b")
     assert "in 10 s" in late.reason
     assert slow.pace.transfers["b"] == 40.0
@@ -270,7 +270,7 @@ def test_two_who_contribute_the_same_are_reported_once() -> None:
                 effects += machine.handle(done, now)
         machine.handle(events.Averaged(Update(sync, f"u{sync}", sync)), now)
 
-    [report] = of_kind(effects, events.Report)
+    [report] = of_kind(effects, events.ReportMember)
     assert (report.kind, report.worker) == ("alike", "b")
     assert "the very same as a" in report.reason
 

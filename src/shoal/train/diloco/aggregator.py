@@ -194,11 +194,11 @@ class Aggregator:
                 self._start(self._desk, lambda: self._load(effect))
             case events.Average():
                 self._start(self._desk, lambda: self._average(effect))
-            case events.Publish():
+            case events.PublishState():
                 self._start(self._desk, lambda: self._publish(effect))
             case events.SaveInner():
                 self._start(self._desk, lambda: self._save_inner(effect))
-            case events.Report():
+            case events.ReportMember():
                 self._curves.reported(effect)
             case events.StopTraining():
                 self._failure = effect.failure
@@ -325,7 +325,7 @@ class Aggregator:
             return ""
         return self._large.put(draft)
 
-    def _publish(self, order: events.Publish) -> events.Event:
+    def _publish(self, order: events.PublishState) -> events.Event:
         """Offer the weights or the state: written in a moment, and put beside."""
         state = self._state
         assert state is not None

@@ -13,7 +13,7 @@ from shoal.train.diloco.messages import (
     Status,
     Update,
 )
-from shoal.train.diloco.screening import Part
+from shoal.train.diloco.screening import CountedPart
 
 # Facts.
 
@@ -134,12 +134,12 @@ class Average(msgspec.Struct, frozen=True):
 
     sync: int
     fragment: int
-    parts: tuple[Part, ...]
+    parts: tuple[CountedPart, ...]
     missing: tuple[str, ...] = ()
     refused: dict[str, str] = {}
 
 
-class Publish(msgspec.Struct, frozen=True):
+class PublishState(msgspec.Struct, frozen=True):
     """Offer the weights, or the whole state, as they are; answered by `Published`."""
 
     kind: Literal["weights", "checkpoint"]
@@ -152,7 +152,7 @@ class SaveInner(msgspec.Struct, frozen=True):
     kept: KeptState
 
 
-class Report(msgspec.Struct, frozen=True):
+class ReportMember(msgspec.Struct, frozen=True):
     """Tell people about a worker."""
 
     kind: Literal["refused", "clipped", "left-out", "alike"]
@@ -172,8 +172,8 @@ Effect = (
     | Fetch
     | LoadState
     | Average
-    | Publish
+    | PublishState
     | SaveInner
-    | Report
+    | ReportMember
     | StopTraining
 )

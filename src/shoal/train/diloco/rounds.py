@@ -38,9 +38,9 @@ from shoal.train.diloco.events import (
     Loaded,
     LoadFailed,
     LoadState,
-    Publish,
     Published,
-    Report,
+    PublishState,
+    ReportMember,
     RoundDeadline,
     SaveInner,
     StatusReceived,
@@ -301,7 +301,7 @@ class Rounds:
         if member := self._members.get(worker):
             member.refused = fault
             member.refusals += 1
-        return [Report("refused", worker, sync, fault)]
+        return [ReportMember("refused", worker, sync, fault)]
 
     def _on_fetch_failed(self, event: FetchFailed) -> None:
         """Fetch it again when the worker offers it again."""
@@ -491,7 +491,7 @@ class Rounds:
         waited_s = now - self._opened_at
         for worker in missing:
             reason = f"nothing came from it in {waited_s:.0f} s"
-            effects.append(Report("left-out", worker, self.closed, reason))
+            effects.append(ReportMember("left-out", worker, self.closed, reason))
         _, refused = self._answered()
         if not found.parts:
             return [*effects, *self._give_up(refused)]
@@ -504,7 +504,7 @@ class Rounds:
 
     def _reports(self, ready: dict[str, Received], found: Screening) -> list[Effect]:
         reports: list[Effect] = [
-            Report(
+            ReportMember(
                 "clipped",
                 part.worker,
                 self.closed,
@@ -517,7 +517,7 @@ class Rounds:
             if (one, other) not in self._alike:
                 self._alike[one, other] = None
                 reason = f"it contributed the very same as {one}: same data, same order"
-                reports.append(Report("alike", other, self.closed, reason))
+                reports.append(ReportMember("alike", other, self.closed, reason))
         return reports
 
     def _on_averaged(self, event: Averaged, now: float) -> list[Effect]:
@@ -552,7 +552,7 @@ class Rounds:
         if kind in self._publishing:
             return []
         self._publishing.append(kind)
-        return [Publish(kind)]
+        return [PublishState(kind)]
 
     def _on_published(self, event: Published, now: float) -> None:
         self._publishing.remove(event.kind)

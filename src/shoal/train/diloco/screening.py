@@ -35,7 +35,7 @@ class Received(msgspec.Struct, frozen=True):
     norm: float = 0.0
 
 
-class Part(msgspec.Struct, frozen=True):
+class CountedPart(msgspec.Struct, frozen=True):
     """What a worker's contribution counts in an average."""
 
     worker: str
@@ -47,7 +47,7 @@ class Part(msgspec.Struct, frozen=True):
 class Screening(msgspec.Struct, frozen=True):
     """The contributions of one sync that count, and why others do not."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[CountedPart, ...]
     refused: Mapping[str, str]
     usual: float  # norm, of what counts
 
@@ -66,7 +66,7 @@ def screened(received: Mapping[str, Received], before: float | None) -> Screenin
     norms = [each.norm for each in received.values() if each.norm > 0]
     usual = _middle([*norms, before] if before else norms)
     middle = _middle([float(r.contribution.samples) for r in received.values()])
-    parts: list[Part] = []
+    parts: list[CountedPart] = []
     refused: dict[str, str] = {}
     for worker in sorted(received):
         contribution, norm = received[worker].contribution, received[worker].norm
@@ -75,7 +75,7 @@ def screened(received: Mapping[str, Received], before: float | None) -> Screenin
             continue
         scale = min(1.0, CLIP * usual / norm) if norm > 0 else 1.0
         samples = min(contribution.samples, int(SAMPLES_CAP * middle))
-        parts.append(Part(worker, contribution, samples, scale))
+        parts.append(CountedPart(worker, contribution, samples, scale))
     counted = [received[p.worker].norm * p.scale for p in parts]
     return Screening(tuple(parts), refused, _middle(counted) or usual)
 
