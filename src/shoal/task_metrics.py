@@ -8,11 +8,12 @@ warning.
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import threading
 import warnings
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, cast, final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,6 +73,16 @@ class _Line:
 def _number(value: object) -> float:
     """Convert a number of a framework, such as a tensor, to a float."""
     return float(value)  # type: ignore[arg-type]  # Whatever has no __float__ raises.
+
+
+def as_json(value: Any) -> Any:  # noqa: ANN401 - Whatever JSON can have.
+    """Return a document without numbers that JSON does not have: they become null."""
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return {name: as_json(each) for name, each in fields.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(each) for each in cast("list[Any]", value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 _LINE: Final = _Line()

@@ -9,8 +9,10 @@ import contextlib
 import json
 import ssl
 import struct
+import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple, NoReturn, cast
 from urllib.parse import unquote
@@ -420,16 +422,27 @@ FIGURES: Final = (
 def _tensors() -> list[bytes]:
     flat = np.arange(6, dtype=np.float32)
     layout = tensors.layout_of({"a": flat[:4].reshape(2, 2), "b": flat[4:]})
-    state = tensors.State(3, layout, flat, flat, flat)
-    fragment = tensors.pack_fragment(flat.tobytes(), "float32")
-    return [tensors.pack_weights(layout, flat), tensors.pack_state(state), fragment]
+    state = tensors.State(3, 1, layout, flat, flat, flat)
+    with tempfile.TemporaryDirectory() as name:
+        paths = [Path(name) / each for each in ("weights", "state", "fragment")]
+        tensors.save_weights(paths[0], layout, flat)
+        tensors.save_state(paths[1], state)
+        tensors.save_fragment(paths[2], [flat.tobytes()], flat[:0], "float32")
+        return [path.read_bytes() for path in paths]
 
 
 def _weights(data: bytes) -> None:
-    for unpack in (tensors.unpack_weights, tensors.unpack_state):
+    part = tensors.Fragment(slice(0, 6), slice(6, 6))
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        path = Path(file.name)
         with contextlib.suppress(ProtocolError):
-            unpack(data)
-    tensors.unpack_fragment(data, 6)
+            tensors.load_weights(path)
+        with contextlib.suppress(ProtocolError):
+            tensors.load_state(path, 1)
+        tensors.fragment_buffers(path, part)
+        list(tensors.fragment_chunks(path, part))
 
 
 def _seal(data: bytes) -> None:

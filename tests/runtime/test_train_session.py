@@ -4,22 +4,24 @@ import json
 import math
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
+from typing import Any, NoReturn
 
 import msgspec
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from shoal.errors import UsageError
+from shoal.errors import ShoalError, UsageError
 from shoal.train.curves import RunCurves
 from shoal.train.diloco.aggregator import Aggregator
 from shoal.train.diloco.compression import Array
 from shoal.train.diloco.session import DilocoSession
 from shoal.train.exchange import FolderExchange
 from shoal.train.settings import TrainSettings, settings_of
+from shoal.train.weights import ArrayWeights
 
 START = np.array([1.0, -2.0, 3.0, 0.5], dtype=np.float32)
 
@@ -32,12 +34,6 @@ class Loop:
         self.target = np.float32(target)
         self.samples = samples
         self.steps = 0
-
-    def read(self) -> Mapping[str, Array]:
-        return {"w": self.weights}
-
-    def write(self, arrays: Mapping[str, Array]) -> None:
-        self.weights = arrays["w"].copy()
 
     def step(self) -> None:
         self.weights += np.float32(0.1) * (self.target - self.weights)
@@ -68,7 +64,11 @@ def run_all(
     def work(number: int, loop: "Loop | Reader") -> None:
         own = FolderExchange(folder, f"train.{number}")
         with DilocoSession(
-            own, settings, life=epoch, read=loop.read, write=loop.write
+            GarbageExchange(own) if isinstance(loop, Garbage) else own,
+            settings,
+            life=epoch,
+            weights=ArrayWeights({"w": loop.weights}),
+            inner=loop if isinstance(loop, Rolling) else None,
         ) as run:
             while not run.finished:
                 loop.step()
@@ -80,9 +80,20 @@ def run_all(
         threads.append(guarded(lambda n=number, each=loop: work(n, each)))  # type: ignore[misc]
     for thread in threads:
         thread.join(timeout=60)
-    assert errors == []
+    for error in errors:
+        raise error
     assert aggregator.machine.phase == "finished"
     return load_file(folder / "out" / "model.safetensors")["w"], out.getvalue()
+
+
+def lines_of(curves: str, event: str) -> list[dict[str, Any]]:
+    """Return the lines of one kind; all of them must be JSON as others read it."""
+
+    def refuse(name: str) -> NoReturn:
+        raise AssertionError(f"{name} is no JSON")
+
+    lines = [json.loads(text, parse_constant=refuse) for text in curves.splitlines()]
+    return [line for line in lines if line["event"] == event]
 
 
 def settings(**changes: object) -> TrainSettings:
@@ -105,7 +116,7 @@ def test_one_worker_and_plain_sgd_of_rate_one_is_the_loop_itself(
 
 
 def test_three_workers_are_averaged_by_their_samples(tmp_path: Path) -> None:
-    loops = [Loop(0.0, samples=10), Loop(10.0, samples=20), Loop(40.0, samples=30)]
+    loops = [Loop(20.0, samples=10), Loop(30.0, samples=20), Loop(40.0, samples=30)]
     plain = settings(
         rounds=1, workers=3, quorum=3, outer="sgd", outer_lr=1.0, compress="float32"
     )
@@ -181,7 +192,8 @@ def test_each_round_tells_who_did_how_much_and_what_was_sent(tmp_path: Path) -> 
     assert (one["samples"], other["samples"]) == (40, 120)
     assert (one["tokens"], other["tokens"]) == (280, 840)
     assert last["tokens_per_s"] == pytest.approx(7 * last["samples_per_s"])
-    assert last["bytes_sent"] > one["bytes_sent"] + other["bytes_sent"] > 0
+    sent = lines_of(curves, "sent")[-1]["bytes_sent_by_kind"]
+    assert sent["contributions"] == 3 * (one["bytes_sent"] + other["bytes_sent"]) > 0
     assert 0 < one["busy"] <= 1
 
 
@@ -201,12 +213,6 @@ class Reader:
         self.target = np.float32(0)
         self.steps = 0
         self._rng = np.random.default_rng(seed)
-
-    def read(self) -> Mapping[str, Array]:
-        return {"w": self.weights}
-
-    def write(self, arrays: Mapping[str, Array]) -> None:
-        self.weights = arrays["w"].copy()
 
     def step(self) -> None:
         rows = self._rng.integers(len(self.y), size=self.samples)
@@ -240,9 +246,9 @@ def test_four_workers_learn_as_much_as_one_in_step_and_send_far_less(
     final, curves = run_all(tmp_path, chosen, *readers)
 
     assert in_step.loss(final) < 1.03 * in_step.loss(in_step.weights)
-    last = json.loads(curves.strip().splitlines()[-1])
+    sent = lines_of(curves, "sent")[-1]["bytes_sent_by_kind"]
     in_all_reduce = 2 * (4 - 1) * 4 * final.size * rounds * inner_steps
-    assert in_all_reduce / last["bytes_sent_total"] >= 50
+    assert in_all_reduce / (sent["contributions"] + sent["updates"]) >= 50
 
 
 def test_a_run_goes_on_though_everybody_was_gone_at_once(tmp_path: Path) -> None:
@@ -283,3 +289,171 @@ def test_what_cannot_be_gone_on_with_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match=r"nothing\.safetensors cannot be gone on"):
         Aggregator(exchange, chosen, 1, tmp_path, RunCurves(chosen, StringIO()))
+
+
+def test_a_run_goes_on_in_other_fragments_and_never_with_nothing_to_do(
+    tmp_path: Path,
+) -> None:
+    first = settings(rounds=4, fragments=2, compress="float32")
+    run_all(tmp_path, first, Loop(target=7.0))
+    (tmp_path / "out" / "state.safetensors").rename(tmp_path / "state.safetensors")
+    resumed = {"resume": "state.safetensors", "compress": "float32"}
+
+    again = Loop(target=7.0)
+    final, _ = run_all(tmp_path, settings(rounds=6, **resumed), again, epoch=2)
+
+    assert again.steps == 8
+    assert np.abs(final - 7).max() < np.abs(START - 7).max()
+    same = settings(rounds=4, **resumed)
+    exchange = FolderExchange(tmp_path, "aggregate.0")
+    shutil.rmtree(tmp_path / "checkpoint")
+    with pytest.raises(UsageError, match="has done 4 rounds, and this job asks for 4"):
+        Aggregator(exchange, same, 3, tmp_path, RunCurves(same, StringIO()))
+
+
+class Rolling(Loop):
+    """A loop with momentum: what it keeps besides its weights."""
+
+    def __init__(self, target: float) -> None:
+        super().__init__(target)
+        self.speed = np.zeros_like(START)
+
+    def step(self) -> None:
+        self.speed *= np.float32(0.9)
+        self.speed += np.float32(0.01) * (self.target - self.weights)
+        self.weights += self.speed
+        self.steps += 1
+
+    def save(self, path: Path) -> None:
+        path.write_bytes(self.speed.tobytes())
+
+    def load(self, path: Path) -> None:
+        self.speed = np.frombuffer(path.read_bytes(), dtype=np.float32).copy()
+
+
+def test_a_resumed_loop_has_what_it_kept(tmp_path: Path) -> None:
+    more = settings(rounds=6, compress="float32")
+    whole, _ = run_all(tmp_path / "whole", more, Rolling(target=7.0))
+    run_all(tmp_path / "first", settings(rounds=4, compress="float32"), Rolling(7.0))
+    left = tmp_path / "first" / "out" / "state.safetensors"
+    later = tmp_path / "later"
+    later.mkdir()
+    left.rename(later / "state.safetensors")
+
+    resumed = msgspec.structs.replace(more, resume="state.safetensors")
+    final, _ = run_all(later, resumed, Rolling(target=7.0))
+
+    np.testing.assert_array_equal(final, whole)
+
+
+# What is sent.
+
+
+def test_the_state_goes_to_keepers_only_as_often_as_it_is_asked_to(
+    tmp_path: Path,
+) -> None:
+    loops = [Loop(2.0), Loop(4.0)]
+    often = settings(rounds=6, workers=2, quorum=2, checkpoint_every=2, silence=60)
+    seldom = msgspec.structs.replace(often, checkpoint_every=10)
+
+    _, curves = run_all(tmp_path / "seldom", seldom, Loop(2.0), Loop(4.0))
+    rare = lines_of(curves, "sent")[-1]["bytes_sent_by_kind"]
+    _, curves = run_all(tmp_path / "often", often, *loops)
+    frequent = lines_of(curves, "sent")[-1]["bytes_sent_by_kind"]
+
+    assert rare.get("checkpoints", 0) == 0
+    assert frequent["checkpoints"] > 0
+    for sent in (rare, frequent):
+        assert sent["control"] > 0
+        assert sent["weights"] > 0  # The first weights, to the aggregator.
+        assert sum(sent.values()) > sent["contributions"] + sent["updates"]
+
+
+# Bad contributions.
+
+
+class Spoiled(Loop):
+    """A loop whose weights become something else before they are sent."""
+
+    def __init__(self, target: float, spoil: Callable[[Array], None]) -> None:
+        super().__init__(target)
+        self._spoil = spoil
+
+    def step(self) -> None:
+        super().step()
+        if self.steps % 2 == 0:
+            self._spoil(self.weights)
+
+
+def nan(weights: Array) -> None:
+    weights[1] = np.nan
+
+
+def too_large(weights: Array) -> None:
+    weights[:] = 1e6
+
+
+@pytest.mark.parametrize("fragments", [1, 2])
+@pytest.mark.parametrize("spoil", [nan, too_large])
+def test_one_whose_weights_are_ruined_is_named_and_ruins_nothing(
+    tmp_path: Path, spoil: Callable[[Array], None], fragments: int
+) -> None:
+    chosen = settings(
+        rounds=6, workers=4, quorum=3, fragments=fragments, outer_momentum=0.5
+    )
+    loops = [Loop(2.0), Loop(3.0), Loop(4.0), Spoiled(3.0, spoil)]
+
+    final, curves = run_all(tmp_path, chosen, *loops)
+
+    assert np.isfinite(final).all()
+    assert np.abs(final - 3.0).max() < np.abs(START - 3.0).max()
+    refused = lines_of(curves, "refused")
+    assert refused
+    assert {line["worker"] for line in refused} == {"train.3"}
+
+
+def test_a_garbage_file_and_absurd_samples_end_no_run(tmp_path: Path) -> None:
+    chosen = settings(rounds=5, workers=4, quorum=3, outer_momentum=0.5)
+    loops = [Loop(2.0), Loop(3.0), Loop(4.0, samples=1 << 40), Garbage(3.0)]
+
+    final, curves = run_all(tmp_path, chosen, *loops)
+
+    assert np.abs(final - 3.0).max() < np.abs(START - 3.0).max()
+    [*_, last] = lines_of(curves, "refused")
+    assert last["worker"] == "train.3"
+    assert "cannot be read" in last["reason"]
+    assert lines_of(curves, "round")[-1]["workers"] == 3
+
+
+def test_a_run_whose_contributions_are_all_refused_fails_with_a_reason(
+    tmp_path: Path,
+) -> None:
+    chosen = settings(rounds=5, workers=2, quorum=2)
+
+    with pytest.raises(ShoalError, match="no contribution of this round") as failure:
+        run_all(tmp_path, chosen, Loop(2.0, samples=0), Loop(3.0, samples=0))
+
+    assert "train.1: it has no samples" in str(failure.value.because)
+
+
+class Garbage(Loop):
+    """A loop whose files are none."""
+
+
+class GarbageExchange:
+    """Puts garbage in place of deltas."""
+
+    def __init__(self, inner: FolderExchange) -> None:
+        self._inner = inner
+        self.name = inner.name
+        self.traffic = inner.traffic
+        self._put = 0
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - As it is there.
+        return getattr(self._inner, name)
+
+    def put(self, path: Path) -> str:
+        self._put += 1
+        if self._put > 2:  # After the first weights and their list of pieces.
+            path.write_bytes(b"garbage")
+        return self._inner.put(path)

@@ -2,23 +2,31 @@
 
 Weights are one array of few numbers, and computing takes as long as a worker is slow.
 A file is gone when whoever made it is gone, unless somebody else fetched it before.
+Contributions may be whatever a worker wants them to be.
 """
 
 import heapq
+import math
 import zlib
+from collections import Counter
 from collections.abc import Callable
+from copy import deepcopy
 from random import Random
 
 import numpy as np
 
 from shoal.train import tensors
-from shoal.train.diloco import compression, outer, rounds
+from shoal.train.diloco import compression, events, outer, rounds
+from shoal.train.diloco.averaging import Delta, average, norm_of
 from shoal.train.diloco.member import (
     Compute,
     LeaveTraining,
     Member,
     Merge,
     Reload,
+    ShareInner,
+    StartOver,
+    TakeInner,
     Validate,
 )
 from shoal.train.diloco.messages import (
@@ -32,6 +40,8 @@ from shoal.train.diloco.messages import (
 SIZE = 12
 HEARTBEAT_S = 1.0
 LAYOUT = tensors.Layout({"w": (SIZE,)})
+NO_BUFFERS = np.zeros(0, dtype=np.float32)
+Spoil = Callable[[compression.Array], compression.Array | None]
 
 
 class World:
@@ -42,10 +52,14 @@ class World:
         self.rules = rules
         self.rng = Random(seed)
         self.loss = loss
-        self.files: dict[str, dict[str, bytes]] = {}  # by who has them
+        self.files: dict[str, dict[str, object]] = {}  # by who has them
+        self.fetched: Counter[str] = Counter()  # files, by kind
         self.workers: dict[str, SimWorker] = {}
         self.aggregator: SimAggregator | None = None
-        self.closings: list[rounds.Average] = []
+        self.closings: list[events.Average] = []
+        self.reports: list[events.ReportMember] = []
+        self.failure = ""
+        self.astray = 0  # how often a worker had to give up what it had merged
         self.stopped_at: float | None = None
         self.far = 0  # syncs closed at the most, whoever aggregated
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
@@ -68,18 +82,40 @@ class World:
             if self.rng.random() >= self.loss:
                 self.after(0.01 + self.rng.random() * 0.1, deliver)
 
-    def put(self, who: str, data: bytes) -> str:
+    def put(self, who: str, content: object, data: bytes) -> str:
+        """Keep content under a name that its bytes give it."""
         name = f"{zlib.crc32(data):08x}-{len(data)}"
-        self.files.setdefault(who, {})[name] = data
+        self.files.setdefault(who, {})[name] = content
         return name
+
+    def find(self, name: str, kind: str) -> object | None:
+        """Fetch a file from whoever has it."""
+        for files in self.files.values():
+            if name in files:
+                self.fetched[kind] += 1
+                return deepcopy(files[name])
+        return None
 
     def life(self) -> int:
         self._lives += 1
         return self._lives
 
-    def start_worker(self, name: str, speed: float = 10.0) -> None:
+    def start_worker(
+        self,
+        name: str,
+        speed: float = 10.0,
+        *,
+        link_s: float = 0.02,
+        spoil: Spoil | None = None,
+        samples: int | None = None,
+    ) -> None:
+        """Start a worker; a file takes `link_s` to it or from it.
+
+        `spoil` changes its deltas, and returns None for a file that is none.
+        """
         self.files.pop(name, None)
         self.workers[name] = worker = SimWorker(self, name, self.life(), speed)
+        worker.link_s, worker.spoil, worker.samples = link_s, spoil, samples
         worker.begin()
 
     def kill_worker(self, name: str) -> None:
@@ -106,8 +142,9 @@ class SimAggregator:
         self.alive = True
         self.state: tensors.State | None = None
         self.directives: list[Directive] = []
+        self.inner: object | None = None
 
-    def feed(self, event: rounds.Event) -> None:
+    def feed(self, event: events.Event) -> None:
         if not self.alive:
             return
         for effect in self.machine.handle(event, self.world.now):
@@ -119,84 +156,101 @@ class SimAggregator:
     def _wake(self) -> None:
         due = self.machine.next_deadline()
         if self.alive and due is not None and due <= self.world.now:
-            self.feed(rounds.RoundDeadline())
+            self.feed(events.RoundDeadline())
 
-    def perform(self, effect: rounds.Effect) -> None:
+    def perform(self, effect: events.Effect) -> None:
         world = self.world
         match effect:
-            case rounds.DirectMember():
+            case events.DirectMember():
                 self.directives.append(effect.directive)
                 worker = world.workers.get(effect.worker)
                 if worker is not None:
                     world.post(lambda: worker.hear(effect.directive))
-            case rounds.Fetch():
-                world.after(0.05, lambda: self._fetch(effect))
-            case rounds.LoadState():
+            case events.Fetch():
+                found = world.workers.get(effect.worker)
+                link_s = found.link_s if found else 0.05
+                world.after(link_s, lambda: self._fetch(effect, link_s))
+            case events.LoadState():
                 world.after(0.1, lambda: self._load(effect))
-            case rounds.Average():
+            case events.Average():
                 world.after(0.1, lambda: self._average(effect))
-            case rounds.StopTraining():
+            case events.PublishState():
+                world.after(0.1, lambda: self._publish(effect))
+            case events.SaveInner():
+                self.inner = world.find(effect.kept.file, "inner")
+                world.after(0.1, lambda: self.feed(events.InnerSaved()))
+            case events.ReportMember():
+                world.reports.append(effect)
+            case events.StopTraining():
                 world.stopped_at = world.now
+                world.failure = effect.failure
 
-    def _fetch(self, order: rounds.Fetch) -> None:
-        data = self.world.files.get(order.worker, {}).get(order.contribution.file)
-        if data is None:
-            self.feed(rounds.FetchFailed(order.worker, order.contribution))
+    def _fetch(self, order: events.Fetch, link_s: float) -> None:
+        contribution = order.contribution
+        held = self.world.files.get(order.worker, {})
+        if contribution.file not in held:
+            self.feed(events.FetchFailed(order.worker, contribution))
             return
+        delta = held[contribution.file]
         if self.alive:
-            self.world.put("aggregator", data)
-        self.feed(rounds.Fetched(order.worker, order.contribution))
+            self.world.files.setdefault("aggregator", {})[contribution.file] = delta
+        norm, fault = math.nan, "its file cannot be read"
+        if isinstance(delta, np.ndarray):
+            norm, fault = norm_of([delta], NO_BUFFERS), ""
+        self.feed(events.Fetched(order.worker, contribution, norm, fault, link_s))
 
-    def _load(self, order: rounds.LoadState) -> None:
-        data = self.world.files.get(order.worker, {}).get(order.file)
-        if data is None:
-            self.feed(rounds.LoadFailed(order.worker))
+    def _load(self, order: events.LoadState) -> None:
+        found = self.world.files.get(order.worker, {}).get(order.file)
+        if found is None:
+            self.feed(events.LoadFailed(order.worker))
             return
-        if order.kind == "checkpoint":
-            self.state = tensors.unpack_state(data)
+        fragments = self.world.rules.fragments
+        if isinstance(found, tensors.State):
+            state = deepcopy(found)
         else:
-            _, flat = tensors.unpack_weights(data)
-            zero = np.zeros_like(flat)
-            self.state = tensors.State(order.syncs, LAYOUT, flat, zero, zero.copy())
-        self.feed(rounds.Loaded(self.state.syncs, *self._files()))
+            assert isinstance(found, np.ndarray)
+            state = tensors.begun(LAYOUT, found.copy(), order.syncs, fragments)
+            if self.state is not None:
+                state.momentum = self.state.momentum
+        self.state = state
+        self.feed(events.Loaded(state.syncs))
 
-    def _files(self) -> tuple[str, str]:
-        assert self.state is not None
-        weights = tensors.pack_weights(LAYOUT, self.state.weights)
-        checkpoint = tensors.pack_state(self.state)
-        put = self.world.put
-        return put("aggregator", weights), put("aggregator", checkpoint)
-
-    def _average(self, order: rounds.Average) -> None:
+    def _publish(self, order: events.PublishState) -> None:
         if not self.alive:
             return
-        assert self.state is not None
+        state = self.state
+        assert state is not None
+        weights = state.weights.tobytes()
+        content: object = state.weights.copy()
+        if order.kind == "checkpoint":
+            weights += state.momentum.tobytes() + state.lost.tobytes()
+            content = deepcopy(state)
+        file = self.world.put("aggregator", content, weights)
+        self.feed(events.Published(order.kind, state.syncs, file))
+
+    def _average(self, order: events.Average) -> None:
+        if not self.alive:
+            return
+        state, fragments = self.state, self.world.rules.fragments
+        assert state is not None
         self.world.closings.append(order)
-        part = LAYOUT.fragment(order.fragment, self.world.rules.fragments)
-        size = part.stop - part.start
+        part = LAYOUT.fragment(order.fragment, fragments)
         files = self.world.files["aggregator"]
-        parts = [
-            (tensors.unpack_fragment(files[c.file], size), c.samples)
-            for _, c in order.parts
-        ]
-        mean = outer.weighted_mean(parts)
-        add, momentum = outer.step(
-            outer.Outer(),
-            mean,
-            self.state.momentum[part],
-            rounds_done=order.sync // self.world.rules.fragments,
-            workers=outer.equal_workers([samples for _, samples in parts]),
+        deltas: list[Delta] = []
+        for each in order.parts:
+            values = files[each.contribution.file]
+            assert isinstance(values, np.ndarray)
+            deltas.append(Delta(iter([values]), NO_BUFFERS, each.samples, each.scale))
+        done = order.sync // fragments
+        rule = outer.Outer()
+        [data] = average(
+            state, part, deltas, rule, rounds_done=done, encoding="float16"
         )
-        data, read, lost = compression.with_feedback(
-            add, self.state.lost[part], "float16"
-        )
-        self.state.momentum[part], self.state.lost[part] = momentum, lost
-        self.state.weights[part] += read
-        self.state.syncs = order.sync + 1
-        self.world.far = max(self.world.far, self.state.syncs)
-        file = self.world.put("aggregator", tensors.pack_fragment(data, "float16"))
-        check = tensors.check(self.state.weights[part])
-        self.feed(rounds.Averaged(Update(order.sync, file, check), *self._files()))
+        state.syncs = order.sync + 1
+        self.world.far = max(self.world.far, state.syncs)
+        file = self.world.put("aggregator", data, data)
+        check = tensors.check(state.weights, part)
+        self.feed(events.Averaged(Update(order.sync, file, check)))
 
 
 class SimWorker:
@@ -206,21 +260,33 @@ class SimWorker:
         self.world = world
         self.name = name
         self.speed = speed
+        self.link_s = 0.02
+        self.spoil: Spoil | None = None
+        self.samples: int | None = None  # that it claims
         self.alive = True
         self.left = False
         self.busy_s = 0.0
         self.began_s = world.now
         self.shared = np.zeros(SIZE, dtype=np.float32)
         self.own = self.shared.copy()
+        self.optimizer = 0  # steps: what the loop keeps
         self.snapshots: dict[int, compression.Array] = {}
-        initial = world.put(name, tensors.pack_weights(LAYOUT, self.shared))
-        self.member = Member(name, life, initial, world.rules.fragments)
+        initial = world.put(name, self.shared.copy(), self.shared.tobytes())
+        self.member = Member(
+            name,
+            life,
+            initial,
+            world.rules.fragments,
+            checkpoint_syncs=world.rules.checkpoint_syncs,
+            keeps_inner=True,
+        )
         self._computing: int | None = None
-        self._fetching = False
+        self._fetching = ""
 
     def begin(self) -> None:
         if self.alive and not self.left:
             self.tell()
+            self.act()
             self.world.after(HEARTBEAT_S, self.begin)
 
     def tell(self) -> None:
@@ -231,36 +297,56 @@ class SimWorker:
 
     def _arrive(self, status: Status) -> None:
         if self.world.aggregator is not None:
-            self.world.aggregator.feed(rounds.StatusReceived(status))
+            self.world.aggregator.feed(events.StatusReceived(status))
 
     def hear(self, directive: Directive) -> None:
         if self.alive and self.member.direct(directive):
+            self._keep()
             self.act()
 
-    def _file(self, name: str) -> bytes | None:
-        return self.world.files.get("aggregator", {}).get(name)
+    def _keep(self) -> None:
+        if kept := self.member.to_keep:
+            content = self.world.find(kept.file, "checkpoints")
+            if content is not None:
+                self.world.files.setdefault(self.name, {})[kept.file] = content
+                self.member.keeps(KeptState(kept.syncs, kept.file))
+        if self.member.is_asked_to_offer:
+            data = self.shared.tobytes()
+            file = self.world.put(self.name, self.shared.copy(), data)
+            self.member.offers(KeptState(self.member.merged, file))
+            self.tell()
 
     def act(self) -> None:
         if not self.alive or self.left:
             return
-        if (kept := self.member.to_keep) and (data := self._file(kept.file)):
-            self.world.put(self.name, data)
-            self.member.keeps(KeptState(kept.syncs, kept.file))
-        if self.member.is_asked_to_offer:
-            file = self.world.put(self.name, tensors.pack_weights(LAYOUT, self.shared))
-            self.member.offers(KeptState(self.member.merged, file))
-            self.tell()
         match self.member.next_action():
             case Reload() as order:
-                if data := self._file(order.file):
-                    self._reload(order.syncs, data)
+                weights = self.world.find(order.file, "weights")
+                if isinstance(weights, np.ndarray):
+                    self._reload(order.syncs, weights)
                     self.act()
             case Merge() as order:
-                if data := self._file(order.update.file):
-                    self._merge(order.update, data)
-                    self.act()
+                self._fetch(order.update)
             case Validate() as order:
                 self.member.has_validated(order.syncs, {"loss": 1.0})
+                self.act()
+            case TakeInner() as order:
+                taken = self.world.find(order.kept.file, "inner")
+                if isinstance(taken, int):
+                    self.optimizer = taken
+                self.member.took_inner()
+                self.act()
+            case ShareInner() as order:
+                data = f"{self.name} {self.optimizer}".encode()
+                file = self.world.put(self.name, self.optimizer, data)
+                self.member.shares_inner(KeptState(order.syncs, file))
+                self.tell()
+                self.act()
+            case StartOver():
+                self.own = self.shared.copy()
+                for sync in self.snapshots:
+                    self.snapshots[sync] = self.shared[self._part(sync).trained].copy()
+                self.member.has_started_over()
                 self.act()
             case Compute() as order:
                 if self._computing is None:
@@ -277,28 +363,50 @@ class SimWorker:
             self.tell()
             self.world.after(HEARTBEAT_S, lambda: self._say_goodbye(times - 1))
 
-    def _reload(self, syncs: int, data: bytes) -> None:
-        before = self.shared.copy()
-        _, self.shared = tensors.unpack_weights(data)
-        self.own += self.shared - before
+    def _reload(self, syncs: int, weights: compression.Array) -> None:
+        if syncs == self.member.merged > 0 and (weights != self.shared).any():
+            self.world.astray += 1
+        self.own += weights - self.shared
+        self.shared = weights
         self.snapshots.clear()
         part = self._part(syncs - 1)
-        self.member.has_reloaded(syncs, tensors.check(self.shared[part]))
+        self.member.has_reloaded(syncs, tensors.check(self.shared, part))
 
-    def _part(self, sync: int) -> slice:
-        return LAYOUT.fragment(sync % self.world.rules.fragments, self.rules.fragments)
+    def _part(self, sync: int) -> tensors.Fragment:
+        return LAYOUT.fragment(sync % self.rules.fragments, self.rules.fragments)
 
     @property
     def rules(self) -> rounds.RoundRules:
         return self.world.rules
 
+    def _fetch(self, update: Update) -> None:
+        if self._fetching == update.file:
+            return
+        self._fetching = update.file
+
+        def done() -> None:
+            self._fetching = ""
+            data = self.world.find(update.file, "updates") if self.alive else None
+            if isinstance(data, bytes) and self.member.merged == update.sync:
+                self._merge(update, data)
+            self.act()
+
+        self.world.after(self.link_s, done)
+
     def _merge(self, update: Update, data: bytes) -> None:
         part = self._part(update.sync)
-        before = self.snapshots.pop(update.sync, self.shared[part].copy())
-        self.shared[part] += tensors.unpack_fragment(data, part.stop - part.start)
-        assert tensors.check(self.shared[part]) == update.check
-        self.own[part] = self.shared[part] + (self.own[part] - before)
+        place = part.trained
+        before = self.snapshots.pop(update.sync, self.shared[place].copy())
+        size = place.stop - place.start
+        self.shared[place] += compression.decode(data, "float16", size)
+        if tensors.check(self.shared, part) != update.check:
+            self.member.has_lost_its_way()
+            self.tell()
+            return
+        since = self.own[place] - before
+        self.own[place] = self.shared[place] + np.where(np.isfinite(since), since, 0)
         self.member.has_merged(update)
+        self.tell()
 
     def _compute(self, order: Compute) -> None:
         self._computing = order.segment
@@ -317,16 +425,26 @@ class SimWorker:
 
     def _contribute(self, order: Compute, spent_s: float) -> None:
         self.own -= np.float32(0.01) * order.steps * (1 + self.own)
-        part = self._part(order.segment)
-        self.snapshots[order.segment] = self.own[part].copy()
-        delta = self.shared[part] - self.own[part]
-        data = compression.encode(delta, "float32")
-        packed = tensors.pack_fragment(data, "float32")
-        file = self.world.put(self.name, packed)
+        self.optimizer += order.steps
+        place = self._part(order.segment).trained
+        self.snapshots[order.segment] = self.own[place].copy()
+        delta: compression.Array | None = self.shared[place] - self.own[place]
+        if self.spoil is not None and delta is not None:
+            delta = self.spoil(delta)
+        content: object = b"garbage" if delta is None else delta
+        # Equal deltas of two workers are no equal files here, but for their owner's.
+        data = self.name.encode() + (b"" if delta is None else delta.tobytes())
+        file = self.world.put(self.name, content, data)
         self.member.computed(order.segment)
         self.member.contributed(
             Contribution(
-                order.segment, file, order.steps * 4, order.steps, spent_s, len(packed)
+                order.segment,
+                file,
+                self.samples if self.samples is not None else order.steps * 4,
+                order.steps,
+                spent_s,
+                SIZE * 4,
+                fetch_s=self.link_s,
             )
         )
         self.tell()

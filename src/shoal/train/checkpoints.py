@@ -13,12 +13,23 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, final
 import torch
 
 from shoal import task_client
-from shoal.errors import ShoalError
+from shoal.errors import ProtocolError, ShoalError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PATH: Final = Path("checkpoint/state.pt")
+
+_UNREADABLE: Final = (
+    OSError,
+    RuntimeError,
+    EOFError,
+    LookupError,
+    TypeError,
+    ValueError,
+    UnpicklingError,
+)
+"""What reading a file raises that is damaged, or somebody else's."""
 
 
 class Stateful(Protocol):
@@ -31,6 +42,33 @@ class Stateful(Protocol):
     def load_state_dict(self, state_dict: dict[str, Any]) -> Any:  # noqa: ANN401
         """Restore the whole state."""
         ...
+
+
+@final
+class InnerParts:
+    """What a DiLoCo worker's loop keeps besides its weights, as a file for others.
+
+    Optimizers and schedules count steps, so who takes them over goes on where the
+    other was: at its learning rate, and with its moments.
+    """
+
+    def __init__(self, parts: Sequence[Stateful]) -> None:
+        self._parts = parts
+
+    def save(self, path: Path) -> None:
+        """Write all parts to a file."""
+        torch.save([part.state_dict() for part in self._parts], path)
+
+    def load(self, path: Path) -> None:
+        """Take all parts from a file; raise `ProtocolError` if that cannot be."""
+        try:
+            saved = torch.load(path, weights_only=True, map_location="cpu")
+            for part, state in zip(self._parts, saved, strict=True):
+                part.load_state_dict(state)
+        except _UNREADABLE as error:
+            raise ProtocolError(
+                "what another worker keeps does not fit", because=str(error)
+            ) from error
 
 
 @final
@@ -70,5 +108,5 @@ def read(path: Path) -> dict[str, Any] | None:
     """Return what was saved, if it is whole: a power cut may leave anything."""
     try:
         return dict(torch.load(path, weights_only=True, map_location="cpu"))
-    except (OSError, RuntimeError, EOFError, LookupError, ValueError, UnpicklingError):
+    except _UNREADABLE:
         return None

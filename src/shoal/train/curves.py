@@ -12,10 +12,10 @@ from typing import IO, TYPE_CHECKING, final
 from shoal import task_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
-    from shoal.train.diloco.messages import Status, Update
-    from shoal.train.diloco.rounds import Average
+    from shoal.train.diloco.events import Average, ReportMember
+    from shoal.train.diloco.messages import Status
     from shoal.train.settings import TrainSettings
     from shoal.train.tensors import State
 
@@ -30,7 +30,6 @@ class RunCurves:
         self._lock = threading.Lock()
         self._began = time.monotonic()
         self._last = self._began
-        self._samples = 0
         self._bytes = 0
         self._validated = -1
         warnings.filterwarnings("ignore", message="shoal.log has no effect")
@@ -51,15 +50,43 @@ class RunCurves:
             }
         )
 
-    def closed(self, order: Average, update: Update, present: Sequence[str]) -> None:
-        """Log a closed sync: contributions, and bytes sent."""
+    def reported(self, report: ReportMember) -> None:
+        """Log what is wrong with a worker, for programs and for people."""
+        done = report.sync / self._settings.fragments
+        self._write(
+            {
+                "event": report.kind,
+                "worker": report.worker,
+                "round": done,
+                "reason": report.reason,
+            }
+        )
+        what = {
+            "refused": "a contribution of {} is refused",
+            "clipped": "a contribution of {} is scaled down",
+            "left-out": "{} is left out",
+            "alike": "{} repeats another worker",
+        }[report.kind].format(report.worker)
+        self.say(f"round {int(done) + 1}: {what}: {report.reason}")
+
+    def sent(self, traffic: Mapping[str, int]) -> None:
+        """Log all bytes that left a node for this run, by kind."""
+        self._write(
+            {
+                "event": "sent",
+                "bytes_sent_total": sum(traffic.values()),
+                "bytes_sent_by_kind": dict(sorted(traffic.items())),
+            }
+        )
+
+    def closed(self, order: Average, traffic: Mapping[str, int]) -> None:
+        """Log a closed sync: contributions, and the bytes sent until now."""
         now = time.monotonic()
-        samples = sum(part.samples for _, part in order.parts)
-        sent = sum(part.bytes for _, part in order.parts)
-        sent += update.bytes * len(present)
-        loss = sum(part.loss * part.samples for _, part in order.parts)
-        self._samples += samples
-        self._bytes += sent
+        parts = {each.worker: each.contribution for each in order.parts}
+        samples = sum(part.samples for part in parts.values())
+        total = sum(traffic.values())
+        sent, self._bytes = total - self._bytes, total
+        loss = sum(part.loss * part.samples for part in parts.values())
         done = (order.sync + 1) / self._settings.fragments
         took_s = max(1e-9, now - self._last)
         figures = {
@@ -67,10 +94,10 @@ class RunCurves:
             "loss": loss / max(1, samples),
             "samples_per_s": samples / took_s,
             "bytes_sent": float(sent),
-            "bytes_sent_total": float(self._bytes),
-            "workers": float(len(order.parts)),
+            "bytes_sent_total": float(total),
+            "workers": float(len(parts)),
         }
-        if tokens := sum(part.tokens for _, part in order.parts):
+        if tokens := sum(part.tokens for part in parts.values()):
             figures["tokens_per_s"] = tokens / took_s
         workers = {
             name: {
@@ -81,7 +108,7 @@ class RunCurves:
                 "bytes_sent": part.bytes,
                 "busy": min(1.0, part.seconds / took_s),
             }
-            for name, part in order.parts
+            for name, part in parts.items()
         }
         self._last = now
         self._write(
@@ -90,7 +117,9 @@ class RunCurves:
                 **figures,
                 "seconds": now - self._began,
                 "by_worker": workers,
+                "bytes_sent_by_kind": dict(sorted(traffic.items())),
                 "missing": list(order.missing),
+                "refused": order.refused,
             }
         )
         task_metrics.log(
@@ -109,4 +138,5 @@ class RunCurves:
 
     def _write(self, fields: dict[str, object]) -> None:
         with self._lock:
-            print(json.dumps(fields), file=self._out, flush=True)
+            line = json.dumps(task_metrics.as_json(fields), allow_nan=False)
+            print(line, file=self._out, flush=True)

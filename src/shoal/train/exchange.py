@@ -2,7 +2,8 @@
 
 A task is addressed by its place in the job, such as `aggregate.0`. Messages may get
 lost, and senders repeat the ones that matter. A file is named by the hash of its
-content, and is fetched from the task that has put it.
+content, and is fetched from the task that has put it. Every byte that another node had
+to send for this task is counted, by what it was.
 
 `TaskExchange` goes over the socket of a task to its worker, and from there over the
 links of the shoal; the task itself needs no network. `FolderExchange` joins processes
@@ -16,10 +17,11 @@ import contextlib
 import hashlib
 import itertools
 import os
+import shutil
 import time
-from collections import deque
+from collections import Counter, deque
 from pathlib import Path
-from typing import Final, Protocol, final
+from typing import Final, Literal, Protocol, final
 
 import msgspec
 
@@ -32,6 +34,10 @@ MAIL_BYTES_MAX: Final = 32_768
 
 TIMEOUT_S: Final = 10.0
 GET_S: Final = 600.0
+
+Kind = Literal["contributions", "updates", "weights", "checkpoints", "inner", "control"]
+"""What bytes are for: deltas of workers, outcomes of syncs, weights for newcomers,
+the state for keepers, what loops keep, and messages."""
 
 
 class TaskLetter(msgspec.Struct, frozen=True):
@@ -46,8 +52,8 @@ class ExchangeError(ShoalError):
     """Another task cannot be reached, or does not have what it was asked for."""
 
 
-class Exchange(Protocol):
-    """One task's connection to the others. Thread-safe."""
+class Mailbox(Protocol):
+    """One task's messages to and from the others. Thread-safe."""
 
     name: str  # of this task, as others address it
 
@@ -59,35 +65,53 @@ class Exchange(Protocol):
         """Return the next message, or None if none comes in time."""
         ...
 
-    def put(self, data: bytes) -> str:
-        """Keep a file for others to fetch; return its name."""
+    def has_ended(self, name: str) -> bool:
+        """Whether a task is known to have ended for good."""
         ...
 
-    def get(self, file: str, holder: str) -> bytes:
-        """Fetch a file that `holder` has put; raise `ExchangeError` if it cannot."""
+
+class Exchange(Mailbox, Protocol):
+    """One task's messages and files to and from the others. Thread-safe."""
+
+    traffic: Counter[str]  # bytes by kind: files that came in, messages that went out
+
+    def draft(self) -> Path:
+        """Return where to write a file that is to be put, or got."""
+        ...
+
+    def put(self, path: Path) -> str:
+        """Take a file over, for others to fetch; return its name."""
+        ...
+
+    def get(self, file: str, holder: str, kind: Kind) -> Path:
+        """Fetch a file that `holder` has put, for the caller to remove.
+
+        Raise `ExchangeError` if it cannot be had.
+        """
         ...
 
     def forget(self, file: str) -> None:
         """Drop a file that was put here."""
         ...
 
-    def has_ended(self, name: str) -> bool:
-        """Whether a task is known to have ended for good."""
-        ...
-
 
 @final
 class FolderExchange:
-    """Joins processes that see the same folder."""
+    """Joins processes that see the same folder.
+
+    What is fetched counts as sent, as if each process were on a node of its own.
+    """
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name = name
-        self.bytes_put = 0
+        self.traffic: Counter[str] = Counter()
         self._folder = folder
         self._inbox = folder / "mail" / name
         self._inbox.mkdir(parents=True, exist_ok=True)
         (folder / "files").mkdir(exist_ok=True)
-        self._sent = 0
+        self._own = folder / "drafts" / name
+        self._own.mkdir(parents=True, exist_ok=True)
+        self._numbers = itertools.count()
 
     def send(self, to: str, data: bytes) -> None:
         """Write a message into the folder of its receiver."""
@@ -95,8 +119,8 @@ class FolderExchange:
         inbox = self._folder / "mail" / to
         if not inbox.is_dir():
             return  # It has not come yet.
-        self._sent += 1
-        stamp = f"{time.monotonic_ns():020d}-{os.getpid()}-{self._sent}"
+        self.traffic["control"] += len(data)
+        stamp = f"{time.monotonic_ns():020d}-{os.getpid()}-{next(self._numbers)}"
         draft = self._folder / "mail" / f".{stamp}"
         draft.write_bytes(self.name.encode() + b"\0" + data)
         draft.rename(inbox / stamp)
@@ -113,25 +137,28 @@ class FolderExchange:
                 return None
             time.sleep(POLL_S)
 
-    def put(self, data: bytes) -> str:
-        """Write a file, unless it is there."""
-        name = hashlib.sha256(data).hexdigest()
-        path = self._folder / "files" / name
-        if not path.exists():
-            draft = path.with_name(f".{name}-{os.getpid()}-{time.monotonic_ns()}")
-            draft.write_bytes(data)
-            draft.rename(path)
-        self.bytes_put += len(data)
+    def draft(self) -> Path:
+        """Name a file beside those that were put, so that it can be moved there."""
+        return self._own / f"{os.getpid()}-{next(self._numbers)}"
+
+    def put(self, path: Path) -> str:
+        """Move a file to those of all, under the hash of its content."""
+        with path.open("rb") as file:
+            name = hashlib.file_digest(file, "sha256").hexdigest()
+        path.replace(self._folder / "files" / name)
         return name
 
-    def get(self, file: str, holder: str) -> bytes:
-        """Read a file."""
+    def get(self, file: str, holder: str, kind: Kind) -> Path:
+        """Copy a file."""
+        path = self.draft()
         try:
-            return (self._folder / "files" / file).read_bytes()
+            shutil.copyfile(self._folder / "files" / file, path)
         except OSError as error:
             raise ExchangeError(
                 f"{holder} has no file {file[:12]}", because=error.strerror or ""
             ) from error
+        self.traffic[kind] += path.stat().st_size
+        return path
 
     def forget(self, file: str) -> None:
         """Do nothing: others may have put the same, and the folder is temporary."""
@@ -148,9 +175,11 @@ class TaskExchange:
     def __init__(self, name: str, folder: Path) -> None:
         """Use `folder`, below the work directory, for files on their way."""
         self.name = name
+        self.traffic: Counter[str] = Counter()
         self._folder = folder
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._files = itertools.count()
+        self._numbers = itertools.count()
+        self._node = ""  # that this task runs on, once that is known
         self._inbox: deque[TaskLetter] = deque()
         self._ended: set[str] = set()
 
@@ -160,6 +189,7 @@ class TaskExchange:
         If the worker does not take it now, it is lost: repeat what matters.
         """
         assert len(data) <= MAIL_BYTES_MAX
+        self.traffic["control"] += len(data)
         text = base64.b64encode(data).decode()
         with contextlib.suppress(ShoalError):
             task_client.ask({"call": "send", "to": to, "data": text}, TIMEOUT_S)
@@ -183,20 +213,23 @@ class TaskExchange:
         )
         return self._inbox.popleft() if self._inbox else None
 
-    def put(self, data: bytes) -> str:
+    def draft(self) -> Path:
+        """Name a file below the work directory, where the worker reads it."""
+        return self._folder / str(next(self._numbers))
+
+    def put(self, path: Path) -> str:
         """Give a file to the worker; its name includes the node."""
-        path = self._folder / f"put-{next(self._files)}"
-        path.write_bytes(data)
         try:
             answer = task_client.ask({"call": "put", "path": _below(path)})
         finally:
             path.unlink(missing_ok=True)
-        return f"{answer['blob']}@{answer['node']}"
+        self._node = str(answer["node"])
+        return f"{answer['blob']}@{self._node}"
 
-    def get(self, file: str, holder: str) -> bytes:
+    def get(self, file: str, holder: str, kind: Kind) -> Path:
         """Let the worker fetch a file from the node in its name."""
         blob, _, node = file.partition("@")
-        path = self._folder / f"got-{next(self._files)}"
+        path = self.draft()
         call: dict[str, object] = {
             "call": "get",
             "blob": blob,
@@ -204,16 +237,25 @@ class TaskExchange:
             "nodes": [node],
         }
         try:
+            if not self._node:
+                self._find_node()
             task_client.ask(call, GET_S)
-            data = path.read_bytes()
+            size = path.stat().st_size
         except (ShoalError, OSError) as error:
+            path.unlink(missing_ok=True)
             raise ExchangeError(
                 f"a file of {holder} cannot be fetched", because=str(error)
             ) from error
-        finally:
-            path.unlink(missing_ok=True)
-        self.forget(file)
-        return data
+        if node != self._node:
+            self.traffic[kind] += size
+        self.forget(file)  # It stays with who has put it.
+        return path
+
+    def _find_node(self) -> None:
+        """Ask the worker for its name, which it tells with a file."""
+        path = self.draft()
+        path.write_bytes(b"")
+        self.forget(self.put(path))
 
     def forget(self, file: str) -> None:
         """Let the worker remove a file."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any, Protocol, Self, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, final
 
 import msgspec
 import torch
@@ -26,26 +26,35 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from shoal.errors import UsageError
-from shoal.train.checkpoints import Checkpoints, Stateful
+from shoal.train.checkpoints import Checkpoints, InnerParts, Stateful
 from shoal.train.devices import peak_figures
 from shoal.train.diloco.session import DilocoSession
 from shoal.train.gangs.data_parallel import DataParallelRun
 from shoal.train.run_log import OUT, RunLog, Validate, named_arrays, save
 from shoal.train.settings import TrainSettings, settings_of
+from shoal.train.sharding import shard_of
 from shoal.train.single.halving import Halving, TrialReport
 from shoal.train.single.sweep import Trial
 from shoal.train.task_context import TaskContext
+from shoal.train.torch_weights import TorchWeights, trained_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping, Sequence, Sized
+
+    from torch.utils.data import Subset
 
     from shoal.train.diloco.compression import Array
+
+RANKS_APART: Final = 1_000_003
+"""More than steps of a run, so that no two workers ever draw alike."""
 
 
 class TrainingRun(Protocol):
     """A training loop's handle on the run it is a part of."""
 
     model: torch.nn.Module  # to compute with; it may be wrapped
+    rank: int  # of this process among those that train, from 0
+    world: int  # how many these are at the most
 
     @property
     def round(self) -> int:
@@ -53,8 +62,17 @@ class TrainingRun(Protocol):
         ...
 
     @property
+    def global_step(self) -> int:
+        """How many steps the run has done, including those before this worker."""
+        ...
+
+    @property
     def finished(self) -> bool:
         """Whether nothing is left to compute."""
+        ...
+
+    def shard(self, dataset: Sized) -> Subset[Any]:
+        """Return this process's part of a dataset: others have the rest."""
         ...
 
     def step(self, samples: int, loss: float, tokens: int = 0) -> None:
@@ -79,16 +97,21 @@ def join(
     """Join the run that this process is a part of, by its environment.
 
     `validate` measures the model as it is; `keep` is what belongs into a checkpoint
-    besides the model, such as the optimizer.
+    besides the model, such as the optimizer: who joins late, or resumes, gets it too.
+
+    From here on each process draws its own random numbers, so that the same program
+    with the same seed does not shuffle its data alike everywhere.
     """
     around = TaskContext.of(os.environ)
     settings = settings_of(params)
     if settings.model:
         load_weights(model, settings.model)
     if around.recipe == "diloco":
-        return DilocoRun(model, settings, around, validate)
+        return DilocoRun(model, settings, around, keep, validate)
     if around.recipe == "ddp":
-        return DataParallelRun(model, settings, keep, validate)
+        ranked = DataParallelRun(model, settings, keep, validate)
+        own_seed(ranked.rank, ranked.done)
+        return ranked
     if around.recipe == "eval":
         return MeasuredLoss(model, settings, validate)
     trial = Trial(around.exchange()) if around.recipe == "sweep" else None
@@ -103,6 +126,11 @@ def set_arrays(model: torch.nn.Module, arrays: Mapping[str, Array]) -> None:
             own[name].copy_(torch.from_numpy(array.copy()))
 
 
+def own_seed(rank: int, step: int) -> None:
+    """Let torch draw what no other process draws, and the same in each repetition."""
+    torch.manual_seed((torch.initial_seed() + rank * RANKS_APART + step) % (1 << 63))
+
+
 @final
 class DilocoRun:
     """A worker of a DiLoCo job."""
@@ -112,9 +140,11 @@ class DilocoRun:
         model: torch.nn.Module,
         settings: TrainSettings,
         around: TaskContext,
+        keep: Sequence[Stateful],
         validate: Validate | None,
     ) -> None:
         self.model = model
+        self.rank, self.world = around.index, settings.workers
         self._device = next(model.parameters()).device
         self._telling = RunLog()
         self._session = DilocoSession(
@@ -122,9 +152,9 @@ class DilocoRun:
             settings,
             life=around.life,
             aggregator=around.aggregator,
-            read=lambda: named_arrays(model),
-            write=lambda arrays: set_arrays(model, arrays),
+            weights=TorchWeights(model),
             validate=validate,
+            inner=InnerParts(keep) if keep else None,
         )
 
     @property
@@ -137,6 +167,15 @@ class DilocoRun:
         """Whether the last round is closed."""
         return self._session.finished
 
+    @property
+    def global_step(self) -> int:
+        """How many steps the fastest worker has done."""
+        return self._session.global_step
+
+    def shard(self, dataset: Sized) -> Subset[Any]:
+        """Return this worker's part: the same one, whoever else is there."""
+        return shard_of(dataset, self.rank, self.world)
+
     def step(self, samples: int, loss: float, tokens: int = 0) -> None:
         """Note an inner step; exchange weights if it is time."""
         self._session.step(samples, loss, tokens)
@@ -147,6 +186,7 @@ class DilocoRun:
 
     def __enter__(self) -> DilocoRun:
         self._session.__enter__()
+        own_seed(self.rank, self._session.global_step)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -167,12 +207,17 @@ class MeasuredLoss:
                 hint="write `params: {model: out/model.safetensors}`",
             )
         self.model = model
-        self.round = 0
+        self.rank, self.world = 0, 1
+        self.round = self.global_step = 0
         self.finished = True
         figures = {f"validation_{k}": v for k, v in validate().items()}
         RunLog().tell({"event": "validation", "model": settings.model, **figures})
         OUT.mkdir(exist_ok=True)
         (OUT / "eval.json").write_text(json.dumps(figures) + "\n")
+
+    def shard(self, dataset: Sized) -> Subset[Any]:
+        """Return all of it."""
+        return shard_of(dataset, 0, 1)
 
     def step(self, samples: int, loss: float, tokens: int = 0) -> None:
         """Never called: it is finished."""
@@ -194,9 +239,9 @@ def load_weights(model: torch.nn.Module, path: str) -> None:
             because=str(error),
             hint="it must be a safetensors file below the workdir of the job",
         ) from error
-    if {k: a.shape for k, a in arrays.items()} != {
-        k: a.shape for k, a in named_arrays(model).items()
-    }:
+    shapes = {name: array.shape for name, array in named_arrays(model).items()}
+    is_part = all(shapes.get(name) == array.shape for name, array in arrays.items())
+    if not is_part or not trained_tensors(model).keys() <= arrays.keys():
         raise UsageError(
             f"the weights in {path} are not those of this model",
             because="names or shapes of the tensors differ",
@@ -228,12 +273,22 @@ class Alone:
         self._trial = trial
         self._params = dict(params or {})
         self._stopped = False
+        self.rank, self.world = 0, 1
         self._rungs = Halving(settings.first_rung, settings.eta)
 
     @property
     def round(self) -> int:
         """How many times `inner_steps` are done."""
         return self._done // self._settings.inner_steps
+
+    @property
+    def global_step(self) -> int:
+        """How many steps are done."""
+        return self._done
+
+    def shard(self, dataset: Sized) -> Subset[Any]:
+        """Return all of it."""
+        return shard_of(dataset, self.rank, self.world)
 
     @property
     def finished(self) -> bool:

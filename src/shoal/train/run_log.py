@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -27,7 +26,7 @@ OUT: Final = Path("out")
 
 
 def named_arrays(model: torch.nn.Module) -> dict[str, Array]:
-    """Return the weights of a model, without copies where that is possible."""
+    """Return all weights of a model, without copies where that is possible."""
     return {
         name: tensor.detach().cpu().float().numpy()
         for name, tensor in model.state_dict().items()
@@ -69,7 +68,7 @@ class RunLog:
 
     def tell(self, fields: Mapping[str, object]) -> None:
         """Print fields as one line, and report the metrics among them."""
-        print(json.dumps(fields), file=sys.stdout, flush=True)
+        print(json.dumps(task_metrics.as_json(dict(fields))), flush=True)
         measured = {
             name: value
             for name, value in fields.items()

@@ -35,6 +35,7 @@ class TrainSettings(msgspec.Struct, frozen=True, kw_only=True):
     workers: Positive = 1
     quorum: Positive = 1
     balance: bool = True
+    average: Literal["mean", "trimmed", "median"] = "mean"
     gather: Seconds = 30.0
     silence: Seconds = 20.0
     round_timeout: Seconds = 600.0
@@ -58,6 +59,7 @@ class TrainSettings(msgspec.Struct, frozen=True, kw_only=True):
             gather_s=self.gather,
             silence_s=self.silence,
             timeout_s=self.round_timeout,
+            checkpoint_every=self.checkpoint_every,
             balance=self.balance,
             validate_every=self.validate_every,
         )

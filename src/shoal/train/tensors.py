@@ -1,176 +1,367 @@
 """Weights as flat arrays: in fragments, and as files.
 
-The weights of a model are joined into one flat array, in the order of their names. A
-fragment is a range of it, so fragments are of equal size for any layers.
-Files are safetensors: weights by name, or the bytes of one compressed fragment.
+What the workers of a run share is joined into one flat array: first the trained
+weights, in the order of their names, then the buffers. Trained weights take the outer
+step; buffers, such as the running variance of a batch norm, are averaged plainly and
+travel uncompressed. A fragment is a range of each, so fragments are of equal size for
+any layers.
+
+Files are safetensors. They are written from the arrays as they are and read piece by
+piece, so that no second copy of a model is ever in memory.
 """
 
 from __future__ import annotations
 
-import json
 import zlib
-from typing import TYPE_CHECKING, final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast, final
 
 import msgspec
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
 from shoal.errors import ProtocolError
 from shoal.train.diloco import compression
 from shoal.train.diloco.compression import Array
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from shoal.train.diloco.compression import Encoding
+
+CHUNK: Final = 16 * compression.BLOCK
+"""Values that are computed with at a time, and compressed together."""
+
+HEAD: Final = "shoal"
+"""The one text in a file: safetensors writes several in any order, and equal weights
+are to be equal files."""
+
+INNER: Final = "inner"
+BUFFERS: Final = "buffers"
+
+
+@final
+class Fragment(msgspec.Struct, frozen=True):
+    """The ranges of the flat array that one sync exchanges."""
+
+    trained: slice
+    buffers: slice
+
+    @property
+    def chunks(self) -> list[slice]:
+        """The trained range in parts of `CHUNK`."""
+        stop = self.trained.stop
+        return [
+            slice(start, min(stop, start + CHUNK))
+            for start in range(self.trained.start, stop, CHUNK)
+        ]
 
 
 @final
 class Layout(msgspec.Struct, frozen=True):
     """Where each tensor is in the flat array."""
 
-    shapes: dict[str, tuple[int, ...]]
+    trained: dict[str, tuple[int, ...]]
+    buffers: dict[str, tuple[int, ...]] = {}
+    frozen: int = 0  # CRC-32 of weights that are the same everywhere and stay so
+
+    @property
+    def trained_size(self) -> int:
+        """How many values take the outer step."""
+        return sum(_size(shape) for shape in self.trained.values())
 
     @property
     def size(self) -> int:
         """How many values there are."""
-        return sum(_size(shape) for shape in self.shapes.values())
+        return self.trained_size + sum(_size(each) for each in self.buffers.values())
 
-    def fragment(self, number: int, fragments: int) -> slice:
-        """Return the range of a fragment."""
+    def fragment(self, number: int, fragments: int) -> Fragment:
+        """Return the ranges of a fragment."""
         assert 0 <= number < fragments
-        return slice(
-            self.size * number // fragments, self.size * (number + 1) // fragments
-        )
+        trained, rest = self.trained_size, self.size - self.trained_size
+
+        def share(of: int, start: int) -> slice:
+            return slice(
+                start + of * number // fragments, start + of * (number + 1) // fragments
+            )
+
+        return Fragment(share(trained, 0), share(rest, trained))
+
+    def places(self) -> dict[str, tuple[int, tuple[int, ...]]]:
+        """Return where each tensor begins, and its shape."""
+        found: dict[str, tuple[int, tuple[int, ...]]] = {}
+        start = 0
+        for name, shape in (*self.trained.items(), *self.buffers.items()):
+            found[name] = start, shape
+            start += _size(shape)
+        return found
 
     def flat(self, tensors: Mapping[str, Array]) -> Array:
         """Join tensors; raise `ProtocolError` if they do not match the layout."""
-        if {name: array.shape for name, array in tensors.items()} != self.shapes:
+        places = self.places()
+        if {name: array.shape for name, array in tensors.items()} != {
+            name: shape for name, (_, shape) in places.items()
+        }:
             raise ProtocolError(
                 "these are not the weights of this model",
                 because="names or shapes of the tensors differ",
                 hint="run the same program with the same settings on all workers",
             )
-        parts = [np.ravel(tensors[name]) for name in self.shapes]
-        joined = np.concatenate(parts) if parts else np.zeros(0)
-        return joined.astype(np.float32)
+        flat = np.empty(self.size, dtype=np.float32)
+        for name, (start, shape) in places.items():
+            flat[start : start + _size(shape)] = np.ravel(tensors[name])
+        return flat
 
     def named(self, flat: Array) -> dict[str, Array]:
         """Split a flat array into tensors, as views."""
         assert flat.shape == (self.size,)
-        tensors: dict[str, Array] = {}
-        start = 0
-        for name, shape in self.shapes.items():
-            tensors[name] = flat[start : start + _size(shape)].reshape(shape)
-            start += _size(shape)
-        return tensors
+        return {
+            name: flat[start : start + _size(shape)].reshape(shape)
+            for name, (start, shape) in self.places().items()
+        }
 
 
-def layout_of(tensors: Mapping[str, Array]) -> Layout:
+def layout_of(
+    trained: Mapping[str, Array],
+    buffers: Mapping[str, Array] | None = None,
+    frozen: int = 0,
+) -> Layout:
     """Return the layout of tensors, sorted by name."""
-    return Layout({name: tensors[name].shape for name in sorted(tensors)})
+    kept = buffers or {}
+    return Layout(
+        {name: trained[name].shape for name in sorted(trained)},
+        {name: kept[name].shape for name in sorted(kept)},
+        frozen,
+    )
 
 
 def _size(shape: tuple[int, ...]) -> int:
     return int(np.prod(shape, dtype=np.int64)) if shape else 1
 
 
-def check(values: Array) -> int:
-    """Return the CRC-32 of values, to compare the weights of two workers."""
-    return zlib.crc32(np.ascontiguousarray(values).astype("<f4").tobytes())
+def check(flat: Array, part: Fragment) -> int:
+    """Return the CRC-32 of a fragment, to compare the weights of two workers."""
+    return zlib.crc32(
+        _bytes(flat[part.buffers]), zlib.crc32(_bytes(flat[part.trained]))
+    )
 
 
-# Files.
+def _bytes(values: Array) -> memoryview:
+    return np.ascontiguousarray(values, dtype="<f4").data.cast("B")
+
+
+# Files of weights.
 
 
 class State(msgspec.Struct):
     """An aggregator's checkpoint: everything it needs to resume.
 
-    `lost` is what compression took away from the updates so far.
+    `momentum` is that of the trained weights; `lost` is what compression took away
+    from their updates so far.
     """
 
     syncs: int
+    fragments: int
     layout: Layout
     weights: Array
     momentum: Array
     lost: Array
 
 
-def pack_weights(layout: Layout, flat: Array) -> bytes:
-    """Return weights as a file."""
-    return save({name: array.copy() for name, array in layout.named(flat).items()})
+class _Head(msgspec.Struct, omit_defaults=True):
+    """What a file says of itself."""
+
+    syncs: int = 0
+    fragments: int = 1
+    buffers: tuple[str, ...] = ()
+    frozen: int = 0
+    encoding: str = ""
 
 
-def unpack_weights(data: bytes) -> tuple[Layout, Array]:
-    """Return what `pack_weights` made."""
-    tensors = _load(data)
-    layout = layout_of(tensors)
-    return layout, layout.flat(tensors)
+def begun(layout: Layout, weights: Array, syncs: int, fragments: int) -> State:
+    """Return the state of a run whose outer step has no history."""
+    size = layout.trained_size
+    momentum = np.zeros(size, dtype=np.float32)
+    return State(syncs, fragments, layout, weights, momentum, np.zeros_like(momentum))
 
 
-def pack_state(state: State) -> bytes:
-    """Return a checkpoint as a file: weights by name, and what goes with them."""
-    tensors = {
-        f"weights.{name}": array.copy()
-        for name, array in state.layout.named(state.weights).items()
-    }
-    tensors["momentum"] = state.momentum
-    tensors["lost"] = state.lost
-    return save(tensors, metadata={"syncs": str(state.syncs)})
+def save_weights(path: Path, layout: Layout, flat: Array) -> None:
+    """Write weights to a file, each tensor under its name."""
+    head = _Head(buffers=tuple(layout.buffers), frozen=layout.frozen)
+    _save(path, layout.named(flat), head)
 
 
-def unpack_state(data: bytes) -> State:
-    """Return what `pack_state` made."""
-    tensors = _load(data)
-    own = {
-        name.removeprefix("weights."): array
-        for name, array in tensors.items()
-        if name.startswith("weights.")
-    }
-    layout = layout_of(own)
-    momentum, lost = tensors.get("momentum"), tensors.get("lost")
-    size = (layout.size,)
-    if momentum is None or lost is None or momentum.shape != size or lost.shape != size:
-        raise ProtocolError("this file is no checkpoint of a run")
-    syncs = int(_metadata(data).get("syncs", "0"))
-    return State(syncs, layout, layout.flat(own), momentum, lost)
+def save_state(path: Path, state: State, inner: Path | None = None) -> None:
+    """Write a checkpoint: weights by name, and what goes with them.
 
-
-def pack_fragment(data: bytes, encoding: Encoding) -> bytes:
-    """Return the bytes of a compressed fragment as a file.
-
-    One text is all it says: safetensors writes several in any order, and equal
-    fragments are to be equal files.
+    `inner` is a file of what a worker's loop keeps, which only the loop understands.
     """
-    array = np.frombuffer(data, dtype=np.uint8)
-    return save({"fragment": array}, metadata={"encoding": encoding})
+    layout = state.layout
+    arrays: dict[str, NDArray[Any]] = {
+        f"weights.{name}": array for name, array in layout.named(state.weights).items()
+    }
+    arrays["momentum"], arrays["lost"] = state.momentum, state.lost
+    if inner is not None:
+        arrays[INNER] = np.memmap(inner, dtype=np.uint8, mode="r")
+    head = _Head(
+        syncs=state.syncs,
+        fragments=state.fragments,
+        buffers=tuple(layout.buffers),
+        frozen=layout.frozen,
+    )
+    _save(path, arrays, head)
 
 
-def unpack_fragment(data: bytes, size: int) -> Array:
-    """Return the values of a fragment of `size`."""
-    tensors = _load(data, np.uint8)
-    encoding = _metadata(data).get("encoding", "")
-    if "fragment" not in tensors or encoding not in compression.ENCODINGS:
-        raise ProtocolError("this file is no fragment of a model")
-    return compression.decode(tensors["fragment"].tobytes(), encoding, size)
+def load_weights(path: Path) -> tuple[Layout, Array]:
+    """Read what `save_weights` wrote."""
+    with _opened(path) as (file, head):
+        return _read_weights(file, head, "")
 
 
-def _load(data: bytes, kind: type = np.float32) -> dict[str, Array]:
+def load_state(path: Path, fragments: int) -> State:
+    """Read a checkpoint, or weights as those of a run that begins."""
+    with _opened(path) as (file, head):
+        if "momentum" not in file.keys():  # noqa: SIM118 - It is no mapping.
+            layout, flat = _read_weights(file, head, "")
+            return begun(layout, flat, 0, fragments)
+        layout, flat = _read_weights(file, head, "weights.")
+        momentum, lost = (
+            _read(file, name, np.float32) for name in ("momentum", "lost")
+        )
+        size = (layout.trained_size,)
+        if momentum.shape != size or lost.shape != size:
+            raise ProtocolError("this file is no checkpoint of a run")
+        return State(head.syncs, head.fragments, layout, flat, momentum, lost)
+
+
+def progress_of(path: Path) -> tuple[int, int]:
+    """Return how many syncs a checkpoint has behind it, and how many are a round."""
+    with _opened(path) as (file, head):
+        if "momentum" not in file.keys() or head.fragments < 1:  # noqa: SIM118
+            raise ProtocolError("this file is no checkpoint of a run")
+        return head.syncs, head.fragments
+
+
+def extract_inner(path: Path, to: Path) -> bool:
+    """Write what a loop kept to a file; return whether the checkpoint has any."""
+    with _opened(path) as (file, _):
+        if INNER not in file.keys():  # noqa: SIM118
+            return False
+        data = file.get_slice(INNER)
+        [size] = data.get_shape()
+        with to.open("wb") as out:
+            for start in range(0, size, CHUNK):
+                out.write(data[start : min(size, start + CHUNK)].tobytes())
+        return True
+
+
+def _read_weights(file: _File, head: _Head, prefix: str) -> tuple[Layout, Array]:
+    found = [name for name in list(file.keys()) if name.startswith(prefix)]
+    names = [name.removeprefix(prefix) for name in found]
+    shapes = {
+        name: tuple(file.get_slice(prefix + name).get_shape()) for name in sorted(names)
+    }
+    layout = Layout(
+        {name: shape for name, shape in shapes.items() if name not in head.buffers},
+        {name: shape for name, shape in shapes.items() if name in head.buffers},
+        head.frozen,
+    )
+    flat = np.empty(layout.size, dtype=np.float32)
+    for name, (start, shape) in layout.places().items():
+        array = _read(file, prefix + name, np.float32)
+        flat[start : start + _size(shape)] = np.ravel(array)
+    return layout, flat
+
+
+# Files of fragments.
+
+
+def save_fragment(
+    path: Path, chunks: Sequence[bytes], buffers: Array, encoding: Encoding
+) -> None:
+    """Write a compressed fragment: the bytes of its chunks, and its buffers."""
+    arrays: dict[str, NDArray[Any]] = {
+        str(number): np.frombuffer(chunk, dtype=np.uint8)
+        for number, chunk in enumerate(chunks)
+    }
+    arrays[BUFFERS] = buffers
+    _save(path, arrays, _Head(encoding=encoding))
+
+
+def fragment_chunks(path: Path, part: Fragment) -> Iterator[Array]:
+    """Read a compressed fragment, one chunk of its values at a time.
+
+    Raise `ProtocolError` for what is none, at the latest when it is reached.
+    """
+    with _opened(path) as (file, head):
+        if head.encoding not in compression.ENCODINGS:
+            raise ProtocolError("this file is no fragment of a model")
+        wanted = {BUFFERS, *(str(number) for number in range(len(part.chunks)))}
+        if set(file.keys()) != wanted:
+            raise ProtocolError("this file is a fragment of another size")
+        for number, each in enumerate(part.chunks):
+            data = _read(file, str(number), np.uint8).tobytes()
+            yield compression.decode(data, head.encoding, each.stop - each.start)
+
+
+def fragment_buffers(path: Path, part: Fragment) -> Array:
+    """Read the buffers of a fragment."""
+    with _opened(path) as (file, _):
+        buffers = _read(file, BUFFERS, np.float32)
+        if buffers.shape != (part.buffers.stop - part.buffers.start,):
+            raise ProtocolError("this file is a fragment of another size")
+        return buffers
+
+
+# Safetensors.
+
+
+def _save(path: Path, arrays: Mapping[str, NDArray[Any]], head: _Head) -> None:
+    """Write a file, all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.draft")
+    save_file(dict(arrays), draft, {HEAD: msgspec.json.encode(head).decode()})
+    draft.replace(path)
+
+
+class _Slice(Protocol):
+    """A tensor of a file, of which parts can be read."""
+
+    def get_shape(self) -> list[int]: ...
+    def __getitem__(self, part: slice) -> NDArray[Any]: ...
+
+
+class _File(Protocol):
+    """What `safe_open` opens; it describes no types."""
+
+    def keys(self) -> list[str]: ...
+    def metadata(self) -> dict[str, str] | None: ...
+    def get_tensor(self, name: str) -> NDArray[Any]: ...
+    def get_slice(self, name: str) -> _Slice: ...
+
+
+@contextmanager
+def _opened(path: Path) -> Generator[tuple[_File, _Head]]:
     try:
-        tensors = load(data)
-    except (SafetensorError, ValueError, KeyError) as error:
+        with cast("AbstractContextManager[_File]", safe_open(path, "numpy")) as file:
+            text = (file.metadata() or {}).get(HEAD, "{}")
+            yield file, msgspec.json.decode(text, type=_Head)
+    except (SafetensorError, msgspec.MsgspecError, UnicodeError) as error:
         raise ProtocolError(
-            "this is no safetensors file", because=str(error)
+            "this is no safetensors file of a run", because=str(error)
         ) from error
-    for name, array in tensors.items():
-        if array.dtype != kind:
-            raise ProtocolError(f"tensor {name} is of type {array.dtype}")
-    return tensors
 
 
-def _metadata(data: bytes) -> dict[str, str]:
-    """Return a safetensors file's metadata; `load` has checked it."""
-    length = int.from_bytes(data[:8], "little")
-    header: dict[str, dict[str, str]] = json.loads(data[8 : 8 + length])
-    return header.get("__metadata__", {})
+def _read(file: _File, name: str, kind: type) -> NDArray[Any]:
+    try:
+        array = file.get_tensor(name)
+    except (TypeError, ValueError, KeyError) as error:  # Types that numpy has not.
+        raise ProtocolError(f"tensor {name} cannot be read") from error
+    if array.dtype != kind:
+        raise ProtocolError(f"tensor {name} is of type {array.dtype}")
+    return array

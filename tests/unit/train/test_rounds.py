@@ -1,52 +1,99 @@
-"""The aggregator tells workers what they need, and no more."""
+"""The aggregator tells workers what they need, and refuses what cannot count."""
 
-from shoal.train.diloco import rounds
-from shoal.train.diloco.messages import Contribution, Directive, Status, Update
+import math
+from typing import Any
+
+import pytest
+
+from shoal.train.diloco import events, rounds
+from shoal.train.diloco.messages import (
+    Contribution,
+    Directive,
+    KeptState,
+    Status,
+    Update,
+)
 
 
-def told(effects: list[rounds.Effect]) -> dict[str, Directive]:
+def told(effects: list[events.Effect]) -> dict[str, Directive]:
     return {
-        e.worker: e.directive for e in effects if isinstance(e, rounds.DirectMember)
+        e.worker: e.directive for e in effects if isinstance(e, events.DirectMember)
     }
 
 
+def of_kind(effects: list[events.Effect], kind: type) -> list[Any]:
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
 def status(
-    worker: str, seq: int, merged: int = 0, *syncs: int
-) -> rounds.StatusReceived:
+    worker: str, seq: int, merged: int = 0, *syncs: int, **changes: object
+) -> events.StatusReceived:
     contributions = tuple(
         Contribution(sync, f"{worker}-{sync}", 10, 8, 1.0) for sync in syncs
     )
-    return rounds.StatusReceived(
-        Status(
-            worker=worker,
-            life=1,
-            seq=seq,
-            merged=merged,
-            initial="w0",
-            contributions=contributions,
-        )
+    fields: dict[str, object] = {
+        "life": 1,
+        "initial": "w0",
+        "loaded": True,
+        "segment": max(syncs, default=merged - 1) + 1,
+        "contributions": contributions,
+        **changes,
+    }
+    return events.StatusReceived(
+        Status(worker=worker, seq=seq, merged=merged, **fields)  # type: ignore[arg-type]
     )
 
 
-def running() -> rounds.Rounds:
-    rules = rounds.RoundRules(rounds=5, inner_steps=8, quorum=2, workers=2)
-    machine = rounds.Rounds(rules, epoch=1)
-    machine.handle(status("a", 1), 0.0)
-    machine.handle(status("b", 1), 0.0)
-    machine.handle(rounds.Loaded(0, "w0", "c0"), 1.0)
+def running(workers: tuple[str, ...] = ("a", "b"), **changes: object) -> rounds.Rounds:
+    fields: dict[str, object] = {
+        "rounds": 5,
+        "inner_steps": 8,
+        "quorum": 2,
+        "workers": len(workers),
+        **changes,
+    }
+    machine = rounds.Rounds(rounds.RoundRules(**fields), epoch=1)  # type: ignore[arg-type]
+    for worker in workers:
+        machine.handle(status(worker, 1), 0.0)
+    machine.handle(events.Loaded(0), 1.0)
     return machine
+
+
+def contribute(
+    machine: rounds.Rounds,
+    sync: int,
+    seq: int,
+    now: float,
+    norms: dict[str, float] | None = None,
+    seconds: float = 0.0,
+) -> list[events.Effect]:
+    """Let all workers contribute; return what follows."""
+    effects: list[events.Effect] = []
+    for worker, norm in (norms or {"a": 1.0, "b": 1.0}).items():
+        said = status(worker, seq, sync, sync, check=max(0, sync - 1))
+        for effect in machine.handle(said, now):
+            if isinstance(effect, events.Fetch):
+                fetched = events.Fetched(
+                    worker, effect.contribution, norm, seconds=seconds
+                )
+                effects += machine.handle(fetched, now)
+    return effects
 
 
 def close(
     machine: rounds.Rounds, sync: int, seq: int, now: float
 ) -> dict[str, Directive]:
-    for worker in ("a", "b"):
-        effects = machine.handle(status(worker, seq, sync, sync), now)
-        for effect in effects:
-            if isinstance(effect, rounds.Fetch):
-                machine.handle(rounds.Fetched(effect.worker, effect.contribution), now)
+    contribute(machine, sync, seq, now)
     update = Update(sync, f"u{sync}", check=sync)
-    return told(machine.handle(rounds.Averaged(update, f"w{sync}", f"c{sync}"), now))
+    return told(machine.handle(events.Averaged(update), now))
+
+
+def contribute_and_close(machine: rounds.Rounds, sync: int) -> list[Any]:
+    """Close a sync; return what is published for it."""
+    now = 5.0 + 5 * sync
+    contribute(machine, sync, sync + 2, now)
+    effects = machine.handle(events.Averaged(Update(sync, f"u{sync}", sync)), now)
+    return of_kind(effects, events.PublishState)
 
 
 def test_a_worker_is_told_the_outcome_that_it_waits_for() -> None:
@@ -78,28 +125,169 @@ def test_whoever_did_not_hear_is_told_again() -> None:
     assert again == first
 
 
-def test_whoever_merged_another_outcome_takes_all_weights_anew() -> None:
+def test_weights_are_published_only_when_somebody_cannot_follow() -> None:
+    machine = running(rounds=20, checkpoint_every=20)
+    for sync in range(9):
+        assert not contribute_and_close(machine, sync)
+    machine.handle(status("a", 20, 9, check=8), 60.0)
+
+    astray = machine.handle(status("b", 20, 9, check=999), 60.0)
+    assert of_kind(astray, events.PublishState) == [events.PublishState("weights")]
+    effects = machine.handle(events.Published("weights", 9, "w9"), 60.1)
+
+    directive = told(effects)["b"]
+    assert directive.reload
+    assert directive.weights == KeptState(9, "w9")
+    assert "a" not in told(effects)
+
+
+def test_who_went_astray_early_begins_again_with_the_first_weights() -> None:
     machine = running()
     close(machine, sync=0, seq=2, now=5.0)
-    astray = Status(worker="a", life=1, seq=3, merged=1, check=999, initial="w0")
 
-    directive = told(machine.handle(rounds.StatusReceived(astray), 6.0))["a"]
+    astray = machine.handle(status("b", 3, 1, check=999), 6.0)
 
-    assert directive.reload
-    assert directive.weights == "w0"
+    assert not of_kind(astray, events.PublishState)
+    assert told(astray)["b"].weights == KeptState(0, "w0")
+    assert [update.sync for update in told(astray)["b"].updates] == [0]
 
 
-def test_two_workers_keep_the_checkpoint_and_then_contributions_are_safe() -> None:
-    machine = running()
-    directives = close(machine, sync=0, seq=2, now=5.0)
-    assert all(each.keep is not None for each in directives.values())
-    kept = directives["a"].keep
-    last: dict[str, Directive] = {}
+def test_a_checkpoint_goes_to_keepers_every_so_many_rounds() -> None:
+    machine = running(checkpoint_every=2)
+    contribute(machine, sync=0, seq=2, now=5.0)
+    first = machine.handle(events.Averaged(Update(0, "u0", 0)), 5.0)
+    contribute(machine, sync=1, seq=3, now=9.0)
 
+    second = machine.handle(events.Averaged(Update(1, "u1", 1)), 9.0)
+
+    assert not of_kind(first, events.PublishState)
+    assert of_kind(second, events.PublishState) == [events.PublishState("checkpoint")]
+    directives = told(machine.handle(events.Published("checkpoint", 2, "c2"), 9.5))
+    assert [each.keep for each in directives.values()] == [KeptState(2, "c2")] * 2
+    assert directives["a"].keep_over_s == pytest.approx(4.0)  # Half of two rounds.
+    assert directives["a"].safe == 0
+
+
+def test_contributions_are_safe_once_two_workers_keep_what_they_became() -> None:
+    machine = running(checkpoint_every=1)
+    close(machine, sync=0, seq=2, now=5.0)
+    machine.handle(events.Published("checkpoint", 1, "c1"), 5.5)
+    kept = KeptState(1, "c1")
+
+    one = told(machine.handle(status("a", 3, 1, holds=kept), 6.0))
+    both = told(machine.handle(status("b", 3, 1, holds=kept), 6.0))
+
+    assert one["a"].safe == 0
+    assert both["b"].safe == 1
+
+
+def test_a_new_aggregator_replays_what_workers_kept() -> None:
+    machine = rounds.Rounds(
+        rounds.RoundRules(rounds=9, inner_steps=8, quorum=2, workers=2), epoch=2
+    )
+    kept = KeptState(2, "c2")
+    effects: list[events.Effect] = []
     for worker in ("a", "b"):
-        said = Status(
-            worker=worker, life=1, seq=3, merged=1, initial="w0", holds=kept, check=0
+        effects += machine.handle(
+            status(worker, 1, 4, 2, 3, holds=kept, segment=4, check=3), 0.0
         )
-        last = told(machine.handle(rounds.StatusReceived(said), 6.0))
+    assert of_kind(effects, events.LoadState)[0].syncs == 2
+    directives = told(machine.handle(events.Loaded(2), 1.0))
+    assert directives["a"].syncs == 2
 
-    assert last["b"].safe == 1
+    todo: list[events.Effect] = []
+    for worker in ("a", "b"):
+        listed = status(worker, 2, 4, 2, 3, holds=kept, segment=4, check=3)
+        todo += machine.handle(listed, 1.0)
+    while todo:
+        match todo.pop(0):
+            case events.Fetch() as order:
+                done = events.Fetched(order.worker, order.contribution, 1.0)
+                todo += machine.handle(done, 1.0)
+            case events.Average() as order:
+                assert {part.worker for part in order.parts} == {"a", "b"}
+                update = Update(order.sync, f"u{order.sync}", order.sync)
+                todo += machine.handle(events.Averaged(update), 1.0)
+            case _:
+                pass
+
+    assert machine.closed == 4
+    assert machine.phase == "running"
+
+
+def test_what_is_not_finite_is_refused_and_the_sync_goes_on_without_it() -> None:
+    machine = running(("a", "b", "c"))
+
+    effects = contribute(machine, 0, 2, 5.0, {"a": 1.0, "b": math.nan, "c": 1.1})
+
+    [report] = of_kind(effects, events.ReportMember)
+    assert (report.kind, report.worker) == ("refused", "b")
+    assert "not finite" in report.reason
+    [order] = of_kind(effects, events.Average)
+    assert [part.worker for part in order.parts] == ["a", "c"]
+    assert order.refused == {"b": report.reason}
+    directives = told(machine.handle(events.Averaged(Update(0, "u", 0)), 6.0))
+    assert directives["b"].refused == report.reason
+    assert directives["a"].refused == ""
+
+
+def test_a_run_ends_with_a_reason_if_nobodys_contribution_can_count() -> None:
+    machine = running()
+
+    effects = contribute(machine, 0, 2, 5.0, {"a": math.inf, "b": math.nan})
+
+    [stop] = of_kind(effects, events.StopTraining)
+    assert "a: its delta is not finite; b: " in stop.failure
+    assert not of_kind(effects, events.Average)
+
+
+def test_the_deadline_follows_the_slowest_link() -> None:
+    slow, fast = running(quorum=1), running(quorum=1)
+
+    for machine, seconds in ((slow, 40.0), (fast, 0.1)):
+        contribute(machine, 0, 2, 5.0, seconds=seconds)
+        machine.handle(events.Averaged(Update(0, "u", 0)), 50.0)
+        contribute(machine, 1, 3, 51.0, {"a": 1.0})
+        machine.handle(status("b", 3, 1), 51.0)
+
+    effects = fast.handle(events.RoundDeadline(), 60.2)
+    [late] = of_kind(effects, events.ReportMember)
+    assert (late.kind, late.worker) == ("left-out", "b")
+    assert "in 10 s" in late.reason
+    assert slow.pace.transfers["b"] == 40.0
+    assert slow.handle(events.RoundDeadline(), 60.2) == []
+
+
+def test_two_who_contribute_the_same_are_reported_once() -> None:
+    machine = running()
+    effects: list[events.Effect] = []
+    for sync, now in ((0, 5.0), (1, 9.0)):
+        for worker in ("a", "b"):
+            same = (Contribution(sync, f"same{sync}@{worker}", 10, 8, 1.0),)
+            said = status(worker, sync + 2, sync, sync, contributions=same)
+            for fetch in of_kind(machine.handle(said, now), events.Fetch):
+                done = events.Fetched(worker, fetch.contribution, 1.0)
+                effects += machine.handle(done, now)
+        machine.handle(events.Averaged(Update(sync, f"u{sync}", sync)), now)
+
+    [report] = of_kind(effects, events.ReportMember)
+    assert (report.kind, report.worker) == ("alike", "b")
+    assert "the very same as a" in report.reason
+
+
+def test_a_newcomer_gets_what_another_loop_keeps_and_waits_for_it() -> None:
+    machine = running(("a", "b"))
+    close(machine, sync=0, seq=2, now=5.0)
+    for worker in ("a", "b"):
+        machine.handle(status(worker, 3, 1, inner_is="trained"), 6.0)
+
+    fresh = machine.handle(
+        status("c", 1, 0, loaded=False, inner_is="fresh", segment=0), 6.1
+    )
+    shared = KeptState(1, "adam")
+    effects = machine.handle(status("a", 4, 1, inner_is="trained", inner=shared), 6.2)
+
+    assert told(fresh)["c"].inner_comes
+    assert told(fresh)["a"].share_inner == 1
+    assert told(effects)["c"].inner == shared
+    assert not told(effects)["c"].inner_comes

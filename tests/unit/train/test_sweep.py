@@ -36,15 +36,6 @@ class Post:
     def has_ended(self, name: str) -> bool:
         return name in self._known
 
-    def put(self, data: bytes) -> str:
-        raise NotImplementedError
-
-    def get(self, file: str, holder: str) -> bytes:
-        raise NotImplementedError
-
-    def forget(self, file: str) -> None:
-        raise NotImplementedError
-
 
 def over(number: int, figure: float) -> TrialReport:
     return TrialReport(trial=f"trials.{number}", rounds=3, figure=figure, over=True)

@@ -18,6 +18,7 @@ from shoal.api import shoal_pb2 as pb
 from shoal.api.documents import state_of
 from shoal.cli.config.settings import current
 from shoal.cli.terminal import echo, echo_styled, safe_line
+from shoal.task_metrics import as_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -44,7 +45,8 @@ _ENDS: Final = frozenset({"done", "failed", "cancelled", "unknown"})
 def echo_json(fields: dict[str, Any]) -> None:
     """Print a JSON document on one line."""
     # Every letter that is not plain ASCII is escaped, but for one control.
-    echo(json.dumps({"version": VERSION, **fields}).replace("\x7f", "\\u007f"))
+    document = as_json({"version": VERSION, **fields})
+    echo(json.dumps(document, allow_nan=False).replace("\x7f", "\\u007f"))
 
 
 def echo_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -9,30 +9,32 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import shutil
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, assert_never, final
-
-import numpy as np
 
 from shoal import task_client
 from shoal.errors import ProtocolError, ShoalError, UsageError
 from shoal.train import tensors
 from shoal.train.curves import RunCurves
-from shoal.train.diloco import compression, messages, outer, rounds
-from shoal.train.exchange import Exchange, ExchangeError, TaskLetter
+from shoal.train.diloco import events, messages, rounds
+from shoal.train.diloco.averaging import Delta, average, norm_of
+from shoal.train.exchange import Exchange, ExchangeError, Kind, TaskLetter
+from shoal.train.pieces import PieceExchange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
 
     from shoal.train.settings import TrainSettings
 
 FETCHES_AT_ONCE: Final = 4
-FILES_KEPT: Final = 3 * (rounds.UPDATES_KEPT + 1)
-"""Of each sync: its update, the weights after it, and a checkpoint."""
+DESK: Final = 4
+LARGE_KEPT: Final = 2
+"""Of weights and of checkpoints: who is fetching the one before goes on."""
 
 ALONE_S: Final = 1_800.0
 """An aggregator that hears of no worker for so long gives up."""
@@ -49,6 +51,11 @@ CHECKPOINT: Final = "checkpoint"
 """What is in there is found by a later life of this task, wherever that runs."""
 
 STATE: Final = "state.safetensors"
+_KINDS: Final[Mapping[str, Kind]] = {
+    "initial": "weights",
+    "weights": "weights",
+    "checkpoint": "checkpoints",
+}
 
 
 @final
@@ -75,34 +82,55 @@ class Aggregator:
         left = _left(self._left)
         if left is None and settings.resume:
             self._left = folder / settings.resume
-            left = _left(self._left, must=True)
+            left = _resumed(self._left, settings)
         self.machine = rounds.Rounds(settings.rules(), epoch, left)
         self._exchange = exchange
+        self._large = PieceExchange(exchange)
         self._settings = settings
         self._folder = folder
         self._curves = curves
-        self._events: queue.SimpleQueue[rounds.Event | BaseException] = (
+        self._events: queue.SimpleQueue[events.Event | BaseException] = (
             queue.SimpleQueue()
         )
-        self._deltas: dict[tuple[str, int], bytes] = {}  # by worker and sync
-        self._given_out: deque[str] = deque()  # files of the last syncs
+        self._deltas: dict[tuple[str, int], Path] = {}  # by worker and sync
+        self._updates: deque[str] = deque()  # files of the last syncs
+        self._published: dict[str, deque[str]] = {}  # by kind
         self._state: tensors.State | None = None
+        self._fetchers = ThreadPoolExecutor(FETCHES_AT_ONCE)
+        self._desk = ThreadPoolExecutor(DESK)  # for what must not wait for a link
+        self._guard = threading.Lock()  # of the state, while it changes or is written
+        self._inner: Path | None = None
+        self._failure = ""
         self._stopping = threading.Event()
         self._heard_at = time.monotonic()
+
+    @property
+    def traffic(self) -> Counter[str]:
+        """Bytes that left a node for this run, by kind, as far as is known."""
+        return Counter(self.machine.received) + self._exchange.traffic
 
     def run(self) -> None:
         """Aggregate until the last round is closed and every worker knows."""
         listener = threading.Thread(target=self._listen, daemon=True)
         listener.start()
-        with ThreadPoolExecutor(FETCHES_AT_ONCE) as pool:
+        with self._fetchers, self._desk:
             try:
                 while not self._stopping.is_set():
-                    self._turn(pool)
+                    self._turn()
             finally:
                 self._stopping.set()
         listener.join()
+        self._curves.sent(self.traffic)
+        if self._failure:
+            raise ShoalError(
+                "no contribution of this round can be used",
+                because=self._failure,
+                hint="look for a learning rate that is too high, or for bad data",
+            )
+        assert self._state is not None
+        tensors.save_state(self._folder / OUT / STATE, self._state, self._inner)
 
-    def _turn(self, pool: ThreadPoolExecutor) -> None:
+    def _turn(self) -> None:
         due = self.machine.next_deadline()
         now = time.monotonic()
         wait_s = POLL_S if due is None else min(POLL_S, max(0.0, due - now))
@@ -113,11 +141,11 @@ class Aggregator:
             self._look_for_workers(now)
             if due is None or due > now:
                 return
-            event = rounds.RoundDeadline()
+            event = events.RoundDeadline()
         if isinstance(event, BaseException):
             raise event
         for effect in self.machine.handle(event, time.monotonic()):
-            self._perform(effect, pool)
+            self._perform(effect)
 
     def _look_for_workers(self, now: float) -> None:
         """Check on silent workers; raise if none of them will ever come."""
@@ -160,25 +188,32 @@ class Aggregator:
             return
         if status.validation:
             self._curves.validated(status)
-        self._events.put(rounds.StatusReceived(status))
+        self._events.put(events.StatusReceived(status))
 
-    def _perform(self, effect: rounds.Effect, pool: ThreadPoolExecutor) -> None:
+    def _perform(self, effect: events.Effect) -> None:
         match effect:
-            case rounds.DirectMember():
+            case events.DirectMember():
                 data = messages.encode(effect.directive)
                 self._exchange.send(effect.worker, data)
-            case rounds.Fetch():
-                self._start(pool, lambda: self._fetch(effect))
-            case rounds.LoadState():
-                self._start(pool, lambda: self._load(effect))
-            case rounds.Average():
-                self._start(pool, lambda: self._average(effect))
-            case rounds.StopTraining():
+            case events.Fetch():
+                self._start(self._fetchers, lambda: self._fetch(effect))
+            case events.LoadState():
+                self._start(self._desk, lambda: self._load(effect))
+            case events.Average():
+                self._start(self._desk, lambda: self._average(effect))
+            case events.PublishState():
+                self._start(self._desk, lambda: self._publish(effect))
+            case events.SaveInner():
+                self._start(self._desk, lambda: self._save_inner(effect))
+            case events.ReportMember():
+                self._curves.reported(effect)
+            case events.StopTraining():
+                self._failure = effect.failure
                 self._stopping.set()
             case _:
                 assert_never(effect)
 
-    def _start(self, pool: ThreadPoolExecutor, act: Callable[[], rounds.Event]) -> None:
+    def _start(self, pool: ThreadPoolExecutor, act: Callable[[], events.Event]) -> None:
         def run() -> None:
             try:
                 self._events.put(act())
@@ -187,135 +222,198 @@ class Aggregator:
 
         pool.submit(run)
 
-    # Files.
+    # Contributions.
 
-    def _fetch(self, order: rounds.Fetch) -> rounds.Event:
-        file, sync = order.contribution.file, order.contribution.sync
+    def _part(self, sync: int) -> tensors.Fragment:
+        assert self._state is not None
+        fragments = self._settings.fragments
+        return self._state.layout.fragment(sync % fragments, fragments)
+
+    def _fetch(self, order: events.Fetch) -> events.Event:
+        worker, contribution = order.worker, order.contribution
+        began = time.monotonic()
         try:
-            data = self._exchange.get(file, order.worker)
+            path = self._exchange.get(contribution.file, worker, "contributions")
         except ExchangeError as error:
-            self._curves.say(f"a delta of {order.worker} cannot be had: {error}")
+            self._curves.say(f"a delta of {worker} cannot be had: {error}")
             time.sleep(POLL_S)  # It is asked for again at once.
-            return rounds.FetchFailed(order.worker, order.contribution)
-        self._deltas[order.worker, sync] = data
-        return rounds.Fetched(order.worker, order.contribution)
-
-    def _load(self, order: rounds.LoadState) -> rounds.Event:
+            return events.FetchFailed(worker, contribution)
+        took_s = time.monotonic() - began
+        part = self._part(contribution.sync)
+        norm, fault = 0.0, ""
         try:
-            data = self._data(order)
-            if order.kind == "checkpoint":
-                state = tensors.unpack_state(data)
-            else:
-                layout, flat = tensors.unpack_weights(data)
-                zero = np.zeros_like(flat)
-                state = tensors.State(order.syncs, layout, flat, zero, zero.copy())
-        except (ExchangeError, ProtocolError) as error:
-            self._curves.say(f"weights of {order.worker} cannot be had: {error}")
-            return rounds.LoadFailed(order.worker)
-        self._state = state
-        self._curves.loaded(order.kind, state)
-        return rounds.Loaded(state.syncs, *self._put())
+            buffers = tensors.fragment_buffers(path, part)
+            norm = norm_of(tensors.fragment_chunks(path, part), buffers)
+        except ProtocolError as error:
+            fault = f"its file cannot be read: {error}"
+        before = self._deltas.get((worker, contribution.sync))
+        self._deltas[worker, contribution.sync] = path
+        if before is not None:
+            before.unlink(missing_ok=True)
+        return events.Fetched(worker, contribution, norm, fault, took_s)
 
-    def _data(self, order: rounds.LoadState) -> bytes:
-        if not order.worker:
-            return self._left.read_bytes()
-        return self._exchange.get(order.file, order.worker)
-
-    def _put(self) -> tuple[str, str]:
-        """Offer the current weights and checkpoint; return their files."""
-        state = self._state
-        assert state is not None
-        weights = self._give_out(tensors.pack_weights(state.layout, state.weights))
-        checkpoint = self._give_out(tensors.pack_state(state))
-        return weights, checkpoint
-
-    def _give_out(self, data: bytes) -> str:
-        """Offer a file, and forget files that are no longer referred to."""
-        file = self._exchange.put(data)
-        self._given_out.append(file)
-        if len(self._given_out) > FILES_KEPT:
-            old = self._given_out.popleft()
-            if old not in self._given_out:
-                self._exchange.forget(old)
-        return file
-
-    # The outer step.
-
-    def _average(self, order: rounds.Average) -> rounds.Event:
+    def _average(self, order: events.Average) -> events.Event:
         state, settings = self._state, self._settings
         assert state is not None
-        part = state.layout.fragment(order.fragment, settings.fragments)
-        size = part.stop - part.start
+        part = self._part(order.sync)
+        paths = [self._deltas[each.worker, order.sync] for each in order.parts]
         deltas = [
-            (tensors.unpack_fragment(self._deltas[name, c.sync], size), c.samples)
-            for name, c in order.parts
+            Delta(
+                tensors.fragment_chunks(path, part),
+                tensors.fragment_buffers(path, part),
+                each.samples,
+                each.scale,
+            )
+            for path, each in zip(paths, order.parts, strict=True)
         ]
-        mean = outer.weighted_mean(deltas)
-        add, momentum = outer.step(
-            settings.outer_rule(),
-            mean,
-            state.momentum[part],
-            rounds_done=order.sync // settings.fragments,
-            workers=outer.equal_workers([samples for _, samples in deltas]),
-        )
-        data, read, lost = compression.with_feedback(
-            add, state.lost[part], settings.compress
-        )
-        state.momentum[part], state.lost[part] = momentum, lost
-        state.weights[part] += read
-        state.syncs = order.sync + 1
-        packed = tensors.pack_fragment(data, settings.compress)
-        update = messages.Update(
-            sync=order.sync,
-            file=self._give_out(packed),
-            check=tensors.check(state.weights[part]),
-            bytes=len(packed),
-        )
-        files = self._put()
-        self._save(state)
+        with self._guard:
+            chunks = average(
+                state,
+                part,
+                deltas,
+                settings.outer_rule(),
+                rounds_done=order.sync // settings.fragments,
+                by=settings.average,
+                encoding=settings.compress,
+            )
+            state.syncs = order.sync + 1
+            update = self._give_out(order.sync, chunks)
+            if state.syncs == settings.rounds * settings.fragments:
+                path = self._folder / OUT / "model.safetensors"
+                tensors.save_weights(path, state.layout, state.weights)
         for past in [key for key in self._deltas if key[1] <= order.sync]:
-            self._deltas.pop(past, None)
-        self._curves.closed(order, update, self.machine.members)
-        return rounds.Averaged(update, *files)
+            self._deltas.pop(past).unlink(missing_ok=True)
+        self._curves.closed(order, self.traffic)
+        return events.Averaged(update)
 
-    def _save(self, state: tensors.State) -> None:
-        """Write weights to the output folder, and what a restart needs."""
-        settings = self._settings
-        done, rest = divmod(state.syncs, settings.fragments)
-        last = done == settings.rounds
-        if rest or (done % settings.checkpoint_every and not last):
-            return
-        weights = tensors.pack_weights(state.layout, state.weights)
-        name = "model.safetensors" if last else f"round-{done}.safetensors"
-        _write(self._folder / OUT / name, weights)
-        whole = tensors.pack_state(state)
-        if last:
-            _write(self._folder / OUT / STATE, whole)
-            return
-        _write(self._folder / CHECKPOINT / STATE, whole)
+    def _give_out(self, sync: int, chunks: list[bytes]) -> messages.Update:
+        """Offer the outcome of a sync, and forget those that nobody can need."""
+        state, part = self._state, self._part(sync)
+        assert state is not None
+        path = self._exchange.draft()
+        tensors.save_fragment(
+            path, chunks, state.weights[part.buffers], self._settings.compress
+        )
+        size = path.stat().st_size
+        file = self._exchange.put(path)
+        self._updates.append(file)
+        if len(self._updates) > rounds.UPDATES_KEPT + 1:
+            old = self._updates.popleft()
+            if old not in self._updates:
+                self._exchange.forget(old)
+        check = tensors.check(state.weights, part)
+        return messages.Update(sync=sync, file=file, check=check, bytes=size)
+
+    # Weights and checkpoints.
+
+    def _load(self, order: events.LoadState) -> events.Event:
+        path = self._left
+        try:
+            if order.worker:
+                path = self._large.get(order.file, order.worker, _KINDS[order.kind])
+            loaded = tensors.load_state(path, self._settings.fragments)
+        except (ExchangeError, ProtocolError, OSError) as error:
+            self._curves.say(f"weights of {order.worker} cannot be had: {error}")
+            return events.LoadFailed(order.worker)
+        inner = "" if order.worker else self._inner_of(path)
+        if order.worker:
+            path.unlink()
+        before = self._state
+        if order.kind == "weights" and before and before.layout == loaded.layout:
+            loaded.momentum = before.momentum  # As far as it could be replayed.
+        loaded.syncs, loaded.fragments = order.syncs, self._settings.fragments
+        self._state = loaded
+        self._curves.loaded(order.kind, loaded)
+        return events.Loaded(loaded.syncs, inner)
+
+    def _inner_of(self, path: Path) -> str:
+        """Offer what a loop kept with a checkpoint; return its file, if any."""
+        draft = self._exchange.draft()
+        if not tensors.extract_inner(path, draft):
+            return ""
+        return self._large.put(draft)
+
+    def _publish(self, order: events.PublishState) -> events.Event:
+        """Offer the weights or the state: written in a moment, and put beside."""
+        state = self._state
+        assert state is not None
+        path = self._exchange.draft()
+        with self._guard:
+            syncs = state.syncs
+            if order.kind == "weights":
+                tensors.save_weights(path, state.layout, state.weights)
+            else:
+                tensors.save_state(path, state)
+                self._save_round(state)
+        if order.kind == "checkpoint":
+            self._save_elsewhere(path)
+        file = self._large.put(path)
+        known = self._published.setdefault(order.kind, deque())
+        known.append(file)
+        if len(known) > LARGE_KEPT:
+            old = known.popleft()
+            if old not in known:
+                self._large.forget(old)
+        return events.Published(order.kind, syncs, file)
+
+    def _save_round(self, state: tensors.State) -> None:
+        done, rest = divmod(state.syncs, self._settings.fragments)
+        if not rest:
+            path = self._folder / OUT / f"round-{done}.safetensors"
+            tensors.save_weights(path, state.layout, state.weights)
+
+    def _save_elsewhere(self, path: Path) -> None:
+        """Let the node that accepted the job keep a checkpoint as well."""
+        folder = self._folder / CHECKPOINT
+        folder.mkdir(parents=True, exist_ok=True)
+        draft = folder / f".{STATE}.draft"
+        shutil.copyfile(path, draft)
+        draft.replace(folder / STATE)
         if os.environ.get(task_client.SOCKET_VARIABLE):
             with contextlib.suppress(ShoalError):  # Workers keep one too.
-                task_client.checkpoint(self._folder / CHECKPOINT)
+                task_client.checkpoint(folder)
+                self._exchange.traffic["checkpoints"] += path.stat().st_size
+
+    def _save_inner(self, order: events.SaveInner) -> events.Event:
+        with contextlib.suppress(ExchangeError, ProtocolError):
+            self._inner = self._large.get(order.kept.file, order.worker, "inner")
+        return events.InnerSaved()
 
 
-def _write(path: Path, data: bytes) -> None:
-    """Write a file, all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}")
-    draft.write_bytes(data)
-    draft.replace(path)
-
-
-def _left(path: Path, *, must: bool = False) -> messages.KeptState | None:
-    """Return the state left by an earlier process or job, if any."""
+def _left(path: Path) -> messages.KeptState | None:
+    """Return the state left by an earlier life of this task, if any."""
     try:
-        state = tensors.unpack_state(path.read_bytes())
+        syncs, _ = tensors.progress_of(path)
+    except (OSError, ProtocolError):
+        return None
+    return messages.KeptState(syncs, path.name)
+
+
+def _resumed(path: Path, settings: TrainSettings) -> messages.KeptState:
+    """Return the state left by an earlier job; raise if it cannot be gone on with."""
+    hint = f"name a {STATE} that a job has left, below the workdir"
+    try:
+        syncs, fragments = tensors.progress_of(path)
     except (OSError, ProtocolError) as error:
-        if not must:
-            return None
         raise UsageError(
             f"the run in {path.name} cannot be gone on with",
             because=str(error),
-            hint=f"name a {STATE} that a job has left, below the workdir",
+            hint=hint,
         ) from error
-    return messages.KeptState(state.syncs, path.name)
+    done, rest = divmod(syncs, fragments)
+    if rest and fragments != settings.fragments:
+        raise UsageError(
+            f"the run in {path.name} cannot be gone on with",
+            because=f"it ended within round {done + 1}, of {fragments} fragments",
+            hint=f"write `fragments: {fragments}`",
+        )
+    if done >= settings.rounds:
+        raise UsageError(
+            f"the run in {path.name} cannot be gone on with",
+            because=f"it has done {done} rounds, and this job asks for"
+            f" {settings.rounds} in all",
+            hint=f"write more, such as `rounds: {done + settings.rounds}`",
+        )
+    if fragments == settings.fragments:
+        return messages.KeptState(syncs, path.name)
+    return messages.KeptState(done * settings.fragments, path.name)

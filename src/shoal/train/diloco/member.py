@@ -7,11 +7,12 @@ aggregator that starts anew needs it.
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import Final, Literal, final
 
 import msgspec
 
 from shoal.train.diloco.messages import (
+    CONTRIBUTIONS_TOLD,
     Contribution,
     Directive,
     KeptState,
@@ -20,8 +21,9 @@ from shoal.train.diloco.messages import (
     same_content,
 )
 
-CONTRIBUTIONS_KEPT: Final = 16
-"""More than an aggregator can be behind; older ones have become part of weights."""
+INTERVALS_KEPT: Final = 3
+"""Contributions of so many times between checkpoints are kept: a checkpoint travels
+for half of one, and older ones have become part of it."""
 
 
 class Compute(msgspec.Struct, frozen=True):
@@ -50,6 +52,22 @@ class Validate(msgspec.Struct, frozen=True):
     syncs: int
 
 
+class TakeInner(msgspec.Struct, frozen=True):
+    """Take over what another worker's loop keeps."""
+
+    kept: KeptState
+
+
+class ShareInner(msgspec.Struct, frozen=True):
+    """Publish what this worker's loop keeps, as it is after `syncs` syncs."""
+
+    syncs: int
+
+
+class StartOver(msgspec.Struct, frozen=True):
+    """Give up the loop's own progress: it cannot be used."""
+
+
 class LeaveTraining(msgspec.Struct, frozen=True):
     """Nothing is left to do."""
 
@@ -58,15 +76,37 @@ class Wait(msgspec.Struct, frozen=True):
     """Nothing to do until the next directive."""
 
 
-Action = Compute | Merge | Reload | Validate | LeaveTraining | Wait
+Action = (
+    Compute
+    | Merge
+    | Reload
+    | Validate
+    | TakeInner
+    | ShareInner
+    | StartOver
+    | LeaveTraining
+    | Wait
+)
 
 
 @final
 class Member:
     """One worker, from its start to its end."""
 
-    def __init__(self, worker: str, life: int, initial: str, fragments: int) -> None:
-        """Begin with weights whose file is `initial`."""
+    def __init__(
+        self,
+        worker: str,
+        life: int,
+        initial: str,
+        fragments: int,
+        *,
+        checkpoint_syncs: int = 10,
+        keeps_inner: bool = False,
+    ) -> None:
+        """Begin with weights whose file is `initial`.
+
+        With `keeps_inner` the loop has something to keep besides its weights.
+        """
         self.merged = 0
         self.segment = 0  # the next to be computed
         self._directive: Directive | None = None
@@ -74,14 +114,21 @@ class Member:
         self._life = life
         self._initial = initial
         self._fragments = fragments
+        self._kept_most = INTERVALS_KEPT * checkpoint_syncs + CONTRIBUTIONS_TOLD
         self._check = 0
         self._loaded = False  # whether it has the shared weights
         self._reloaded_by = (0, 0)  # the directive that was last obeyed in this
         self._seq = 0
         self._contributions: dict[int, Contribution] = {}
+        self._under_way: list[int] = []  # segments whose contribution is being made
         self._unneeded: list[str] = []
         self._holds: KeptState | None = None
         self._offered: KeptState | None = None
+        self._inner_is: Literal["none", "fresh", "trained"] = "none"
+        if keeps_inner:
+            self._inner_is = "fresh"
+        self._inner: KeptState | None = None
+        self._started_over = (0, 0)  # by which epoch, and how often
         self._validated = 0
         self._validation: dict[str, float] = {}
         self._steps_total = 0
@@ -100,8 +147,11 @@ class Member:
         ):
             return False
         self._directive = directive
-        if directive.syncs == 0 and same_content(directive.weights, self._initial):
+        weights, keep = directive.weights, directive.keep
+        if weights and weights.syncs == 0 and same_content(weights.file, self._initial):
             self._loaded = True
+        if keep and not self._holds and same_content(keep.file, self._initial):
+            self._holds = KeptState(keep.syncs, self._initial)
         for sync in [s for s in self._contributions if s < directive.safe]:
             self._unneeded.append(self._contributions.pop(sync).file)
         return True
@@ -112,15 +162,21 @@ class Member:
         in_use = {each.file for each in self._contributions.values()}
         return [file for file in files if file not in in_use]
 
-    def contributed(self, contribution: Contribution) -> None:
-        """Note that a segment is computed and its outcome can be fetched."""
-        self._contributions[contribution.sync] = contribution
-        self._contributions.pop(contribution.sync - CONTRIBUTIONS_KEPT, None)
-        self._steps_total += contribution.steps
-
     def computed(self, segment: int) -> None:
-        """Note that the steps of a segment are done."""
+        """Note that the steps of a segment are done, and its delta is being made."""
         self.segment = max(self.segment, segment + 1)
+        self._under_way.append(segment)
+        if self._inner_is == "fresh":
+            self._inner_is = "trained"
+
+    def contributed(self, contribution: Contribution) -> None:
+        """Note that the delta of a segment can be fetched."""
+        self._under_way.remove(contribution.sync)
+        self._contributions[contribution.sync] = contribution
+        self._steps_total += contribution.steps
+        while len(self._contributions) > self._kept_most:
+            oldest = self._contributions.pop(min(self._contributions))
+            self._unneeded.append(oldest.file)
 
     def has_merged(self, update: Update) -> None:
         """Note that the outcome of a sync is in the shared weights."""
@@ -128,6 +184,10 @@ class Member:
         self.merged += 1
         self._check = update.check
         self.segment = max(self.segment, self.merged)
+
+    def has_lost_its_way(self) -> None:
+        """Note that the shared weights here are not those of the others."""
+        self._loaded = False
 
     def has_reloaded(self, syncs: int, check: int) -> None:
         """Note after how many syncs the shared weights now are.
@@ -154,16 +214,32 @@ class Member:
         """Note that the shared weights can be fetched by the others."""
         self._offered = kept
 
+    def took_inner(self) -> None:
+        """Note that the loop goes on from what another kept, or cannot."""
+        self._inner_is = "trained"
+
+    def shares_inner(self, kept: KeptState) -> KeptState | None:
+        """Note that others can fetch what the loop keeps; return what it replaces."""
+        before, self._inner = self._inner, kept
+        return before
+
+    def has_started_over(self) -> None:
+        """Note that the loop goes on from the shared weights."""
+        assert self._directive is not None
+        self._started_over = (self._directive.epoch, self._directive.start_over)
+
     def leaves(self) -> None:
         """Note that this worker has left."""
         self._leaving = True
 
     # What goes out.
 
-    def status(self) -> Status:
-        """Return this worker's status."""
+    def status(self, received: dict[str, int] | None = None) -> Status:
+        """Return this worker's status; `received` are bytes by kind."""
         self._seq += 1
         known = self._directive
+        first = known.syncs if known else 0
+        open_ = [c for sync, c in sorted(self._contributions.items()) if sync >= first]
         return Status(
             worker=self._worker,
             life=self._life,
@@ -172,39 +248,53 @@ class Member:
             merged=self.merged,
             check=self._check,
             initial=self._initial,
-            contributions=tuple(self._contributions.values()),
+            loaded=self._loaded,
+            segment=min(self._under_way, default=self.segment),
+            listed_from=first,
+            contributions=tuple(open_[:CONTRIBUTIONS_TOLD]),
             holds=self._holds,
             offered=self._offered,
             validated=self._validated,
             validation=self._validation,
             steps_total=self._steps_total,
+            received=received or {},
+            inner_is=self._inner_is,
+            inner=self._inner,
             leaving=self._leaving,
         )
 
     def next_action(self) -> Action:
         """Return what to do now."""
         directive = self._directive
-        if directive is None or not directive.weights:
+        if directive is None or not directive.running:
             return Wait()
-        if directive.finished and not directive.validate:
+        shares = self._is_to_share(directive)
+        if directive.finished and not (directive.validate or shares):
             return LeaveTraining()
-        if reload := self._reload(directive):
-            return reload
+        if self._must_reload(directive):
+            weights = directive.weights
+            if weights is None or self._has_reloaded_by(directive):
+                return Wait()
+            return Reload(weights.syncs, weights.file)
+        asked = (directive.epoch, directive.start_over)
+        if directive.start_over and self._started_over < asked:
+            return StartOver()
         for update in directive.updates:
             if update.sync == self.merged:
                 return Merge(update)
+        if shares and self.merged >= directive.share_inner:
+            return ShareInner(self.merged)
         if self.merged == directive.syncs:
             if directive.validate and self._validated < self.merged:
                 return Validate(self.merged)
             if directive.finished:
                 return LeaveTraining()
+        if self._inner_is == "fresh":
+            if directive.inner is not None:
+                return TakeInner(directive.inner)
+            if directive.inner_comes:
+                return Wait()
         return self._compute(directive)
-
-    @property
-    def weights_now(self) -> Reload:
-        """How to reload the shared weights, by the last directive."""
-        assert self._directive is not None
-        return Reload(self._directive.syncs, self._directive.weights)
 
     @property
     def to_keep(self) -> KeptState | None:
@@ -215,23 +305,35 @@ class Member:
         return wanted
 
     @property
+    def keep_over_s(self) -> float:
+        """How long to take for it."""
+        return self._directive.keep_over_s if self._directive else 0.0
+
+    @property
     def is_asked_to_offer(self) -> bool:
         """Whether to publish the shared weights, since there is no checkpoint."""
         if self._directive is None or not self._directive.offer:
             return False
         return self._offered is None or self._offered.syncs != self.merged
 
-    def _reload(self, directive: Directive) -> Reload | None:
-        """Return how to reload the shared weights, if they must be."""
+    @property
+    def refused(self) -> str:
+        """Why the last contribution did not count, if it did not."""
+        return self._directive.refused if self._directive else ""
+
+    def _is_to_share(self, directive: Directive) -> bool:
+        done = self._inner.syncs if self._inner else 0
+        return self._inner_is == "trained" and directive.share_inner > done
+
+    def _must_reload(self, directive: Directive) -> bool:
+        """Whether the shared weights must be taken anew."""
         behind = directive.syncs > self.merged
         can_follow = any(update.sync == self.merged for update in directive.updates)
-        must = directive.reload and self._reloaded_by != (
-            directive.epoch,
-            directive.seq,
-        )
-        if self._loaded and not must and (can_follow or not behind):
-            return None
-        return self.weights_now
+        must = directive.reload and not self._has_reloaded_by(directive)
+        return not self._loaded or must or (behind and not can_follow)
+
+    def _has_reloaded_by(self, directive: Directive) -> bool:
+        return self._reloaded_by == (directive.epoch, directive.seq)
 
     def _compute(self, directive: Directive) -> Action:
         in_flight = 0 if self._fragments == 1 else 1

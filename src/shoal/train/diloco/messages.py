@@ -8,7 +8,7 @@ has so many of them. A *segment* is what a worker computes between two syncs.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -16,6 +16,9 @@ from msgspec import Meta
 from shoal.errors import ProtocolError
 
 CONTRIBUTIONS_MAX: Final = 64
+CONTRIBUTIONS_TOLD: Final = 16
+"""A status lists so many at the most, from the first sync that is still open."""
+
 UPDATES_MAX: Final = 64
 
 Name = Annotated[str, Meta(max_length=256)]
@@ -40,6 +43,7 @@ class Contribution(msgspec.Struct, frozen=True, omit_defaults=True):
     bytes: Count = 0
     loss: float = 0.0
     tokens: Count = 0  # if that is what samples are made of
+    fetch_s: Amount = 0.0  # what it took to fetch the outcome of an earlier sync
 
 
 class KeptState(msgspec.Struct, frozen=True):
@@ -59,6 +63,9 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     merged: Count = 0  # syncs whose outcome is in its weights
     check: Count = 0  # CRC-32 of the fragment that it merged last
     initial: Name = ""  # file of the weights that it would begin with
+    loaded: bool = False  # whether it has the shared weights
+    segment: Count = 0  # it contributes to no sync before this, but for those it lists
+    listed_from: Count = 0  # the first sync that the list would name
     contributions: Annotated[
         tuple[Contribution, ...], Meta(max_length=CONTRIBUTIONS_MAX)
     ] = ()
@@ -69,6 +76,9 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     validation: dict[Name, float] = {}  # figures of the shared weights, if measured
     validated: Count = 0  # after this many syncs
     steps_total: Count = 0
+    received: dict[Name, Count] = {}  # bytes from other nodes, by kind
+    inner_is: Literal["none", "fresh", "trained"] = "none"  # what its loop keeps
+    inner: KeptState | None = None  # a file of it, because it was asked
     leaving: bool = False
 
 
@@ -89,16 +99,23 @@ class Directive(
     epoch: Count
     seq: Count
     life: Count = 0  # of the worker that this is for
+    running: bool = False  # whether there is anything to do yet
     syncs: Count = 0  # closed so far
     first: Count = 0  # the first sync that the worker takes part in
-    weights: Name = ""  # file of the shared weights, for who cannot follow updates
+    weights: KeptState | None = None  # shared weights, for who cannot follow updates
     updates: Annotated[tuple[Update, ...], Meta(max_length=UPDATES_MAX)] = ()
     reload: bool = False  # take `weights`: yours differ from the shared ones
     steps: dict[str, Count] = {}  # how many for which segment
     keep: KeptState | None = None  # fetch this checkpoint, and keep it
+    keep_over_s: Amount = 0.0  # without haste: over this time
     safe: Count = 0  # contributions to syncs before this are needed no more
     validate: bool = False  # measure the shared weights once they are merged
     offer: bool = False  # publish your shared weights: there is no checkpoint
+    inner: KeptState | None = None  # what a loop keeps, for who lacks it
+    inner_comes: bool = False  # wait: it will be here soon
+    share_inner: Count = 0  # publish what your loop keeps, after so many syncs or more
+    refused: str = ""  # why your last contribution did not count
+    start_over: Count = 0  # once for each number: go on from the shared weights
     finished: bool = False
 
 

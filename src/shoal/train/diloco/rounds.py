@@ -1,16 +1,22 @@
 """The DiLoCo aggregator as a machine: who joins a sync, and when it closes.
 
-A sync is closed when all that take part have contributed, or when a quorum has and
-its time is up. Whoever dies is dropped; a newcomer takes the weights of now and takes
-part from the next sync on. What a worker contributed is counted by the samples that
-it really processed.
+A sync is closed when all that take part have contributed, or when a quorum has and its
+time is up. How long that is follows what was measured of each worker, computing and
+transfer; who is left out is reported. Whoever dies is dropped; a newcomer takes the
+weights of now and what another worker's loop keeps, and takes part from the next sync
+on. What a worker contributed is counted by the samples that it really processed, as far
+as that can be believed (`screening`); what cannot count is refused and reported, and
+the sync goes on without it.
 
-Fail-over: an aggregator that starts knows nothing. Workers tell it in every status
-which checkpoint they keep and what they contributed since, so it loads the latest
-checkpoint that anybody keeps and closes again the syncs that came after it. Workers
-drop a contribution only when enough of them keep a checkpoint that includes it, so no
-sync is lost. If all of them are gone as well, it goes on from the checkpoint that an
-earlier life left for itself, which is older.
+Fail-over: an aggregator that starts knows nothing. Every `checkpoint_syncs` its state
+goes to some keepers, without haste, and each worker keeps its contributions until
+enough keepers have a state that includes them. A new aggregator loads the latest state
+that anybody keeps, and closes again, one after another, the syncs that came after it,
+from the contributions that workers kept: the same parts give the same bits, and no sync
+is lost. What a dead worker contributed is gone with it; then the outcome differs from
+what the others have merged, and theirs counts: it takes their weights, and keeps the
+momentum that it came to. If all workers are gone as well, it goes on from the
+checkpoint that an earlier life left for itself, which is older.
 """
 
 from __future__ import annotations
@@ -19,7 +25,30 @@ from typing import Final, Literal, assert_never, final
 
 import msgspec
 
+from shoal.train.diloco.events import (
+    Average,
+    Averaged,
+    DirectMember,
+    Effect,
+    Event,
+    Fetch,
+    Fetched,
+    FetchFailed,
+    InnerSaved,
+    Loaded,
+    LoadFailed,
+    LoadState,
+    Published,
+    PublishState,
+    ReportMember,
+    RoundDeadline,
+    SaveInner,
+    StatusReceived,
+    StopTraining,
+    WorkerLost,
+)
 from shoal.train.diloco.messages import (
+    CONTRIBUTIONS_TOLD,
     Contribution,
     Directive,
     KeptState,
@@ -27,9 +56,13 @@ from shoal.train.diloco.messages import (
     Update,
 )
 from shoal.train.diloco.pace import StepPace
+from shoal.train.diloco.screening import Received, Screening, alike, fault_of, screened
 
 UPDATES_KEPT: Final = 8
 """Outcomes that stay for workers who lag; who lags more takes all weights anew."""
+
+UNHURRIED: Final = 0.5
+"""A checkpoint travels during this part of the time until the next."""
 
 
 class RoundRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +79,7 @@ class RoundRules(msgspec.Struct, frozen=True, kw_only=True):
     slack: float = 3.0  # else: this many times as long as it should take
     timeout_least_s: float = 10.0
     keepers: int = 2
+    checkpoint_every: int = 10  # rounds
     balance: bool = True
     validate_every: int = 1  # rounds
 
@@ -55,118 +89,14 @@ class RoundRules(msgspec.Struct, frozen=True, kw_only=True):
         return self.rounds * self.fragments
 
     @property
+    def checkpoint_syncs(self) -> int:
+        """How many syncs there are between two checkpoints."""
+        return self.checkpoint_every * self.fragments
+
+    @property
     def in_flight(self) -> int:
         """How many syncs a worker may be ahead of their outcome."""
         return 0 if self.fragments == 1 else 1
-
-
-# Facts.
-
-
-class StatusReceived(msgspec.Struct, frozen=True):
-    """A worker reported its status."""
-
-    status: Status
-
-
-class WorkerLost(msgspec.Struct, frozen=True):
-    """A worker is gone for sure."""
-
-    worker: str
-
-
-class Fetched(msgspec.Struct, frozen=True):
-    """The file of a contribution is here."""
-
-    worker: str
-    contribution: Contribution
-
-
-class FetchFailed(msgspec.Struct, frozen=True):
-    """The file of a contribution cannot be fetched now."""
-
-    worker: str
-    contribution: Contribution
-
-
-class Loaded(msgspec.Struct, frozen=True):
-    """The weights are here, as they were after this many syncs."""
-
-    syncs: int
-    weights: str
-    checkpoint: str
-
-
-class LoadFailed(msgspec.Struct, frozen=True):
-    """This worker's weights cannot be fetched."""
-
-    worker: str
-
-
-class Averaged(msgspec.Struct, frozen=True):
-    """The outcome of a sync is computed, and its checkpoint is written."""
-
-    update: Update
-    weights: str
-    checkpoint: str
-
-
-class RoundDeadline(msgspec.Struct, frozen=True):
-    """The time that `next_deadline` named has come."""
-
-
-Event = (
-    StatusReceived
-    | WorkerLost
-    | Fetched
-    | FetchFailed
-    | Loaded
-    | LoadFailed
-    | Averaged
-    | RoundDeadline
-)
-
-
-# Orders.
-
-
-class DirectMember(msgspec.Struct, frozen=True):
-    """Send a worker its directive."""
-
-    worker: str
-    directive: Directive
-
-
-class Fetch(msgspec.Struct, frozen=True):
-    """Get the file of a contribution; answered by `Fetched` or `FetchFailed`."""
-
-    worker: str
-    contribution: Contribution
-
-
-class LoadState(msgspec.Struct, frozen=True):
-    """Get weights to begin with; answered by `Loaded` or `LoadFailed`."""
-
-    kind: Literal["initial", "checkpoint", "weights"]
-    worker: str  # who has them; empty if that is an earlier life of the aggregator
-    syncs: int
-    file: str
-
-
-class Average(msgspec.Struct, frozen=True):
-    """Compute the outcome of a sync; answered by `Averaged`."""
-
-    sync: int
-    fragment: int
-    parts: tuple[tuple[str, Contribution], ...]
-    missing: tuple[str, ...] = ()
-
-
-class StopTraining(msgspec.Struct, frozen=True):
-    """All is done and every worker knows."""
-
-
-Effect = DirectMember | Fetch | LoadState | Average | StopTraining
 
 
 class _Member(msgspec.Struct):
@@ -177,6 +107,8 @@ class _Member(msgspec.Struct):
     first: int = 0
     steps: dict[int, int] = msgspec.field(default_factory=dict[int, int])
     asked: dict[int, str] = msgspec.field(default_factory=dict[int, str])
+    refused: str = ""  # why its last contribution did not count
+    refusals: int = 0
     told: Directive | None = None
 
 
@@ -199,16 +131,29 @@ class Rounds:
         self.pace = StepPace()
         self._epoch = epoch
         self._members: dict[str, _Member] = {}
-        self._ready: dict[int, dict[str, Contribution]] = {}
+        self._ready: dict[int, dict[str, Received]] = {}
+        self._refused: dict[int, dict[str, str]] = {}
+        self._usual: dict[int, float] = {}  # norm of a delta, by fragment
+        self._alike: dict[tuple[str, str], None] = {}  # as was reported
         self._updates: dict[int, Update] = {}
-        self._weights = ""
-        self._checkpoint = ""
+        self._received: dict[tuple[str, int], dict[str, int]] = {}  # by worker and life
+        self._loading: LoadState | None = None
+        self._cannot_replay = False
+        self._weights: KeptState | None = None
+        self._weights_holder = ""  # a worker, or nobody but us
+        self._checkpoint: KeptState | None = None
+        self._keep_over_s = 0.0
+        self._publishing: list[str] = []
+        self._inner: KeptState | None = None
+        self._inner_asked = 0  # after how many syncs it is wanted
+        self._donor = ""  # who shares it
+        self._inner_saved: Literal["no", "under way", "yes"] = "no"
         self._safe = 0
         self._seq = 0
         self._gathering_since: float | None = None
         self._opened_at = 0.0
         self._averaging = False
-        self._stopped = False
+        self._stopped = self._failed = False
 
     # What others may read.
 
@@ -222,28 +167,39 @@ class Rounds:
         """Workers whose contribution to the open sync is awaited or here."""
         return tuple(name for name in self.members if self._is_awaited(name))
 
+    @property
+    def received(self) -> dict[str, int]:
+        """Bytes that all workers so far took from other nodes, by kind."""
+        total: dict[str, int] = {}
+        for received in self._received.values():
+            for kind, amount in received.items():
+                total[kind] = total.get(kind, 0) + amount
+        return total
+
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take in one fact; return what to do about it. Raising is a bug."""
+        effects: list[Effect] = []
         match event:
             case StatusReceived():
                 effects = self._on_status(event.status, now)
             case WorkerLost():
                 self._lose(event.worker)
-                effects = []
             case Fetched():
                 effects = self._on_fetched(event)
             case FetchFailed():
                 self._on_fetch_failed(event)
-                effects = []
             case Loaded():
                 effects = self._on_loaded(event, now)
             case LoadFailed():
                 self._on_load_failed(event, now)
-                effects = []
             case Averaged():
                 effects = self._on_averaged(event, now)
+            case Published():
+                self._on_published(event, now)
+            case InnerSaved():
+                self._inner_saved = "yes"
             case RoundDeadline():
-                effects = self._on_deadline(now)
+                self._on_deadline(now)
             case _:
                 assert_never(event)
         effects += self._advance(now)
@@ -276,6 +232,7 @@ class Rounds:
             member = self._welcome(status, now)
         member.status = status
         member.heard_at = now
+        self._received[status.worker, status.life] = status.received
         effects: list[Effect] = []
         for contribution in status.contributions:
             effects += self._on_contribution(status.worker, member, contribution)
@@ -289,7 +246,9 @@ class Rounds:
             self._gathering_since = now
         first = self.closed
         if self.phase == "running":
-            if len(self.taking_part) >= self.rules.quorum:
+            if self._is_replaying():
+                first = self.closed if status.loaded else self._far
+            elif len(self.taking_part) >= self.rules.quorum:
                 first = self.closed + 1
             else:
                 self._opened_at = now
@@ -302,21 +261,47 @@ class Rounds:
     ) -> list[Effect]:
         """Fetch a contribution that is new and can still count."""
         sync = contribution.sync
-        known = self._ready.get(sync, {}).get(worker)
-        if known == contribution or member.asked.get(sync) == contribution.file:
+        if self.phase != "running" or member.asked.get(sync) == contribution.file:
             return []
-        if sync < self.closed or self.phase == "finished":
+        known = self._ready.get(sync, {}).get(worker)
+        if known is not None and known.contribution == contribution:
+            return []
+        if sync < self.closed:
+            if sync >= member.first and sync == self.closed - 1:
+                # It came too late, and may be waited for the next time.
+                self._measure(worker, contribution, 0.0)
+                member.asked[sync] = contribution.file
             return []
         member.asked[sync] = contribution.file
         return [Fetch(worker, contribution)]
 
     def _on_fetched(self, event: Fetched) -> list[Effect]:
-        contribution = event.contribution
-        self.pace.measured(event.worker, contribution.steps, contribution.seconds)
-        if contribution.sync >= self.closed:
-            ready = self._ready.setdefault(contribution.sync, {})
-            ready[event.worker] = contribution
+        contribution, worker = event.contribution, event.worker
+        self._measure(worker, contribution, event.seconds)
+        if contribution.sync < self.closed:
+            return []
+        fault = event.fault or fault_of(contribution, event.norm)
+        if fault:
+            return self._refuse(worker, contribution.sync, fault)
+        ready = self._ready.setdefault(contribution.sync, {})
+        ready[worker] = Received(contribution, event.norm)
+        self._refused.get(contribution.sync, {}).pop(worker, None)
+        if member := self._members.get(worker):
+            member.refused = ""
         return []
+
+    def _measure(self, worker: str, contribution: Contribution, sent_s: float) -> None:
+        self.pace.measured(worker, contribution.steps, contribution.seconds)
+        self.pace.transferred(worker, sent_s + contribution.fetch_s)
+
+    def _refuse(self, worker: str, sync: int, fault: str) -> list[Effect]:
+        """Go on without a contribution that cannot count."""
+        self._refused.setdefault(sync, {})[worker] = fault
+        self._ready.get(sync, {}).pop(worker, None)
+        if member := self._members.get(worker):
+            member.refused = fault
+            member.refusals += 1
+        return [ReportMember("refused", worker, sync, fault)]
 
     def _on_fetch_failed(self, event: FetchFailed) -> None:
         """Fetch it again when the worker offers it again."""
@@ -341,47 +326,74 @@ class Rounds:
             return []
         if len(members) < self.rules.workers and not waited:
             return []
-        held = [(s.holds.syncs, s.worker, s.holds) for s in self._said() if s.holds]
-        far = max((status.merged for status in self._said()), default=0)
-        if self._left is not None and (held or self._left.syncs >= far):
-            held.append((self._left.syncs, "", self._left))
-        if held:
-            syncs, worker, kept = max(held, key=lambda each: each[:2])
-            load = LoadState("checkpoint", worker, syncs, kept.file)
-        elif far > 0:
-            offers = [s for s in self._said() if s.offered and s.offered.syncs == far]
-            if not offers:
-                return self._ask_for_weights()
-            offered = offers[0].offered
-            assert offered is not None
-            load = LoadState("weights", offers[0].worker, far, offered.file)
-        else:
-            first = min((s.worker, s.initial) for s in self._said())
-            load = LoadState("initial", first[0], 0, first[1])
+        load = self._state_to_load()
+        if load is None:
+            return [e for name in self.members for e in self._tell(name, again=False)]
+        self._loading = load
         self.phase = "loading"
         return [load]
 
-    def _ask_for_weights(self) -> list[Effect]:
-        return [
-            effect for name in self.members for effect in self._tell(name, again=False)
-        ]
+    def _state_to_load(self) -> LoadState | None:
+        """Return what to begin with; None if workers must offer it first."""
+        said, far = self._said(), self._far
+        held = [(s.holds.syncs, s.worker, s.holds.file) for s in said if s.holds]
+        if self._left is not None and (held or self._left.syncs >= far):
+            held.append((self._left.syncs, "", self._left.file))
+        if held and not self._cannot_replay:
+            syncs, worker, file = max(held)
+            return LoadState("checkpoint", worker, syncs, file)
+        if far == 0:
+            worker, file = min((s.worker, s.initial) for s in said)
+            return LoadState("initial", worker, 0, file)
+        for status in self._agreeing():
+            if status.offered and status.offered.syncs == far:
+                return LoadState("weights", status.worker, far, status.offered.file)
+        return None
+
+    def _agreeing(self) -> list[Status]:
+        """Return the most advanced workers, of those that are alike the most."""
+        far = [status for status in self._said() if status.merged == self._far]
+        checks = [status.check for status in far]
+        common = max(checks, key=lambda check: (checks.count(check), check), default=0)
+        return [status for status in far if status.check == common]
 
     def _said(self) -> list[Status]:
         return [self._members[name].status for name in self.members]
 
+    @property
+    def _far(self) -> int:
+        """How many syncs the most advanced worker has merged."""
+        merged = (min(s.merged, self.rules.syncs) for s in self._said())
+        return max(merged, default=0)
+
+    def _is_replaying(self) -> bool:
+        """Whether the open sync was closed before, in an earlier life."""
+        return self.phase == "running" and self.closed < self._far
+
     def _on_loaded(self, event: Loaded, now: float) -> list[Effect]:
         if self.phase != "loading":
             return []
+        load = self._loading
+        assert load is not None
         self.phase = "running"
         self.closed = event.syncs
-        self._weights, self._checkpoint = event.weights, event.checkpoint
         self._opened_at = now
-        stale = [sync for sync in self._ready if sync < self.closed]
-        for sync in stale:
-            del self._ready[sync]
+        effects: list[Effect] = []
+        if load.kind == "initial" and load.syncs == event.syncs:
+            self._weights = KeptState(0, load.file)
+            self._weights_holder = load.worker
+        if load.kind == "weights" or not load.worker:
+            effects += self._publish("checkpoint")  # For nobody keeps it yet.
+        else:
+            self._checkpoint = KeptState(event.syncs, load.file)
+        if event.inner:
+            self._inner = KeptState(event.syncs, event.inner)
+        for past in [sync for sync in self._ready if sync < self.closed]:
+            del self._ready[past]
         for member in self._members.values():
-            member.first = self.closed
-        return []
+            replays = member.status.loaded or not self._is_replaying()
+            member.first = self.closed if replays else self._far
+        return effects
 
     def _on_load_failed(self, event: LoadFailed, now: float) -> None:
         """Go on without that worker: it is gone, or will offer its state again."""
@@ -396,37 +408,64 @@ class Rounds:
     def _advance(self, now: float) -> list[Effect]:
         """Do all that can be done now."""
         effects: list[Effect] = []
+        if self._stopped:
+            return effects
         if self.phase == "gathering":
             effects += self._begin(now)
         if self.phase == "running" and not self._averaging:
             if self.closed >= self.rules.syncs:
                 self.phase = "finished"
+                self._inner_asked = self.closed
             elif self._closable() and self._is_due(now):
-                effects.append(self._close())
+                effects += self._close(now)
+            elif self._is_replaying() and self._nothing_can_come():
+                self._take_weights_of_others()
         if self.phase in ("running", "finished"):
             self._note_safe()
+            effects += self._take_inner()
+            if self._weights_are_wanted():
+                effects += self._publish("weights")
             for name in self.members:
                 effects += self._tell(name, again=False)
-        if self.phase == "finished" and not self._stopped and self._all_know():
+        if self.phase == "finished" and self._all_know():
             self._stopped = True
             effects.append(StopTraining())
         return effects
 
     def _is_awaited(self, worker: str) -> bool:
         member = self._members[worker]
-        return member.first <= self.closed and not member.status.leaving
+        status = member.status
+        if member.first > self.closed or status.leaving:
+            return False
+        return status.segment <= self.closed or not _denies(status, self.closed)
+
+    def _answered(self) -> tuple[dict[str, Received], dict[str, str]]:
+        """Return the contributions to the open sync that are here, and the refused."""
+        return self._ready.get(self.closed, {}), self._refused.get(self.closed, {})
 
     def _closable(self) -> bool:
         """Whether enough is here to close the open sync, if need be."""
-        ready = self._ready.get(self.closed, {})
-        return not self._averaging and len(ready) >= self.rules.quorum
+        ready, refused = self._answered()
+        if self._averaging or not (ready or refused):
+            return False
+        if len(ready) + len(refused) >= self.rules.quorum:
+            return bool(ready) or not self._missing()
+        return self._is_replaying() and bool(ready) and not self._missing()
+
+    def _nothing_can_come(self) -> bool:
+        """Whether all who contributed to the open sync are gone."""
+        return bool(self._members) and not self._missing() and not any(self._answered())
+
+    def _take_weights_of_others(self) -> None:
+        """Begin again from what the workers have merged."""
+        self.phase, self._cannot_replay = "gathering", True
 
     def _is_due(self, now: float) -> bool:
         return not self._missing() or now >= self._time_is_up_at()
 
     def _missing(self) -> tuple[str, ...]:
-        ready = self._ready.get(self.closed, {})
-        return tuple(name for name in self.taking_part if name not in ready)
+        here = {**self._answered()[0], **self._answered()[1]}
+        return tuple(name for name in self.taking_part if name not in here)
 
     def _time_is_up_at(self) -> float:
         """Say when the open sync closes without the missing workers."""
@@ -440,32 +479,185 @@ class Rounds:
         longest *= self.rules.slack * (1 + self.rules.in_flight)
         return self._opened_at + max(self.rules.timeout_least_s, longest)
 
-    def _close(self) -> Average:
-        ready = self._ready.get(self.closed, {})
+    def _close(self, now: float) -> list[Effect]:
+        """Average what counts of the open sync; report what does not, and why."""
+        ready, _ = self._answered()
+        fragment = self.closed % self.rules.fragments
+        found = screened(ready, self._usual.get(fragment))
+        effects: list[Effect] = self._reports(ready, found)
+        for worker, fault in found.refused.items():
+            effects += self._refuse(worker, self.closed, fault)
+        missing = self._missing()
+        waited_s = now - self._opened_at
+        for worker in missing:
+            reason = f"nothing came from it in {waited_s:.0f} s"
+            effects.append(ReportMember("left-out", worker, self.closed, reason))
+        _, refused = self._answered()
+        if not found.parts:
+            return [*effects, *self._give_up(refused)]
+        self._usual[fragment] = found.usual
         self._averaging = True
-        return Average(
-            sync=self.closed,
-            fragment=self.closed % self.rules.fragments,
-            parts=tuple(sorted(ready.items(), key=lambda each: each[0])),
-            missing=self._missing(),
+        effects.append(
+            Average(self.closed, fragment, found.parts, missing, dict(refused))
         )
+        return effects
+
+    def _reports(self, ready: dict[str, Received], found: Screening) -> list[Effect]:
+        reports: list[Effect] = [
+            ReportMember(
+                "clipped",
+                part.worker,
+                self.closed,
+                f"its delta is too large and counts {part.scale:.0%}",
+            )
+            for part in found.parts
+            if part.scale < 1
+        ]
+        for one, other in alike(ready):
+            if (one, other) not in self._alike:
+                self._alike[one, other] = None
+                reason = f"it contributed the very same as {one}: same data, same order"
+                reports.append(ReportMember("alike", other, self.closed, reason))
+        return reports
 
     def _on_averaged(self, event: Averaged, now: float) -> list[Effect]:
         assert self._averaging
         assert event.update.sync == self.closed
+        replayed = self._is_replaying()
         self._averaging = False
         self._ready.pop(self.closed, None)
+        self._refused.pop(self.closed, None)
         self._updates[self.closed] = event.update
         self._updates.pop(self.closed - UPDATES_KEPT, None)
         self.closed += 1
-        self._weights, self._checkpoint = event.weights, event.checkpoint
+        took_s = now - self._opened_at
         self._opened_at = now
         for member in self._members.values():
             for past in [s for s in member.steps if s < self.closed]:
                 del member.steps[past]
-            for past in [s for s in member.asked if s < self.closed]:
+            for past in [s for s in member.asked if s < self.closed - 1]:
                 del member.asked[past]
-        return []
+        if replayed and self.closed == self._far:
+            found = self._agreeing()
+            if found[0].check != event.update.check and len(found) > 1:
+                self._take_weights_of_others()
+        if self.closed % self.rules.checkpoint_syncs or self.closed >= self.rules.syncs:
+            return []
+        self._keep_over_s = round(UNHURRIED * took_s * self.rules.checkpoint_syncs, 1)
+        return self._publish("checkpoint")
+
+    # Weights and checkpoints for others.
+
+    def _publish(self, kind: Literal["weights", "checkpoint"]) -> list[Effect]:
+        if kind in self._publishing:
+            return []
+        self._publishing.append(kind)
+        return [PublishState(kind)]
+
+    def _on_published(self, event: Published, now: float) -> None:
+        self._publishing.remove(event.kind)
+        kept = KeptState(event.syncs, event.file)
+        if event.kind == "weights":
+            self._weights, self._weights_holder = kept, ""
+        else:
+            self._checkpoint = kept
+
+    def _weights_are_wanted(self) -> bool:
+        """Whether somebody cannot follow, and there are no weights to take."""
+        if self._weights_now() is not None:
+            return False
+        return any(self._cannot_follow(status) for status in self._said())
+
+    def _weights_now(self) -> KeptState | None:
+        """Return weights from which updates lead to those of now."""
+        found = self._weights
+        if found is None or found.syncs > self.closed:
+            return None
+        if self._weights_holder and self._weights_holder not in self._members:
+            return None
+        later = range(found.syncs, self.closed)
+        return found if all(sync in self._updates for sync in later) else None
+
+    def _cannot_follow(self, status: Status) -> bool:
+        if status.leaving or self._is_replaying():
+            return False
+        if not status.loaded or self._is_astray(status):
+            return True
+        return status.merged < self.closed and status.merged not in self._updates
+
+    def _is_astray(self, status: Status) -> bool:
+        """Whether a worker merged another outcome than ours, before a fail-over."""
+        ours = self._updates.get(status.merged - 1)
+        return ours is not None and ours.check != status.check
+
+    def _to_keep(self, worker: str) -> KeptState | None:
+        """Return the checkpoint that a worker is to keep, if it is one of the keepers.
+
+        Workers that keep a later one go on, so that checkpoints stay where they are.
+        """
+
+        def rank(name: str) -> tuple[int, str]:
+            holds = self._members[name].status.holds
+            return -(holds.syncs if holds else -1), name
+
+        if worker not in sorted(self.members, key=rank)[: self.rules.keepers]:
+            return None
+        return self._checkpoint
+
+    def _note_safe(self) -> None:
+        """Say up to where contributions are no longer needed: never less than before.
+
+        A checkpoint is safe with as many workers as there are to keep it.
+        """
+        held = sorted((s.holds.syncs for s in self._said() if s.holds), reverse=True)
+        enough = min(self.rules.keepers, len(self._members))
+        if enough and len(held) >= enough:
+            self._safe = max(self._safe, held[enough - 1])
+
+    # What loops keep: for newcomers, and for who resumes.
+
+    def _take_inner(self) -> list[Effect]:
+        """Ask for what a loop keeps if somebody lacks it; save it at the end."""
+        donor = self._find_donor()
+        lacking = any(status.inner_is == "fresh" for status in self._said())
+        if donor is None:
+            return []
+        if lacking and self._is_old(self._inner) and not self._inner_comes():
+            self._inner_asked = self.closed
+        shared = self._members[donor].status.inner
+        if shared is None or not self._inner_asked or shared.syncs < self._inner_asked:
+            return []
+        self._inner = shared
+        if self.phase != "finished" or self._inner_saved != "no":
+            return []
+        self._inner_saved = "under way"
+        return [SaveInner(donor, shared)]
+
+    def _is_old(self, kept: KeptState | None) -> bool:
+        return kept is None or kept.syncs < self.closed - 2 * self.rules.fragments
+
+    def _inner_comes(self) -> bool:
+        """Whether what a loop keeps was asked for lately, and is not here."""
+        asked = self._inner_asked
+        if not asked or asked < self.closed - 2 * self.rules.fragments:
+            return False
+        return self._inner is None or self._inner.syncs < asked
+
+    def _find_donor(self) -> str | None:
+        """Return the worker who shares what its loop keeps: always the same one.
+
+        It is the one who is furthest, if any loop keeps something.
+        """
+        known = self._members.get(self._donor)
+        if known is None or known.status.inner_is != "trained":
+            found = [
+                s
+                for s in self._said()
+                if s.inner_is == "trained" and s.merged and not s.leaving
+            ]
+            first = min(found, key=lambda s: (-s.merged, s.worker), default=None)
+            self._donor = first.worker if first else ""
+        return self._donor or None
 
     # Telling.
 
@@ -482,37 +674,43 @@ class Rounds:
         return [DirectMember(worker, member.told)]
 
     def _directive(self, worker: str, member: _Member) -> Directive:
-        life = member.status.life
+        status = member.status
         if self.phase in ("gathering", "loading"):
-            far = max((status.merged for status in self._said()), default=0)
-            is_wanted = far > 0 and member.status.merged == far
+            is_wanted = self._far > 0 and status in self._agreeing()
             offer = self.phase == "gathering" and is_wanted
-            return Directive(epoch=self._epoch, seq=0, life=life, offer=offer)
+            return Directive(epoch=self._epoch, seq=0, life=status.life, offer=offer)
         last = min(self.closed + self.rules.in_flight, self.rules.syncs - 1)
         for segment in range(max(member.first, self.closed), last + 1):
             if segment not in member.steps:
                 member.steps[segment] = self._steps_of(worker)
-        updates = [u for s, u in self._updates.items() if s >= member.status.merged]
+        weights = self._weights_now() if self._cannot_follow(status) else None
+        since = min(status.merged, weights.syncs) if weights else status.merged
+        updates = [u for s, u in self._updates.items() if s >= since]
+        lacks = status.inner_is == "fresh"
+        waits = lacks and bool(self._donor) and self._inner_comes()
+        keep = self._to_keep(worker)
         return Directive(
             epoch=self._epoch,
             seq=0,
-            life=life,
+            life=status.life,
+            running=True,
             syncs=self.closed,
             first=member.first,
-            weights=self._weights,
+            weights=weights,
             updates=tuple(updates),
-            reload=self._is_astray(member.status),
+            reload=self._is_astray(status),
             steps={str(segment): steps for segment, steps in member.steps.items()},
-            keep=self._to_keep(worker),
+            keep=keep,
+            keep_over_s=self._keep_over_s if keep else 0.0,
             safe=self._safe,
-            validate=self._is_validator(worker),
-            finished=self.phase == "finished",
+            validate=self._is_validator(worker) and not self._failed,
+            inner=self._inner if lacks and not waits else None,
+            inner_comes=waits,
+            share_inner=self._inner_asked if worker == self._donor else 0,
+            refused=member.refused,
+            start_over=member.refusals,
+            finished=self.phase == "finished" or self._failed,
         )
-
-    def _is_astray(self, status: Status) -> bool:
-        """Whether a worker merged another outcome than ours, before a fail-over."""
-        ours = self._updates.get(status.merged - 1)
-        return ours is not None and ours.check != status.check
 
     def _segment_steps(self) -> int:
         return max(1, round(self.rules.inner_steps / self.rules.fragments))
@@ -521,32 +719,8 @@ class Rounds:
         most = self._segment_steps()
         if not self.rules.balance:
             return most
-        return self.pace.steps(worker, most, self._members)
-
-    def _to_keep(self, worker: str) -> KeptState | None:
-        """Return the checkpoint that a worker is to keep, if it is one of the keepers.
-
-        Workers that keep one already go on, so that checkpoints stay where they are.
-        """
-        if self.closed == 0:
-            return None
-
-        def rank(name: str) -> tuple[bool, str]:
-            return self._members[name].status.holds is None, name
-
-        if worker not in sorted(self.members, key=rank)[: self.rules.keepers]:
-            return None
-        return KeptState(self.closed, self._checkpoint)
-
-    def _note_safe(self) -> None:
-        """Say up to where contributions are no longer needed: never less than before.
-
-        A checkpoint is safe with as many workers as there are to keep it.
-        """
-        held = sorted((s.holds.syncs for s in self._said() if s.holds), reverse=True)
-        enough = min(self.rules.keepers, len(self._members))
-        if enough and len(held) >= enough:
-            self._safe = max(self._safe, held[enough - 1])
+        overlaps = self.rules.in_flight > 0
+        return self.pace.steps(worker, most, self._members, overlaps=overlaps)
 
     def _is_validator(self, worker: str) -> bool:
         """Whether it is a worker's turn to validate the current weights."""
@@ -559,16 +733,34 @@ class Rounds:
 
     # The end.
 
+    def _give_up(self, refused: dict[str, str]) -> list[Effect]:
+        """End the run, since nobody's contribution can be used."""
+        self._failed = self._stopped = True
+        effects = [e for name in self.members for e in self._tell(name, again=False)]
+        named = "; ".join(f"{name}: {why}" for name, why in sorted(refused.items()))
+        return [*effects, StopTraining(named)]
+
     def _all_know(self) -> bool:
+        if self._inner_saved == "under way":
+            return False
         return all(member.status.leaving for member in self._members.values())
 
-    def _on_deadline(self, now: float) -> list[Effect]:
+    def _on_deadline(self, now: float) -> None:
         for name in self.members:
             if self._members[name].heard_at + self.rules.silence_s <= now:
                 self._lose(name)
-        return []
 
     def _check(self) -> None:
         assert self.phase != "finished" or self.closed >= self.rules.syncs
         assert all(sync >= self.closed for sync in self._ready)
         assert len(self._updates) <= UPDATES_KEPT
+
+
+def _denies(status: Status, sync: int) -> bool:
+    """Whether a worker's list would name its contribution to a sync, if it had one."""
+    listed = status.contributions
+    if status.listed_from > sync:
+        return False
+    if any(each.sync == sync for each in listed):
+        return False
+    return len(listed) < CONTRIBUTIONS_TOLD or sync < listed[-1].sync

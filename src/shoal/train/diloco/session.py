@@ -1,52 +1,75 @@
 """A DiLoCo worker's session, around a training loop of any framework.
 
 The loop calls `step` after each inner step. Everything else happens in there: weights
-are exchanged when it is time, and other people's progress is merged. Two threads help:
-one talks, so that the aggregator always hears that this worker is alive, and one
-carries files, so that with several fragments sending overlaps with computing.
+are exchanged when it is time, and other people's progress is merged. Three threads
+help: one talks, so that the aggregator always hears that this worker is alive; one
+carries deltas and outcomes, so that with several fragments sending overlaps with
+computing; and one keeps checkpoints for others, which is in nobody's way.
 """
 
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
+import msgspec
 import numpy as np
 
 from shoal.errors import ProtocolError
 from shoal.train import tensors
 from shoal.train.diloco import compression, messages
 from shoal.train.diloco.member import (
+    Action,
     Compute,
     LeaveTraining,
     Member,
     Merge,
     Reload,
+    ShareInner,
+    StartOver,
+    TakeInner,
     Validate,
     Wait,
 )
-from shoal.train.exchange import Exchange, ExchangeError
+from shoal.train.exchange import Exchange, ExchangeError, Kind
+from shoal.train.pieces import PieceExchange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from shoal.train.diloco.compression import Array
     from shoal.train.diloco.messages import Update
     from shoal.train.settings import TrainSettings
+    from shoal.train.tensors import Fragment
+    from shoal.train.weights import Weights
 
 HEARTBEAT_S: Final = 1.0
 RETRY_S: Final = 0.5
+
+
+class InnerState(Protocol):
+    """What a loop keeps besides its weights: optimizer, schedule."""
+
+    def save(self, path: Path) -> None:
+        """Write all of it to a file."""
+        ...
+
+    def load(self, path: Path) -> None:
+        """Take all of it from a file; raise `ProtocolError` if that is none."""
+        ...
 
 
 @final
 class DilocoSession:
     """Joins a training loop with the loops of the other workers.
 
-    `read` returns the weights of the loop as named arrays and `write` sets them;
-    `validate` measures the model as it is, and returns figures.
+    `weights` are those of the loop, and `inner` is what else it keeps; `validate`
+    measures the model as it is, and returns figures.
     """
 
     def __init__(
@@ -55,29 +78,46 @@ class DilocoSession:
         settings: TrainSettings,
         *,
         life: int,
+        weights: Weights,
         aggregator: str = "aggregate.0",
-        read: Callable[[], Mapping[str, Array]],
-        write: Callable[[Mapping[str, Array]], None],
         validate: Callable[[], Mapping[str, float]] | None = None,
+        inner: InnerState | None = None,
     ) -> None:
         self.waited_s = 0.0  # for others
         self.computed_s = 0.0
         self._exchange = exchange
+        self._large = PieceExchange(exchange)
         self._aggregator = aggregator
         self._settings = settings
-        self._read, self._write, self._validate = read, write, validate
-        first = dict(read())
-        self._layout = tensors.layout_of(first)
-        self._shared = self._layout.flat(first)
-        self._lost = np.zeros_like(self._shared)  # by compression, to be sent later
-        self._snapshots: dict[int, Array] = {}
-        initial = exchange.put(tensors.pack_weights(self._layout, self._shared))
-        self._member = Member(exchange.name, life, initial, settings.fragments)
+        self._weights, self._validate, self._inner = weights, validate, inner
+        self._layout = weights.layout
+        self._shared = weights.read(slice(0, self._layout.size))
+        # By compression, to be sent later.
+        self._lost = np.zeros(self._layout.trained_size, dtype=np.float32)
+        self._snapshots: dict[int, tuple[Array, Array]] = {}  # trained, buffers
+        self._is_shared = True  # whether the loop's weights are the shared ones
+        self._steps_since = 0  # the last contribution
+        self._fetch_s = 0.0  # that the last outcome took
+        path = exchange.draft()
+        tensors.save_weights(path, self._layout, self._shared)
+        rules = settings.rules()
+        self._member = Member(
+            exchange.name,
+            life,
+            self._large.put(path),
+            settings.fragments,
+            checkpoint_syncs=rules.checkpoint_syncs,
+            keeps_inner=inner is not None,
+        )
         self._news = threading.Condition()  # guards the member
-        self._files: dict[str, bytes] = {}  # updates that were fetched ahead
+        self._files: dict[str, Path] = {}  # updates that were fetched ahead
         self._errands: queue.SimpleQueue[Callable[[], None] | None] = (
             queue.SimpleQueue()
         )
+        self._keeping: queue.SimpleQueue[Callable[[], None] | None] = (
+            queue.SimpleQueue()
+        )
+        self._refused = ""  # as was told to the user
         self._failure: BaseException | None = None
         self._ended = threading.Event()
         self._segment: Compute | None = None
@@ -87,7 +127,9 @@ class DilocoSession:
         self._began_step = 0.0
 
     def __enter__(self) -> DilocoSession:
-        for work in (self._talk, self._carry):
+        carry = partial(self._run_errands, self._errands)
+        keep = partial(self._run_errands, self._keeping)
+        for work in (self._talk, carry, keep):
             threading.Thread(target=self._guarded, args=(work,), daemon=True).start()
         self._find_work()
         return self
@@ -99,12 +141,21 @@ class DilocoSession:
             self._tell()  # It is not lost, so the others need not wait for it.
         self._ended.set()
         self._errands.put(None)
+        self._keeping.put(None)
 
     @property
     def round(self) -> int:
         """How many rounds are merged."""
         with self._news:
             return self._member.merged // self._settings.fragments
+
+    @property
+    def global_step(self) -> int:
+        """How many inner steps the run has done, as its fastest worker counts them."""
+        each = max(1, round(self._settings.inner_steps / self._settings.fragments))
+        with self._news:
+            done = max(self._member.merged, self._member.segment) * each
+        return done + (self._steps if self._segment is not None else 0)
 
     @property
     def finished(self) -> bool:
@@ -118,6 +169,8 @@ class DilocoSession:
         self.computed_s += spent_s
         self._seconds += spent_s
         self._steps += 1
+        self._steps_since += 1
+        self._is_shared = False
         self._samples += samples
         self._tokens += tokens
         self._loss_sum += loss * samples
@@ -132,12 +185,13 @@ class DilocoSession:
     # Between two steps.
 
     def _news_wait(self) -> bool:
-        """Whether there is something to merge before the segment is over."""
+        """Whether there is something to do before the segment is over."""
         with self._news:
             action = self._member.next_action()
         if isinstance(action, Merge) and self._settings.fragments > 1:
             return action.update.file in self._files  # Else it is on its way.
-        return isinstance(action, Merge | Reload | LeaveTraining)
+        now = Merge | Reload | ShareInner | StartOver | LeaveTraining
+        return isinstance(action, now)
 
     def _find_work(self, keep: Compute | None = None) -> None:
         """Act until there is something to compute, or nothing more to do."""
@@ -152,17 +206,9 @@ class DilocoSession:
                 if isinstance(action, Wait):
                     self._news.wait(timeout=HEARTBEAT_S)
                     continue
-            match action:
-                case Merge():
-                    self._merge(action.update)
-                case Reload():
-                    self._reload(action)
-                case Validate():
-                    self._measure(action.syncs)
-                case LeaveTraining():
-                    break
-                case Compute():
-                    self._segment = action
+            if isinstance(action, LeaveTraining):
+                break
+            self._segment = self._act(action)
         if self._segment is not None and (
             keep is None or keep.segment != self._segment.segment
         ):
@@ -172,106 +218,228 @@ class DilocoSession:
         self.waited_s += now - began
         self._began_step = now
 
-    def _part(self, sync: int) -> slice:
+    def _act(self, action: Action) -> Compute | None:
+        """Do what is not computing; return what is."""
+        match action:
+            case Merge():
+                self._merge(action.update)
+            case Reload():
+                self._reload(action)
+            case Validate():
+                self._measure(action.syncs)
+            case TakeInner():
+                self._take_inner(action.kept.file)
+            case ShareInner():
+                self._share_inner(action.syncs)
+            case StartOver():
+                self._start_over()
+            case Compute():
+                return action
+            case Wait() | LeaveTraining():
+                pass
+        return None
+
+    def _part(self, sync: int) -> Fragment:
         return self._layout.fragment(
             sync % self._settings.fragments, self._settings.fragments
         )
 
-    def _own(self) -> Array:
-        return self._layout.flat(dict(self._read()))
+    # Contributions.
 
     def _contribute(self, order: Compute) -> None:
-        """Snapshot a fragment, and send its delta."""
+        """Send a fragment's delta."""
         part = self._part(order.segment)
         fragment = order.segment % self._settings.fragments
         samples, self._since_sync[fragment] = self._since_sync[fragment], 0
-        own = self._own()[part]
-        delta = self._shared[part] - own
-        self._snapshots[order.segment] = own
-        steps, seconds, tokens = self._steps, self._seconds, self._tokens
-        loss = self._loss_sum / max(1, self._samples)
+        draft = messages.Contribution(
+            sync=order.segment,
+            file="",
+            samples=samples,
+            steps=self._steps,
+            seconds=self._seconds,
+            loss=self._loss_sum / max(1, self._samples),
+            tokens=self._tokens,
+            fetch_s=self._fetch_s,
+        )
+        self._steps_since = 0
+        compress = self._compressing(order.segment, part)
         with self._news:
             self._member.computed(order.segment)
+        buffers = self._weights.read(part.buffers)
+        self._errands.put(lambda: self._send(draft, compress(), buffers))
 
-        def send() -> None:
-            data, _, self._lost[part] = compression.with_feedback(
-                delta, self._lost[part], self._settings.compress
-            )
-            packed = tensors.pack_fragment(data, self._settings.compress)
-            contribution = messages.Contribution(
-                sync=order.segment,
-                file=self._exchange.put(packed),
-                samples=samples,
-                steps=steps,
-                seconds=seconds,
-                bytes=len(packed),
-                loss=loss,
-                tokens=tokens,
-            )
-            with self._news:
-                self._member.contributed(contribution)
-            self._tell()
+    def _compressing(self, sync: int, part: Fragment) -> Callable[[], list[bytes]]:
+        """Return what compresses a fragment as it is now.
 
-        self._errands.put(send)
+        With one fragment the loop waits for the outcome, so it compresses here and
+        needs no snapshot; with several the carrier does it, beside computing.
+        """
+        if self._settings.fragments == 1:
+            chunks = self._compressed(part, self._shared, self._weights.read)
+            return lambda: chunks
+        own = self._weights.read(part.trained)
+        self._snapshots[sync] = own, self._weights.read(part.buffers)
+        shared, start = self._shared, part.trained.start
+
+        def read(each: slice) -> Array:
+            return own[each.start - start : each.stop - start]
+
+        return lambda: self._compressed(part, shared, read)
+
+    def _compressed(
+        self, part: Fragment, shared: Array, read: Callable[[slice], Array]
+    ) -> list[bytes]:
+        """Return the delta of a fragment, compressed chunk by chunk."""
+        chunks: list[bytes] = []
+        for each in part.chunks:
+            delta = shared[each] - read(each)
+            data, _, lost = compression.with_feedback(
+                delta, self._lost[each], self._settings.compress
+            )
+            # What is not finite is lost for good: it would spoil all that follows.
+            self._lost[each] = np.where(np.isfinite(lost), lost, np.float32(0))
+            chunks.append(data)
+        return chunks
+
+    def _send(
+        self, draft: messages.Contribution, chunks: list[bytes], buffers: Array
+    ) -> None:
+        path = self._exchange.draft()
+        tensors.save_fragment(path, chunks, buffers, self._settings.compress)
+        size = path.stat().st_size
+        file = self._exchange.put(path)
+        contribution = msgspec.structs.replace(draft, file=file, bytes=size)
+        with self._news:
+            self._member.contributed(contribution)
+        self._tell()
+
+    # Outcomes.
 
     def _merge(self, update: Update) -> None:
+        path = self._files.pop(update.file, None) or self._fetched(update)
+        if path is None:
+            return
         part = self._part(update.sync)
-        data = self._files.pop(update.file, None) or self._get(update.file)
-        if data is None:
-            return
-        add = tensors.unpack_fragment(data, part.stop - part.start)
-        before = self._snapshots.pop(update.sync, None)
-        if before is None:
-            before = self._shared[part].copy()
-        shared = self._shared[part] + add
-        if tensors.check(shared) != update.check:
-            # Ours are not the weights that this update is for.
+        try:
+            self._add(path, part, self._snapshots.pop(update.sync, None))
+        except ProtocolError:
             with self._news:
-                order = self._member.weights_now
-            self._reload(order)
-            return
-        self._shared[part] = shared
-        self._shift(part, before)
+                self._member.has_lost_its_way()
+        finally:
+            path.unlink(missing_ok=True)
+        is_right = tensors.check(self._shared, part) == update.check
         with self._news:
-            self._member.has_merged(update)
+            if is_right:
+                self._member.has_merged(update)
+            else:  # Ours are not the weights that this update is for.
+                self._member.has_lost_its_way()
         self._tell()
+
+    def _add(
+        self, path: Path, part: Fragment, snapshot: tuple[Array, Array] | None
+    ) -> None:
+        """Add an outcome to the shared weights, and move the loop's along."""
+        start = part.trained.start
+        for each, add in zip(
+            part.chunks, tensors.fragment_chunks(path, part), strict=True
+        ):
+            before = (
+                self._shared[each].copy()
+                if snapshot is None
+                else snapshot[0][each.start - start : each.stop - start]
+            )
+            self._shared[each] += add
+            self._shift(each, before)
+        before = self._shared[part.buffers] if snapshot is None else snapshot[1]
+        before = before.copy()
+        self._shared[part.buffers] = tensors.fragment_buffers(path, part)
+        self._shift(part.buffers, before)
+        self._is_shared = self._settings.fragments == 1 and self._steps_since == 0
 
     def _shift(self, part: slice, before: Array) -> None:
         """Give the loop the shared weights, with its own progress since `before`."""
-        own = self._own()
-        since = own[part] - before
-        own[part] = self._shared[part] + since if since.any() else self._shared[part]
-        self._write(self._layout.named(own))
+        values = self._shared[part]
+        if self._settings.fragments > 1 or self._steps_since:
+            since = self._weights.read(part) - before
+            if np.isfinite(since).all():
+                values = np.add(values, since, dtype=np.float32)
+        self._weights.write(part, values)
 
     def _reload(self, order: Reload) -> None:
-        data = self._get(order.file)
-        if data is None:
+        path = self._got(order.file, "weights")
+        if path is None:
             return
-        layout, shared = tensors.unpack_weights(data)
+        layout, shared = tensors.load_weights(path)
+        path.unlink()
         if layout != self._layout:
             raise ProtocolError(
                 "the weights of the others are not those of this model",
-                because=f"they have {layout.size} values, ours {self._layout.size}",
+                because=_difference(layout, self._layout),
                 hint="run the same program with the same params on all workers",
             )
         before, self._shared = self._shared, shared
         self._snapshots.clear()
-        self._shift(slice(0, layout.size), before)
-        check = tensors.check(shared[self._part(order.syncs - 1)])
+        size = layout.size
+        for start in range(0, size, tensors.CHUNK):
+            each = slice(start, min(size, start + tensors.CHUNK))
+            self._shift(each, before[each])
+        self._is_shared = self._settings.fragments == 1 and self._steps_since == 0
+        check = tensors.check(shared, self._part(order.syncs - 1))
         with self._news:
             self._member.has_reloaded(order.syncs, check)
         self._tell()
+
+    def _start_over(self) -> None:
+        """Go on from the shared weights: the loop's own cannot be used."""
+        self._weights.write(slice(0, self._layout.size), self._shared)
+        self._lost[:] = 0
+        for sync in self._snapshots:
+            part = self._part(sync)
+            shared = self._shared[part.trained], self._shared[part.buffers]
+            self._snapshots[sync] = shared[0].copy(), shared[1].copy()
+        with self._news:
+            self._member.has_started_over()
 
     def _measure(self, syncs: int) -> None:
         """Validate the shared weights, in place of the loop's own."""
         figures: dict[str, float] = {}
         if self._validate is not None:
-            own = self._own()
-            self._write(self._layout.named(self._shared))
+            whole = slice(0, self._layout.size)
+            own = None if self._is_shared else self._weights.read(whole)
+            if own is not None:
+                self._weights.write(whole, self._shared)
             figures = dict(self._validate())
-            self._write(self._layout.named(own))
+            if own is not None:
+                self._weights.write(whole, own)
         with self._news:
             self._member.has_validated(syncs, figures)
+        self._tell()
+
+    # What the loop keeps.
+
+    def _take_inner(self, file: str) -> None:
+        path = self._got(file, "inner")
+        if path is None:
+            return
+        assert self._inner is not None
+        try:
+            self._inner.load(path)
+        except ProtocolError as error:
+            _say(f"this worker's optimizer starts anew: {error}")
+        path.unlink(missing_ok=True)
+        with self._news:
+            self._member.took_inner()
+        self._tell()
+
+    def _share_inner(self, syncs: int) -> None:
+        assert self._inner is not None
+        path = self._exchange.draft()
+        self._inner.save(path)
+        kept = messages.KeptState(syncs, self._large.put(path))
+        with self._news:
+            before = self._member.shares_inner(kept)
+        if before is not None and before.file != kept.file:
+            self._large.forget(before.file)
         self._tell()
 
     # Threads.
@@ -311,49 +479,87 @@ class DilocoSession:
                 if update.sync == self._member.merged:
                     self._errands.put(partial(self._fetch_ahead, update))
             if self._member.to_keep or self._member.is_asked_to_offer:
-                self._errands.put(self._keep)
+                self._keeping.put(self._keep)
+            refused = self._member.refused
             self._news.notify_all()
+        if refused and refused != self._refused:
+            _say(f"this worker's contribution was refused: {refused}")
+        self._refused = refused
         self._tell()
 
     def _tell(self) -> None:
         with self._news:
-            status = self._member.status()
+            status = self._member.status(dict(self._exchange.traffic))
         self._exchange.send(self._aggregator, messages.encode(status))
 
-    def _carry(self) -> None:
-        while (errand := self._errands.get()) is not None:
+    def _run_errands(
+        self, errands: queue.SimpleQueue[Callable[[], None] | None]
+    ) -> None:
+        while (errand := errands.get()) is not None:
             errand()
 
     def _fetch_ahead(self, update: Update) -> None:
         """Fetch an update while the loop computes, so that it need not wait."""
         if update.file in self._files or self._settings.fragments == 1:
             return
-        data = self._get(update.file)
-        if data is not None:
-            self._files[update.file] = data
+        path = self._fetched(update)
+        if path is None:
+            return
+        with self._news:
+            if update.sync == self._member.merged:
+                self._files[update.file] = path
+                self._news.notify_all()
+                return
+        path.unlink()
+
+    def _fetched(self, update: Update) -> Path | None:
+        """Fetch an outcome, and note how long it took."""
+        began = time.monotonic()
+        try:
+            path = self._exchange.get(update.file, self._aggregator, "updates")
+        except ExchangeError:
+            self._ended.wait(RETRY_S)
+            return None
+        self._fetch_s = time.monotonic() - began
+        return path
 
     def _keep(self) -> None:
         """Keep a checkpoint for a future aggregator, or offer weights to one."""
         with self._news:
             wanted, offer = self._member.to_keep, self._member.is_asked_to_offer
-            merged = self._member.merged
-        if wanted is not None and (data := self._get(wanted.file)) is not None:
-            kept = messages.KeptState(wanted.syncs, self._exchange.put(data))
-            with self._news:
-                before = self._member.keeps(kept)
-            if before is not None and before.file != kept.file:
-                self._exchange.forget(before.file)
+            over_s, merged = self._member.keep_over_s, self._member.merged
+        if wanted is not None:
+            path = self._got(wanted.file, "checkpoints", over_s)
+            if path is not None:
+                kept = messages.KeptState(wanted.syncs, self._large.put(path))
+                with self._news:
+                    before = self._member.keeps(kept)
+                if before is not None and before.file != kept.file:
+                    self._large.forget(before.file)
         if offer:
-            packed = tensors.pack_weights(self._layout, self._shared)
-            offered = messages.KeptState(merged, self._exchange.put(packed))
+            path = self._exchange.draft()
+            tensors.save_weights(path, self._layout, self._shared)
+            offered = messages.KeptState(merged, self._large.put(path))
             with self._news:
                 self._member.offers(offered)
         self._tell()
 
-    def _get(self, file: str) -> bytes | None:
-        """Fetch a file of the aggregator; if it is not there, wait a little."""
+    def _got(self, file: str, kind: Kind, over_s: float = 0.0) -> Path | None:
+        """Fetch a large file; if it is not there, wait a little."""
         try:
-            return self._exchange.get(file, self._aggregator)
-        except ExchangeError:
+            return self._large.get(
+                file, self._aggregator, kind, over_s=over_s, pause=self._ended.wait
+            )
+        except (ExchangeError, ProtocolError):
             self._ended.wait(RETRY_S)
             return None
+
+
+def _difference(theirs: tensors.Layout, ours: tensors.Layout) -> str:
+    if theirs.frozen != ours.frozen:
+        return "weights that are not trained differ, and these do not travel"
+    return f"they have {theirs.size} values, ours {ours.size}"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -19,9 +19,12 @@ from torch.nn.parallel import DistributedDataParallel
 from shoal.train.checkpoints import Checkpoints
 from shoal.train.devices import backend_of, peak_figures
 from shoal.train.run_log import OUT, RunLog, save
+from shoal.train.sharding import shard_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Sequence, Sized
+
+    from torch.utils.data import Subset
 
     from shoal.train.checkpoints import Stateful
     from shoal.train.run_log import Validate
@@ -58,6 +61,15 @@ class DataParallelRun:
     def round(self) -> int:
         """How many times `inner_steps` are done."""
         return self.done // self._settings.inner_steps
+
+    @property
+    def global_step(self) -> int:
+        """How many steps are done."""
+        return self.done
+
+    def shard(self, dataset: Sized) -> Subset[Any]:
+        """Return this rank's part; the ranks may be others after a loss."""
+        return shard_of(dataset, self.rank, self.world)
 
     @property
     def finished(self) -> bool:

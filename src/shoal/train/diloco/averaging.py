@@ -1,0 +1,78 @@
+"""From the workers' deltas to the outcome of a sync, one chunk of values at a time.
+
+Trained weights take the outer step, and its update is compressed; what rounding takes
+away is part of the next. Buffers are averaged as they are. No delta is ever in memory
+as a whole.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from shoal.train.diloco import compression, outer
+from shoal.train.diloco.combining import combine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from shoal.train.diloco.combining import Combination
+    from shoal.train.diloco.compression import Array, Encoding
+    from shoal.train.tensors import Fragment, State
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """What a worker contributes: chunks of its delta, and its buffers."""
+
+    chunks: Iterator[Array]
+    buffers: Array
+    samples: int
+    scale: float = 1.0
+
+
+def average(
+    state: State,
+    part: Fragment,
+    deltas: Sequence[Delta],
+    rule: outer.Outer,
+    *,
+    rounds_done: int,
+    by: Combination = "mean",
+    encoding: Encoding,
+) -> list[bytes]:
+    """Take the outer step in `state`; return the update's chunks, compressed."""
+    chunks: list[bytes] = []
+    workers = outer.equal_workers([delta.samples for delta in deltas])
+    for each in part.chunks:
+        parts = [(_scaled(next(d.chunks), d.scale), d.samples) for d in deltas]
+        add, momentum = outer.step(
+            rule,
+            combine(parts, by),
+            state.momentum[each],
+            rounds_done=rounds_done,
+            workers=workers,
+        )
+        data, read, lost = compression.with_feedback(add, state.lost[each], encoding)
+        state.momentum[each], state.lost[each] = momentum, lost
+        state.weights[each] += read
+        chunks.append(data)
+    if part.buffers.stop > part.buffers.start:
+        buffers = [(delta.buffers, delta.samples) for delta in deltas]
+        state.weights[part.buffers] = combine(buffers, by)
+    return chunks
+
+
+def norm_of(chunks: Iterable[Array], buffers: Array) -> float:
+    """Return the norm of a delta; not finite if a value or a buffer is not."""
+    squares = 0.0
+    for chunk in chunks:
+        wide = chunk.astype(np.float64)
+        squares += float(wide @ wide)
+    return math.sqrt(squares) if np.isfinite(buffers).all() else math.nan
+
+
+def _scaled(values: Array, scale: float) -> Array:
+    return values if scale == 1 else values * np.float32(scale)
