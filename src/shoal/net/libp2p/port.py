@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shoal.model.ids import NodeId
+    from shoal.net.base import StreamListener
     from shoal.net.identity.identity import Identity
     from shoal.net.libp2p.settings import Greeting, Libp2pSettings
     from shoal.net.libp2p.thread.notices import Happening
     from shoal.net.libp2p.thread.shared_state import Order
-    from shoal.net.stream_listener import StreamListener
     from shoal.protocol.messages import AnyMessage
 
 LEAVE_S: Final = 5.0
