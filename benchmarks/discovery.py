@@ -21,7 +21,7 @@ import trio
 
 from shoal.net.identity.identity import Identity
 from shoal.net.libp2p.settings import Greeting, Libp2pSettings
-from shoal.net.libp2p.thread import commands
+from shoal.net.libp2p.thread import notices
 from shoal.net.libp2p.thread.shared_state import SharedState
 from shoal.net.libp2p.thread.thread import run_host
 from shoal.net.libp2p.thread.trio_calls import run, start
@@ -54,16 +54,16 @@ class Node:
     def _take(self) -> None:
         for happening in self.shared.event_log.take(1_000):
             match happening:
-                case commands.Heard(_, Announcement() as message):
+                case notices.Heard(_, Announcement() as message):
                     self.heard[message.seq] = time.perf_counter()
-                case commands.Found():
+                case notices.Found():
                     self.found[happening.lookup] = len(happening.providers)
-                case commands.Ready():
+                case notices.Ready():
                     node = self.identity.node
                     self.addresses = tuple(
                         f"{a}/p2p/{node}" for a in happening.addresses
                     )
-                case commands.Estimated():
+                case notices.Estimated():
                     self.size = happening.nodes
                 case _:
                     pass
@@ -105,7 +105,7 @@ async def gossip() -> None:
             others = [node for node in nodes if node is not speaker]
             message = Announcement(scheduler=speaker.identity.node, seq=seq)
             began = time.perf_counter()
-            speaker.shared.orders.put(commands.Publish(encode_gossip(message), False))
+            speaker.shared.orders.put(notices.Publish(encode_gossip(message), False))
             await until(partial(all_heard, others, seq))
             spent_ms += [(node.heard[seq] - began) * 1e3 for node in others]
             await trio.sleep(PAUSE_S)
@@ -133,13 +133,13 @@ async def directory(count: int) -> None:
         found = 0
         for number, worker in enumerate(nodes):
             began = time.perf_counter()
-            worker.shared.orders.put(commands.Provide((f"key/{number}",)))
+            worker.shared.orders.put(notices.Provide((f"key/{number}",)))
             await until(partial(worker.shared.counts.__getitem__, "provided"))
             provide_ms.append((time.perf_counter() - began) * 1e3)
         for number in range(count):
             asking = nodes[(number + count // 2) % count]
             began = time.perf_counter()
-            asking.shared.orders.put(commands.LookUp(number, f"key/{number}", 64))
+            asking.shared.orders.put(notices.LookUp(number, f"key/{number}", 64))
             await until(partial(asking.found.__contains__, number))
             find_ms.append((time.perf_counter() - began) * 1e3)
             found += asking.found[number]

@@ -101,7 +101,7 @@ def test_a_word_that_nobody_knows_is_explained(make: Make, line: str) -> None:
     done = make("typo")(*line.split())
 
     assert done.code == 2
-    assert "'functions' is nothing that others may or may not run" in done.err
+    assert "'functions' is not a kind of task" in done.err
     assert "why:   there are command, image, recipe" in done.err
     assert "next:  write it like --allow recipe,command" in done.err
 

@@ -181,7 +181,7 @@ def test_an_open_network_lends_without_a_question(
     eventually(lambda: second("nodes").code == 0, second)
 
     roles = json.loads((second.path / "membership.json").read_text())["grant"]["roles"]
-    assert "whoever is on this network can join as a worker" in log_of(first)
+    assert "any machine on this network can join as a worker" in log_of(first)
     assert second.info["shoal"] == "reef"
     assert roles == ["worker"]
 

@@ -63,7 +63,7 @@ def test_a_job_runs_where_it_was_submitted_if_it_fits() -> None:
 
     homes = {drawn_job.job: drawn_job.host for drawn_job in near.drawn.jobs}
     names = [near.fabric.nodes[host].name for host in near.fabric.hosts]
-    for bar in near.runs[0].picture.bars:
+    for bar in near.runs[0].bars:
         assert names[bar.host] == homes[bar.job]
     assert only(near).moved_bytes == 0, "what is local needs no fetching"
 
@@ -78,7 +78,7 @@ def test_what_does_not_fit_here_goes_to_the_same_leaf_first() -> None:
 
     near = simulated(jobs=jobs)
 
-    hosts = sorted(bar.host for bar in near.runs[0].picture.bars)
+    hosts = sorted(bar.host for bar in near.runs[0].bars)
     assert hosts == [2, 3]
     assert only(near).wait_p95_s < 2.0, "gossip told of the neighbour"
 
@@ -170,7 +170,7 @@ def test_a_host_that_joins_is_found_and_one_that_leaves_is_not_used() -> None:
     )
 
     assert only(moved).ended == 12
-    bars = moved.runs[0].picture.bars
+    bars = moved.runs[0].bars
     assert min(bar.began for bar in bars if bar.host == 3) > 30
     assert max(bar.began for bar in bars if bar.host == 0) < 40
 

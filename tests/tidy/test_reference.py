@@ -79,7 +79,7 @@ def test_what_commands_print_of_messages_is_as_documented() -> None:
         "name": documents.name_fields(pb.NodeName()),
         "output": taken_fields([taken])[0],
         "explanation": documents.explanation_fields(task),
-        "group": documents.group_fields(group),
+        "group": documents.fields_of(group),
     }
 
     for name, document in printed.items():
@@ -99,7 +99,7 @@ def test_a_document_that_differs_is_told_where() -> None:
 
     assert breaches(ANSWERS["cancel"], {"jobs": [job]}) == [
         "$.jobs[0].owner is not there",
-        "$.jobs[0].number is True, not int",
         "$.jobs[0].nodes[0].colour is not documented",
         "$.jobs[0].exit_code is '1', not int",
+        "$.jobs[0].number is True, not int",
     ]

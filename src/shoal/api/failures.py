@@ -6,6 +6,7 @@ Commands import this module, so it must not import gRPC; `grpc_failures` does.
 from __future__ import annotations
 
 import traceback
+from typing import Final
 
 from shoal.api import shoal_pb2 as pb
 from shoal.errors import (
@@ -16,20 +17,18 @@ from shoal.errors import (
     UsageError,
 )
 
+KINDS: Final[dict[str, type[ShoalError]]] = {
+    "usage": UsageError,
+    "not-found": NotFoundError,
+    "not-allowed": NotAllowedError,
+    "unreachable": UnreachableError,
+}
+
 
 def kind_of(error: ShoalError) -> str:
     """Return the kind of an error, for programs to match on."""
-    match error:
-        case UsageError():
-            return "usage"
-        case NotFoundError():
-            return "not-found"
-        case NotAllowedError():
-            return "not-allowed"
-        case UnreachableError():
-            return "unreachable"
-        case _:
-            return "refused"
+    found = (kind for kind, type_ in KINDS.items() if isinstance(error, type_))
+    return next(found, "refused")
 
 
 def message_of(error: ShoalError, kind: str = "") -> pb.Error:
@@ -57,11 +56,5 @@ def shown_of(error: Exception) -> tuple[ShoalError, str]:
 
 def error_of(told: pb.Error) -> ShoalError:
     """Decode the error that a node reported."""
-    kinds = {
-        "usage": UsageError,
-        "not-found": NotFoundError,
-        "not-allowed": NotAllowedError,
-        "unreachable": UnreachableError,
-    }
-    type_ = kinds.get(told.kind, ShoalError)
+    type_ = KINDS.get(told.kind, ShoalError)
     return type_(told.what, because=told.because, hint=told.hint)

@@ -64,7 +64,7 @@ def check_peer(line: socket.socket, path: Path) -> None:
     if os.geteuid() == 0 and is_home and folder.stat().st_uid == uid:
         return
     raise NotAllowedError(
-        f"will not talk to whoever listens at {path}",
+        f"refused to use the socket {path}",
         because=f"it is the user with the number {uid}",
         hint="remove that socket, and start the node again: shoal down; shoal up",
     )

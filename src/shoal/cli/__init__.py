@@ -33,44 +33,23 @@ if TYPE_CHECKING:
 HEAVY = frozenset({"asyncio", "concurrent.futures", "grpc", "multiprocessing"})
 """Modules that start threads or processes, or that flush something at exit."""
 
+ROOMS = {
+    "config": "completion policy schema",
+    "jobs": "cancel events explain logs plan ps pull retry run show submit wait",
+    "lab": "sim",
+    "members": "accept audit init invite join key renew revoke secret token",
+    "nodes": "doctor down nodes ping server up web worker",
+}
+"""Commands by room; each is a function in the module of its name."""
+
 COMMANDS: dict[str, str] = {
-    "accept": "shoal.cli.members.accept:accept",
-    "audit": "shoal.cli.members.audit:audit",
-    "cancel": "shoal.cli.jobs.cancel:cancel",
-    "completion": "shoal.cli.config.completion:completion",
-    "doctor": "shoal.cli.nodes.doctor:doctor",
-    "down": "shoal.cli.nodes.down:down",
-    "events": "shoal.cli.jobs.events:events",
-    "explain": "shoal.cli.jobs.explain:explain",
-    "init": "shoal.cli.members.init:init",
-    "invite": "shoal.cli.members.invite:invite",
-    "join": "shoal.cli.members.join:join",
-    "key": "shoal.cli.members.key:key",
-    "logs": "shoal.cli.jobs.logs:logs",
-    "monitor": "shoal.cli.monitor.command:monitor",
-    "nodes": "shoal.cli.nodes.nodes:nodes",
-    "ping": "shoal.cli.nodes.ping:ping",
-    "plan": "shoal.cli.jobs.plan:plan",
-    "policy": "shoal.cli.config.policy:policy",
-    "ps": "shoal.cli.jobs.ps:ps",
-    "renew": "shoal.cli.members.renew:renew",
-    "retry": "shoal.cli.jobs.retry:retry",
-    "pull": "shoal.cli.jobs.pull:pull",
-    "revoke": "shoal.cli.members.revoke:revoke",
-    "run": "shoal.cli.jobs.run:run",
-    "schema": "shoal.cli.config.schema:schema",
-    "secret": "shoal.cli.members.secret:secret",
-    "token": "shoal.cli.members.token:token",
-    "server": "shoal.cli.nodes.server:server",
+    **{
+        name: f"shoal.cli.{room}.{name}:{name}"
+        for room, names in ROOMS.items()
+        for name in names.split()
+    },
+    **dict.fromkeys(("monitor", "top"), "shoal.cli.monitor.command:monitor"),
     "set": "shoal.cli.config.set:set_",
-    "show": "shoal.cli.jobs.show:show",
-    "sim": "shoal.cli.lab.sim:sim",
-    "submit": "shoal.cli.jobs.submit:submit",
-    "top": "shoal.cli.monitor.command:monitor",
-    "up": "shoal.cli.nodes.up:up",
-    "wait": "shoal.cli.jobs.wait:wait",
-    "web": "shoal.cli.nodes.web:web",
-    "worker": "shoal.cli.nodes.worker:worker",
 }
 
 
@@ -185,12 +164,15 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return the command of this name, if it exists."""
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, attribute = COMMANDS[cmd_name].partition(":")
-        command = getattr(importlib.import_module(module), attribute)
-        assert isinstance(command, click.Command), COMMANDS[cmd_name]
-        return command
+        return imported(COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
+
+
+def imported(place: str) -> click.Command:
+    """Import and return the command at `module:name`."""
+    module, _, name = place.partition(":")
+    command = getattr(importlib.import_module(module), name)
+    assert isinstance(command, click.Command), place
+    return command
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -229,19 +211,18 @@ def explained(error: ShoalError) -> str:
     )
 
 
+CODES: dict[type[ShoalError], ExitCode] = {
+    UsageError: ExitCode.USAGE,
+    NotFoundError: ExitCode.NOT_FOUND,
+    NotAllowedError: ExitCode.NOT_ALLOWED,
+    UnreachableError: ExitCode.UNREACHABLE,
+}
+
+
 def exit_code_of(error: ShoalError) -> ExitCode:
     """Return the exit code for an error."""
-    match error:
-        case UsageError():
-            return ExitCode.USAGE
-        case NotFoundError():
-            return ExitCode.NOT_FOUND
-        case NotAllowedError():
-            return ExitCode.NOT_ALLOWED
-        case UnreachableError():
-            return ExitCode.UNREACHABLE
-        case _:
-            return ExitCode.ERROR
+    found = (code for type_, code in CODES.items() if isinstance(error, type_))
+    return next(found, ExitCode.ERROR)
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -1,6 +1,7 @@
 """Options that many commands share, and messages to the user."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
@@ -32,6 +33,44 @@ raw_option = click.option(
     is_flag=True,
     help="Do not filter escape sequences in task output.",
 )
+
+
+OptionTable = tuple[tuple[tuple[str, ...], dict[str, Any]], ...]
+"""Options of a command as a table: their names, and arguments of `click.option`."""
+
+
+def options_of(flags: OptionTable) -> Callable[[F], F]:
+    """Return a decorator that adds these options to a command, in this order."""
+
+    def add(command: F) -> F:
+        for names, settings in reversed(flags):
+            command = click.option(*names, **settings)(command)
+        return command
+
+    return add
+
+
+def text_in(file: str) -> str:
+    """Return the text in a file that the user named, without the end of its line."""
+    try:
+        return Path(file).read_text(encoding="utf-8").rstrip("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"cannot read {file}",
+            because=getattr(error, "strerror", "") or str(error),
+            hint="choose a text file that you can read",
+        ) from None
+
+
+def check_labels(labels: Iterable[str], hint: str) -> None:
+    """Raise unless all labels are pairs; `hint` shows how to write them."""
+    for text in labels:
+        if not all(text.partition("=")):
+            raise UsageError(
+                f"'{text}' is not a label",
+                because="a label is a name, an equals sign and a value",
+                hint=hint,
+            )
 
 
 def checked_address(

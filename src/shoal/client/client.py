@@ -165,13 +165,7 @@ class Client:
         kwargs: dict[str, Any],
     ) -> Future[T]:
         """Call a function with given options; pass it all arguments unchanged."""
-        number = self._number(function, at_once=False)
-        if number:
-            pieces = payloads.dumps((args, kwargs))
-        else:
-            send_along(function)
-            pieces = payloads.dumps((function, args, kwargs))
-        return self._send(options, number, pieces)
+        return self._call(options, function, (args, kwargs), at_once=False)
 
     def map(
         self,
@@ -205,19 +199,23 @@ class Client:
         rows: list[tuple[Any, ...]],
     ) -> Future[list[T]]:
         """Run a function for each row of arguments, batched into one call."""
-        number = self._number(function, at_once=True)
-        if number:
-            pieces = payloads.dumps((rows, None))
-        else:
-            send_along(function)
-            pieces = payloads.dumps((function, rows, None))
-        return self._send(options, number, pieces)
+        return self._call(options, function, (rows, None), at_once=True)
 
-    def _number(self, function: Callable[..., Any], *, at_once: bool) -> int:
+    def _call(
+        self,
+        options: CallOptions,
+        function: Callable[..., Any],
+        given: tuple[Any, ...],
+        *,
+        at_once: bool,
+    ) -> Future[Any]:
         number, code = self._functions.number(function, at_once=at_once)
         if code is not None:
             self._stream.define(number, code)
-        return number
+        if not number:
+            send_along(function)
+            given = (function, *given)
+        return self._send(options, number, payloads.dumps(given))
 
     def _send(
         self, options: CallOptions, function: int, pieces: list[bytes | memoryview]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from shoal.api import shoal_pb2 as pb
+from shoal.api.documents import state_of
 from shoal.errors import ShoalError, UnreachableError, UsageError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Job:
     @property
     def state(self) -> str:
         """One of blocked, waiting, running, done, failed, cancelled and unknown."""
-        return _state(self._get().state)
+        return state_of(self._get().state)
 
     @property
     def reason(self) -> str:
@@ -69,7 +70,7 @@ class Job:
             try:
                 for job in client.watch(self.id, timeout):
                     if job.state in ENDS:
-                        return _state(job.state)
+                        return state_of(job.state)
             except UnreachableError:
                 if timeout is None:
                     raise
@@ -150,7 +151,3 @@ def spec_fields(work: str | Path | Mapping[str, Any] | JobSpec) -> dict[str, Any
 
 def _is_file(text: str) -> bool:
     return text.endswith(FILES) and len(shlex.split(text)) == 1
-
-
-def _state(state: pb.State) -> str:
-    return pb.State.Name(state).removeprefix("STATE_").lower()

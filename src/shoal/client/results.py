@@ -94,7 +94,7 @@ def exception_of(data: bytes, *, pickles: bool) -> BaseException:
         return _rebuilt(_shown(text), packed if pickles else b"", found, name)
     except Exception as error:  # noqa: BLE001 - Any failure means bad input.
         return ProtocolError(
-            "an interpreter told of an exception, and how it did makes no sense",
+            "an interpreter reported an exception that cannot be read",
             because=f"{type(error).__name__}: {_shown(str(error))[:200]}",
         )
 

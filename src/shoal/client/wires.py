@@ -57,7 +57,7 @@ def _reply(kind: int, body: bytes) -> pb.CallsReply:
 
 
 def _nonsense(because: str) -> ProtocolError:
-    return ProtocolError("the node says what makes no sense", because=because)
+    return ProtocolError("the node's answer cannot be read", because=because)
 
 
 @final

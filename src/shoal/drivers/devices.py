@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import psutil
 
+from shoal.drivers.limits.cgroup import below, mounts
 from shoal.errors import UsageError
 from shoal.model.resources import GIB, Capacity, Device
 from shoal.model.text.bounds import AMOUNT_MAX, DEVICES_MAX, NAME_LENGTH_MAX
@@ -210,29 +211,17 @@ def _groups(cgroup: str, mountinfo: str) -> Iterator[tuple[set[str], Path]]:
 
     Each comes with its controllers; {""} stands for cgroup v2.
     """
-    mounts = list(_mounts(mountinfo))
     for line in cgroup.splitlines():
         _, kinds, path = line.split(":", 2)
         own = set(kinds.split(","))
-        for of_mount, root, mount in mounts:
-            if own == {""} if of_mount is None else own <= of_mount and own != {""}:
-                inside = Path(
-                    path.removeprefix(root if root != "/" else "").lstrip("/")
-                )
-                for each in (inside, *inside.parents):
-                    yield own, mount / each
-
-
-def _mounts(mountinfo: str) -> Iterator[tuple[set[str] | None, str, Path]]:
-    """Yield mounted hierarchies as (controllers, root, mount); None stands for v2."""
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(" - ")
-        kind, _, options = after.partition(" ")
-        root, mount = before.split()[3:5]
-        if kind == "cgroup2":
-            yield None, root, Path(mount)
-        elif kind == "cgroup":
-            yield set(options.split()[-1].split(",")), root, Path(mount)
+        is_second = own == {""}
+        kind = "cgroup2" if is_second else "cgroup"
+        for root, mount, options in mounts(mountinfo, kind):
+            if is_second or own <= set(options):
+                group = below(root, mount, path)
+                for each in (group, *group.parents):
+                    if each.is_relative_to(mount):
+                        yield own, each
 
 
 def _cpu_milli(folder: Path) -> int | None:

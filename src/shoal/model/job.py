@@ -58,7 +58,7 @@ ENDS: Final = frozenset({"done", "failed", "cancelled", "unknown"})
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """When a task that did not succeed is tried again, and how often.
+    """When and how often a failed task is retried.
 
     `on` holds "worker-lost", "exit:N" and "failed" (any exit but 0). Losing a worker
     is bounded by the crash limit as well; preemption is never counted.

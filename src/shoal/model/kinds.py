@@ -45,7 +45,7 @@ def allowed(text: str) -> tuple[str, ...]:
     for word in words:
         if word not in KINDS:
             raise UsageError(
-                f"'{word}' is nothing that others may or may not run",
+                f"'{word}' is not a kind of task",
                 because=f"there are {', '.join(KINDS)}",
                 hint="write it like --allow recipe,command; --no-worker allows nothing",
             )

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, final
 import msgspec
 
 from shoal.model.addresses import direct_ones, stream_ones
+from shoal.model.backoff import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,16 +33,14 @@ if TYPE_CHECKING:
 HEAD_START_S: Final = 1.0
 """Head start of a direct link before a stream is tried as well."""
 
-AGAIN_FIRST_S: Final = 1.0
-AGAIN_MAX_S: Final = 16.0
+AGAIN: Final = Backoff(1.0, 16.0)
 LIMBO_S: Final = 6.0
 """How long a stream that broke may be down before the peer counts as lost."""
 
 WANTED_S: Final = 20.0
 HANDOVER_S: Final = 5.0
 HELD_MAX: Final = 4_096
-UPGRADE_FIRST_S: Final = 5.0
-UPGRADE_MAX_S: Final = 300.0
+UPGRADE: Final = Backoff(5.0, 300.0)
 
 Path = Literal["direct", "stream", "relay", ""]
 
@@ -152,7 +151,7 @@ class _Seeking(msgspec.Struct):
 
     timer: asyncio.Handle
     until: float  # Afterwards it goes on only while messages wait.
-    pause_s: float = AGAIN_FIRST_S  # before the next attempt
+    tries: int = 0
 
 
 @final
@@ -363,7 +362,7 @@ class LinkSelector:
         self._limbo[peer] = self._loop.call_later(LIMBO_S, self._give_up, peer)
         self._links.reach(peer)
         # One side begins, or two new streams would get in each other's way.
-        self._seek(peer, LIMBO_S, delay_s=0.0 if self.node < peer else AGAIN_FIRST_S)
+        self._seek(peer, LIMBO_S, delay_s=0.0 if self.node < peer else AGAIN.first_s)
 
     def received(self, peer: NodeId, messages: Sequence[AnyMessage]) -> None:
         """Deliver messages of a stream."""
@@ -401,7 +400,7 @@ class LinkSelector:
             self._listener.connected(peer, stream.grant)
         if frames := self._links.take_waiting(peer):
             self._streams.transmit(peer, frames)
-        self._plan_upgrade(peer, UPGRADE_FIRST_S)
+        self._plan_upgrade(peer, 0)
 
     def _hand_over(self, peer: NodeId, stream: _Stream) -> None:
         """Move from the stream to the direct link; hold early messages."""
@@ -466,27 +465,29 @@ class LinkSelector:
             return
         if self._streams.is_started:
             self._streams.open(peer)
-        pause_s = seeking.pause_s
+        pause_s = AGAIN.pause_s(seeking.tries)
         seeking.timer = self._loop.call_later(pause_s, self._try_stream, peer)
-        seeking.pause_s = min(AGAIN_MAX_S, pause_s * 2)
+        seeking.tries += 1
         self._seeking[peer] = seeking
 
     def _hurry(self, peer: NodeId) -> None:
         """Try again at once, because there may be a new address."""
         seeking = self._seeking.get(peer)
-        if seeking is not None and seeking.pause_s > AGAIN_FIRST_S:
+        if seeking is not None and seeking.tries:
             seeking.timer.cancel()
             seeking.timer = self._loop.call_soon(self._try_stream, peer)
 
-    def _plan_upgrade(self, peer: NodeId, delay_s: float) -> None:
-        timer = self._loop.call_later(delay_s, self._upgrade, peer, delay_s)
-        self._upgrades[peer] = timer
+    def _plan_upgrade(self, peer: NodeId, tries: int) -> None:
+        pause_s = UPGRADE.pause_s(tries)
+        self._upgrades[peer] = self._loop.call_later(
+            pause_s, self._upgrade, peer, tries
+        )
 
-    def _upgrade(self, peer: NodeId, after_s: float) -> None:
+    def _upgrade(self, peer: NodeId, tries: int) -> None:
         del self._upgrades[peer]
         if peer in self._open and peer not in self._linked:
             self._links.reach(peer)
-            self._plan_upgrade(peer, min(UPGRADE_MAX_S, after_s * 2))
+            self._plan_upgrade(peer, tries + 1)
 
 
 @final

@@ -199,7 +199,7 @@ class Site:
     async def _plan(self, request: Request) -> Response:
         body = await _read(request, SpecBody)
         reply = await self._service.on_plan(pb.PlanRequest(yaml=body.spec))
-        return _told(documents.plan_fields(reply))
+        return _told(documents.fields_of(reply))
 
     async def _submit(self, request: Request) -> Response:
         body = await _read(request, SubmitBody)

@@ -51,7 +51,7 @@ def test_a_call_goes_as_it_is_and_its_answers_come_back(tmp_path: Path) -> None:
 def test_an_answer_that_is_none_is_no_crash(tmp_path: Path) -> None:
     heron = calls(tmp_path / "s", reply(b"\xff\xff\xff"))
 
-    with pytest.raises(ShoalError, match="answered what is no answer"):
+    with pytest.raises(ShoalError, match="sent an answer that cannot be read"):
         heron.ask("Get", pb.GetRequest(), pb.Job, 5.0)
 
 

@@ -1,11 +1,13 @@
 import pytest
 
 from shoal.api import shoal_pb2 as pb
-from shoal.cli.display.job_ends import code_of, end_text, shell_code
 from shoal.cli.display.printing import (
+    code_of,
     echo_table,
+    end_text,
     gpus_text,
     places,
+    shell_code,
     shortened,
     size_text,
     span,

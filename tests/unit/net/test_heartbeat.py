@@ -1,4 +1,4 @@
-from shoal.net.direct.heartbeat import SILENT_AFTER_S, TICK_S, Heartbeat
+from shoal.net.direct.pairs import SILENT_AFTER_S, TICK_S, Heartbeat
 
 
 def ticks(until_s: float, start_s: float = 0.0) -> list[float]:

@@ -10,7 +10,7 @@ from shoal.model.ids import NodeId
 from shoal.net.libp2p.finding import dht_keys
 from shoal.net.libp2p.finding.dht import PACE_S, DhtDirectory
 from shoal.net.libp2p.settings import Greeting, Libp2pSettings
-from shoal.net.libp2p.thread import commands
+from shoal.net.libp2p.thread import notices
 from shoal.net.libp2p.thread.shared_state import SharedState
 from shoal.protocol.messages import Hello
 
@@ -80,9 +80,9 @@ class Member:
         self.directory.changed()
 
     async def find(self, key: str, limit: int = 64) -> list[NodeId]:
-        await self.directory.look_up(commands.LookUpKey(1, key, limit))
+        await self.directory.look_up(1, key, limit)
         (found,) = self.shared.notices.take(10)
-        assert isinstance(found, commands.Found)
+        assert isinstance(found, notices.Found)
         return [provider.node for provider in found.providers]
 
 

@@ -16,8 +16,8 @@ from shoal.net.direct.frames import FrameKind, reason_of
 from shoal.net.libp2p.settings import Greeting, Libp2pSettings
 from shoal.net.libp2p.streams.links import REFUSE_S, StreamLinks
 from shoal.net.libp2p.streams.pipe import Pipe
-from shoal.net.libp2p.thread import commands
-from shoal.net.libp2p.thread.commands import Happening
+from shoal.net.libp2p.thread import notices
+from shoal.net.libp2p.thread.notices import Happening
 from shoal.net.libp2p.thread.shared_state import SharedState
 from shoal.protocol.codec import encode
 from shoal.protocol.messages import Grant, Hello, Inquiry
@@ -56,9 +56,9 @@ class Actor:
         while True:
             for happening in self.shared.notices.take(100):
                 self.log.append(happening)
-                if isinstance(happening, commands.Knocked):
+                if isinstance(happening, notices.Knocked):
                     reason = self.shared.greeting.admit(happening.peer, happening.grant)
-                    self.links.judged(commands.KnockJudged(happening.stream, reason))
+                    self.links.judged(happening.stream, reason)
             await trio.sleep(0.01)
 
     def saw(self, kind: type[Happening]) -> list[Happening]:
@@ -66,7 +66,7 @@ class Actor:
 
     def heard_inquiry(self) -> bool:
         return any(
-            isinstance(h, commands.Arrived) and INQUIRY in h.messages for h in self.log
+            isinstance(h, notices.Arrived) and INQUIRY in h.messages for h in self.log
         )
 
 
@@ -98,12 +98,12 @@ def test_a_message_opens_a_link_and_arrives_after_the_greeting() -> None:
         ann.links.transmit(bob.node, FRAME)
         await trio.sleep(1)
 
-        assert bob.saw(commands.Opened) == [commands.Opened(ann.node, ann.hello.grant)]
-        assert bob.saw(commands.Arrived) == [
-            commands.Arrived(ann.node, (ann.hello,)),
-            commands.Arrived(ann.node, (INQUIRY,)),
+        assert bob.saw(notices.Opened) == [notices.Opened(ann.node, ann.hello.grant)]
+        assert bob.saw(notices.Arrived) == [
+            notices.Arrived(ann.node, (ann.hello,)),
+            notices.Arrived(ann.node, (INQUIRY,)),
         ]
-        assert ann.saw(commands.Opened) == [commands.Opened(bob.node, bob.hello.grant)]
+        assert ann.saw(notices.Opened) == [notices.Opened(bob.node, bob.hello.grant)]
 
     play(scene)
 
@@ -119,7 +119,7 @@ def test_two_that_open_streams_at_the_same_time_end_up_with_one_link() -> None:
 
         for actor in (ann, bob):
             assert actor.heard_inquiry()
-            opened, ended = actor.saw(commands.Opened), actor.saw(commands.Ended)
+            opened, ended = actor.saw(notices.Opened), actor.saw(notices.Ended)
             assert len(opened) - len(ended) == 1
 
     play(scene)
@@ -133,7 +133,7 @@ def test_a_stranger_without_a_grant_gets_nothing_but_a_reason() -> None:
         assert frame.kind is FrameKind.CLOSE
         assert reason_of(frame.payload) == "no grant"
         assert said.is_closed
-        assert not ann.saw(commands.Opened)
+        assert not ann.saw(notices.Opened)
         assert not ann.links.is_member(bob.node)
 
     play(scene)
@@ -146,7 +146,7 @@ def test_a_grant_of_another_node_opens_no_link() -> None:
         said = await knock(ann, framed_messages(stolen), bob.node)
 
         assert [frame.kind for frame in said.said()] == [FrameKind.CLOSE]
-        assert not ann.saw(commands.Opened)
+        assert not ann.saw(notices.Opened)
 
     play(scene)
 
@@ -207,9 +207,9 @@ def test_a_peer_that_is_cut_off_cannot_come_back_at_once() -> None:
         bob.links.transmit(ann.node, FRAME)
         await trio.sleep(REFUSE_S / 10)
 
-        assert len(ann.saw(commands.Opened)) == 1
-        assert ann.saw(commands.Ended) == [commands.Ended(bob.node, is_definite=True)]
-        assert bob.saw(commands.Ended) == [commands.Ended(ann.node, is_definite=True)]
+        assert len(ann.saw(notices.Opened)) == 1
+        assert ann.saw(notices.Ended) == [notices.Ended(bob.node, is_definite=True)]
+        assert bob.saw(notices.Ended) == [notices.Ended(ann.node, is_definite=True)]
         assert not ann.links.is_member(bob.node)
 
     play(scene)
@@ -240,8 +240,8 @@ def test_a_link_that_breaks_is_reported_and_opened_anew_on_demand() -> None:
         ann.links.transmit(bob.node, FRAME)
         await trio.sleep(1)
 
-        assert len(ann.saw(commands.Opened)) == 2
-        assert ann.saw(commands.Ended) == [commands.Ended(bob.node, is_definite=True)]
+        assert len(ann.saw(notices.Opened)) == 2
+        assert ann.saw(notices.Ended) == [notices.Ended(bob.node, is_definite=True)]
 
     play(scene)
 
@@ -264,6 +264,6 @@ def test_the_grant_that_a_peer_showed_is_reported() -> None:
         await ann.links.ensure(bob.node)
         await trio.sleep(1)
 
-        assert ann.saw(commands.Opened) == [commands.Opened(bob.node, grant)]
+        assert ann.saw(notices.Opened) == [notices.Opened(bob.node, grant)]
 
     play(scene)

@@ -9,7 +9,8 @@ whose requests are a stream.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final, Self, TypeVar, final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, final
 
 from shoal.api import node_file
 from shoal.api import shoal_pb2 as pb
@@ -19,7 +20,7 @@ from shoal.api.node_file import home_serving
 from shoal.runtime.home import Home
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
     from types import TracebackType
 
     import grpc
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from shoal.api.client.tls_client import Credentials
     from shoal.api.node_file import NodeFile
-    from shoal.errors import ShoalError
 
 TIMEOUT_S: Final = 20.0
 """Timeout of calls that the node can answer at once."""
@@ -191,17 +191,10 @@ class Client:
 
     def put_blobs(self, parts: Iterator[pb.BlobPart]) -> pb.PutBlobsReply:
         """Send blobs, without a timeout."""
-        import grpc  # noqa: PLC0415 - Slow to import.
-
-        call = self._channel.stream_unary(
-            "/shoal.v1.Shoal/PutBlobs",
-            request_serializer=_serialized,
-            response_deserializer=pb.PutBlobsReply.FromString,
-        )
-        try:
-            return call(parts, metadata=self._metadata)
-        except grpc.RpcError as error:
-            raise _unpacked(error, self._name) from None
+        with self._errors_told():
+            call = self._method("stream_unary", "PutBlobs", pb.PutBlobsReply)
+            reply: pb.PutBlobsReply = call(parts, metadata=self._metadata)
+            return reply
 
     def get_blobs(self, blobs: Iterable[str]) -> Iterator[pb.BlobPart]:
         """Yield blobs in parts."""
@@ -240,17 +233,9 @@ class Client:
 
     def calls(self, requests: Iterator[pb.CallsRequest]) -> Iterator[pb.CallsReply]:
         """Call functions over a stream, which ends with `requests`."""
-        import grpc  # noqa: PLC0415 - Slow to import.
-
-        call = self._channel.stream_stream(
-            "/shoal.v1.Shoal/Calls",
-            request_serializer=_serialized,
-            response_deserializer=pb.CallsReply.FromString,
-        )
-        try:
+        with self._errors_told():
+            call = self._method("stream_stream", "Calls", pb.CallsReply)
             yield from call(requests, metadata=self._metadata)
-        except grpc.RpcError as error:
-            raise _unpacked(error, self._name) from None
 
     @property
     def _channel(self) -> grpc.Channel:
@@ -261,17 +246,10 @@ class Client:
     def _ask(self, method: str, request: Message, type_: type[M]) -> M:
         if self._plain is not None:
             return self._plain.ask(method, request, type_, TIMEOUT_S)
-        import grpc  # noqa: PLC0415 - Slow to import.
-
-        call = self._channel.unary_unary(
-            f"/shoal.v1.Shoal/{method}",
-            request_serializer=_serialized,
-            response_deserializer=type_.FromString,
-        )
-        try:
-            return call(request, timeout=TIMEOUT_S, metadata=self._metadata)
-        except grpc.RpcError as error:
-            raise _unpacked(error, self._name) from None
+        with self._errors_told():
+            call = self._method("unary_unary", method, type_)
+            reply: M = call(request, timeout=TIMEOUT_S, metadata=self._metadata)
+            return reply
 
     def _follow(
         self, method: str, request: Message, type_: type[M], timeout_s: float | None
@@ -279,17 +257,30 @@ class Client:
         if self._plain is not None:
             yield from self._plain.follow(method, request, type_, timeout_s)
             return
-        import grpc  # noqa: PLC0415 - Slow to import.
+        with self._errors_told():
+            call = self._method("unary_stream", method, type_)
+            yield from call(request, timeout=timeout_s, metadata=self._metadata)
 
-        call = self._channel.unary_stream(
-            f"/shoal.v1.Shoal/{method}",
+    def _method(self, kind: str, name: str, type_: type[Message]) -> Callable[..., Any]:
+        """Return a method of the node over gRPC; `kind` says which side streams."""
+        call: Callable[..., Any] = getattr(self._channel, kind)(
+            f"/shoal.v1.Shoal/{name}",
             request_serializer=_serialized,
             response_deserializer=type_.FromString,
         )
+        return call
+
+    @contextmanager
+    def _errors_told(self) -> Generator[None]:
+        """Raise errors of gRPC as what the node reported."""
+        import grpc  # noqa: PLC0415 - Slow to import.
+
+        from shoal.api.grpc_failures import unpacked  # noqa: PLC0415
+
         try:
-            yield from call(request, timeout=timeout_s, metadata=self._metadata)
+            yield
         except grpc.RpcError as error:
-            raise _unpacked(error, self._name) from None
+            raise unpacked(error, self._name) from None
 
 
 def connect(
@@ -366,12 +357,6 @@ def _channel(target: str, credentials: Credentials | None) -> grpc.Channel:
         certificate_chain=credentials.certificate or None,
     )
     return grpc.secure_channel(target, tls, options=(*_OPTIONS, _CALLED))
-
-
-def _unpacked(error: grpc.RpcError, name: str) -> ShoalError:
-    from shoal.api.grpc_failures import unpacked  # noqa: PLC0415 - Slow to import.
-
-    return unpacked(error, name)
 
 
 def _serialized(message: Message) -> bytes:

@@ -154,7 +154,7 @@ def _folder_names(tasks: list[str]) -> list[str]:
     if bad or len({name.casefold() for name in names}) < len(names):
         which = one_line(bad[0][:80]) if bad else "two that are the same"
         raise ShoalError(
-            "the node names tasks that there cannot be",
+            "the node sent invalid names of tasks",
             because=f"it names '{which}'",
             hint="nothing was written; do not trust this node",
         )
@@ -222,7 +222,7 @@ def _write_files(
     if places:
         missing = one_line(next(iter(places.values()))[0].path[:200])
         raise ShoalError(
-            f"{len(places)} files did not come",
+            f"{len(places)} files did not arrive",
             because=f"'{missing}' is one of them",
             hint="try again: the node may have forgotten them",
         )
@@ -255,7 +255,7 @@ def _write_one(
             safe_paths.write_all(descriptor, data)
         if hasher.size > most or hasher.name() != blob:
             raise ShoalError(
-                f"'{one_line(entry.path[:200])}' did not come as it was",
+                f"'{one_line(entry.path[:200])}' arrived damaged",
                 because="its bytes are not those of its name",
                 hint="try again; if it stays so, the node's disk is damaged",
             )

@@ -126,7 +126,7 @@ def _read(type_: type[M], data: bytes) -> M:
 
 def _nonsense(because: str) -> ProtocolError:
     return ProtocolError(
-        "the node says what makes no sense",
+        "the node's answer cannot be read",
         because=because,
         hint="is it of another version? `shoal down`, then `shoal up`",
     )
@@ -160,7 +160,7 @@ class ForwardedCalls:
                 answer = type_.FromString(reply.reply)
             except DecodeError:
                 raise ShoalError(
-                    f"the node {self._node} answered what is no answer",
+                    f"the node {self._node} sent an answer that cannot be read",
                     because="it is of another version than this one, or broken",
                     hint="run the same version of shoal on both",
                 ) from None

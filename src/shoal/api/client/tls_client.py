@@ -111,7 +111,7 @@ def _check_member(address: str, shown: Shown, belongs: ShoalMembership) -> None:
 
 def _not_meant(address: str, because: str) -> NotAllowedError:
     return NotAllowedError(
-        f"will not talk to whoever answers at {address}",
+        f"refused to talk to the node at {address}",
         because=because,
         hint="set SHOAL_TOKEN to what is in api.token of the node that you mean",
     )

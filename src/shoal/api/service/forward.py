@@ -217,7 +217,7 @@ def _error_from(peer: NodeId, data: bytes) -> ShoalError:
 
 def _nonsense(peer: NodeId) -> ShoalError:
     return ShoalError(
-        f"{petname(peer)} answered what is no answer",
+        f"{petname(peer)} sent an answer that cannot be read",
         because="it is of another version than this node, or broken",
         hint="run the same version of shoal on both",
     )

@@ -451,7 +451,7 @@ def _group(
         raise UsageError(
             "this node does not schedule",
             because="it has no role for that",
-            hint="ask the node of whoever submits",
+            hint="ask a node that submits jobs",
         )
     first, table = group.tasks[0], scheduler.views.table
     idle: list[Counter[NodeId]] = []

@@ -14,12 +14,13 @@ from shoal.cli.config.settings import (
     FoundSetting,
     Setting,
     Value,
+    as_variable,
     current,
     parsed,
 )
 from shoal.cli.config.settings import setting_of as known
 from shoal.cli.display.printing import echo_json, echo_table
-from shoal.cli.options import json_option, quiet_option, suggest, talk
+from shoal.cli.options import check_labels, json_option, quiet_option, suggest, talk
 from shoal.cli.terminal import echo
 from shoal.errors import UsageError
 
@@ -134,11 +135,7 @@ def _fields(name: str, found: FoundSetting) -> dict[str, object]:
 
 
 def _text(value: Value | None) -> str:
-    if value is None or value == ():
-        return "-"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return ",".join(value) if isinstance(value, tuple) else str(value)
+    return "-" if value is None or value == () else as_variable(value)
 
 
 def _valid(setting: Setting, text: str) -> Value:
@@ -166,7 +163,8 @@ def _valid(setting: Setting, text: str) -> Value:
         case "port":
             _check_port(text)
         case "labels":
-            _check_labels(text)
+            hint = "write it like shoal set labels leaf=rack7,zone=eu"
+            check_labels(text.split(","), hint)
         case _:
             pass
     return value
@@ -179,16 +177,6 @@ def _check_port(text: str) -> None:
             because="the highest port is 65535",
             hint="shoal set port 0",
         )
-
-
-def _check_labels(text: str) -> None:
-    for part in text.split(","):
-        if not all(part.partition("=")):
-            raise UsageError(
-                f"'{part}' is not a label",
-                because="a label is a name, an equals sign and a value",
-                hint="write it like shoal set labels leaf=rack7,zone=eu",
-            )
 
 
 def _write(

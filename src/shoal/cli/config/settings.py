@@ -195,7 +195,7 @@ class UserSettings:
     def environment(self) -> dict[str, str]:
         """Return the project's settings as variables, for a background node."""
         return {
-            SETTINGS[name].variable: _as_variable(value)
+            SETTINGS[name].variable: as_variable(value)
             for name, value in self.read(self.project).items()
             if not os.environ.get(SETTINGS[name].variable)
         }
@@ -277,7 +277,8 @@ def _line_of(name: str, text: str) -> int:
     return next(begins, 1)
 
 
-def _as_variable(value: Value) -> str:
+def as_variable(value: Value) -> str:
+    """Return a value as text, for a variable or for people."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return ",".join(value) if isinstance(value, tuple) else str(value)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from shoal.cli.job_input.own_files import flags_of_program, left_behind, program_at
-from shoal.cli.options import talk
+from shoal.cli.options import OptionTable, options_of, talk
 from shoal.errors import SpecError, UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 COMMAND: Final = "shoal.command"
 PROGRAM: Final = "shoal.program"
 
-_FLAGS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
+_FLAGS: Final[OptionTable] = (
     (("--name",), {"help": "Name of the job."}),
     (("--recipe",), {"help": "Training program that comes with shoal."}),
     (
@@ -136,8 +136,7 @@ def flags_of_a_job() -> list[click.Option]:
 
 def job_options(command: F) -> F:
     """Add the file and flags of a job; they arrive as `words`, `config`, `flags`."""
-    for names, settings in reversed(_FLAGS):
-        command = click.option(*names, **settings)(command)
+    command = options_of(_FLAGS)(command)
     command = click.option(
         "--config", metavar="FILE", help="Task file of the original training scheduler."
     )(command)

@@ -9,7 +9,7 @@ import click
 
 from shoal.api import shoal_pb2 as pb
 from shoal.api.client import client as api
-from shoal.api.documents import plan_fields
+from shoal.api.documents import fields_of
 from shoal.cli.display.offers import HEADINGS, rows
 from shoal.cli.display.printing import echo_json, echo_table
 from shoal.cli.exit_codes import ExitCode
@@ -37,7 +37,7 @@ def plan(
     with api.connect(node) as client:
         reply = client.plan(pb.PlanRequest(json=spec))
     if as_json:
-        echo_json(plan_fields(reply))
+        echo_json(fields_of(reply))
     else:
         _print(reply)
     sys.exit(ExitCode.OK if reply.fits_now else ExitCode.NOT_PLACEABLE)

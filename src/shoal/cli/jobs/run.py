@@ -20,14 +20,16 @@ from shoal.api.documents import job_fields
 from shoal.api.job_ids import new_job_id
 from shoal.api.shoal_pb2 import LogsRequest
 from shoal.cli import write_nowhere
-from shoal.cli.display.job_ends import code_of, end_text, waits_text
 from shoal.cli.display.printing import (
+    code_of,
     echo_json,
+    end_text,
     has_ended,
     places,
     span,
     taken_fields,
     taken_text,
+    waits_text,
 )
 from shoal.cli.display.task_output import follow
 from shoal.cli.job_input.spec_flags import JobCommand, job_options, spec_of

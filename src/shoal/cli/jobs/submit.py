@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.api.client import client as api
-from shoal.api.documents import job_fields, plan_fields
+from shoal.api.documents import fields_of, job_fields
 from shoal.api.job_ids import new_job_id
 from shoal.api.shoal_pb2 import PlanRequest, SubmitRequest
 from shoal.cli.display.printing import echo_json, size_text
@@ -57,7 +57,7 @@ def submit(
         reply = send_in(client, packed)
     job = reply.job
     if as_json:
-        found = {} if plan is None else {"offers": plan_fields(plan)}
+        found = {} if plan is None else {"offers": fields_of(plan)}
         echo_json({"job": job_fields(job), "needs": reply.needs, **found})
         return
     echo(job.id)

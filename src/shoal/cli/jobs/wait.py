@@ -10,8 +10,7 @@ import click
 
 from shoal.api.client import client as api
 from shoal.api.documents import job_fields
-from shoal.cli.display.job_ends import code_of, end_text
-from shoal.cli.display.printing import echo_json, has_ended
+from shoal.cli.display.printing import code_of, echo_json, end_text, has_ended
 from shoal.cli.exit_codes import ExitCode
 from shoal.cli.job_input.completion_types import JOBS
 from shoal.cli.job_input.selection import expanded

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import click
 
+from shoal.cli import imported
 from shoal.cli.display.printing import echo_json
-from shoal.cli.options import json_option, quiet_option, suggest, talk
+from shoal.cli.options import (
+    OptionTable,
+    json_option,
+    options_of,
+    quiet_option,
+    suggest,
+    talk,
+)
 from shoal.cli.terminal import echo
 from shoal.errors import SpecError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from shoal.lab.datacentre.comparison import Comparison
 
 
@@ -44,12 +49,7 @@ class SimGroup(click.Group):
         """Import and return the command of this name, if there is one."""
         if cmd_name == "run":
             return run
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, attribute = COMMANDS[cmd_name].partition(":")
-        command = getattr(importlib.import_module(module), attribute)
-        assert isinstance(command, click.Command), cmd_name
-        return command
+        return imported(COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
 
 
 @click.group(
@@ -64,7 +64,7 @@ def sim() -> None:
     """Run a scenario, or the command that the first word names."""
 
 
-_FLAGS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
+_FLAGS: Final[OptionTable] = (
     (("--fabric",), {"help": "leaf-spine, fat-tree, wan, or a graph file."}),
     (("--spines",), {"type": int, "help": "Spine switches of a leaf-spine fabric."}),
     (("--leaves",), {"type": int, "help": "Leaf switches of a leaf-spine fabric."}),
@@ -90,15 +90,9 @@ _FLAGS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
 )
 
 
-def _flags(command: Callable[..., None]) -> Callable[..., None]:
-    for names, settings in reversed(_FLAGS):
-        command = click.option(*names, **settings)(command)
-    return command
-
-
 @click.command("run")
 @click.argument("scenario", required=False, type=click.Path(path_type=Path))
-@_flags
+@options_of(_FLAGS)
 @click.option(
     "--html", type=click.Path(path_type=Path), help="Write an HTML report here."
 )

@@ -17,7 +17,13 @@ import msgspec
 
 from shoal.cli.display.printing import echo_json, echo_table
 from shoal.cli.exit_codes import ExitCode
-from shoal.cli.options import json_option, quiet_option, talk
+from shoal.cli.options import (
+    OptionTable,
+    json_option,
+    options_of,
+    quiet_option,
+    talk,
+)
 from shoal.errors import PolicyError, UsageError
 from shoal.lab.replay.comparison import (
     PolicyLine,
@@ -171,7 +177,7 @@ def _results_json(results: Sequence[Reproduction]) -> dict[str, Any]:
 
 # Any workload, under several policies.
 
-_TRACES_OPTIONS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
+_TRACES_OPTIONS: Final[OptionTable] = (
     (("--policy",), {"help": "Policies to compare: fcfs,sjf,minnow."}),
     (("--slots",), {"type": int, "help": "Processors or GPUs of the cluster."}),
     (("--cluster",), {"type": _PATH, "help": "Cluster description (CSV)."}),
@@ -213,12 +219,6 @@ _TRACES_OPTIONS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
 )
 
 
-def _traces_options(command: Any) -> Any:  # noqa: ANN401 - as click has it
-    for names, settings in reversed(_TRACES_OPTIONS):
-        command = click.option(*names, **settings)(command)
-    return command
-
-
 @click.command(
     help="Replay the workload in FILE under several policies, side by side.\n\n"
     "FILE is a trace of any format that shoal knows, or a workload to make up, such "
@@ -230,7 +230,7 @@ def _traces_options(command: Any) -> Any:  # noqa: ANN401 - as click has it
     "shoal sim traces philly:20000 --hosts 100000 --policy balanced",
 )
 @click.argument("file")
-@_traces_options
+@options_of(_TRACES_OPTIONS)
 @json_option
 @quiet_option
 def traces(file: str, as_json: bool, quiet: bool, **given: Any) -> None:  # noqa: ANN401

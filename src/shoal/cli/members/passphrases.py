@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import click
 
-from shoal.errors import UsageError
+from shoal.cli.options import text_in
 
 passphrase_option = click.option(
     "--passphrase-file",
@@ -22,14 +21,7 @@ def passphrase(file: str, *, is_new: bool = False) -> str:
     if file == "-" or (not file and not sys.stdin.isatty()):
         return sys.stdin.readline().rstrip("\n")
     if file:
-        try:
-            return Path(file).read_text(encoding="utf-8").rstrip("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(
-                f"cannot read {file}",
-                because=getattr(error, "strerror", "") or str(error),
-                hint="choose a text file that you can read",
-            ) from None
+        return text_in(file)
     typed: str = click.prompt(
         "passphrase of the root key",
         hide_input=True,

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 import click
 
 from shoal.api.client import client as api
 from shoal.cli.display.printing import echo_json
-from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
+from shoal.cli.options import (
+    json_option,
+    node_option,
+    quiet_option,
+    suggest,
+    talk,
+    text_in,
+)
 from shoal.cli.terminal import echo
 from shoal.errors import UsageError
 
@@ -84,14 +90,7 @@ def _value(name: str, *, from_env: bool, from_file: str | None) -> str:
             )
         return value
     if from_file:
-        try:
-            return Path(from_file).read_text(encoding="utf-8").rstrip("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(
-                f"cannot read {from_file}",
-                because=getattr(error, "strerror", "") or str(error),
-                hint="choose a text file that you can read",
-            ) from None
+        return text_in(from_file)
     if sys.stdin.isatty():
         typed: str = click.prompt(name, hide_input=True, err=True)
         return typed

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.api.client import client as api
-from shoal.api.documents import job_fields, node_fields, state_of
+from shoal.api.documents import job_fields, node_fields
 from shoal.cli.display.printing import (
     echo_json,
     echo_table,
-    places,
-    tasks_text,
+    job_cells,
     wants_colours,
-    why,
 )
 from shoal.cli.job_input.completion_types import NODE
 from shoal.cli.monitor.tables import summary
@@ -96,17 +94,7 @@ def _print(picture: Snapshot) -> None:
     echo()
     echo_table(
         ("JOB", "NAME", "STATE", "TASKS", "NODE", "WHY"),
-        [
-            (
-                job.id,
-                job.name[:24],
-                state_of(job.state),
-                tasks_text(job.counts),
-                places(job.nodes),
-                why(job)[:72],
-            )
-            for job in picture.jobs[:20]
-        ],
+        [(*cells[1:6], cells[7]) for cells in map(job_cells, picture.jobs[:20])],
     )
 
 

@@ -6,7 +6,7 @@ import click
 
 from shoal.api import node_file
 from shoal.cli.config.settings import default_of
-from shoal.cli.nodes.up import up
+from shoal.cli.nodes.up import api_option, listen_option, up
 from shoal.cli.options import talk
 from shoal.runtime.home import Home
 
@@ -23,18 +23,8 @@ from shoal.runtime.home import Home
     default=default_of("policy", "balanced"),
     help="Placement policy; balanced by default.",
 )
-@click.option(
-    "--listen",
-    default=default_of("listen", ""),
-    metavar="HOST:PORT",
-    help="Address for workers; by default as last time, or loopback.",
-)
-@click.option(
-    "--api",
-    default=default_of("api", ""),
-    metavar="HOST:PORT",
-    help="TLS address for clients on other machines; off by default.",
-)
+@listen_option
+@api_option
 @click.pass_context
 def server(ctx: click.Context, port: int, policy: str, listen: str, api: str) -> None:
     """Start a scheduler: `shoal up` without a worker."""

@@ -17,7 +17,14 @@ from shoal.api.documents import node_fields
 from shoal.cli.config.settings import default_of
 from shoal.cli.display.printing import echo_json, info_lines
 from shoal.cli.nodes import background
-from shoal.cli.options import json_option, quiet_option, suggest, talk
+from shoal.cli.options import (
+    check_labels,
+    json_option,
+    options_of,
+    quiet_option,
+    suggest,
+    talk,
+)
 from shoal.errors import ShoalError, UsageError
 from shoal.model.kinds import Strangers, TaskNetwork, allowed
 from shoal.runtime.home import Home
@@ -31,6 +38,36 @@ if TYPE_CHECKING:
     from shoal.runtime.node_factory import NodeOptions
 
 
+listen_option = click.option(
+    "--listen",
+    default=default_of("listen", ""),
+    metavar="HOST:PORT",
+    help="Address for other nodes; by default as last time, or loopback.",
+)
+api_option = click.option(
+    "--api",
+    default=default_of("api", ""),
+    metavar="HOST:PORT",
+    help="TLS address for clients on other machines; off by default.",
+)
+sandbox_option = click.option(
+    "--sandbox/--no-sandbox", default=default_of("sandbox"), help="Confine tasks."
+)
+gpu_options = options_of(
+    (
+        (
+            ("--gpus",),
+            {"help": "Declare GPUs by id, such as 0,1, instead of detecting them."},
+        ),
+        (("--models",), {"default": "", "help": "Model of each declared GPU."}),
+        (
+            ("--memories",),
+            {"default": "", "help": "Memory of each declared GPU in MB."},
+        ),
+    )
+)
+
+
 @click.command()
 @click.option(
     "--background",
@@ -41,12 +78,7 @@ if TYPE_CHECKING:
 @click.option(
     "--no-worker", is_flag=True, help="Do not lend this machine: schedule only."
 )
-@click.option(
-    "--listen",
-    default=default_of("listen", ""),
-    metavar="HOST:PORT",
-    help="Address for other nodes; by default as last time, or loopback.",
-)
+@listen_option
 @click.option(
     "--announce",
     multiple=True,
@@ -86,12 +118,7 @@ if TYPE_CHECKING:
     default=default_of("port"),
     help="Port for local clients; 50051 if it is free.",
 )
-@click.option(
-    "--api",
-    default=default_of("api", ""),
-    metavar="HOST:PORT",
-    help="TLS address for clients on other machines; off by default.",
-)
+@api_option
 @click.option(
     "--metrics",
     default=default_of("metrics", ""),
@@ -110,11 +137,7 @@ if TYPE_CHECKING:
 @click.option(
     "--order", default="", help="Queue order after priority and share: minnow, sjf."
 )
-@click.option(
-    "--gpus", help="Declare GPUs by id, such as 0,1, instead of detecting them."
-)
-@click.option("--models", default="", help="Model of each declared GPU.")
-@click.option("--memories", default="", help="Memory of each declared GPU in MB.")
+@gpu_options
 @click.option(
     "--label",
     "labels",
@@ -123,9 +146,7 @@ if TYPE_CHECKING:
     metavar="NAME=VALUE",
     help="Label that jobs can require; leaf=NAME is the node's switch.",
 )
-@click.option(
-    "--sandbox/--no-sandbox", default=default_of("sandbox"), help="Confine tasks."
-)
+@sandbox_option
 @click.option(
     "--allow",
     default=default_of("allow", ""),
@@ -250,46 +271,17 @@ def _options(given: dict[str, Any]) -> NodeOptions:
             because="they describe the GPUs that --gpus lists",
             hint="write it like --gpus 0,1 --models RTX3090,RTX3090",
         )
-    _check_labels(given["labels"])
+    check_labels(given["labels"], "write it like --label leaf=rack7")
+    reach: dict[str, Any] = {**given, "lan": _lan(given["lan"])}
+    own: dict[str, Any] = {**given, "journal": given["journal"] or ""}
     return NodeOptions(
+        **{name: own[name] for name in NodeOptions.__struct_fields__ if name in own},
         worker=not given["no_worker"],
-        policy=given["policy"],
-        order=given["order"],
         network=NetworkOptions(
-            listen=given["listen"],
-            announce=given["announce"],
-            gate=given["gate"],
-            without=given["without"],
-            lan=_lan(given["lan"]),
-            open_lan=given["open_lan"],
-            relay=given["relay"],
+            **{name: reach[name] for name in NetworkOptions.__struct_fields__}
         ),
-        metrics=given["metrics"],
-        web=given["web"],
-        api=given["api"],
-        gpus=given["gpus"],
-        models=given["models"],
-        memories=given["memories"],
-        labels=given["labels"],
-        sandbox=given["sandbox"],
-        allow=given["allow"],
-        strangers=given["strangers"],
-        task_network=given["task_network"],
-        functions=given["functions"],
-        containers=given["containers"],
-        journal=given["journal"] or "",
         cache_bytes=parse_size(given["cache"]) if given["cache"] else 0,
     )
-
-
-def _check_labels(labels: tuple[str, ...]) -> None:
-    for text in labels:
-        if not all(text.partition("=")):
-            raise UsageError(
-                f"'{text}' is not a label",
-                because="a label is a name, an equals sign and a value",
-                hint="write it like --label leaf=rack7",
-            )
 
 
 def _lan(wanted: bool | None) -> Literal["off", "ask", "join"]:
@@ -353,21 +345,17 @@ def _uses(info: NodeInfo) -> tuple[str, ...]:
 
 def _arguments(given: dict[str, Any]) -> list[str]:
     """Return the same options, for the process in the background."""
-    args: list[str] = ["--no-worker"] if given["no_worker"] else []
-    args += ["--open-lan"] if given["open_lan"] else []
-    args += [
-        f"--{name}" if given[name] else f"--no-{name}"
-        for name in ("sandbox", "functions", "containers", "gate", "lan")
-        if given[name] is not None
-    ]
-    for name in ("announce", "without", "labels"):
-        for each in given[name]:
-            args += [f"--{name.removesuffix('s')}", each]
-    names = ("listen", "port", "api", "metrics", "policy", "gpus", "models", "memories")
-    rest = ("web", "cache", "order", "relay", "allow", "strangers", "task_network")
-    for name in (*names, *rest, "journal"):
-        if given[name] is not None:  # Also what is empty: it may hide a setting.
-            args += [f"--{name.replace('_', '-')}", str(given[name])]
+    args: list[str] = []
+    for param in up.params:
+        value = given.get(param.name or "")
+        if not isinstance(param, click.Option) or value is None:
+            continue
+        if isinstance(value, bool):
+            args += (param.opts if value else param.secondary_opts)[:1]
+        else:  # Also what is empty: it may hide a setting.
+            values: tuple[object, ...] = value if param.multiple else (value,)
+            for each in values:
+                args += [param.opts[0], str(each)]
     return args
 
 

@@ -11,8 +11,7 @@ import click
 from shoal.api import node_file
 from shoal.api.client.client import connect, is_here
 from shoal.api.client.token_files import STDIN, token_in
-from shoal.cli.config.settings import default_of
-from shoal.cli.nodes.up import up
+from shoal.cli.nodes.up import gpu_options, sandbox_option, up
 from shoal.cli.options import checked_address, talk
 from shoal.errors import NotAllowedError, ShoalError
 from shoal.runtime.home import Home
@@ -39,11 +38,7 @@ def _note_file(ctx: click.Context, _param: click.Parameter, path: str | None) ->
     metavar="HOST:PORT",
     help="Scheduler to work for.",
 )
-@click.option(
-    "--gpus", help="Declare GPUs by id, such as 0,1, instead of detecting them."
-)
-@click.option("--models", default="", help="Model of each declared GPU.")
-@click.option("--memories", default="", help="Memory of each declared GPU in MB.")
+@gpu_options
 @click.option(
     "--addr", default="localhost:0", show_default=True, help="Address for other nodes."
 )
@@ -58,9 +53,7 @@ def _note_file(ctx: click.Context, _param: click.Parameter, path: str | None) ->
 @click.option(
     "--token", help="The token itself; other users can see it, so prefer --token-file."
 )
-@click.option(
-    "--sandbox/--no-sandbox", default=default_of("sandbox"), help="Confine tasks."
-)
+@sandbox_option
 @click.pass_context
 def worker(
     ctx: click.Context,

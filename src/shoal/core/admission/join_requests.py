@@ -126,7 +126,7 @@ class JoinRequests:
         if known is None and len(self._asked) >= REQUESTS_MAX:
             return _later(wanted, f"{REQUESTS_MAX} others ask already")
         if not self._spend(now):
-            return _later(wanted, "too many have asked of late")
+            return _later(wanted, "too many machines have asked recently")
         drawn = self._nonce()
         self._asked[node] = JoinRequest(
             node, origin, wanted.commitment, drawn, heard_at=now

@@ -85,7 +85,7 @@ def find(mark: str, cgroup: str = "", mountinfo: str = "") -> Cgroups | str:
     return second if "0::" in cgroup and os.geteuid() != 0 else first
 
 
-def _mounts(mountinfo: str, kind: str) -> list[tuple[str, Path, list[str]]]:
+def mounts(mountinfo: str, kind: str) -> list[tuple[str, Path, list[str]]]:
     """Return mounts of a file system type as (root, mount point, options)."""
     found: list[tuple[str, Path, list[str]]] = []
     for line in mountinfo.splitlines():
@@ -96,7 +96,7 @@ def _mounts(mountinfo: str, kind: str) -> list[tuple[str, Path, list[str]]]:
     return found
 
 
-def _below(root: str, mount: Path, path: str) -> Path:
+def below(root: str, mount: Path, path: str) -> Path:
     """Return the folder of a group below a mount point."""
     inside = path.removeprefix(root if root != "/" else "")
     return mount / inside.lstrip("/")
@@ -107,11 +107,11 @@ def _below(root: str, mount: Path, path: str) -> Path:
 
 def _second(name: str, cgroup: str, mountinfo: str) -> Cgroups | str:
     paths = [line[3:] for line in cgroup.splitlines() if line.startswith("0::")]
-    mounts = _mounts(mountinfo, "cgroup2")
-    if not paths or not mounts:
+    mounted = mounts(mountinfo, "cgroup2")
+    if not paths or not mounted:
         return "cgroup v2 is not mounted"
-    root, mount, _ = mounts[0]
-    own = _below(root, mount, paths[0])
+    root, mount, _ = mounted[0]
+    own = below(root, mount, paths[0])
     why = ""
     if os.geteuid() == 0:
         found = SecondVersion.open(mount, name, own)
@@ -206,9 +206,9 @@ def _first(name: str, cgroup: str, mountinfo: str) -> Cgroups | str:
     for line in cgroup.splitlines():
         _, _, rest = line.partition(":")
         names, _, path = rest.partition(":")
-        for root, mount, options in _mounts(mountinfo, "cgroup"):
+        for root, mount, options in mounts(mountinfo, "cgroup"):
             for each in set(CONTROLLERS) & set(names.split(",")) & set(options):
-                homes[each], tops[each] = _below(root, mount, path), mount
+                homes[each], tops[each] = below(root, mount, path), mount
     if lacking := [each for each in CONTROLLERS if each not in homes]:
         return f"no version of cgroups has control of {' and '.join(lacking)} here"
     # If somebody has limited the node's group, stay within it.

@@ -10,7 +10,8 @@ import msgspec
 
 from shoal.lab.datacentre.data_centre import DataCentre, RunCost
 from shoal.lab.datacentre.jobs import DrawnJobs, draw_jobs
-from shoal.lab.datacentre.results import ResultPicture, RunResult, summarise
+from shoal.lab.datacentre.recorder import Bar
+from shoal.lab.datacentre.results import RunResult, summarise
 from shoal.model.ids import NodeId
 from shoal.topology.fabric import Fabric
 
@@ -22,10 +23,10 @@ Progress = Callable[[str, int, int], None]
 
 
 class ScenarioRun(msgspec.Struct, frozen=True):
-    """One run: its results, and what it cost to simulate."""
+    """One run: its results, its bars for charts, and what it cost to simulate."""
 
     result: RunResult
-    picture: ResultPicture
+    bars: tuple[Bar, ...]
     figures: RunCost
 
 
@@ -66,5 +67,5 @@ def _runs(
                     progress(name, ended, total)
 
             figures = centre.run(told)
-            result, picture = summarise(centre, figures.events, figures.digest)
-            yield ScenarioRun(result, picture, figures)
+            result = summarise(centre, figures.events, figures.digest)
+            yield ScenarioRun(result, tuple(centre.recorder.bars), figures)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from shoal.lab.datacentre.recorder import Bar
 from shoal.model.ids import JobId
 
 if TYPE_CHECKING:
@@ -106,15 +105,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.links, key=lambda link: (link.mean, link.name), default=None)
 
 
-class ResultPicture(msgspec.Struct, frozen=True):
-    """What only charts need: too much to print."""
-
-    bars: tuple[Bar, ...]
-
-
-def summarise(
-    centre: DataCentre, events: int, history: str
-) -> tuple[RunResult, ResultPicture]:
+def summarise(centre: DataCentre, events: int, history: str) -> RunResult:
     """Return the figures of a run that has ended."""
     recorder, traffic, meter = centre.recorder, centre.traffic, centre.meter
     lives = recorder.lives
@@ -126,7 +117,7 @@ def summarise(
     times = [life.ended - life.submitted for life in over.values()]
     makespan_s = max((life.ended for life in over.values()), default=centre.world.now)
     size = centre.width
-    result = RunResult(
+    return RunResult(
         policy=centre.policy,
         overlay=centre.overlay,
         jobs=len(lives),
@@ -158,7 +149,6 @@ def summarise(
         events=events,
         history=history,
     )
-    return result, ResultPicture(tuple(recorder.bars))
 
 
 def quantile(values: Sequence[float], share: float) -> float:

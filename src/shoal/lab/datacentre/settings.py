@@ -22,6 +22,7 @@ from shoal.lab.datacentre.scenario import (
 )
 from shoal.model.gpu import parse_gpu
 from shoal.model.resources import Capacity, Device, Ledger, Profile
+from shoal.model.spec.canonical import at
 from shoal.model.units import parse_cpu, parse_duration, parse_size, parse_whole
 from shoal.policy.registry import Registry
 
@@ -120,7 +121,7 @@ def resolve(scenario: Scenario, folder: Path) -> tuple[ScenarioSettings, Fabric]
         kinds=tuple(_kind(f"$.jobs.mix[{n}]", spec) for n, spec in enumerate(jobs.mix)),
         policies=_policies(scenario.policies),
         overlays=(overlay,) if isinstance(overlay, str) else overlay,
-        interval_s=_at("$.gossip.interval", parse_duration, scenario.gossip.interval),
+        interval_s=at("$.gossip.interval", parse_duration, scenario.gossip.interval),
         fan_out=scenario.gossip.fan_out,
         repeats=scenario.gossip.repeats,
         nearest=scenario.gossip.nearest,
@@ -133,7 +134,7 @@ def resolve(scenario: Scenario, folder: Path) -> tuple[ScenarioSettings, Fabric]
         churn_every_s=_maybe(
             "$.churn.every", parse_duration, churn.every if churn else None
         ),
-        churn_down_s=_at("$.churn.down", parse_duration, churn.down if churn else "0s"),
+        churn_down_s=at("$.churn.down", parse_duration, churn.down if churn else "0s"),
         until_s=_maybe("$.until", parse_duration, scenario.until),
     )
     _require_room(settings, fabric)
@@ -157,7 +158,7 @@ def parse_bandwidth(amount: Amount) -> int:
 
 
 def _host(spec: HostSpec) -> Capacity:
-    need = _at("$.host.gpu", parse_gpu, spec.gpu)
+    need = at("$.host.gpu", parse_gpu, spec.gpu)
     devices: tuple[Device, ...] = ()
     if need is not None:
         model = need.models[0] if need.models else "GPU"
@@ -167,30 +168,30 @@ def _host(spec: HostSpec) -> Capacity:
             for n in range(need.count)
         )
     return Capacity(
-        cpu_milli=_at("$.host.cpu", parse_cpu, spec.cpu),
-        memory_bytes=_at("$.host.memory", parse_size, spec.memory),
+        cpu_milli=at("$.host.cpu", parse_cpu, spec.cpu),
+        memory_bytes=at("$.host.memory", parse_size, spec.memory),
         disk_bytes=1 << 40,
         devices=devices,
     )
 
 
 def _kind(path: str, spec: ScenarioJobs) -> JobKind:
-    gpu = _at(f"{path}.gpu", parse_gpu, spec.gpu)
+    gpu = at(f"{path}.gpu", parse_gpu, spec.gpu)
     return JobKind(
         name=spec.name,
         weight=spec.weight,
         tasks=spec.tasks,
         gang=spec.gang,
         profile=Profile(
-            cpu_milli=_at(f"{path}.cpu", parse_cpu, spec.cpu),
-            memory_bytes=_at(f"{path}.memory", parse_size, spec.memory),
+            cpu_milli=at(f"{path}.cpu", parse_cpu, spec.cpu),
+            memory_bytes=at(f"{path}.memory", parse_size, spec.memory),
             gpu=gpu,
         ),
         gpus=0 if gpu is None else gpu.count,
-        run_s=_at(f"{path}.run", _duration_range, spec.run),
-        stage_bytes=_at(f"{path}.stage", parse_size, spec.stage),
-        step_s=_at(f"{path}.step", parse_duration, spec.step),
-        allreduce_bytes=_at(f"{path}.allreduce", parse_size, spec.allreduce),
+        run_s=at(f"{path}.run", _duration_range, spec.run),
+        stage_bytes=at(f"{path}.stage", parse_size, spec.stage),
+        step_s=at(f"{path}.step", parse_duration, spec.step),
+        allreduce_bytes=at(f"{path}.allreduce", parse_size, spec.allreduce),
         priority=spec.priority,
         preempt=spec.preempt,
         same_leaf=spec.same_leaf,
@@ -221,7 +222,7 @@ def _arrivals(text: str) -> tuple[Arrivals, int]:
             hint="allowed here: poisson:200 (at random times), burst:50 (all at "
             "once), every:100 (evenly)",
         )
-    number = _at("$.jobs.arrivals", parse_whole, count)
+    number = at("$.jobs.arrivals", parse_whole, count)
     if not 1 <= number <= 1_000_000:
         raise SpecError(
             f"{number} jobs cannot be simulated",
@@ -278,7 +279,7 @@ def _happening(path: str, spec: EventSpec, fabric: Fabric) -> PlannedFault:
             hint="allowed here: at and one of fail, join, leave; `for` with fail",
         )
     what, name = named[0]
-    _at(f"{path}.{what}", lambda _: fabric.require(name), name)
+    at(f"{path}.{what}", lambda _: fabric.require(name), name)
     is_host = name in fabric.index and fabric.index[name] in fabric.hosts
     if what != "fail" and not is_host:
         raise SpecError(
@@ -288,7 +289,7 @@ def _happening(path: str, spec: EventSpec, fabric: Fabric) -> PlannedFault:
             hint="name a host, or let it fail",
         )
     return PlannedFault(
-        _at(f"{path}.at", parse_duration, spec.at),
+        at(f"{path}.at", parse_duration, spec.at),
         what,
         name,
         _maybe(f"{path}.for", parse_duration, spec.for_),
@@ -318,10 +319,10 @@ def _slots(capacity: Capacity, profile: Profile) -> int:
 def _cable(path: str, spec: CableSpec, latency_ns: int, bps: int) -> tuple[int, int]:
     """Return latency and bandwidth, with defaults where the scenario has none."""
     if spec.latency is not UNSET:
-        seconds = _at(f"{path}.latency", _latency, spec.latency)
+        seconds = at(f"{path}.latency", _latency, spec.latency)
         latency_ns = round(seconds * 1e9)
     if spec.bandwidth is not UNSET:
-        bps = _at(f"{path}.bandwidth", parse_bandwidth, spec.bandwidth)
+        bps = at(f"{path}.bandwidth", parse_bandwidth, spec.bandwidth)
     return latency_ns, bps
 
 
@@ -334,14 +335,5 @@ def _latency(amount: Amount) -> float:
     return parse_duration(amount)
 
 
-def _at(path: str, parse: Callable[[Amount], T], amount: Amount) -> T:
-    try:
-        return parse(amount)
-    except UsageError as error:
-        raise SpecError(
-            error.what, path=path, because=error.because, hint=error.hint
-        ) from None
-
-
 def _maybe(path: str, parse: Callable[[Amount], T], amount: Amount | None) -> T | None:
-    return None if amount is None else _at(path, parse, amount)
+    return None if amount is None else at(path, parse, amount)

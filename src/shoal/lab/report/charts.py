@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import TYPE_CHECKING, Final
 
 from shoal.lab.report.formatting import columns, seconds, share
@@ -42,17 +43,17 @@ def marks_of(planned_faults: Sequence[PlannedFault]) -> Marks:
     return tuple(sorted(marks))
 
 
-def legend(names: Sequence[str]) -> str:
-    """Return names with their colours, for above a chart."""
+def legend(names: Sequence[str], kind: str = "", note: str = "") -> str:
+    """Return names with their colours, for above a chart; `kind` styles swatches."""
     items = [
         element(
             "span",
-            element("i", class_=f"swatch hue{place % HUES}") + name,
+            element("i", class_=f"swatch {kind}hue{place % HUES}") + escape(name),
             class_="key",
         )
         for place, name in enumerate(names)
     ]
-    return element("p", "".join(items), class_="legend")
+    return element("p", "".join(items) + note, class_="legend")
 
 
 def over_time(results: list[RunResult], marks: Marks) -> str:

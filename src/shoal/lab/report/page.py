@@ -16,7 +16,7 @@ from shoal.lab.report.formatting import (
     size,
     unended,
 )
-from shoal.lab.report.svg import HUES, element, with_key
+from shoal.lab.report.svg import element, with_key
 from shoal.lab.report.table import heading
 
 if TYPE_CHECKING:
@@ -94,6 +94,9 @@ OVERLAYS: Final = {
     "mst": "told along a minimum spanning tree",
     "nearest": "told to the nearest hosts, and along a spanning tree",
 }
+
+
+PALE: Final = element("span", "pale with a rim: stopped or lost", class_="key sub")
 
 
 def page(comparison: Comparison) -> str:
@@ -204,7 +207,7 @@ def _run(comparison: Comparison, run: ScenarioRun, place: int) -> str:
         element("p", scale, class_="note"),
         _card(heat.heat(fabric, result)),
         element("h3", "Jobs on devices"),
-        _kinds_legend([kind.name for kind in settings.kinds]),
+        legend([kind.name for kind in settings.kinds], "box ", PALE),
         _card(_gantt(comparison, run)),
         element("p", escape(notes), class_="note") if notes.strip() else "",
         element("p", escape(_moved(result)), class_="note"),
@@ -217,7 +220,7 @@ def _gantt(comparison: Comparison, run: ScenarioRun) -> str:
     fabric, settings = comparison.fabric, comparison.settings
     colours = {kind.name: n for n, kind in enumerate(settings.kinds)}
     return gantt.gantt(
-        run.picture.bars,
+        run.bars,
         {
             drawn_job.job: colours[drawn_job.kind.name]
             for drawn_job in comparison.drawn.jobs
@@ -248,19 +251,6 @@ def pictures(comparison: Comparison) -> dict[str, str]:
         f"{name}.svg": drawn.replace(">", f"><style>{STYLE}</style>", 1)
         for name, drawn in found.items()
     }
-
-
-def _kinds_legend(names: list[str]) -> str:
-    items = [
-        element(
-            "span",
-            element("i", class_=f"swatch box hue{place % HUES}") + escape(name),
-            class_="key",
-        )
-        for place, name in enumerate(names)
-    ]
-    pale = element("span", "pale with a rim: stopped or lost", class_="key sub")
-    return element("p", "".join(items) + pale, class_="legend")
 
 
 def _moved(result: RunResult) -> str:

@@ -88,19 +88,19 @@ Array = Annotated[
 ]
 Environment = Annotated[
     dict[Word, Scalar],
-    Meta(max_length=ENV_MAX, description="Variables that the program sees."),
+    Meta(max_length=ENV_MAX, description="Environment variables of the program."),
 ]
 Secrets = Annotated[
     tuple[Word, ...],
     Meta(
         max_length=SECRETS_MAX,
-        description="Names of stored secrets, which the program sees as variables.",
+        description="Stored secrets, passed as environment variables.",
         examples=[["HF_TOKEN"]],
     ),
 ]
 Workdir = Annotated[
     PathText,
-    Meta(description="The directory that travels with the job.", examples=["."]),
+    Meta(description="Directory to send along with the job.", examples=["."]),
 ]
 Setup = Annotated[
     CommandText | tuple[Scalar, ...],
@@ -116,7 +116,7 @@ Outputs = Annotated[
     tuple[PathText, ...],
     Meta(
         max_length=OUTPUTS_MAX,
-        description="Paths below the work directory that are kept.",
+        description="Paths below the work directory to keep as outputs.",
         examples=[["out/"]],
     ),
 ]
@@ -127,7 +127,7 @@ Duration = Annotated[
 Driver = Annotated[
     Word,
     Meta(
-        description="What runs the command on the worker.",
+        description="Driver that runs the command on the worker.",
         examples=["process", "container"],
     ),
 ]
@@ -144,7 +144,7 @@ class Strict(
 
 
 class ResourcesSpec(Strict, frozen=True):
-    """What one task needs of one node. Without a field: 1 CPU, and no need besides."""
+    """Resources of one task on one node. By default 1 CPU, and nothing else."""
 
     gpu: Annotated[
         Amount | None,
@@ -168,10 +168,10 @@ class ResourcesSpec(Strict, frozen=True):
 
 
 class RetrySpec(Strict, frozen=True):
-    """When a task that did not succeed is tried again, and how often.
+    """When and how often a failed task is retried.
 
-    Left out, tasks whose worker was lost are tried again. What a worker's loss costs is
-    not counted as a failure; it has a limit of its own.
+    Left out, tasks whose worker was lost are retried. The loss of a worker does not
+    count as a failure; it has a limit of its own.
     """
 
     max: (
@@ -180,8 +180,7 @@ class RetrySpec(Strict, frozen=True):
             Meta(
                 ge=0,
                 le=RETRIES_MAX,
-                description="How many failures of a task are tried again; 3 if `on` "
-                "says which.",
+                description="How many failures of a task are retried; 3 if `on` says which.",
             ),
         ]
         | None
@@ -197,14 +196,14 @@ class RetrySpec(Strict, frozen=True):
 
 
 class VerifySpec(Strict, frozen=True):
-    """How results of machines that one does not trust are checked."""
+    """How results from untrusted machines are checked."""
 
     copies: Annotated[
         int,
         Meta(
             ge=COPIES_MIN,
             le=COPIES_MAX,
-            description="So many results must agree before one is accepted.",
+            description="How many results must agree before one is accepted.",
         ),
     ] = 2
     compare: Annotated[
@@ -219,8 +218,8 @@ class VerifySpec(Strict, frozen=True):
     most: Annotated[
         Annotated[int, Meta(ge=COPIES_MIN, le=ANSWERS_MAX)] | None,
         Meta(
-            description="After so many results without agreement the task has failed; "
-            "without it, six more than `copies`.",
+            description="How many results may come without agreement before the task "
+            "fails; by default six more than `copies`.",
         ),
     ] = None
     owners: Annotated[
@@ -240,16 +239,16 @@ class VerifySpec(Strict, frozen=True):
 
 
 class PlacementSpec(Strict, frozen=True):
-    """Which nodes may run the job, and which are better."""
+    """Which nodes may run the job, and which are preferred."""
 
-    policy: Annotated[str, Meta(description="Ranks the nodes that could.")] = ""
+    policy: Annotated[str, Meta(description="Name of a placement policy.")] = ""
     labels: Annotated[
         dict[Word, Scalar],
         Meta(max_length=LABELS_MAX, description="Labels that a node must have."),
     ] = {}
     max_rtt: Annotated[
         Duration | None,
-        Meta(description="Farthest a node may be, as a round trip."),
+        Meta(description="Maximum round-trip time to a node."),
     ] = None
     same_leaf: Annotated[
         SameLeaf | bool,
@@ -262,7 +261,7 @@ class SpanSpec(Strict, frozen=True, rename={"start": "from", "stop": "to"}):
 
     start: Annotated[int | float, Meta(description="The first value.")]
     stop: Annotated[int | float, Meta(description="The last value.")]
-    step: Annotated[int | float, Meta(description="From one to the next.")] = 1
+    step: Annotated[int | float, Meta(description="Distance of two values.")] = 1
 
 
 Values = Annotated[tuple[Scalar, ...], Meta(min_length=1)] | SpanSpec
@@ -285,7 +284,7 @@ AnyOf = Annotated[
 
 
 class StepSpec(Strict, frozen=True):
-    """One step of a job. What it leaves out is as in the job around it.
+    """One step of a job. It inherits from the job what it leaves out.
 
     Params and variables are taken from both, name by name. A step that has its own
     `resources` or `any_of` takes neither from the job.
@@ -321,7 +320,7 @@ class StepSpec(Strict, frozen=True):
 class JobSpec(Strict, frozen=True):
     """A job. It has a `command`, a `recipe` or `steps`; all else is optional."""
 
-    name: Annotated[Name, Meta(description="What people call the job.")] = ""
+    name: Annotated[Name, Meta(description="Name of the job.")] = ""
     command: Command | None = None
     recipe: Recipe | None = None
     params: Params = {}
@@ -353,7 +352,7 @@ class JobSpec(Strict, frozen=True):
     outputs: Outputs = ()
     priority: Annotated[
         int,
-        Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX, description="The higher goes first."),
+        Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX, description="Higher runs first."),
     ] = 0
     preempt: Annotated[
         bool, Meta(description="Whether it may displace work of a lower priority.")
@@ -363,7 +362,7 @@ class JobSpec(Strict, frozen=True):
     ] = True
     retry: RetrySpec = RetrySpec()
     time_limit: Annotated[
-        Duration | None, Meta(description="A task that runs longer is stopped.")
+        Duration | None, Meta(description="Time limit of each task.")
     ] = None
     grace: Annotated[
         Duration, Meta(description="Time between the notice to stop and the kill.")
@@ -374,7 +373,7 @@ class JobSpec(Strict, frozen=True):
         Meta(description="Never start a task again that may have started before."),
     ] = False
     speculate: Annotated[
-        bool, Meta(description="Run a straggler a second time elsewhere.")
+        bool, Meta(description="Run a copy of a straggler elsewhere.")
     ] = False
     network: Annotated[
         bool, Meta(description="Whether the program may use the network.")
@@ -382,7 +381,7 @@ class JobSpec(Strict, frozen=True):
     driver: Driver = "process"
     verify: Annotated[
         VerifySpec | None,
-        Meta(description="How results are checked; without it, they are believed."),
+        Meta(description="How results are checked; by default they are trusted."),
     ] = None
 
 

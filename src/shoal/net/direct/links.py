@@ -21,10 +21,9 @@ from shoal.net import multiaddr
 from shoal.net.direct.connection import Connection
 from shoal.net.direct.dialler import Dialler, Endpoint
 from shoal.net.direct.frames import Frame, FrameKind, framed, reason_of
-from shoal.net.direct.heartbeat import LATE_S, TICK_S
 from shoal.net.direct.lobby import NO_GRANT, Lobby
 from shoal.net.direct.outbox import Budget, Drop, Outbox
-from shoal.net.direct.pairs import DirectLink, Pair, PairNotes
+from shoal.net.direct.pairs import LATE_S, TICK_S, DirectLink, Pair, PairNotes
 from shoal.net.direct.settings import LinkSettings
 from shoal.net.identity.certificates import Shown, contexts
 from shoal.protocol import codec

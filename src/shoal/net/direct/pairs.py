@@ -1,16 +1,75 @@
-"""State per peer: its link, queued messages, notes."""
+"""State per peer: its link and heartbeat, queued messages, notes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, final
-
-from shoal.net.direct.heartbeat import Heartbeat
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar, final
 
 if TYPE_CHECKING:
     from shoal.model.ids import NodeId
     from shoal.net.direct.connection import Connection
     from shoal.net.direct.outbox import Outbox
     from shoal.net.identity.certificates import Shown
+
+TICK_S: Final = 0.5
+"""How often to call `due`."""
+
+ASK_AFTER_S: Final = 1.0
+SILENT_AFTER_S: Final = 5.0
+MEASURE_EVERY_S: Final = 10.0
+"""Ping this often even under traffic, to notice a change of the path."""
+
+LATE_S: Final = 1.0
+"""A tick this late means that this process stood still."""
+
+
+@final
+class Heartbeat:
+    """Tells whether the peer of a link is alive, and its round-trip time.
+
+    A side that has heard nothing for a second sends a ping; after five seconds it gives
+    the peer up, so a peer that stops is noticed after three and a half to six seconds.
+    Time in which this process stood still does not count. It has no clock of its own.
+    """
+
+    __slots__ = ("_asked_at", "_heard_at", "_nonce", "_open")
+
+    def __init__(self, now: float) -> None:
+        self._heard_at = now
+        self._asked_at = now - MEASURE_EVERY_S  # So the first tick asks.
+        self._nonce = 0
+        self._open = False  # Whether the last question is unanswered.
+
+    def hear(self, now: float) -> None:
+        """Note that the peer sent something."""
+        self._heard_at = now
+
+    def due(self, now: float) -> Literal["ask", "lost"] | None:
+        """Return what to do about the peer, if anything."""
+        if now - self._heard_at >= SILENT_AFTER_S:
+            return "lost"
+        if self._open and now - self._asked_at < ASK_AFTER_S:
+            return None
+        if now - self._heard_at >= ASK_AFTER_S - TICK_S / 2:
+            return "ask"
+        return "ask" if now - self._asked_at >= MEASURE_EVERY_S else None
+
+    def ask(self, now: float) -> bytes:
+        """Return what to send as a ping."""
+        self._nonce += 1
+        self._asked_at, self._open = now, True
+        return self._nonce.to_bytes(8, "big")
+
+    def answer(self, payload: bytes, now: float) -> float | None:
+        """Return the round-trip time, if this answers the last ping."""
+        if not self._open or payload != self._nonce.to_bytes(8, "big"):
+            return None
+        self._open = False
+        return now - self._asked_at
+
+    def excuse(self, late_s: float) -> None:
+        """Ignore a period in which nothing could be received."""
+        self._heard_at += late_s
+
 
 Note = TypeVar("Note")
 

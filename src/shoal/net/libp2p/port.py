@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, assert_never, final
 from shoal.errors import ProtocolError, UsageError
 from shoal.model.addresses import as_stream, stream_ones
 from shoal.net.libp2p.finding import address_book, dht_keys
-from shoal.net.libp2p.thread import commands
+from shoal.net.libp2p.thread import notices
 from shoal.net.libp2p.thread.shared_state import BATCH, SharedState
 from shoal.protocol.codec import encode, encode_gossip
 from shoal.protocol.messages import Announcement, LoadDigest, Revocation
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shoal.model.ids import NodeId
+    from shoal.net.base import StreamListener
     from shoal.net.identity.identity import Identity
     from shoal.net.libp2p.settings import Greeting, Libp2pSettings
-    from shoal.net.libp2p.thread.commands import Happening
-    from shoal.net.stream_listener import StreamListener
+    from shoal.net.libp2p.thread.notices import Happening
+    from shoal.net.libp2p.thread.shared_state import Order
     from shoal.protocol.messages import AnyMessage
 
 LEAVE_S: Final = 5.0
@@ -111,34 +112,35 @@ class Libp2p:
 
     def look_up(self, lookup: int, key: str, limit: int) -> None:
         """Ask the DHT who provides a key; answered by `looked_up`."""
-        if not self._shared.orders.put(commands.LookUpKey(lookup, key, limit)):
+        if not self._shared.orders.put(lambda host: host.look_up(lookup, key, limit)):
             self._loop.call_soon(self._listener.looked_up, lookup, ())
 
     def provide(self, wanted: Sequence[str]) -> None:
         """Tell the DHT that this node provides these keys, the rarest at any rate."""
-        self._shared.orders.put(commands.ProvideKeys(dht_keys.prioritised(wanted)))
+        keys = dht_keys.prioritised(wanted)
+        self._shared.orders.put(lambda host: host.provide(keys))
 
     # Links, over streams.
 
     def know(self, peer: NodeId, addresses: Sequence[str]) -> None:
         """Remember where a peer may be reached by streams; the rest is left out."""
         if known := stream_ones(addresses):
-            self._shared.orders.put(commands.Know(peer, known))
+            self._order(peer, lambda _host: self._shared.book.add(peer, known))
 
     def open(self, peer: NodeId) -> None:
         """Open a stream to a peer if there is none, by whatever way there is."""
-        self._shared.orders.put(commands.Open(peer))
+        self._order(peer, lambda host: host.links.open(peer))
 
     def transmit(self, peer: NodeId, frames: Sequence[bytes]) -> None:
         """Queue frames of the codec."""
         self._flush()
         for frame in frames:
-            self._shared.orders.put(commands.Transmit(peer, frame))
+            self._transmit(peer, frame)
 
     def move(self, peer: NodeId) -> None:
         """Send what is queued, and let the stream end: there is a better way."""
         self._flush()
-        self._shared.orders.put(commands.Move(peer))
+        self._order(peer, lambda host: host.links.move(peer))
 
     def send(self, peer: NodeId, message: AnyMessage) -> None:
         """Queue a message; messages queued in one turn go in one frame."""
@@ -148,19 +150,19 @@ class Libp2p:
 
     def disconnect(self, peer: NodeId, reason: str) -> None:
         """End the stream to a peer, and refuse it for a while."""
-        self._shared.orders.put(commands.Cut(peer, reason))
+        self._order(peer, lambda host: host.cut(peer, reason))
 
     # Beyond both.
 
     def note_link(self, peer: NodeId, *, is_up: bool) -> None:
         """Take a peer for a member while there is a direct link to it."""
-        self._shared.orders.put(commands.Linked(peer, is_up))
+        self._order(peer, lambda host: host.note_link(peer, is_up=is_up))
 
     async def close(self) -> None:
         """Leave the network in good order, or after some seconds in any."""
         self._flush()
         self._shared.leaving.set()
-        self._shared.orders.put(commands.Leave())
+        self._shared.orders.put(lambda _host: None)  # Wakes it to leave.
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, LEAVE_S)
         self._shared.notices.detach()
@@ -172,7 +174,7 @@ class Libp2p:
         except ProtocolError:
             self._shared.counts["too-large-to-gossip"] += 1
             return
-        self._shared.orders.put(commands.PublishData(data, is_near))
+        self._shared.orders.put(lambda host: host.publish(data, is_near=is_near))
 
     def _flush(self) -> None:
         unsent, self._unsent = self._unsent, {}
@@ -183,7 +185,14 @@ class Libp2p:
                 self._shared.counts["too-large-to-send"] += 1
                 continue
             for frame in frames:
-                self._shared.orders.put(commands.Transmit(peer, frame))
+                self._transmit(peer, frame)
+
+    def _transmit(self, peer: NodeId, frame: bytes) -> None:
+        self._order(peer, lambda host: host.links.transmit(peer, frame))
+
+    def _order(self, peer: NodeId, act: Order) -> None:
+        """Have the host do something about a peer, whose id may be made up."""
+        self._shared.orders.put(lambda host: host.act_on(peer, act))
 
     def _wake(self) -> None:
         """Have the loop take what happened. Called in the other thread."""
@@ -202,11 +211,11 @@ class Libp2p:
     def _tell(self, happening: Happening) -> None:
         listener = self._listener
         match happening:
-            case commands.Heard():
+            case notices.Heard():
                 listener.heard(happening.origin, happening.message)
-            case commands.Arrived():
+            case notices.Arrived():
                 listener.received(happening.peer, happening.messages)
-            case commands.Opened():
+            case notices.Opened():
                 self._open[happening.peer] = None
                 listener.opened(
                     happening.peer,
@@ -214,31 +223,31 @@ class Libp2p:
                     generation=happening.generation,
                     is_relayed=happening.is_relayed,
                 )
-            case commands.Moved():
+            case notices.Moved():
                 listener.moved(happening.peer)
-            case commands.Ended():
+            case notices.Ended():
                 self._end(happening.peer, is_definite=happening.is_definite)
-            case commands.Met():
+            case notices.Met():
                 listener.met(happening.peer, happening.addresses)
-            case commands.Measured():
+            case notices.Measured():
                 listener.measured(happening.peer, happening.rtt_s)
-            case commands.Knocked():
+            case notices.Knocked():
                 self._judge(happening)
-            case commands.Found():
+            case notices.Found():
                 listener.looked_up(happening.lookup, happening.providers)
-            case commands.Estimated():
+            case notices.Estimated():
                 listener.estimated(happening.nodes)
-            case commands.Ready():
+            case notices.Ready():
                 self._reachable = tuple(
                     address_book.bare(a) for a in happening.addresses
                 )
                 self._is_down = False
                 self.ready.set()
                 listener.moved_house()
-            case commands.Relayed():
+            case notices.Relayed():
                 self._circuits = happening.addresses
                 listener.moved_house()
-            case commands.Stopped():
+            case notices.Stopped():
                 self.stopped_because, self._is_down = happening.reason, True
                 for peer in list(self._open):
                     self._end(peer, is_definite=False)
@@ -250,9 +259,9 @@ class Libp2p:
             del self._open[peer]
             self._listener.ended(peer, is_definite=is_definite)
 
-    def _judge(self, knock: commands.Knocked) -> None:
+    def _judge(self, knock: notices.Knocked) -> None:
         reason = self._shared.greeting.admit(knock.peer, knock.grant)
-        self._shared.orders.put(commands.KnockJudged(knock.stream, reason))
+        self._shared.orders.put(lambda host: host.links.judged(knock.stream, reason))
 
 
 def _serve(shared: SharedState) -> None:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, Literal, final
 from shoal.errors import ShoalError
 from shoal.model.ids import RequestId
 from shoal.net.identity.petname import petname
+from shoal.net.joining.join import knock
 from shoal.net.joining.join_codes import code_of
-from shoal.net.joining.lan_join import knock
 from shoal.protocol.admission import AdmissionHeard, AdmissionWanted
 from shoal.protocol.admission_proofs import NONCE_BYTES, commitment
 from shoal.protocol.messages import Refusal, Welcome

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from shoal.runtime.node import Node
 
 OPEN_LAN: Final = (
-    "--open-lan: whoever is on this network can join as a worker, without being asked"
+    "--open-lan: any machine on this network can join as a worker, without approval"
 )
 
 

@@ -164,7 +164,7 @@ def _nodes(call: Mapping[str, object]) -> list[NodeId]:
     nodes: list[NodeId] = []
     for node in cast("list[object]", named)[:SOURCES_MAX]:
         if not isinstance(node, str) or not 0 < len(node) <= ID_LENGTH_MAX:
-            raise ShoalError("'nodes' has what is not the id of a node")
+            raise ShoalError("'nodes' contains an invalid node id")
         if not is_key(node):
             raise ShoalError(f"'{_shown(node)}' is not the id of a node")
         nodes.append(NodeId(node))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 import trio
 
 from shoal.net.libp2p.finding import address_book, dht_keys
-from shoal.net.libp2p.thread.commands import Found
+from shoal.net.libp2p.thread.notices import Found
 from shoal.net.libp2p.thread.trio_calls import start
 from shoal.protocol.limits import ADDRESSES_MAX
 from shoal.protocol.messages import PeerAddress
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal.model.ids import NodeId
-    from shoal.net.libp2p.thread.commands import LookUpKey
     from shoal.net.libp2p.thread.shared_state import SharedState
 
 PACE_S: Final = 1.5
@@ -111,31 +110,31 @@ class DhtDirectory:
         """Note that there are other keys to provide."""
         self._news.set()
 
-    async def look_up(self, order: LookUpKey) -> None:
+    async def look_up(self, lookup: int, key: str, limit: int) -> None:
         """Find providers and report them, whatever was found in time."""
         found: Records = {}
         if self._waiting < WAITING_MAX:
             self._waiting += 1
             with trio.move_on_after(LOOKUP_S):
                 async with self._limiter:
-                    await self._search(order, found)
+                    await self._search(key, limit, found)
             self._waiting -= 1
         else:
             self._shared.counts["look-up-refused"] += 1
-        rows = random.sample(sorted(found.items()), min(order.limit, len(found)))
+        rows = random.sample(sorted(found.items()), min(limit, len(found)))
         providers = tuple(self._known(peer, addresses) for peer, addresses in rows)
-        self._shared.notices.put(Found(order.lookup, providers))
+        self._shared.notices.put(Found(lookup, providers))
 
     def _known(self, peer: NodeId, addresses: tuple[str, ...]) -> PeerAddress:
         self._shared.book.add(peer, [a for a in addresses if peer in a])
         return PeerAddress(peer, address_book.direct_ones(addresses)[:ADDRESSES_MAX])
 
-    async def _search(self, order: LookUpKey, found: Records) -> None:
+    async def _search(self, key: str, limit: int, found: Records) -> None:
         this_span = dht_keys.span(self._wall())
         for at_span in (this_span, this_span - 1):
             branch = ""
-            while len(found) < order.limit and len(branch) <= dht_keys.LEVELS_MAX:
-                records = await self._records(order.key, branch, at_span, ASKED_MAX)
+            while len(found) < limit and len(branch) <= dht_keys.LEVELS_MAX:
+                records = await self._records(key, branch, at_span, ASKED_MAX)
                 found.update(records)
                 if len(records) < dht_keys.FULL:
                     break

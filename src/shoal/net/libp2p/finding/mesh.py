@@ -18,7 +18,7 @@ from shoal import failpoints
 from shoal.model.backoff import Backoff
 from shoal.net.libp2p.finding import address_book
 from shoal.net.libp2p.finding.gossip_guard import Latest
-from shoal.net.libp2p.thread.commands import Estimated, Met, Relayed
+from shoal.net.libp2p.thread.notices import Estimated, Met, Relayed
 from shoal.net.libp2p.thread.trio_calls import start
 from shoal.protocol.limits import ADDRESSES_MAX
 

@@ -16,11 +16,10 @@ from shoal.errors import ProtocolError
 from shoal.net.direct.frames import Frame, FrameKind, FrameReader, closing, framed
 from shoal.net.libp2p.finding.gossip_guard import Latest
 from shoal.net.libp2p.streams.link import StreamLink
-from shoal.net.libp2p.thread.commands import (
+from shoal.net.libp2p.thread.notices import (
     Arrived,
     Ended,
     Knocked,
-    KnockJudged,
     Measured,
     Moved,
     Opened,
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
     from shoal.model.ids import NodeId
     from shoal.net.libp2p.streams.pipe import Pipe
-    from shoal.net.libp2p.thread.commands import Happening
+    from shoal.net.libp2p.thread.notices import Happening
     from shoal.net.libp2p.thread.shared_state import SharedState
     from shoal.protocol.messages import AnyMessage, Grant
 
@@ -211,11 +210,11 @@ class StreamLinks:
                     row.scope.cancel()
                     start(nursery, row.link.close, "leaving")
 
-    def judged(self, order: KnockJudged) -> None:
-        """Take the node's verdict on a peer that knocked."""
-        waiting = self._judging.pop(order.stream, None)
+    def judged(self, stream: int, reason: str | None) -> None:
+        """Take the node's verdict on a peer that knocked: why it may not come in."""
+        waiting = self._judging.pop(stream, None)
         if waiting is not None:
-            waiting[1].append(order.reason)
+            waiting[1].append(reason)
             waiting[0].set()
 
     async def on_stream(self, peer: NodeId, pipe: Pipe) -> None:

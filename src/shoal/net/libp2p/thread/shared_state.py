@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from shoal.model.ids import NodeId
     from shoal.net.identity.identity import Identity
     from shoal.net.libp2p.settings import Greeting, Libp2pSettings
-    from shoal.net.libp2p.thread.commands import Happening, Order
+    from shoal.net.libp2p.thread.notices import Happening
+    from shoal.net.libp2p.thread.thread import Libp2pThread
+
+    Order = Callable[[Libp2pThread], None]
+    """What the node has the thread of libp2p do, when its host is up."""
 
 T = TypeVar("T")
 

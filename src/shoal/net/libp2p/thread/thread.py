@@ -5,16 +5,17 @@ from __future__ import annotations
 import gc
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Final, assert_never, cast, final
+from typing import TYPE_CHECKING, Final, cast, final
 
 import trio
 
+from shoal.model.backoff import Backoff
 from shoal.net.libp2p.finding import address_book
 from shoal.net.libp2p.finding.dht import DhtDirectory
 from shoal.net.libp2p.finding.mdns import Mdns
 from shoal.net.libp2p.finding.mesh import Mesh
 from shoal.net.libp2p.streams.links import PROTOCOL, StreamLinks
-from shoal.net.libp2p.thread import commands
+from shoal.net.libp2p.thread import notices
 from shoal.net.libp2p.thread.host_adapter import Libp2pHost, running
 from shoal.net.libp2p.thread.host_parts import HostPlan, Wiring
 from shoal.net.libp2p.thread.shared_state import BATCH, SharedState
@@ -23,20 +24,10 @@ from shoal.net.libp2p.thread.trio_calls import run, soon, start
 if TYPE_CHECKING:
     from shoal.model.ids import NodeId
     from shoal.net.libp2p.streams.pipe import Pipe
-    from shoal.net.libp2p.thread.commands import Order
+    from shoal.net.libp2p.thread.shared_state import Order
     from shoal.protocol.codec import Gossip
 
-    AboutPeer = (
-        commands.Transmit
-        | commands.Know
-        | commands.Open
-        | commands.Move
-        | commands.Cut
-        | commands.Linked
-    )
-
-RESTART_FIRST_S: Final = 0.5
-RESTART_MAX_S: Final = 30.0
+RESTART: Final = Backoff(0.5, 30.0)
 STABLE_S: Final = 60.0
 HEAD_START_S: Final = 1.0
 """How long a peer is dialled before gates are asked as well."""
@@ -47,7 +38,7 @@ REASON_LENGTH_MAX: Final = 300
 
 def serve(shared: SharedState) -> None:
     """Run hosts, one after another, until the node leaves. Never raises."""
-    pause_s = RESTART_FIRST_S
+    restarts = 0  # in a row
     while not shared.leaving.is_set():
         started = monotonic()
         try:
@@ -62,11 +53,11 @@ def serve(shared: SharedState) -> None:
         if shared.leaving.is_set():
             return
         shared.counts["host-restarts"] += 1
-        shared.notices.put(commands.Stopped(reason))
+        shared.notices.put(notices.Stopped(reason))
         if monotonic() - started > STABLE_S:
-            pause_s = RESTART_FIRST_S
-        shared.leaving.wait(pause_s)
-        pause_s = min(RESTART_MAX_S, pause_s * 2)
+            restarts = 0
+        shared.leaving.wait(RESTART.pause_s(restarts))
+        restarts += 1
 
 
 def _reason(error: BaseException) -> str:
@@ -107,7 +98,7 @@ async def run_host(shared: SharedState) -> None:
 
 
 def _deliver(shared: SharedState, origin: NodeId, message: Gossip) -> None:
-    shared.notices.put(commands.Heard(origin, message))
+    shared.notices.put(notices.Heard(origin, message))
 
 
 @final
@@ -157,91 +148,67 @@ class Libp2pThread:
         self._directory = DhtDirectory(shared, host)
 
     async def run(self) -> None:
-        """Carry out orders until one says to leave."""
+        """Carry out orders until the node leaves and none is left."""
         self._host.serve(PROTOCOL, self.links.on_stream)
         start(self._nursery, self._mesh.run)
         start(self._nursery, self._directory.run)
         bell = Bell()
         self._shared.orders.attach(bell.ring)
-        self._shared.notices.put(commands.Ready(self._host.reachable()))
+        self._shared.notices.put(notices.Ready(self._host.reachable()))
         while True:
             batch = self._shared.orders.take(BATCH)
             for order in batch:
-                if not self._obey(order):
-                    await self.links.leave()
-                    return
-            if len(batch) < BATCH:
-                await bell.wait()
-            else:
+                order(self)
+            if len(batch) == BATCH:
                 await trio.lowlevel.checkpoint()
+            elif self._shared.leaving.is_set():
+                await self.links.leave()
+                return
+            else:
+                await bell.wait()
 
-    def _obey(self, order: Order) -> bool:
-        """Carry out an order, or begin to; return False if it is to leave."""
-        shared = self._shared
-        match order:
-            case (
-                commands.Transmit()
-                | commands.Know()
-                | commands.Open()
-                | commands.Move()
-                | commands.Cut()
-                | commands.Linked()
-            ):
-                self._obey_about(order)
-            case commands.PublishData():
-                start(self._nursery, self._publish, order)
-            case commands.LookUpKey():
-                start(self._nursery, self._directory.look_up, order)
-            case commands.ProvideKeys():
-                shared.keys = order.keys
-                self._directory.changed()
-            case commands.KnockJudged():
-                self.links.judged(order)
-            case commands.Leave():
-                return False
-            case _:
-                assert_never(order)
-        return True
-
-    def _obey_about(self, order: AboutPeer) -> None:
+    def act_on(self, peer: NodeId, act: Order) -> None:
         """Carry out an order about a peer, whose id may be what some peer made up."""
-        peer = order.peer
-        if not address_book.is_id(peer):
+        if address_book.is_id(peer):
+            act(self)
+        else:
             self._shared.counts["no-such-id"] += 1
-            return
-        match order:
-            case commands.Transmit():
-                self.links.transmit(peer, order.frame)
-            case commands.Know():
-                self._shared.book.add(peer, order.addresses)
-            case commands.Open():
-                self.links.open(peer)
-            case commands.Move():
-                self.links.move(peer)
-            case commands.Linked():
-                self._note_link(peer, is_up=order.is_up)
-            case commands.Cut():
-                self._note_link(peer, is_up=False)
-                self.links.cut(peer, order.reason)
-                # With its connection end the circuits that we relay for it.
-                start(self._nursery, self._host.disconnect, peer)
-            case _:
-                assert_never(order)
 
-    def _note_link(self, peer: NodeId, *, is_up: bool) -> None:
+    def publish(self, data: bytes, *, is_near: bool) -> None:
+        """Gossip these bytes to all, or only to the neighbours."""
+        topic = self._near if is_near else self._topic
+        start(self._nursery, self._publish, topic, data)
+
+    def look_up(self, lookup: int, key: str, limit: int) -> None:
+        """Find out who provides a key; answered by `Found`."""
+        start(self._nursery, self._directory.look_up, lookup, key, limit)
+
+    def provide(self, keys: tuple[str, ...]) -> None:
+        """Provide these keys in the DHT, and no others."""
+        self._shared.keys = keys
+        self._directory.changed()
+
+    def cut(self, peer: NodeId, reason: str) -> None:
+        """End the stream to a peer, and refuse it for a while."""
+        self.note_link(peer, is_up=False)
+        self.links.cut(peer, reason)
+        # With its connection end the circuits that we relay for it.
+        start(self._nursery, self._host.disconnect, peer)
+
+    def note_link(self, peer: NodeId, *, is_up: bool) -> None:
+        """Note that there is, or is no more, a direct link to this member."""
         shared = self._shared
         shared.linked.pop(peer, None)
         if is_up:
             shared.linked[peer] = None
             shared.guard.trust(peer, monotonic())
 
-    async def _publish(self, order: commands.PublishData) -> None:
-        topic = self._near if order.is_near else self._topic
+    async def _publish(self, topic: str, data: bytes) -> None:
         if not self._host.neighbours():
             self._shared.counts["nobody-heard"] += 1
         try:
             with trio.move_on_after(PUBLISH_S):
-                await self._host.publish(topic, order.data)
+                await self._host.publish(topic, data)
         except Exception:  # noqa: BLE001 - one message is not worth the host
             self._shared.counts["publish-failed"] += 1
 

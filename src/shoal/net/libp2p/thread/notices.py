@@ -1,4 +1,4 @@
-"""Messages between the two threads: orders to libp2p, and events from it."""
+"""What happens in the thread of libp2p, as the node is told it."""
 
 from __future__ import annotations
 
@@ -6,93 +6,6 @@ from typing import NamedTuple
 
 from shoal.model.ids import NodeId
 from shoal.protocol.messages import AnyMessage, Grant, PeerAddress
-
-
-class PublishData(NamedTuple):
-    """Gossip these bytes to all, or only to the neighbours."""
-
-    data: bytes
-    is_near: bool
-
-
-class ProvideKeys(NamedTuple):
-    """Provide these keys in the DHT, and no others."""
-
-    keys: tuple[str, ...]
-
-
-class LookUpKey(NamedTuple):
-    """Find out who provides a key; answered by `Found`."""
-
-    lookup: int
-    key: str
-    limit: int
-
-
-class Know(NamedTuple):
-    """Remember where a peer may be dialled."""
-
-    peer: NodeId
-    addresses: tuple[str, ...]
-
-
-class Transmit(NamedTuple):
-    """Send a frame over the stream to a peer; open one if there is none."""
-
-    peer: NodeId
-    frame: bytes
-
-
-class Open(NamedTuple):
-    """Open a stream to a peer if there is none, by whatever way there is."""
-
-    peer: NodeId
-
-
-class Move(NamedTuple):
-    """Send what is queued for a peer, and let its stream end: there is a better way."""
-
-    peer: NodeId
-
-
-class Cut(NamedTuple):
-    """End the stream to a peer, and refuse it for a while."""
-
-    peer: NodeId
-    reason: str
-
-
-class Linked(NamedTuple):
-    """There is, or is no more, a direct link to this peer, which is a member."""
-
-    peer: NodeId
-    is_up: bool
-
-
-class KnockJudged(NamedTuple):
-    """Tell the stream that waits for it why its peer may not come in, or None."""
-
-    stream: int
-    reason: str | None
-
-
-class Leave(NamedTuple):
-    """Go away in good order."""
-
-
-Order = (
-    PublishData
-    | ProvideKeys
-    | LookUpKey
-    | Know
-    | Transmit
-    | Open
-    | Move
-    | Cut
-    | Linked
-    | KnockJudged
-    | Leave
-)
 
 
 class Ready(NamedTuple):
@@ -129,7 +42,7 @@ class Found(NamedTuple):
 
 
 class Knocked(NamedTuple):
-    """A peer with a proven id shows its grant on a stream; answer by `KnockJudged`."""
+    """A peer with a proven id shows its grant on a stream; answer by `judged`."""
 
     peer: NodeId
     stream: int
