@@ -180,7 +180,7 @@ class RetrySpec(Strict, frozen=True):
             Meta(
                 ge=0,
                 le=RETRIES_MAX,
-                description="How many failures of a task are retried; 3 if `on` says which.",
+                description="How many failures of a task are retried; 3 with `on`.",
             ),
         ]
         | None
