@@ -128,7 +128,7 @@ stubs: setup ## Compile src/shoal/api/shoal.proto; a test compares the result.
 		src/shoal/api/shoal.proto
 
 docs: setup ## Generate docs/reference from commands and schema; a test compares it.
-	@$(BIN)/python -m shoal.cli.reference docs/reference
+	@$(BIN)/python -m reference docs/reference
 
 # Not `-q`: it would hide the warnings that `--strict` turns into errors.
 site: setup ## Build the docs site into build/site; dead links are errors.
@@ -147,4 +147,4 @@ lock: setup ## Regenerate requirements/*.lock; LOCK_FLAGS=--upgrade raises versi
 clean: ## Remove .venv and all build and cache files.
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache \
 		.pytest_cache .ruff_cache
-	find attacks src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find attacks reference src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from reference.answers import ANSWERS, LINES, breaches
 from tests.integration.cli_home import CliHome, homes
 
 from shoal.cli.display.printing import VERSION
-from shoal.cli.reference.answers import ANSWERS, LINES, breaches
 
 pytestmark = pytest.mark.integration
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from reference.answers import ANSWERS, breaches
 from tests.integration.cli_home import CliHome, homes
 from tests.integration.live_shoal import eventually
-
-from shoal.cli.reference.answers import ANSWERS, breaches
 
 pytestmark = pytest.mark.integration
 

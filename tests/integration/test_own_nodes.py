@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from reference.answers import ANSWERS, breaches
 from tests.integration.cli_home import CliHome, homes
 from tests.integration.live_shoal import eventually
 
 from shoal.api import shoal_pb2 as pb
 from shoal.api.client.client import connect
-from shoal.cli.reference.answers import ANSWERS, breaches
 from shoal.model.ids import NodeId, OwnerId
 from shoal.net.direct.links import DirectLinks
 from shoal.net.identity.identity import Identity

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reference.answers import ANSWERS, breaches
 from tests.sim.test_reproduce import BATCH, FILL, PREEMPTIVE, folder, reproduced
 
 from shoal.cli.display.printing import VERSION
 from shoal.cli.lab.sim import sim
-from shoal.cli.reference.answers import ANSWERS, breaches
 
 __all__ = ["folder"]  # A fixture of another module.
 

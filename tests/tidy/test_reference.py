@@ -4,6 +4,9 @@ from pathlib import Path
 
 import click
 import pytest
+from reference import pages
+from reference.answers import ANSWERS, OBJECTS, breaches
+from reference.commands_page import CODES
 
 from shoal.api import documents
 from shoal.api import shoal_pb2 as pb
@@ -11,9 +14,6 @@ from shoal.api.client.shipping import PulledOutputs
 from shoal.cli import COMMANDS, HELP, shoal
 from shoal.cli.display.printing import taken_fields
 from shoal.cli.exit_codes import ExitCode
-from shoal.cli.reference import pages
-from shoal.cli.reference.answers import ANSWERS, OBJECTS, breaches
-from shoal.cli.reference.commands_page import CODES
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 PAGES = pages()

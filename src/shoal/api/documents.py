@@ -1,6 +1,6 @@
 """Answers of a node as JSON, for `--json` and for the web page.
 
-`cli/reference/answers.py` documents each field. Fields may be added freely; any other
+`reference/answers.py` documents each field. Fields may be added freely; any other
 change raises `printing.VERSION`.
 """
 

@@ -3,10 +3,10 @@
 import json
 
 import pytest
+from reference.answers import ANSWERS, breaches
 
 from shoal.api import shoal_pb2 as pb
 from shoal.cli.jobs.ps import show
-from shoal.cli.reference.answers import ANSWERS, breaches
 
 
 def node(name: str, *jobs: pb.Job, total: int = 0) -> pb.NodeJobs:

@@ -6,11 +6,11 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
+from reference.answers import ANSWERS, OBJECTS, breaches
 from tests.unit.web.fake_node import FakeService, make_page
 from tests.unit.web.visits import body_of, head_of, request, said, status
 
 from shoal.api import shoal_pb2 as pb
-from shoal.cli.reference.answers import ANSWERS, OBJECTS, breaches
 
 STATIC = files("shoal.web").joinpath("static")
 NAMES = sorted(file.name for file in STATIC.iterdir())

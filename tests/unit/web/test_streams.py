@@ -5,11 +5,11 @@ import json
 from typing import Any
 
 import pytest
+from reference.answers import ANSWERS, breaches
 from tests.unit.web.fake_node import FakeNode, FakeService, make_page
 from tests.unit.web.visits import request, tasks_end, visited
 
 from shoal.api import shoal_pb2 as pb
-from shoal.cli.reference.answers import ANSWERS, breaches
 from shoal.model.ids import TaskId
 from shoal.web import streams
 

@@ -6,7 +6,7 @@ kept in the roster, which the rack asks before any other machine hears a member.
 
 - `Revocation`: kept on disk, gossiped on, and the revoked node is cut off. All other
   machines are told that it said goodbye. Peers that connect later are told too, page by
-  page (`revocation_sync`).
+  page (`RevocationSync`).
 - `GrantWanted`, `GrantRenewed`: a node asks an admin for a new grant long before its
   own ends (`grant_renewal`). The host signs; the machine says what.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from shoal.cli.reference.tables import page, table
+from reference.tables import page, table
 from shoal.model.spec.spec import job_schema
 
 if TYPE_CHECKING:

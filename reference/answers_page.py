@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from reference.answers import ANSWERS, LINES, LOOKS, OBJECTS, Shape
+from reference.tables import page, table
 from shoal.cli.display.printing import VERSION
-from shoal.cli.reference.answers import ANSWERS, LINES, LOOKS, OBJECTS, Shape
-from shoal.cli.reference.tables import page, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

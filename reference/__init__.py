@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from shoal.cli.reference.answers_page import answers_page
-from shoal.cli.reference.commands_page import commands_page
-from shoal.cli.reference.spec_page import spec_page
+from reference.answers_page import answers_page
+from reference.commands_page import commands_page
+from reference.spec_page import spec_page
 
 __all__ = ["pages"]
 

@@ -1,9 +1,9 @@
-"""Write the pages: `python -m shoal.cli.reference FOLDER`."""
+"""Write the pages: `python -m reference FOLDER`."""
 
 import sys
 from pathlib import Path
 
-from shoal.cli.reference import pages
+from reference import pages
 
 for name, text in pages().items():
     Path(sys.argv[1], name).write_text(text, encoding="utf-8")

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from reference.tables import page, table
 from shoal.cli import HELP, shoal
 from shoal.cli.config.settings import KINDS, SETTINGS, FromSettings
 from shoal.cli.exit_codes import ExitCode
 from shoal.cli.job_input.spec_flags import JobCommand, flags_of_a_job
-from shoal.cli.reference.tables import page, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
