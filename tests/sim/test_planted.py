@@ -30,6 +30,13 @@ FOUND_BY = {
     "letter relayed to another job": 4,
     "receipt of anybody passed on": 54,
     "letters under way unbounded": 57,
+    "wrong piece believed": 271,
+    "fetch never given up": 18,
+    "second caller forgotten": 18,
+    "file for anybody": 61,
+    "reads without bound": 18,
+    "asked for all at once": 61,
+    "announcement answered again": 29,
 }
 """Which seed to try first, where it is not 0, as `make sim-bugs` prints it.
 

@@ -31,6 +31,7 @@ from shoal.model.kinds import (
 )
 from shoal.net.identity.identity import Identity
 from shoal.policy.registry import Registry
+from shoal.runtime.discovery.finders import finding_of
 from shoal.runtime.discovery.listen_addresses import NetworkOptions
 from shoal.runtime.membership import shoal_membership
 from shoal.runtime.node import Node, NodeSettings
@@ -115,6 +116,7 @@ async def compose(
         cache_bytes=options.cache_bytes,
         journal=options.journal,
         open_lan=options.network.open_lan,
+        finding=finding_of(options.network.without),
     )
     node = Node(home, identity, belongs, settings, runs)
     python.desk = node.lanes
