@@ -20,7 +20,10 @@ from shoal.core.admission.admission_control import AdmissionControl, _Case
 from shoal.core.admission.events import AdmissionSigned
 from shoal.core.admission.invitation_book import InvitationBook, OpenInvitation
 from shoal.core.admission.join_requests import JoinRequest, JoinRequests
-from shoal.core.artifacts.events import OutputsFetched, OutputsLost
+from shoal.core.artifacts.events import OutputsFetched, OutputsLost, PiecesStored
+from shoal.core.artifacts.piece_fetch import PieceFetch, Step
+from shoal.core.artifacts.piece_serving import PieceServing
+from shoal.core.artifacts.piece_sources import Source
 from shoal.core.artifacts.result_intake import ResultIntake
 from shoal.core.calls import call_exchange
 from shoal.core.calls.call_dispatcher import (
@@ -31,7 +34,9 @@ from shoal.core.calls.call_dispatcher import (
 )
 from shoal.core.calls.call_dispatcher import Effect as CallEffect
 from shoal.core.calls.reliable_stream import ReliableStream
+from shoal.core.discovery.announcement_log import AnnouncementLog
 from shoal.core.discovery.load_gossip import LoadGossip
+from shoal.core.discovery.neighbours import Neighbours
 from shoal.core.dispatch import dispatcher as dispatch
 from shoal.core.dispatch.assignment_sender import AssignmentSender
 from shoal.core.dispatch.dispatcher import Dispatcher
@@ -53,13 +58,15 @@ from shoal.core.negotiation.negotiator import GangRound, Negotiator
 from shoal.core.scheduling.job_book import JobBook, TaskRecord
 from shoal.core.scheduling.notices import Consequence
 from shoal.core.scheduling.scheduler import Scheduler
-from shoal.model.ids import Attempt, LeaseId, NodeId, OwnerId, TaskId
+from shoal.model.ids import Attempt, BlobId, LeaseId, NodeId, OwnerId, TaskId
 from shoal.model.job import Job
 from shoal.model.resources import Allocation, Profile
 from shoal.protocol.admission import AdmissionHeard, AdmissionWanted
+from shoal.protocol.blobs import PieceWanted
 from shoal.protocol.forwarding import ApiPiece
 from shoal.protocol.mail import Mail
 from shoal.protocol.messages import (
+    Announcement,
     Assignment,
     Cancel,
     Demand,
@@ -109,6 +116,9 @@ _hear = JoinRequests.hear
 _on_lane_lost = CallDispatcher._on_lane_lost
 _call_result = CallDispatcher._result
 _start = Worker._start
+_on_stored = PieceFetch.on_stored
+_want = PieceFetch.want
+_learn = Neighbours._learn
 
 
 def result_not_deduplicated(
@@ -469,6 +479,73 @@ def started_before_it_is_staged(
     ]
 
 
+def wrong_piece_believed(
+    self: PieceFetch, event: PiecesStored, now: float
+) -> list[Step]:
+    """Count a piece that is not of the blob as stored."""
+    if event.wrong:
+        event = PiecesStored(event.fetch, (*event.stored, *event.wrong))
+    return _on_stored(self, event, now)
+
+
+def fetch_never_given_up(self: PieceFetch, fetch: object, now: float) -> bool:
+    """Ask silent peers for ever."""
+    return False
+
+
+def second_caller_forgotten(
+    self: PieceFetch,
+    token: int,
+    blob: BlobId,
+    sources: Iterable[NodeId],
+    under: BlobId,
+    now: float,
+) -> list[Step]:
+    """Answer only the first who wants a blob."""
+    return (
+        [] if blob in self._fetches else _want(self, token, blob, sources, under, now)
+    )
+
+
+def file_for_anybody(self: PieceServing, wanted: PieceWanted) -> bool:
+    """Serve whatever is asked for."""
+    return True
+
+
+def reads_without_bound(self: PieceServing) -> bool:
+    """Read for all peers at once."""
+    return True
+
+
+def asked_for_all_at_once(self: Source, now: float) -> int:
+    """Ask each peer for everything that it may have."""
+    return 0 if now < self._resting_until else 1 << 30
+
+
+def known_members_not_tried_again(self: Neighbours) -> list[Effect]:
+    """Wait until others find us."""
+    return []
+
+
+def hearsay_remembered(
+    self: Neighbours, peer: NodeId, addresses: tuple[str, ...]
+) -> list[Effect]:
+    """Remember whoever is named, linked or not."""
+    is_linked = peer in self._linked
+    self._linked[peer] = None
+    effects = _learn(self, peer, addresses)
+    if not is_linked:
+        del self._linked[peer]
+    return effects
+
+
+def announcement_answered_again(
+    self: AnnouncementLog, announcement: Announcement, now: float
+) -> bool:
+    """Take every announcement for a new one."""
+    return False
+
+
 BUGS: Final = (
     Bug("result not de-duplicated", Dispatcher, "on_report", result_not_deduplicated),
     Bug(
@@ -608,6 +685,25 @@ BUGS: Final = (
     ),
     Bug("any secret opens", InvitationBook, "proved", any_secret_opens),
     Bug("stranger let in unasked", JoinRequests, "hear", stranger_let_in_unasked),
+    Bug("wrong piece believed", PieceFetch, "on_stored", wrong_piece_believed),
+    Bug("fetch never given up", PieceFetch, "_is_stalled", fetch_never_given_up),
+    Bug("second caller forgotten", PieceFetch, "want", second_caller_forgotten),
+    Bug("file for anybody", PieceServing, "_may_have", file_for_anybody),
+    Bug("reads without bound", PieceServing, "_may_read", reads_without_bound),
+    Bug("asked for all at once", Source, "room", asked_for_all_at_once),
+    Bug(
+        "known members not tried again",
+        Neighbours,
+        "_knock",
+        known_members_not_tried_again,
+    ),
+    Bug("hearsay remembered", Neighbours, "_learn", hearsay_remembered),
+    Bug(
+        "announcement answered again",
+        AnnouncementLog,
+        "repeats",
+        announcement_answered_again,
+    ),
 )
 
 

@@ -32,6 +32,13 @@ FOUND_BY = {
     "letters under way unbounded": 57,
     "welcomed before it is on disk": 102,
     "invitation taken back at once": 152,
+    "wrong piece believed": 271,
+    "fetch never given up": 18,
+    "second caller forgotten": 18,
+    "file for anybody": 61,
+    "reads without bound": 18,
+    "asked for all at once": 61,
+    "announcement answered again": 29,
 }
 """Which seed to try first, where it is not 0, as `make sim-bugs` prints it.
 

@@ -21,7 +21,9 @@ from shoal.core.admission.admission_control import AdmissionControl
 from shoal.core.artifacts.blob_transfers import BlobTransfers
 from shoal.core.calls.call_exchange import CallExchange
 from shoal.core.discovery.gate import Gate
+from shoal.core.discovery.known_members import KnownMembers
 from shoal.core.discovery.load_gossip import LoadGossip
+from shoal.core.discovery.neighbours import Neighbours
 from shoal.core.durability.journal import Cancelled, Incarnated, Revoked
 from shoal.core.durability.journal_repair import active_of, weeded
 from shoal.core.events import (
@@ -48,6 +50,8 @@ from shoal.runtime.admission.admission_desk import TOOLS, load_invitations
 from shoal.runtime.artifacts.artifacts import Artifacts, default_cache_bytes
 from shoal.runtime.calls.sessions import CallSessions
 from shoal.runtime.clients import WaitingClients
+from shoal.runtime.discovery.finders import Finding
+from shoal.runtime.discovery.known_members import MEMBERS_FILE, load_members
 from shoal.runtime.durability.audit_log import AuditLog, down, revoked, up
 from shoal.runtime.durability.crash_notes import CrashNotes, subject_of
 from shoal.runtime.durability.node_journal import NodeJournal
@@ -71,6 +75,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from shoal.core.durability.journal import Entry
+    from shoal.core.events import Effect
     from shoal.core.membership.members import Admission
     from shoal.drivers import Driver
     from shoal.errors import StoreError
@@ -79,7 +84,6 @@ if TYPE_CHECKING:
     from shoal.net.base import Finder, Links, Listener
     from shoal.net.identity.identity import Identity
     from shoal.protocol.messages import Grant
-    from shoal.runtime.admission.admission_desk import AdmissionDesk
     from shoal.runtime.calls.lanes import Lanes
     from shoal.runtime.home import Home
     from shoal.runtime.inbox import Inbox
@@ -97,6 +101,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     cache_bytes: int = 0  # blob cache; 0: a fifth of the disk
     journal: Begin = ""  # how to begin if it was lost or damaged
     open_lan: bool = False  # whether LAN machines join without asking
+    finding: Finding = Finding()  # means of finding members that are on
 
 
 @final
@@ -203,9 +208,15 @@ class Node:
         )
 
     async def start(
-        self, links: Links, finder: Finder, desk: AdmissionDesk | None = None
+        self,
+        links: Links,
+        finder: Finder,
+        performers: Mapping[type[Effect], Callable[..., None]] | None = None,
     ) -> None:
-        """Open drivers, which end an earlier run's processes; run the machine."""
+        """Open drivers, which end an earlier run's processes; run the machine.
+
+        `performers` perform effects about joining and finding members.
+        """
         self._links, self._finder = links, finder
         for driver in self._unlike:
             await driver.open()
@@ -224,7 +235,7 @@ class Node:
                 **self.artifacts.blobs.performers,
                 **self.api_calls.performers,
                 **self.mail.performers,
-                **({} if desk is None else desk.performers),
+                **(performers or {}),
                 **self.calls.performers,
                 **self._lanes.performers,
             },
@@ -353,11 +364,20 @@ class Node:
             may_sign=self.granting.is_allowed,
             open_lan=settings.open_lan,
         )
+        self.neighbours = Neighbours(
+            self.id, self._known_members(), self._rng, asks=settings.finding.peers
+        )
         calls = CallExchange(roster, scheduler)
         blobs = BlobTransfers(self.id, roster, scheduler)
         others = (self.forwarded_calls, mail, calls, blobs, self.admission_control)
-        machines = [gossip, *roles, *others]
+        machines = [gossip, *roles, self.neighbours, *others]
         return Peer(Membership(self.id, roster, grant, entries), machines)
+
+    def _known_members(self) -> KnownMembers:
+        """Return the members that this node contacts at start."""
+        if not self.settings.finding.gates:
+            return KnownMembers()
+        return load_members(self.home.path / MEMBERS_FILE, self.membership.gates)
 
     def _revived(self, entries: list[Entry]) -> Peer:
         """Return the machine rebuilt from the journal.

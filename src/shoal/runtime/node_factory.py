@@ -33,6 +33,7 @@ from shoal.model.kinds import (
 from shoal.net.identity.identity import Identity
 from shoal.policy.registry import Registry
 from shoal.runtime.calls.lanes import Lanes
+from shoal.runtime.discovery.finders import finding_of
 from shoal.runtime.discovery.listen_addresses import NetworkOptions
 from shoal.runtime.inbox import Inbox
 from shoal.runtime.membership import shoal_membership
@@ -124,6 +125,7 @@ async def compose(
         cache_bytes=options.cache_bytes,
         journal=options.journal,
         open_lan=options.network.open_lan,
+        finding=finding_of(options.network.without),
     )
     parts = (home, identity, belongs, settings, runs)
     return Node(*parts, inbox=inbox, lanes=lanes, say=say), driver

@@ -12,7 +12,6 @@ from shoal.core.calls import events as call_events
 from shoal.core.discovery.events import LearnAddresses
 from shoal.core.mail import events as mail_events
 from shoal.model.ids import TaskId
-from shoal.protocol.messages import Announcement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -142,9 +141,7 @@ class NetworkListener:
             self._feed(events.MessageReceived(peer, message))
 
     def heard(self, origin: NodeId, message: AnyMessage) -> None:
-        """Handle a gossip message; learn addresses from announcements."""
-        if isinstance(message, Announcement) and message.scheduler == origin:
-            self._know(origin, message.addresses)
+        """Handle a gossip message."""
         self._feed(events.MessageReceived(origin, message))
 
     def looked_up(self, lookup: int, providers: Sequence[PeerAddress]) -> None:

@@ -28,6 +28,7 @@ SILENCE_S: Final = (3.0, 6.0)  # until a silent peer is given up
 CLOSED_S: Final = (0.0, 1.0)  # until a closed socket is noticed
 CLOSED_SHARE: Final = 0.6  # share of crashes that close sockets
 GOSSIP_S: Final = (0.02, 0.8)
+ECHO_S: Final = (0.0, 6.0)  # until something published is heard once more
 NEIGHBOURS: Final = 3
 
 
@@ -94,7 +95,10 @@ Overheard = tuple[NodeId, NodeId, AnyMessage]
 class SimNetwork:
     """Carries messages between ports; rates may change at any time."""
 
-    def __init__(self, agenda: Agenda, rng: Random) -> None:
+    def __init__(
+        self, agenda: Agenda, rng: Random, echoes: Random | None = None
+    ) -> None:
+        """Draw from `rng`; what is heard twice is drawn from `echoes`."""
         self.loss = 0.0
         self.duplication = 0.0
         self.jitter_s = 0.002  # scale of each message's extra latency
@@ -106,6 +110,7 @@ class SimNetwork:
         self._agenda = agenda
         self._rng = rng
         self._chance = rng.random
+        self._echoes = echoes or Random(0)
         self._ports: dict[NodeId, Port] = {}
         self._order: list[Port] = []
         self._links: dict[tuple[int, int], SimLink] = {}
@@ -176,6 +181,10 @@ class SimNetwork:
                 continue
             delay_s = self._rng.uniform(*GOSSIP_S) + port.lag_s
             self._agenda.after(delay_s, _hear, port, port.life, event)
+            # What is published goes over links, too.
+            if self.duplication and self._echoes.random() < self.duplication:
+                delay_s += self._echoes.uniform(*ECHO_S)
+                self._agenda.after(delay_s, _hear, port, port.life, event)
 
     def spread(self, src: Port, message: AnyMessage) -> None:
         """Send to a few neighbours, which never change."""

@@ -21,6 +21,7 @@ from shoal.model.ids import JobId, NodeId
 from shoal.model.job import Job
 from shoal.model.resources import Capacity
 from shoal.protocol import codec
+from shoal.protocol.blobs import BlobPiece, PieceWanted
 from shoal.protocol.forwarding import ApiPiece
 from shoal.protocol.messages import AnyMessage, Role, Welcome
 from shoal.sim.agenda import Agenda
@@ -47,10 +48,16 @@ from shoal.sim.faults.schedule import (
 from shoal.sim.node import trust
 from shoal.sim.node.assembly import PeerOpinions, assemble_peer, compact_journal
 from shoal.sim.node.host import NodeLife, NodeSpec, Tap
+from shoal.sim.traffic.blobs import BlobScript, BlobTraffic, draw_blob_script
 from shoal.sim.traffic.calls import CallScript, CallTraffic, draw_calls
 from shoal.sim.traffic.forwarding import ApiScript, ApiTraffic, draw_api_script
 from shoal.sim.traffic.joining import JoinScript, JoinTraffic, draw_join_script
 from shoal.sim.traffic.mail import SimTaskMail, draw_mail
+from shoal.sim.traffic.neighbours import (
+    NeighbourScript,
+    NeighbourTraffic,
+    draw_neighbour_script,
+)
 from shoal.sim.workload import (
     OWNERS,
     Errand,
@@ -96,6 +103,8 @@ class SeedScript(msgspec.Struct, frozen=True, kw_only=True):
     calls: CallScript | None = None
     api: ApiScript | None = None  # API calls, in some worlds
     joining: JoinScript | None = None  # newcomers, in some worlds
+    blobs: BlobScript | None = None  # trees that nodes fetch, in some worlds
+    neighbours: NeighbourScript | None = None  # members that find each other
 
 
 def draw_script(seed: int) -> SeedScript:
@@ -141,6 +150,12 @@ def draw_script(seed: int) -> SeedScript:
             span_s,
         ),
         joining=draw_join_script(Random(f"{seed}/joining"), span_s),
+        blobs=draw_blob_script(
+            Random(f"{seed}/blobs"),
+            [n.id for n in nodes if n.id != leaving and n.id not in joins_s],
+            plan.heal_s,
+        ),
+        neighbours=draw_neighbour_script(Random(f"{seed}/neighbours"), plan.heal_s),
     )
 
 
@@ -216,6 +231,16 @@ class SeedTrial:
             self.world.scene.performers.update(self.joining.performers)
             self.suite.sent[Welcome] = self.joining.promises.sent
             self.suite.readers.append(self.joining.promises.safe)
+        self.blobs: BlobTraffic | None = None
+        if script.blobs is not None:
+            self.blobs = self._add_blobs(script.blobs)
+        self.neighbours: NeighbourTraffic | None = None
+        if script.neighbours is not None:
+            found = NeighbourTraffic(
+                script.neighbours, self.world, self.suite.violations
+            )
+            self.neighbours = found
+            self.world.scene.performers.update(found.performers)
         self.clients = self.suite.clients = SimClients(agenda, self._submit)
         self.suite.hosts = self.world.hosts
         if any(plan.mail is not None for plan in script.workload.plans.values()):
@@ -258,6 +283,10 @@ class SeedTrial:
             self.api.schedule()
         if self.joining is not None:
             self.joining.schedule()
+        if self.blobs is not None:
+            self.blobs.schedule()
+        if self.neighbours is not None:
+            self.neighbours.schedule()
         for errand in self.script.workload.errands:
             self.clients.go(errand)
         if self.calls is not None:
@@ -274,6 +303,10 @@ class SeedTrial:
             world, self.clients, self.suite.journals, violations, self._opinions
         )
         ending.run(plan.heal_s)
+        if self.blobs is not None:
+            self.blobs.settle()
+        if self.neighbours is not None:
+            self.neighbours.settle()
 
     def _add_mail(self) -> None:
         """Let tasks write letters, and check them."""
@@ -291,6 +324,16 @@ class SeedTrial:
         self.world.scene.performers.update(calls.performers)
         self.suite.readers.append(calls.safe)
         return calls
+
+    def _add_blobs(self, script: BlobScript) -> BlobTraffic:
+        """Let nodes fetch trees from each other, and check that."""
+        blobs = BlobTraffic(script, self.world, self.suite.violations)
+        self.world.scene.performers.update(blobs.performers)
+        self.suite.sent[BlobPiece] = blobs.promises.sent
+        self.suite.sent[PieceWanted] = blobs.promises.asked
+        self.suite.told[PieceWanted] = blobs.promises.told
+        self.suite.readers.append(blobs.promises.safe)
+        return blobs
 
     def _add_forger(self, kind: Kind) -> None:
         victim = self.script.nodes[0].grant

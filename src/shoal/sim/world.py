@@ -36,7 +36,9 @@ class World:
         """Create an empty world; `transform` is applied to every message."""
         self.seed = seed
         self.agenda = agenda
-        self.network = SimNetwork(self.agenda, self.stream("network"))
+        self.network = SimNetwork(
+            self.agenda, self.stream("network"), self.stream("echoes")
+        )
         self.directory = SimDht(self.agenda, self.stream("directory"))
         self.history = WorldHistory()
         self.plans: Plans = {}

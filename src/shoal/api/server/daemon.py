@@ -35,7 +35,7 @@ from shoal.net.identity.petname import petname
 from shoal.runtime.admission.admission_desk import AdmissionDesk
 from shoal.runtime.admission.local_network import LocalNetwork
 from shoal.runtime.discovery.listen_addresses import listen_address
-from shoal.runtime.discovery.node_network import known_members, make_network
+from shoal.runtime.discovery.node_network import make_network
 from shoal.runtime.membership.shoal_membership import write_private
 from shoal.runtime.node_factory import compose
 
@@ -132,10 +132,10 @@ async def _run(
     node, driver = await compose(home, options, scratch, host.say)
     try:
         stop = StopRequest()
-        known = known_members(node, options.network)
-        desk = AdmissionDesk(node, known, host.say)
-        network = await make_network(node, options.network, desk, known)
-        await node.start(network.links, network.finder, desk)
+        desk = AdmissionDesk(node, node.neighbours.known, host.say)
+        network = await make_network(node, options.network, desk)
+        performers = {**desk.performers, **network.performers}
+        await node.start(network.links, network.finder, performers)
         near = LocalNetwork(node, network, desk, options.network, host.say)
         places, token = ApiPlaces(), LiveToken(tokens.load_or_make(home, node.id))
         service = Service(

@@ -248,11 +248,11 @@ def _serve(
 
 def _options(given: dict[str, Any]) -> NodeOptions:
     from shoal.model.units import parse_size  # noqa: PLC0415
+    from shoal.runtime.discovery.finders import finding_of  # noqa: PLC0415
     from shoal.runtime.discovery.listen_addresses import (  # noqa: PLC0415 - Slow to import.
         NetworkOptions,
         listen_address,
     )
-    from shoal.runtime.discovery.node_network import finding_of  # noqa: PLC0415
     from shoal.runtime.discovery.relay_limits import relay_room  # noqa: PLC0415
     from shoal.runtime.node_factory import NodeOptions  # noqa: PLC0415 - Slow to import.
 

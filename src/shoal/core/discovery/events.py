@@ -10,14 +10,8 @@ from shoal.model.ids import NodeId
 
 
 class NetworkOpened(msgspec.Struct, frozen=True):
-    """This node's network is up; these members are known from earlier, gates first.
+    """Members can be dialled from now on. `relays`: this node is a gate for others."""
 
-    `asks`: whether to look for other members. `relays`: whether this node is a gate.
-    """
-
-    gates: dict[NodeId, tuple[str, ...]] = {}
-    met: dict[NodeId, tuple[str, ...]] = {}  # in earlier lives, the oldest first
-    asks: bool = True
     relays: bool = False
 
 
@@ -52,4 +46,8 @@ class KeepMembers(msgspec.Struct, frozen=True):
     met: dict[NodeId, tuple[str, ...]]
 
 
-DiscoveryEffect = LearnAddresses | ReachPeer | KeepMembers
+class ExpectCompany(msgspec.Struct, frozen=True):
+    """Use all means to be found from now on: this node is not alone."""
+
+
+DiscoveryEffect = LearnAddresses | ReachPeer | KeepMembers | ExpectCompany

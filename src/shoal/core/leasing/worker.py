@@ -25,6 +25,7 @@ import msgspec
 
 from shoal.core.artifacts.events import StagingEnded
 from shoal.core.deadlines import DeadlineHeap, Deadlines
+from shoal.core.discovery.announcement_log import AnnouncementLog
 from shoal.core.discovery.announcement_sampling import BUSY_FROM_SEQ, answers
 from shoal.core.events import (
     AddressesChanged,
@@ -153,6 +154,7 @@ class Worker:
         self._runs: dict[Attempt, _Run] = {}
         self._bindings = AttemptBindings(self._has_no_lease, self._book.is_guessed)
         self._reports = ReportOutbox(self._heap)
+        self._heard = AnnouncementLog()
         self._echoes = OutputReplay(self._heap)
         self._terms = LendingTerms(self.rules, roster)
         self._telling = LoadPublisher(node, epoch, capacity, self._terms, self._heap)
@@ -423,6 +425,8 @@ class Worker:
         scheduler = announcement.scheduler
         if scheduler != peer:
             self.counts["announcement of another node"] += 1
+            return []
+        if self._heard.repeats(announcement, now):
             return []
         if self._closed or scheduler in self._telling:
             return []  # Either no room, or it hears of our room anyway.

@@ -15,8 +15,8 @@ from shoal.model.resources import in_gib
 from shoal.net.identity.petname import petname
 from shoal.net.joining.join_codes import is_code
 from shoal.runtime.admission.join_on_lan import LanJoin
+from shoal.runtime.discovery.finders import finding_of
 from shoal.runtime.discovery.listen_addresses import only_here
-from shoal.runtime.discovery.node_network import finding_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

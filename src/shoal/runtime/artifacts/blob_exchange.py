@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import TYPE_CHECKING, Final, final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, final
 
 from shoal import failpoints
 from shoal.blobs import trees
@@ -93,13 +94,13 @@ class BlobExchange:
     def performers(self) -> Mapping[type[Effect], Callable[..., None]]:
         """The performer of each effect."""
         return {
-            MakeRoom: lambda effect: self._spawn(self._make_room(effect)),
+            MakeRoom: partial(self._spawn, self._make_room),
             StorePiece: self._store_piece,
-            FindPieces: lambda effect: self._spawn(self._find(effect)),
-            FinishBlob: lambda effect: self._spawn(self._finish(effect)),
+            FindPieces: partial(self._spawn, self._find),
+            FinishBlob: partial(self._spawn, self._finish),
             LeaveBlob: self._leave,
-            ReadTree: lambda effect: self._spawn(self._read_tree(effect)),
-            ReadPieces: lambda effect: self._spawn(self._read_pieces(effect)),
+            ReadTree: partial(self._spawn, self._read_tree),
+            ReadPieces: partial(self._spawn, self._read_pieces),
             AnswerFetch: self._answer,
         }
 
@@ -210,9 +211,9 @@ class BlobExchange:
         self._unwritten.append(effect)
         if not self._writing:
             self._writing = True
-            self._spawn(self._store())
+            self._spawn(self._store, effect)
 
-    async def _store(self) -> None:
+    async def _store(self, _: StorePiece) -> None:
         """Write queued pieces in batches until none are left."""
         while self._unwritten:
             batch: dict[int, list[StorePiece]] = {}
@@ -277,14 +278,18 @@ class BlobExchange:
         except Exception as error:  # noqa: BLE001 - No blob ends the node.
             why = described(error)
             found = tuple(PiecesOf(each.blob, reason=why) for each in effect.wanted)
-        failpoints.reach("blob.served")
+        for _ in (piece for each in found for piece in each.pieces):
+            failpoints.reach("blob.served")
         self._feed(PiecesRead(effect.peer, found))
 
     def _read_all(self, effect: ReadPieces) -> tuple[PiecesOf, ...]:
         return tuple(self.shelf.pieces(wanted) for wanted in effect.wanted)
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        chore = self._loop.create_task(work)
+    def _spawn(
+        self, work: Callable[[Any], Coroutine[None, None, None]], effect: object
+    ) -> None:
+        """Perform an effect in the background."""
+        chore = self._loop.create_task(work(effect))
         self._chores.add(chore)
         chore.add_done_callback(self._on_done)
 

@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from shoal.core.discovery.events import (
+    ExpectCompany,
+    KeepMembers,
+    NetworkOpened,
+    ReachPeer,
+)
 from shoal.core.events import AddressesChanged
-from shoal.errors import UsageError
 from shoal.model.addresses import direct_ones, stream_ones
 from shoal.net.direct.links import DirectLinks
 from shoal.net.identity.petname import petname
@@ -24,13 +29,10 @@ from shoal.net.link_selector import LinkSelector
 from shoal.protocol.limits import ADDRESSES_MAX
 from shoal.protocol.messages import Hello
 from shoal.runtime.discovery.finders import (
-    WAYS,
-    DeduplicatingListener,
     Finders,
-    Finding,
     Libp2pListener,
 )
-from shoal.runtime.discovery.known_members import KnownMembers
+from shoal.runtime.discovery.known_members import MEMBERS_FILE, MembersFile
 from shoal.runtime.discovery.listen_addresses import (
     is_loopback,
     libp2p_announce,
@@ -38,30 +40,19 @@ from shoal.runtime.discovery.listen_addresses import (
     listen,
     write_port,
 )
-from shoal.runtime.discovery.neighbours import Neighbours
 from shoal.runtime.discovery.relay_limits import relay_room
 from shoal.runtime.membership.shoal_membership import next_epoch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Mapping
 
+    from shoal.core.discovery.neighbours import Neighbours
+    from shoal.core.events import Effect
     from shoal.core.membership.members import Admission
     from shoal.model.ids import NodeId
     from shoal.runtime.admission.admission_desk import AdmissionDesk
     from shoal.runtime.discovery.listen_addresses import NetworkOptions
     from shoal.runtime.node import Node
-
-
-def finding_of(without: Iterable[str]) -> Finding:
-    """Return the enabled means; raise `UsageError` if a name is unknown."""
-    for way in without:
-        if way not in WAYS:
-            raise UsageError(
-                f"there is no way '{way}' to do without",
-                because=f"the ways are {', '.join(WAYS)}",
-                hint="write it like --without mdns",
-            )
-    return Finding(**dict.fromkeys(without, False))
 
 
 @final
@@ -74,7 +65,7 @@ class NodeNetwork:
         finder: Finders,
         libp2p: Libp2p | None,
         neighbours: Neighbours,
-        known: KnownMembers,
+        members: MembersFile,
         admission: Callable[[NodeId], Admission | None],
         *,
         is_lonely: bool,
@@ -85,10 +76,26 @@ class NodeNetwork:
         self.libp2p: Final = libp2p
         self.is_gate: Final = is_gate
         self._neighbours = neighbours
-        self._known = known
+        self._known = neighbours.known
+        self._members = members
         self._admission = admission
         self._is_lonely = is_lonely
         self._is_ready = False
+
+    @property
+    def performers(self) -> Mapping[type[Effect], Callable[..., None]]:
+        """The performer of each effect."""
+        return {
+            ReachPeer: self._reach,
+            KeepMembers: self._members.keep,
+            ExpectCompany: self._expect_company,
+        }
+
+    def _reach(self, effect: ReachPeer) -> None:
+        self.links.reach(effect.peer)
+
+    def _expect_company(self, _: ExpectCompany) -> None:
+        self.expect_company()
 
     @property
     def acquaintances(self) -> list[tuple[NodeId, tuple[str, ...]]]:
@@ -152,22 +159,14 @@ class NodeNetwork:
             self.libp2p.start()
 
 
-def known_members(node: Node, options: NetworkOptions) -> KnownMembers:
-    """Return the members that this node contacts at start."""
-    if not finding_of(options.without).gates:
-        return KnownMembers(None)
-    return KnownMembers(node.home.path / "peers.json", node.membership.gates)
-
-
 async def make_network(
-    node: Node, options: NetworkOptions, desk: AdmissionDesk, known: KnownMembers
+    node: Node, options: NetworkOptions, desk: AdmissionDesk
 ) -> NodeNetwork:
     """Return this node's network, already listening."""
-    finding = finding_of(options.without)
+    finding, known = node.settings.finding, node.neighbours.known
     epoch, grant = next_epoch(node.home), node.membership.grant
     hello = Hello(generation=epoch, name=petname(node.id), grant=grant)
-    hearing = DeduplicatingListener(node.listener)
-    ways = LinkSelector(node.id, hearing)
+    ways = LinkSelector(node.id, node.listener)
     direct = DirectLinks(
         node.identity,
         node.membership.grant,
@@ -181,8 +180,6 @@ async def make_network(
     place = await listen(direct, node.home, options, is_on=finding.direct)
     is_public = not is_loopback(place.host)
     is_gate = _is_gate(node, options, is_asked_by_all=is_public and not len(known))
-    rng = Random(node.id)
-    neighbours = Neighbours(ways, known, rng, asks=finding.peers, relays=is_gate)
     libp2p: Libp2p | None = None
     if finding.p2p:
         settings = Libp2pSettings(
@@ -200,19 +197,26 @@ async def make_network(
         def moved_house() -> None:
             write_port(node.home, ways.addresses)
             node.feed(AddressesChanged(ways.addresses))
-            neighbours.tell_addresses()
 
-        ears = Libp2pListener(ways, hearing, finding, neighbours, moved_house)
+        ears = Libp2pListener(ways, node.listener, finding, node.feed, moved_house)
         greeting = Greeting(hello=partial(_shown, node, hello), admit=node.admit)
         libp2p = Libp2p(node.identity, settings, greeting, ears)
     ways.attach(direct, libp2p, dials=finding.direct)
-    finder = Finders(neighbours, libp2p, hearing, finding)
+    members = MembersFile(node.home.path / MEMBERS_FILE if finding.gates else None)
+    parts = (libp2p, node.listener, finding, members)
+    finder = Finders(ways, *parts, Random(node.id))
     is_lonely = not len(known) and not is_public and not options.gate
-    parts = (ways, finder, libp2p, neighbours, known, node.admission)
-    network = NodeNetwork(*parts, is_lonely=is_lonely, is_gate=is_gate)
-    hearing.attach(neighbours, network.expect_company)
-    neighbours.start()
-    return network
+    node.feed(NetworkOpened(is_gate))
+    return NodeNetwork(
+        ways,
+        finder,
+        libp2p,
+        node.neighbours,
+        members,
+        node.admission,
+        is_lonely=is_lonely,
+        is_gate=is_gate,
+    )
 
 
 def _shown(node: Node, hello: Hello) -> Hello:

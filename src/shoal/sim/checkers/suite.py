@@ -14,6 +14,7 @@ from shoal.protocol.call_batches import CallBatch, ResultBatch
 from shoal.protocol.mail import Mail, MailReceipt
 from shoal.protocol.messages import (
     Acknowledgement,
+    Announcement,
     Assignment,
     Commit,
     Committed,
@@ -27,6 +28,7 @@ from shoal.protocol.messages import (
 )
 from shoal.sim.agenda import Agenda
 from shoal.sim.checkers.calls import CallPromises
+from shoal.sim.checkers.discovery import AnnouncementPromises
 from shoal.sim.checkers.journals import Journals
 from shoal.sim.checkers.mail import Letters
 from shoal.sim.checkers.outputs import Outputs
@@ -61,6 +63,7 @@ class Suite(HostWatch):
         self.outputs = Outputs(self.violations, self.journals, jobs)
         self.strangers = Strangers(self.violations)
         self.quotas = Quotas(self.violations, opinions)
+        self.announcements = AnnouncementPromises(self.violations)
         self.clients: SimClients | None = None
         self.hosts: dict[NodeId, SimHost] = {}
         self.verification: Verification | None = None  # set if workers lie
@@ -87,6 +90,7 @@ class Suite(HostWatch):
                 Renew: self.processes.extended,
                 Report: self.journals.reported,
                 Revocation: self.strangers.revoked,
+                Announcement: self.announcements.told,
             }
         )
         self.facts.update(

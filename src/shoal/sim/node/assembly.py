@@ -9,9 +9,12 @@ from typing import final
 
 from shoal.core.admission.admission_control import AdmissionControl
 from shoal.core.admission.invitation_book import InvitationBook
+from shoal.core.artifacts.blob_transfers import BlobTransfers
 from shoal.core.calls.call_exchange import CallExchange
 from shoal.core.discovery.gate import Gate
+from shoal.core.discovery.known_members import KnownMembers
 from shoal.core.discovery.load_gossip import LoadGossip
+from shoal.core.discovery.neighbours import Neighbours
 from shoal.core.discovery.worker_views import PathCost
 from shoal.core.durability.compaction import compacted
 from shoal.core.durability.journal import Entry, Revoked
@@ -66,8 +69,9 @@ def join_roles(
     calls = CallForwarding(roster, None if grant is None else grant.owner)
     mail = TaskMail(life.spec.id, scheduler)
     roles = (_worker(life, roster), scheduler, _gate(life))
-    others = (mail, CallExchange(roster, scheduler), _admission(life, roster))
-    machines = (gossip, *roles, calls, *others)
+    blobs = BlobTransfers(life.spec.id, roster, scheduler)
+    others = (mail, CallExchange(roster, scheduler), _admission(life, roster), blobs)
+    machines = (gossip, *roles, calls, *others, _neighbours(life))
     return Peer(
         Membership(life.spec.id, roster, grant, life.journal),
         [machine for machine in machines if machine is not None],
@@ -107,6 +111,11 @@ def _admission(life: NodeLife, roster: Roster) -> AdmissionControl:
         kept=InvitationBook(life.invitations).snapshot(),
         may_sign=life.spec.holds_root,
     )
+
+
+def _neighbours(life: NodeLife) -> Neighbours:
+    known = KnownMembers(life.spec.gates, life.met)
+    return Neighbours(life.spec.id, known, _stream(life))
 
 
 def _gate(life: NodeLife) -> Gate | None:

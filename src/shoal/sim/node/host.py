@@ -16,8 +16,10 @@ import msgspec
 
 from shoal.core.admission.invitation_book import OpenInvitation
 from shoal.core.artifacts.events import FetchCheckpoint, FetchOutputs
+from shoal.core.discovery.events import LearnAddresses, NetworkOpened
 from shoal.core.durability.journal import Entry
 from shoal.core.events import (
+    AddressesChanged,
     Answer,
     Booted,
     DeadlineReached,
@@ -83,6 +85,8 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
     wall_skew_s: float = 0.0
     cheat: Cheat | None = None
     holds_root: bool = False  # whether it signs with the root key
+    gates: tuple[str, ...] = ()  # addresses of members that it contacts at start
+    network: NetworkOpened | None = None  # told at each boot, if it has neighbours
 
 
 class NodeLife(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +99,12 @@ class NodeLife(msgspec.Struct, frozen=True, kw_only=True):
     now: float  # on the node's own clock
     wall_at_zero_s: float  # wall time at zero of that clock
     invitations: tuple[OpenInvitation, ...] = ()  # saved before this boot
+    met: dict[NodeId, tuple[str, ...]] = {}  # members, saved before this boot
+
+
+def address_of(node: NodeId) -> str:
+    """Return where a simulated node can be dialled, if that matters in its world."""
+    return f"/sim/p2p/{node}"
 
 
 Assemble = Callable[[NodeLife], Decider]
@@ -191,6 +201,7 @@ class SimHost:
         self.answers = CheatAnswers(spec.cheat, rng)
         self.invitations: tuple[OpenInvitation, ...] = ()  # in a separate file
         self.invitations_busy_until = 0.0
+        self.met: dict[NodeId, tuple[str, ...]] = {}  # members, in a separate file
         self.disk = Disk(scene.agenda, rng, self._perform, self._on_safe)
         self._scene = scene
         chance = Random(f"{scene.seed}/blobs/{spec.id}")
@@ -222,7 +233,8 @@ class SimHost:
             StageTask: self._stage_task,
             FetchOutputs: self._fetch_outputs,
             FetchCheckpoint: self._fetch_checkpoint,
-            Show: self._show,
+            Show: self._ignore,
+            LearnAddresses: self._ignore,
             SignGrant: self._sign_grant,
             KeepGrant: self._keep_grant,
             **{kind: partial(do, self) for kind, do in scene.performers.items()},
@@ -250,6 +262,7 @@ class SimHost:
                 spec=msgspec.structs.replace(self.spec, grant=self.grant),
                 number=self.life + 1,
                 invitations=self.invitations,
+                met=self.met,
                 journal=tuple(self.disk.entries),
                 rng=Random(self.rng.getrandbits(64)),
                 now=now,
@@ -262,6 +275,9 @@ class SimHost:
         )
         self._scene.watch.booted(self)
         self.feed(Booted())
+        if self.spec.network is not None:
+            self.feed(AddressesChanged((address_of(self.id),)))
+            self.feed(self.spec.network)
         self._agenda.after(SIZE_KNOWN_S, self._estimate_size, self.life)
 
     def set_wall(self, error_s: float) -> None:
@@ -412,8 +428,8 @@ class SimHost:
     def _fetch_checkpoint(self, effect: FetchCheckpoint) -> None:
         self.blobs.fetch_checkpoint(effect, partial(self._feed_in, self.life))
 
-    def _show(self, effect: Show) -> None:
-        """Ignore output; nobody watches."""
+    def _ignore(self, effect: Show | LearnAddresses) -> None:
+        """Ignore it: nobody watches output, and nodes are dialled by name."""
 
     def _sign_grant(self, effect: SignGrant) -> None:
         grant, wall_s = self.grant, WALL_AT_START_S + self._agenda.now

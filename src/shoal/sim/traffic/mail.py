@@ -12,7 +12,6 @@ from typing import Final, final
 
 import msgspec
 
-from shoal.core.discovery.events import LearnAddresses
 from shoal.core.events import Event
 from shoal.core.mail.events import (
     ConfirmLetter,
@@ -125,7 +124,6 @@ class SimTaskMail:
             ConfirmLetter: self.answered,
             DeliverLetters: self.answered,
             RefuseMail: self.answered,
-            LearnAddresses: _ignore,
         }
 
     def started(self, host: SimHost, process: SimProcess) -> None:
@@ -213,7 +211,3 @@ def _talks(host: SimHost, life: int, process: SimProcess) -> bool:
         and process.exit_code is None
         and process.pid in host.driver.processes
     )
-
-
-def _ignore(host: SimHost, effect: LearnAddresses) -> None:
-    """Ignore addresses: every node can be dialled by name."""
