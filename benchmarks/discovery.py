@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from operator import methodcaller
 from statistics import median, quantiles
 
 import psutil
@@ -49,10 +50,10 @@ class Node:
         self.found: dict[int, int] = {}  # how many providers, by look-up
         self.addresses: tuple[str, ...] = ()
         self.size = 0
-        self.shared.event_log.attach(self._take)
+        self.shared.notices.attach(self._take)
 
     def _take(self) -> None:
-        for happening in self.shared.event_log.take(1_000):
+        for happening in self.shared.notices.take(1_000):
             match happening:
                 case notices.Heard(_, Announcement() as message):
                     self.heard[message.seq] = time.perf_counter()
@@ -105,7 +106,8 @@ async def gossip() -> None:
             others = [node for node in nodes if node is not speaker]
             message = Announcement(scheduler=speaker.identity.node, seq=seq)
             began = time.perf_counter()
-            speaker.shared.orders.put(notices.Publish(encode_gossip(message), False))
+            data = encode_gossip(message)
+            speaker.shared.orders.put(methodcaller("publish", data, is_near=False))
             await until(partial(all_heard, others, seq))
             spent_ms += [(node.heard[seq] - began) * 1e3 for node in others]
             await trio.sleep(PAUSE_S)
@@ -133,13 +135,14 @@ async def directory(count: int) -> None:
         found = 0
         for number, worker in enumerate(nodes):
             began = time.perf_counter()
-            worker.shared.orders.put(notices.Provide((f"key/{number}",)))
+            worker.shared.orders.put(methodcaller("provide", (f"key/{number}",)))
             await until(partial(worker.shared.counts.__getitem__, "provided"))
             provide_ms.append((time.perf_counter() - began) * 1e3)
         for number in range(count):
             asking = nodes[(number + count // 2) % count]
             began = time.perf_counter()
-            asking.shared.orders.put(notices.LookUp(number, f"key/{number}", 64))
+            look_up = methodcaller("look_up", number, f"key/{number}", 64)
+            asking.shared.orders.put(look_up)
             await until(partial(asking.found.__contains__, number))
             find_ms.append((time.perf_counter() - began) * 1e3)
             found += asking.found[number]
