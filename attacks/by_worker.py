@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from attacks.reef import COMMAND_S, on_terminal, soon
+from attacks.reef import COMMAND_S, READY_S, eventually, on_terminal, soon
 from attacks.verdict import attack, must
 from attacks.wire import CutOff, Said
 from shoal.protocol import call_items
@@ -48,6 +48,7 @@ class Rogue:
         self.drivers = ["process", "python"]
         self._reef = reef
         self._leases = 0
+        self.said_all = threading.Event()  # All answers to some assignment.
         self._over = threading.Event()
 
     def __enter__(self) -> Rogue:  # noqa: PYI034
@@ -105,6 +106,8 @@ class Rogue:
                 return
             for answer in self._answers_to(said):
                 self.link.say(answer)
+            if said["type"] == "assignment":
+                self.said_all.set()
 
     def _answers_to(self, said: Said) -> list[Said]:
         match said["type"]:
@@ -528,8 +531,8 @@ def output_without_end(reef: Reef) -> str:
     before, disk = reef.alice.memory(), reef.alice.disk()
     with rogue:
         reef.alice.submit(*ONLY_HERE, "--", "true")
-        soon(lambda: bool(rogue.assigned), 5.0)
-        time.sleep(2.0)
+        eventually(rogue.said_all.is_set, READY_S, "the flood never ended")
+        rogue.link.settle()
         grown, filled = reef.alice.memory() - before, reef.alice.disk() - disk
     reef.alice("cancel", "--all")
     must(grown < 96 << 20, f"memory grew by {grown >> 20} MiB")

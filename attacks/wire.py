@@ -57,6 +57,7 @@ class Link:
         self._late: list[Said] = []
         self.last_words = ""
         self.over = threading.Event()
+        self._ponged = threading.Event()
         self._turn = threading.Lock()
         hello = {"type": "hello", "versions": [1, 1], "generation": 1, "name": name}
         if greets:  # Who asks to be let in says that first.
@@ -117,6 +118,15 @@ class Link:
                 return message
             self._late.append(message)
 
+    def settle(self) -> None:
+        """Wait until the node has read all that was said, or has ended the link."""
+        self._ponged.clear()
+        self.raw(framed(FrameKind.PING, bytes(8)))
+        until = time.monotonic() + TIMEOUT_S
+        while not (self._ponged.wait(0.05) or self.over.is_set()):
+            if time.monotonic() > until:
+                raise TimeoutError("no answer to a ping")
+
     def all_heard(self, kind: str, for_s: float) -> list[Said]:
         """Return every message of a kind that comes until then."""
         found: list[Said] = []
@@ -138,6 +148,8 @@ class Link:
                     break
                 if kind is FrameKind.PING:
                     self.raw(framed(FrameKind.PONG, body))
+                if kind is FrameKind.PONG:
+                    self._ponged.set()
                 if kind is FrameKind.MESSAGES:
                     if self._selects and not selected:
                         self.raw(framed(FrameKind.SELECT))

@@ -13,27 +13,31 @@ import pytest
 
 LONG = (  # In rows of one for each worker: few that train at the same time.
     "test_train_live",
-    "test_crashes",
     "test_nat",
+    "test_crashes",
     "test_train_two_nodes",
-    "test_refusals",
     "test_finding",
-    "test_cli_mistakes",
+    "test_cli_joining",
     "test_crashes_scheduler",
+    "test_lan_join",
     # The second row.
-    "test_hostile_node",
-    "test_partitions",
-    "test_cli",
-    "test_world",
     "test_train_gangs",
     "test_train_nat",
-    "test_cli_joining",
-    "test_seed_names",
-    # The third.
-    "test_crashes_workers",
+    "test_api_far",
+    "test_refusals",
     "test_cli_nodes",
-    "test_train_ranks",
+    "test_seed_names",
+    "test_planted",
+    "test_artifacts_crashes",
+    # The third.
+    "test_cli",
+    "test_world",
+    "test_screens",
+    "test_first_five_minutes",
     "test_train_memory",
+    "test_hostile_node",
+    "test_partitions",
+    "test_libp2p_links",
     "test_train_failures",
 )
 

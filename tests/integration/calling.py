@@ -23,7 +23,7 @@ def node(path: Path, *args: str) -> Iterator[CliHome]:
     home = CliHome(path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SHOAL_HOME", str(path))
-        home.ok("up", "--background", "--quiet", "--without", "p2p", *args)
+        home.up("--quiet", "--without", "p2p", *args)
         try:
             yield home
         finally:

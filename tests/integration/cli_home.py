@@ -6,10 +6,16 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from tests.integration import forked_shoal
+from tests.integration.live_shoal import eventually, is_of
+
+from shoal.runtime.home import Home
 
 TIMEOUT_S = 40
 
@@ -38,6 +44,8 @@ class CliHome:
 
     def __call__(self, *args: str, typed: str = "") -> Done:
         """Run a command to its end."""
+        if not self.prefix and forked_shoal.can_fork(args, self.env):
+            return Done(*forked_shoal.run(args, self.env, typed, TIMEOUT_S))
         done = subprocess.run(
             [*self.prefix, "shoal", *args],
             input=typed,
@@ -55,6 +63,15 @@ class CliHome:
         assert done.code == 0, done
         return done.out
 
+    def written_to(self, out: int, *args: str) -> tuple[int, str]:
+        """Run a command that prints there; return its exit code and its complaints."""
+        with tempfile.TemporaryFile() as told, Path(os.devnull).open("rb") as nothing:
+            files = (nothing, out, told)
+            process = forked_shoal.start(forked_shoal.COMMANDS, args, self.env, files)
+            code = process.wait(TIMEOUT_S)
+            told.seek(0)
+            return code, told.read().decode()
+
     def json(self, *args: str) -> dict[str, Any]:
         """Run a command with `--json`; return what it printed."""
         document: dict[str, Any] = json.loads(self.ok(*args, "--json"))
@@ -71,6 +88,21 @@ class CliHome:
             env=self.env,
             preexec_fn=_heed_interrupts,  # noqa: PLW1509 - No thread holds a lock of it.
         )
+
+    def up(self, *args: str) -> None:
+        """Start a node, with all that belongs to one, and wait until it answers.
+
+        Where the node is not what is tested: it takes a third of the CPU seconds of
+        `up --background`.
+        """
+        if self.prefix or not forked_shoal.can_fork(args, self.env):
+            self.ok("up", "--background", *args)
+            return
+        home = Home(self.path)
+        home.prepare()
+        node = forked_shoal.start_node(("up", *args), self.env, home.log)
+        eventually(lambda: node.poll() is not None or is_of(home, node.pid), TIMEOUT_S)
+        assert node.poll() is None, home.log.read_text()
 
     @property
     def info(self) -> dict[str, Any]:

@@ -17,6 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import SystemRandom
 
+from tests.integration import forked_shoal
+from tests.integration.forked_shoal import ForkedShoal
+
 from shoal.api import shoal_pb2 as pb
 from shoal.api.client.client import Client, connect
 from shoal.drivers.supervisor import leftovers
@@ -59,6 +62,15 @@ def eventually(
     return time.monotonic() - began
 
 
+def is_of(home: Home, pid: int) -> bool:
+    """Whether the node of a home is this process, and ready."""
+    try:
+        said = json.loads(home.node_info.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return bool(said["pid"] == pid)
+
+
 class LiveNode:
     """One home and, at times, the process of a node in it."""
 
@@ -67,7 +79,7 @@ class LiveNode:
         self.home = Home(path)
         self.home.prepare()
         self.identity = Identity.load_or_create(self.home.key)
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | ForkedShoal | None = None
         self._args = args
         self._prefix = prefix
 
@@ -88,10 +100,13 @@ class LiveNode:
         env["SHOAL_HOME"] = str(self.home.path)
         if failpoint:
             env[VARIABLE] = failpoint
-        up = (sys.executable, "-m", "shoal.cli", "up", "--no-sandbox", "-q")
+        up = ("up", "--no-sandbox", "-q", *self._args)
+        if not self._prefix and forked_shoal.can_fork(up, env):
+            self.process = forked_shoal.start_node(up, env, self.home.log)
+            return
         with self.home.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*self._prefix, *up, *self._args],
+                [*self._prefix, sys.executable, "-m", "shoal.cli", *up],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -105,15 +120,8 @@ class LiveNode:
 
     def is_ready_or_dead(self) -> bool:
         """Whether there is nothing to wait for any more."""
-        return not self.alive or self._answers()
-
-    def _answers(self) -> bool:
         assert self.process is not None
-        try:
-            said = json.loads(self.home.node_info.read_bytes())
-        except (OSError, ValueError):
-            return False
-        return bool(said["pid"] == self.process.pid)
+        return not self.alive or is_of(self.home, self.process.pid)
 
     @property
     def alive(self) -> bool:

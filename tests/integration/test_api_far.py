@@ -181,7 +181,7 @@ def test_a_generated_client_works_with_a_token_or_a_certificate(far: Far) -> Non
     gus = far.member("gus", "submit")
     own = Home(gus.path)
     # A node that has run once leaves these for programs.
-    gus.ok("up", "--background", "--no-sandbox", "--port", "0")
+    gus.up("--no-sandbox", "--port", "0")
     gus.close()
 
     by_token = far.generated(trusted=trusted, token=far.token)
@@ -206,7 +206,7 @@ def test_a_generated_client_is_refused_without_either(far: Far) -> None:
 
 def test_a_generated_client_does_not_trust_another_certificate(far: Far) -> None:
     other = far.stranger("other")
-    other.ok("up", "--background", "--no-sandbox", "--port", "0", "--api", "0.0.0.0:0")
+    other.up("--no-sandbox", "--port", "0", "--api", "0.0.0.0:0")
     other.close()
 
     done = far.generated(trusted=other.path / "api.crt", token=far.token)
@@ -218,7 +218,7 @@ def test_one_port_serves_this_machine_in_plain_text_and_others_by_tls(far: Far) 
     both = far.stranger("both")
     del both.env["SHOAL_NODE"]
     args = ("--port", str(PORT), "--api", f"0.0.0.0:{PORT}")
-    both.ok("up", "--background", "--no-sandbox", *args)
+    both.up("--no-sandbox", *args)
     try:
         near = both("ps", "--node", f"localhost:{PORT}")
         host = CliHome(far.folder / "visitor", far.server.prefix)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.integration
 def home(tmp_path: Path) -> Iterator[CliHome]:
     with homes(tmp_path) as make:
         home = make("home")
-        home.ok("up", "--background", "--no-sandbox", "--port", "0")
+        home.up("--no-sandbox", "--port", "0")
         yield home
 
 

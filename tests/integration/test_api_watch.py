@@ -18,7 +18,7 @@ JOBS = 60
 def home(tmp_path: Path) -> Iterator[CliHome]:
     with homes(tmp_path) as make:
         home = make("home")
-        home.ok("up", "--background", "--no-sandbox")
+        home.up("--no-sandbox")
         yield home
 
 

@@ -49,7 +49,7 @@ def shoal_of_two(
 
 def start(boss: CliHome, dies: str = "") -> None:
     with dying(boss, dies):
-        boss.ok("up", "--background", "--no-worker")
+        boss.up("--no-worker")
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def test_a_worker_that_is_killed_while_it_fetches_goes_on_where_it_was(
     [part] = (cache / "new").iterdir()
     before = part.stat()
     with part.open("rb"):  # While it is open, its number is not given to another.
-        worker.ok("up", "--background")
+        worker.up()
         done(boss, job, work, tmp_path / "out")
         after = (cache / part.name[:2] / part.name).stat()
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHome]:
     with homes(tmp_path_factory.mktemp("artifacts")) as make:
         made = make("home")
-        made.ok("up", "--background", "--port", "0")
+        made.up("--port", "0")
         yield made
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.integration
 def test_what_is_done_at_a_node_is_written_down(tmp_path: Path) -> None:
     home = CliHome(tmp_path / "home")
     try:
-        home.ok("up", "--background", "--web", "127.0.0.1:0")
+        home.up("--web", "127.0.0.1:0")
         job = home.ok("submit", "--name", "fish", "--", "echo", "hi").strip()
         home.ok("wait", job)
         home.ok("logs", job)

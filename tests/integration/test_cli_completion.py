@@ -33,7 +33,7 @@ def offered(home: CliHome, words: str) -> list[str]:
 
 
 def test_bash_offers_commands_jobs_and_nodes(home: CliHome) -> None:
-    home.ok("up", "--background", "-q")
+    home.up("-q")
     job = home.ok("submit", "-q", "--", "true").strip()
 
     assert {"run", "submit", "completion"} <= set(offered(home, ""))

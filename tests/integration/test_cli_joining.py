@@ -40,7 +40,7 @@ def joined_by(host: CliHome, second: CliHome, *grants: str) -> None:
 def founded(make: Make) -> CliHome:
     first = make("first")
     first.ok("init", "reef")
-    first.ok("up", "--background")
+    first.up()
     return first
 
 
@@ -88,7 +88,7 @@ def test_an_invitation_outlives_a_crash_of_the_node_that_gave_it(make: Make) -> 
         line = joining.stderr.readline()
         assert line, said
         said += line
-    first.ok("up", "--background")
+    first.up()
     out, err = joining.communicate(timeout=30.0)
     late = third("join", invitation, "--no-up", "--wait", "0s")
 
@@ -110,7 +110,7 @@ def test_an_admin_stands_in_for_a_node_that_left_and_lets_in_once(make: Make) ->
 
     let_in = make("second")("join", invitation, "--no-up", "--wait", "20s")
     late = make("third")("join", invitation, "--no-up", "--wait", "0s")
-    first.ok("up", "--background")
+    first.up()
     eventually(lambda: len(nodes_of(first)) == 2)
     later = make("third")("join", invitation, "--no-up", "--wait", "0s")
 
@@ -167,7 +167,7 @@ def test_a_node_that_is_turned_out_is_gone_and_may_not_come_back(
 
     eventually(lambda: petname not in nodes_of(host))
     second.ok("down")
-    second.ok("up", "--background")
+    second.up()
     eventually(lambda: nodes_of(second) == {petname})
     assert petname not in nodes_of(host)
 
@@ -216,6 +216,6 @@ def test_who_joined_finds_its_shoal_again_after_both_restarted(make: Make) -> No
     for home in (first, second):
         home.ok("down")
     for home in (first, second):
-        home.ok("up", "--background")
+        home.up()
 
     eventually(lambda: len(nodes_of(first)) == 2)

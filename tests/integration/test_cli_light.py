@@ -26,7 +26,7 @@ SLOW = ("grpc", "asyncio", "ssl", "msgspec", "yaml", "rich", "cryptography", "nu
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHome]:
     with homes(tmp_path_factory.mktemp("light")) as make:
         home = make("one")
-        home.ok("up", "--background", "--port", "0", "--no-sandbox")
+        home.up("--port", "0", "--no-sandbox")
         home.ok("run", "-q", "--", "echo", "hello")
         yield home
 
@@ -161,7 +161,7 @@ def test_who_writes_nonsense_gets_an_error_and_hurts_nobody(home: CliHome) -> No
 def test_a_node_that_dies_while_one_follows_is_told(tmp_path: Path) -> None:
     with homes(tmp_path) as make:
         home = make("dying")
-        home.ok("up", "--background", "--port", "0", "--no-sandbox")
+        home.up("--port", "0", "--no-sandbox")
         with home.start("events", "-f", "-n", "0") as following:
             home.ok("submit", "-q", "--", "sleep", "600")  # It is heard of by now.
             assert following.stdout is not None

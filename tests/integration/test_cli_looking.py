@@ -18,9 +18,7 @@ pytestmark = pytest.mark.integration
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHome]:
     with homes(tmp_path_factory.mktemp("looking")) as make:
         home = make("home")
-        home.ok(
-            "up",
-            "--background",
+        home.up(
             "--gpus",
             "0",
             "--models",
@@ -66,7 +64,7 @@ def test_prometheus_finds_the_page(tmp_path: Path) -> None:
         port = probe.getsockname()[1]
     with homes(tmp_path) as make:
         home = make("home")
-        home.ok("up", "--background", "--metrics", f"127.0.0.1:{port}")
+        home.up("--metrics", f"127.0.0.1:{port}")
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as page:
             text = page.read().decode()
         wrong = make("other")("up", "--background", "--metrics", "nonsense")

@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -151,7 +150,7 @@ SPECS = {
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHome]:
     with homes(tmp_path_factory.mktemp("mistakes")) as make:
         home = make("one")
-        home.ok("up", "--background", "--port", "0", "--no-sandbox")
+        home.up("--port", "0", "--no-sandbox")
         jobs: dict[str, dict[str, Any]] = {
             "twin1": {"command": ["true"]},
             "twin2": {"command": ["true"]},
@@ -215,38 +214,22 @@ def test_a_pipe_that_nobody_reads_ends_a_command_in_silence(
 ) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(
-        ["shoal", *line.split()],
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=home.env,
-        timeout=40,
-        check=False,
-    )
+    code, told = home.written_to(writing, *line.split())
     os.close(writing)
 
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert "error" not in done.stderr
+    assert code == 1
+    assert "Traceback" not in told
+    assert "error" not in told
 
 
 @pytest.mark.parametrize("line", PRINTING)
 def test_a_disk_that_is_full_is_told(home: CliHome, line: str) -> None:
     with open("/dev/full", "wb") as full:  # noqa: PTH123 - It is no file of ours.
-        done = subprocess.run(
-            ["shoal", *line.split()],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=home.env,
-            timeout=40,
-            check=False,
-        )
+        code, told = home.written_to(full.fileno(), *line.split())
 
-    assert done.returncode == 1
-    assert "why:   No space left on device" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert code == 1
+    assert "why:   No space left on device" in told
+    assert "Traceback" not in told
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHome]:
     """One node for all tests that neither end it nor start it in another manner."""
     with homes(tmp_path_factory.mktemp("lasting")) as make:
         home = make("one")
-        home.ok("up", "--background")
+        home.up()
         yield home
 
 

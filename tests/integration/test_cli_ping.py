@@ -17,10 +17,9 @@ pytestmark = pytest.mark.integration
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[CliHome, CliHome]]:
     with homes(tmp_path_factory.mktemp("ping")) as make:
         one, two = make("one"), make("two")
-        one.ok("up", "--background", "--port", "0", "--no-sandbox")
+        one.up("--port", "0", "--no-sandbox")
         invitation = one.json("invite")["invitation"]
         two.ok("join", invitation)
-        two.ok("up", "--background", "--port", "0", "--no-sandbox")
         eventually(lambda: len(one.json("nodes")["nodes"]) == 2)
         yield one, two
 
@@ -75,7 +74,7 @@ def test_a_node_that_stands_still_is_lost(pair: tuple[CliHome, CliHome]) -> None
 def test_a_lone_node_has_nobody_to_ping(tmp_path: Path) -> None:
     with homes(tmp_path) as make:
         lone = make("lone")
-        lone.ok("up", "--background", "--port", "0", "--no-sandbox")
+        lone.up("--port", "0", "--no-sandbox")
 
         done = lone("ping")
 

@@ -30,7 +30,7 @@ class Seen(NamedTuple):
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHome]:
     with homes(tmp_path_factory.mktemp("qr")) as make:
         home = make("one")
-        home.ok("up", "--background", "--port", "0")
+        home.up("--port", "0")
         yield home
 
 

@@ -27,7 +27,7 @@ CHATTER = "while echo going; do sleep 0.05; done"
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHome]:
     with homes(tmp_path_factory.mktemp("stopping")) as make:
         home = make("one")
-        home.ok("up", "--background", "--port", "0")
+        home.up("--port", "0")
         yield home
 
 

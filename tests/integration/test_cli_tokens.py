@@ -30,7 +30,7 @@ FOLLOW = """
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHome]:
     with homes(tmp_path_factory.mktemp("tokens")) as make:
         home = make("home")
-        home.ok("up", "--background", "--no-sandbox", "--port", "0")
+        home.up("--no-sandbox", "--port", "0")
         yield home
 
 

@@ -297,7 +297,9 @@ def test_a_node_that_stood_still_itself_blames_nobody() -> None:
             one.links._tick_at -= 6.0
             for link in one.links._up.values():
                 link.pulse.excuse(-6.0)
-        await asyncio.sleep(1.2)
+        late = ann.links._tick_at, bob.links._tick_at
+        await eventually(lambda: ann.links._tick_at > late[0])
+        await eventually(lambda: bob.links._tick_at > late[1])
 
         assert ann.log.events == [("connected", bob.id)]
         assert bob.log.events == [("connected", ann.id)]

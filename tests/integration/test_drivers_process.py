@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from shoal.drivers.supervisor.supervisor import FILE_BYTES_MAX, PIECE_BYTES_MAX
 from shoal.model.resources import Allocation, DeviceShare
 
 pytestmark = pytest.mark.integration
+
+SWARM = 16  # More than began: some begin while others are being killed.
 
 DAEMON = """
 import os, sys, time
@@ -46,6 +49,12 @@ def written_pid(path: Path) -> int:
             return int(text)
         time.sleep(0.01)
     raise AssertionError(f"no pid in {path}")
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - It is about other processes.
+            await asyncio.sleep(0.01)
 
 
 # Starting.
@@ -259,6 +268,11 @@ def cpu_s(pid: int) -> float:
     return sum(map(int, fields.split()[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
+def writes_in_vain(pids: Iterable[int]) -> bool:
+    """Whether one of these processes waits for somebody to read a pipe."""
+    return any("pipe" in Path(f"/proc/{pid}/wchan").read_text() for pid in pids)
+
+
 def test_a_supervisor_sleeps_while_nobody_reads_though_a_stream_has_closed(
     tmp_path: Path,
 ) -> None:
@@ -269,8 +283,8 @@ def test_a_supervisor_sleeps_while_nobody_reads_though_a_stream_has_closed(
         one = shell(script)
         running = asyncio.create_task(driver.run(one, watched))
         await watched.spoke.wait()
-        await asyncio.sleep(0.2)
         pid = int(watched.text())
+        await until(lambda: writes_in_vain(descendants(pid)))
         before = cpu_s(pid)
         await asyncio.sleep(0.5)
         spent = cpu_s(pid) - before
@@ -351,7 +365,7 @@ def test_a_stop_before_the_start_means_that_nothing_starts(tmp_path: Path) -> No
     async def act(driver: ProcessDriver) -> str:
         first, second = order("/bin/sleep", "5"), order("/bin/touch", "ran")
         busy = asyncio.create_task(driver.run(first, Watched()))
-        await asyncio.sleep(0.05)
+        await until(lambda: bool(marked(driver.mark, str(first.attempt))))
         waiting = asyncio.create_task(driver.run(second, Watched()))
         await asyncio.sleep(0)  # It waits for a supervisor to start.
         driver.stop(second.attempt, 10.0)
@@ -438,7 +452,7 @@ echo go; for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do f & done; wait
         watched, one = Watched(), shell(script)
         running = asyncio.create_task(driver.run(one, watched))
         await watched.spoke.wait()
-        await asyncio.sleep(0.1)
+        await until(lambda: len(marked(driver.mark, str(one.attempt))) > SWARM)
         driver.stop(one.attempt, 0.0)
         await running
         return str(one.attempt)
@@ -466,8 +480,8 @@ def test_an_idle_supervisor_that_was_killed_is_replaced(tmp_path: Path) -> None:
     async def act(driver: ProcessDriver) -> str:
         watched = Watched()
         await driver.run(shell("echo $PPID"), watched)
-        os.kill(int(watched.text()), signal.SIGKILL)
-        await asyncio.sleep(0.05)
+        os.kill(pid := int(watched.text()), signal.SIGKILL)
+        await until(lambda: not alive(pid))
         return (await driver.run(order("/bin/true"), Watched())).kind
 
     assert with_driver(tmp_path, act) == "exited"

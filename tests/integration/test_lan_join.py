@@ -55,7 +55,7 @@ def second(net: Internet, tmp_path: Path) -> Iterator[CliHome]:
 
 def up(home: CliHome, *args: str) -> None:
     listen = ("--listen", home.env["LISTEN"]) if "LISTEN" in home.env else ()
-    home.ok("up", "--background", *listen, *args)
+    home.up(*listen, *args)
 
 
 def log_of(home: CliHome) -> str:

@@ -104,9 +104,13 @@ def test_a_handler_that_fails_does_not_end_the_host() -> None:
             gate.bombs = 1
             node.port.send(gate.node, Inquiry(request=RequestId("lost")))
             await eventually(lambda: gate.counts.get("handler-failed", 0) == 1)
-            await asyncio.sleep(2.5)  # The node does not try again at once.
-            node.port.send(gate.node, Inquiry(request=RequestId("r")))
-            await eventually(lambda: len(gate.log.messages) == 2)
+            again = Inquiry(request=RequestId("r"))
+
+            def is_heard() -> bool:
+                node.port.send(gate.node, again)  # Not at once: it failed just now.
+                return (node.node, again) in gate.log.messages
+
+            await eventually(is_heard)
 
             assert "host-restarts" not in gate.counts
 

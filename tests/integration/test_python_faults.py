@@ -84,7 +84,7 @@ def test_calls_survive_a_node_that_is_killed_and_started_again(tmp_path: Path) -
         eventually(slow.running)
 
         home.kill()
-        home.ok("up", "--background", "--quiet", "--without", "p2p")
+        home.up("--quiet", "--without", "p2p")
 
         assert [f.result(4 * WAIT_S) for f in futures] == [n * n for n in range(3_000)]
         with pytest.raises(CallLostError, match="only once"):
@@ -102,7 +102,6 @@ def test_calls_run_on_two_nodes_and_survive_the_loss_of_one(tmp_path: Path) -> N
         with node(tmp_path / "two") as two:
             two.ok("down", "--quiet")
             two.ok("join", text)
-            two.ok("up", "--background", "--quiet", "--without", "p2p")
             os.environ["SHOAL_HOME"] = str(tmp_path / "one")
             eventually(lambda: len(one.json("nodes")["nodes"]) == 2)
             with client(lanes=4, cpu=1) as caller:

@@ -37,10 +37,10 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
     with homes(tmp_path_factory.mktemp("two")) as make:
         lender, stranger = make("lender"), make("stranger")
         lender.env["PATH"] = str(Path(sys.executable).parent)  # without bubblewrap
-        lender.ok("up", "--background", "--port", "0", "--listen", "127.0.0.1:0")
+        lender.up("--port", "0", "--listen", "127.0.0.1:0")
         invitation = lender.ok("invite", "-q", "--owner", "mallory").strip()
         stranger.ok("join", invitation, "--no-up", "--wait", "20s")
-        stranger.ok("up", "--background", "--port", "0", "--no-worker")
+        stranger.up("--port", "0", "--no-worker")
         eventually(lambda: len(stranger.json("nodes")["nodes"]) == 2)
         yield Two(lender, stranger)
 

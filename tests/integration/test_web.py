@@ -24,7 +24,7 @@ IDLE_SHARE_MAX = 0.1
 def home(tmp_path: Path) -> Iterator[CliHome]:
     with homes(tmp_path) as make:
         home = make("home")
-        home.ok("up", "--background", "--port", "0", "--without", "p2p")
+        home.up("--port", "0", "--without", "p2p")
         yield home
 
 
@@ -146,7 +146,7 @@ def test_two_nodes_have_two_pages_and_the_second_says_so(tmp_path: Path) -> None
         one, two, off = make("one"), make("two"), make("off")
         first = one.json("up", "--background", "--port", "0")
         second = two("up", "--background", "--port", "0")
-        off.ok("up", "--background", "--port", "0", "--no-web")
+        off.up("--port", "0", "--no-web")
         address = Page(two).address
         none = off("web")
 

@@ -29,7 +29,7 @@ Step = dict[str, str]
 def home(tmp_path: Path) -> Iterator[CliHome]:
     with homes(tmp_path) as make:
         home = make("home")
-        home.ok("up", "--background", "--port", "0", "--without", "p2p")
+        home.up("--port", "0", "--without", "p2p")
         yield home
 
 

@@ -19,7 +19,7 @@ LONG_S = 300.0
 LOOK_S = 0.5
 ENDS = (pb.STATE_DONE, pb.STATE_FAILED, pb.STATE_CANCELLED, pb.STATE_UNKNOWN)
 MEET = ("set", "task-network", "all")  # Ranks of other owners meet over the network.
-UP = ("up", "--background", "--port", "0", "--without", "p2p")
+UP = ("--port", "0", "--without", "p2p")
 
 
 def eventually(
@@ -58,10 +58,9 @@ class TrainShoal:
             before = self._nodes()
             [text] = self.first.ok("invite", "-q").split()[-1:]
             home.ok("join", text)
-            home.ok(*UP)
             eventually(lambda: self._nodes() > before)
         else:
-            home.ok(*UP)
+            home.up(*UP)
         self.homes[name] = home
         return home
 

@@ -52,7 +52,10 @@ def test_no_worker_can_make_tasks_fail() -> None:
     assert (found.wrong, found.failed, found.missed) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+@pytest.mark.parametrize(
+    "first",
+    [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(CHUNK, SEEDS, CHUNK))],
+)
 def test_promises_about_results_are_kept_through_faults(first: int) -> None:
     broken = [
         (seed, found.violations)
