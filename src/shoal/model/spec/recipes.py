@@ -20,7 +20,6 @@ from shoal.model.spec.canonical import nodes_of
 from shoal.model.spec.footprint import ram_of
 from shoal.model.spec.points import points
 from shoal.model.spec.spec import JobSpec, ResourcesSpec, RetrySpec
-from shoal.train import DEFAULT_PROGRAMS
 
 DILOCO: Final = "diloco"
 SWEEP: Final = "sweep"
@@ -60,6 +59,16 @@ AVERAGING: Final = ("safetensors",)
 
 LEARNING: Final = ("torch", "safetensors")
 """Modules that a program which trains or measures a model imports."""
+
+DEFAULT_PROGRAMS: Final = {
+    "ddp": "gpt",
+    "diloco": "gpt",
+    "eval": "gpt",
+    "pipeline": "pipeline_gpt",
+    "sweep": "digits",
+    "train": "digits",
+}
+"""The program of each recipe that runs one, unless the job names another."""
 
 MODULES: Final = {"digits": (*LEARNING, "sklearn")}
 """Modules of programs that need more than others."""
@@ -136,7 +145,7 @@ def parts_of(spec: JobSpec, name: str, path: str) -> list[RecipePart]:
 
 def _modules_of(spec: JobSpec) -> tuple[str, ...]:
     """Return the modules that a job's program needs and does not bring along."""
-    if spec.recipe not in DEFAULT_PROGRAMS:
+    if spec.recipe is None or spec.recipe not in DEFAULT_PROGRAMS:
         return ()
     if spec.image or spec.setup or any(name in spec.env for name in OWN_PYTHON):
         return ()
