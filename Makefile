@@ -24,7 +24,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint check format demo sim-demo attack integration soak fuzz sim-soak sim-bugs sim-showcase bench peers stubs docs site wheel lock clean all server worker submit monitor
+.PHONY: help setup test test-integrations lint check format demo sim-demo attack integration soak fuzz sim-soak sim-bugs sim-showcase bench peers stubs docs site wheel lock clean all server worker submit monitor
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -56,6 +56,13 @@ soak: setup ## Kill and freeze live nodes, at every failpoint and at random; MIN
 	@$(BIN)/python -m tests.integration.soak --minutes $(MINUTES) --rounds $(ROUNDS) \
 		--half $(HALF) $(if $(SEED),--seed $(SEED))
 	@$(BIN)/pytest -n 1 -m soak --ignore=tests/integration/test_crashes.py
+
+# Callbacks for other libraries and sinks of metrics, with the real ones. They are 400 MB,
+# so that `make setup` leaves them out: docs/decisions/0045-frameworks.md.
+test-integrations: setup ## Install transformers, lightning and others, and test with them.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--no-build-isolation -e '.[integrations]'
+	@$(BIN)/pytest -n 2 tests/runtime/test_train_frameworks.py tests/runtime/test_metric_sinks.py $(PYTEST_FLAGS)
 
 lint: setup ## Check format, style, layers and types.
 	$(BIN)/ruff format --check .

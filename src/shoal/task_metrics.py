@@ -2,7 +2,7 @@
 
 It has no dependencies and never fails the task: reports that cannot be sent are
 dropped. SHOAL_SOCKET names the socket. Outside a task it does nothing, after one
-warning.
+warning. If SHOAL_SINKS names some, reports go there as well (`metric_sinks`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import socket
 import threading
 import warnings
 from typing import TYPE_CHECKING, Any, Final, cast, final
+
+from shoal import metric_sinks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,6 +104,8 @@ def log(
     report: dict[str, object] = {}
     if metrics:
         report["metrics"] = dict(metrics)
+        if os.environ.get(metric_sinks.VARIABLE):
+            metric_sinks.of_this_process().log(metrics, step)
     if step is not None:
         report["step"] = step
     if progress is not None:

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING, Final
 
-from shoal.model.kinds import LEARNING, MODULES
+from shoal.model.spec.recipes import LEARNING, MODULES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -35,12 +35,6 @@ NETWORKED: Final = "+network"
 PROGRAM: Final = "program"
 """The param of recipes that names what is trained; a file is the job's own code."""
 
-LEARNING: Final = ("torch", "safetensors")
-"""Python modules that a program which trains or measures a model imports."""
-
-MODULES: Final = {"digits": (*LEARNING, "sklearn")}
-"""Python modules of programs that need more than others."""
-
 
 def allowed(text: str) -> tuple[str, ...]:
     """Return the kinds in a text such as `recipe,command`; without a text, all.

@@ -18,13 +18,3 @@ RECIPES: Final[Mapping[str, str]] = {
     "train": "shoal.train.single.alone",
 }
 """What `recipe: NAME` runs: a module with a main program, which gets the params."""
-
-DEFAULT_PROGRAMS: Final[Mapping[str, str]] = {
-    "ddp": "gpt",
-    "diloco": "gpt",
-    "eval": "gpt",
-    "pipeline": "pipeline_gpt",
-    "sweep": "digits",
-    "train": "digits",
-}
-"""The program of each recipe that runs one, unless the job names another."""

@@ -28,7 +28,6 @@ def program_params(**defaults: Any) -> SimpleNamespace:  # noqa: ANN401
     A param is of the type of its default. `data_seed` differs between the workers of
     a job.
     """
-    around = TaskContext.of(os.environ)
     given = {**params_of(os.environ), **flags(sys.argv[1:])}
     values: dict[str, Any] = {}
     for name, default in defaults.items():
@@ -48,11 +47,16 @@ def program_params(**defaults: Any) -> SimpleNamespace:  # noqa: ANN401
             because=f"its params are {', '.join(sorted(known))}",
         )
     everything = {**rest, **values}
-    local = int(os.environ.get("LOCAL_RANK", "0"))  # of several processes of a task
-    place = around.index + local * LOCAL_APART
-    seed = int(values.get("seed", 0)) * 1_000_003 + place * 7_919
+    seed = worker_seed(int(values.get("seed", 0)))
     data_seed = int(given.get("data_seed", seed))
     return SimpleNamespace(**everything, data_seed=data_seed, all=everything)
+
+
+def worker_seed(seed: int = 0) -> int:
+    """Return a seed for data that differs between all processes of a job."""
+    local = int(os.environ.get("LOCAL_RANK", "0"))  # of several processes of a task
+    place = TaskContext.of(os.environ).index + local * LOCAL_APART
+    return seed * 1_000_003 + place * 7_919
 
 
 def flags(words: Sequence[str]) -> Mapping[str, str]:
@@ -74,6 +78,6 @@ def like(default: Any, value: Any) -> Any:  # noqa: ANN401
     if isinstance(default, bool):
         return str(value).lower() in ("true", "1", "yes")
     found = type(default)(value)
-    if isinstance(found, int) and isinstance(value, float) and found != value:
+    if isinstance(found, int) and isinstance(value, float) and float(found) != value:
         raise ValueError(f"{value} is no {type(default).__name__}")
     return found

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from shoal.errors import SpecError
-from shoal.train import DEFAULT_PROGRAMS
 from shoal.train.arguments import PROGRAM_PARAMS, like
 from shoal.train.programs import PROGRAMS
 from shoal.train.settings import TrainSettings
@@ -55,13 +54,14 @@ ONE_OF: Final = {
 _PLACE: Final = re.compile(r" - at `.*`$")
 
 
-def check_params(recipe: str, params: Mapping[str, Any]) -> None:
-    """Raise `SpecError` at the first param that the recipe would not take."""
-    if recipe not in DEFAULT_PROGRAMS:
-        return
+def check_params(recipe: str, params: Mapping[str, Any], default: str) -> None:
+    """Raise `SpecError` at the first param that the recipe would not take.
+
+    It runs the program `default`, unless the params name another.
+    """
     if recipe == "train" and "program" not in params:
         params, _ = translated(params)
-    program = str(params.get("program", DEFAULT_PROGRAMS[recipe]))
+    program = str(params.get("program", default))
     own = _of_program(program)
     for name, value in params.items():
         if name in TrainSettings.__struct_fields__:

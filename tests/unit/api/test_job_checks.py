@@ -23,6 +23,7 @@ def job(text: str) -> Job:
         "command: 'true'",
         "command: 'true'\ndriver: container\nimage: busybox",
         "recipe: diloco\nnodes: 2..4",
+        "recipe: echo\nparams: {whatever: .nan}",
         "command: 'true'\nplacement: {policy: balanced}",
         "steps: {a: {command: 'true'}, b: {recipe: echo}}",
     ],

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from shoal.errors import SpecError
 from shoal.model.kinds import RECIPE, foreign
+from shoal.model.spec.recipes import DEFAULT_PROGRAMS
 from shoal.policy.registry import BUILT_IN, Registry
 from shoal.train import RECIPES
 from shoal.train.param_checks import check_params
@@ -34,8 +35,9 @@ def check(job: Job) -> None:
             _check("driver", work.driver, DRIVERS)
         if work.recipe:
             _check("recipe", work.recipe, RECIPES)
+        if default := DEFAULT_PROGRAMS.get(work.recipe):
             for task in group.tasks:
-                check_params(work.recipe, task.params)
+                check_params(work.recipe, task.params, default)
 
 
 def _check(what: str, name: str, known: Collection[str]) -> None:

@@ -15,12 +15,11 @@ import msgspec
 
 from shoal.errors import SpecError
 from shoal.model.job import Retry
-from shoal.model.kinds import LEARNING, MODULES, PROGRAM
+from shoal.model.kinds import PROGRAM
 from shoal.model.spec.canonical import nodes_of
 from shoal.model.spec.footprint import ram_of
 from shoal.model.spec.points import points
 from shoal.model.spec.spec import JobSpec, ResourcesSpec
-from shoal.train import DEFAULT_PROGRAMS
 
 DILOCO: Final = "diloco"
 SWEEP: Final = "sweep"
@@ -57,6 +56,22 @@ _KILLED: Final = (134, 135, 137, 139, 143)
 
 AVERAGING: Final = ("safetensors",)
 """Modules of Python that an aggregator imports."""
+
+LEARNING: Final = ("torch", "safetensors")
+"""Modules that a program which trains or measures a model imports."""
+
+DEFAULT_PROGRAMS: Final = {
+    "ddp": "gpt",
+    "diloco": "gpt",
+    "eval": "gpt",
+    "pipeline": "pipeline_gpt",
+    "sweep": "digits",
+    "train": "digits",
+}
+"""The program of each recipe that runs one, unless the job names another."""
+
+MODULES: Final = {"digits": (*LEARNING, "sklearn")}
+"""Modules of programs that need more than others."""
 
 OWN_PYTHON: Final = ("PATH", "PYTHONHOME", "PYTHONPATH")
 """Variables by which a job brings modules, or a Python, of its own."""
