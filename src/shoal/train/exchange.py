@@ -35,9 +35,17 @@ MAIL_BYTES_MAX: Final = 32_768
 TIMEOUT_S: Final = 10.0
 GET_S: Final = 600.0
 
-Kind = Literal["contributions", "updates", "weights", "checkpoints", "inner", "control"]
+Kind = Literal[
+    "contributions",
+    "updates",
+    "weights",
+    "checkpoints",
+    "inner",
+    "outputs",
+    "control",
+]
 """What bytes are for: deltas of workers, outcomes of syncs, weights for newcomers,
-the state for keepers, what loops keep, and messages."""
+the state for keepers, what loops keep, results, and messages."""
 
 
 class TaskLetter(msgspec.Struct, frozen=True):
@@ -56,6 +64,7 @@ class Exchange(Protocol):
     """One task's connection to the others. Thread-safe."""
 
     name: str  # of this task, as others address it
+    node: str  # that this task runs on, once it has put a file; empty without nodes
     traffic: Counter[str]  # bytes by kind: files that came in, messages that went out
 
     def send(self, to: str, data: bytes) -> None:
@@ -99,6 +108,7 @@ class FolderExchange:
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name = name
+        self.node = ""
         self.traffic: Counter[str] = Counter()
         self._folder = folder
         self._inbox = folder / "mail" / name
@@ -174,7 +184,7 @@ class TaskExchange:
         self._folder = folder
         self._folder.mkdir(parents=True, exist_ok=True)
         self._numbers = itertools.count()
-        self._node = ""  # that this task runs on, once that is known
+        self.node = ""
         self._inbox: deque[TaskLetter] = deque()
         self._ended: set[str] = set()
 
@@ -218,8 +228,8 @@ class TaskExchange:
             answer = task_client.ask({"call": "put", "path": _below(path)})
         finally:
             path.unlink(missing_ok=True)
-        self._node = str(answer["node"])
-        return f"{answer['blob']}@{self._node}"
+        self.node = str(answer["node"])
+        return f"{answer['blob']}@{self.node}"
 
     def get(self, file: str, holder: str, kind: Kind) -> Path:
         """Let the worker fetch a file from the node in its name."""
@@ -232,7 +242,7 @@ class TaskExchange:
             "nodes": [node],
         }
         try:
-            if not self._node:
+            if not self.node:
                 self._find_node()
             task_client.ask(call, GET_S)
             size = path.stat().st_size
@@ -241,7 +251,7 @@ class TaskExchange:
             raise ExchangeError(
                 f"a file of {holder} cannot be fetched", because=str(error)
             ) from error
-        if node != self._node:
+        if node != self.node:
             self.traffic[kind] += size
         self.forget(file)  # It stays with who has put it.
         return path

@@ -36,6 +36,7 @@ from shoal.train.diloco.member import (
     Wait,
 )
 from shoal.train.exchange import Exchange, ExchangeError, Kind
+from shoal.train.memory import give_back
 from shoal.train.pieces import PieceExchange
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class DilocoSession:
         self._layout = weights.layout
         self._shared = weights.read(slice(0, self._layout.size))
         # By compression, to be sent later.
-        self._lost = np.zeros(self._layout.trained_size, dtype=np.float32)
+        self._lost = np.zeros(self._layout.trained_size, dtype=np.float16)
         self._snapshots: dict[int, tuple[Array, Array]] = {}  # trained, buffers
         self._is_shared = True  # whether the loop's weights are the shared ones
         self._steps_since = 0  # the last contribution
@@ -262,6 +263,7 @@ class DilocoSession:
             fetch_s=self._fetch_s,
         )
         self._steps_since = 0
+        give_back()
         compress = self._compressing(order.segment, part)
         with self._news:
             self._member.computed(order.segment)
@@ -296,8 +298,7 @@ class DilocoSession:
             data, _, lost = compression.with_feedback(
                 delta, self._lost[each], self._settings.compress
             )
-            # What is not finite is lost for good: it would spoil all that follows.
-            self._lost[each] = np.where(np.isfinite(lost), lost, np.float32(0))
+            self._lost[each] = lost
             chunks.append(data)
         return chunks
 
