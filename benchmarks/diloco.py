@@ -66,7 +66,7 @@ WIRE: dict[str, Any] = {
     "program": MLP.name,
     "rounds": 30,
     "inner_steps": 48,
-    "batch": 256,
+    "batch": 640,
     "validate_every": 30,
     "balance": False,
     **OUTER,
@@ -74,6 +74,7 @@ WIRE: dict[str, Any] = {
 WAYS = ("nan", "huge", "garbage", "samples")
 """How a worker errs."""
 
+IDLE_S = 20.0
 SIZE_ROUNDS = 5
 SPEED_ROUNDS = 10
 SLICE_S = 0.03
@@ -409,18 +410,18 @@ def on_the_wire() -> None:
     reference = curve[-1]["validation_loss"]
     tell("wire", how="in step", loss=reference)
     with wire() as nodes, tempfile.TemporaryDirectory() as name:
-        time.sleep(5.0)
-        before, began = nodes.sent(), time.monotonic()
-        time.sleep(15.0)
-        idle = (nodes.sent() - before) / (time.monotonic() - began)
         for compress, fragments in COMPARED:
             folder = Path(name) / f"{compress}-{fragments}"
             params = {**WIRE, "compress": compress, "fragments": fragments}
             before, began = nodes.sent(), time.monotonic()
             lines = nodes.run(folder, params)
             sent, took_s = nodes.sent() - before, time.monotonic() - began
-            tell("wire", **wire_figures(lines, sent - idle * took_s, params, reference))
-        tell("wire", how="idle", bytes_per_s=idle)
+            figures = wire_figures(lines, sent, params, reference)
+            tell("wire", **figures, seconds=round(took_s, 1))
+        before, began = nodes.sent(), time.monotonic()
+        time.sleep(IDLE_S)
+        idle = (nodes.sent() - before) / (time.monotonic() - began)
+        tell("wire", how="idle", bytes_per_s=round(idle))
 
 
 def wire_figures(

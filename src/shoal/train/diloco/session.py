@@ -112,6 +112,7 @@ class DilocoSession:
         )
         self._news = threading.Condition()  # guards the member
         self._files: dict[str, Path] = {}  # updates that were fetched ahead
+        self._queued: set[str] = set()  # updates that the carrier is to fetch
         self._errands: queue.SimpleQueue[Callable[[], None] | None] = (
             queue.SimpleQueue()
         )
@@ -189,10 +190,20 @@ class DilocoSession:
         """Whether there is something to do before the segment is over."""
         with self._news:
             action = self._member.next_action()
-        if isinstance(action, Merge) and self._settings.fragments > 1:
-            return action.update.file in self._files  # Else it is on its way.
+            if self._must_come_first(action):
+                return False
         now = Merge | Reload | ShareInner | StartOver | LeaveTraining
         return isinstance(action, now)
+
+    def _must_come_first(self, action: Action) -> bool:
+        """Whether an action needs an outcome that the carrier has yet to fetch."""
+        if not isinstance(action, Merge) or self._settings.fragments == 1:
+            return False
+        file = action.update.file
+        if file not in self._files and file not in self._queued:
+            self._queued.add(file)
+            self._errands.put(partial(self._fetch_ahead, action.update))
+        return file not in self._files
 
     def _find_work(self, keep: Compute | None = None) -> None:
         """Act until there is something to compute, or nothing more to do."""
@@ -204,7 +215,7 @@ class DilocoSession:
                 action = self._member.next_action()
                 if self._exchange.has_ended(self._aggregator):
                     break  # There will be no directive any more.
-                if isinstance(action, Wait):
+                if isinstance(action, Wait) or self._must_come_first(action):
                     self._news.wait(timeout=HEARTBEAT_S)
                     continue
             if isinstance(action, LeaveTraining):
@@ -476,9 +487,7 @@ class DilocoSession:
                 return
             for file in self._member.unneeded():
                 self._errands.put(partial(self._exchange.forget, file))
-            for update in directive.updates:
-                if update.sync == self._member.merged:
-                    self._errands.put(partial(self._fetch_ahead, update))
+            self._must_come_first(self._member.next_action())
             if self._member.to_keep or self._member.is_asked_to_offer:
                 self._keeping.put(self._keep)
             refused = self._member.refused
@@ -501,17 +510,12 @@ class DilocoSession:
 
     def _fetch_ahead(self, update: Update) -> None:
         """Fetch an update while the loop computes, so that it need not wait."""
-        if update.file in self._files or self._settings.fragments == 1:
-            return
         path = self._fetched(update)
-        if path is None:
-            return
         with self._news:
-            if update.sync == self._member.merged:
+            self._queued.discard(update.file)
+            if path is not None:
                 self._files[update.file] = path
                 self._news.notify_all()
-                return
-        path.unlink()
 
     def _fetched(self, update: Update) -> Path | None:
         """Fetch an outcome, and note how long it took."""
