@@ -413,6 +413,7 @@ def on_the_wire() -> None:
         steps=steps,
         rounds=WIRE["rounds"],
         program=MLP,
+        samples=WIRE["samples"],
         validate_every=WIRE["rounds"],
     )
     reference = curve[-1]["validation_loss"]
