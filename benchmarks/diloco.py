@@ -1,21 +1,28 @@
 """Compare DiLoCo with synchronous training: what it learns, and what it sends.
 
-Run: python benchmarks/diloco.py [compare|speeds|faults ...] >> results.jsonl
-What it draws goes to the terminal.
+Run: PYTHONPATH=. python benchmarks/diloco.py [QUESTION ...] >> results.jsonl
+What it draws goes to the terminal. Compare lines of one run: other work disturbs.
 
-Real processes train the byte-level GPT on the standard library's source text. They are
-joined by a folder, so what is measured is learning and not a network; bytes are those
-of the files that would be sent. `compare` trains four workers with H=50 next to one
-process that does what synchronous data-parallel training does with the same tokens;
-`speeds` joins two workers of which one computes three times as slowly; `faults` kills
-a worker in mid-round, adds another, and kills the aggregator.
+`wire` needs root. It runs four nodes in network namespaces whose links carry 8 Mbit/s,
+and reads the bytes from their interfaces; an MLP of 87,370 parameters that is none of
+shoal's (`mlp.py`) is trained in step and by DiLoCo. `robust` trains the same with one
+worker of four that errs. `size` trains 25 million parameters with two workers.
+
+The others train the byte-level GPT on the standard library's source text, by processes
+that are joined by a folder, so what is measured is learning, not a network. `compare`
+trains four workers with H=50 next to one process that does what synchronous
+data-parallel training does with the same tokens; `speeds` joins two workers of which
+one computes three times as slowly; `faults` kills a worker in mid-round, adds another,
+and kills the aggregator.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import shutil
 import signal
 import statistics
 import subprocess
@@ -26,6 +33,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.integration.found_shoal import Found, finished, shoal
+from tests.integration.live_shoal import LiveNode, eventually
+from tests.integration.namespaces import internet
+
+from shoal.api import shoal_pb2 as pb
 from shoal.cli.display.training_curves import plot
 
 WORKERS = 4
@@ -48,6 +60,30 @@ OUTER: dict[str, Any] = {"outer_lr": 0.7, "outer_momentum": 0.8}
 COMPARED = (("float32", 1), ("float16", 1), ("int8", 1), ("int8", 4))
 """How deltas are sent, and in how many fragments."""
 
+MLP = Path(__file__).with_name("mlp.py")
+RATE = "8mbit"
+WIRE: dict[str, Any] = {
+    "program": MLP.name,
+    "rounds": 30,
+    "inner_steps": 48,
+    "batch": 384,
+    "samples": 300_000,
+    "validate_every": 30,
+    "balance": False,
+    **OUTER,
+}
+WAYS = (
+    ("nan", "mean"),
+    ("huge", "mean"),
+    ("garbage", "mean"),
+    ("samples", "mean"),
+    ("samples", "trimmed"),
+    ("samples", "median"),
+)
+"""How a worker errs, and how deltas become one."""
+
+IDLE_S = 20.0
+SIZE_ROUNDS = 5
 SPEED_ROUNDS = 10
 SLICE_S = 0.03
 GATHER_S = 300.0
@@ -59,13 +95,15 @@ class Job:
 
     def __init__(self, folder: Path, params: Mapping[str, Any]) -> None:
         self.folder = folder
-        self.params = {"program": "gpt", "gather": GATHER_S, **SIZES, **params}
+        own = {} if "program" in params else SIZES
+        self.params = {"program": "gpt", "gather": GATHER_S, **own, **params}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, **env: str) -> None:
         """Start a task, under its name in the job."""
         work = self.folder / "work" / name
         work.mkdir(parents=True, exist_ok=True)
+        shutil.copy(MLP, work)
         around = {
             **os.environ,
             "SHOAL_RECIPE": "diloco",
@@ -135,14 +173,22 @@ def job(**params: object) -> Iterator[Job]:
                 process.wait()
 
 
-def alone(batch: int, steps: int, **params: object) -> list[dict[str, Any]]:
+def alone(
+    batch: int,
+    steps: int,
+    rounds: int = ROUNDS,
+    program: Path | None = None,
+    **params: object,
+) -> list[dict[str, Any]]:
     """Train in one process; return its validation lines."""
     with tempfile.TemporaryDirectory() as folder:
-        words = {**SIZES, "batch": batch, "rounds": ROUNDS, **params}
-        words["inner_steps"] = steps // ROUNDS
+        own = SIZES if program is None else {}
+        words = {**own, "batch": batch, "rounds": rounds, **params}
+        words["inner_steps"] = steps // rounds
         flags = [word for k, v in words.items() for word in (f"--{k}", str(v))]
+        run = ["-m", "shoal.train.programs.gpt"] if program is None else [str(program)]
         done = subprocess.run(
-            [sys.executable, "-m", "shoal.train.programs.gpt", *flags],
+            [sys.executable, *run, *flags],
             cwd=folder,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             capture_output=True,
@@ -186,7 +232,7 @@ def compare() -> None:
             run.start_all()
             loss = run.wait()
             [loaded] = run.events("loaded")
-            sent = run.events("round")[-1]["bytes_sent_total"]
+            sent = run.events("sent")[-1]["bytes_sent_total"]
             parameters = loaded["parameters"]
             would = synchronous_bytes(parameters, WORKERS, steps)
             tell(
@@ -284,7 +330,218 @@ def faults() -> None:
         )
 
 
-QUESTIONS = {"compare": compare, "speeds": speeds, "faults": faults}
+# On the wire.
+
+
+class Wire:
+    """Four nodes on links of `RATE`, and the counters of their interfaces."""
+
+    def __init__(
+        self, reef: Found, nodes: dict[str, LiveNode], spaces: list[Any]
+    ) -> None:
+        self.reef = reef
+        self.nodes = nodes
+        self._spaces = spaces
+
+    @property
+    def first(self) -> LiveNode:
+        """The node that takes the jobs."""
+        return next(iter(self.nodes.values()))
+
+    def sent(self) -> int:
+        """Return the bytes that left a node so far, as its interface counts them."""
+        total = 0
+        for prefix in self._spaces:
+            read = [*prefix, "cat", "/sys/class/net/wan/statistics/tx_bytes"]
+            total += int(subprocess.run(read, capture_output=True, check=True).stdout)
+        return total
+
+    def run(self, folder: Path, params: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Run a job to its end; return what its aggregator printed."""
+        folder.mkdir(parents=True)
+        shutil.copy(MLP, folder)
+        spec = {
+            "recipe": "diloco",
+            "nodes": WORKERS,
+            "workdir": str(folder),
+            "resources": {"cpu": 1.5, "ram": "1GB"},
+            "params": {"gather": 120.0, **params},
+        }
+        path = folder / "job.json"
+        path.write_text(json.dumps(spec))
+        done = subprocess.run(
+            [sys.executable, "-m", "shoal.cli", "submit", "-q", str(path)],
+            env={**os.environ, "SHOAL_HOME": str(self.first.home.path)},
+            capture_output=True,
+            check=True,
+            text=True,
+        )
+        job = done.stdout.strip()
+        state = finished(self.first, job, TIMEOUT_S).state
+        with self.first.client() as client:
+            request = pb.LogsRequest(job=job, task="aggregate.0")
+            text = b"".join(piece.data for piece in client.logs(request)).decode()
+        assert state == pb.STATE_DONE, text[-3_000:]
+        return [json.loads(line) for line in text.splitlines() if line[:1] == "{"]
+
+
+@contextlib.contextmanager
+def wire() -> Iterator[Wire]:
+    """Start four nodes on slow links, and end them."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        internet() as net,
+        shoal(Path(name)) as reef,
+    ):
+        spaces: list[Any] = []
+        nodes: dict[str, LiveNode] = {}
+        for last in range(WORKERS):
+            address, prefix = net.machine(f"node{last}", 10 + last, rate=RATE)
+            spaces.append(prefix)
+            start = reef.join if nodes else reef.found
+            nodes[f"node{last}"] = start(f"node{last}", address, prefix=prefix)
+        made = Wire(reef, nodes, spaces)
+        eventually(lambda: len(made.first.views()) == WORKERS, 120.0, made.first.story)
+        yield made
+
+
+def on_the_wire() -> None:
+    """Train on slow links; compare what a run claims to send with the interfaces."""
+    steps = WIRE["rounds"] * WIRE["inner_steps"]
+    curve = alone(
+        batch=WIRE["batch"] * WORKERS,
+        steps=steps,
+        rounds=WIRE["rounds"],
+        program=MLP,
+        samples=WIRE["samples"],
+        validate_every=WIRE["rounds"],
+    )
+    reference = curve[-1]["validation_loss"]
+    tell("wire", how="in step", loss=reference)
+    with wire() as nodes, tempfile.TemporaryDirectory() as name:
+        for compress, fragments in COMPARED:
+            folder = Path(name) / f"{compress}-{fragments}"
+            params = {**WIRE, "compress": compress, "fragments": fragments}
+            before, began = nodes.sent(), time.monotonic()
+            lines = nodes.run(folder, params)
+            sent, took_s = nodes.sent() - before, time.monotonic() - began
+            figures = wire_figures(lines, sent, params, reference)
+            tell("wire", **figures, seconds=round(took_s, 1))
+        before, began = nodes.sent(), time.monotonic()
+        time.sleep(IDLE_S)
+        idle = (nodes.sent() - before) / (time.monotonic() - began)
+        tell("wire", how="idle", bytes_per_s=round(idle))
+
+
+def wire_figures(
+    lines: list[dict[str, Any]], sent: float, params: Mapping[str, Any], loss: float
+) -> dict[str, Any]:
+    """Return what is told of a run on the wire."""
+    rounds = [line for line in lines if line["event"] == "round"]
+    claimed = [line for line in lines if line["event"] == "sent"][-1]
+    [measured] = [line for line in lines if line["event"] == "validation"][-1:]
+    settled = rounds[len(rounds) // 4 :]
+    seconds = settled[-1]["seconds"] - settled[0]["seconds"]
+    counted = settled[-1]["round"] - settled[0]["round"]
+    busy = [
+        statistics.median(line["by_worker"][name]["busy"] for line in settled)
+        for name in settled[-1]["by_worker"]
+    ]
+    [loaded] = [line for line in lines if line["event"] == "loaded"]
+    steps = params["rounds"] * params["inner_steps"]
+    would = synchronous_bytes(loaded["parameters"], WORKERS, steps)
+    return {
+        "how": "diloco",
+        "compress": params["compress"],
+        "fragments": params["fragments"],
+        "loss": measured["validation_loss"],
+        "worse_by": measured["validation_loss"] / loss - 1,
+        "claimed_bytes": claimed["bytes_sent_total"],
+        "by_kind": claimed["bytes_sent_by_kind"],
+        "wire_bytes": round(sent),
+        "wire_of_claimed": sent / claimed["bytes_sent_total"],
+        "fewer_bytes": would / sent,
+        "seconds_a_round": seconds / counted,
+        "busy": [round(each, 3) for each in busy],
+        "left_out": sum(bool(line["missing"]) for line in rounds),
+    }
+
+
+def robust() -> None:
+    """Train with one worker of four that errs, next to three honest ones."""
+    params = {**WIRE, "batch": 64, "samples": 40_000, "quorum": 3}
+    with job(**params, workers=3) as run:
+        run.start_all(workers=3)
+        honest = run.wait()
+    tell("robust", how="three honest workers", loss=honest)
+    for bad, average in WAYS:
+        with job(**params, workers=4, bad=bad, average=average) as run:
+            run.start_all()
+            loss = run.wait()
+            refused = {line["worker"] for line in run.events("refused")}
+            tell(
+                "robust",
+                how=bad,
+                average=average,
+                loss=loss,
+                worse_by=loss / honest - 1,
+                refused=sorted(refused),
+            )
+
+
+def size() -> None:
+    """Train 25 million parameters with two workers; read memory from the kernel."""
+    with job(
+        program="gpt",
+        rounds=SIZE_ROUNDS,
+        inner_steps=2,
+        batch=1,
+        context=16,
+        width=512,
+        layers=8,
+        corpus_bytes=400_000,
+        validation_batches=1,
+        validate_every=SIZE_ROUNDS,
+        checkpoint_every=2,
+        workers=2,
+        quorum=2,
+        compress="float16",
+    ) as run:
+        run.start_all(workers=2)
+        peaks = dict.fromkeys(run.processes, 0)
+        while any(each.poll() is None for each in run.processes.values()):
+            for name, process in run.processes.items():
+                peaks[name] = max(peaks[name], resident_bytes(process.pid))
+            time.sleep(0.05)
+        run.wait()
+        rounds = run.events("round")
+        [loaded] = run.events("loaded")
+        gaps = [b["seconds"] - a["seconds"] for a, b in itertools.pairwise(rounds)]
+        tell(
+            "size",
+            parameters=loaded["parameters"],
+            peak_mb={name: peak >> 20 for name, peak in peaks.items()},
+            seconds_a_round=[round(gap, 2) for gap in gaps],
+        )
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the most memory that a process had resident, as the kernel counts it."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+QUESTIONS = {
+    "wire": on_the_wire,
+    "robust": robust,
+    "size": size,
+    "compare": compare,
+    "speeds": speeds,
+    "faults": faults,
+}
 
 
 def main() -> None:

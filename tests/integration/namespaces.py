@@ -68,15 +68,26 @@ class Internet:
         self._ip(self._hub, "link", "add", "hub", "type", "bridge")
         self._ip(self._hub, "link", "set", "hub", "up")
 
-    def machine(self, name: str, last: int) -> tuple[str, tuple[str, ...]]:
+    def machine(
+        self, name: str, last: int, *, rate: str = ""
+    ) -> tuple[str, tuple[str, ...]]:
         """Connect a machine with a public address; return that, and how to run there.
 
-        The command of that prefix runs in the namespace.
+        The command of that prefix runs in the namespace. A `rate` such as 8mbit is
+        all that its link carries, in either direction.
         """
         space = self._space(name)
         address = f"203.0.113.{last}"
-        self._plug(space, "wan", address)
+        port = self._plug(space, "wan", address)
+        if rate:
+            self._slow_down(space, "wan", rate)
+            self._slow_down(self._hub, port, rate)
         return address, self.prefix(space)
+
+    def _slow_down(self, space: str, interface: str, rate: str) -> None:
+        """Let an interface send no faster; a queue of 50 ms is all it has."""
+        limit = ("tbf", "rate", rate, "burst", "16kb", "latency", "50ms")
+        run("tc", "-n", space, "qdisc", "add", "dev", interface, "root", *limit)
 
     def home(
         self, name: str, last: int, *, symmetric: bool = False
@@ -113,12 +124,14 @@ class Internet:
         self._ip(space, "link", "set", "lo", "up")
         return space
 
-    def _plug(self, space: str, interface: str, address: str) -> None:
+    def _plug(self, space: str, interface: str, address: str) -> str:
+        """Connect a namespace to the hub; return its port there."""
         self._wires += 1
         port = f"port{self._wires}"
         self._wire(self._hub, port, space, interface)
         self._ip(self._hub, "link", "set", port, "master", "hub")
         self._ip(space, "addr", "add", f"{address}/24", "dev", interface)
+        return port
 
     def _wire(self, one: str, end: str, other: str, other_end: str) -> None:
         """Join two namespaces by a pair of interfaces."""

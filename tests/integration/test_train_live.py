@@ -41,10 +41,11 @@ def test_three_nodes_learn_digits_though_a_worker_the_aggregator_and_a_node_die(
         closed = shoal.rounds(job)
         assert sorted(set(closed)) == list(range(1, 61)), "no round is lost"
         again = [later for early, later in pairwise(closed) if later <= early]
-        assert len(again) <= 2, "a fail-over repeats the open round at the most"
+        assert len(again) <= 2, "each fail-over goes back once, to a checkpoint"
         kinds = [line["kind"] for line in shoal.lines(job, "loaded")]
-        assert kinds[0] == "initial"
-        assert set(kinds[1:]) == {"checkpoint"}
+        assert kinds[:2] == ["initial", "checkpoint"]
+        # Of a worker that died the rest has the outcome, if not its contributions.
+        assert set(kinds[2:]) <= {"checkpoint", "weights"}
         assert shoal.lines(job, "validation")[-1]["validation_accuracy"] > 0.95
 
         shoal.first.ok("pull", job, "--to", str(tmp_path / "pulled"))

@@ -422,7 +422,7 @@ FIGURES: Final = (
 def _tensors() -> list[bytes]:
     flat = np.arange(6, dtype=np.float32)
     layout = tensors.layout_of({"a": flat[:4].reshape(2, 2), "b": flat[4:]})
-    state = tensors.State(3, 1, layout, flat, flat, flat)
+    state = tensors.State(3, 1, layout, flat, flat, flat.astype(np.float16))
     with tempfile.TemporaryDirectory() as name:
         paths = [Path(name) / each for each in ("weights", "state", "fragment")]
         tensors.save_weights(paths[0], layout, flat)

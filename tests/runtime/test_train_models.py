@@ -40,7 +40,8 @@ class Adapted(nn.Module):
         self.up = nn.Linear(1, 256, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.base(x) + self.up(self.down(x))
+        adapted: torch.Tensor = self.base(x) + self.up(self.down(x))
+        return adapted
 
 
 class Normed(nn.Module):
@@ -56,7 +57,8 @@ class Normed(nn.Module):
         self.register_buffer("table", torch.ones(3), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.second(self.first(self.norm(x)))
+        out: torch.Tensor = self.second(self.first(self.norm(x)))
+        return out
 
 
 def train(
@@ -153,7 +155,9 @@ def test_variances_stay_positive_and_tied_weights_travel_once(
     assert (left["norm.running_var"] > 0).all()
     # The data's variance is a millionth; it is averaged and not extrapolated.
     assert (left["norm.running_var"] < 1e-3).all()
-    assert all((m.norm.running_var > 0).all() for m in models)
+    for model in models:
+        assert model.norm.running_var is not None
+        assert bool((model.norm.running_var > 0).all())
     assert "table" not in left
 
 
@@ -186,9 +190,10 @@ def test_the_same_seed_shuffles_differently_for_each_worker() -> None:
 def test_shards_have_nothing_in_common_and_are_the_whole() -> None:
     data = list(range(10, 33))
 
-    shards = [list(shard_of(data, rank, 3)) for rank in range(3)]
+    shards = [shard_of(data, rank, 3) for rank in range(3)]
 
-    assert sorted(value for shard in shards for value in shard) == data
+    drawn = [shard[place] for shard in shards for place in range(len(shard))]
+    assert sorted(drawn) == data
     assert {len(shard) for shard in shards} == {7, 8}
 
 

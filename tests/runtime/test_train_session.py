@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import msgspec
 import numpy as np
@@ -19,7 +19,7 @@ from shoal.train.curves import RunCurves
 from shoal.train.diloco.aggregator import Aggregator
 from shoal.train.diloco.compression import Array
 from shoal.train.diloco.session import DilocoSession
-from shoal.train.exchange import FolderExchange
+from shoal.train.exchange import Exchange, FolderExchange
 from shoal.train.settings import TrainSettings, settings_of
 from shoal.train.weights import ArrayWeights
 
@@ -64,7 +64,9 @@ def run_all(
     def work(number: int, loop: "Loop | Reader") -> None:
         own = FolderExchange(folder, f"train.{number}")
         with DilocoSession(
-            GarbageExchange(own) if isinstance(loop, Garbage) else own,
+            cast("Exchange", GarbageExchange(own))
+            if isinstance(loop, Garbage)
+            else own,
             settings,
             life=epoch,
             weights=ArrayWeights({"w": loop.weights}),

@@ -362,3 +362,18 @@ def test_at_the_end_what_a_loop_keeps_is_saved() -> None:
     assert world.stopped_at is not None
     assert world.aggregator is not None
     assert world.aggregator.inner == 4 * 50
+
+
+def test_with_fragments_workers_compute_while_files_travel() -> None:
+    busy: dict[int, float] = {}
+    for fragments in (1, 4):
+        world = World(4, rules(rounds=20, inner_steps=48, fragments=fragments))
+        world.start_aggregator()
+        for number in range(4):
+            world.start_worker(f"w{number}", link_s=0.3)
+        world.run(until_s=600.0)
+        assert world.stopped_at is not None
+        took_s = world.stopped_at - 1.0
+        busy[fragments] = min(each.busy_s / took_s for each in world.workers.values())
+
+    assert busy[4] > 0.9 > busy[1]

@@ -334,8 +334,8 @@ class SimWorker:
                 taken = self.world.find(order.kept.file, "inner")
                 if isinstance(taken, int):
                     self.optimizer = taken
-                self.member.took_inner()
-                self.act()
+                    self.member.took_inner()
+                    self.act()
             case ShareInner() as order:
                 data = f"{self.name} {self.optimizer}".encode()
                 file = self.world.put(self.name, self.optimizer, data)

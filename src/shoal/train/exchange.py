@@ -35,9 +35,17 @@ MAIL_BYTES_MAX: Final = 32_768
 TIMEOUT_S: Final = 10.0
 GET_S: Final = 600.0
 
-Kind = Literal["contributions", "updates", "weights", "checkpoints", "inner", "control"]
+Kind = Literal[
+    "contributions",
+    "updates",
+    "weights",
+    "checkpoints",
+    "inner",
+    "outputs",
+    "control",
+]
 """What bytes are for: deltas of workers, outcomes of syncs, weights for newcomers,
-the state for keepers, what loops keep, and messages."""
+the state for keepers, what loops keep, results, and messages."""
 
 
 class TaskLetter(msgspec.Struct, frozen=True):
@@ -73,6 +81,7 @@ class Mailbox(Protocol):
 class Exchange(Mailbox, Protocol):
     """One task's messages and files to and from the others. Thread-safe."""
 
+    node: str  # that this task runs on, once it has put a file; empty without nodes
     traffic: Counter[str]  # bytes by kind: files that came in, messages that went out
 
     def draft(self) -> Path:
@@ -104,6 +113,7 @@ class FolderExchange:
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name = name
+        self.node = ""
         self.traffic: Counter[str] = Counter()
         self._folder = folder
         self._inbox = folder / "mail" / name
@@ -179,7 +189,7 @@ class TaskExchange:
         self._folder = folder
         self._folder.mkdir(parents=True, exist_ok=True)
         self._numbers = itertools.count()
-        self._node = ""  # that this task runs on, once that is known
+        self.node = ""
         self._inbox: deque[TaskLetter] = deque()
         self._ended: set[str] = set()
 
@@ -223,8 +233,8 @@ class TaskExchange:
             answer = task_client.ask({"call": "put", "path": _below(path)})
         finally:
             path.unlink(missing_ok=True)
-        self._node = str(answer["node"])
-        return f"{answer['blob']}@{self._node}"
+        self.node = str(answer["node"])
+        return f"{answer['blob']}@{self.node}"
 
     def get(self, file: str, holder: str, kind: Kind) -> Path:
         """Let the worker fetch a file from the node in its name."""
@@ -237,7 +247,7 @@ class TaskExchange:
             "nodes": [node],
         }
         try:
-            if not self._node:
+            if not self.node:
                 self._find_node()
             task_client.ask(call, GET_S)
             size = path.stat().st_size
@@ -246,7 +256,7 @@ class TaskExchange:
             raise ExchangeError(
                 f"a file of {holder} cannot be fetched", because=str(error)
             ) from error
-        if node != self._node:
+        if node != self.node:
             self.traffic[kind] += size
         self.forget(file)  # It stays with who has put it.
         return path

@@ -32,6 +32,7 @@ class TaskContext(msgspec.Struct, frozen=True, kw_only=True):
     life: int = 1  # rises with every attempt of the task
     folder: str = ""
     socket: str = ""
+    scheduler: str = ""  # the node that accepted the job
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> TaskContext:
@@ -45,6 +46,7 @@ class TaskContext(msgspec.Struct, frozen=True, kw_only=True):
             life=life_of(environment.get("SHOAL_ATTEMPT", "")),
             folder=environment.get(FOLDER, ""),
             socket=environment.get("SHOAL_SOCKET", ""),
+            scheduler=environment.get("SHOAL_ATTEMPT", "").rpartition(":")[0],
         )
 
     @property

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast, final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
-
-    from numpy.typing import NDArray
 
     from shoal.train.diloco.compression import Encoding
 
@@ -162,7 +161,7 @@ class State(msgspec.Struct):
     """An aggregator's checkpoint: everything it needs to resume.
 
     `momentum` is that of the trained weights; `lost` is what compression took away
-    from their updates so far.
+    from their updates so far, in half precision: it is small, and made good again.
     """
 
     syncs: int
@@ -170,7 +169,7 @@ class State(msgspec.Struct):
     layout: Layout
     weights: Array
     momentum: Array
-    lost: Array
+    lost: NDArray[np.float16]
 
 
 class _Head(msgspec.Struct, omit_defaults=True):
@@ -187,7 +186,8 @@ def begun(layout: Layout, weights: Array, syncs: int, fragments: int) -> State:
     """Return the state of a run whose outer step has no history."""
     size = layout.trained_size
     momentum = np.zeros(size, dtype=np.float32)
-    return State(syncs, fragments, layout, weights, momentum, np.zeros_like(momentum))
+    lost = np.zeros(size, dtype=np.float16)
+    return State(syncs, fragments, layout, weights, momentum, lost)
 
 
 def save_weights(path: Path, layout: Layout, flat: Array) -> None:
@@ -230,9 +230,8 @@ def load_state(path: Path, fragments: int) -> State:
             layout, flat = _read_weights(file, head, "")
             return begun(layout, flat, 0, fragments)
         layout, flat = _read_weights(file, head, "weights.")
-        momentum, lost = (
-            _read(file, name, np.float32) for name in ("momentum", "lost")
-        )
+        momentum = _read(file, "momentum", np.float32)
+        lost = _read(file, "lost", np.float16)
         size = (layout.trained_size,)
         if momentum.shape != size or lost.shape != size:
             raise ProtocolError("this file is no checkpoint of a run")

@@ -56,7 +56,7 @@ def test_a_small_fragment_takes_a_sixth_whatever_its_values_look_like(
 
 @pytest.mark.parametrize("encoding", ["float16", "int8"])
 def test_nothing_is_lost_over_time_with_feedback(encoding: Encoding) -> None:
-    lost = np.zeros(5_000, dtype=np.float32)
+    lost = np.zeros(5_000, dtype=np.float16)
     wanted = np.zeros(5_000)
     told = np.zeros(5_000)
     blind = np.zeros(5_000)

@@ -291,3 +291,19 @@ def test_a_newcomer_gets_what_another_loop_keeps_and_waits_for_it() -> None:
     assert told(fresh)["a"].share_inner == 1
     assert told(effects)["c"].inner == shared
     assert not told(effects)["c"].inner_comes
+
+
+def test_what_a_loop_keeps_is_asked_of_another_if_its_worker_dies() -> None:
+    machine = running(("a", "b"))
+    close(machine, sync=0, seq=2, now=5.0)
+    shared = KeptState(1, "adam")
+    for worker in ("a", "b"):
+        machine.handle(status(worker, 3, 1, inner_is="trained"), 6.0)
+    machine.handle(status("c", 1, 0, loaded=False, inner_is="fresh", segment=0), 6.1)
+    machine.handle(status("a", 4, 1, inner_is="trained", inner=shared), 6.2)
+
+    directives = told(machine.handle(events.WorkerLost("a"), 6.3))
+
+    assert directives["c"].inner is None
+    assert directives["c"].inner_comes
+    assert directives["b"].share_inner == 1

@@ -71,7 +71,9 @@ def test_equal_weights_are_equal_files(tmp_path: Path) -> None:
 
 def test_a_checkpoint_holds_all_that_an_aggregator_knows(tmp_path: Path) -> None:
     trained = flat()[: layout().trained_size]
-    state = tensors.State(7, 3, layout(), flat(), trained * 2, trained * 3)
+    state = tensors.State(
+        7, 3, layout(), flat(), trained * 2, trained.astype(np.float16)
+    )
     inner = tmp_path / "inner"
     inner.write_bytes(b"moments")
 

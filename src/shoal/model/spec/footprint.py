@@ -24,8 +24,8 @@ MOMENTS: Final = {"sgd": 0, "momentum": 1, "adamw": 2}
 COPIES: Final = {"sgd": 1, "momentum": 1, "adamw": 2}
 """Of all weights for a moment: when they are written, and in the optimizer's step."""
 
-DILOCO_COPIES: Final = 5
-"""Shared weights, what compression lost, a snapshot, and two on their way."""
+DILOCO_COPIES: Final = 3
+"""Shared weights, what compression lost, and a delta on its way."""
 
 PER_TOKEN: Final = 24
 """Numbers that a block keeps for each of its width, and each token, to go back."""

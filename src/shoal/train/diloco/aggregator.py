@@ -70,12 +70,16 @@ class Aggregator:
         folder: Path,
         curves: RunCurves,
         workers: Sequence[str] = (),
+        *,
+        scheduler: str = "",
     ) -> None:
         """Write weights below `folder`; `epoch` rises with every restart.
 
-        If all of `workers` have ended for good, this has nothing to do any more.
+        If all of `workers` have ended for good, this has nothing to do any more. What
+        it leaves goes to the node `scheduler`.
         """
         self._workers = workers
+        self._scheduler = scheduler
         self._asked_at = time.monotonic()
         self._ask_s = ASK_S
         self._left = folder / CHECKPOINT / STATE
@@ -120,8 +124,8 @@ class Aggregator:
             finally:
                 self._stopping.set()
         listener.join()
-        self._curves.sent(self.traffic)
         if self._failure:
+            self._curves.sent(self.traffic)
             raise ShoalError(
                 "no contribution of this round can be used",
                 because=self._failure,
@@ -129,6 +133,14 @@ class Aggregator:
             )
         assert self._state is not None
         tensors.save_state(self._folder / OUT / STATE, self._state, self._inner)
+        for path in (self._folder / OUT).iterdir():
+            self._count("outputs", path)
+        self._curves.sent(self.traffic)
+
+    def _count(self, kind: Kind, path: Path) -> None:
+        """Count a file that goes to the node that accepted the job."""
+        if self._scheduler != self._exchange.node:
+            self._exchange.traffic[kind] += path.stat().st_size
 
     def _turn(self) -> None:
         due = self.machine.next_deadline()
@@ -372,7 +384,7 @@ class Aggregator:
         if os.environ.get(task_client.SOCKET_VARIABLE):
             with contextlib.suppress(ShoalError):  # Workers keep one too.
                 task_client.checkpoint(folder)
-                self._exchange.traffic["checkpoints"] += path.stat().st_size
+                self._count("checkpoints", path)
 
     def _save_inner(self, order: events.SaveInner) -> events.Event:
         with contextlib.suppress(ExchangeError, ProtocolError):

@@ -70,7 +70,8 @@ def norm_of(chunks: Iterable[Array], buffers: Array) -> float:
     squares = 0.0
     for chunk in chunks:
         wide = chunk.astype(np.float64)
-        squares += float(wide @ wide)
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares += float(wide @ wide)
     return math.sqrt(squares) if np.isfinite(buffers).all() else math.nan
 
 

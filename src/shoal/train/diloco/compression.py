@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from shoal.errors import ProtocolError
 
 Array = NDArray[np.float32]
+Residual = NDArray[np.float16]
 Encoding = Literal["float32", "float16", "int8"]
 ENCODINGS: Final[tuple[Encoding, ...]] = get_args(Encoding)
 
@@ -58,15 +59,20 @@ def decode(data: bytes, encoding: Encoding, size: int) -> Array:
 
 
 def with_feedback(
-    values: Array, residual: Array, encoding: Encoding
-) -> tuple[bytes, Array, Array]:
-    """Return the bytes, the values a receiver decodes, and the residual."""
-    wanted = values + residual
+    values: Array, residual: Residual, encoding: Encoding
+) -> tuple[bytes, Array, Residual]:
+    """Return the bytes, the values a receiver decodes, and the residual.
+
+    What is not finite leaves no residual: it would spoil all that follows.
+    """
+    wanted = np.add(values, residual, dtype=np.float32)
     if encoding == "float32":
-        return encode(wanted, encoding), wanted, np.zeros_like(wanted)
-    data = encode(wanted, encoding)
-    read = decode(data, encoding, wanted.size)
-    return data, read, wanted - read
+        return encode(wanted, encoding), wanted, np.zeros_like(residual)
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        data = encode(wanted, encoding)
+        read = decode(data, encoding, wanted.size)
+        lost = (wanted - read).astype(np.float16)
+    return data, read, np.where(np.isfinite(lost), lost, np.float16(0))
 
 
 def _blocks(size: int) -> int:

@@ -28,7 +28,15 @@ def main() -> None:
         exchange = around.exchange()
         curves = RunCurves(settings)
         workers = around.workers(settings.workers)
-        Aggregator(exchange, settings, around.life, Path(), curves, workers).run()
+        Aggregator(
+            exchange,
+            settings,
+            around.life,
+            Path(),
+            curves,
+            workers,
+            scheduler=around.scheduler,
+        ).run()
         return
     run_program(str(params.get("program", "gpt")))
 

@@ -145,6 +145,7 @@ class Rounds:
         self._keep_over_s = 0.0
         self._publishing: list[str] = []
         self._inner: KeptState | None = None
+        self._inner_holder = ""  # a worker, or nobody but us
         self._inner_asked = 0  # after how many syncs it is wanted
         self._donor = ""  # who shares it
         self._inner_saved: Literal["no", "under way", "yes"] = "no"
@@ -313,6 +314,8 @@ class Rounds:
         """Drop a worker; what it has contributed already still counts."""
         if self._members.pop(worker, None) is not None:
             self.pace.forget(worker)
+        if self._inner_holder == worker:
+            self._inner, self._inner_holder, self._inner_asked = None, "", 0
 
     # Beginning.
 
@@ -627,7 +630,7 @@ class Rounds:
         shared = self._members[donor].status.inner
         if shared is None or not self._inner_asked or shared.syncs < self._inner_asked:
             return []
-        self._inner = shared
+        self._inner, self._inner_holder = shared, donor
         if self.phase != "finished" or self._inner_saved != "no":
             return []
         self._inner_saved = "under way"

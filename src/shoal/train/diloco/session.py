@@ -36,6 +36,7 @@ from shoal.train.diloco.member import (
     Wait,
 )
 from shoal.train.exchange import Exchange, ExchangeError, Kind
+from shoal.train.memory import give_back
 from shoal.train.pieces import PieceExchange
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class DilocoSession:
         self._layout = weights.layout
         self._shared = weights.read(slice(0, self._layout.size))
         # By compression, to be sent later.
-        self._lost = np.zeros(self._layout.trained_size, dtype=np.float32)
+        self._lost = np.zeros(self._layout.trained_size, dtype=np.float16)
         self._snapshots: dict[int, tuple[Array, Array]] = {}  # trained, buffers
         self._is_shared = True  # whether the loop's weights are the shared ones
         self._steps_since = 0  # the last contribution
@@ -111,6 +112,7 @@ class DilocoSession:
         )
         self._news = threading.Condition()  # guards the member
         self._files: dict[str, Path] = {}  # updates that were fetched ahead
+        self._queued: set[str] = set()  # updates that the carrier is to fetch
         self._errands: queue.SimpleQueue[Callable[[], None] | None] = (
             queue.SimpleQueue()
         )
@@ -188,10 +190,20 @@ class DilocoSession:
         """Whether there is something to do before the segment is over."""
         with self._news:
             action = self._member.next_action()
-        if isinstance(action, Merge) and self._settings.fragments > 1:
-            return action.update.file in self._files  # Else it is on its way.
+            if self._must_come_first(action):
+                return False
         now = Merge | Reload | ShareInner | StartOver | LeaveTraining
         return isinstance(action, now)
+
+    def _must_come_first(self, action: Action) -> bool:
+        """Whether an action needs an outcome that the carrier has yet to fetch."""
+        if not isinstance(action, Merge) or self._settings.fragments == 1:
+            return False
+        file = action.update.file
+        if file not in self._files and file not in self._queued:
+            self._queued.add(file)
+            self._errands.put(partial(self._fetch_ahead, action.update))
+        return file not in self._files
 
     def _find_work(self, keep: Compute | None = None) -> None:
         """Act until there is something to compute, or nothing more to do."""
@@ -203,7 +215,7 @@ class DilocoSession:
                 action = self._member.next_action()
                 if self._exchange.has_ended(self._aggregator):
                     break  # There will be no directive any more.
-                if isinstance(action, Wait):
+                if isinstance(action, Wait) or self._must_come_first(action):
                     self._news.wait(timeout=HEARTBEAT_S)
                     continue
             if isinstance(action, LeaveTraining):
@@ -262,6 +274,7 @@ class DilocoSession:
             fetch_s=self._fetch_s,
         )
         self._steps_since = 0
+        give_back()
         compress = self._compressing(order.segment, part)
         with self._news:
             self._member.computed(order.segment)
@@ -296,8 +309,7 @@ class DilocoSession:
             data, _, lost = compression.with_feedback(
                 delta, self._lost[each], self._settings.compress
             )
-            # What is not finite is lost for good: it would spoil all that follows.
-            self._lost[each] = np.where(np.isfinite(lost), lost, np.float32(0))
+            self._lost[each] = lost
             chunks.append(data)
         return chunks
 
@@ -475,9 +487,7 @@ class DilocoSession:
                 return
             for file in self._member.unneeded():
                 self._errands.put(partial(self._exchange.forget, file))
-            for update in directive.updates:
-                if update.sync == self._member.merged:
-                    self._errands.put(partial(self._fetch_ahead, update))
+            self._must_come_first(self._member.next_action())
             if self._member.to_keep or self._member.is_asked_to_offer:
                 self._keeping.put(self._keep)
             refused = self._member.refused
@@ -500,17 +510,12 @@ class DilocoSession:
 
     def _fetch_ahead(self, update: Update) -> None:
         """Fetch an update while the loop computes, so that it need not wait."""
-        if update.file in self._files or self._settings.fragments == 1:
-            return
         path = self._fetched(update)
-        if path is None:
-            return
         with self._news:
-            if update.sync == self._member.merged:
+            self._queued.discard(update.file)
+            if path is not None:
                 self._files[update.file] = path
                 self._news.notify_all()
-                return
-        path.unlink()
 
     def _fetched(self, update: Update) -> Path | None:
         """Fetch an outcome, and note how long it took."""
