@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from attacks.negotiating import all_room, demand
-from attacks.reef import eventually
+from attacks.reef import API, eventually
 from attacks.verdict import Broken, attack, must
 from attacks.wire import CutOff, Said
 from shoal.core.membership.members import revocation_payload
@@ -78,26 +78,31 @@ def asking_for_a_secret_of_the_lender(reef: Reef) -> str:
     done = member.at_api("run", "--secret", "PRIZE", "--", "sh", "-c", "echo $PRIZE")
     must(reef.prize not in done.out + done.err, "a job printed the secret")
     program = (
-        "import json, os, shoal\n"
-        "from shoal.client.options import Options\n"
-        "before = Options.spec\n"
-        "Options.spec = lambda self: json.dumps(\n"
-        "    {**json.loads(before(self)), 'secrets': ['PRIZE']})\n"
-        "client = shoal.Client(start=False)\n"
+        "import json, os, sys, shoal\n"
+        "from shoal.client.options import CallOptions\n"
+        "before = CallOptions.spec\n"
+        "CallOptions.spec = lambda self: json.dumps(\n"
+        "    {**json.loads(before(self)), 'secrets': sys.argv[1:]})\n"
+        "client = shoal.Client(os.environ['SHOAL_NODE'], start=False)\n"
         "print(client.submit(lambda: dict(os.environ)).result(timeout=20))\n"
     )
-    called = subprocess.run(
-        ["python", "-c", program],
-        capture_output=True,
-        text=True,
-        env=reef.mallory.env
-        | {
-            "SHOAL_HOME": str(member.home.path),
-            "SHOAL_NODE": f"{reef.lender.host}:4002",
-        },
-        timeout=60,
-        check=False,
-    )
+
+    def call(*secrets: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["python", "-c", program, *secrets],
+            capture_output=True,
+            text=True,
+            env=reef.mallory.env
+            | {
+                "SHOAL_HOME": str(member.home.path),
+                "SHOAL_NODE": f"{reef.lender.host}:{API}",
+            },
+            timeout=60,
+            check=False,
+        )
+
+    honest, called = call(), call("PRIZE")
+    assert "SHOAL_JOB_ID" in honest.stdout, honest.stderr
     must(reef.prize not in called.stdout + called.stderr, "a function got the secret")
     said = (done.err.strip() or "no secret").splitlines()[0]
     return f"{said}; {called.stderr.strip().splitlines()[-1:]}"

@@ -60,7 +60,7 @@ class ExchangeError(ShoalError):
     """Another task cannot be reached, or does not have what it was asked for."""
 
 
-class Mailbox(Protocol):
+class TaskMailbox(Protocol):
     """One task's messages to and from the others. Thread-safe."""
 
     name: str  # of this task, as others address it
@@ -78,7 +78,7 @@ class Mailbox(Protocol):
         ...
 
 
-class Exchange(Mailbox, Protocol):
+class Exchange(TaskMailbox, Protocol):
     """One task's messages and files to and from the others. Thread-safe."""
 
     node: str  # that this task runs on, once it has put a file; empty without nodes

@@ -35,8 +35,8 @@ from shoal.train.diloco.member import (
     Validate,
     Wait,
 )
+from shoal.train.diloco.memory import give_back
 from shoal.train.exchange import Exchange, ExchangeError, Kind
-from shoal.train.memory import give_back
 from shoal.train.pieces import PieceExchange
 
 if TYPE_CHECKING:

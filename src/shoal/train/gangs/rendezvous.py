@@ -20,7 +20,7 @@ from shoal.train.gangs import reachability
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-    from shoal.train.exchange import Mailbox
+    from shoal.train.exchange import TaskMailbox
 
 ASK: Final = b"where?"
 HERE: Final = b"here:"
@@ -48,7 +48,7 @@ class Meeting(NamedTuple):
 
 
 @contextmanager
-def meet(exchange: Mailbox, environment: Mapping[str, str]) -> Generator[Meeting]:
+def meet(exchange: TaskMailbox, environment: Mapping[str, str]) -> Generator[Meeting]:
     """Say where the gang meets, if this is its first task, or find out.
 
     Raises `UsageError` if this task and the first cannot dial each other.
@@ -104,7 +104,7 @@ def transport_variables(address: str) -> dict[str, str]:
 class RendezvousHost:
     """Tells every task that asks where the gang meets, until it is closed."""
 
-    def __init__(self, exchange: Mailbox, place: RendezvousPlace) -> None:
+    def __init__(self, exchange: TaskMailbox, place: RendezvousPlace) -> None:
         self._exchange = exchange
         self._said = HERE + f"{place.host} {place.port} {place.door}".encode()
         self._dialled: dict[bytes, str] = {}  # with why it failed
@@ -134,7 +134,7 @@ class RendezvousHost:
         return self._dialled[knock]
 
 
-def find(exchange: Mailbox, first: str) -> RendezvousPlace:
+def find(exchange: TaskMailbox, first: str) -> RendezvousPlace:
     """Ask the first task of the gang where to meet; raise if it does not answer."""
     said = _asked(exchange, first, ASK, HERE)
     host, port, door = said.split(" ")
@@ -142,7 +142,7 @@ def find(exchange: Mailbox, first: str) -> RendezvousPlace:
 
 
 def check(
-    exchange: Mailbox, first: str, place: RendezvousPlace, own: str, door: int
+    exchange: TaskMailbox, first: str, place: RendezvousPlace, own: str, door: int
 ) -> None:
     """Raise `UsageError` unless this task and the first can dial each other."""
     one, other, at = exchange.name, first, place.host
@@ -160,7 +160,7 @@ def check(
     )
 
 
-def _asked(exchange: Mailbox, first: str, question: bytes, answer: bytes) -> str:
+def _asked(exchange: TaskMailbox, first: str, question: bytes, answer: bytes) -> str:
     """Return the first task's answer, without its prefix."""
     until = time.monotonic() + GIVE_UP_S
     while time.monotonic() < until:

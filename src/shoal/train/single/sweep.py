@@ -33,7 +33,7 @@ from shoal.train.task_context import TaskContext
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shoal.train.exchange import Mailbox, TaskLetter
+    from shoal.train.exchange import TaskLetter, TaskMailbox
 
 JUDGE: Final = "judge.0"
 TRIALS: Final = "trials"
@@ -67,7 +67,7 @@ def main() -> None:
         raise
 
 
-def run_judge(exchange: Mailbox, halving: Halving, trials: int) -> None:
+def run_judge(exchange: TaskMailbox, halving: Halving, trials: int) -> None:
     """Answer reports until all trials are over, and a little longer; tell the best."""
     names = [f"{TRIALS}.{number}" for number in range(trials)]
     silent = SilentTrials(exchange, names)
@@ -137,7 +137,7 @@ class SilentTrials:
     A letter is an inquiry: to a task that has ended, it comes back.
     """
 
-    def __init__(self, exchange: Mailbox, trials: Sequence[str]) -> None:
+    def __init__(self, exchange: TaskMailbox, trials: Sequence[str]) -> None:
         self._exchange = exchange
         self._trials = trials
         self._suspects: dict[str, str] = {}  # with what they said last
@@ -176,7 +176,7 @@ class SilentTrials:
 class Trial:
     """A trial's connection to its judge."""
 
-    def __init__(self, exchange: Mailbox) -> None:
+    def __init__(self, exchange: TaskMailbox) -> None:
         self._exchange = exchange
 
     def report(self, report: TrialReport) -> Verdict:
