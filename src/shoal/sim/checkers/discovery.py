@@ -9,6 +9,7 @@ from shoal.core.discovery.announcement_log import ECHO_S
 from shoal.core.discovery.known_members import KEPT_MAX
 from shoal.core.discovery.neighbours import ASK_S, KNOCK_S, LINKS_FEW
 from shoal.core.events import Effect, MessageReceived, Send
+from shoal.core.peer import Peer
 from shoal.model.ids import NodeId
 from shoal.protocol import codec
 from shoal.protocol.messages import Inventory
@@ -31,7 +32,9 @@ class AnnouncementPromises:
     def told(
         self, host: SimHost, event: MessageReceived, effects: list[Effect]
     ) -> None:
-        """Check what a node does about an announcement."""
+        """Check what a node does about an announcement of a scheduler."""
+        if not _is_scheduler(host, event.peer):
+            return  # Its worker does not hear of it.
         key = (host.id, host.life, codec.encode_one(event.message))
         now = host.now_local
         since_s = now - self._heard.get(key, now - ECHO_S)
@@ -94,3 +97,10 @@ class NeighbourPromises:
             if (host.id, node) not in self._met:
                 what = f"{host.id} remembers {node}, which it was never linked to"
                 self._violations.report("N2", what)
+
+
+def _is_scheduler(host: SimHost, peer: NodeId) -> bool:
+    if not isinstance(host.machine, Peer):
+        return False
+    admission = host.machine.membership.roster.get(peer, host.now_local)
+    return admission is not None and "scheduler" in admission.roles
