@@ -418,25 +418,36 @@ def on_the_wire() -> None:
     )
     reference = curve[-1]["validation_loss"]
     tell("wire", how="in step", loss=reference)
+    runs: list[dict[str, Any]] = []
     with wire() as nodes, tempfile.TemporaryDirectory() as name:
         for compress, fragments in COMPARED:
             folder = Path(name) / f"{compress}-{fragments}"
             params = {**WIRE, "compress": compress, "fragments": fragments}
             before, began = nodes.sent(), time.monotonic()
             lines = nodes.run(folder, params)
-            sent, took_s = nodes.sent() - before, time.monotonic() - began
-            figures = wire_figures(lines, sent, params, reference)
-            tell("wire", **figures, seconds=round(took_s, 1))
+            figures = wire_figures(lines, params, reference)
+            figures["interface_bytes"] = nodes.sent() - before
+            figures["seconds"] = time.monotonic() - began
+            runs.append(figures)
         before, began = nodes.sent(), time.monotonic()
         time.sleep(IDLE_S)
         idle = (nodes.sent() - before) / (time.monotonic() - began)
-        tell("wire", how="idle", bytes_per_s=round(idle))
+    tell("wire", how="idle", bytes_per_s=round(idle))
+    for figures in runs:
+        wire_bytes = figures["interface_bytes"] - idle * figures["seconds"]
+        tell(
+            "wire",
+            **figures,
+            wire_bytes=round(wire_bytes),
+            wire_of_claimed=wire_bytes / figures["claimed_bytes"],
+            fewer_bytes=figures["synchronous_bytes"] / wire_bytes,
+        )
 
 
 def wire_figures(
-    lines: list[dict[str, Any]], sent: float, params: Mapping[str, Any], loss: float
+    lines: list[dict[str, Any]], params: Mapping[str, Any], loss: float
 ) -> dict[str, Any]:
-    """Return what is told of a run on the wire."""
+    """Return what a run on the wire says of itself."""
     rounds = [line for line in lines if line["event"] == "round"]
     claimed = [line for line in lines if line["event"] == "sent"][-1]
     [measured] = [line for line in lines if line["event"] == "validation"][-1:]
@@ -458,9 +469,7 @@ def wire_figures(
         "worse_by": measured["validation_loss"] / loss - 1,
         "claimed_bytes": claimed["bytes_sent_total"],
         "by_kind": claimed["bytes_sent_by_kind"],
-        "wire_bytes": round(sent),
-        "wire_of_claimed": sent / claimed["bytes_sent_total"],
-        "fewer_bytes": would / sent,
+        "synchronous_bytes": would,
         "seconds_a_round": seconds / counted,
         "busy": [round(each, 3) for each in busy],
         "left_out": sum(bool(line["missing"]) for line in rounds),

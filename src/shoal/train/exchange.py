@@ -18,6 +18,7 @@ import hashlib
 import itertools
 import os
 import shutil
+import threading
 import time
 from collections import Counter, deque
 from pathlib import Path
@@ -29,9 +30,15 @@ from shoal import task_client
 from shoal.errors import ShoalError
 
 POLL_S: Final = 0.01
+AGAIN_S: Final = 0.5
 MAIL_BYTES_MAX: Final = 32_768
 """The most that the post of a shoal takes."""
 
+CALLS_AT_ONCE: Final = 5
+"""A worker hears eight connections of a task at a time; the others are for messages
+that come in, metrics and checkpoints."""
+
+TRIES: Final = 5
 TIMEOUT_S: Final = 10.0
 GET_S: Final = 600.0
 
@@ -190,6 +197,7 @@ class TaskExchange:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._numbers = itertools.count()
         self.node = ""
+        self._calls = threading.BoundedSemaphore(CALLS_AT_ONCE)
         self._inbox: deque[TaskLetter] = deque()
         self._ended: set[str] = set()
 
@@ -202,7 +210,7 @@ class TaskExchange:
         self.traffic["control"] += len(data)
         text = base64.b64encode(data).decode()
         with contextlib.suppress(ShoalError):
-            task_client.ask({"call": "send", "to": to, "data": text}, TIMEOUT_S)
+            self._ask({"call": "send", "to": to, "data": text}, TIMEOUT_S)
 
     def receive(self, timeout_s: float) -> TaskLetter | None:
         """Ask the worker for messages; it answers when one comes."""
@@ -230,7 +238,7 @@ class TaskExchange:
     def put(self, path: Path) -> str:
         """Give a file to the worker; its name includes the node."""
         try:
-            answer = task_client.ask({"call": "put", "path": _below(path)})
+            answer = self._ask({"call": "put", "path": _below(path)}, tries=TRIES)
         finally:
             path.unlink(missing_ok=True)
         self.node = str(answer["node"])
@@ -249,7 +257,7 @@ class TaskExchange:
         try:
             if not self.node:
                 self._find_node()
-            task_client.ask(call, GET_S)
+            self._ask(call, GET_S)
             size = path.stat().st_size
         except (ShoalError, OSError) as error:
             path.unlink(missing_ok=True)
@@ -261,6 +269,24 @@ class TaskExchange:
         self.forget(file)  # It stays with who has put it.
         return path
 
+    def _ask(
+        self,
+        call: dict[str, object],
+        timeout_s: float | None = None,
+        *,
+        tries: int = 1,
+    ) -> dict[str, object]:
+        """Ask the worker, with no more calls at once than it hears."""
+        for left in reversed(range(tries)):
+            try:
+                with self._calls:
+                    return task_client.ask(call, timeout_s)
+            except ShoalError:
+                if not left:
+                    raise
+            time.sleep(AGAIN_S)  # It may be busy for a moment.
+        raise AssertionError("it was tried once at least")
+
     def _find_node(self) -> None:
         """Ask the worker for its name, which it tells with a file."""
         path = self.draft()
@@ -270,7 +296,7 @@ class TaskExchange:
     def forget(self, file: str) -> None:
         """Let the worker remove a file."""
         with contextlib.suppress(ShoalError):
-            task_client.forget(file.partition("@")[0])
+            self._ask({"call": "forget", "blob": file.partition("@")[0]}, TIMEOUT_S)
 
     def has_ended(self, name: str) -> bool:
         """Whether the scheduler said that a task has ended for good."""

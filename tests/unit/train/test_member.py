@@ -76,11 +76,12 @@ def test_it_waits_for_the_outcome_of_its_sync_and_then_goes_on() -> None:
 
 def test_with_fragments_it_computes_while_a_sync_is_under_way() -> None:
     worker = member(fragments=4)
-    worker.direct(directive(1, steps={"0": 10, "1": 10}))
+    worker.direct(directive(1, steps={"0": 10, "1": 10, "2": 10, "3": 10}))
     worker.computed(0)
 
-    assert worker.next_action() == Compute(segment=1, steps=10)
-    worker.computed(1)
+    for ahead in (1, 2):
+        assert worker.next_action() == Compute(segment=ahead, steps=10)
+        worker.computed(ahead)
     assert worker.next_action() == Wait()
 
 

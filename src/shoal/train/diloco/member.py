@@ -18,6 +18,7 @@ from shoal.train.diloco.messages import (
     KeptState,
     Status,
     Update,
+    in_flight,
     same_content,
 )
 
@@ -336,9 +337,8 @@ class Member:
         return self._reloaded_by == (directive.epoch, directive.seq)
 
     def _compute(self, directive: Directive) -> Action:
-        in_flight = 0 if self._fragments == 1 else 1
         segment = max(self.segment, directive.first)
         steps = directive.steps.get(str(segment))
-        if steps is None or self.merged < segment - in_flight:
+        if steps is None or self.merged < segment - in_flight(self._fragments):
             return Wait()
         return Compute(segment, steps)

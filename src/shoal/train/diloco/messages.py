@@ -21,10 +21,18 @@ CONTRIBUTIONS_TOLD: Final = 16
 
 UPDATES_MAX: Final = 64
 
+IN_FLIGHT_MAX: Final = 2
+"""Syncs that a worker may be ahead of their outcome: so long may a link take."""
+
 Name = Annotated[str, Meta(max_length=256)]
 Count = Annotated[int, Meta(ge=0, le=1 << 53)]
 Amount = Annotated[float, Meta(ge=0)]
 T = TypeVar("T")
+
+
+def in_flight(fragments: int) -> int:
+    """Return how many syncs a worker may be ahead: all of different fragments."""
+    return min(IN_FLIGHT_MAX, fragments - 1)
 
 
 def same_content(one: str, other: str) -> bool:

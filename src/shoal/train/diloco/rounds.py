@@ -54,6 +54,7 @@ from shoal.train.diloco.messages import (
     KeptState,
     Status,
     Update,
+    in_flight,
 )
 from shoal.train.diloco.pace import StepPace
 from shoal.train.diloco.screening import Received, Screening, alike, fault_of, screened
@@ -96,7 +97,7 @@ class RoundRules(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def in_flight(self) -> int:
         """How many syncs a worker may be ahead of their outcome."""
-        return 0 if self.fragments == 1 else 1
+        return in_flight(self.fragments)
 
 
 class _Member(msgspec.Struct):
