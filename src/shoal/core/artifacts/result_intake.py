@@ -7,7 +7,9 @@ only when they are on this node's disk. So a result that was accepted outlives i
 worker.
 
     Report --outputs named--> held --OutputsFetched--> accepted, acknowledged
-                                   --OutputsLost-----> accepted as lost: tried again
+                                   --OutputsLost-----> a success is accepted as lost
+                                                       and tried again; what failed
+                                                       or was preempted stays that
     Report --no outputs-----> accepted, acknowledged
 
 While a report is held, its repeats say that the attempt is not lost, and nothing else.
@@ -82,7 +84,7 @@ class ResultIntake:
         if isinstance(event, OutputsFetched):
             report = _with_digest(held.report, event.digest)
         else:
-            outcome = Outcome("lost", reason=event.reason)
+            outcome = _without_outputs(held.report.outcome, event.reason)
             report = msgspec.structs.replace(held.report, outcome=outcome)
         return self._dispatcher.on_report(held.worker, report, now)
 
@@ -99,6 +101,13 @@ class ResultIntake:
         return FetchOutputs(
             run.attempt, run.worker, record.task, outcome, verify, earlier
         )
+
+
+def _without_outputs(outcome: Outcome, reason: str) -> Outcome:
+    """Return how an attempt ended whose outputs are lost: only a success needs them."""
+    if succeeded(outcome):
+        return Outcome("lost", reason=reason)
+    return msgspec.structs.replace(outcome, outputs={}, digest="")
 
 
 def _with_digest(report: Report, digest: str) -> Report:
