@@ -416,7 +416,7 @@ def test_one_whose_weights_are_ruined_is_named_and_ruins_nothing(
 
 def test_a_garbage_file_and_absurd_samples_end_no_run(tmp_path: Path) -> None:
     chosen = settings(rounds=5, workers=4, quorum=3, outer_momentum=0.5)
-    loops = [Loop(2.0), Loop(3.0), Loop(4.0, samples=1 << 40), Garbage(3.0)]
+    loops = [Loop(2.0), Loop(3.0), Loop(4.0, samples=1 << 60), Garbage(3.0)]
 
     final, curves = run_all(tmp_path, chosen, *loops)
 

@@ -83,10 +83,10 @@ class RunCurves:
         """Log a closed sync: contributions, and the bytes sent until now."""
         now = time.monotonic()
         parts = {each.worker: each.contribution for each in order.parts}
-        samples = sum(part.samples for part in parts.values())
+        samples = sum(each.samples for each in order.parts)  # as far as they count
         total = sum(traffic.values())
         sent, self._bytes = total - self._bytes, total
-        loss = sum(part.loss * part.samples for part in parts.values())
+        loss = sum(each.contribution.loss * each.samples for each in order.parts)
         done = (order.sync + 1) / self._settings.fragments
         took_s = max(1e-9, now - self._last)
         figures = {

@@ -96,6 +96,7 @@ class Aggregator:
         self._events: queue.SimpleQueue[events.Event | BaseException] = (
             queue.SimpleQueue()
         )
+        self._misunderstood: set[str] = set()  # as was said
         self._deltas: dict[tuple[str, int], Path] = {}  # by worker and sync
         self._updates: deque[str] = deque()  # files of the last syncs
         self._published: dict[str, deque[str]] = {}  # by kind
@@ -194,7 +195,9 @@ class Aggregator:
         try:
             status = messages.decode_status(mail.data)
         except ProtocolError as error:
-            self._curves.say(f"{mail.sender} is not understood: {error}")
+            if mail.sender not in self._misunderstood:
+                self._misunderstood.add(mail.sender)
+                self._curves.say(f"{mail.sender} is not understood: {error}")
             return
         if status.worker != mail.sender:
             return

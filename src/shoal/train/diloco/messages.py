@@ -25,7 +25,8 @@ IN_FLIGHT_MAX: Final = 2
 """Syncs that a worker may be ahead of their outcome: so long may a link take."""
 
 Name = Annotated[str, Meta(max_length=256)]
-Count = Annotated[int, Meta(ge=0, le=1 << 53)]
+COUNT_MAX: Final = 1 << 53
+Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 Amount = Annotated[float, Meta(ge=0)]
 T = TypeVar("T")
 

@@ -266,11 +266,11 @@ class DilocoSession:
         draft = messages.Contribution(
             sync=order.segment,
             file="",
-            samples=samples,
+            samples=min(samples, messages.COUNT_MAX),
             steps=self._steps,
             seconds=self._seconds,
             loss=self._loss_sum / max(1, self._samples),
-            tokens=self._tokens,
+            tokens=min(self._tokens, messages.COUNT_MAX),
             fetch_s=self._fetch_s,
         )
         self._steps_since = 0
