@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -45,7 +45,7 @@ def is_program(name: str) -> bool:
         return False
 
 
-def flags_of_program(words: Sequence[str]) -> dict[str, object]:
+def flags_of_program(words: Sequence[str]) -> dict[str, Any]:
     """Return the flags of a job that runs a Python program with its folder."""
     path = Path(words[0])
     folder = Path() if _is_below(path) else path.parent
