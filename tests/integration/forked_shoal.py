@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -26,6 +27,7 @@ from typing import IO
 
 from shoal import cli, failpoints
 
+OURS = Path(sys.executable).parent / "shoal"
 ORDER_BYTES_MAX = 100_000
 LINE_BYTES = 16
 BARE = ("HOME", "PATH", "PYTHONPATH")
@@ -147,7 +149,8 @@ def can_fork(args: Sequence[str], env: Mapping[str, str]) -> bool:
     """Whether a fork would be as good as a new process."""
     size = sum(map(len, (*args, *env.values())))
     fixed = {name: text for name, text in env.items() if name.startswith(FIXED)}
-    return size < ORDER_BYTES_MAX and fixed.items() <= _bare().items()
+    is_ours = shutil.which("shoal", path=env["PATH"]) == str(OURS)
+    return is_ours and size < ORDER_BYTES_MAX and fixed.items() <= _bare().items()
 
 
 def _bare() -> dict[str, str]:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.cli_home import CliHome, homes
+from tests.integration.cli_home import CliHome, homes, is_connected
+from tests.integration.live_shoal import eventually
 
 from shoal.api import shoal_pb2 as pb
 from shoal.api.call_frames import END, ERROR
@@ -163,9 +164,7 @@ def test_a_node_that_dies_while_one_follows_is_told(tmp_path: Path) -> None:
         home = make("dying")
         home.up("--port", "0", "--no-sandbox")
         with home.start("events", "-f", "-n", "0") as following:
-            home.ok("submit", "-q", "--", "sleep", "600")  # It is heard of by now.
-            assert following.stdout is not None
-            following.stdout.readline()
+            eventually(lambda: is_connected(following.pid))
             home.kill()
             assert following.stderr is not None
             said = following.stderr.read()

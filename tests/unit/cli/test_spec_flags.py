@@ -70,6 +70,7 @@ def test_a_file_that_a_command_names_and_that_stays_here_is_told(
     said = capsys.readouterr().err
     parsed("--workdir", ".", "--", "python", "train.py")
     parsed("--", "python", "-c", "1")
+    parsed("--", "python", "-c", "x" * 5_000)
 
     assert "train.py is here, and the job runs elsewhere: add --workdir ." in said
     assert capsys.readouterr().err == ""

@@ -59,11 +59,15 @@ def flags_of_program(words: Sequence[str]) -> dict[str, Any]:
 
 def left_behind(command: Sequence[str]) -> str | None:
     """Return a word of a command that names a file of this directory, if any does."""
-    for word in command:
-        path = Path(word)
-        if _is_below(path) and path.is_file():
-            return word
-    return None
+    return next(filter(_is_here, command), None)
+
+
+def _is_here(word: str) -> bool:
+    path = Path(word)
+    try:
+        return _is_below(path) and path.is_file()
+    except OSError:  # such as a program that is too long for a name
+        return False
 
 
 def _is_below(path: Path) -> bool:
