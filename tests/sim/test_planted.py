@@ -32,7 +32,7 @@ FOUND_BY = {
     "letters under way unbounded": 57,
     "welcomed before it is on disk": 102,
     "invitation taken back at once": 152,
-    "wrong piece believed": 271,
+    "wrong piece believed": 305,
     "fetch never given up": 18,
     "second caller forgotten": 18,
     "file for anybody": 61,
