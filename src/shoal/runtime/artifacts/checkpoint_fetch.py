@@ -1,8 +1,10 @@
 """Perform `FetchCheckpoint`: keep the latest checkpoint of each task on this node.
 
-A newer checkpoint cancels the fetch of an older one and replaces it once it is
-complete. The list of checkpoints, at most `KEPT_MAX`, is written to a file and read at
-the next start. A fetch that fails is not reported: the previous checkpoint serves.
+A newer checkpoint waits for the fetch under way, in place of any other that waits: a
+task that saves faster than its link carries must not keep each fetch from its end. It
+replaces the older one once it is complete. The list of checkpoints, at most `KEPT_MAX`,
+is written to a file and read at the next start. A fetch that fails is not reported: the
+previous checkpoint serves.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ class CheckpointFetch:
         self._feed = feed
         self._kept: dict[TaskId, CheckpointKept] = {}
         self._fetching: dict[TaskId, asyncio.Task[None]] = {}
+        self._next: dict[TaskId, FetchCheckpoint] = {}  # after the fetch under way
 
     def read(self) -> None:
         """Load the checkpoints of earlier runs. Blocks."""
@@ -66,9 +69,10 @@ class CheckpointFetch:
         return None if kept is None else kept.tree
 
     def start(self, effect: FetchCheckpoint) -> None:
-        """Fetch a checkpoint in the background; cancel an older fetch."""
-        if (before := self._fetching.pop(effect.task, None)) is not None:
-            before.cancel()  # It is stale; pieces it fetched are kept.
+        """Fetch a checkpoint in the background, after an older one of the task."""
+        if effect.task in self._fetching:
+            self._next[effect.task] = effect
+            return
         loop = asyncio.get_running_loop()
         self._fetching[effect.task] = loop.create_task(self._fetch(effect))
 
@@ -87,8 +91,9 @@ class CheckpointFetch:
             pass  # Another follows, or the previous one serves.
         finally:
             self._blobs.store.release(draft)
-            if self._fetching.get(task) is asyncio.current_task():
-                del self._fetching[task]
+            del self._fetching[task]
+        if (newer := self._next.pop(task, None)) is not None:
+            self.start(newer)
 
     def forget(self, tasks: Iterable[TaskId]) -> None:
         """Drop the checkpoints of tasks that have ended."""
@@ -101,6 +106,7 @@ class CheckpointFetch:
 
     async def close(self) -> None:
         """Cancel all fetches."""
+        self._next.clear()
         fetching = list(self._fetching.values())
         for task in fetching:
             task.cancel()
