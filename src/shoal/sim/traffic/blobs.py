@@ -125,8 +125,9 @@ def draw_blob_script(
     homes = [rng.choice(everybody) for _ in range(rng.randint(1, 3))]
     made = tuple(_draw_tree(rng, home) for home in homes)
     liars: dict[NodeId, float] = {}
-    if rng.random() < 0.5:
-        liars[rng.choice([n for n in names if n not in homes])] = rng.choice(LIES)
+    may_lie = [n for n in names if n not in homes]
+    if rng.random() < 0.5 and may_lie:  # Three trees may be at all three holders.
+        liars[rng.choice(may_lie)] = rng.choice(LIES)
     others = [n for n in names if n not in liars]
     leaves = revoked = None
     if rng.random() < 0.4:
