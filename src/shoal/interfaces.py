@@ -34,3 +34,13 @@ def interface_of(address: str) -> str:
         if any(each.address.partition("%")[0] == address for each in addresses):
             return name
     return ""
+
+
+def transport_variables(address: str) -> dict[str, str]:
+    """Return variables that make torch's transports use the route to that address.
+
+    They would look up the name of the machine, which means nothing in a sandbox, and
+    then use loopback, which reaches no other machine.
+    """
+    name = interface_of(address)
+    return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": name} if name else {}

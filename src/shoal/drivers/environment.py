@@ -7,7 +7,7 @@ import zlib
 from typing import TYPE_CHECKING, Final
 
 from shoal.drivers.supervisor.leftovers import ATTEMPT_VARIABLE, VARIABLE
-from shoal.interfaces import address_towards, interface_of, is_loopback
+from shoal.interfaces import address_towards, is_loopback, transport_variables
 
 if TYPE_CHECKING:
     from shoal.drivers import RunOrder
@@ -20,6 +20,14 @@ PORTS: Final = 12_000
 SOCKET: Final = "SHOAL_SOCKET"
 CHECKPOINT: Final = "SHOAL_CHECKPOINT"
 HERE: Final = "127.0.0.1"
+TORCHRUN: Final = {
+    "PET_NNODES": "NUM_NODES",
+    "PET_NODE_RANK": "NODE_RANK",
+    "PET_MASTER_ADDR": "MASTER_ADDR",
+    "PET_MASTER_PORT": "MASTER_PORT",
+}
+"""The variables of torchrun's flags, and ours that have the same values."""
+
 USER: Final = "shoal"
 """What tasks are told they run as: the uid of a sandbox has no name to look up."""
 
@@ -41,7 +49,7 @@ def variables(
     Set `renumbered` if the task can open only its own devices, which CUDA then
     numbers from 0.
     """
-    task = order.task
+    task, places = order.task, _places(order)
     return {
         "PATH": path,
         "HOME": home,
@@ -49,7 +57,7 @@ def variables(
         "LOGNAME": USER,
         "LANG": "C.UTF-8",
         "OMP_NUM_THREADS": str(max(1, order.allocation.cpu_milli // 1_000)),
-        **_launch(order),
+        **_launch(order, places),
         **_transports(order),
         **task.work.env,
         **{name: order.secrets[name] for name in task.work.secrets},
@@ -63,67 +71,49 @@ def variables(
         SOCKET: socket,
         ATTEMPT_VARIABLE: str(order.attempt),
         VARIABLE: mark,
-        **_places(order),
+        **places,
         **_devices(order, renumbered=renumbered),
     }
 
 
-def master_port(order: RunOrder) -> int:
-    """Return the port where rank 0 listens: the same for all members of a gang.
-
-    Tasks that are no gang get different ones, as several may run on one machine.
-    """
-    name = order.task.group if order.addresses else order.task.id
-    return PORT_FIRST + zlib.crc32(name.encode()) % PORTS
-
-
 def _places(order: RunOrder) -> dict[str, str]:
-    """Return the variables that give a task its rank in its gang."""
+    """Return the variables that give a task its rank in its gang.
+
+    Rank 0 of a gang listens at one port for all members. Tasks that are no gang get
+    different ones, as several may run on one machine.
+    """
     addresses = order.addresses or (HERE,)
-    rank = _rank(order)
+    rank = str(order.task.index if order.addresses else 0)
+    listening = order.task.group if order.addresses else order.task.id
     return {
-        "NODE_RANK": str(rank),
+        "NODE_RANK": rank,
         "NUM_NODES": str(len(addresses)),
         "NODE_IPS": "\n".join(addresses),
         "GPUS_PER_NODE": str(len(order.allocation.shares)),
         "MASTER_ADDR": addresses[0],
-        "MASTER_PORT": str(master_port(order)),
-        "RANK": str(rank),
+        "MASTER_PORT": str(PORT_FIRST + zlib.crc32(listening.encode()) % PORTS),
+        "RANK": rank,
         "WORLD_SIZE": str(len(addresses)),
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
     }
 
 
-def _launch(order: RunOrder) -> dict[str, str]:
+def _launch(order: RunOrder, places: dict[str, str]) -> dict[str, str]:
     """Return the defaults of torchrun's flags, so that a plain `torchrun` fits."""
-    addresses = order.addresses or (HERE,)
-    return {
-        "PET_NNODES": str(len(addresses)),
-        "PET_NODE_RANK": str(_rank(order)),
-        "PET_MASTER_ADDR": addresses[0],
-        "PET_MASTER_PORT": str(master_port(order)),
-        "PET_NPROC_PER_NODE": str(max(1, len(order.allocation.shares))),
-    }
+    processes = str(max(1, len(order.allocation.shares)))
+    flags = {flag: places[name] for flag, name in TORCHRUN.items()}
+    return {**flags, "PET_NPROC_PER_NODE": processes}
 
 
 def _transports(order: RunOrder) -> dict[str, str]:
-    """Return which interface torch uses between the machines of a gang.
-
-    By itself it looks up the name of the machine, which often means loopback, and
-    that reaches no other machine.
-    """
+    """Return which interface torch uses between the machines of a gang."""
     if len(order.addresses) < 2:
         return {}
-    own, first = order.addresses[_rank(order)], order.addresses[0]
-    name = interface_of(own)
-    if is_loopback(own) or not name:  # told by others, or the address of a router
-        name = interface_of(address_towards(first))
-    return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": name} if name else {}
-
-
-def _rank(order: RunOrder) -> int:
-    return order.task.index if order.addresses else 0
+    own, first = order.addresses[order.task.index], order.addresses[0]
+    found = {} if is_loopback(own) else transport_variables(own)
+    # Otherwise it is told by others, or the address of a router.
+    return found or transport_variables(address_towards(first))
 
 
 def _devices(order: RunOrder, *, renumbered: bool) -> dict[str, str]:

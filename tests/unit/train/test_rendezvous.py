@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import UsageError
-from shoal.interfaces import address_towards
+from shoal.interfaces import address_towards, transport_variables
 from shoal.train.exchange import FolderExchange
 from shoal.train.gangs import rendezvous
 from shoal.train.gangs.reachability import ReachabilityDoor
@@ -71,5 +71,5 @@ def test_each_rank_knows_its_own_address() -> None:
 
 
 def test_transports_use_the_interface_of_the_address() -> None:
-    assert rendezvous.transport_variables("127.0.0.1")["GLOO_SOCKET_IFNAME"] == "lo"
-    assert rendezvous.transport_variables("203.0.113.9") == {}
+    assert transport_variables("127.0.0.1")["GLOO_SOCKET_IFNAME"] == "lo"
+    assert transport_variables("203.0.113.9") == {}

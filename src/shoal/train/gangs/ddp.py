@@ -25,6 +25,7 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from shoal.errors import ShoalError
+from shoal.interfaces import transport_variables
 from shoal.train.gangs import lost_peers, rendezvous
 from shoal.train.programs import explain_and_exit, run_program
 from shoal.train.settings import params_of, settings_of
@@ -73,7 +74,7 @@ def _run_rank(program: str) -> None:
 
 def _launch(settings: TrainSettings, meeting: rendezvous.Meeting) -> None:
     """Run the agent until the last rank ends, or no peer can be met any more."""
-    os.environ.update(rendezvous.transport_variables(meeting.own))
+    os.environ.update(transport_variables(meeting.own))
     # Else torch tells a newcomer nothing of the store that the others share already:
     # it waits for that, and they wait for it.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"

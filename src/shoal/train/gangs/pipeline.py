@@ -21,6 +21,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
 from shoal import task_metrics
 from shoal.errors import ShoalError
+from shoal.interfaces import transport_variables
 from shoal.train.devices import backend_of, finish_work, free_bytes
 from shoal.train.gangs import lost_peers, rendezvous
 from shoal.train.gangs.layer_split import Layer, Split, StagePeer, split
@@ -52,7 +53,7 @@ def main() -> None:
             MASTER_PORT=str(meeting.port),
             RANK=str(around.index),
             WORLD_SIZE=str(settings.workers),
-            **rendezvous.transport_variables(meeting.own),
+            **transport_variables(meeting.own),
         )
         try:
             run_program(str(params.get("program", "pipeline_gpt")))

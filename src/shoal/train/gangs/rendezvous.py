@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from shoal.errors import ShoalError, UsageError
-from shoal.interfaces import address_towards, interface_of, is_loopback
+from shoal.interfaces import address_towards, is_loopback
 from shoal.train.gangs import reachability
 
 if TYPE_CHECKING:
@@ -88,16 +88,6 @@ def own_address(environment: Mapping[str, str]) -> str:
     rank = int(environment.get("NODE_RANK", "0"))
     told = addresses[min(rank, len(addresses) - 1)]
     return address_towards() if is_loopback(told) else told
-
-
-def transport_variables(address: str) -> dict[str, str]:
-    """Return variables that make torch's transports use the route to that address.
-
-    They would look up the name of the machine, which means nothing in a sandbox, and
-    then use loopback, which reaches no other machine.
-    """
-    name = interface_of(address)
-    return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": name} if name else {}
 
 
 @final
