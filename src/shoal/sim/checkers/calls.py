@@ -11,10 +11,10 @@ from typing import Final, final
 import msgspec
 
 from shoal.core.calls.call_dispatcher import CallResult
-from shoal.core.events import Disconnect, Effect, MessageReceived
+from shoal.core.events import Effect, MessageReceived
 from shoal.sim.agenda import Agenda
+from shoal.sim.checkers.strangers import done_for_forger
 from shoal.sim.checkers.violations import Violations
-from shoal.sim.faults.forger import FORGER
 from shoal.sim.node.host import SimHost
 
 ANSWERED_S: Final = 240.0
@@ -77,13 +77,8 @@ class CallPromises:
         self, host: SimHost, event: MessageReceived, effects: list[Effect]
     ) -> None:
         """Check that nobody acts on the forger's calls or results."""
-        if event.peer != FORGER or host.id == FORGER:
-            return
-        for effect in effects:
-            if not isinstance(effect, Disconnect):
-                told = type(event.message).__name__
-                what = f"{host.id} does {type(effect).__name__} for a forged {told}"
-                self._violations.report("C3", what)
+        for what in done_for_forger(host, event, effects):
+            self._violations.report("C3", what)
 
     def sweep(self) -> None:
         """Check that no call waits forever."""

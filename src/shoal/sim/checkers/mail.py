@@ -11,16 +11,15 @@ from typing import Final, final
 
 import msgspec
 
-from shoal.core.events import Disconnect, Effect, MessageReceived
+from shoal.core.events import Effect, MessageReceived
 from shoal.core.mail.mailbox import LETTERS_MAX
 from shoal.core.mail.task_mail import TaskMail
 from shoal.core.peer import Peer
 from shoal.model.ids import Attempt, NodeId, TaskId
 from shoal.protocol.mail import MailReceipt
 from shoal.sim.agenda import Agenda
-from shoal.sim.checkers.strangers import largest_container
+from shoal.sim.checkers.strangers import done_for_forger, largest_container
 from shoal.sim.checkers.violations import Violations
-from shoal.sim.faults.forger import FORGER
 from shoal.sim.node.driver import SimProcess
 from shoal.sim.node.host import SimHost
 
@@ -93,13 +92,8 @@ class Letters:
         self, host: SimHost, event: MessageReceived, effects: list[Effect]
     ) -> None:
         """Check that nobody acts on the forger's letters or receipts."""
-        if event.peer != FORGER or host.id == FORGER:
-            return
-        for effect in effects:
-            if not isinstance(effect, Disconnect):
-                told = type(event.message).__name__
-                what = f"{host.id} does {type(effect).__name__} for a forged {told}"
-                self._violations.report("M2", what)
+        for what in done_for_forger(host, event, effects):
+            self._violations.report("M2", what)
 
     def delivered(
         self,

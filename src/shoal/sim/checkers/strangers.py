@@ -152,3 +152,15 @@ def _slots(kind: type[object]) -> list[str]:
     if issubclass(kind, msgspec.Struct):
         return list(kind.__struct_fields__)
     return [name for base in kind.__mro__ for name in getattr(base, "__slots__", ())]
+
+
+def done_for_forger(
+    host: SimHost, event: MessageReceived, effects: list[Effect]
+) -> Iterator[str]:
+    """Yield what a node does about a message of the forger, but for cutting it off."""
+    if event.peer != FORGER or host.id == FORGER:
+        return
+    for effect in effects:
+        if not isinstance(effect, Disconnect):
+            told = type(event.message).__name__
+            yield f"{host.id} does {type(effect).__name__} for a forged {told}"
