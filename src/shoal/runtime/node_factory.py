@@ -93,13 +93,14 @@ async def compose(
     belongs = shoal_membership.load(home)
     if belongs is None:
         belongs = shoal_membership.found(home, identity, home.net or SHOAL_OF_ONE)
-    (capacity, found), engine = await asyncio.gather(
-        asyncio.to_thread(detect, home.tasks, options), _engine(options)
+    drives = driver_settings(options, scratch)
+    (capacity, found), engine, lacks = await asyncio.gather(
+        asyncio.to_thread(detect, home.tasks, options),
+        _engine(options),
+        _lacks(options, drives),
     )
-    drives = driver_settings(options, found, scratch)
-    if options.worker:
-        lacks = await asyncio.to_thread(missing_modules, drives.path)
-        capacity = msgspec.structs.replace(capacity, lacks=lacks)
+    capacity = msgspec.structs.replace(capacity, lacks=lacks)
+    drives = msgspec.structs.replace(drives, device_files=found.files)
     driver = ProcessDriver(home.tasks, drives)
     roles: tuple[Role, ...] = ("scheduler", "gate")
     if options.worker:
@@ -162,6 +163,13 @@ async def _engine(options: NodeOptions) -> Engine | None:
     return None if isinstance(found, str) else found
 
 
+async def _lacks(options: NodeOptions, drives: ProcessSettings) -> tuple[str, ...]:
+    """Return the modules that the Python of tasks does not have, if any run here."""
+    if not options.worker:
+        return ()
+    return await asyncio.to_thread(missing_modules, drives.path)
+
+
 def detect(folder: Path, options: NodeOptions) -> tuple[Capacity, devices.FoundGpus]:
     """Detect what this machine can lend. Blocks."""
     if options.gpus is None:
@@ -173,9 +181,7 @@ def detect(folder: Path, options: NodeOptions) -> tuple[Capacity, devices.FoundG
     return devices.capacity(folder, found.devices, labels), found
 
 
-def driver_settings(
-    options: NodeOptions, found: devices.FoundGpus, scratch: Path
-) -> ProcessSettings:
+def driver_settings(options: NodeOptions, scratch: Path) -> ProcessSettings:
     """Return driver settings that let tasks use this node's Python environment.
 
     Where tasks cannot read it, `python` is a link to the system's `python3`.
@@ -197,7 +203,6 @@ def driver_settings(
         sandbox=options.sandbox,
         path=path,
         readable=tuple(each for each in readable if not each.startswith("/usr/")),
-        device_files=found.files,
     )
 
 
