@@ -39,6 +39,7 @@ def test_every_call_is_answered_once_whatever_gets_lost(
 
     ids = range(1, len(retries) + 1)
     assert world.answers == dict.fromkeys(ids, 1)
+    assert not world.board.unanswered
     for id_, most in enumerate(retries, start=1):
         assert world.begun[id_] <= most + 1, "it runs again only if it may"
         if id_ in poison:

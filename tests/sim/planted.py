@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import click
 import msgspec
 
+from shoal.core.admission import admission_control
 from shoal.core.admission.admission_control import AdmissionControl, _Case
 from shoal.core.admission.events import AdmissionSigned
 from shoal.core.admission.invitation_book import InvitationBook, OpenInvitation
@@ -24,6 +25,7 @@ from shoal.core.artifacts.events import OutputsFetched, OutputsLost, PiecesStore
 from shoal.core.artifacts.piece_fetch import PieceFetch, Step
 from shoal.core.artifacts.piece_serving import PieceServing
 from shoal.core.artifacts.piece_sources import Source
+from shoal.core.artifacts.provisions import Provisions
 from shoal.core.artifacts.result_intake import ResultIntake
 from shoal.core.calls import call_exchange
 from shoal.core.calls.call_dispatcher import (
@@ -58,10 +60,10 @@ from shoal.core.negotiation.negotiator import GangRound, Negotiator
 from shoal.core.scheduling.job_book import JobBook, TaskRecord
 from shoal.core.scheduling.notices import Consequence
 from shoal.core.scheduling.scheduler import Scheduler
-from shoal.model.ids import Attempt, BlobId, LeaseId, NodeId, OwnerId, TaskId
-from shoal.model.job import Job
+from shoal.model.ids import Attempt, BlobId, LeaseId, NodeId, OwnerId, RequestId, TaskId
+from shoal.model.job import Input, Job, Task
 from shoal.model.resources import Allocation, Profile
-from shoal.protocol.admission import AdmissionHeard, AdmissionWanted
+from shoal.protocol.admission import AdmissionHeard, AdmissionWanted, InvitationGiven
 from shoal.protocol.blobs import PieceWanted
 from shoal.protocol.forwarding import ApiPiece
 from shoal.protocol.mail import Mail
@@ -108,7 +110,9 @@ _end = LeaseLifecycle.end
 _on_renew = LeaseLifecycle.on_renew
 _on_piece = CallForwarding._on_piece
 _settle = ResultIntake.settle
+_inputs_of = Provisions._inputs_of
 _receive = Mailbox.receive
+_given_away = admission_control._given
 _on_admission_signed = AdmissionControl._on_signed
 _take_back = AdmissionControl._take_back
 _redeem = InvitationBook.redeem
@@ -341,6 +345,11 @@ def held_report_forgotten(
     return []
 
 
+def last_output_not_handed_on(self: Provisions, task: Task) -> tuple[Input, ...]:
+    """Start a step without the outputs of the last task that it needs."""
+    return _inputs_of(self, task)[:-1]
+
+
 def letter_not_sent_again(
     self: TaskMail, box: Mailbox, seq: int, now: float
 ) -> list[Effect]:
@@ -409,6 +418,19 @@ def old_invitation_lets_the_revoked_in(
 ) -> str:
     """Look at uses and time only."""
     return _redeem(self, found, node, now, -1)
+
+
+def invitation_does_not_come_back(self: OpenInvitation, given: OpenInvitation) -> bool:
+    """Keep sending newcomers on to whom it was given once."""
+    return False
+
+
+def joined_do_not_go_along(
+    one: OpenInvitation, request: RequestId, wall_s: float
+) -> InvitationGiven:
+    """Give away what is left of an invitation, and nothing else."""
+    given = _given_away(one, request, wall_s)
+    return msgspec.structs.replace(given, joined=())
 
 
 def any_secret_opens(
@@ -633,6 +655,12 @@ BUGS: Final = (
         "settle",
         held_report_forgotten,
     ),
+    Bug(
+        "last output not handed on",
+        Provisions,
+        "_inputs_of",
+        last_output_not_handed_on,
+    ),
     Bug("batch not sent again", ReliableStream, "_go_back", batch_not_sent_again),
     Bug("answered call run again", CallDispatcher, "_result", answered_call_kept),
     Bug("losses not counted", CallDispatcher, "_on_lane_lost", losses_not_counted),
@@ -682,6 +710,18 @@ BUGS: Final = (
         InvitationBook,
         "redeem",
         old_invitation_lets_the_revoked_in,
+    ),
+    Bug(
+        "invitation does not come back",
+        OpenInvitation,
+        "comes_back",
+        invitation_does_not_come_back,
+    ),
+    Bug(
+        "joined do not go along",
+        admission_control,
+        "_given",
+        joined_do_not_go_along,
     ),
     Bug("any secret opens", InvitationBook, "proved", any_secret_opens),
     Bug("stranger let in unasked", JoinRequests, "hear", stranger_let_in_unasked),

@@ -1,3 +1,5 @@
+import functools
+
 import pytest
 from tests.sim.planted import BUGS, SEEDS_MAX, Bug, find
 
@@ -18,6 +20,7 @@ FOUND_BY = {
     "revocation forgotten": 31,
     "call run for anybody": 65,
     "silence not noticed": 65,
+    "last output not handed on": 22,
     "batch not sent again": 13,
     "answered call run again": 13,
     "losses not counted": 13,
@@ -32,6 +35,8 @@ FOUND_BY = {
     "letters under way unbounded": 57,
     "welcomed before it is on disk": 102,
     "invitation taken back at once": 152,
+    "invitation does not come back": 753,
+    "joined do not go along": 434,
     "wrong piece believed": 305,
     "fetch never given up": 18,
     "second caller forgotten": 18,
@@ -53,4 +58,10 @@ def test_a_planted_bug_is_found_by_a_seed_that_is_clean_without_it(bug: Bug) -> 
 
     assert finding.seed is not None
     assert finding.promise != "RAISED"
-    assert run_seed(finding.seed).violations == ()
+    assert clean(finding.seed)
+
+
+@functools.cache
+def clean(seed: int) -> bool:
+    """Whether a seed breaks no promise; several bugs are found by one seed."""
+    return run_seed(seed).violations == ()

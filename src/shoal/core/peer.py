@@ -14,12 +14,15 @@ decides nothing:
 - An effect that a machine claims goes to that machine instead of the host.
 
 What is left goes to the host in the order in which it was returned. The rack itself
-keeps no state that outlives an event.
+keeps no state that outlives an event but one: when each machine wants to be woken. A
+machine's deadline may change only while it is told something, so after an event the
+rack asks only those that it told, and not all of them.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, Final, TypeVar, cast, final
 
 from shoal.core.discovery.load_gossip import LoadGossip
@@ -70,7 +73,8 @@ class Peer:
         self._roster = membership.roster
         self._others = tuple(machines)
         self._machines: tuple[Machine, ...] = (membership, *machines)
-        self._deadlines = tuple((m.next_deadline, m) for m in self._machines)
+        self._due: dict[Machine, float] = dict.fromkeys(self._machines, inf)
+        self._told = set(self._machines)  # since they were asked for their deadline
         self._routes = _routes(self._machines)
         self._heard_by = _heard_by(self._machines)
         self._claimed_by = {
@@ -105,19 +109,21 @@ class Peer:
 
     def next_deadline(self) -> float | None:
         """When to deliver `DeadlineReached`, if ever."""
-        first: float | None = None
-        for next_deadline, _ in self._deadlines:
-            at = next_deadline()
-            if at is not None and (first is None or at < first):
-                first = at
-        return first
+        due = self._due
+        for machine in self._told:
+            at = machine.next_deadline()
+            due[machine] = inf if at is None else at
+        self._told.clear()
+        first = min(due.values())
+        return None if first == inf else first
 
     def _on_deadline(self, now: float) -> list[Effect]:
+        self.next_deadline()
+        woken = [machine for machine, at in self._due.items() if at <= now]
+        self._told.update(woken)
         effects: list[Effect] = []
-        for next_deadline, machine in self._deadlines:
-            at = next_deadline()
-            if at is not None and at <= now:
-                effects += machine.handle(DEADLINE_REACHED, now)
+        for machine in woken:
+            effects += machine.handle(DEADLINE_REACHED, now)
         return effects
 
     def _on_message(self, event: MessageReceived, now: float) -> list[Effect]:
@@ -135,8 +141,9 @@ class Peer:
                 if sender is not None and sender not in admission.roles:
                     self.counts[f"from a node that is no {sender}"] += 1
                     continue
-            told = machine.handle(event, now)
-            effects = effects + told if effects else told
+            self._told.add(machine)
+            answer = machine.handle(event, now)
+            effects = effects + answer if effects else answer
         return effects
 
     def _on_unrouted(self, event: MessageReceived, now: float) -> list[Effect]:
@@ -160,10 +167,12 @@ class Peer:
         machines = self._heard_by.get(kind, self._machines)
         effects: list[Effect] = []
         if kind is PeerConnected:
+            self._told.add(self.membership)
             effects += self.membership.handle(event, now)
             if self._roster.get(event.peer, now) is None:  # type: ignore[union-attr]
                 return effects
             machines = self._others
+        self._told.update(machines)
         for machine in machines:
             effects += machine.handle(event, now)
         if kind is Booted and self.worker is not None and self.scheduler is not None:
@@ -185,6 +194,7 @@ class Peer:
             elif type(effect) is Tell:
                 answer = self._tell(effect.event, now)
             elif (claimant := self._claimed_by.get(type(effect))) is not None:
+                self._told.add(claimant)
                 answer = claimant.claimed(effect, now)
                 if any(each is effect for each in answer):
                     effects.append(effect)

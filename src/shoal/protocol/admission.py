@@ -4,9 +4,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from shoal.model.ids import OwnerId, RequestId
+from shoal.model.ids import NodeId, OwnerId, RequestId
 from shoal.model.text.bounds import Amount, Count, Name, Seconds, Text
-from shoal.protocol.limits import ROLES_MAX, Priority, Secret
+from shoal.protocol.limits import ROLES_MAX, USES_MAX, Priority, Secret
 from shoal.protocol.message import Message
 
 
@@ -47,6 +47,8 @@ class InvitationGiven(Message, frozen=True, tag="invitation-given"):
     quota_gpus: Count | None = None
     quota_cpu_milli: Amount | None = None
     valid_for_s: Seconds = 0.0  # of the grants
+    joined: Annotated[tuple[NodeId, ...], Meta(max_length=USES_MAX)] = ()  # with it
+    moves: Count = 0  # how often it was given away, this time included
 
 
 class InvitationTaken(Message, frozen=True, tag="invitation-taken"):

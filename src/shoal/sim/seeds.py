@@ -303,10 +303,9 @@ class SeedTrial:
             world, self.clients, self.suite.journals, violations, self._opinions
         )
         ending.run(plan.heal_s)
-        if self.blobs is not None:
-            self.blobs.settle()
-        if self.neighbours is not None:
-            self.neighbours.settle()
+        for traffic in (self.blobs, self.neighbours, self.joining):
+            if traffic is not None:
+                traffic.settle()
 
     def _add_mail(self) -> None:
         """Let tasks write letters, and check them."""

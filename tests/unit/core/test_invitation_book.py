@@ -1,8 +1,10 @@
 """An invitation lets in as many as it says, for as long as it says, and no others."""
 
+import msgspec
 import pytest
 
 from shoal.core.admission.invitation_book import (
+    ASK_AGAIN_S,
     INVITATIONS_MAX,
     InvitationBook,
     InvitationTerms,
@@ -49,7 +51,31 @@ def test_an_invitation_expires() -> None:
     book = book_of(one)
 
     assert book.redeem(one, ANN, 159.9, -1) == ""
-    assert book.redeem(one, ANN, 163.0, -1) == "the invitation expired 3 s ago"
+    assert book.redeem(one, BOB, 163.0, -1) == "the invitation expired 3 s ago"
+
+
+def test_who_joined_in_time_may_ask_for_the_answer_again_but_not_for_ever() -> None:
+    one = invitation(ends_at=160.0)
+    book = book_of(one)
+    book.redeem(one, ANN, 159.9, -1)
+
+    assert book.redeem(one, ANN, 160.0 + ASK_AGAIN_S - 1, -1) == ""
+    assert "expired" in book.redeem(one, ANN, 160.0 + ASK_AGAIN_S, -1)
+
+
+def test_an_invitation_that_was_given_away_may_come_back() -> None:
+    one = invitation(uses=2)
+    book = book_of(one)
+    book.redeem(one, ANN, 1.0, -1)
+    one.give_to(EVE)
+    late = msgspec.structs.replace(one, given_to=NodeId(""))
+    back = msgspec.structs.replace(late, joined=[ANN, BOB], moves=2)
+
+    assert book.take(late, 1.0) == ""
+    assert one.given_to == EVE, "what we said ourselves gives it to nobody"
+    assert book.take(back, 1.0) == ""
+    assert (one.given_to, one.joined) == ("", [ANN, BOB])
+    assert book.redeem(one, EVE, 1.0, -1) == "the invitation is used up: 2 of 2"
 
 
 def test_a_secret_is_proved_by_who_knows_it_and_for_itself_alone() -> None:

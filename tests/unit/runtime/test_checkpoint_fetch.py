@@ -1,16 +1,24 @@
-"""Checkpoints that come faster than they can be fetched."""
+"""What the machine is told of a checkpoint that it wants to keep."""
 
 import asyncio
 from pathlib import Path
 from typing import Any, cast
 
-from shoal.core.artifacts.events import CheckpointKept, FetchCheckpoint
+import pytest
+
+from shoal.core.artifacts.events import (
+    CheckpointKept,
+    CheckpointMissed,
+    FetchCheckpoint,
+)
 from shoal.core.events import Event
+from shoal.errors import ShoalError
 from shoal.model.ids import BlobId, NodeId, TaskId
 from shoal.runtime.artifacts.blob_exchange import BlobExchange
 from shoal.runtime.artifacts.checkpoint_fetch import CheckpointFetch
 
-TASK = TaskId("j.main.0")
+TASK, TREE = TaskId("j.main.0"), BlobId("tree")
+WANTED = FetchCheckpoint(TASK, NodeId("b"), TREE, "ckpt")
 
 
 class NoFiles:
@@ -20,17 +28,17 @@ class NoFiles:
         return ()
 
 
-class SlowBlobs:
-    """An exchange whose fetches end when the test says so; it keeps everything."""
+class OneFetch:
+    """An exchange whose fetches end in one way; it keeps everything."""
 
-    def __init__(self) -> None:
-        self.asked: list[BlobId] = []
-        self.go = asyncio.Semaphore(0)
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
+        self.released: list[str] = []
         self.store = self.shelf = self
 
-    async def fetch_tree(self, tree: BlobId, *_: Any) -> None:  # noqa: ANN401
-        self.asked.append(tree)
-        await self.go.acquire()
+    async def fetch_tree(self, *_: Any) -> None:  # noqa: ANN401
+        if self.error is not None:
+            raise self.error
 
     def tree(self, _: BlobId) -> NoFiles:
         return NoFiles()
@@ -38,27 +46,39 @@ class SlowBlobs:
     def hold(self, *_: object) -> None:
         pass
 
-    def release(self, _: str) -> None:
-        pass
+    def release(self, holder: str) -> None:
+        self.released.append(holder)
 
 
-def test_a_fetch_under_way_ends_and_only_the_newest_follows(tmp_path: Path) -> None:
-    async def story() -> None:
-        blobs, told = SlowBlobs(), list[Event]()
-        fetch = CheckpointFetch(
-            tmp_path / "f", NodeId("a"), cast("BlobExchange", blobs), told.append
-        )
-        for name in ("one", "two", "three"):
-            fetch.start(FetchCheckpoint(TASK, NodeId("b"), BlobId(name), "ckpt"))
-        for _ in range(2):
-            blobs.go.release()
-        async with asyncio.timeout(10):
-            while len(told) < 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        await fetch.close()
+async def fetched(path: Path, error: Exception | None) -> tuple[list[Event], bool]:
+    told: asyncio.Queue[Event] = asyncio.Queue()
+    blobs = OneFetch(error)
+    fetch = CheckpointFetch(
+        path, NodeId("a"), cast("BlobExchange", blobs), told.put_nowait
+    )
+    fetch.start(WANTED)
+    async with asyncio.timeout(10):
+        first = await told.get()
+    await fetch.close()
+    assert f"checkpoint {TASK} new" in blobs.released
+    return [first, *iter_now(told)], fetch.latest(TASK) == TREE
 
-        kept = [each.tree for each in told if isinstance(each, CheckpointKept)]
-        assert blobs.asked == kept == ["one", "three"]
-        assert fetch.latest(TASK) == "three"
 
-    asyncio.run(story())
+def iter_now(queue: asyncio.Queue[Event]) -> list[Event]:
+    return [queue.get_nowait() for _ in range(queue.qsize())]
+
+
+def test_a_checkpoint_that_came_is_kept_and_listed(tmp_path: Path) -> None:
+    told, is_kept = asyncio.run(fetched(tmp_path / "list", None))
+
+    assert told == [CheckpointKept(TASK, TREE, "ckpt")]
+    assert is_kept
+    assert b"tree" in (tmp_path / "list").read_bytes()
+
+
+@pytest.mark.parametrize("error", [ShoalError("no"), OSError(28, "full"), KeyError()])
+def test_each_fetch_that_fails_is_told_once(tmp_path: Path, error: Exception) -> None:
+    told, is_kept = asyncio.run(fetched(tmp_path / "list", error))
+
+    assert told == [CheckpointMissed(TASK)]
+    assert not is_kept

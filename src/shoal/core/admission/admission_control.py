@@ -14,9 +14,11 @@ through these states, each of which ends in an answer:
 
 One node at a time redeems an invitation: the node that gave it out, or the admin to
 whom it gave it when it left (`InvitationGiven`, answered by `InvitationTaken`). That it
-was given away is on disk before it is said. If the admin never heard of it, the giver
-learns so in its next life and takes it back; not in the same life, because the message
-may still be on its way (docs/decisions/0017-one-node-redeems-an-invitation.md).
+was given away is on disk before it is said. Who joined with it goes along, so whoever
+lost the answer can ask the admin again; and an admin that leaves may give it back. If
+the admin never heard of it, the giver learns so in its next life and takes it back; not
+in the same life, because the message may still be on its way
+(docs/decisions/0017-one-node-redeems-an-invitation.md).
 
 A newcomer without an invitation sends `AdmissionWanted` until a person decides
 (`JoinApproved`, `JoinDeclined`), or is let in at once if the local network is open. See
@@ -572,7 +574,7 @@ class AdmissionControl:
         if stand_in is None or not given or self._hand_over is not None:
             return [HandedOver(token)]
         for one in given:
-            one.given_to = stand_in
+            one.give_to(stand_in)
         id_ = self._next_id()
         self._hand_over = (id_, _HandOver(token, stand_in, given))
         return [KeepInvitations(id_, self._book.snapshot())]
@@ -639,6 +641,8 @@ def _given(one: OpenInvitation, request: RequestId, wall_s: float) -> Invitation
         digest=one.digest,
         uses=one.left,
         ends_in_s=one.ends_at - wall_s,
+        joined=tuple(one.joined),
+        moves=one.moves,
         **msgspec.structs.asdict(one.terms),
     )
 
@@ -653,5 +657,11 @@ def _taken(given: InvitationGiven, giver: Admission, wall_s: float) -> OpenInvit
         quota_cpu_milli=least(given.quota_cpu_milli, giver.quota_cpu_milli),
         valid_for_s=min(given.valid_for_s, giver.valid_for_s),
     )
-    ends_at = wall_s + given.ends_in_s
-    return OpenInvitation(given.digest, terms, given.uses, ends_at, [])
+    return OpenInvitation(
+        given.digest,
+        terms,
+        given.uses + len(given.joined),
+        wall_s + given.ends_in_s,
+        list(given.joined),
+        moves=given.moves,
+    )

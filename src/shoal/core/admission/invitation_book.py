@@ -14,15 +14,18 @@ import msgspec
 
 from shoal.model.ids import NodeId, OwnerId
 from shoal.protocol.admission_proofs import joining, proof_by_digest
+from shoal.protocol.limits import USES_MAX
 from shoal.protocol.messages import Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 INVITATIONS_MAX: Final = 256
-USES_MAX: Final = 1_000
 TTL_MAX_S: Final = 30 * 86_400.0
 PARDONS_MAX: Final = 256
+ASK_AGAIN_S: Final = 600.0
+"""How long after an invitation's end those who joined with it are answered again."""
+
 UNKNOWN: Final = "no such invitation"
 
 
@@ -47,11 +50,21 @@ class OpenInvitation(msgspec.Struct):
     joined: list[NodeId]  # At most `uses`.
     given_to: NodeId = NodeId("")  # who redeems it instead of us
     pardons: dict[NodeId, int] = {}  # up to which serial a node was revoked before
+    moves: int = 0  # how often it was given away
 
     @property
     def left(self) -> int:
         """How many machines may still join with it."""
         return self.uses - len(self.joined)
+
+    def give_to(self, node: NodeId) -> None:
+        """Leave it to another node to redeem this invitation."""
+        self.given_to = node
+        self.moves += 1
+
+    def comes_back(self, given: OpenInvitation) -> bool:
+        """Whether it is given to us again, after we gave it away."""
+        return bool(self.given_to) and given.moves > self.moves
 
 
 @final
@@ -74,10 +87,17 @@ class InvitationBook:
         return tuple(copied(one, joined=list(one.joined)) for one in self._open)
 
     def take(self, invitation: OpenInvitation, now: float) -> str:
-        """Add an invitation, unless it is known already; return why not, if so."""
+        """Add an invitation, unless it is here already; return why not, if so.
+
+        One that was given away and comes back is redeemed here again.
+        """
         if flaw := range_flaw(invitation.uses, invitation.ends_at - now):
             return flaw
-        if any(one.digest == invitation.digest for one in self._open):
+        known = next((o for o in self._open if o.digest == invitation.digest), None)
+        if known is not None:
+            if known.comes_back(invitation):
+                known.given_to, known.moves = NodeId(""), invitation.moves
+                known.joined = invitation.joined
             return ""
         if len(self._open) >= INVITATIONS_MAX:
             self._open = [one for one in self._open if one.ends_at > now]
@@ -92,9 +112,10 @@ class InvitationBook:
         """Note that `node` joins by this invitation; return why it may not, if so.
 
         A node that asks again, because the answer was lost, gets the same answer
-        without using up the invitation.
+        without using up the invitation, also a while after its end.
         """
-        if now >= found.ends_at:
+        again_s = ASK_AGAIN_S if node in found.joined else 0.0
+        if now >= found.ends_at + again_s:
             return f"the invitation expired {now - found.ends_at:.0f} s ago"
         if revoked_up_to > found.pardons.get(node, -1):
             return "it was revoked: only a newer invitation lets it in again"

@@ -41,6 +41,12 @@ class CheckpointKept(msgspec.Struct, frozen=True):
     path: str = ""
 
 
+class CheckpointMissed(msgspec.Struct, frozen=True):
+    """A checkpoint of a task cannot be had: the last one serves."""
+
+    task: TaskId
+
+
 class StagingEnded(msgspec.Struct, frozen=True):
     """Code, data and checkpoint of an attempt are in its folder, or never will be.
 
@@ -168,7 +174,14 @@ BlobEvent = (
     | BlobGivenOut
 )
 
-ArtifactEvent = OutputsFetched | OutputsLost | CheckpointKept | StagingEnded | BlobEvent
+ArtifactEvent = (
+    OutputsFetched
+    | OutputsLost
+    | CheckpointKept
+    | CheckpointMissed
+    | StagingEnded
+    | BlobEvent
+)
 
 # Effects.
 
@@ -192,7 +205,7 @@ class FetchOutputs(msgspec.Struct, frozen=True):
 class FetchCheckpoint(msgspec.Struct, frozen=True):
     """Fetch a checkpoint that a task left at its worker, and keep only this one.
 
-    Answered by `CheckpointKept`, or by nothing: then the last one serves.
+    Answered by `CheckpointKept` or `CheckpointMissed`.
     """
 
     task: TaskId

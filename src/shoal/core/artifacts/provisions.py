@@ -1,19 +1,29 @@
-"""What a scheduler gives with an assignment: sealed secrets, and the last checkpoint.
+"""What a scheduler gives with an assignment: inputs, checkpoint and sealed secrets.
 
 Theory of operation. A worker says by `Checkpoint` that a running attempt can go on
-from a tree. The host is asked to fetch it; a newer one of the same task takes its
-place. When all of the tree is here (`CheckpointKept`), every later attempt of the task
-gets it. The host remembers checkpoints on disk and tells them again when the node
-starts.
+from a tree. The host is asked to fetch it. Of each task one is fetched at a time, and
+of those that come meanwhile only the newest follows: a task that saves faster than its
+link carries must not keep each fetch from its end. When all of the tree is here
+(`CheckpointKept`), every later attempt of the task gets it; if it cannot be had
+(`CheckpointMissed`), the last one serves. The host remembers checkpoints on disk and
+tells them again when the node starts.
+
+    Checkpoint --none under way--> FetchCheckpoint --kept, missed--> the one that waits
+               --else------------> waits, in place of an older one
 
 A verified task never goes on from what another worker left: two results that begin with
 the same lie would agree.
+
+Inputs are the outputs of the tasks that a task needs. A group is unblocked only when
+all of those are done, and they are done only when their outputs are on this node's disk
+(`result_intake`): so a step starts with all of them, or not at all, however many of
+their workers have left since. Which tree goes where is in `model.inputs`.
 
 Secrets are those of this node's own user. They are sealed to the worker, for one
 attempt, as an assignment leaves, so they are in no journal. A job of another owner gets
 none, however it came here; its worker says so.
 
-Both tables are bounded by `TASKS_MAX`; the oldest go first.
+All tables are bounded by `TASKS_MAX`; the oldest go first.
 """
 
 from __future__ import annotations
@@ -23,12 +33,19 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, final
 
 import msgspec
 
-from shoal.core.artifacts.events import CheckpointKept, FetchCheckpoint
+from shoal.core.artifacts.events import (
+    CheckpointKept,
+    CheckpointMissed,
+    FetchCheckpoint,
+)
 from shoal.model.ids import Attempt, BlobId, NodeId
+from shoal.model.inputs import inputs_from
+from shoal.model.job import Input
+from shoal.protocol.messages import ALL_OUTPUTS
 
 if TYPE_CHECKING:
     from shoal.core.dispatch.run_states import TaskRun
-    from shoal.core.scheduling.job_book import JobBook
+    from shoal.core.scheduling.job_book import JobBook, TaskRecord
     from shoal.model.ids import OwnerId, TaskId
     from shoal.model.job import Task
     from shoal.protocol.messages import Checkpoint, Grant
@@ -47,6 +64,7 @@ class Provision(msgspec.Struct, frozen=True):
     checkpoint: BlobId = BlobId("")
     checkpoint_path: str = ""
     secrets: dict[str, bytes] = {}
+    inputs: tuple[Input, ...] = ()
 
 
 NOTHING: Final = Provision()
@@ -70,32 +88,70 @@ class Provisions:
         self._seal = seal
         self._newest: dict[TaskId, tuple[Attempt, int]] = {}
         self._kept: dict[TaskId, CheckpointKept] = {}
+        self._fetching: dict[TaskId, None] = {}
+        self._waiting: dict[TaskId, FetchCheckpoint] = {}  # for the fetch under way
 
     def on_checkpoint(self, run: TaskRun, told: Checkpoint) -> list[FetchCheckpoint]:
-        """Have a checkpoint of a live attempt fetched, if it is the newest."""
+        """Have a checkpoint of a live attempt fetched, if it is the newest.
+
+        It waits while an older one of the task is on its way.
+        """
         if self._book.group_of(run.task).group.verify is not None:
             return []
         order = (told.attempt, told.seq)
         if order <= self._newest.get(run.task, (told.attempt, -1)):
             return []
         _remember(self._newest, run.task, order)
-        return [FetchCheckpoint(run.task, run.worker, told.tree, told.path)]
+        fetch = FetchCheckpoint(run.task, run.worker, told.tree, told.path)
+        if run.task in self._fetching:
+            _remember(self._waiting, run.task, fetch)
+            return []
+        _remember(self._fetching, run.task, None)
+        return [fetch]
 
-    def on_kept(self, event: CheckpointKept) -> None:
-        """Give later attempts of a task a checkpoint that is here."""
-        _remember(self._kept, event.task, event)
+    def on_fetched(
+        self, event: CheckpointKept | CheckpointMissed
+    ) -> list[FetchCheckpoint]:
+        """Give later attempts of a task a checkpoint that is here; fetch the next."""
+        if isinstance(event, CheckpointKept):
+            _remember(self._kept, event.task, event)
+        newer = self._waiting.pop(event.task, None)
+        if newer is None:
+            self._fetching.pop(event.task, None)
+            return []
+        return [newer]
 
     def of(self, run: TaskRun, task: Task) -> Provision:
         """Return what an assignment takes along."""
         kept, names = self._kept.get(task.id), task.work.secrets
-        if kept is None and not names:
+        inputs = self._inputs_of(task)
+        if kept is None and not names and not inputs:
             return NOTHING
         is_own = self._book.jobs[task.job].job.owner == self._owner
         return Provision(
             BlobId("") if kept is None else kept.tree,
             "" if kept is None else kept.path,
             self._seal(run.worker, run.attempt, names) if names and is_own else {},
+            inputs,
         )
+
+    def _inputs_of(self, task: Task) -> tuple[Input, ...]:
+        """Return the outputs of what a task needs, in the order of their laying."""
+        group = self._book.groups[task.group].group
+        if not group.needs or not group.takes_outputs:
+            return group.inputs
+        needed = [self._book.groups[id_].group for id_ in group.needs]
+        tasks = (self._book.tasks[each.id] for other in needed for each in other.tasks)
+        left = {each.task.id: tree for each in tasks if (tree := _left_by(each))}
+        return (*group.inputs, *inputs_from(needed, left))
+
+
+def _left_by(record: TaskRecord) -> BlobId | None:
+    """Return the outputs of a task that is done; a spared member of a gang is not."""
+    if record.state != "done" or record.outcome is None:
+        return None
+    tree = record.outcome.outputs.get(ALL_OUTPUTS)
+    return None if tree is None else BlobId(tree)
 
 
 def _remember(table: dict[TaskId, T], task: TaskId, value: T) -> None:

@@ -216,6 +216,7 @@ class CallDispatcher:
         self._idle_s = idle_s
         self._queue: deque[Call] = deque()
         self._suspects: deque[Call] = deque()
+        self._out = 0  # calls that lanes have
         self._lanes: dict[Lane, _Lane] = {}
         self._backlog = 0
         self._hired = 0
@@ -236,8 +237,7 @@ class CallDispatcher:
     @property
     def unanswered(self) -> int:
         """How many calls have come and have no result."""
-        out = sum(len(lane.out) for lane in self._lanes.values())
-        return len(self._queue) + len(self._suspects) + out
+        return len(self._queue) + len(self._suspects) + self._out
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take in one fact; return what to do about it. Raising is a bug."""
@@ -341,6 +341,7 @@ class CallDispatcher:
                 lane.parts[id_] = (part + 1, size)
                 return CallResult(id_, "value", body, more=True, part=part + 1, own=own)
         del lane.out[id_]
+        self._out -= 1
         lane.size -= call.size
         part = lane.parts.pop(id_, (-1, 0))[0] + 1 if lane.parts else 0
         if kind == call_items.VALUE:
@@ -371,6 +372,7 @@ class CallDispatcher:
         lane = self._lanes.pop(event.lane, None)
         if lane is None:
             return []
+        self._out -= len(lane.out)
         self._hired += event.returns
         reason = event.reason or "it ended"
         results: list[CallResult] = []
@@ -451,6 +453,7 @@ class CallDispatcher:
         items: list[bytes] = []
         if not lane.out:
             lane.since = now
+        before = len(lane.out)  # A client may give two calls one number.
         for call in calls:
             if call.function and call.function not in lane.functions:
                 lane.functions[call.function] = None
@@ -460,6 +463,7 @@ class CallDispatcher:
             for part in call.parts[:-1]:
                 items.append(item(call_items.PART, call.id, part))
             items.append(call_items.call_item(call.id, call.function, call.parts[-1]))
+        self._out += len(lane.out) - before
         return TellLane(lane.id, items)
 
     def _recall(self, now: float) -> list[Effect]:
@@ -490,7 +494,7 @@ class CallDispatcher:
     def _wanted(self) -> int:
         """How many lanes are missing."""
         load = self.unanswered + self._backlog
-        return min(self._lanes_max, load) - self.lanes - self._hired
+        return min(self._lanes_max, load) - self.lanes - self._hired if load else 0
 
     def _hire(self, now: float) -> list[Effect]:
         count = self._wanted

@@ -1,10 +1,8 @@
 """Perform `FetchCheckpoint`: keep the latest checkpoint of each task on this node.
 
-A newer checkpoint waits for the fetch under way, in place of any other that waits: a
-task that saves faster than its link carries must not keep each fetch from its end. It
+`core.artifacts.provisions` decides which one is fetched, one of a task at a time. It
 replaces the older one once it is complete. The list of checkpoints, at most `KEPT_MAX`,
-is written to a file and read at the next start. A fetch that fails is not reported: the
-previous checkpoint serves.
+is written to a file and read at the next start.
 """
 
 from __future__ import annotations
@@ -14,8 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from shoal.core.artifacts.events import CheckpointKept
-from shoal.errors import ShoalError
+from shoal.core.artifacts.events import CheckpointKept, CheckpointMissed
 from shoal.runtime.membership.shoal_membership import write_private
 
 if TYPE_CHECKING:
@@ -41,14 +38,13 @@ class CheckpointFetch:
         blobs: BlobExchange,
         feed: Callable[[Event], None],
     ) -> None:
-        """List checkpoints in `file`; feed `CheckpointKept` for each new one."""
+        """List checkpoints in `file`; feed one fact for the end of each fetch."""
         self._file = file
         self._node = node
         self._blobs = blobs
         self._feed = feed
         self._kept: dict[TaskId, CheckpointKept] = {}
-        self._fetching: dict[TaskId, asyncio.Task[None]] = {}
-        self._next: dict[TaskId, FetchCheckpoint] = {}  # after the fetch under way
+        self._fetches: set[asyncio.Task[None]] = set()
 
     def read(self) -> None:
         """Load the checkpoints of earlier runs. Blocks."""
@@ -69,31 +65,32 @@ class CheckpointFetch:
         return None if kept is None else kept.tree
 
     def start(self, effect: FetchCheckpoint) -> None:
-        """Fetch a checkpoint in the background, after an older one of the task."""
-        if effect.task in self._fetching:
-            self._next[effect.task] = effect
-            return
-        loop = asyncio.get_running_loop()
-        self._fetching[effect.task] = loop.create_task(self._fetch(effect))
+        """Fetch a checkpoint in the background."""
+        fetch = asyncio.get_running_loop().create_task(self._answer(effect))
+        self._fetches.add(fetch)
+        fetch.add_done_callback(self._fetches.discard)
 
-    async def _fetch(self, effect: FetchCheckpoint) -> None:
+    async def _answer(self, effect: FetchCheckpoint) -> None:
+        try:
+            kept = await self._fetched(effect)
+        except Exception:  # noqa: BLE001 - No checkpoint ends the node.
+            kept = None
+        self._feed(CheckpointMissed(effect.task) if kept is None else kept)
+
+    async def _fetched(self, effect: FetchCheckpoint) -> CheckpointKept | None:
         task = effect.task
         sources = [] if effect.worker == self._node else [effect.worker]
         draft = f"checkpoint {task} new"
         try:
             await self._blobs.fetch_tree(effect.tree, sources, draft)
             kept = CheckpointKept(task, effect.tree, effect.path)
-            if await asyncio.to_thread(self._hold, kept):
-                self._kept[task] = kept
-                await asyncio.to_thread(self._write)
-                self._feed(kept)
-        except (ShoalError, OSError):
-            pass  # Another follows, or the previous one serves.
+            if not await asyncio.to_thread(self._hold, kept):
+                return None
+            self._kept[task] = kept
+            await asyncio.to_thread(self._write)
+            return kept
         finally:
             self._blobs.store.release(draft)
-            del self._fetching[task]
-        if (newer := self._next.pop(task, None)) is not None:
-            self.start(newer)
 
     def forget(self, tasks: Iterable[TaskId]) -> None:
         """Drop the checkpoints of tasks that have ended."""
@@ -106,11 +103,10 @@ class CheckpointFetch:
 
     async def close(self) -> None:
         """Cancel all fetches."""
-        self._next.clear()
-        fetching = list(self._fetching.values())
-        for task in fetching:
-            task.cancel()
-        await asyncio.gather(*fetching, return_exceptions=True)
+        fetches = list(self._fetches)
+        for fetch in fetches:
+            fetch.cancel()
+        await asyncio.gather(*fetches, return_exceptions=True)
 
     def _hold(self, kept: CheckpointKept) -> bool:
         found = self._blobs.shelf.tree(kept.tree)

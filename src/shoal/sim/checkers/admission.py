@@ -1,4 +1,11 @@
-"""Check promises about admission: A1, A2 and A3."""
+"""Check promises about admission: A1 to A4.
+
+- A1: an invitation lets in no more newcomers than it says.
+- A2: a revoked node is not let in again by an old invitation.
+- A3: nobody is let in without an invitation or a person's yes.
+- A4: once faults stop, an invitation that a user holds lets in as many as it says, and
+  who was let in hears of it; so does a stranger whom a person accepted.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +37,36 @@ class AdmissionPromises:
         self._welcomed: dict[int, dict[NodeId, None]] = {}  # newcomers by invitation
         # Since when a node knows that another is revoked, by (node, other).
         self._revoked: dict[tuple[NodeId, NodeId], float] = {}
+        self._issued: dict[int, float] = {}  # when an invitation ends, by number
+        self._accepted: dict[NodeId, None] = {}  # of the approved, by an admin
+        self._unwanted: dict[NodeId, None] = {}  # newcomers that were revoked
 
-    def approved(self, newcomer: NodeId) -> None:
-        """Note that a person accepted a newcomer."""
+    def issued(self, number: int, until_s: float) -> None:
+        """Note that a user holds an invitation."""
+        self._issued[number] = until_s
+
+    def revoked(self, newcomer: NodeId) -> None:
+        """Note that a newcomer is not to be let in any more."""
+        self._unwanted[newcomer] = None
+
+    def left_out(self, newcomer: NodeId) -> None:
+        """Check that a newcomer that never got in had no right to (A4)."""
+        if newcomer in self._unwanted:
+            return
+        number, uses = self._invited.get(newcomer, (-1, 0))
+        came = self._welcomed.get(number, {})
+        is_good = self._issued.get(number, 0.0) > self._agenda.now
+        if newcomer in came or newcomer in self._accepted:
+            self._violations.report("A4", f"{newcomer} never hears that it is let in")
+        elif is_good and len(came) < uses:
+            what = f"{newcomer} never gets in, by invitation {number} for {uses}"
+            self._violations.report("A4", f"{what}, used by {', '.join(came)}")
+
+    def approved(self, host: SimHost, newcomer: NodeId) -> None:
+        """Note that a person accepted a newcomer; only admins can let it in."""
         self._approved[newcomer] = None
+        if host.grant is not None and "admin" in host.grant.roles:
+            self._accepted[newcomer] = None
 
     def signed(self, host: SimHost, newcomer: NodeId) -> None:
         """Check a grant about to be signed (A2, A3)."""

@@ -16,6 +16,7 @@ import msgspec
 
 from shoal.core.artifacts.events import (
     CheckpointKept,
+    CheckpointMissed,
     FetchCheckpoint,
     FetchOutputs,
     OutputsFetched,
@@ -108,11 +109,13 @@ class SimBlobs:
         self._fetch(effect.worker, tuple(effect.outcome.outputs.values()), done)
 
     def fetch_checkpoint(self, effect: FetchCheckpoint, answer: Answer) -> None:
-        """Fetch a checkpoint; answer only on success."""
+        """Fetch a checkpoint; answer with the result."""
 
         def done(*, is_here: bool) -> None:
             if is_here:
                 answer(CheckpointKept(effect.task, effect.tree, effect.path))
+            else:
+                answer(CheckpointMissed(effect.task))
 
         self._fetch(effect.worker, (effect.tree,), done)
 
@@ -167,4 +170,6 @@ def _holds(there: dict[str, str] | None, tree: str) -> bool:
 
 def needed_by(start: StartTask) -> tuple[str, ...]:
     """Return the trees that an attempt needs to start."""
-    return tuple(tree for tree in (start.task.work.workdir, start.checkpoint) if tree)
+    inputs = (each.tree for each in start.inputs)
+    trees = (start.task.work.workdir, start.checkpoint, *inputs)
+    return tuple(tree for tree in trees if tree)

@@ -4,7 +4,8 @@ Some worlds have a few admins and a gate besides schedulers and workers. Users i
 More newcomers than an invitation allows ask with it, at any of these nodes; others
 guess, or ask without an invitation until a person decides. Admins crash, or leave in
 good order and hand over to others. Newcomers are revoked and ask again with their old
-invitation. The promises are in `checkers.admission`.
+invitation. After the last fault all that may join get time to. The promises are in
+`checkers.admission`.
 
 A newcomer has its own connection to the node that it asks. Messages on it may get
 lost; then it asks again.
@@ -67,6 +68,7 @@ LATENCY_S: Final = (0.001, 0.3)
 LOST_SHARE: Final = 0.15  # share of newcomers' messages and answers
 ASK_AGAIN_S: Final = (1.0, 6.0)
 LINK_AGAIN_S: Final = 3.0
+SETTLE_S: Final = 90.0  # time after the last fault by which all that may join are in
 STUMBLE_SHARE: Final = 0.2  # share of welcomes after which the node crashes
 STUMBLE_S: Final = (0.5, 4.0)
 CROWD: Final = 20  # newcomers that ask a leaving node
@@ -108,7 +110,6 @@ class JoinScript(msgspec.Struct, frozen=True, kw_only=True):
     newcomers: tuple[Newcomer, ...]
     crashes: tuple[tuple[float, NodeId, float], ...]  # time, node, duration
     leavings: tuple[tuple[float, NodeId, float], ...]
-    until_s: float
 
 
 def draw_join_script(rng: Random, span_s: float) -> JoinScript | None:
@@ -145,7 +146,6 @@ def draw_join_script(rng: Random, span_s: float) -> JoinScript | None:
         newcomers=tuple(newcomers),
         crashes=_interruptions(rng, doors, span_s),
         leavings=_interruptions(rng, admins, span_s),
-        until_s=2 * span_s,
     )
 
 
@@ -228,6 +228,7 @@ class JoinTraffic:
         self._asking = {one.id: _Asking(one) for one in script.newcomers}
         self._tokens: dict[int, _Asking] = {}  # each token is used once
         self._token = 0
+        self._is_settling = False
 
     @property
     def performers(self) -> Mapping[type, Callable[[SimHost, Any], None]]:
@@ -238,7 +239,7 @@ class JoinTraffic:
             KeepInvitations: self._keep,
             AnnounceRequest: self._announce,
             HandedOver: self._handed_over,
-            AnswerInvite: _nobody_reads,
+            AnswerInvite: self._answer_invite,
             AuditJoin: _nobody_reads,
         }
 
@@ -248,8 +249,8 @@ class JoinTraffic:
         for spec in script.nodes:
             world.add(spec)
         self._link()
-        for one in script.invitations:
-            agenda.at(one.at_s, self._invite, one)
+        for number, one in enumerate(script.invitations):
+            agenda.at(one.at_s, self._invite, number, one)
         for asking in self._asking.values():
             newcomer = asking.newcomer
             agenda.at(newcomer.at_s, self._ask, asking)
@@ -269,12 +270,25 @@ class JoinTraffic:
             for other in hosts:
                 if host.up and host is not other:
                     self._world.network.reach(host, other.id)
-        if self._world.now < self._script.until_s:
-            self._world.agenda.after(LINK_AGAIN_S, self._link)
+        self._world.agenda.after(LINK_AGAIN_S, self._link)
 
-    def _invite(self, one: SimInvitation) -> None:
+    def settle(self) -> None:
+        """Let newcomers ask for a while without faults; see who is in (A4)."""
+        self._is_settling = True
+        self._world.run(self._world.now + SETTLE_S)
+        for asking in self._asking.values():
+            if not asking.is_over:
+                self.promises.left_out(asking.newcomer.id)
+
+    def _invite(self, number: int, one: SimInvitation) -> None:
         digest = secret_digest(one.secret)
-        self._world.feed(one.by, Invited(0, digest, TERMS, one.uses, one.ttl_s))
+        self._world.feed(one.by, Invited(number, digest, TERMS, one.uses, one.ttl_s))
+
+    def _answer_invite(self, host: SimHost, effect: AnswerInvite) -> None:
+        """Note since when a user may pass on an invitation."""
+        if not effect.refused:
+            ttl_s = self._script.invitations[effect.token].ttl_s
+            self.promises.issued(effect.token, self._world.now + ttl_s)
 
     def _revoke(self, asking: _Asking) -> None:
         """Revoke a newcomer at all admins; let it ask again."""
@@ -282,13 +296,14 @@ class JoinTraffic:
         revocation = trust.revocation(node, serial_for_revocation(-1))
         for spec in self._script.nodes:
             self._world.feed(spec.id, MessageReceived(trust.ROOT, revocation))
+        self.promises.revoked(node)
         asking.is_over = False
         self._ask(asking)
 
     # Newcomers.
 
     def _ask(self, asking: _Asking) -> None:
-        if asking.is_over or self._world.now > self._script.until_s:
+        if asking.is_over:
             return
         newcomer = asking.newcomer
         door = self._world.hosts[newcomer.doors[asking.tries % len(newcomer.doors)]]
@@ -339,7 +354,7 @@ class JoinTraffic:
 
     def _stumble(self, host: SimHost) -> None:
         """Sometimes crash a node that has just admitted somebody."""
-        if self._rng.random() < STUMBLE_SHARE:
+        if not self._is_settling and self._rng.random() < STUMBLE_SHARE:
             self._world.agenda.after(0.0, self._end_life, host, host.life)
             back_s = self._rng.uniform(*STUMBLE_S)
             self._world.agenda.after(back_s, self._world.restart, host.id)
@@ -403,7 +418,7 @@ class JoinTraffic:
         newcomer = self._asking[effect.peer].newcomer
         decided: JoinApproved | JoinDeclined = JoinDeclined(effect.peer)
         if newcomer.is_wanted:
-            self.promises.approved(effect.peer)
+            self.promises.approved(host, effect.peer)
             decided = JoinApproved(effect.peer)
         self._feed_later(host, decided, self._rng.uniform(0.5, 5.0))
 
@@ -440,5 +455,5 @@ def _feed(host: SimHost, life: int, event: AdmissionEvent) -> None:
         host.feed(event)
 
 
-def _nobody_reads(host: SimHost, effect: AnswerInvite | AuditJoin) -> None:
+def _nobody_reads(host: SimHost, effect: AuditJoin) -> None:
     """Ignore it: there is no user."""
