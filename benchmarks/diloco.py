@@ -5,15 +5,20 @@ What it draws goes to the terminal. Compare lines of one run: other work disturb
 
 `wire` needs root. It runs four nodes in network namespaces whose links carry 8 Mbit/s,
 and reads the bytes from their interfaces; an MLP of 87,370 parameters that is none of
-shoal's (`mlp.py`) is trained in step and by DiLoCo. `robust` trains the same with one
-worker of four that errs. `size` trains 25 million parameters with two workers.
+shoal's (`mlp.py`) is trained in step and by DiLoCo, with and without a centre. `centre`
+does so with two million parameters and next to no computing, and compares what each
+node sends, and how long a round takes, with what an even exchange would take. `robust`
+trains with one worker of four that errs. `size` trains 25 million parameters with two
+workers.
 
 The others train the byte-level GPT on the standard library's source text, by processes
 that are joined by a folder, so what is measured is learning, not a network. `compare`
 trains four workers with H=50 next to one process that does what synchronous
 data-parallel training does with the same tokens; `speeds` joins two workers of which
 one computes three times as slowly; `faults` kills a worker in mid-round, adds another,
-and kills the aggregator.
+and kills the aggregator. `composed` joins workers that are groups of two processes,
+next to workers with twice the batch and to twice the workers. `curves` trains the GPT
+in step and by DiLoCo, and draws losses by round, in docs/img.
 """
 
 from __future__ import annotations
@@ -33,6 +38,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.report.line_chart import Curve, drawn
 from tests.integration.found_shoal import Found, finished, shoal
 from tests.integration.live_shoal import LiveNode, eventually
 from tests.integration.namespaces import internet
@@ -60,8 +66,18 @@ OUTER: dict[str, Any] = {"outer_lr": 0.7, "outer_momentum": 0.8}
 COMPARED = (("float32", 1), ("float16", 1), ("int8", 1), ("int8", 4))
 """How deltas are sent, and in how many fragments."""
 
+WIRED = (
+    *((compress, fragments, "central") for compress, fragments in COMPARED),
+    ("float32", 1, "shared"),
+    ("float16", 1, "shared"),
+    ("int8", 1, "shared"),
+    ("int8", 4, "shared"),
+)
+"""The same, and where deltas are averaged."""
+
 MLP = Path(__file__).with_name("mlp.py")
 RATE = "8mbit"
+RATE_BYTES_PER_S = 1_000_000
 WIRE: dict[str, Any] = {
     "program": MLP.name,
     "rounds": 30,
@@ -72,6 +88,18 @@ WIRE: dict[str, Any] = {
     "balance": False,
     **OUTER,
 }
+CENTRE: dict[str, Any] = {
+    "program": MLP.name,
+    "rounds": 12,
+    "inner_steps": 2,
+    "batch": 32,
+    "samples": 20_000,
+    "width": 1_400,
+    "validate_every": 12,
+    "checkpoint_every": 100,
+    "compress": "float32",
+    "balance": False,
+}
 WAYS = (
     ("nan", "mean"),
     ("huge", "mean"),
@@ -81,6 +109,22 @@ WAYS = (
     ("samples", "median"),
 )
 """How a worker errs, and how deltas become one."""
+
+COMPOSED: dict[str, Any] = {
+    "program": MLP.name,
+    "rounds": 30,
+    "inner_steps": 48,
+    "samples": 40_000,
+    "balance": False,
+}
+CURVES: dict[str, Any] = {
+    "rounds": ROUNDS,
+    "inner_steps": INNER_STEPS,
+    "batch": BATCH,
+    "validate_every": 2,
+    "balance": False,
+}
+PICTURES = Path(__file__).parents[1] / "docs" / "img"
 
 IDLE_S = 20.0
 SIZE_ROUNDS = 5
@@ -330,6 +374,42 @@ def faults() -> None:
         )
 
 
+def composed() -> None:
+    """Join workers that are groups; compare losses at the same samples."""
+    ways = (
+        ("2 workers of 2 processes", 2, {"batch": 32, "inner_ddp": 2}),
+        ("2 workers", 2, {"batch": 64}),
+        ("4 workers", 4, {"batch": 32}),
+    )
+    for how, workers, params in ways:
+        named = {**COMPOSED, **params, "workers": workers, "quorum": workers}
+        with job(**named, validate_every=COMPOSED["rounds"]) as run:
+            run.start_all(workers=workers)
+            loss = run.wait()
+            counted = [line["by_worker"].values() for line in run.events("round")]
+        samples = sum(part["samples"] for parts in counted for part in parts)
+        tell("composed", how=how, loss=loss, samples=samples)
+
+
+def curves() -> None:
+    """Draw what is learned by the round."""
+    steps = ROUNDS * INNER_STEPS
+    lines = alone(BATCH * WORKERS, steps, validate_every=CURVES["validate_every"])
+    learned = {"in step": points(lines)}
+    for compress, fragments in COMPARED:
+        name = compress if fragments == 1 else f"{compress}, {fragments} fragments"
+        params = {**CURVES, "workers": WORKERS, "quorum": WORKERS}
+        with job(**params, compress=compress, fragments=fragments) as run:
+            run.start_all()
+            run.wait()
+            learned[name] = points(run.events("validation"))
+    for name, curve in learned.items():
+        tell("curves", how=name, curve=curve)
+    by_round = [Curve(name, curve) for name, curve in learned.items()]
+    picture = drawn(by_round, "rounds", "validation loss")
+    (PICTURES / "diloco-rounds.svg").write_text(picture)
+
+
 # On the wire.
 
 
@@ -350,10 +430,15 @@ class Wire:
 
     def sent(self) -> int:
         """Return the bytes that left a node so far, as its interface counts them."""
-        total = 0
+        return sum(self.sent_by_node())
+
+    def sent_by_node(self) -> list[int]:
+        """Return the bytes that left each node so far."""
+        total: list[int] = []
         for prefix in self._spaces:
             read = [*prefix, "cat", "/sys/class/net/wan/statistics/tx_bytes"]
-            total += int(subprocess.run(read, capture_output=True, check=True).stdout)
+            done = subprocess.run(read, capture_output=True, check=True)
+            total.append(int(done.stdout))
         return total
 
     def run(self, folder: Path, params: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -420,9 +505,10 @@ def on_the_wire() -> None:
     tell("wire", how="in step", loss=reference)
     runs: list[dict[str, Any]] = []
     with wire() as nodes, tempfile.TemporaryDirectory() as name:
-        for compress, fragments in COMPARED:
-            folder = Path(name) / f"{compress}-{fragments}"
+        for compress, fragments, reduce in WIRED:
+            folder = Path(name) / f"{compress}-{fragments}-{reduce}"
             params = {**WIRE, "compress": compress, "fragments": fragments}
+            params["reduce"] = reduce
             before, began = nodes.sent(), time.monotonic()
             lines = nodes.run(folder, params)
             figures = wire_figures(lines, params, reference)
@@ -465,6 +551,7 @@ def wire_figures(
         "how": "diloco",
         "compress": params["compress"],
         "fragments": params["fragments"],
+        "reduce": params["reduce"],
         "loss": measured["validation_loss"],
         "worse_by": measured["validation_loss"] / loss - 1,
         "claimed_bytes": claimed["bytes_sent_total"],
@@ -472,6 +559,43 @@ def wire_figures(
         "synchronous_bytes": would,
         "seconds_a_round": seconds / counted,
         "busy": [round(each, 3) for each in busy],
+        "left_out": sum(bool(line["missing"]) for line in rounds),
+    }
+
+
+def centre() -> None:
+    """Compare what each node sends with and without a centre, and how long it takes."""
+    with wire() as nodes, tempfile.TemporaryDirectory() as name:
+        for reduce in ("shared", "central"):
+            params = {**CENTRE, "reduce": reduce}
+            tell("centre", **evenness(nodes, Path(name) / reduce, params))
+
+
+def evenness(nodes: Wire, folder: Path, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a job; compare it with an even exchange.
+
+    In that each of k nodes sends 2 (k - 1) / k deltas in a round, at full rate.
+    """
+    before = nodes.sent_by_node()
+    lines = nodes.run(folder, params)
+    after = nodes.sent_by_node()
+    sent = [late - early for early, late in zip(before, after, strict=True)]
+    rounds = [line for line in lines if line["event"] == "round"]
+    claimed = [line for line in lines if line["event"] == "sent"][-1]
+    size = rounds[-1]["by_worker"]["train.0"]["bytes_sent"]
+    even_s = 2 * (WORKERS - 1) / WORKERS * size / RATE_BYTES_PER_S
+    gaps = [b["seconds"] - a["seconds"] for a, b in itertools.pairwise(rounds)]
+    return {
+        "reduce": params["reduce"],
+        "delta_bytes": size,
+        "sent_by_node": sent,
+        "most_of_mean": max(sent) / statistics.mean(sent),
+        "seconds_a_round": [round(gap, 1) for gap in gaps],
+        "even_s": round(even_s, 1),
+        "of_even": statistics.median(gaps) / even_s,
+        "claimed_bytes": claimed["bytes_sent_total"],
+        "by_kind": claimed["bytes_sent_by_kind"],
+        "load": os.getloadavg(),
         "left_out": sum(bool(line["missing"]) for line in rounds),
     }
 
@@ -545,9 +669,12 @@ def resident_bytes(pid: int) -> int:
 
 QUESTIONS = {
     "wire": on_the_wire,
+    "centre": centre,
     "robust": robust,
     "size": size,
     "compare": compare,
+    "composed": composed,
+    "curves": curves,
     "speeds": speeds,
     "faults": faults,
 }

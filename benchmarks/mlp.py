@@ -4,10 +4,13 @@
 
 Labels are drawn from the teacher's chances, so that no student is ever right for sure
 and losses stay apart from zero. With `bad` the last worker errs, in one of four ways.
+With `step_s` a step takes at least so long, as if a device computed it: many workers
+share few cores then, and none gets faster because another is gone.
 """
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import torch
@@ -19,7 +22,7 @@ from shoal.train.arguments import program_params
 from shoal.train.join import join
 
 params = program_params(
-    seed=1, batch=64, lr=2e-3, width=260, samples=40_000, bad="", threads=1
+    seed=1, batch=64, lr=2e-3, width=260, samples=40_000, bad="", threads=1, step_s=0.0
 )
 torch.set_num_threads(params.threads)
 
@@ -65,6 +68,7 @@ with join(model, params.all, validate=measure, keep=[optimizer, schedule]) as ru
     if errs == "garbage":
         tensors.save_fragment = garbage  # type: ignore[assignment]  # On purpose.
     draw = torch.Generator().manual_seed(params.data_seed + run.round)
+    began = time.monotonic()
     while not run.finished:
         rows = torch.randint(params.samples, (params.batch,), generator=draw)
         loss = functional.cross_entropy(run.model(x[rows]), y[rows])
@@ -78,5 +82,7 @@ with join(model, params.all, validate=measure, keep=[optimizer, schedule]) as ru
             if errs == "huge":
                 for weight in model.parameters():
                     weight.mul_(1e4).clamp_(-1e9, 1e9)
+        time.sleep(max(0.0, began + params.step_s - time.monotonic()))
         samples = 1 << 50 if errs == "samples" else params.batch
         run.step(samples=samples, loss=loss.item())
+        began = time.monotonic()

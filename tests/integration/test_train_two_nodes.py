@@ -62,6 +62,7 @@ def test_what_two_nodes_trained_is_pulled_and_measured(
     assert measured == pytest.approx(last["validation_loss"], rel=1e-4)
 
 
+@pytest.mark.soak  # One process each, and with failures: see the files around.
 def test_all_other_recipes_run_to_their_end(pair: TrainShoal, tmp_path: Path) -> None:
     jobs = {
         recipe: pair.submit(

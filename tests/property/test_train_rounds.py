@@ -7,6 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from shoal.train.diloco import events, rounds
 from shoal.train.diloco.messages import Contribution, KeptState, Status, Update
+from shoal.train.diloco.rules import RoundRules
 
 WORKERS = st.sampled_from(["a", "b", "c", "d"])
 QUORUM = 2
@@ -17,7 +18,7 @@ class RoundsRules(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        rules = rounds.RoundRules(
+        rules = RoundRules(
             rounds=3, inner_steps=8, fragments=2, quorum=QUORUM, workers=3
         )
         self.machine = rounds.Rounds(rules, epoch=1)

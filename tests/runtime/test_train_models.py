@@ -19,9 +19,9 @@ from shoal.train.checkpoints import InnerParts
 from shoal.train.curves import RunCurves
 from shoal.train.diloco.aggregator import Aggregator
 from shoal.train.exchange import FolderExchange
-from shoal.train.join import DilocoRun, load_weights, own_seed
+from shoal.train.join import DilocoRun, load_weights
 from shoal.train.settings import settings_of
-from shoal.train.sharding import shard_of
+from shoal.train.sharding import own_seed, shard_of
 from shoal.train.task_context import TaskContext
 from shoal.train.torch_weights import TorchWeights
 

@@ -7,7 +7,7 @@ import pytest
 from tests.sim.train_world import World
 
 from shoal.train.diloco.events import Average
-from shoal.train.diloco.rounds import RoundRules
+from shoal.train.diloco.rules import RoundRules
 
 
 def rules(**changes: object) -> RoundRules:
@@ -80,7 +80,7 @@ def test_no_round_is_lost_though_workers_and_aggregator_die(
     assert sorted(last) == list(range(20 * fragments))
     first = {closing.sync: closing for closing in reversed(world.closings)}
     assert all(len(names(closing)) >= 2 for closing in first.values())
-    assert world.astray == 0  # Nobody gave up what it had merged before.
+    assert world.astray == 0  # Nobody gave up what it and another had merged.
     assert all_agree(world)
 
 

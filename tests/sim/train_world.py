@@ -13,7 +13,9 @@ from collections.abc import Callable
 from copy import deepcopy
 from random import Random
 
+import msgspec
 import numpy as np
+from tests.sim.train_sharing import SimSharing
 
 from shoal.train import tensors
 from shoal.train.diloco import compression, events, outer, rounds
@@ -35,10 +37,15 @@ from shoal.train.diloco.messages import (
     KeptState,
     Status,
     Update,
+    of_shares,
 )
+from shoal.train.diloco.rules import RoundRules
+from shoal.train.diloco.shares import coordinator
+from shoal.train.diloco.shares.messages import Duties
 
-SIZE = 12
+SIZE = 48
 HEARTBEAT_S = 1.0
+DRIFT = np.linspace(0.5, 1.0, SIZE, dtype=np.float32)  # No two weights are alike.
 LAYOUT = tensors.Layout({"w": (SIZE,)})
 NO_BUFFERS = np.zeros(0, dtype=np.float32)
 Spoil = Callable[[compression.Array], compression.Array | None]
@@ -47,19 +54,20 @@ Spoil = Callable[[compression.Array], compression.Array | None]
 class World:
     """One job: an aggregator, workers, and a network that loses messages."""
 
-    def __init__(self, seed: int, rules: rounds.RoundRules, loss: float = 0.0) -> None:
+    def __init__(self, seed: int, rules: RoundRules, loss: float = 0.0) -> None:
         self.now = 0.0
         self.rules = rules
         self.rng = Random(seed)
         self.loss = loss
         self.files: dict[str, dict[str, object]] = {}  # by who has them
         self.fetched: Counter[str] = Counter()  # files, by kind
+        self.sent: Counter[str] = Counter()  # values of shares, by who has sent them
         self.workers: dict[str, SimWorker] = {}
         self.aggregator: SimAggregator | None = None
         self.closings: list[events.Average] = []
         self.reports: list[events.ReportMember] = []
         self.failure = ""
-        self.astray = 0  # how often a worker had to give up what it had merged
+        self.astray = 0  # how often workers gave up what more than one had merged
         self.stopped_at: float | None = None
         self.far = 0  # syncs closed at the most, whoever aggregated
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
@@ -139,28 +147,42 @@ class SimAggregator:
     def __init__(self, world: World, epoch: int) -> None:
         self.world = world
         self.machine = rounds.Rounds(world.rules, epoch)
+        self.coordinator = coordinator.ShareCoordinator(self.machine, epoch)
         self.alive = True
         self.state: tensors.State | None = None
         self.directives: list[Directive] = []
+        self.duties: list[Duties] = []
         self.inner: object | None = None
 
-    def feed(self, event: events.Event) -> None:
+    def feed(self, event: coordinator.SharedEvent) -> None:
         if not self.alive:
             return
-        for effect in self.machine.handle(event, self.world.now):
+        for effect in self.coordinator.handle(event, self.world.now):
             self.perform(effect)
-        due = self.machine.next_deadline()
+        due = self.coordinator.next_deadline()
         if due is not None:
             self.world.after(max(0.0, due - self.world.now), self._wake)
 
     def _wake(self) -> None:
-        due = self.machine.next_deadline()
+        due = self.coordinator.next_deadline()
         if self.alive and due is not None and due <= self.world.now:
             self.feed(events.RoundDeadline())
 
-    def perform(self, effect: events.Effect) -> None:
+    def perform(self, effect: coordinator.SharedEffect) -> None:
         world = self.world
         match effect:
+            case coordinator.DirectOwner():
+                self.duties.append(effect.duties)
+                owner = world.workers.get(effect.worker)
+                if owner is not None:
+                    world.post(lambda: owner.sharing.hear(effect.duties))
+            case coordinator.SaveState():
+                world.after(0.1, lambda: self._save(effect))
+            case coordinator.NoteClosed():
+                world.closings.append(effect.order)
+                world.far = max(world.far, effect.order.sync + 1)
+            case coordinator.NoteBegun():
+                pass
             case events.DirectMember():
                 self.directives.append(effect.directive)
                 worker = world.workers.get(effect.worker)
@@ -177,13 +199,18 @@ class SimAggregator:
             case events.PublishState():
                 world.after(0.1, lambda: self._publish(effect))
             case events.SaveInner():
-                self.inner = world.find(effect.kept.file, "inner")
-                world.after(0.1, lambda: self.feed(events.InnerSaved()))
+                world.after(0.5, lambda: self._save_inner(effect))
             case events.ReportMember():
                 world.reports.append(effect)
             case events.StopTraining():
                 world.stopped_at = world.now
                 world.failure = effect.failure
+
+    def _save_inner(self, order: events.SaveInner) -> None:
+        donor = self.world.workers.get(order.worker)
+        if donor is not None and not donor.left:
+            self.inner = self.world.find(order.kept.file, "inner")
+        self.feed(events.InnerSaved())
 
     def _fetch(self, order: events.Fetch, link_s: float) -> None:
         contribution = order.contribution
@@ -199,7 +226,18 @@ class SimAggregator:
             norm, fault = norm_of([delta], NO_BUFFERS), ""
         self.feed(events.Fetched(order.worker, contribution, norm, fault, link_s))
 
+    def _save(self, order: coordinator.SaveState) -> None:
+        found = self.world.files.get(order.worker, {}).get(order.kept.file)
+        if not isinstance(found, tensors.State):
+            self.feed(coordinator.StateUnsaved(order.worker))
+            return
+        self.state = deepcopy(found)
+        self.feed(events.Published("checkpoint", self.state.syncs, order.kept.file))
+
     def _load(self, order: events.LoadState) -> None:
+        if not order.worker and self.state is not None:
+            self.feed(events.Loaded(self.state.syncs))
+            return
         found = self.world.files.get(order.worker, {}).get(order.file)
         if found is None:
             self.feed(events.LoadFailed(order.worker))
@@ -222,7 +260,7 @@ class SimAggregator:
         assert state is not None
         weights = state.weights.tobytes()
         content: object = state.weights.copy()
-        if order.kind == "checkpoint":
+        if order.kind == "checkpoint" or self.machine.shares:
             weights += state.momentum.tobytes() + state.lost.tobytes()
             content = deepcopy(state)
         file = self.world.put("aggregator", content, weights)
@@ -250,7 +288,9 @@ class SimAggregator:
         self.world.far = max(self.world.far, state.syncs)
         file = self.world.put("aggregator", data, data)
         check = tensors.check(state.weights, part)
-        self.feed(events.Averaged(Update(order.sync, file, check)))
+        self.feed(
+            events.Averaged(Update(order.sync, file, check, missing=order.missing))
+        )
 
 
 class SimWorker:
@@ -279,13 +319,18 @@ class SimWorker:
             world.rules.fragments,
             checkpoint_syncs=world.rules.checkpoint_syncs,
             keeps_inner=True,
+            values=SIZE,
         )
-        self._computing: int | None = None
+        self.sharing = SimSharing(self, life)
+        self._computing: Compute | None = None
+        self._computing_since_s = 0.0
+        self._steps_since = 0  # the last contribution
         self._fetching = ""
 
     def begin(self) -> None:
         if self.alive and not self.left:
             self.tell()
+            self.sharing.repeat()
             self.act()
             self.world.after(HEARTBEAT_S, self.begin)
 
@@ -301,6 +346,8 @@ class SimWorker:
 
     def hear(self, directive: Directive) -> None:
         if self.alive and self.member.direct(directive):
+            self.sharing.begin(directive.shares)
+            self.sharing.note()
             self._keep()
             self.act()
 
@@ -312,7 +359,8 @@ class SimWorker:
                 self.member.keeps(KeptState(kept.syncs, kept.file))
         if self.member.is_asked_to_offer:
             data = self.shared.tobytes()
-            file = self.world.put(self.name, self.shared.copy(), data)
+            content = self.sharing.whole() or self.shared.copy()
+            file = self.world.put(self.name, content, data)
             self.member.offers(KeptState(self.member.merged, file))
             self.tell()
 
@@ -321,9 +369,11 @@ class SimWorker:
             return
         match self.member.next_action():
             case Reload() as order:
-                weights = self.world.find(order.file, "weights")
-                if isinstance(weights, np.ndarray):
-                    self._reload(order.syncs, weights)
+                found = self.world.find(order.file, "weights")
+                if isinstance(found, np.ndarray):
+                    found = tensors.begun(LAYOUT, found, order.syncs, 1)
+                if isinstance(found, tensors.State):
+                    self._reload(order.syncs, found)
                     self.act()
             case Merge() as order:
                 self._fetch(order.update)
@@ -363,20 +413,26 @@ class SimWorker:
             self.tell()
             self.world.after(HEARTBEAT_S, lambda: self._say_goodbye(times - 1))
 
-    def _reload(self, syncs: int, weights: compression.Array) -> None:
-        if syncs == self.member.merged > 0 and (weights != self.shared).any():
-            self.world.astray += 1
-        self.own += weights - self.shared
-        self.shared = weights
+    def _reload(self, syncs: int, state: tensors.State) -> None:
+        others = [w for w in self.world.workers.values() if w is not self]
+        agreed = any(np.array_equal(w.shared, self.shared) for w in others)
+        differs = bool((state.weights != self.shared).any())
+        self.world.astray += syncs == self.member.merged > 0 and differs and agreed
+        self.own += state.weights - self.shared
+        self.shared = state.weights
+        state.syncs = syncs
+        self.sharing.replace(state)
         self.snapshots.clear()
         part = self._part(syncs - 1)
-        self.member.has_reloaded(syncs, tensors.check(self.shared, part))
+        check = tensors.check(self.shared, part, self.sharing.shares)
+        self.member.has_reloaded(syncs, check)
+        self.sharing.note()
 
     def _part(self, sync: int) -> tensors.Fragment:
         return LAYOUT.fragment(sync % self.rules.fragments, self.rules.fragments)
 
     @property
-    def rules(self) -> rounds.RoundRules:
+    def rules(self) -> RoundRules:
         return self.world.rules
 
     def _fetch(self, update: Update) -> None:
@@ -386,65 +442,101 @@ class SimWorker:
 
         def done() -> None:
             self._fetching = ""
-            data = self.world.find(update.file, "updates") if self.alive else None
-            if isinstance(data, bytes) and self.member.merged == update.sync:
+            files = update.shares or (update.file,)
+            found = [self.world.find(each, "updates") for each in files]
+            data = [each for each in found if isinstance(each, bytes)]
+            here = self.alive and len(data) == len(files)
+            if here and self.member.merged == update.sync:
+                self.sharing.count(update)
                 self._merge(update, data)
             self.act()
 
         self.world.after(self.link_s, done)
 
-    def _merge(self, update: Update, data: bytes) -> None:
+    def _merge(self, update: Update, data: list[bytes]) -> None:
+        if self._computing is not None and self._computing.segment <= update.sync:
+            self._break_off()
         part = self._part(update.sync)
         place = part.trained
         before = self.snapshots.pop(update.sync, self.shared[place].copy())
-        size = place.stop - place.start
-        self.shared[place] += compression.decode(data, "float16", size)
-        if tensors.check(self.shared, part) != update.check:
+        for each, share in zip(data, part.cut(len(data)), strict=True):
+            own = share.trained
+            add = compression.decode(each, "float16", own.stop - own.start)
+            self.shared[own] += add
+            self.sharing.follow(update, own, add)
+        if tensors.check(self.shared, part, self.sharing.shares) != update.check:
             self.member.has_lost_its_way()
+            self.sharing.note()
             self.tell()
             return
+        self.sharing.settle(update)
         since = self.own[place] - before
         self.own[place] = self.shared[place] + np.where(np.isfinite(since), since, 0)
         self.member.has_merged(update)
+        self.sharing.note()
         self.tell()
 
     def _compute(self, order: Compute) -> None:
-        self._computing = order.segment
+        self._computing, self._computing_since_s = order, self.world.now
         spent_s = order.steps / self.speed
 
         def done() -> None:
-            if not self.alive or self.left:
+            if not self.alive or self.left or self._computing is not order:
                 return
             self._computing = None
-            self.busy_s += spent_s
+            self._progress(order.steps, spent_s)
             if self.member.segment <= order.segment:
                 self._contribute(order, spent_s)
             self.act()
 
         self.world.after(spent_s, done)
 
+    def _break_off(self) -> None:
+        """Leave a segment that is closed already; what was done counts for the next."""
+        spent_s = self.world.now - self._computing_since_s
+        self._computing = None
+        self._progress(int(spent_s * self.speed), spent_s)
+
+    def _progress(self, steps: int, spent_s: float) -> None:
+        self.busy_s += spent_s
+        self.own -= np.float32(0.01) * steps * (1 + self.own) * DRIFT
+        self.optimizer += steps
+        self._steps_since += steps
+
     def _contribute(self, order: Compute, spent_s: float) -> None:
-        self.own -= np.float32(0.01) * order.steps * (1 + self.own)
-        self.optimizer += order.steps
+        samples, self._steps_since = self._steps_since * 4, 0
         place = self._part(order.segment).trained
         self.snapshots[order.segment] = self.own[place].copy()
         delta: compression.Array | None = self.shared[place] - self.own[place]
         if self.spoil is not None and delta is not None:
             delta = self.spoil(delta)
-        content: object = b"garbage" if delta is None else delta
-        # Equal deltas of two workers are no equal files here, but for their owner's.
-        data = self.name.encode() + (b"" if delta is None else delta.tobytes())
-        file = self.world.put(self.name, content, data)
         self.member.computed(order.segment)
-        self.member.contributed(
-            Contribution(
-                order.segment,
-                file,
-                self.samples if self.samples is not None else order.steps * 4,
-                order.steps,
-                spent_s,
-                SIZE * 4,
-                fetch_s=self.link_s,
-            )
+        contribution = Contribution(
+            order.segment,
+            "",
+            self.samples if self.samples is not None else samples,
+            order.steps,
+            spent_s,
+            SIZE * 4,
+            fetch_s=self.link_s,
         )
+        self.member.contributed(self._put(contribution, delta))
         self.tell()
+
+    def _put(
+        self, contribution: Contribution, delta: compression.Array | None
+    ) -> Contribution:
+        """Keep the files of a contribution, one for each of its shares."""
+        part = self._part(contribution.sync)
+        start = part.trained.start
+        files: list[str] = []
+        for number, share in enumerate(part.cut(max(1, self.sharing.shares))):
+            own = slice(share.trained.start - start, share.trained.stop - start)
+            content: object = b"garbage" if delta is None else delta[own]
+            # Equal deltas of two workers are no equal files here, but for an owner's.
+            data = f"{self.name} {number} ".encode()
+            data += b"" if delta is None else delta[own].tobytes()
+            files.append(self.world.put(self.name, content, data))
+        if self.sharing.shares:
+            return of_shares(contribution, files)
+        return msgspec.structs.replace(contribution, file=files[0])

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from shoal.train.diloco.events import Average, ReportMember
     from shoal.train.diloco.messages import Status
     from shoal.train.settings import TrainSettings
-    from shoal.train.tensors import State
 
 
 @final
@@ -39,14 +38,14 @@ class RunCurves:
         with self._lock:
             print(text, file=sys.stderr, flush=True)
 
-    def loaded(self, kind: str, state: State) -> None:
+    def loaded(self, kind: str, syncs: int, parameters: int) -> None:
         """Log the weights that the run starts from."""
         self._write(
             {
                 "event": "loaded",
                 "kind": kind,
-                "round": state.syncs / self._settings.fragments,
-                "parameters": state.layout.size,
+                "round": syncs / self._settings.fragments,
+                "parameters": parameters,
             }
         )
 
@@ -66,6 +65,7 @@ class RunCurves:
             "clipped": "a contribution of {} is scaled down",
             "left-out": "{} is left out",
             "alike": "{} repeats another worker",
+            "relieved": "{} averages nothing for others any more",
         }[report.kind].format(report.worker)
         self.say(f"round {int(done) + 1}: {what}: {report.reason}")
 

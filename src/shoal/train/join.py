@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, final
+from typing import TYPE_CHECKING, Any, Protocol, Self, final
 
 import msgspec
 import torch
@@ -30,9 +30,10 @@ from shoal.train.checkpoints import Checkpoints, InnerParts, Stateful
 from shoal.train.devices import peak_figures
 from shoal.train.diloco.session import DilocoSession
 from shoal.train.gangs.data_parallel import DataParallelRun
+from shoal.train.gangs.inner_group import GroupedRun
 from shoal.train.run_log import OUT, RunLog, Validate, named_arrays, save
 from shoal.train.settings import TrainSettings, settings_of
-from shoal.train.sharding import shard_of
+from shoal.train.sharding import own_seed, shard_of
 from shoal.train.single.halving import Halving, TrialReport
 from shoal.train.single.sweep import Trial
 from shoal.train.task_context import TaskContext
@@ -44,9 +45,6 @@ if TYPE_CHECKING:
     from torch.utils.data import Subset
 
     from shoal.train.diloco.compression import Array
-
-RANKS_APART: Final = 1_000_003
-"""More than steps of a run, so that no two workers ever draw alike."""
 
 
 class TrainingRun(Protocol):
@@ -106,6 +104,8 @@ def join(
     settings = settings_of(params)
     if settings.model:
         load_weights(model, settings.model)
+    if around.recipe == "diloco" and settings.inner_ddp > 1:
+        return GroupedRun(model, settings, around, keep, validate)
     if around.recipe == "diloco":
         return DilocoRun(model, settings, around, keep, validate)
     if around.recipe == "ddp":
@@ -124,11 +124,6 @@ def set_arrays(model: torch.nn.Module, arrays: Mapping[str, Array]) -> None:
     with torch.no_grad():
         for name, array in arrays.items():
             own[name].copy_(torch.from_numpy(array.copy()))
-
-
-def own_seed(rank: int, step: int) -> None:
-    """Let torch draw what no other process draws, and the same in each repetition."""
-    torch.manual_seed((torch.initial_seed() + rank * RANKS_APART + step) % (1 << 63))
 
 
 @final

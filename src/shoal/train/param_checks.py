@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import functools
 import math
-import re
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from shoal import validation
 from shoal.errors import SpecError
 from shoal.train.arguments import PROGRAM_PARAMS, like
 from shoal.train.programs import PROGRAMS
@@ -51,8 +51,6 @@ ONE_OF: Final = {
 }
 """The words that some of their params may be."""
 
-_PLACE: Final = re.compile(r" - at `.*`$")
-
 
 def check_params(recipe: str, params: Mapping[str, Any], default: str) -> None:
     """Raise `SpecError` at the first param that the recipe would not take.
@@ -72,6 +70,13 @@ def check_params(recipe: str, params: Mapping[str, Any], default: str) -> None:
             _check_own(name, value, 0)
         elif own is not None and name != "program":
             raise _unknown(name, recipe, program, own)
+    if recipe != "diloco" and "inner_ddp" in params:
+        raise SpecError(
+            f"a worker of {recipe} is no group of processes",
+            path="$.params.inner_ddp",
+            because="only a worker of diloco can be one",
+            hint="use recipe diloco, or leave it out",
+        )
     if recipe == "eval" and not params.get("model"):
         raise SpecError(
             "there is nothing to measure",
@@ -118,7 +123,11 @@ def _check_setting(name: str, value: Any) -> None:  # noqa: ANN401
     try:
         found = msgspec.convert({name: value}, TrainSettings, strict=False)
     except msgspec.ValidationError as error:
-        raise _refused(name, value, _PLACE.sub("", str(error))) from error
+        what, path = validation.told(error)
+        allowed = validation.advice(TrainSettings, path)
+        raise _refused(
+            name, value, f"{what}; {allowed}" if allowed else what
+        ) from error
     _check_finite(name, getattr(found, name))
 
 
@@ -126,19 +135,19 @@ def _check_own(name: str, value: Any, default: Any) -> None:  # noqa: ANN401
     try:
         found = like(default, value)
     except (TypeError, ValueError, OverflowError):
-        kind = type(default).__name__
-        raise _refused(name, value, f"Expected `{kind}` like {default!r}") from None
+        kind = validation.KINDS.get(type(default).__name__, "a value")
+        raise _refused(name, value, f"expected {kind} like {default!r}") from None
     _check_finite(name, found)
     least = AT_LEAST.get(name)
     if least is not None and found < least:
-        raise _refused(name, value, f"Expected at least {least}")
+        raise _refused(name, value, f"expected at least {least}")
     if name in ONE_OF and found not in ONE_OF[name]:
-        raise _refused(name, value, f"Expected one of {', '.join(ONE_OF[name])}")
+        raise _refused(name, value, f"expected one of {', '.join(ONE_OF[name])}")
 
 
 def _check_finite(name: str, value: Any) -> None:  # noqa: ANN401
     if isinstance(value, float) and not math.isfinite(value):
-        raise _refused(name, value, "Expected a finite number")
+        raise _refused(name, value, "expected a finite number")
 
 
 def _refused(name: str, value: object, because: str) -> SpecError:

@@ -12,8 +12,9 @@ import msgspec
 from msgspec import Meta
 
 from shoal.errors import UsageError
+from shoal.train.diloco.compression import VALUE_BYTES
 from shoal.train.diloco.outer import Outer
-from shoal.train.diloco.rounds import RoundRules
+from shoal.train.diloco.rules import RoundRules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +36,9 @@ class TrainSettings(msgspec.Struct, frozen=True, kw_only=True):
     workers: Positive = 1
     quorum: Positive = 1
     balance: bool = True
+    inner_ddp: Annotated[int, Meta(ge=1, le=64)] = 1  # processes of one worker
     average: Literal["mean", "trimmed", "median"] = "mean"
+    reduce: Literal["auto", "central", "shared"] = "auto"  # by size
     gather: Seconds = 30.0
     silence: Seconds = 20.0
     round_timeout: Seconds = 600.0
@@ -62,6 +65,8 @@ class TrainSettings(msgspec.Struct, frozen=True, kw_only=True):
             checkpoint_every=self.checkpoint_every,
             balance=self.balance,
             validate_every=self.validate_every,
+            reduce=self.reduce,
+            value_bytes=VALUE_BYTES[self.compress],
         )
 
     def outer_rule(self) -> Outer:

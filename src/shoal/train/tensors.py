@@ -25,6 +25,7 @@ from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariable
 from shoal.errors import ProtocolError
 from shoal.train.diloco import compression
 from shoal.train.diloco.compression import Array
+from shoal.train.diloco.messages import joined_check
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -60,6 +61,13 @@ class Fragment(msgspec.Struct, frozen=True):
             for start in range(self.trained.start, stop, CHUNK)
         ]
 
+    def cut(self, shares: int) -> list[Fragment]:
+        """Cut it into equal shares."""
+        return [
+            Fragment(_part(self.trained, n, shares), _part(self.buffers, n, shares))
+            for n in range(shares)
+        ]
+
 
 @final
 class Layout(msgspec.Struct, frozen=True):
@@ -82,14 +90,11 @@ class Layout(msgspec.Struct, frozen=True):
     def fragment(self, number: int, fragments: int) -> Fragment:
         """Return the ranges of a fragment."""
         assert 0 <= number < fragments
-        trained, rest = self.trained_size, self.size - self.trained_size
-
-        def share(of: int, start: int) -> slice:
-            return slice(
-                start + of * number // fragments, start + of * (number + 1) // fragments
-            )
-
-        return Fragment(share(trained, 0), share(rest, trained))
+        trained, size = self.trained_size, self.size
+        return Fragment(
+            _part(slice(0, trained), number, fragments),
+            _part(slice(trained, size), number, fragments),
+        )
 
     def places(self) -> dict[str, tuple[int, tuple[int, ...]]]:
         """Return where each tensor begins, and its shape."""
@@ -143,8 +148,21 @@ def _size(shape: tuple[int, ...]) -> int:
     return int(np.prod(shape, dtype=np.int64)) if shape else 1
 
 
-def check(flat: Array, part: Fragment) -> int:
-    """Return the CRC-32 of a fragment, to compare the weights of two workers."""
+def _part(of: slice, number: int, parts: int) -> slice:
+    """Return one of so many equal parts of a range."""
+    size = of.stop - of.start
+    return slice(
+        of.start + size * number // parts, of.start + size * (number + 1) // parts
+    )
+
+
+def check(flat: Array, part: Fragment, shares: int = 0) -> int:
+    """Return the CRC-32 of a fragment, to compare the weights of two workers.
+
+    Of one in several shares, it is that of their checks.
+    """
+    if shares > 0:
+        return joined_check([check(flat, each) for each in part.cut(shares)])
     return zlib.crc32(
         _bytes(flat[part.buffers]), zlib.crc32(_bytes(flat[part.trained]))
     )

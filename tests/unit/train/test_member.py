@@ -251,3 +251,14 @@ def test_who_has_lost_its_way_waits_for_weights() -> None:
 
     assert worker.next_action() == Wait()
     assert not worker.status().loaded
+
+
+def test_a_contribution_that_was_left_out_is_kept_no_more() -> None:
+    worker = member()
+    worker.direct(directive(1))
+    contribute(worker, 0)
+
+    worker.has_merged(Update(0, "u0", 7, missing=("train.1", "train.0")))
+
+    assert worker.status().contributions == ()
+    assert worker.unneeded() == ["d0"]

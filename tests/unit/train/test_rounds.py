@@ -13,6 +13,7 @@ from shoal.train.diloco.messages import (
     Status,
     Update,
 )
+from shoal.train.diloco.rules import RoundRules
 
 
 def told(effects: list[events.Effect]) -> dict[str, Directive]:
@@ -52,7 +53,7 @@ def running(workers: tuple[str, ...] = ("a", "b"), **changes: object) -> rounds.
         "workers": len(workers),
         **changes,
     }
-    machine = rounds.Rounds(rounds.RoundRules(**fields), epoch=1)  # type: ignore[arg-type]
+    machine = rounds.Rounds(RoundRules(**fields), epoch=1)  # type: ignore[arg-type]
     for worker in workers:
         machine.handle(status(worker, 1), 0.0)
     machine.handle(events.Loaded(0), 1.0)
@@ -183,7 +184,7 @@ def test_contributions_are_safe_once_two_workers_keep_what_they_became() -> None
 
 def test_a_new_aggregator_replays_what_workers_kept() -> None:
     machine = rounds.Rounds(
-        rounds.RoundRules(rounds=9, inner_steps=8, quorum=2, workers=2), epoch=2
+        RoundRules(rounds=9, inner_steps=8, quorum=2, workers=2), epoch=2
     )
     kept = KeptState(2, "c2")
     effects: list[events.Effect] = []
@@ -256,6 +257,43 @@ def test_the_deadline_follows_the_slowest_link() -> None:
     assert "in 10 s" in late.reason
     assert slow.pace.transfers["b"] == 40.0
     assert slow.handle(events.RoundDeadline(), 60.2) == []
+
+
+def test_a_silent_worker_is_not_waited_for_once_there_is_a_quorum() -> None:
+    machine = running(("a", "b", "c"))
+    contribute(machine, 0, 2, 5.0)
+
+    assert machine.next_deadline() == pytest.approx(3.0)  # Silent for three seconds.
+    effects = machine.handle(events.RoundDeadline(), 5.1)
+
+    [closing] = of_kind(effects, events.Average)
+    assert {part.worker for part in closing.parts} == {"a", "b"}
+    assert closing.missing == ("c",)
+
+
+def test_one_who_is_heard_is_waited_for() -> None:
+    machine = running(("a", "b", "c"))
+    contribute(machine, 0, 2, 5.0)
+    machine.handle(status("c", 2), 5.0)
+
+    effects = machine.handle(events.RoundDeadline(), 5.1)
+
+    assert not of_kind(effects, events.Average)
+
+
+def test_a_newcomer_takes_part_in_the_open_sync_if_there_is_time() -> None:
+    early, late = running(), running()
+
+    for machine, now in ((early, 10.3), (late, 11.0)):
+        contribute(machine, 0, 2, 9.0, seconds=0.1)
+        machine.handle(events.Averaged(Update(0, "u", 0)), 10.0)
+        effects = machine.handle(status("new", 1, loaded=False), now)
+        directive = told(effects)["new"]
+        if machine is early:
+            assert directive.first == 1
+            assert 0 < directive.steps["1"] < 8
+        else:
+            assert directive.first == 2
 
 
 def test_two_who_contribute_the_same_are_reported_once() -> None:

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from shoal.train.diloco.combining import combine
 from shoal.train.diloco.compression import Array
 from shoal.train.diloco.messages import Contribution
+from shoal.train.diloco.outer import combine
 from shoal.train.diloco.screening import Received, alike, fault_of, screened
 
 

@@ -23,6 +23,11 @@ from shoal.train import tensors
 from shoal.train.curves import RunCurves
 from shoal.train.diloco import events, messages, rounds
 from shoal.train.diloco.averaging import Delta, average, norm_of
+from shoal.train.diloco.shares import coordinator
+from shoal.train.diloco.shares.messages import (
+    ShareReport,
+    decode_from_worker,
+)
 from shoal.train.exchange import Exchange, ExchangeError, Kind, TaskLetter
 from shoal.train.pieces import PieceExchange
 
@@ -88,12 +93,13 @@ class Aggregator:
             self._left = folder / settings.resume
             left = _resumed(self._left, settings)
         self.machine = rounds.Rounds(settings.rules(), epoch, left)
+        self._coordinator = coordinator.ShareCoordinator(self.machine, epoch)
         self._exchange = exchange
         self._large = PieceExchange(exchange)
         self._settings = settings
         self._folder = folder
         self._curves = curves
-        self._events: queue.SimpleQueue[events.Event | BaseException] = (
+        self._events: queue.SimpleQueue[coordinator.SharedEvent | BaseException] = (
             queue.SimpleQueue()
         )
         self._misunderstood: set[str] = set()  # as was said
@@ -144,7 +150,7 @@ class Aggregator:
             self._exchange.traffic[kind] += path.stat().st_size
 
     def _turn(self) -> None:
-        due = self.machine.next_deadline()
+        due = self._coordinator.next_deadline()
         now = time.monotonic()
         wait_s = POLL_S if due is None else min(POLL_S, max(0.0, due - now))
         try:
@@ -157,7 +163,7 @@ class Aggregator:
             event = events.RoundDeadline()
         if isinstance(event, BaseException):
             raise event
-        for effect in self.machine.handle(event, time.monotonic()):
+        for effect in self._coordinator.handle(event, time.monotonic()):
             self._perform(effect)
 
     def _look_for_workers(self, now: float) -> None:
@@ -193,20 +199,31 @@ class Aggregator:
 
     def _hear(self, mail: TaskLetter) -> None:
         try:
-            status = messages.decode_status(mail.data)
+            said = decode_from_worker(mail.data)
         except ProtocolError as error:
             if mail.sender not in self._misunderstood:
                 self._misunderstood.add(mail.sender)
                 self._curves.say(f"{mail.sender} is not understood: {error}")
             return
-        if status.worker != mail.sender:
+        if said.worker != mail.sender:
             return
-        if status.validation:
-            self._curves.validated(status)
-        self._events.put(events.StatusReceived(status))
+        if isinstance(said, ShareReport):
+            self._events.put(coordinator.ReportReceived(said))
+            return
+        if said.validation:
+            self._curves.validated(said)
+        self._events.put(events.StatusReceived(said))
 
-    def _perform(self, effect: events.Effect) -> None:
+    def _perform(self, effect: coordinator.SharedEffect) -> None:
         match effect:
+            case coordinator.DirectOwner():
+                self._exchange.send(effect.worker, messages.encode(effect.duties))
+            case coordinator.SaveState():
+                self._start(self._desk, lambda: self._save_state(effect))
+            case coordinator.NoteBegun():
+                self._curves.loaded(effect.kind, effect.syncs, effect.values)
+            case coordinator.NoteClosed():
+                self._curves.closed(effect.order, self.traffic)
             case events.DirectMember():
                 data = messages.encode(effect.directive)
                 self._exchange.send(effect.worker, data)
@@ -228,7 +245,9 @@ class Aggregator:
             case _:
                 assert_never(effect)
 
-    def _start(self, pool: ThreadPoolExecutor, act: Callable[[], events.Event]) -> None:
+    def _start(
+        self, pool: ThreadPoolExecutor, act: Callable[[], coordinator.SharedEvent]
+    ) -> None:
         def run() -> None:
             try:
                 self._events.put(act())
@@ -292,7 +311,7 @@ class Aggregator:
                 encoding=settings.compress,
             )
             state.syncs = order.sync + 1
-            update = self._give_out(order.sync, chunks)
+            update = self._give_out(order, chunks)
             if state.syncs == settings.rounds * settings.fragments:
                 path = self._folder / OUT / "model.safetensors"
                 tensors.save_weights(path, state.layout, state.weights)
@@ -301,9 +320,9 @@ class Aggregator:
         self._curves.closed(order, self.traffic)
         return events.Averaged(update)
 
-    def _give_out(self, sync: int, chunks: list[bytes]) -> messages.Update:
+    def _give_out(self, order: events.Average, chunks: list[bytes]) -> messages.Update:
         """Offer the outcome of a sync, and forget those that nobody can need."""
-        state, part = self._state, self._part(sync)
+        state, part = self._state, self._part(order.sync)
         assert state is not None
         path = self._exchange.draft()
         tensors.save_fragment(
@@ -317,7 +336,7 @@ class Aggregator:
             if old not in self._updates:
                 self._exchange.forget(old)
         check = tensors.check(state.weights, part)
-        return messages.Update(sync=sync, file=file, check=check, bytes=size)
+        return messages.Update(order.sync, file, check, size, order.missing)
 
     # Weights and checkpoints.
 
@@ -338,7 +357,7 @@ class Aggregator:
             loaded.momentum = before.momentum  # As far as it could be replayed.
         loaded.syncs, loaded.fragments = order.syncs, self._settings.fragments
         self._state = loaded
-        self._curves.loaded(order.kind, loaded)
+        self._curves.loaded(order.kind, loaded.syncs, loaded.layout.size)
         return events.Loaded(loaded.syncs, inner)
 
     def _inner_of(self, path: Path) -> str:
@@ -355,10 +374,11 @@ class Aggregator:
         path = self._exchange.draft()
         with self._guard:
             syncs = state.syncs
-            if order.kind == "weights":
+            if order.kind == "weights" and not self.machine.shares:
                 tensors.save_weights(path, state.layout, state.weights)
             else:
                 tensors.save_state(path, state)
+            if order.kind == "checkpoint":
                 self._save_round(state)
         if order.kind == "checkpoint":
             self._save_elsewhere(path)
@@ -370,6 +390,26 @@ class Aggregator:
             if old not in known:
                 self._large.forget(old)
         return events.Published(order.kind, syncs, file)
+
+    def _save_state(self, order: coordinator.SaveState) -> coordinator.SharedEvent:
+        """Get all weights from a worker, since there is no centre; save them."""
+        try:
+            path = self._large.get(order.kept.file, order.worker, "checkpoints")
+            state = tensors.load_state(path, self._settings.fragments)
+        except (ExchangeError, ProtocolError, OSError) as error:
+            self._curves.say(f"weights of {order.worker} cannot be had: {error}")
+            time.sleep(POLL_S)
+            return coordinator.StateUnsaved(order.worker)
+        state.syncs, self._state = order.kept.syncs, state
+        if state.syncs < self._settings.rounds * self._settings.fragments:
+            self._save_round(state)
+            self._save_elsewhere(path)
+            self._left = self._folder / CHECKPOINT / STATE
+        else:
+            weights = self._folder / OUT / "model.safetensors"
+            tensors.save_weights(weights, state.layout, state.weights)
+        path.unlink()
+        return events.Published("checkpoint", state.syncs, order.kept.file)
 
     def _save_round(self, state: tensors.State) -> None:
         done, rest = divmod(state.syncs, self._settings.fragments)

@@ -14,13 +14,13 @@ import msgspec
 import numpy as np
 
 from shoal.train.diloco import compression, outer
-from shoal.train.diloco.combining import combine
+from shoal.train.diloco.outer import combine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from shoal.train.diloco.combining import Combination
     from shoal.train.diloco.compression import Array, Encoding
+    from shoal.train.diloco.outer import Combination
     from shoal.train.tensors import Fragment, State
 
 

@@ -20,6 +20,8 @@ Array = NDArray[np.float32]
 Residual = NDArray[np.float16]
 Encoding = Literal["float32", "float16", "int8"]
 ENCODINGS: Final[tuple[Encoding, ...]] = get_args(Encoding)
+VALUE_BYTES: Final = {"float32": 4, "float16": 2, "int8": 1}
+"""What a value takes at the most."""
 
 BLOCK: Final = 65_536
 """Values that share one scale in int8."""

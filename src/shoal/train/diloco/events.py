@@ -79,6 +79,24 @@ class Published(msgspec.Struct, frozen=True):
     kind: Literal["weights", "checkpoint"]
     syncs: int
     file: str
+    holder: str = ""  # a worker, or nobody but us
+
+
+class PartsLost(msgspec.Struct, frozen=True):
+    """What a worker contributed to a sync is gone before it could be averaged."""
+
+    sync: int
+    worker: str
+
+
+class UpdatesLost(msgspec.Struct, frozen=True):
+    """Outcomes are gone with a worker that had averaged them.
+
+    If somebody has not merged one of them, what workers have merged counts.
+    """
+
+    syncs: tuple[int, ...] = ()
+    unmerged: bool = True
 
 
 class InnerSaved(msgspec.Struct, frozen=True):
@@ -98,6 +116,8 @@ Event = (
     | LoadFailed
     | Averaged
     | Published
+    | PartsLost
+    | UpdatesLost
     | InnerSaved
     | RoundDeadline
 )
@@ -155,7 +175,7 @@ class SaveInner(msgspec.Struct, frozen=True):
 class ReportMember(msgspec.Struct, frozen=True):
     """Tell people about a worker."""
 
-    kind: Literal["refused", "clipped", "left-out", "alike"]
+    kind: Literal["refused", "clipped", "left-out", "alike", "relieved"]
     worker: str
     sync: int
     reason: str

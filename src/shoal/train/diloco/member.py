@@ -18,6 +18,7 @@ from shoal.train.diloco.messages import (
     KeptState,
     Status,
     Update,
+    files_of,
     in_flight,
     same_content,
 )
@@ -103,8 +104,9 @@ class Member:
         *,
         checkpoint_syncs: int = 10,
         keeps_inner: bool = False,
+        values: int = 0,
     ) -> None:
-        """Begin with weights whose file is `initial`.
+        """Begin with `values` weights whose file is `initial`.
 
         With `keeps_inner` the loop has something to keep besides its weights.
         """
@@ -115,6 +117,7 @@ class Member:
         self._life = life
         self._initial = initial
         self._fragments = fragments
+        self._values = values
         self._kept_most = INTERVALS_KEPT * checkpoint_syncs + CONTRIBUTIONS_TOLD
         self._check = 0
         self._loaded = False  # whether it has the shared weights
@@ -154,13 +157,13 @@ class Member:
         if keep and not self._holds and same_content(keep.file, self._initial):
             self._holds = KeptState(keep.syncs, self._initial)
         for sync in [s for s in self._contributions if s < directive.safe]:
-            self._unneeded.append(self._contributions.pop(sync).file)
+            self._unneeded += files_of(self._contributions.pop(sync))
         return True
 
     def unneeded(self) -> list[str]:
         """Return contribution files that will not be asked for any more."""
         files, self._unneeded = self._unneeded, []
-        in_use = {each.file for each in self._contributions.values()}
+        in_use = {f for each in self._contributions.values() for f in files_of(each)}
         return [file for file in files if file not in in_use]
 
     def computed(self, segment: int) -> None:
@@ -177,12 +180,15 @@ class Member:
         self._steps_total += contribution.steps
         while len(self._contributions) > self._kept_most:
             oldest = self._contributions.pop(min(self._contributions))
-            self._unneeded.append(oldest.file)
+            self._unneeded += files_of(oldest)
 
     def has_merged(self, update: Update) -> None:
         """Note that the outcome of a sync is in the shared weights."""
         assert update.sync == self.merged
         self.merged += 1
+        if self._worker in update.missing and update.sync in self._contributions:
+            # Nobody may count it when the sync is closed again, after a fail-over.
+            self._unneeded.append(self._contributions.pop(update.sync).file)
         self._check = update.check
         self.segment = max(self.segment, self.merged)
 
@@ -261,6 +267,7 @@ class Member:
             received=received or {},
             inner_is=self._inner_is,
             inner=self._inner,
+            values=self._values,
             leaving=self._leaving,
         )
 
@@ -296,6 +303,11 @@ class Member:
             if directive.inner_comes:
                 return Wait()
         return self._compute(directive)
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the shared weights here are those of the others."""
+        return self._loaded
 
     @property
     def to_keep(self) -> KeptState | None:

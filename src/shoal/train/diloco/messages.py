@@ -8,18 +8,26 @@ has so many of them. A *segment* is what a worker computes between two syncs.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, TypeVar
+import zlib
+from hashlib import sha256
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
-from shoal.errors import ProtocolError
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 CONTRIBUTIONS_MAX: Final = 64
 CONTRIBUTIONS_TOLD: Final = 16
 """A status lists so many at the most, from the first sync that is still open."""
 
 UPDATES_MAX: Final = 64
+SHARES_TOLD: Final = 128
+"""A directive names so many files of updates at the most."""
+
+SHARES_MAX: Final = 64
+"""Parts of a fragment that workers average themselves, if there is no centre."""
 
 IN_FLIGHT_MAX: Final = 2
 """Syncs that a worker may be ahead of their outcome: so long may a link take."""
@@ -28,7 +36,6 @@ Name = Annotated[str, Meta(max_length=256)]
 COUNT_MAX: Final = 1 << 53
 Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 Amount = Annotated[float, Meta(ge=0)]
-T = TypeVar("T")
 
 
 def in_flight(fragments: int) -> int:
@@ -39,6 +46,11 @@ def in_flight(fragments: int) -> int:
 def same_content(one: str, other: str) -> bool:
     """Whether two names mean the same content; after an @ comes its location."""
     return one.partition("@")[0] == other.partition("@")[0]
+
+
+def joined_check(checks: Sequence[int]) -> int:
+    """Return one check of several shares, in their order."""
+    return zlib.crc32(b"".join(each.to_bytes(4, "little") for each in checks))
 
 
 class Contribution(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -53,6 +65,25 @@ class Contribution(msgspec.Struct, frozen=True, omit_defaults=True):
     loss: float = 0.0
     tokens: Count = 0  # if that is what samples are made of
     fetch_s: Amount = 0.0  # what it took to fetch the outcome of an earlier sync
+    shares: Annotated[tuple[Name, ...], Meta(max_length=SHARES_MAX)] = ()
+    # Contents of the files of its shares, if there is no centre; `file` names them all.
+
+
+def of_shares(contribution: Contribution, files: Sequence[str]) -> Contribution:
+    """Return a contribution that consists of the files of its shares."""
+    contents = tuple(file.partition("@")[0] for file in files)
+    _, at, node = files[0].partition("@")
+    whole = sha256("".join(contents).encode()).hexdigest()
+    return msgspec.structs.replace(
+        contribution, file=f"{whole}{at}{node}", shares=contents
+    )
+
+
+def files_of(contribution: Contribution) -> tuple[str, ...]:
+    """Return the files of a contribution; those of its shares are in one place."""
+    _, at, node = contribution.file.partition("@")
+    shares = tuple(f"{content}{at}{node}" for content in contribution.shares)
+    return shares or (contribution.file,)
 
 
 class KeptState(msgspec.Struct, frozen=True):
@@ -88,16 +119,30 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     received: dict[Name, Count] = {}  # bytes from other nodes, by kind
     inner_is: Literal["none", "fresh", "trained"] = "none"  # what its loop keeps
     inner: KeptState | None = None  # a file of it, because it was asked
+    values: Count = 0  # that the workers share
     leaving: bool = False
 
+    def denies(self, sync: int) -> bool:
+        """Whether the list would name a contribution to a sync, if there was one."""
+        listed = self.contributions
+        if self.listed_from > sync:
+            return False
+        if any(each.sync == sync for each in listed):
+            return False
+        return len(listed) < CONTRIBUTIONS_TOLD or sync < listed[-1].sync
 
-class Update(msgspec.Struct, frozen=True):
+
+class Update(msgspec.Struct, frozen=True, omit_defaults=True):
     """The outcome of a sync: what to add to the shared weights of its fragment."""
 
     sync: Count
     file: Name
     check: Count  # CRC-32 of the fragment of the shared weights afterwards
     bytes: Count = 0
+    missing: tuple[Name, ...] = ()  # who was left out: what they sent does not count
+    shares: Annotated[tuple[Name, ...], Meta(max_length=SHARES_MAX)] = ()
+    # Files of the shares, if there is no centre; `file` names them all.
+    workers: Amount = 1.0  # as many equal ones would have a mean as noisy
 
 
 class Directive(
@@ -125,31 +170,13 @@ class Directive(
     share_inner: Count = 0  # publish what your loop keeps, after so many syncs or more
     refused: str = ""  # why your last contribution did not count
     start_over: Count = 0  # once for each number: go on from the shared weights
+    shares: Count = 0  # that contributions are cut into; 0 if there is a centre
     finished: bool = False
 
 
-_STATUS: Final = msgspec.msgpack.Decoder(Status)
-_DIRECTIVE: Final = msgspec.msgpack.Decoder(Directive)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
-def encode(message: Status | Directive) -> bytes:
-    """Return a message as bytes."""
+def encode(message: msgspec.Struct) -> bytes:
+    """Return a message as bytes; `shares.messages` decodes all there are."""
     return _ENCODER.encode(message)
-
-
-def decode_status(data: bytes) -> Status:
-    """Return the status in `data`; raise `ProtocolError` if it is none."""
-    return _decoded(_STATUS, data)
-
-
-def decode_directive(data: bytes) -> Directive:
-    """Return the directive in `data`; raise `ProtocolError` if it is none."""
-    return _decoded(_DIRECTIVE, data)
-
-
-def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
-    try:
-        return decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError("not what a trainer says", because=str(error)) from error

@@ -5,6 +5,11 @@ weighted by the samples behind each, deltas are the gradient of the outer step. 
 it is numpy in single precision and in a fixed order, so the same parts give the same
 bits on every machine.
 
+Deltas may also be combined by what outliers cannot move. `trimmed` leaves out the
+largest and the smallest values at each place, a quarter on either side; `median` takes
+the one in the middle. Both count workers and not samples, since samples are what a
+worker says of itself.
+
 A momentum m makes the step up to 1 / (1 - m) times as long, after about as many rounds.
 Unless the user gives a number, it follows two rules:
 
@@ -23,7 +28,7 @@ its length, and an aggregator that takes over goes on with the same momentum.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -34,9 +39,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 OuterKind = Literal["nesterov", "sgd"]
+Combination = Literal["mean", "trimmed", "median"]
+COMBINATIONS: Final[tuple[Combination, ...]] = get_args(Combination)
 
 WARM_UP: Final = 3
 """The least for which Nesterov's sequence t / (t + c) is known to accelerate."""
+
+TRIMMED: Final = 4
+"""One in this many is left out at either side, and at least one."""
 
 
 class Outer(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +99,36 @@ def step(
     return _times(-rule.rate, ahead), momentum
 
 
+def followed(
+    rule: Outer, update: Array, momentum: Array, *, rounds_done: int, workers: float
+) -> Array:
+    """Return the momentum behind an update, for who knows only that and the one before.
+
+    It is `step` the other way round. What compression took away from an update is all
+    that it errs by, and an error shrinks by half or more with each update.
+    """
+    if rule.kind == "sgd":
+        return momentum
+    kept = rule.momentum_at(rounds_done, workers)
+    ahead = _times(-1.0 / rule.rate, update)
+    return _times(1.0 / (1.0 + kept), ahead + _times(kept, momentum))
+
+
 def _times(factor: float, array: Array) -> Array:
     """Multiply in single precision; numpy might promote the scalar."""
     return np.multiply(array, np.float32(factor), dtype=np.float32)
+
+
+def combine(parts: Sequence[tuple[Array, int]], by: Combination) -> Array:
+    """Combine arrays, each with its samples; of two or less it is their mean."""
+    if by == "mean" or len(parts) <= 2:
+        return weighted_mean(parts)
+    rows = np.stack([array for array, _ in parts])
+    middle: Array
+    if by == "median":
+        middle = np.median(rows, axis=0).astype(np.float32)
+        return middle
+    out = max(1, len(parts) // TRIMMED)
+    kept = np.sort(rows, axis=0)[out : len(parts) - out]
+    middle = kept.mean(axis=0, dtype=np.float64).astype(np.float32)
+    return middle

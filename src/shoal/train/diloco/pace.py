@@ -2,10 +2,16 @@
 
 A worker's part of a sync is computing and transfer: of its delta to the aggregator,
 and of the outcome back. Both are measured, and both count for how long a sync may take.
+
+A sync waits for each worker as long as is usual for it (`Patience`). One that is silent
+for much longer than usual is not waited for, though it may still be alive and counts
+again once it is heard. One that is heard has until it is expected, and a grace beyond:
+what its lateness was so far, and how much it varied.
 """
 
 from __future__ import annotations
 
+import statistics
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
@@ -20,6 +26,36 @@ ALIKE: Final = 0.93
 LEAST: Final = 0.25
 """A slow link takes at most the rest of a worker's steps: what travels so long must be
 worth its way."""
+
+
+NEWCOMER: Final = 0.7
+"""A newcomer computes during this part of the time left: it has to load weights first,
+and nobody knows yet how fast it is."""
+
+WORTH: Final = 0.1
+"""A part of a sync's steps that is worth sending a delta for."""
+
+SILENT_LEAST_S: Final = 3.0
+"""Nobody is taken for silent earlier: a busy machine skips some heartbeats."""
+
+SILENT_GAPS: Final = 3.0
+"""Silent is who was not heard for this many times its longest usual pause."""
+
+GAP_FADES: Final = 0.95
+"""With each message, what counts of the longest pause before it."""
+
+LATE_WEIGHT: Final = 0.25
+"""How much the latest lateness counts against all before it."""
+
+DEVIATIONS: Final = 4.0
+"""How many times its usual deviation a worker may be later than usual."""
+
+BACK_OFF: Final = 4.0
+"""Whoever was left out has so many times the grace in the next sync."""
+
+GRACE_LEAST_S: Final = 0.5
+GRACE_LEAST: Final = 0.1
+"""The least grace, in seconds and of the time that was expected, together."""
 
 
 @final
@@ -84,11 +120,103 @@ class StepPace:
         return max(1, round(even * max(LEAST, 1 - later / seconds)))
 
     def seconds(self, worker: str, steps: int) -> float | None:
-        """Return how long this many steps and their transfer take, if known."""
-        speed = self._speeds.get(worker)
+        """Return how long this many steps and their transfer take.
+
+        Who was never measured is like most others; None if nobody was.
+        """
+        speed = self._speeds.get(worker) or self._usual_speed
         if speed is None:
             return None
         return steps / speed + self._transfers.get(worker, 0.0)
+
+    def steps_within(self, seconds: float, most: int) -> int:
+        """Return how many steps a newcomer can do and send in a time.
+
+        It is taken to be like most others. 0 if that is too few for use.
+        """
+        transfer = statistics.median(self._transfers.values() or (0.0,))
+        steps = int(NEWCOMER * (seconds - transfer) * (self._usual_speed or 0.0))
+        return min(steps, most) if steps >= WORTH * most else 0
+
+    def missed(self, worker: str) -> None:
+        """Note that a worker was left out: it seems to be half as fast as thought."""
+        speed = self._speeds.get(worker) or self._usual_speed
+        if speed is not None:
+            self._speeds[worker] = speed / 2
+
+    @property
+    def _usual_speed(self) -> float | None:
+        return statistics.median(self._speeds.values()) if self._speeds else None
+
+
+@final
+class Patience:
+    """Knows how regularly each worker is heard, and how late it usually is."""
+
+    def __init__(self) -> None:
+        self._heard_at: dict[str, float] = {}
+        self._gaps: dict[str, float] = {}
+        self._late: dict[str, tuple[float, float]] = {}  # usually, and its deviation
+        self._missed: dict[str, int] = {}  # how many syncs in a row
+        self._silent: set[str] = set()
+
+    def heard(self, worker: str, now: float) -> None:
+        """Note a sign of life."""
+        self._silent.discard(worker)
+        gap = now - self._heard_at.get(worker, now)
+        self._heard_at[worker] = now
+        self._gaps[worker] = max(gap, GAP_FADES * self._gaps.get(worker, 0.0))
+
+    def silent_at(self, worker: str) -> float:
+        """Say from when on a worker is silent, if it is not heard until then."""
+        usual = SILENT_GAPS * self._gaps.get(worker, 0.0)
+        return self._heard_at.get(worker, 0.0) + max(SILENT_LEAST_S, usual)
+
+    def listen(self, now: float) -> None:
+        """Note who is silent, at a time when all that came was heard."""
+        self._silent.update(w for w in self._heard_at if self.silent_at(w) <= now)
+
+    def heard_of(self, workers: tuple[str, ...]) -> tuple[str, ...]:
+        """Return those who are not silent."""
+        return tuple(name for name in workers if name not in self._silent)
+
+    def came(self, worker: str, late_s: float) -> None:
+        """Note how much later than expected a contribution was here."""
+        late_s = max(0.0, late_s)
+        self._missed.pop(worker, None)
+        usual, deviation = self._late.get(worker, (late_s, late_s / 2))
+        off = abs(late_s - usual)
+        self._late[worker] = (
+            usual + LATE_WEIGHT * (late_s - usual),
+            deviation + LATE_WEIGHT * (off - deviation),
+        )
+
+    def missed(self, worker: str) -> None:
+        """Note that a sync was closed without a worker."""
+        self._missed[worker] = self._missed.get(worker, 0) + 1
+
+    def limit(self, expected: Mapping[str, float], most: float) -> float:
+        """Return how many seconds to wait for workers, `most` at the most.
+
+        `expected` says by when each should come.
+        """
+        graced = [s + self._grace(name, s, most) for name, s in expected.items()]
+        return min(most, max(graced, default=most))
+
+    def _grace(self, worker: str, expected_s: float, unknown: float) -> float:
+        known = self._late.get(worker)
+        if known is None:
+            return unknown
+        usual, deviation = known
+        least = GRACE_LEAST_S + GRACE_LEAST * expected_s
+        grace = max(least, usual + DEVIATIONS * deviation)
+        return min(unknown, grace * BACK_OFF ** self._missed.get(worker, 0))
+
+    def forget(self, worker: str) -> None:
+        """Forget a worker that is gone."""
+        self._silent.discard(worker)
+        for known in (self._heard_at, self._gaps, self._late, self._missed):
+            known.pop(worker, None)
 
 
 def _note(known: dict[str, float], worker: str, news: float) -> None:

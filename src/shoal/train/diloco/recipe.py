@@ -1,6 +1,7 @@
 """The recipe `diloco`: one task aggregates, the others train.
 
-A worker runs the program that the job names, which joins in by itself (`join`).
+A worker runs the program that the job names, which joins in by itself (`join`); with
+`inner_ddp` it is a group of processes, each of which runs the program.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from pathlib import Path
 from shoal.errors import ShoalError
 from shoal.train.curves import RunCurves
 from shoal.train.diloco.aggregator import Aggregator
-from shoal.train.programs import explain_and_exit, run_program
+from shoal.train.gangs import local_ranks
+from shoal.train.programs import TRY_AGAIN, explain_and_exit, run_program
 from shoal.train.settings import params_of, settings_of
 from shoal.train.task_context import TaskContext
 
@@ -38,7 +40,25 @@ def main() -> None:
             scheduler=around.scheduler,
         ).run()
         return
-    run_program(str(params.get("program", "gpt")))
+    if settings.inner_ddp > 1 and not local_ranks.is_rank(os.environ):
+        sys.exit(local_ranks.run_ranks(settings.inner_ddp))
+    _run_worker(str(params.get("program", "gpt")))
+
+
+def _run_worker(program: str) -> None:
+    """Run the program; a rank that lost a peer ends so that its worker starts again."""
+    try:
+        run_program(program)
+    except RuntimeError as error:
+        if not local_ranks.is_rank(os.environ):
+            raise
+        # torch is there already; the aggregator, which needs none, never comes here.
+        from shoal.train.gangs import lost_peers  # noqa: PLC0415
+
+        if not lost_peers.is_lost_peer(error):
+            raise
+        print(f"error: a rank of this worker is lost: {error}", file=sys.stderr)
+        sys.exit(TRY_AGAIN)
 
 
 def _end(number: int, *_: object) -> None:

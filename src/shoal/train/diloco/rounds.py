@@ -1,12 +1,13 @@
 """The DiLoCo aggregator as a machine: who joins a sync, and when it closes.
 
-A sync is closed when all that take part have contributed, or when a quorum has and its
-time is up. How long that is follows what was measured of each worker, computing and
-transfer; who is left out is reported. Whoever dies is dropped; a newcomer takes the
-weights of now and what another worker's loop keeps, and takes part from the next sync
-on. What a worker contributed is counted by the samples that it really processed, as far
-as that can be believed (`screening`); what cannot count is refused and reported, and
-the sync goes on without it.
+A sync is closed when all that take part have contributed, or when a quorum has and the
+others are silent or their time is up (`pace`). That follows what was measured of
+each worker, computing and transfer; who is left out is reported. Whoever dies is
+dropped; a newcomer takes the weights of now and what another worker's loop keeps, and
+does as many steps as there is time for in the open sync. What a worker contributed is
+counted by the samples that it really processed, as far as that can be believed
+(`screening`); what cannot count is refused and reported, and the sync goes on without
+it.
 
 Fail-over: an aggregator that starts knows nothing. Every `checkpoint_syncs` its state
 goes to some keepers, without haste, and each worker keeps its contributions until
@@ -21,6 +22,8 @@ checkpoint that an earlier life left for itself, which is older.
 
 from __future__ import annotations
 
+from collections import Counter
+from heapq import nsmallest
 from typing import Final, Literal, assert_never, final
 
 import msgspec
@@ -38,25 +41,27 @@ from shoal.train.diloco.events import (
     Loaded,
     LoadFailed,
     LoadState,
+    PartsLost,
     Published,
     PublishState,
     ReportMember,
     RoundDeadline,
-    SaveInner,
     StatusReceived,
     StopTraining,
+    UpdatesLost,
     WorkerLost,
 )
+from shoal.train.diloco.inner_handover import InnerHandover
 from shoal.train.diloco.messages import (
-    CONTRIBUTIONS_TOLD,
+    SHARES_TOLD,
     Contribution,
     Directive,
     KeptState,
     Status,
     Update,
-    in_flight,
 )
-from shoal.train.diloco.pace import StepPace
+from shoal.train.diloco.pace import Patience, StepPace
+from shoal.train.diloco.rules import RoundRules
 from shoal.train.diloco.screening import Received, Screening, alike, fault_of, screened
 
 UPDATES_KEPT: Final = 8
@@ -64,40 +69,6 @@ UPDATES_KEPT: Final = 8
 
 UNHURRIED: Final = 0.5
 """A checkpoint travels during this part of the time until the next."""
-
-
-class RoundRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The rules of a run."""
-
-    rounds: int
-    inner_steps: int
-    fragments: int = 1
-    quorum: int = 1
-    workers: int = 1  # as many as are expected to come
-    gather_s: float = 20.0  # how long the first waits for the others
-    silence_s: float = 20.0  # who is not heard for so long is gone
-    timeout_s: float = 600.0  # for a sync whose duration cannot be foreseen
-    slack: float = 3.0  # else: this many times as long as it should take
-    timeout_least_s: float = 10.0
-    keepers: int = 2
-    checkpoint_every: int = 10  # rounds
-    balance: bool = True
-    validate_every: int = 1  # rounds
-
-    @property
-    def syncs(self) -> int:
-        """How many syncs there are in all."""
-        return self.rounds * self.fragments
-
-    @property
-    def checkpoint_syncs(self) -> int:
-        """How many syncs there are between two checkpoints."""
-        return self.checkpoint_every * self.fragments
-
-    @property
-    def in_flight(self) -> int:
-        """How many syncs a worker may be ahead of their outcome."""
-        return in_flight(self.fragments)
 
 
 class _Member(msgspec.Struct):
@@ -108,6 +79,7 @@ class _Member(msgspec.Struct):
     first: int = 0
     steps: dict[int, int] = msgspec.field(default_factory=dict[int, int])
     asked: dict[int, str] = msgspec.field(default_factory=dict[int, str])
+    measured: int = -1  # the last sync to which it contributed too late
     refused: str = ""  # why its last contribution did not count
     refusals: int = 0
     told: Directive | None = None
@@ -129,9 +101,16 @@ class Rounds:
         self.rules = rules
         self.phase: Literal["gathering", "loading", "running", "finished"] = "gathering"
         self.closed = 0  # syncs
+        self.shares = 0  # that workers average themselves; 0 if this is the centre
         self.pace = StepPace()
+        self._patience = Patience()
         self._epoch = epoch
         self._members: dict[str, _Member] = {}
+        self._names: tuple[str, ...] = ()  # of members, in order
+        self._far_known: int | None = None  # until it may have changed
+        self._keepers: tuple[str, ...] = ()  # of a checkpoint
+        self._touched: dict[str, None] = {}  # members of whom there is news
+        self._told_of: tuple[object, ...] = ()  # what all members have been told
         self._ready: dict[int, dict[str, Received]] = {}
         self._refused: dict[int, dict[str, str]] = {}
         self._usual: dict[int, float] = {}  # norm of a delta, by fragment
@@ -145,15 +124,12 @@ class Rounds:
         self._checkpoint: KeptState | None = None
         self._keep_over_s = 0.0
         self._publishing: list[str] = []
-        self._inner: KeptState | None = None
-        self._inner_holder = ""  # a worker, or nobody but us
-        self._inner_asked = 0  # after how many syncs it is wanted
-        self._donor = ""  # who shares it
-        self._inner_saved: Literal["no", "under way", "yes"] = "no"
+        self._inner = InnerHandover(2 * rules.fragments)
         self._safe = 0
         self._seq = 0
-        self._gathering_since: float | None = None
+        self._gather_until: float | None = None  # 0 once it was waited for
         self._opened_at = 0.0
+        self._opened_before = 0.0  # the sync that was closed last
         self._averaging = False
         self._stopped = self._failed = False
 
@@ -162,7 +138,7 @@ class Rounds:
     @property
     def members(self) -> tuple[str, ...]:
         """The names of all workers."""
-        return tuple(sorted(self._members))
+        return self._names
 
     @property
     def taking_part(self) -> tuple[str, ...]:
@@ -172,11 +148,7 @@ class Rounds:
     @property
     def received(self) -> dict[str, int]:
         """Bytes that all workers so far took from other nodes, by kind."""
-        total: dict[str, int] = {}
-        for received in self._received.values():
-            for kind, amount in received.items():
-                total[kind] = total.get(kind, 0) + amount
-        return total
+        return dict(sum(map(Counter, self._received.values()), Counter[str]()))
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take in one fact; return what to do about it. Raising is a bug."""
@@ -187,19 +159,23 @@ class Rounds:
             case WorkerLost():
                 self._lose(event.worker)
             case Fetched():
-                effects = self._on_fetched(event)
+                effects = self._on_fetched(event, now)
             case FetchFailed():
                 self._on_fetch_failed(event)
             case Loaded():
                 effects = self._on_loaded(event, now)
             case LoadFailed():
-                self._on_load_failed(event, now)
+                self._on_load_failed(event)
             case Averaged():
                 effects = self._on_averaged(event, now)
             case Published():
                 self._on_published(event, now)
+            case PartsLost():
+                self._on_parts_lost(event)
+            case UpdatesLost():
+                self._on_updates_lost(event)
             case InnerSaved():
-                self._inner_saved = "yes"
+                self._inner.saved = "yes"
             case RoundDeadline():
                 self._on_deadline(now)
             case _:
@@ -213,10 +189,12 @@ class Rounds:
         if self._stopped:
             return None
         due = [m.heard_at + self.rules.silence_s for m in self._members.values()]
-        if self.phase == "gathering" and self._gathering_since is not None:
-            due.append(self._gathering_since + self.rules.gather_s)
+        if self.phase == "gathering" and self._gather_until:
+            due.append(self._gather_until)
         if self.phase == "running" and self._closable():
             due.append(self._time_is_up_at())
+            heard = () if self._is_replaying() else self._heard_of_missing()
+            due += [max(map(self._patience.silent_at, heard))] if heard else []
         return min(due, default=None)
 
     # Workers.
@@ -232,54 +210,72 @@ class Rounds:
                 member = None
         if member is None:
             member = self._welcome(status, now)
-        member.status = status
-        member.heard_at = now
+        if status.merged != member.status.merged:
+            self._far_known = None
+        member.status, member.heard_at = status, now
+        self._touched[status.worker] = None
+        self._patience.heard(status.worker, now)
         self._received[status.worker, status.life] = status.received
         effects: list[Effect] = []
         for contribution in status.contributions:
-            effects += self._on_contribution(status.worker, member, contribution)
+            effects += self._on_contribution(member, contribution, now)
         if member.told is None or status.heard != (self._epoch, member.told.seq):
             effects += self._tell(status.worker, again=True)
         return effects
 
     def _welcome(self, status: Status, now: float) -> _Member:
-        """Take a newcomer in, from the next sync on unless this one needs it."""
-        if self._gathering_since is None:
-            self._gathering_since = now
-        first = self.closed
+        """Take a newcomer in; in the open sync, if it can still do some steps."""
+        if self._gather_until is None:
+            self._gather_until = now + self.rules.gather_s
+        first, steps = self.closed, 0
         if self.phase == "running":
             if self._is_replaying():
                 first = self.closed if status.loaded else self._far
             elif len(self.taking_part) >= self.rules.quorum:
-                first = self.closed + 1
+                steps = self._steps_left(now)
+                first = self.closed if steps else self.closed + 1
             else:
                 self._opened_at = now
-        member = _Member(status=status, heard_at=now, first=first)
+        given = {self.closed: steps} if steps else {}
+        member = _Member(status=status, heard_at=now, first=first, steps=given)
         self._members[status.worker] = member
+        self._names, self._far_known = tuple(sorted(self._members)), None
         return member
 
+    def _steps_left(self, now: float) -> int:
+        """Return how many steps a newcomer can do until the open sync should close."""
+        if self._averaging:
+            return 0
+        expected = [self._expected_s(name) or 0.0 for name in self.taking_part]
+        left_s = self._opened_at + max(expected, default=0.0) - now
+        return self.pace.steps_within(left_s, self._segment_steps())
+
     def _on_contribution(
-        self, worker: str, member: _Member, contribution: Contribution
+        self, member: _Member, contribution: Contribution, now: float
     ) -> list[Effect]:
         """Fetch a contribution that is new and can still count."""
-        sync = contribution.sync
+        sync, worker = contribution.sync, member.status.worker
         if self.phase != "running" or member.asked.get(sync) == contribution.file:
             return []
         known = self._ready.get(sync, {}).get(worker)
         if known is not None and known.contribution == contribution:
             return []
         if sync < self.closed:
-            if sync >= member.first and sync == self.closed - 1:
+            if sync >= member.first and sync > member.measured:
                 # It came too late, and may be waited for the next time.
                 self._measure(worker, contribution, 0.0)
-                member.asked[sync] = contribution.file
+                member.measured = sync
+                if sync == self.closed - 1:
+                    self._note_lateness(worker, contribution, now - self._opened_before)
             return []
         member.asked[sync] = contribution.file
         return [Fetch(worker, contribution)]
 
-    def _on_fetched(self, event: Fetched) -> list[Effect]:
+    def _on_fetched(self, event: Fetched, now: float) -> list[Effect]:
         contribution, worker = event.contribution, event.worker
         self._measure(worker, contribution, event.seconds)
+        if contribution.sync == self.closed:
+            self._note_lateness(worker, contribution, now - self._opened_at)
         if contribution.sync < self.closed:
             return []
         fault = event.fault or fault_of(contribution, event.norm)
@@ -290,11 +286,17 @@ class Rounds:
         self._refused.get(contribution.sync, {}).pop(worker, None)
         if member := self._members.get(worker):
             member.refused = ""
+            self._touched[worker] = None
         return []
 
     def _measure(self, worker: str, contribution: Contribution, sent_s: float) -> None:
         self.pace.measured(worker, contribution.steps, contribution.seconds)
         self.pace.transferred(worker, sent_s + contribution.fetch_s)
+
+    def _note_lateness(self, worker: str, of: Contribution, took_s: float) -> None:
+        expected_s = self.pace.seconds(worker, of.steps)
+        if expected_s is not None and worker in self._members:
+            self._patience.came(worker, took_s - expected_s)
 
     def _refuse(self, worker: str, sync: int, fault: str) -> list[Effect]:
         """Go on without a contribution that cannot count."""
@@ -303,6 +305,7 @@ class Rounds:
         if member := self._members.get(worker):
             member.refused = fault
             member.refusals += 1
+            self._touched[worker] = None
         return [ReportMember("refused", worker, sync, fault)]
 
     def _on_fetch_failed(self, event: FetchFailed) -> None:
@@ -315,20 +318,19 @@ class Rounds:
         """Drop a worker; what it has contributed already still counts."""
         if self._members.pop(worker, None) is not None:
             self.pace.forget(worker)
-        if self._inner_holder == worker:
-            self._inner, self._inner_holder, self._inner_asked = None, "", 0
+            self._patience.forget(worker)
+            self._names, self._far_known = tuple(sorted(self._members)), None
+        self._inner.forget(worker)
 
     # Beginning.
 
     def _begin(self, now: float) -> list[Effect]:
         """Load the latest checkpoint that any worker keeps, or initial weights."""
-        members = self._members
-        waited = self._gathering_since is not None and (
-            now >= self._gathering_since + self.rules.gather_s
-        )
-        if len(members) < self.rules.quorum:
+        if self._gather_until is not None and now >= self._gather_until:
+            self._gather_until = 0.0
+        if len(self._members) < self.rules.quorum:
             return []
-        if len(members) < self.rules.workers and not waited:
+        if len(self._members) < self.rules.workers and self._gather_until:
             return []
         load = self._state_to_load()
         if load is None:
@@ -367,8 +369,10 @@ class Rounds:
     @property
     def _far(self) -> int:
         """How many syncs the most advanced worker has merged."""
-        merged = (min(s.merged, self.rules.syncs) for s in self._said())
-        return max(merged, default=0)
+        if self._far_known is None:
+            merged = (min(s.merged, self.rules.syncs) for s in self._said())
+            self._far_known = max(merged, default=0)
+        return self._far_known
 
     def _is_replaying(self) -> bool:
         """Whether the open sync was closed before, in an earlier life."""
@@ -383,15 +387,16 @@ class Rounds:
         self.closed = event.syncs
         self._opened_at = now
         effects: list[Effect] = []
-        if load.kind == "initial" and load.syncs == event.syncs:
-            self._weights = KeptState(0, load.file)
+        is_initial = load.kind == "initial" and load.syncs == event.syncs
+        if is_initial or (self.shares and load.worker):
+            self._weights = KeptState(event.syncs, load.file)
             self._weights_holder = load.worker
         if load.kind == "weights" or not load.worker:
             effects += self._publish("checkpoint")  # For nobody keeps it yet.
         else:
             self._checkpoint = KeptState(event.syncs, load.file)
         if event.inner:
-            self._inner = KeptState(event.syncs, event.inner)
+            self._inner.kept = KeptState(event.syncs, event.inner)
         for past in [sync for sync in self._ready if sync < self.closed]:
             del self._ready[past]
         for member in self._members.values():
@@ -399,13 +404,28 @@ class Rounds:
             member.first = self.closed if replays else self._far
         return effects
 
-    def _on_load_failed(self, event: LoadFailed, now: float) -> None:
+    def _on_load_failed(self, event: LoadFailed) -> None:
         """Go on without that worker: it is gone, or will offer its state again."""
         if self.phase == "loading":
             self.phase = "gathering"
-            self._gathering_since = now - self.rules.gather_s
+            self._gather_until = 0.0
             self._lose(event.worker)
             self._left = self._left if event.worker else None
+
+    def _on_updates_lost(self, event: UpdatesLost) -> None:
+        """Go on from what workers have merged, if one lacks an outcome that is gone."""
+        for sync in event.syncs:
+            self._updates.pop(sync, None)
+        if not event.unmerged:
+            return
+        self.phase = "gathering"
+        self._gather_until = 0.0
+        self._averaging = False
+        self._weights = None
+        for known in (self._updates, self._ready, self._refused, self._publishing):
+            known.clear()
+        for member in self._members.values():
+            member.asked.clear()
 
     # Closing syncs.
 
@@ -419,18 +439,20 @@ class Rounds:
         if self.phase == "running" and not self._averaging:
             if self.closed >= self.rules.syncs:
                 self.phase = "finished"
-                self._inner_asked = self.closed
+                self._inner.asked = self.closed
             elif self._closable() and self._is_due(now):
                 effects += self._close(now)
             elif self._is_replaying() and self._nothing_can_come():
                 self._take_weights_of_others()
         if self.phase in ("running", "finished"):
             self._note_safe()
-            effects += self._take_inner()
+            said, is_last = self._said(), self.phase == "finished"
+            effects += self._inner.take(said, self.closed, is_last=is_last)
             if self._weights_are_wanted():
                 effects += self._publish("weights")
-            for name in self.members:
-                effects += self._tell(name, again=False)
+            if self.phase == "finished" and not self._is_saved:
+                effects += self._publish("checkpoint")
+            effects += self._tell_news()
         if self.phase == "finished" and self._all_know():
             self._stopped = True
             effects.append(StopTraining())
@@ -441,7 +463,7 @@ class Rounds:
         status = member.status
         if member.first > self.closed or status.leaving:
             return False
-        return status.segment <= self.closed or not _denies(status, self.closed)
+        return status.segment <= self.closed or not status.denies(self.closed)
 
     def _answered(self) -> tuple[dict[str, Received], dict[str, str]]:
         """Return the contributions to the open sync that are here, and the refused."""
@@ -465,23 +487,37 @@ class Rounds:
         self.phase, self._cannot_replay = "gathering", True
 
     def _is_due(self, now: float) -> bool:
-        return not self._missing() or now >= self._time_is_up_at()
+        return not self._heard_of_missing() or now >= self._time_is_up_at()
 
     def _missing(self) -> tuple[str, ...]:
         here = {**self._answered()[0], **self._answered()[1]}
         return tuple(name for name in self.taking_part if name not in here)
 
+    def _heard_of_missing(self) -> tuple[str, ...]:
+        """Return who is missing and was heard lately; of the past, all are awaited."""
+        missing = self._missing()
+        return missing if self._is_replaying() else self._patience.heard_of(missing)
+
+    def _expected_s(self, worker: str) -> float | None:
+        """Return how long a worker should take for the open sync, if known."""
+        member = self._members[worker]
+        steps = member.steps.get(self.closed, self._segment_steps())
+        return self.pace.seconds(worker, steps)
+
     def _time_is_up_at(self) -> float:
         """Say when the open sync closes without the missing workers."""
-        longest = 0.0
+        expected: dict[str, float] = {}
         for name in self.taking_part:
-            steps = self._members[name].steps.get(self.closed, self._segment_steps())
-            seconds = self.pace.seconds(name, steps)
+            seconds = self._expected_s(name)
             if seconds is None:
                 return self._opened_at + self.rules.timeout_s
-            longest = max(longest, seconds)
-        longest *= self.rules.slack * (1 + self.rules.in_flight)
-        return self._opened_at + max(self.rules.timeout_least_s, longest)
+            expected[name] = seconds * (1 + self.rules.in_flight)
+        limit = self.rules.slack * max(expected.values(), default=0.0)
+        limit = max(self.rules.timeout_least_s, limit)
+        if self._is_replaying():
+            return self._opened_at + limit
+        missing = {name: expected[name] for name in self._missing()}
+        return self._opened_at + self._patience.limit(missing, limit)
 
     def _close(self, now: float) -> list[Effect]:
         """Average what counts of the open sync; report what does not, and why."""
@@ -496,6 +532,8 @@ class Rounds:
         for worker in missing:
             reason = f"nothing came from it in {waited_s:.0f} s"
             effects.append(ReportMember("left-out", worker, self.closed, reason))
+            self.pace.missed(worker)
+            self._patience.missed(worker)
         _, refused = self._answered()
         if not found.parts:
             return [*effects, *self._give_up(refused)]
@@ -508,14 +546,8 @@ class Rounds:
 
     def _reports(self, ready: dict[str, Received], found: Screening) -> list[Effect]:
         reports: list[Effect] = [
-            ReportMember(
-                "clipped",
-                part.worker,
-                self.closed,
-                f"its delta is too large and counts {part.scale:.0%}",
-            )
-            for part in found.parts
-            if part.scale < 1
+            ReportMember("clipped", worker, self.closed, reason)
+            for worker, reason in found.clipped
         ]
         for one, other in alike(ready):
             if (one, other) not in self._alike:
@@ -535,7 +567,7 @@ class Rounds:
         self._updates.pop(self.closed - UPDATES_KEPT, None)
         self.closed += 1
         took_s = now - self._opened_at
-        self._opened_at = now
+        self._opened_before, self._opened_at = self._opened_at, now
         for member in self._members.values():
             for past in [s for s in member.steps if s < self.closed]:
                 del member.steps[past]
@@ -550,7 +582,19 @@ class Rounds:
         self._keep_over_s = round(UNHURRIED * took_s * self.rules.checkpoint_syncs, 1)
         return self._publish("checkpoint")
 
+    def _on_parts_lost(self, event: PartsLost) -> None:
+        """Close the sync without them, if it was about to be closed with them."""
+        if event.sync == self.closed:
+            self._averaging = False
+        self._ready.get(event.sync, {}).pop(event.worker, None)
+
     # Weights and checkpoints for others.
+
+    @property
+    def _is_saved(self) -> bool:
+        """Whether the last weights are here: without a centre they are elsewhere."""
+        kept = self._checkpoint
+        return not self.shares or (kept is not None and kept.syncs >= self.closed)
 
     def _publish(self, kind: Literal["weights", "checkpoint"]) -> list[Effect]:
         if kind in self._publishing:
@@ -559,18 +603,18 @@ class Rounds:
         return [PublishState(kind)]
 
     def _on_published(self, event: Published, now: float) -> None:
-        self._publishing.remove(event.kind)
+        self._publishing = [k for k in self._publishing if k != event.kind]
         kept = KeptState(event.syncs, event.file)
         if event.kind == "weights":
-            self._weights, self._weights_holder = kept, ""
-        else:
-            self._checkpoint = kept
+            self._weights, self._weights_holder = kept, event.holder
+            return
+        self._checkpoint = kept
+        self._left = kept if self.shares else self._left
 
     def _weights_are_wanted(self) -> bool:
         """Whether somebody cannot follow, and there are no weights to take."""
-        if self._weights_now() is not None:
-            return False
-        return any(self._cannot_follow(status) for status in self._said())
+        lacking = any(self._cannot_follow(status) for status in self._said())
+        return lacking and self._weights_now() is None
 
     def _weights_now(self) -> KeptState | None:
         """Return weights from which updates lead to those of now."""
@@ -594,76 +638,49 @@ class Rounds:
         ours = self._updates.get(status.merged - 1)
         return ours is not None and ours.check != status.check
 
-    def _to_keep(self, worker: str) -> KeptState | None:
-        """Return the checkpoint that a worker is to keep, if it is one of the keepers.
+    def _choose_keepers(self) -> None:
+        """Choose who keeps a checkpoint.
 
         Workers that keep a later one go on, so that checkpoints stay where they are.
         """
-
-        def rank(name: str) -> tuple[int, str]:
-            holds = self._members[name].status.holds
-            return -(holds.syncs if holds else -1), name
-
-        if worker not in sorted(self.members, key=rank)[: self.rules.keepers]:
-            return None
-        return self._checkpoint
+        if self.shares:
+            self._keepers = ()  # Without a centre everybody has the whole state.
+            return
+        held = [(-s.holds.syncs if s.holds else 1, s.worker) for s in self._said()]
+        self._keepers = tuple(n for _, n in nsmallest(self.rules.keepers, held))
 
     def _note_safe(self) -> None:
         """Say up to where contributions are no longer needed: never less than before.
 
-        A checkpoint is safe with as many workers as there are to keep it.
+        A checkpoint is safe with as many workers as there are to keep it. Without a
+        centre, what all have merged is safe with all.
         """
+        if self.shares:
+            merged = [status.merged for status in self._said() if status.loaded]
+            self._safe = max(self._safe, min(merged, default=0))
+            return
         held = sorted((s.holds.syncs for s in self._said() if s.holds), reverse=True)
         enough = min(self.rules.keepers, len(self._members))
         if enough and len(held) >= enough:
             self._safe = max(self._safe, held[enough - 1])
 
-    # What loops keep: for newcomers, and for who resumes.
-
-    def _take_inner(self) -> list[Effect]:
-        """Ask for what a loop keeps if somebody lacks it; save it at the end."""
-        donor = self._find_donor()
-        lacking = any(status.inner_is == "fresh" for status in self._said())
-        if donor is None:
-            return []
-        if lacking and self._is_old(self._inner) and not self._inner_comes():
-            self._inner_asked = self.closed
-        shared = self._members[donor].status.inner
-        if shared is None or not self._inner_asked or shared.syncs < self._inner_asked:
-            return []
-        self._inner, self._inner_holder = shared, donor
-        if self.phase != "finished" or self._inner_saved != "no":
-            return []
-        self._inner_saved = "under way"
-        return [SaveInner(donor, shared)]
-
-    def _is_old(self, kept: KeptState | None) -> bool:
-        return kept is None or kept.syncs < self.closed - 2 * self.rules.fragments
-
-    def _inner_comes(self) -> bool:
-        """Whether what a loop keeps was asked for lately, and is not here."""
-        asked = self._inner_asked
-        if not asked or asked < self.closed - 2 * self.rules.fragments:
-            return False
-        return self._inner is None or self._inner.syncs < asked
-
-    def _find_donor(self) -> str | None:
-        """Return the worker who shares what its loop keeps: always the same one.
-
-        It is the one who is furthest, if any loop keeps something.
-        """
-        known = self._members.get(self._donor)
-        if known is None or known.status.inner_is != "trained":
-            found = [
-                s
-                for s in self._said()
-                if s.inner_is == "trained" and s.merged and not s.leaving
-            ]
-            first = min(found, key=lambda s: (-s.merged, s.worker), default=None)
-            self._donor = first.worker if first else ""
-        return self._donor or None
-
     # Telling.
+
+    def _tell_news(self) -> list[Effect]:
+        """Tell everybody what concerns all, or else those of whom there is news."""
+        self._choose_keepers()
+        concerns_all = (
+            (self.phase, self.closed, self._failed, self._names),
+            (self._is_replaying(), self._weights_now(), self._safe, self.shares),
+            (self._checkpoint, self._keepers, self._keep_over_s),
+            (self._inner.kept, self._inner.comes(self.closed), self._inner.saved),
+            (self._inner.asked, self._inner.donor, tuple(self._updates)),
+        )
+        names = self._names if concerns_all != self._told_of else (*self._touched,)
+        self._told_of = concerns_all
+        self._touched.clear()
+        known = [name for name in names if name in self._members]
+        return [effect for name in known for effect in self._tell(name, again=False)]
 
     def _tell(self, worker: str, *, again: bool) -> list[Effect]:
         """Send a worker its directive, if it changed or must be repeated."""
@@ -690,9 +707,12 @@ class Rounds:
         weights = self._weights_now() if self._cannot_follow(status) else None
         since = min(status.merged, weights.syncs) if weights else status.merged
         updates = [u for s, u in self._updates.items() if s >= since]
+        if self.shares:
+            updates = updates[: max(1, SHARES_TOLD // self.shares)]
         lacks = status.inner_is == "fresh"
-        waits = lacks and bool(self._donor) and self._inner_comes()
-        keep = self._to_keep(worker)
+        inner = self._inner
+        waits = lacks and bool(inner.donor) and inner.comes(self.closed)
+        keep = self._checkpoint if worker in self._keepers else None
         return Directive(
             epoch=self._epoch,
             seq=0,
@@ -708,12 +728,13 @@ class Rounds:
             keep_over_s=self._keep_over_s if keep else 0.0,
             safe=self._safe,
             validate=self._is_validator(worker) and not self._failed,
-            inner=self._inner if lacks and not waits else None,
+            inner=inner.kept if lacks and not waits else None,
             inner_comes=waits,
-            share_inner=self._inner_asked if worker == self._donor else 0,
+            share_inner=inner.asked if worker == inner.donor else 0,
             refused=member.refused,
             start_over=member.refusals,
-            finished=self.phase == "finished" or self._failed,
+            shares=self.shares,
+            finished=self._failed or self._may_leave(worker),
         )
 
     def _segment_steps(self) -> int:
@@ -745,11 +766,16 @@ class Rounds:
         return [*effects, StopTraining(named)]
 
     def _all_know(self) -> bool:
-        if self._inner_saved == "under way":
-            return False
-        return all(member.status.leaving for member in self._members.values())
+        saved = self._is_saved and self._inner.saved != "under way"
+        return saved and all(status.leaving for status in self._said())
+
+    def _may_leave(self, worker: str) -> bool:
+        """Whether all is done, and what others need of a worker is here."""
+        is_done = self.phase == "finished" and self._is_saved
+        return is_done and not self._inner.needs(worker)
 
     def _on_deadline(self, now: float) -> None:
+        self._patience.listen(now)
         for name in self.members:
             if self._members[name].heard_at + self.rules.silence_s <= now:
                 self._lose(name)
@@ -758,13 +784,3 @@ class Rounds:
         assert self.phase != "finished" or self.closed >= self.rules.syncs
         assert all(sync >= self.closed for sync in self._ready)
         assert len(self._updates) <= UPDATES_KEPT
-
-
-def _denies(status: Status, sync: int) -> bool:
-    """Whether a worker's list would name its contribution to a sync, if it had one."""
-    listed = status.contributions
-    if status.listed_from > sync:
-        return False
-    if any(each.sync == sync for each in listed):
-        return False
-    return len(listed) < CONTRIBUTIONS_TOLD or sync < listed[-1].sync

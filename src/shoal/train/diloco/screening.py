@@ -51,6 +51,15 @@ class Screening(msgspec.Struct, frozen=True):
     refused: Mapping[str, str]
     usual: float  # norm, of what counts
 
+    @property
+    def clipped(self) -> tuple[tuple[str, str], ...]:
+        """Workers whose deltas are scaled down, and by how much."""
+        return tuple(
+            (part.worker, f"its delta is too large and counts {part.scale:.0%}")
+            for part in self.parts
+            if part.scale < 1
+        )
+
 
 def fault_of(contribution: Contribution, norm: float) -> str:
     """Say why a contribution can never count; nothing if it may."""

@@ -13,6 +13,7 @@ import queue
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, final
 
@@ -36,11 +37,14 @@ from shoal.train.diloco.member import (
     Wait,
 )
 from shoal.train.diloco.memory import give_back
+from shoal.train.diloco.shares.messages import Duties, decode_for_worker
+from shoal.train.diloco.shares.owner import ShareOwner
 from shoal.train.exchange import Exchange, ExchangeError, Kind
 from shoal.train.pieces import PieceExchange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from shoal.train.diloco.compression import Array
@@ -109,9 +113,12 @@ class DilocoSession:
             settings.fragments,
             checkpoint_syncs=rules.checkpoint_syncs,
             keeps_inner=inner is not None,
+            values=self._layout.size,
         )
+        self._life = life
+        self._owner: ShareOwner | None = None  # if there is no centre
         self._news = threading.Condition()  # guards the member
-        self._files: dict[str, Path] = {}  # updates that were fetched ahead
+        self._files: dict[str, list[Path]] = {}  # updates that were fetched ahead
         self._queued: set[str] = set()  # updates that the carrier is to fetch
         self._errands: queue.SimpleQueue[Callable[[], None] | None] = (
             queue.SimpleQueue()
@@ -142,6 +149,8 @@ class DilocoSession:
                 self._member.leaves()
             self._tell()  # It is not lost, so the others need not wait for it.
         self._ended.set()
+        if self._owner is not None:
+            self._owner.close()
         self._errands.put(None)
         self._keeping.put(None)
 
@@ -256,6 +265,39 @@ class DilocoSession:
             sync % self._settings.fragments, self._settings.fragments
         )
 
+    # Shares.
+
+    @property
+    def _shares(self) -> int:
+        """How many shares a fragment is cut into; 0 if there is a centre."""
+        return self._owner.shares if self._owner is not None else 0
+
+    @property
+    def _guard(self) -> AbstractContextManager[object]:
+        """What keeps others from reading shared weights while they change."""
+        return self._owner.guard if self._owner is not None else nullcontext()
+
+    def _own_shares(self, shares: int) -> None:
+        """Begin to average shares for all, if there is no centre."""
+        if shares and self._owner is None:
+            self._owner = ShareOwner(
+                self._exchange,
+                self._settings,
+                self._layout,
+                self._shared,
+                life=self._life,
+                coordinator=self._aggregator,
+                shares=shares,
+                fail=self._fail,
+            )
+
+    def _note_weights(self) -> None:
+        """Tell who averages shares after how many syncs the weights are."""
+        if self._owner is not None:
+            with self._news:
+                merged = self._member.merged if self._member.loaded else -1
+            self._owner.note_syncs(merged)
+
     # Contributions.
 
     def _contribute(self, order: Compute) -> None:
@@ -279,17 +321,23 @@ class DilocoSession:
         with self._news:
             self._member.computed(order.segment)
         buffers = self._weights.read(part.buffers)
-        self._errands.put(lambda: self._send(draft, compress(), buffers))
+        self._errands.put(lambda: self._send(draft, part, compress(), buffers))
 
-    def _compressing(self, sync: int, part: Fragment) -> Callable[[], list[bytes]]:
-        """Return what compresses a fragment as it is now.
+    def _compressing(
+        self, sync: int, part: Fragment
+    ) -> Callable[[], list[list[bytes]]]:
+        """Return what compresses a fragment as it is now, share by share.
 
         With one fragment the loop waits for the outcome, so it compresses here and
         needs no snapshot; with several the carrier does it, beside computing.
         """
+        shares = part.cut(max(1, self._shares))
         if self._settings.fragments == 1:
-            chunks = self._compressed(part, self._shared, self._weights.read)
-            return lambda: chunks
+            done = [
+                self._compressed(each, self._shared, self._weights.read)
+                for each in shares
+            ]
+            return lambda: done
         own = self._weights.read(part.trained)
         self._snapshots[sync] = own, self._weights.read(part.buffers)
         shared, start = self._shared, part.trained.start
@@ -297,12 +345,12 @@ class DilocoSession:
         def read(each: slice) -> Array:
             return own[each.start - start : each.stop - start]
 
-        return lambda: self._compressed(part, shared, read)
+        return lambda: [self._compressed(each, shared, read) for each in shares]
 
     def _compressed(
         self, part: Fragment, shared: Array, read: Callable[[slice], Array]
     ) -> list[bytes]:
-        """Return the delta of a fragment, compressed chunk by chunk."""
+        """Return the delta of a fragment or share, compressed chunk by chunk."""
         chunks: list[bytes] = []
         for each in part.chunks:
             delta = shared[each] - read(each)
@@ -314,13 +362,23 @@ class DilocoSession:
         return chunks
 
     def _send(
-        self, draft: messages.Contribution, chunks: list[bytes], buffers: Array
+        self,
+        draft: messages.Contribution,
+        part: Fragment,
+        shares: list[list[bytes]],
+        buffers: Array,
     ) -> None:
-        path = self._exchange.draft()
-        tensors.save_fragment(path, chunks, buffers, self._settings.compress)
-        size = path.stat().st_size
-        file = self._exchange.put(path)
-        contribution = msgspec.structs.replace(draft, file=file, bytes=size)
+        files: list[str] = []
+        size, start = 0, part.buffers.start
+        for each, chunks in zip(part.cut(len(shares)), shares, strict=True):
+            path = self._exchange.draft()
+            own = buffers[each.buffers.start - start : each.buffers.stop - start]
+            tensors.save_fragment(path, chunks, own, self._settings.compress)
+            size += path.stat().st_size
+            files.append(self._exchange.put(path))
+        contribution = msgspec.structs.replace(draft, file=files[0], bytes=size)
+        if self._owner is not None:
+            contribution = messages.of_shares(contribution, files)
         with self._news:
             self._member.contributed(contribution)
         self._tell()
@@ -328,44 +386,57 @@ class DilocoSession:
     # Outcomes.
 
     def _merge(self, update: Update) -> None:
-        path = self._files.pop(update.file, None) or self._fetched(update)
-        if path is None:
+        paths = self._files.pop(update.file, None) or self._fetched(update)
+        if paths is None:
             return
-        part = self._part(update.sync)
+        part, is_right = self._part(update.sync), False
         try:
-            self._add(path, part, self._snapshots.pop(update.sync, None))
+            with self._guard:
+                self._add(update, paths, self._snapshots.pop(update.sync, None))
+                check = tensors.check(self._shared, part, self._shares)
+                is_right = check == update.check
+                if self._owner is not None and is_right:
+                    self._owner.state.settle(update)
         except ProtocolError:
-            with self._news:
-                self._member.has_lost_its_way()
+            is_right = False
         finally:
-            path.unlink(missing_ok=True)
-        is_right = tensors.check(self._shared, part) == update.check
+            for path in paths:
+                path.unlink(missing_ok=True)
         with self._news:
             if is_right:
                 self._member.has_merged(update)
             else:  # Ours are not the weights that this update is for.
                 self._member.has_lost_its_way()
+        self._note_weights()
         self._tell()
 
     def _add(
-        self, path: Path, part: Fragment, snapshot: tuple[Array, Array] | None
+        self, update: Update, paths: list[Path], snapshot: tuple[Array, Array] | None
     ) -> None:
         """Add an outcome to the shared weights, and move the loop's along."""
-        start = part.trained.start
-        for each, add in zip(
-            part.chunks, tensors.fragment_chunks(path, part), strict=True
-        ):
+        part = self._part(update.sync)
+        start, first = part.trained.start, part.buffers.start
+        for path, share in zip(paths, part.cut(len(paths)), strict=True):
+            for each, add in zip(
+                share.chunks, tensors.fragment_chunks(path, share), strict=True
+            ):
+                before = (
+                    self._shared[each].copy()
+                    if snapshot is None
+                    else snapshot[0][each.start - start : each.stop - start]
+                )
+                self._shared[each] += add
+                self._shift(each, before)
+                if self._owner is not None:
+                    self._owner.state.follow(update, each, add)
+            place = share.buffers
             before = (
-                self._shared[each].copy()
+                self._shared[place].copy()
                 if snapshot is None
-                else snapshot[0][each.start - start : each.stop - start]
+                else snapshot[1][place.start - first : place.stop - first]
             )
-            self._shared[each] += add
-            self._shift(each, before)
-        before = self._shared[part.buffers] if snapshot is None else snapshot[1]
-        before = before.copy()
-        self._shared[part.buffers] = tensors.fragment_buffers(path, part)
-        self._shift(part.buffers, before)
+            self._shared[place] = tensors.fragment_buffers(path, share)
+            self._shift(place, before)
         self._is_shared = self._settings.fragments == 1 and self._steps_since == 0
 
     def _shift(self, part: slice, before: Array) -> None:
@@ -381,7 +452,12 @@ class DilocoSession:
         path = self._got(order.file, "weights")
         if path is None:
             return
-        layout, shared = tensors.load_weights(path)
+        state: tensors.State | None = None
+        if self._owner is None:
+            layout, shared = tensors.load_weights(path)
+        else:
+            state = tensors.load_state(path, self._settings.fragments)
+            layout, shared, state.syncs = state.layout, state.weights, order.syncs
         path.unlink()
         if layout != self._layout:
             raise ProtocolError(
@@ -389,16 +465,21 @@ class DilocoSession:
                 because=_difference(layout, self._layout),
                 hint="run the same program with the same params on all workers",
             )
-        before, self._shared = self._shared, shared
+        before = self._shared
+        with self._guard:
+            self._shared = shared
+            if self._owner is not None and state is not None:
+                self._owner.state.replace(state)
         self._snapshots.clear()
         size = layout.size
         for start in range(0, size, tensors.CHUNK):
             each = slice(start, min(size, start + tensors.CHUNK))
             self._shift(each, before[each])
         self._is_shared = self._settings.fragments == 1 and self._steps_since == 0
-        check = tensors.check(shared, self._part(order.syncs - 1))
+        check = tensors.check(shared, self._part(order.syncs - 1), self._shares)
         with self._news:
             self._member.has_reloaded(order.syncs, check)
+        self._note_weights()
         self._tell()
 
     def _start_over(self) -> None:
@@ -460,9 +541,12 @@ class DilocoSession:
         try:
             work()
         except BaseException as error:  # noqa: BLE001 - It is raised in the loop.
-            with self._news:
-                self._failure = error
-                self._news.notify_all()
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        with self._news:
+            self._failure = error
+            self._news.notify_all()
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -478,13 +562,20 @@ class DilocoSession:
                 self._hear(mail.data)
             if time.monotonic() - told_at >= HEARTBEAT_S:
                 self._tell()
+                if self._owner is not None:
+                    self._owner.tell()
                 told_at = time.monotonic()
 
     def _hear(self, data: bytes) -> None:
-        directive = messages.decode_directive(data)
+        directive = decode_for_worker(data)
+        if isinstance(directive, Duties):
+            if self._owner is not None:
+                self._owner.hear(directive)
+            return
         with self._news:
             if not self._member.direct(directive):
                 return
+            self._own_shares(directive.shares)
             for file in self._member.unneeded():
                 self._errands.put(partial(self._exchange.forget, file))
             self._must_come_first(self._member.next_action())
@@ -495,6 +586,7 @@ class DilocoSession:
         if refused and refused != self._refused:
             _say(f"this worker's contribution was refused: {refused}")
         self._refused = refused
+        self._note_weights()
         self._tell()
 
     def _tell(self) -> None:
@@ -510,23 +602,26 @@ class DilocoSession:
 
     def _fetch_ahead(self, update: Update) -> None:
         """Fetch an update while the loop computes, so that it need not wait."""
-        path = self._fetched(update)
+        paths = self._fetched(update)
         with self._news:
             self._queued.discard(update.file)
-            if path is not None:
-                self._files[update.file] = path
+            if paths is not None:
+                self._files[update.file] = paths
                 self._news.notify_all()
 
-    def _fetched(self, update: Update) -> Path | None:
+    def _fetched(self, update: Update) -> list[Path] | None:
         """Fetch an outcome, and note how long it took."""
         began = time.monotonic()
         try:
-            path = self._exchange.get(update.file, self._aggregator, "updates")
+            if self._owner is not None:
+                paths = self._owner.fetch(update)
+            else:
+                paths = [self._exchange.get(update.file, self._aggregator, "updates")]
         except ExchangeError:
             self._ended.wait(RETRY_S)
             return None
         self._fetch_s = time.monotonic() - began
-        return path
+        return paths
 
     def _keep(self) -> None:
         """Keep a checkpoint for a future aggregator, or offer weights to one."""
@@ -543,7 +638,10 @@ class DilocoSession:
                     self._large.forget(before.file)
         if offer:
             path = self._exchange.draft()
-            tensors.save_weights(path, self._layout, self._shared)
+            if self._owner is not None:
+                merged = self._owner.save(path)
+            else:
+                tensors.save_weights(path, self._layout, self._shared)
             offered = messages.KeptState(merged, self._large.put(path))
             with self._news:
                 self._member.offers(offered)

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from torch import distributed
 
+from shoal.train.programs import TRY_AGAIN
+
 if TYPE_CHECKING:
     from types import FrameType
-
-TRY_AGAIN: Final = 33
-"""The exit code after which shoal starts the gang again."""
 
 LINGER_S: Final = 3.0
 """How long the report of a rank that raised may take."""

@@ -11,6 +11,9 @@ PROGRAMS: Final = ("digits", "gpt", "pipeline_gpt")
 USAGE: Final = 2
 """The exit code of a program that was given nonsense: trying again is of no use."""
 
+TRY_AGAIN: Final = 33
+"""The exit code after which shoal starts a task, or its gang, again."""
+
 
 def run_program(name: str) -> None:
     """Run a program that comes with shoal, or a file of the job's workdir."""

@@ -1,0 +1,153 @@
+"""Ask how much of a training's work counts when its machines fail all the time.
+
+Run: PYTHONPATH=. python benchmarks/diloco_failures.py [QUESTION ...] >> results.jsonl
+
+Goodput is the samples that entered an outer step, of those that entered one in the same
+time when nothing failed.
+
+`goodput` asks the machines of aggregator and workers in virtual time
+(`tests/sim/train_failures.py`): 1.2 million chips, in few large or many small workers,
+each chip failing once a year; a failed worker is back after 10 seconds. `killed` asks
+live processes: two jobs of eight workers run side by side, and of one of them a worker
+is killed every 30 seconds and started again. A step takes a fixed time, so that all of
+them fit on two cores and none gets faster when another is dead.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from typing import Any, Final
+
+from benchmarks.diloco import Job, job
+from tests.sim.train_failures import FailureModel, goodput
+
+from shoal.train.diloco.rules import RoundRules
+
+CHIPS: Final = 1_200_000
+SCALES: Final = ((8, 1), (8, 4), (32, 1), (128, 1), (256, 1))
+"""Workers, and fragments."""
+
+SEEDS: Final = 5
+SPAN_S: Final = 600.0
+INNER_STEPS: Final = 50  # 5 seconds of the fastest worker
+
+WORKERS: Final = 8
+KILL_EVERY_S: Final = 30.0
+STEP_S: Final = 0.2
+SETTLED: Final = 2  # rounds
+LOOK_S: Final = 0.2
+LIVE: Final[dict[str, Any]] = {
+    "program": "mlp.py",
+    "rounds": 62,
+    "inner_steps": 50,
+    "batch": 32,
+    "step_s": STEP_S,
+    "workers": WORKERS,
+    "quorum": 2,
+    "samples": 20_000,
+    "validate_every": 5,
+}
+
+
+def tell(question: str, **figures: object) -> None:
+    """Print a line of results."""
+    line = {"benchmark": "diloco_failures", "question": question, **figures}
+    print(json.dumps(line), flush=True)
+
+
+def simulated() -> None:
+    """Let machines fail in virtual time, at several scales."""
+    for workers, fragments in SCALES:
+        rules = RoundRules(
+            rounds=1_000_000,
+            inner_steps=INNER_STEPS,
+            fragments=fragments,
+            workers=workers,
+            quorum=workers // 4,
+            gather_s=5.0,
+        )
+        model = FailureModel(chips=CHIPS // workers)
+        seeds = range(SEEDS if workers <= 32 else 2)
+        span_s = SPAN_S if workers <= 128 else SPAN_S / 4
+        found = [goodput(seed, rules, model, span_s) for seed in seeds]
+        tell(
+            "goodput",
+            workers=workers,
+            fragments=fragments,
+            mtbf_s=model.mtbf_s,
+            recovery_s=model.recovery_s,
+            span_s=span_s,
+            goodput=[round(each, 4) for each in found],
+            least=round(min(found), 4),
+            median=round(statistics.median(found), 4),
+        )
+
+
+def killed() -> None:
+    """Kill a live worker every now and then; compare with a job beside it."""
+    with job(**LIVE) as calm, job(**LIVE) as stormy:
+        for run in (calm, stormy):
+            run.start_all(WORKERS)
+        for run in (calm, stormy):
+            run.wait_for_round(SETTLED)
+        began = [run.events("round")[-1]["seconds"] for run in (calm, stormy)]
+        kills = kill_in_turn(stormy, until=calm)
+        losses = [run.wait() for run in (calm, stormy)]
+        rounds = [run.events("round") for run in (calm, stormy)]
+    both = list(zip(rounds, began, strict=True))
+    span_s = min(lines[-1]["seconds"] - since for lines, since in both)
+    samples = [samples_within(lines, since, since + span_s) for lines, since in both]
+    tell(
+        "killed",
+        workers=WORKERS,
+        kills=kills,
+        every_s=KILL_EVERY_S,
+        seconds=round(span_s, 1),
+        rounds=[len(lines) for lines in rounds],
+        samples=samples,
+        goodput=round(samples[1] / samples[0], 4),
+        losses=losses,
+        worse_by=round(losses[1] / losses[0] - 1, 5),
+        left_out=[sum(len(line["missing"]) for line in lines) for lines in rounds],
+    )
+
+
+def kill_in_turn(run: Job, until: Job) -> int:
+    """Kill one worker after another and start it again, until a job is over."""
+    kills = 0
+    due = time.monotonic() + KILL_EVERY_S
+    while all(each.processes["aggregate.0"].poll() is None for each in (run, until)):
+        if time.monotonic() >= due:
+            name = f"train.{kills % WORKERS}"
+            run.kill(name)
+            run.start(name)
+            kills += 1
+            due += KILL_EVERY_S
+        time.sleep(LOOK_S)
+    return kills
+
+
+def samples_within(lines: list[dict[str, Any]], since: float, until: float) -> int:
+    """Return the samples that entered an outer step in a span of time."""
+    return sum(
+        part["samples"]
+        for line in lines
+        if since < line["seconds"] <= until
+        for part in line["by_worker"].values()
+    )
+
+
+QUESTIONS: Final = {"goodput": simulated, "killed": killed}
+
+
+def main() -> None:
+    """Answer the questions that are asked, or all."""
+    for name in sys.argv[1:] or QUESTIONS:
+        QUESTIONS[name]()
+
+
+if __name__ == "__main__":
+    main()

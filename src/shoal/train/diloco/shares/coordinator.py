@@ -1,0 +1,567 @@
+"""Coordinate workers that average shares of the model themselves.
+
+`Rounds` decides as ever who takes part, what counts and when a sync closes. Where it
+orders to fetch or to average, this machine hands the order on: each share of a sync has
+an owner among the workers, which fetches that share of every contribution, measures it,
+and averages it once it is decided what counts. So data goes from worker to worker, each
+sends as much as any other, and only names, norms and check sums come here.
+
+Every worker has all weights and, as far as updates tell it, all momentum. So an owner
+that is lost is replaced by any other, and nothing is kept for it anywhere else:
+
+- If a sync is open, its shares go to others, who fetch them from the contributors. What
+  a contributor took with it is left out by all.
+- If the outcome was given out and somebody lacks it, the run goes on from what the most
+  advanced worker has merged; if nobody has, the sync is open again.
+- An owner that keeps all others waiting is relieved of its shares.
+
+The weights come here only to be saved: at checkpoints, and at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import TYPE_CHECKING, Final, Literal, final
+
+import msgspec
+
+from shoal.train.diloco.events import (
+    Average,
+    Averaged,
+    Effect,
+    Event,
+    Fetch,
+    Fetched,
+    Loaded,
+    LoadFailed,
+    LoadState,
+    PartsLost,
+    Published,
+    PublishState,
+    ReportMember,
+    StatusReceived,
+    UpdatesLost,
+)
+from shoal.train.diloco.messages import (
+    Contribution,
+    KeptState,
+    Update,
+    files_of,
+    joined_check,
+)
+from shoal.train.diloco.outer import equal_workers
+from shoal.train.diloco.rounds import UPDATES_KEPT, Rounds
+from shoal.train.diloco.shares.assignment import assigned, shares_of
+from shoal.train.diloco.shares.messages import (
+    MARK,
+    OPEN_MAX,
+    Duties,
+    Reduced,
+    Reduction,
+    ShareNorm,
+    ShareOutcome,
+    ShareReport,
+    ShareSource,
+    ShareWeight,
+)
+
+if TYPE_CHECKING:
+    from shoal.train.diloco.messages import Status
+
+Kind = Literal["weights", "checkpoint"]
+REPEAT_S: Final = 1.0
+"""Duties that were not heard of are repeated after this time."""
+
+FROM_HOST: Final = -1
+"""The host is about to load weights, of an earlier life or run."""
+
+
+class ReportReceived(msgspec.Struct, frozen=True):
+    """A worker reported what it has done of its duties."""
+
+    report: ShareReport
+
+
+class StateUnsaved(msgspec.Struct, frozen=True):
+    """A worker's state cannot be fetched."""
+
+    worker: str
+
+
+class DirectOwner(msgspec.Struct, frozen=True):
+    """Send a worker its duties."""
+
+    worker: str
+    duties: Duties
+
+
+class SaveState(msgspec.Struct, frozen=True):
+    """Get all weights and save them; answered by `Published` or `StateUnsaved`."""
+
+    worker: str
+    kept: KeptState
+
+
+class NoteBegun(msgspec.Struct, frozen=True):
+    """Tell people that a run goes on without a centre, and from where."""
+
+    kind: str
+    syncs: int
+    values: int
+
+
+class NoteClosed(msgspec.Struct, frozen=True):
+    """Tell people about a sync whose outcome all can fetch."""
+
+    order: Average
+
+
+SharedEvent = Event | ReportReceived | StateUnsaved
+SharedEffect = Effect | DirectOwner | SaveState | NoteBegun | NoteClosed
+
+
+class _Sync(msgspec.Struct):
+    """A sync that is open: what was contributed, and how far its shares are."""
+
+    wanted: dict[str, Contribution] = msgspec.field(
+        default_factory=dict[str, Contribution]
+    )
+    norms: dict[tuple[str, str, int], ShareNorm] = msgspec.field(
+        default_factory=dict[tuple[str, str, int], ShareNorm]
+    )
+    told: list[str] = msgspec.field(default_factory=list[str])  # to Rounds, by file
+    order: Average | None = None
+    number: int = 0  # of the order
+    outcomes: dict[int, tuple[str, ShareOutcome]] = msgspec.field(
+        default_factory=dict[int, tuple[str, ShareOutcome]]
+    )
+
+    def found(self, worker: str, shares: int) -> list[ShareNorm]:
+        """Return the norms of a contribution's shares that are known."""
+        mark = self.wanted[worker].file[:MARK]
+        marks = [(worker, mark, share) for share in range(shares)]
+        return [self.norms[each] for each in marks if each in self.norms]
+
+
+class _Asked(msgspec.Struct):
+    """Weights that are wanted: by whom they are to be offered, after how many syncs."""
+
+    worker: str
+    syncs: int
+    saving: bool = False
+
+
+class _Turn(msgspec.Struct):
+    """What comes of one event: facts for Rounds, and effects."""
+
+    now: float
+    facts: deque[SharedEvent]
+    effects: list[SharedEffect] = msgspec.field(default_factory=list[SharedEffect])
+
+
+@final
+class ShareCoordinator:
+    """Decides; the aggregator's host does it, in the order returned."""
+
+    def __init__(self, rounds: Rounds, epoch: int) -> None:
+        """Stand between `rounds` and its host; `epoch` is that of `rounds`."""
+        self.rounds = rounds
+        self.owners: tuple[str, ...] = ()  # by share
+        self._epoch = epoch
+        self._statuses: dict[str, Status] = {}  # of members
+        self._reports: dict[str, ShareReport] = {}
+        self._syncs: dict[int, _Sync] = {}
+        self._givers: dict[int, tuple[str, ...]] = {}  # of outcomes, by sync
+        self._asked: dict[Kind, _Asked] = {}
+        self._offers = 0  # that were asked for
+        self._here: int | None = None  # after how many syncs the host has the weights
+        self._duties: dict[str, Duties] = {}
+        self._told_at: dict[str, float] = {}
+        self._seq = 0
+        self._orders = 0
+        self._relieved: list[str] = []
+        self._late_since: dict[str, float] = {}
+        self._usual_s: float | None = None  # that a share takes on its way
+
+    def handle(self, event: SharedEvent, now: float) -> list[SharedEffect]:
+        """Take in one fact; return what to do about it. Raising is a bug."""
+        turn = _Turn(now, deque([event]))
+        while turn.facts:
+            self._take(turn.facts.popleft(), turn)
+            if self.rounds.shares:
+                self._drop_lost(turn)
+                self._note_done(turn)
+                self._answer_offers(turn)
+                self._relieve(turn)
+        if self.rounds.shares:
+            again = event.status.worker if isinstance(event, StatusReceived) else ""
+            turn.effects += self._tell(again, now)
+            assert len(self.owners) == self.rounds.shares
+        return turn.effects
+
+    def next_deadline(self) -> float | None:
+        """When to deliver `RoundDeadline`, if ever."""
+        due = [since + self._patience_s for since in self._late_since.values()]
+        if (other := self.rounds.next_deadline()) is not None:
+            due.append(other)
+        return min(due, default=None)
+
+    def _take(self, fact: SharedEvent, turn: _Turn) -> None:
+        match fact:
+            case ReportReceived():
+                self._on_report(fact.report)
+                return
+            case StateUnsaved():
+                if (asked := self._asked.get("checkpoint")) is not None:
+                    asked.worker, asked.saving = "", False
+                return
+            case StatusReceived():
+                self._on_status(fact.status, turn)
+            case Loaded():
+                self._here = fact.syncs if self._here == FROM_HOST else None
+            case UpdatesLost(unmerged=True):
+                self._syncs.clear()
+                self._givers.clear()
+            case Published(kind="checkpoint"):
+                self._asked.pop("checkpoint", None)
+            case _:
+                pass
+        for effect in self.rounds.handle(fact, turn.now):
+            self._delegate(effect, turn)
+        for past in [number for number in self._syncs if number < self.rounds.closed]:
+            del self._syncs[past]
+
+    # What Rounds orders.
+
+    def _delegate(self, effect: Effect, turn: _Turn) -> None:
+        """Hand an order on to workers, if it is theirs."""
+        if isinstance(effect, LoadState):
+            self._begin(effect, turn)
+            return
+        if not self.rounds.shares:
+            turn.effects.append(effect)
+            return
+        match effect:
+            case Fetch():
+                self._want(effect.worker, effect.contribution, turn)
+            case Average():
+                sync = self._syncs[effect.sync]
+                self._orders += 1
+                sync.order, sync.number = effect, self._orders
+                sync.outcomes.clear()
+            case PublishState():
+                self._publish(effect, turn)
+            case _:
+                turn.effects.append(effect)
+
+    def _begin(self, order: LoadState, turn: _Turn) -> None:
+        """Decide by the size of the model whether there is a centre.
+
+        Without one, weights stay where they are.
+        """
+        values = max((s.values for s in self._statuses.values()), default=0)
+        self.rounds.shares = shares_of(self.rounds.rules, values)
+        if not self.rounds.shares:
+            turn.effects.append(order)
+            return
+        self._assign()
+        if not order.worker:
+            self._here = FROM_HOST
+            turn.effects.append(order)
+        elif order.kind == "checkpoint":  # Nobody keeps one without a centre.
+            turn.facts.append(LoadFailed(order.worker))
+        else:
+            turn.facts.append(Loaded(order.syncs))
+            turn.effects.append(NoteBegun(order.kind, order.syncs, values))
+
+    def _want(self, worker: str, contribution: Contribution, turn: _Turn) -> None:
+        """Let the owners fetch a contribution."""
+        if len(contribution.shares) != self.rounds.shares:
+            fault = "it is not cut into shares as it should be"
+            turn.facts.append(Fetched(worker, contribution, fault=fault))
+            return
+        sync = self._syncs.setdefault(contribution.sync, _Sync())
+        sync.wanted[worker] = contribution
+
+    def _publish(self, order: PublishState, turn: _Turn) -> None:
+        """Let a worker offer its weights; begin again if nobody has any."""
+        if self._loaded():
+            self._asked[order.kind] = _Asked("", self.rounds.closed)
+        elif self._here == self.rounds.closed:
+            turn.effects.append(order)
+        elif order.kind == "weights":
+            turn.facts.append(UpdatesLost())
+
+    # What workers say.
+
+    def _on_status(self, status: Status, turn: _Turn) -> None:
+        known = self._statuses.get(status.worker)
+        if known is not None:
+            if (status.life, status.seq) <= (known.life, known.seq):
+                return
+            if status.life > known.life:
+                self._lose(status.worker, turn)
+        self._statuses[status.worker] = status
+
+    def _on_report(self, report: ShareReport) -> None:
+        status = self._statuses.get(report.worker)
+        known = self._reports.get(report.worker)
+        if status is None or status.life != report.life:
+            return
+        if known is not None and report.seq <= known.seq:
+            return
+        self._reports[report.worker] = report
+        for reduced in report.reduced:
+            if sync := self._syncs.get(reduced.sync):
+                self._note(sync, report, reduced)
+
+    def _note(self, sync: _Sync, report: ShareReport, reduced: Reduced) -> None:
+        """Take in what an owner has measured and averaged."""
+        for norm in reduced.norms:
+            if self._owner_of(norm.share) == report.worker:
+                sync.norms[norm.worker, norm.mark, norm.share] = norm
+        if (report.heard[0], reduced.order) != (self._epoch, sync.number):
+            return
+        for outcome in reduced.outcomes:
+            if self._owner_of(outcome.share) == report.worker:
+                sync.outcomes[outcome.share] = report.worker, outcome
+
+    def _owner_of(self, share: int) -> str:
+        return self.owners[share] if share < len(self.owners) else ""
+
+    def _note_done(self, turn: _Turn) -> None:
+        """Tell Rounds what all owners have measured, and what all have averaged."""
+        shares = len(self.owners)
+        for number, sync in sorted(self._syncs.items()):
+            for worker, contribution in sync.wanted.items():
+                found = sync.found(worker, shares)
+                if len(found) == shares and contribution.file not in sync.told:
+                    sync.told.append(contribution.file)
+                    turn.facts.append(_measured(worker, contribution, found))
+            if sync.order is not None and len(sync.outcomes) == shares:
+                self._close(number, sync.order, turn)
+
+    def _close(self, number: int, order: Average, turn: _Turn) -> None:
+        """Give the outcome of a sync out, and let newcomers own shares of the next."""
+        sync = self._syncs.pop(number)
+        found = [sync.outcomes[share] for share in range(len(self.owners))]
+        check = joined_check([outcome.check for _, outcome in found])
+        samples = [part.samples for part in order.parts]
+        update = Update(
+            number,
+            f"{number}-{check}",
+            check,
+            sum(outcome.bytes for _, outcome in found),
+            shares=tuple(outcome.file for _, outcome in found),
+            workers=equal_workers(samples),
+        )
+        self._givers[number] = tuple(giver for giver, _ in found)
+        self._givers.pop(number - UPDATES_KEPT, None)
+        self._usual_s = max((norm.seconds for norm in sync.norms.values()), default=0.0)
+        self._assign()
+        turn.facts.append(Averaged(update))
+        turn.effects.append(NoteClosed(order))
+
+    # Owners.
+
+    def _loaded(self) -> list[str]:
+        """Return the workers that have all weights, in the order of their names."""
+        here = sorted(self._statuses.items())
+        return [name for name, said in here if said.loaded and not said.leaving]
+
+    def _assign(self) -> None:
+        """Give every share an owner: who has the weights and keeps nobody waiting."""
+        loaded = self._loaded()
+        present = [name for name in loaded if name not in self._relieved]
+        present = present or loaded or sorted(self._statuses)
+        if present:
+            self.owners = assigned(self.owners, present, self.rounds.shares)
+
+    def _drop_lost(self, turn: _Turn) -> None:
+        for name in sorted(self._statuses):
+            if name not in self.rounds.members:
+                self._lose(name, turn)
+        if any(owner not in self._statuses for owner in self.owners):
+            self._assign()
+
+    def _lose(self, worker: str, turn: _Turn) -> None:
+        """Go on without a worker, and without what only it had."""
+        del self._statuses[worker]
+        self._reports.pop(worker, None)
+        self._duties.pop(worker, None)
+        self._late_since.pop(worker, None)
+        self._relieved = [name for name in self._relieved if name != worker]
+        for number, sync in self._syncs.items():
+            contribution = sync.wanted.get(worker)
+            if contribution is not None and contribution.file not in sync.told:
+                del sync.wanted[worker]
+            if worker in self.owners:
+                self._replace_owner(number, sync, turn)
+        merged = [s.merged for s in self._statuses.values() if s.loaded]
+        gone = tuple(n for n, givers in self._givers.items() if worker in givers)
+        if gone:
+            unmerged = min(merged, default=0) <= max(gone)
+            turn.facts.append(UpdatesLost(gone, unmerged))
+            self._givers = {n: g for n, g in self._givers.items() if n not in gone}
+        self._assign()
+
+    def _replace_owner(self, number: int, sync: _Sync, turn: _Turn) -> None:
+        """Forget what is gone with the owner of a share: a new one has to get it."""
+        sync.outcomes = {
+            share: (giver, outcome)
+            for share, (giver, outcome) in sync.outcomes.items()
+            if giver in self._statuses
+        }
+        for name in [name for name in sync.wanted if name not in self._statuses]:
+            del sync.wanted[name]
+            sync.order = None
+            turn.facts.append(PartsLost(number, name))
+
+    @property
+    def _patience_s(self) -> float:
+        """How long an owner may take after all the others are done."""
+        rules = self.rounds.rules
+        if self._usual_s is None:
+            return rules.timeout_s
+        return max(rules.timeout_least_s, rules.slack * self._usual_s)
+
+    def _relieve(self, turn: _Turn) -> None:
+        """Give the shares of an owner to others if these have long done their part."""
+        late = self._late()
+        for name in [name for name in self._late_since if name not in late]:
+            del self._late_since[name]
+        for name in late:
+            since = self._late_since.setdefault(name, turn.now)
+            others = [n for n in self._loaded() if n not in (name, *self._relieved)]
+            if turn.now < since + self._patience_s or not others:
+                continue
+            del self._late_since[name]
+            self._relieved.append(name)
+            self._assign()
+            reason = f"others waited for its share for {turn.now - since:.0f} s"
+            sync = self.rounds.closed
+            turn.effects.append(ReportMember("relieved", name, sync, reason))
+
+    def _late(self) -> list[str]:
+        """Return the owners that lack what the others have of the open sync.
+
+        One contribution that is missing is not the fault of who waits for it.
+        """
+        sync = self._syncs.get(self.rounds.closed)
+        if sync is None or not sync.wanted:
+            return []
+        late: list[str] = []
+        for share, owner in enumerate(self.owners):
+            marks = [(w, c.file[:MARK], share) for w, c in sync.wanted.items()]
+            lacking = sum(mark not in sync.norms for mark in marks)
+            is_behind = 2 * lacking > len(marks) or (
+                sync.order is not None and share not in sync.outcomes
+            )
+            if is_behind and owner not in late:
+                late.append(owner)
+        return late if len(late) < len(set(self.owners)) else []
+
+    # Weights, for newcomers and to be saved.
+
+    def _answer_offers(self, turn: _Turn) -> None:
+        loaded = self._loaded()
+        for kind, asked in sorted(self._asked.items()):
+            if asked.worker not in loaded:
+                if not loaded:
+                    continue
+                # By turns, so that all send alike.
+                asked.worker, asked.saving = loaded[self._offers % len(loaded)], False
+                asked.syncs = self.rounds.closed
+                self._offers += 1
+            report = self._reports.get(asked.worker)
+            offered = report.offered if report else None
+            if offered is None or offered.syncs < asked.syncs or asked.saving:
+                continue
+            if kind == "weights":
+                del self._asked[kind]
+                holder = asked.worker
+                found = Published(kind, offered.syncs, offered.file, holder)
+                turn.facts.append(found)
+            else:
+                asked.saving = True
+                turn.effects.append(SaveState(asked.worker, offered))
+
+    # Telling.
+
+    def _tell(self, again: str, now: float) -> list[SharedEffect]:
+        """Send workers their duties, if they changed or must be repeated."""
+        effects: list[SharedEffect] = []
+        for name in sorted(self._statuses):
+            told = self._duties.get(name)
+            wanted = self._duties_of(name)
+            if told is None and not _has_any(wanted):
+                continue
+            if told is None or msgspec.structs.replace(told, seq=0) != wanted:
+                self._seq += 1
+                told = msgspec.structs.replace(wanted, seq=self._seq)
+                self._duties[name] = told
+            elif again != name or not self._must_repeat(name, told, now):
+                continue
+            self._told_at[name] = now
+            effects.append(DirectOwner(name, told))
+        return effects
+
+    def _must_repeat(self, worker: str, told: Duties, now: float) -> bool:
+        if not _has_any(told) or now < self._told_at[worker] + REPEAT_S:
+            return False
+        report = self._reports.get(worker)
+        return report is None or report.heard != (told.epoch, told.seq)
+
+    def _duties_of(self, worker: str) -> Duties:
+        shares = tuple(n for n, owner in enumerate(self.owners) if owner == worker)
+        reductions = [
+            _reduction(number, sync, shares)
+            for number, sync in sorted(self._syncs.items())
+            if shares and sync.wanted
+        ]
+        offers = [each.syncs for each in self._asked.values() if each.worker == worker]
+        return Duties(
+            epoch=self._epoch,
+            seq=0,
+            life=self._statuses[worker].life,
+            offer=max(offers, default=None),
+            reductions=tuple(reductions[:OPEN_MAX]),
+        )
+
+
+def _has_any(duties: Duties) -> bool:
+    return bool(duties.reductions) or duties.offer is not None
+
+
+def _reduction(number: int, sync: _Sync, shares: tuple[int, ...]) -> Reduction:
+    """Return what the owner of some shares is to do in a sync."""
+    parts = sync.order.parts if sync.order else ()
+    return Reduction(
+        number,
+        shares,
+        tuple(
+            ShareSource(
+                worker,
+                contribution.file,
+                tuple(files_of(contribution)[share] for share in shares),
+            )
+            for worker, contribution in sorted(sync.wanted.items())
+        ),
+        sync.number if sync.order else 0,
+        tuple(ShareWeight(each.worker, each.samples, each.scale) for each in parts),
+    )
+
+
+def _measured(
+    worker: str, contribution: Contribution, found: list[ShareNorm]
+) -> Fetched:
+    """Join what the owners found out about the shares of a contribution."""
+    squares = sum(norm.squares for norm in found)
+    return Fetched(
+        worker,
+        contribution,
+        math.sqrt(squares) if squares >= 0 else math.nan,
+        next((norm.fault for norm in found if norm.fault), ""),
+        max(norm.seconds for norm in found),
+    )

@@ -1,0 +1,267 @@
+"""A worker's part in averaging shares: runs the machine of `reducer`.
+
+Files are fetched and averages computed by threads, beside the training loop.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, final
+
+from shoal.errors import ProtocolError
+from shoal.train import tensors
+from shoal.train.diloco.averaging import Delta, norm_of
+from shoal.train.diloco.messages import KeptState, encode
+from shoal.train.diloco.rounds import UPDATES_KEPT
+from shoal.train.diloco.shares.messages import (
+    Duties,
+    ShareOutcome,
+    ShareReport,
+)
+from shoal.train.diloco.shares.reducer import (
+    DropShares,
+    DutiesReceived,
+    FetchShare,
+    OfferState,
+    Reducer,
+    ReducerEffect,
+    ReducerEvent,
+    ReduceShares,
+    ShareFetched,
+    SharesMerged,
+    SharesReduced,
+    ShareUnavailable,
+    StateOffered,
+)
+from shoal.train.diloco.shares.state import OuterState, OuterStep
+from shoal.train.exchange import ExchangeError
+from shoal.train.pieces import PieceExchange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from shoal.train.diloco.compression import Array, Encoding
+    from shoal.train.diloco.messages import Update
+    from shoal.train.exchange import Exchange
+    from shoal.train.settings import TrainSettings
+    from shoal.train.tensors import Layout
+
+FETCHES_AT_ONCE: Final = 4
+OFFERS_KEPT: Final = 2
+"""Who is fetching the one before goes on."""
+
+RETRY_S: Final = 0.5
+
+
+@final
+class ShareOwner:
+    """Averages shares for all, and knows the momentum of all.
+
+    Whoever changes `state` holds `guard`, so that nobody reads half of it.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        settings: TrainSettings,
+        layout: Layout,
+        weights: Array,
+        *,
+        life: int,
+        coordinator: str,
+        shares: int,
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        """Average over `weights`, which somebody else merges updates into."""
+        self.shares = shares
+        self.guard = threading.Lock()
+        step = OuterStep(settings.outer_rule(), settings.average, settings.compress)
+        fragments = settings.fragments
+        self.state = OuterState(
+            layout, weights, step, fragments=fragments, shares=shares
+        )
+        self._exchange, self._large = exchange, PieceExchange(exchange)
+        self._encoding: Encoding = settings.compress
+        self._coordinator, self._fail = coordinator, fail
+        self._noted = -1  # by the machine, of syncs
+        self._files: dict[tuple[int, str, int], Path] = {}
+        self._given: deque[tuple[int, str]] = deque()  # outcomes, by sync
+        self._offered: deque[str] = deque()
+        self._machine = Reducer(exchange.name, life, settings.fragments)
+        self._lock = threading.Lock()  # of the machine
+        self._fetchers = ThreadPoolExecutor(FETCHES_AT_ONCE)
+        self._desk = ThreadPoolExecutor(1)
+        self._ended = threading.Event()
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._ended.set()
+        for pool in (self._fetchers, self._desk):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def hear(self, duties: Duties) -> None:
+        """Take in what the coordinator wants."""
+        self._feed(DutiesReceived(duties))
+
+    def tell(self) -> None:
+        """Repeat what is done, if anybody waits for it."""
+        with self._lock:
+            report = self._machine.report() if self._machine.has_duties else None
+        if report is not None:
+            self._send(report)
+
+    def note_syncs(self, syncs: int) -> None:
+        """Note that weights and momentum are those after so many syncs.
+
+        Below 0 they are not those of the others.
+        """
+        with self.guard:
+            self.state.syncs = syncs
+        if syncs != self._noted:
+            self._noted = syncs
+            self._feed(SharesMerged(syncs))
+
+    # Outcomes of syncs.
+
+    def fetch(self, update: Update) -> list[Path]:
+        """Fetch all shares of an outcome; raise `ExchangeError` if one is not there."""
+
+        def get(file: str) -> Path | ExchangeError:
+            try:
+                return self._exchange.get(file, "an owner", "updates")
+            except ExchangeError as error:
+                return error
+
+        # After one's own comes another's for each, so that not all ask the same owner.
+        first = next(iter(self.state.averaged(update.sync)), 0)
+        turn = [*range(first, len(update.shares)), *range(first)]
+        files = self._fetchers.map(get, [update.shares[number] for number in turn])
+        got = dict(zip(turn, files, strict=True))
+        found = [got[number] for number in sorted(got)]
+        paths = [each for each in found if not isinstance(each, ExchangeError)]
+        for error in found:
+            if isinstance(error, ExchangeError):
+                for path in paths:
+                    path.unlink(missing_ok=True)
+                raise error
+        return paths
+
+    def save(self, path: Path) -> int:
+        """Write weights and momentum; return after how many syncs they are."""
+        with self.guard:
+            state = self.state.whole()
+            tensors.save_state(path, state)
+            return state.syncs
+
+    # The machine.
+
+    def _feed(self, event: ReducerEvent) -> None:
+        with self._lock:
+            effects = self._machine.handle(event)
+            # What happens meanwhile is told with the next heartbeat.
+            quiet = isinstance(event, SharesMerged) or self._machine.is_fetching
+            report = None if quiet else self._machine.report()
+        for effect in effects:
+            self._perform(effect)
+        if report is not None:
+            self._send(report)
+
+    def _send(self, report: ShareReport) -> None:
+        self._exchange.send(self._coordinator, encode(report))
+
+    def _perform(self, effect: ReducerEffect) -> None:
+        match effect:
+            case FetchShare():
+                self._start(self._fetchers, lambda: self._fetch_share(effect))
+            case ReduceShares():
+                self._start(self._desk, lambda: self._reduce(effect))
+            case OfferState():
+                self._start(self._desk, self._offer)
+            case DropShares():
+                for key in [key for key in self._files if key[0] == effect.sync]:
+                    self._files.pop(key).unlink(missing_ok=True)
+
+    def _start(self, pool: ThreadPoolExecutor, act: Callable[[], ReducerEvent]) -> None:
+        def run() -> None:
+            try:
+                self._feed(act())
+            except BaseException as error:  # noqa: BLE001 - It is raised in the loop.
+                if not self._ended.is_set():
+                    self._fail(error)
+
+        if not self._ended.is_set():
+            pool.submit(run)
+
+    def _fetch_share(self, order: FetchShare) -> ReducerEvent:
+        began = time.monotonic()
+        try:
+            path = self._exchange.get(order.file, order.worker, "contributions")
+        except ExchangeError:
+            self._ended.wait(RETRY_S)  # It is asked for again at once.
+            return ShareUnavailable(order)
+        took_s = time.monotonic() - began
+        part = self.state.pieces(order.sync)[order.share]
+        norm, fault = 0.0, ""
+        try:
+            buffers = tensors.fragment_buffers(path, part)
+            norm = norm_of(tensors.fragment_chunks(path, part), buffers)
+        except ProtocolError as error:
+            fault = f"its file cannot be read: {error}"
+        self._files[order.sync, order.contribution, order.share] = path
+        return ShareFetched(order, norm * norm, fault, took_s)
+
+    def _reduce(self, order: ReduceShares) -> ReducerEvent:
+        try:
+            outcomes = tuple(self._average(order, share) for share in order.shares)
+        except (KeyError, OSError):
+            return SharesReduced(
+                order, ()
+            )  # It is not wanted any more: files are gone.
+        while self._given and self._given[0][0] < order.sync - UPDATES_KEPT:
+            _, old = self._given.popleft()
+            if all(old != file for _, file in self._given):
+                self._exchange.forget(old)
+        return SharesReduced(order, outcomes)
+
+    def _average(self, order: ReduceShares, share: int) -> ShareOutcome:
+        """Average one share, over a copy of it."""
+        with self.guard:
+            state = self.state.share(order.sync, share)
+        part = state.layout.fragment(0, 1)
+        deltas = [
+            Delta(
+                tensors.fragment_chunks(path, part),
+                tensors.fragment_buffers(path, part),
+                each.samples,
+                each.scale,
+            )
+            for path, each in zip(self._parts(order, share), order.parts, strict=True)
+        ]
+        done = self.state.average(state, deltas)
+        path = self._exchange.draft()
+        tensors.save_fragment(path, done.chunks, done.buffers, self._encoding)
+        size = path.stat().st_size
+        file = self._exchange.put(path)
+        self._given.append((order.sync, file))
+        with self.guard:
+            self.state.keep(order.sync, share, file, done)
+        return ShareOutcome(share, file, done.check, size)
+
+    def _parts(self, order: ReduceShares, share: int) -> list[Path]:
+        """Return the files of a share, of all that count."""
+        return [self._files[order.sync, each, share] for each in order.contributions]
+
+    def _offer(self) -> ReducerEvent:
+        path = self._exchange.draft()
+        syncs = self.save(path)
+        file = self._large.put(path)
+        self._offered.append(file)
+        if len(self._offered) > OFFERS_KEPT:
+            old = self._offered.popleft()
+            if old not in self._offered:
+                self._large.forget(old)
+        return StateOffered(KeptState(syncs, file))

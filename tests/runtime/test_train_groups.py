@@ -1,0 +1,120 @@
+"""A DiLoCo worker may be a group of processes, and is one worker to the others."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from tests.runtime.train_processes import LONG_S, Job, eventually, job
+
+from shoal.train.gangs.local_ranks import exit_code
+from shoal.train.programs import TRY_AGAIN
+
+PROGRAM = """
+import json, os, time, torch
+from shoal.train.arguments import program_params
+from shoal.train.join import join
+
+params = program_params(batch=8, step_s=0.0)
+torch.set_num_threads(1)
+torch.manual_seed(3)
+x = torch.randn(64 * 16, 5)
+y = torch.randn(64 * 16, 2)
+model = torch.nn.Sequential(
+    torch.nn.Linear(5, 8), torch.nn.BatchNorm1d(8, momentum=0.0), torch.nn.Linear(8, 2)
+)
+model[1].eval()  # Statistics of parts are not those of the whole.
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+with join(model, params.all, keep=[optimizer]) as run:
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    done = [int(each["step"]) for each in optimizer.state.values()]
+    first = model[0].weight[0, 0].item()
+    line = {"rank": run.rank, "world": run.world, "done": done, "first": first}
+    print(json.dumps({"event": "rank", **line}), flush=True)
+    while not run.finished:
+        # Each step has its rows; a rank takes its part of them.
+        first = run.global_step * 16 % len(x) + local * params.batch
+        rows = slice(first, first + params.batch)
+        loss = ((run.model(x[rows]) - y[rows]) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        time.sleep(params.step_s)
+        run.step(samples=params.batch, loss=loss.item())
+"""
+PLAIN = {
+    "rounds": 3,
+    "inner_steps": 4,
+    "compress": "float32",
+    "gather": 60.0,
+    "balance": False,
+}
+
+
+def trained(folder: Path, **changes: object) -> tuple[Job, dict[str, Any]]:
+    """Run a job to its end; return it, and its weights."""
+    with job(folder, PROGRAM, {**PLAIN, **changes}) as run:
+        for name, task in run.tasks.items():
+            assert task.wait(LONG_S) == 0, name
+    out = folder / "work" / "aggregate.0" / "out"
+    return run, load_file(out / "model.safetensors")
+
+
+def samples(run: Job) -> list[int]:
+    """Return the samples of the first worker in each round."""
+    return [line["by_worker"]["train.0"]["samples"] for line in run.lines("round")]
+
+
+def test_a_group_of_two_equals_one_worker_with_twice_the_batch(tmp_path: Path) -> None:
+    one, whole = trained(tmp_path / "one", batch=16)
+    two, group = trained(tmp_path / "group", batch=8, inner_ddp=2)
+
+    assert whole.keys() == group.keys()
+    for name, values in whole.items():
+        np.testing.assert_allclose(group[name], values, rtol=1e-4, atol=1e-6)
+    assert samples(one) == samples(two) == [64, 64, 64]
+    ranks = {line["rank"]: line["world"] for line in two.lines("rank", "train.0")}
+    assert ranks == {0: 2, 1: 2}
+
+
+@pytest.mark.soak
+def test_all_ranks_of_a_late_group_go_on_from_the_others_and_end_together(
+    tmp_path: Path,
+) -> None:
+    params = {**PLAIN, "inner_ddp": 2, "rounds": 10_000, "step_s": 0.01}
+    with job(tmp_path / "late", PROGRAM, params) as run:
+        eventually(lambda: bool(run.lines("round")))
+
+        run.start("train.1")
+
+        eventually(lambda: len(run.lines("rank", "train.1")) == 2)
+        one, other = run.lines("rank", "train.1")
+        assert one["done"] == other["done"]
+        assert min(one["done"]) > 0
+        assert one["first"] == other["first"]
+        assert one["first"] != run.lines("rank", "train.0")[0]["first"]
+
+        os.kill(rank_of(run.tasks["train.0"].pid, 1), signal.SIGKILL)
+
+        assert run.tasks["train.0"].wait(LONG_S) == 128 + signal.SIGKILL
+
+
+def rank_of(launcher: int, rank: int) -> int:
+    """Return the process of a rank."""
+    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    [found] = [
+        int(child)
+        for child in children
+        if f"\0RANK={rank}\0" in Path(f"/proc/{child}/environ").read_text()
+    ]
+    return found
+
+
+def test_a_rank_that_lost_a_peer_is_not_the_reason() -> None:
+    assert exit_code([TRY_AGAIN, 1]) == 1
+    assert exit_code([-9, TRY_AGAIN]) == 137
+    assert exit_code([None, TRY_AGAIN]) == TRY_AGAIN
+    assert exit_code([0, 3]) == 3

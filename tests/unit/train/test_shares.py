@@ -1,0 +1,244 @@
+"""Shares: how many, whose they are, and when they are averaged."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from shoal.train import tensors
+from shoal.train.diloco import outer
+from shoal.train.diloco.averaging import Delta
+from shoal.train.diloco.compression import Array
+from shoal.train.diloco.messages import Update, joined_check
+from shoal.train.diloco.rules import RoundRules
+from shoal.train.diloco.shares import reducer
+from shoal.train.diloco.shares.assignment import assigned, shares_of
+from shoal.train.diloco.shares.messages import (
+    Duties,
+    Reduction,
+    ShareOutcome,
+    ShareSource,
+    ShareWeight,
+)
+from shoal.train.diloco.shares.state import AveragedShare, OuterState, OuterStep
+
+
+def rules(**fields: object) -> RoundRules:
+    chosen = {"rounds": 4, "inner_steps": 8, "workers": 4, "quorum": 4, **fields}
+    return RoundRules(**chosen)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("fields", "values", "shares"),
+    [
+        ({"reduce": "auto"}, 100_000, 0),
+        ({"reduce": "auto"}, 300_000, 4),
+        ({"reduce": "auto", "value_bytes": 2}, 300_000, 0),
+        ({"reduce": "auto", "fragments": 2}, 300_000, 0),
+        ({"reduce": "auto", "workers": 2, "quorum": 2}, 300_000, 0),
+        ({"reduce": "shared", "workers": 2, "quorum": 2}, 10, 2),
+        ({"reduce": "shared", "quorum": 2}, 10, 12),
+        ({"reduce": "shared", "workers": 900, "quorum": 2}, 10, 64),
+        ({"reduce": "central"}, 1 << 40, 0),
+    ],
+)
+def test_large_models_of_many_workers_have_no_centre(
+    fields: dict[str, object], values: int, shares: int
+) -> None:
+    assert shares_of(rules(**fields), values) == shares
+
+
+def test_shares_stay_with_their_owners_as_far_as_all_have_alike() -> None:
+    first = assigned((), ["a", "b", "c", "d"], 12)
+    without = assigned(first, ["a", "b", "d"], 12)
+    again = assigned(without, ["a", "b", "d", "e"], 12)
+
+    assert [first.count(name) for name in "abcd"] == [3, 3, 3, 3]
+    assert [without.count(name) for name in "abd"] == [4, 4, 4]
+    assert all(
+        now == was for now, was in zip(without, first, strict=True) if was != "c"
+    )
+    assert [again.count(name) for name in "abde"] == [3, 3, 3, 3]
+    moved = [n for n, was in enumerate(without) if again[n] != was]
+    assert {again[n] for n in moved} == {"e"}
+
+
+def test_shares_cover_a_fragment_and_their_checks_make_one() -> None:
+    layout = tensors.Layout({"w": (10,)}, {"mean": (3,)})
+    flat = np.arange(13, dtype=np.float32)
+    part = layout.fragment(1, 2)
+
+    shares = part.cut(3)
+
+    assert [share.trained for share in shares] == [
+        slice(5, 6),
+        slice(6, 8),
+        slice(8, 10),
+    ]
+    assert shares[0].buffers.start == part.buffers.start
+    assert shares[-1].buffers.stop == part.buffers.stop
+    each = [tensors.check(flat, share) for share in shares]
+    assert tensors.check(flat, part, 3) == joined_check(each)
+    assert joined_check(each) != joined_check(each[::-1])
+
+
+@pytest.mark.parametrize("momentum", [None, 0.9])
+def test_updates_tell_the_momentum_behind_them(momentum: float | None) -> None:
+    rule = outer.Outer(momentum=momentum)
+    rng = np.random.default_rng(3)
+    exact = rng.normal(size=50).astype(np.float32)
+    known = np.zeros_like(exact)  # It was not there before.
+    errors: list[float] = []
+    for done in range(10, 24):
+        gradient = rng.normal(size=50).astype(np.float32)
+        update, exact = outer.step(rule, gradient, exact, rounds_done=done, workers=4.0)
+        known = outer.followed(rule, update, known, rounds_done=done, workers=4.0)
+        errors.append(float(np.abs(known - exact).max()))
+
+    assert all(b < 0.55 * a for a, b in pairwise(errors[:9]))
+    np.testing.assert_allclose(known, exact, atol=3e-4)
+
+
+def duties(seq: int = 1, *, order: int = 0, offer: int | None = None) -> Duties:
+    sources = (ShareSource("a", "ca", ("fa",)), ShareSource("b", "cb", ("fb",)))
+    parts = (ShareWeight("a", 8), ShareWeight("b", 8)) if order else ()
+    reduction = Reduction(3, (1,), sources, order, parts)
+    return Duties(epoch=1, seq=seq, life=1, offer=offer, reductions=(reduction,))
+
+
+def told(machine: reducer.Reducer, what: Duties) -> list[reducer.ReducerEffect]:
+    return machine.handle(reducer.DutiesReceived(what))
+
+
+def owner() -> reducer.Reducer:
+    """Return the owner of a share who has fetched all there is of it."""
+    machine = reducer.Reducer("a", 1, fragments=1)
+    machine.handle(reducer.SharesMerged(3))
+    for effect in told(machine, duties()):
+        assert isinstance(effect, reducer.FetchShare)
+        machine.handle(reducer.ShareFetched(effect, 4.0))
+    return machine
+
+
+def test_an_owner_fetches_and_measures_before_anything_is_decided() -> None:
+    machine = reducer.Reducer("a", 1, fragments=1)
+    machine.handle(reducer.SharesMerged(3))
+
+    fetches = told(machine, duties())
+
+    # Not all begin with the same worker.
+    assert [f.file for f in fetches if isinstance(f, reducer.FetchShare)] == [
+        "fb",
+        "fa",
+    ]
+    assert told(machine, duties()) == []
+    [first, _] = fetches
+    assert isinstance(first, reducer.FetchShare)
+    assert machine.handle(reducer.ShareUnavailable(first)) == [first]
+    machine.handle(reducer.ShareFetched(first, 4.0, seconds=2.0))
+    [norm] = machine.report().reduced[0].norms
+    assert (norm.worker, norm.share, norm.squares, norm.seconds) == ("b", 1, 4.0, 2.0)
+
+
+def test_one_share_at_a_time_comes_from_each_worker() -> None:
+    sources = (
+        ShareSource("b", "cb", ("b1", "b2")),
+        ShareSource("c", "cc", ("c1", "c2")),
+    )
+    both = Duties(epoch=1, seq=1, life=1, reductions=(Reduction(3, (1, 2), sources),))
+    machine = reducer.Reducer("a", 1, fragments=1)
+
+    effects = told(machine, both)
+
+    first, other = [each for each in effects if isinstance(each, reducer.FetchShare)]
+    assert (first.file, other.file) == ("b1", "c1")
+    [following] = machine.handle(reducer.ShareFetched(other, 1.0))
+    assert isinstance(following, reducer.FetchShare)
+    assert following.file == "c2"
+
+
+@pytest.mark.parametrize("merged", [-1, 2])
+def test_nothing_is_averaged_over_weights_of_another_sync(merged: int) -> None:
+    machine = owner()
+    machine.handle(reducer.SharesMerged(merged))
+
+    assert told(machine, duties(2, order=7)) == []
+    [order] = machine.handle(reducer.SharesMerged(3))
+    assert isinstance(order, reducer.ReduceShares)
+    assert order.contributions == ("ca", "cb")
+
+
+def test_the_outcome_of_an_earlier_decision_is_not_reported() -> None:
+    machine = owner()
+    [early] = told(machine, duties(2, order=7))
+    [late] = told(machine, duties(3, order=8))
+    assert isinstance(early, reducer.ReduceShares)
+    assert isinstance(late, reducer.ReduceShares)
+
+    machine.handle(reducer.SharesReduced(early, (ShareOutcome(1, "old", 5),)))
+    assert machine.report().reduced[0].outcomes == ()
+    machine.handle(reducer.SharesReduced(late, (ShareOutcome(1, "new", 6),)))
+
+    [reduced] = machine.report().reduced
+    assert (reduced.order, reduced.outcomes[0].file) == (8, "new")
+
+
+def test_late_duties_and_those_for_another_life_are_ignored() -> None:
+    machine = owner()
+    told(machine, duties(5, order=7))
+    heard = machine.report().heard
+
+    assert told(machine, duties(4)) == []
+    assert told(machine, Duties(epoch=2, seq=9, life=2)) == []
+    assert machine.report().heard == heard == (1, 5)
+
+
+def test_files_of_a_sync_that_is_over_are_dropped() -> None:
+    machine = owner()
+
+    effects = told(machine, Duties(epoch=1, seq=2, life=1))
+
+    assert effects == [reducer.DropShares(3)]
+
+
+def test_weights_are_offered_once_they_are_late_enough() -> None:
+    machine = owner()
+    assert told(machine, duties(2, offer=4)) == []
+
+    effects = machine.handle(reducer.SharesMerged(4))
+
+    assert effects == [reducer.OfferState()]
+    assert machine.handle(reducer.SharesMerged(4)) == []
+
+
+def averaged(state: OuterState, share: int, delta: float) -> AveragedShare:
+    """Average one delta, the same everywhere, into a share of the first sync."""
+    copy = state.share(0, share)
+    values = np.full(copy.layout.trained_size, delta, dtype=np.float32)
+    none = np.zeros(0, dtype=np.float32)
+    return state.average(copy, [Delta(iter([values]), none, samples=8)])
+
+
+def test_what_was_averaged_counts_only_if_the_sync_is_closed_so() -> None:
+    step = OuterStep(outer.Outer(momentum=0.5), "mean", "float16")
+    layout = tensors.Layout({"w": (6,)})
+    start = np.ones(6, dtype=np.float32)
+    momenta: list[Array] = []
+    for given_out in ("mine", "another"):
+        state = OuterState(layout, start.copy(), step, fragments=1, shares=2)
+        done = averaged(state, 0, 0.1)
+        state.keep(0, 0, "mine@n", done)
+        assert (state.weights == start).all()
+        assert not state.whole().momentum.any()
+
+        update = Update(0, "u", 0, shares=(f"{given_out}@n", "other@n"))
+        state.follow(update, slice(0, 6), np.full(6, -0.21, dtype=np.float32))
+        state.settle(update)
+
+        momenta.append(state.whole().momentum[:3])
+        assert state.syncs == 1
+        assert (state.share(1, 0).lost.any()) == (given_out == "mine")
+
+    exact, followed = momenta
+    np.testing.assert_array_equal(exact, np.full(3, 0.1, dtype=np.float32))
+    assert (followed != exact).all()
