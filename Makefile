@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
+REWRITTEN := $(VENV)/.rewritten
 SEEDS ?= 3000
 FRAMES ?= 1000000
 MINUTES ?= 10
@@ -46,7 +47,13 @@ $(STAMP): pyproject.toml requirements/runtime.lock requirements/dev.lock \
 		--no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 
-test: setup ## Run the tests; PYTEST_FLAGS adds options, such as "-k worker".
+# pytest rewrites each assertion when it loads a test. Done once, before the workers
+# start, it takes them half as long to load the tests.
+$(REWRITTEN): $(STAMP) $(shell find tests -name '*.py' -not -name '.*')
+	@$(BIN)/pytest --collect-only -q -m "not soak" >/dev/null
+	@touch $@
+
+test: setup $(REWRITTEN) ## Run the tests; PYTEST_FLAGS adds options, such as "-k worker".
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not soak" $(PYTEST_FLAGS)
 
 integration: setup ## Run the tests with real processes, sockets and disks.

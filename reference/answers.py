@@ -148,8 +148,13 @@ OBJECTS: Final[dict[str, Shape]] = {
         "exit_code": ("int or null", "of the first task that failed, or 0"),
         "fraction": ("float or null", "progress from 0 to 1"),
         "at?": ("name", "the node that has it, with --everywhere"),
+        "objective": ("objective or null", "what its tasks are compared by"),
     },
     "silent": {**NODE_NAME, "reason": ("text", "why it did not list its jobs")},
+    "objective": {
+        "metric": ("text", "a metric that tasks report"),
+        "goal": ("text", "min or max"),
+    },
     "task": {
         "id": ("text", "the job's id, a dot, and its place"),
         "state": ("text", "as of a job"),
@@ -165,6 +170,8 @@ OBJECTS: Final[dict[str, Shape]] = {
         "began_s": ("float or null", "when it was first given to a worker"),
         "ended_s": ("float or null", "when it ended"),
         "answers": ("list of answer", "results by node, if the task is verified"),
+        "label": ("text", "which point of a sweep or array it is, like lr=0.1"),
+        "params": ("map of any", "its params"),
     },
     "answer": {
         **NODE_NAME,
@@ -254,6 +261,7 @@ OBJECTS: Final[dict[str, Shape]] = {
         "prospects": ("list of prospect", "nodes, best first"),
         "more": ("int", "number of nodes not listed"),
         "helps": ("list of text", "what would make room"),
+        "after": ("list of text", "groups that must have succeeded before"),
     },
     "plan": {
         "fits_now": ("bool", "whether it would start now"),
@@ -356,6 +364,10 @@ ANSWERS: Final[dict[str, Shape]] = {
         "offset": ("int", "bytes of the stream before it"),
         "text": ("text", "the output, as UTF-8"),
         "base64?": ("text", "the output in base64, if it is not UTF-8"),
+    },
+    "metrics": {
+        "job": ("text", "the id of the job"),
+        "metrics": ("map of any", "by task, the latest value of each metric"),
     },
     "wait": {"jobs": _JOBS},
     "pull": {"job": ("text", "the id of the job"), "outputs": _OUTPUTS},

@@ -27,6 +27,7 @@ TITLES: Final = {
     "RetrySpec": "Retry",
     "PlacementSpec": "Placement",
     "VerifySpec": "Verify",
+    "ObjectiveSpec": "Objective",
 }
 WORDS: Final = {
     "string": "text",

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SOCKET_VARIABLE: Final = "SHOAL_SOCKET"
-SEND_TIMEOUT_S: Final = 1.0
+SEND_TIMEOUT_S: Final = 10.0
+"""How long a busy worker is waited for before a report is dropped."""
 
 
 @final
@@ -98,8 +99,8 @@ def log(
 ) -> bool:
     """Report metrics of this task; return whether the report was sent.
 
-    `progress` is a fraction between 0 and 1. Reports that come faster than the worker
-    forwards them are merged: the latest value of each metric counts.
+    `progress` is a fraction between 0 and 1. Every report is kept; a task that reports
+    faster than its worker can take it, some thousand times a second, is slowed down.
     """
     report: dict[str, object] = {}
     if metrics:

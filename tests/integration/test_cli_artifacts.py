@@ -133,3 +133,25 @@ def test_a_recipe_is_a_program_that_comes_with_shoal(home: CliHome) -> None:
 
     assert unknown.code == 2
     assert "there is no recipe 'no-such-recipe'" in unknown.err
+
+
+def test_outputs_of_earlier_runs_do_not_travel_and_do_not_grow(
+    home: CliHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path / "mine"
+    (work / "out").mkdir(parents=True)
+    (work / "out" / "from-before").write_text("the user's own")
+    (work / "make.sh").write_text("mkdir -p out; echo new > out/result\n")
+    monkeypatch.chdir(work)
+    flags = ("--workdir", ".", "--output", "out/")
+
+    runs = [home("run", *flags, "--", "sh", "make.sh") for _ in range(3)]
+
+    assert [run.code for run in runs] == [0, 0, 0], runs
+    pulled = [path for path in (work / "out").iterdir() if path.is_dir()]
+    files = [sorted(each.name for each in path.rglob("*")) for path in pulled]
+    assert files == [[".gitignore", "result"]] * 3
+    assert "note: left out: 1 file (0.0 MB) of out/" in runs[0].err
+    # Without the flag, what was pulled is no code either.
+    bare = home("run", "--workdir", ".", "--", "find", ".", "-type", "f")
+    assert sorted(bare.out.split()) == ["./make.sh", "./out/from-before"]

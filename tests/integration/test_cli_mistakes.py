@@ -64,6 +64,11 @@ MISTAKES: dict[str, list[tuple[str, int, str]]] = {
         ("1,2", 2, "can mean several"),
         ("twin1 --task x", 102, "no task 'x'"),
     ],
+    "metrics": [
+        ("nope", 102, UNKNOWN),
+        ("twin1 --csv --parquet f", 2, "two forms at once"),
+        ("twin1 --csv", 102, "no metrics"),
+    ],
     "monitor": [("-1 --worker nope", 102, "there is no node 'nope'")],
     "nodes": [("--node nowhere", 2, NOWHERE)],
     "ping": [("nope", 102, "no node 'nope'"), ("-c 0", 2, "x>=1")],

@@ -359,7 +359,7 @@ time.sleep(600)
     )
     assert child.stdout is not None
     assert child.stdout.readline() == "ready\n"
-    assert {job["id"] for job in active_jobs(home)} > before
+    assert {job["id"] for job in active_jobs(home)} - before
 
     child.kill()
     child.wait()

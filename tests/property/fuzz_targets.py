@@ -64,6 +64,18 @@ from shoal.runtime.artifacts import sealing
 from shoal.runtime.membership.shoal_membership import issue
 from shoal.train import tensors
 from shoal.train.diloco import messages as training
+from shoal.train.diloco.shares.messages import (
+    Duties,
+    Reduced,
+    Reduction,
+    ShareNorm,
+    ShareOutcome,
+    ShareReport,
+    ShareSource,
+    ShareWeight,
+    decode_for_worker,
+    decode_from_worker,
+)
 from shoal.web.site import Guard
 
 
@@ -401,6 +413,12 @@ steps:
   b: {command: ls, needs: [a]}
 env: {A: b}
 """
+REDUCTION: Final = Reduction(
+    3, (0, 1), (ShareSource("a", "x@n", ("y@n", "z@n")),), 2, (ShareWeight("a", 8),)
+)
+REDUCED: Final = Reduced(
+    3, (ShareNorm("a", "x", 0, 1.0),), 2, (ShareOutcome(0, "u", 7),)
+)
 JSON: Final = (
     json.dumps({"command": "true", "array": 3, "secrets": ["A"], "env": {"A": "1"}}),
     json.dumps({"command": ["a"], "resources": {"gpu": "24GB:2", "cpu": 0.5}}),
@@ -510,8 +528,20 @@ TARGETS: Final[dict[str, Target]] = {
         _seal, lambda: [sealing.seal(_own().node, "secret A of x", b"v")], share=2
     ),
     "training": Target(
-        training.decode_directive,
-        lambda: [training.encode(training.Directive(epoch=1, seq=2, steps={"a": 3}))],
+        decode_for_worker,
+        lambda: [
+            training.encode(training.Directive(epoch=1, seq=2, steps={"a": 3})),
+            training.encode(Duties(epoch=1, seq=2, reductions=(REDUCTION,))),
+        ],
+        (ProtocolError,),
+        mutation.packed,
+    ),
+    "training reports": Target(
+        decode_from_worker,
+        lambda: [
+            training.encode(training.Status(worker="a", merged=3)),
+            training.encode(ShareReport(worker="a", reduced=(REDUCED,))),
+        ],
         (ProtocolError,),
         mutation.packed,
     ),

@@ -105,7 +105,12 @@ class Talk:
         self.links.send(HERON, told)
         return saved.tree
 
-    def _progressed(self, fraction: float | None, metrics: dict[str, float]) -> None:
+    def _progressed(
+        self,
+        fraction: float | None,
+        metrics: dict[str, float],
+        _lines: tuple[bytes, ...],
+    ) -> None:
         told = Progress(attempt=ATTEMPT, seq=1, fraction=fraction, metrics=metrics)
         self.links.send(HERON, told)
 

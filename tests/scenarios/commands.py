@@ -13,6 +13,7 @@ from tests.fake_keys import revoked
 from shoal.core import events
 from shoal.core.artifacts.events import (
     CheckpointKept,
+    CheckpointMissed,
     OutputsFetched,
     OutputsLost,
     StagingEnded,
@@ -28,7 +29,7 @@ from shoal.model.ids import (
     RequestId,
     TaskId,
 )
-from shoal.model.job import Group, Job, Retry, Task, Verify, Work
+from shoal.model.job import Group, Job, Objective, Retry, Task, Verify, Work
 from shoal.model.resources import GIB, Capacity, Device, GpuNeed, Profile
 from shoal.protocol import messages as m
 
@@ -288,7 +289,11 @@ MESSAGES: Final[dict[str, Callable[[NodeId, Line], m.AnyMessage]]] = {
     "started": lambda _, line: m.Started(
         attempt=attempt(line.words[2]), lease=LeaseId(line.words[3])
     ),
-    "progresses": lambda _, line: m.Progress(attempt=attempt(line.words[2]), seq=1),
+    "progresses": lambda _, line: m.Progress(
+        attempt=attempt(line.words[2]),
+        seq=1,
+        metrics={name: float(value) for name, value in line.options.items()},
+    ),
     "saves": lambda _, line: m.Checkpoint(
         attempt=attempt(line.words[2]),
         seq=line.count("seq", 1),
@@ -318,8 +323,11 @@ def task_event(line: Line) -> events.Event:
 
 
 def checkpoint_event(line: Line) -> events.Event:
-    """Read which checkpoint is here: `checkpoint TASK kept TREE`."""
-    return CheckpointKept(TaskId(line.words[1]), BlobId(line.words[3]))
+    """Read what became of a fetch: `checkpoint TASK kept TREE` or `... missed`."""
+    task = TaskId(line.words[1])
+    if line.words[2] == "missed":
+        return CheckpointMissed(task)
+    return CheckpointKept(task, BlobId(line.words[3]))
 
 
 def outputs_event(line: Line) -> events.Event:
@@ -373,12 +381,21 @@ def _group(job_id: JobId, words: list[str], gang_min: int, line: Line) -> Group:
         gang_min=gang_min,
         needs=tuple(GroupId(f"{job_id}.{need}") for need in words[2:]),
         verify=_verify(line),
+        objective=_objective(line),
     )
 
 
 def _verify(line: Line) -> Verify | None:
     copies = line.count("verify", 0)
     return Verify(copies=copies, most=line.count("most", 8)) if copies else None
+
+
+def _objective(line: Line) -> Objective | None:
+    """Read what tasks are compared by: `objective=loss:10:2`, first rung and eta."""
+    if "objective" not in line.options:
+        return None
+    metric, rung, eta = line.options["objective"].split(":")
+    return Objective(metric, first_rung=int(rung), eta=int(eta))
 
 
 def profiles(line: Line) -> tuple[Profile, ...]:

@@ -166,6 +166,8 @@ def _to_worker(message: m.ToWorker) -> str:
             after = f" after {message.after}" if message.after else ""
             if message.checkpoint:
                 after += f" from {message.checkpoint}"
+            if message.inputs:
+                after += f" with {words(each.tree for each in message.inputs)}"
             what = f"{message.attempt} {message.task.id} {message.lease}"
             return f"assignment {what}{gang}{after}"
         case m.Cancel():

@@ -20,7 +20,7 @@ from shoal.model.ids import (
     RequestId,
     TaskId,
 )
-from shoal.model.job import Task, Work
+from shoal.model.job import Input, Task, Work
 from shoal.model.resources import (
     Allocation,
     Capacity,
@@ -347,6 +347,12 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         checkpoint_path="out/step-100.pt",
         secrets={"HF_TOKEN": b"\x05" * 80},
     ),
+    "assignment.7": Assignment(
+        lease=LEASES[0],
+        attempt=ATTEMPT,
+        task=msgspec.structs.replace(TASK, label="lr=0.1,name=größe"),
+        inputs=(Input(TREE), Input(TREE, "train/lr=0.1")),
+    ),
     "assignment.5": Assignment(
         lease=LEASES[0], attempt=NEXT_ATTEMPT, task=TASK, after=ATTEMPT
     ),
@@ -465,6 +471,15 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         quota_gpus=4,
         quota_cpu_milli=8_000,
         valid_for_s=86_400.0,
+    ),
+    "invitation-given:for-the-second-time": InvitationGiven(
+        request=REQUEST,
+        digest=b"\x08" * 32,
+        roles=("worker",),
+        uses=1,
+        ends_in_s=60.0,
+        joined=(BOB,),
+        moves=2,
     ),
     "invitation-taken": InvitationTaken(request=REQUEST),
     "welcome:through-a-gate": Welcome(request=REQUEST, grant=GRANT, proof=b"\x07" * 32),

@@ -7,6 +7,7 @@ change raises `printing.VERSION`.
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -73,12 +74,30 @@ def job_fields(job: pb.Job) -> dict[str, Any]:
     """Return a job as JSON fields, without its tasks."""
     fields = fields_of(job, without=("tasks",))
     counts = fields.pop("counts")
-    return {**fields, "tasks": counts, **_times(job)}
+    objective = fields["objective"] if job.objective.metric else None
+    return {**fields, "tasks": counts, **_times(job), "objective": objective}
 
 
 def task_fields(task: pb.Task) -> dict[str, Any]:
     """Return a task as JSON fields."""
-    return {**fields_of(task), **_times(task), "answers": _answers(task.answers)}
+    return {
+        **fields_of(task),
+        **_times(task),
+        "answers": _answers(task.answers),
+        "params": params_of(task),
+    }
+
+
+def params_of(task: pb.Task) -> dict[str, Any]:
+    """Return the params of a task, in their own types."""
+    return {name: _value(text) for name, text in task.params.items()}
+
+
+def _value(text: str) -> Any:  # noqa: ANN401 - What JSON can have.
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text  # No node of ours sends such a thing.
 
 
 def _times(what: pb.Job | pb.Task) -> dict[str, float | None]:

@@ -96,6 +96,8 @@ def tasks_called(selector: str, record: JobRecord, book: JobBook) -> list[TaskRe
     for place, task in enumerate(tasks):
         if selector in (task.task.id, str(place)) or task.task.id == full:
             return [task]
+    if labelled := [task for task in tasks if task.task.label == selector]:
+        return labelled  # Several: a gang, or points of several steps.
     raise NotFoundError(
         f"no task '{selector}' in job {record.job.id}",
         because=f"it has {len(tasks)} tasks, 0 to {len(tasks) - 1}"

@@ -23,6 +23,7 @@ class Stream(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     STREAM_UNSPECIFIED: _ClassVar[Stream]
     STREAM_STDOUT: _ClassVar[Stream]
     STREAM_STDERR: _ClassVar[Stream]
+    STREAM_METRICS: _ClassVar[Stream]
 STATE_UNSPECIFIED: State
 STATE_BLOCKED: State
 STATE_WAITING: State
@@ -34,6 +35,7 @@ STATE_UNKNOWN: State
 STREAM_UNSPECIFIED: Stream
 STREAM_STDOUT: Stream
 STREAM_STDERR: Stream
+STREAM_METRICS: Stream
 
 class Error(_message.Message):
     __slots__ = ("what", "because", "hint", "kind")
@@ -144,7 +146,7 @@ class WatchRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "name", "owner", "state", "reason", "priority", "submitted_s", "counts", "nodes", "exit_code", "tasks", "fraction", "number", "began_s", "ended_s")
+    __slots__ = ("id", "name", "owner", "state", "reason", "priority", "submitted_s", "counts", "nodes", "exit_code", "tasks", "fraction", "number", "began_s", "ended_s", "objective")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
@@ -160,6 +162,7 @@ class Job(_message.Message):
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     BEGAN_S_FIELD_NUMBER: _ClassVar[int]
     ENDED_S_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     owner: str
@@ -175,7 +178,16 @@ class Job(_message.Message):
     number: int
     began_s: float
     ended_s: float
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., owner: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., priority: _Optional[int] = ..., submitted_s: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., exit_code: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., fraction: _Optional[float] = ..., number: _Optional[int] = ..., began_s: _Optional[float] = ..., ended_s: _Optional[float] = ...) -> None: ...
+    objective: Objective
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., owner: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., priority: _Optional[int] = ..., submitted_s: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., exit_code: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., fraction: _Optional[float] = ..., number: _Optional[int] = ..., began_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., objective: _Optional[_Union[Objective, _Mapping]] = ...) -> None: ...
+
+class Objective(_message.Message):
+    __slots__ = ("metric", "goal")
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    GOAL_FIELD_NUMBER: _ClassVar[int]
+    metric: str
+    goal: str
+    def __init__(self, metric: _Optional[str] = ..., goal: _Optional[str] = ...) -> None: ...
 
 class Counts(_message.Message):
     __slots__ = ("blocked", "waiting", "running", "done", "failed", "cancelled", "unknown")
@@ -204,7 +216,7 @@ class NodeName(_message.Message):
     def __init__(self, id: _Optional[str] = ..., petname: _Optional[str] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("id", "state", "reason", "attempts", "exit_code", "nodes", "argv", "needs", "fraction", "metrics", "began_s", "ended_s", "recipe", "answers")
+    __slots__ = ("id", "state", "reason", "attempts", "exit_code", "nodes", "argv", "needs", "fraction", "metrics", "began_s", "ended_s", "recipe", "answers", "label", "params")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -212,6 +224,13 @@ class Task(_message.Message):
         key: str
         value: float
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class ParamsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -226,6 +245,8 @@ class Task(_message.Message):
     ENDED_S_FIELD_NUMBER: _ClassVar[int]
     RECIPE_FIELD_NUMBER: _ClassVar[int]
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    PARAMS_FIELD_NUMBER: _ClassVar[int]
     id: str
     state: State
     reason: str
@@ -240,7 +261,9 @@ class Task(_message.Message):
     ended_s: float
     recipe: str
     answers: _containers.RepeatedCompositeFieldContainer[Verdict]
-    def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., attempts: _Optional[int] = ..., exit_code: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., argv: _Optional[_Iterable[str]] = ..., needs: _Optional[str] = ..., fraction: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., began_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., recipe: _Optional[str] = ..., answers: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ...) -> None: ...
+    label: str
+    params: _containers.ScalarMap[str, str]
+    def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., attempts: _Optional[int] = ..., exit_code: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., argv: _Optional[_Iterable[str]] = ..., needs: _Optional[str] = ..., fraction: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., began_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., recipe: _Optional[str] = ..., answers: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ..., label: _Optional[str] = ..., params: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class LogsRequest(_message.Message):
     __slots__ = ("job", "task", "follow", "stream", "all_attempts", "last_bytes")
@@ -371,7 +394,7 @@ class PlanReply(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[GroupPlan, _Mapping]]] = ..., more: _Optional[int] = ..., needs: _Optional[str] = ..., fits_now: _Optional[bool] = ...) -> None: ...
 
 class GroupPlan(_message.Message):
-    __slots__ = ("group", "tasks", "needs", "least", "room", "prospects", "more", "helps")
+    __slots__ = ("group", "tasks", "needs", "least", "room", "prospects", "more", "helps", "after")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
     NEEDS_FIELD_NUMBER: _ClassVar[int]
@@ -380,6 +403,7 @@ class GroupPlan(_message.Message):
     PROSPECTS_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     HELPS_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     group: str
     tasks: int
     needs: str
@@ -388,7 +412,8 @@ class GroupPlan(_message.Message):
     prospects: _containers.RepeatedCompositeFieldContainer[Prospect]
     more: int
     helps: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, group: _Optional[str] = ..., tasks: _Optional[int] = ..., needs: _Optional[str] = ..., least: _Optional[int] = ..., room: _Optional[int] = ..., prospects: _Optional[_Iterable[_Union[Prospect, _Mapping]]] = ..., more: _Optional[int] = ..., helps: _Optional[_Iterable[str]] = ...) -> None: ...
+    after: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, group: _Optional[str] = ..., tasks: _Optional[int] = ..., needs: _Optional[str] = ..., least: _Optional[int] = ..., room: _Optional[int] = ..., prospects: _Optional[_Iterable[_Union[Prospect, _Mapping]]] = ..., more: _Optional[int] = ..., helps: _Optional[_Iterable[str]] = ..., after: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Prospect(_message.Message):
     __slots__ = ("node", "when", "slots", "why")
@@ -950,18 +975,20 @@ class OutputsReply(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskOutputs, _Mapping]]] = ...) -> None: ...
 
 class TaskOutputs(_message.Message):
-    __slots__ = ("task", "blob", "tree", "patterns", "checkpoint")
+    __slots__ = ("task", "blob", "tree", "patterns", "checkpoint", "folder")
     TASK_FIELD_NUMBER: _ClassVar[int]
     BLOB_FIELD_NUMBER: _ClassVar[int]
     TREE_FIELD_NUMBER: _ClassVar[int]
     PATTERNS_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
     task: str
     blob: str
     tree: bytes
     patterns: _containers.RepeatedScalarFieldContainer[str]
     checkpoint: bool
-    def __init__(self, task: _Optional[str] = ..., blob: _Optional[str] = ..., tree: _Optional[bytes] = ..., patterns: _Optional[_Iterable[str]] = ..., checkpoint: _Optional[bool] = ...) -> None: ...
+    folder: str
+    def __init__(self, task: _Optional[str] = ..., blob: _Optional[str] = ..., tree: _Optional[bytes] = ..., patterns: _Optional[_Iterable[str]] = ..., checkpoint: _Optional[bool] = ..., folder: _Optional[str] = ...) -> None: ...
 
 class SetSecretRequest(_message.Message):
     __slots__ = ("name", "value")

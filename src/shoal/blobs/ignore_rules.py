@@ -34,6 +34,14 @@ class IgnoreRules:
 
     def ignores(self, path: str, *, is_folder: bool) -> bool:
         """Whether something stays at home; its folder does not."""
+        return self._said(path, is_folder=is_folder) is True
+
+    def takes_back(self, path: str) -> bool:
+        """Whether a line with `!` says that a file travels."""
+        return self._said(path, is_folder=False) is False
+
+    def _said(self, path: str, *, is_folder: bool) -> bool | None:
+        """Return what the most important line says: to stay, to go, or nothing."""
         shown = f"{path}/" if is_folder else path
         folder = path
         while folder:
@@ -47,7 +55,7 @@ class IgnoreRules:
             said = rules.check_file(prefix + shown).include
             if said is not None:
                 return said
-        return False
+        return None
 
     def _of(self, folder: str) -> GitIgnoreSpec | None:
         if folder not in self._rules:

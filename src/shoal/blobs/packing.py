@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from shoal.blobs import safe_paths, trees
+from shoal.blobs.earlier_outputs import EarlierOutputs
 from shoal.blobs.ignore_rules import IgnoreRules
 from shoal.blobs.trees import TreeEntry
 from shoal.errors import ShoalError, UsageError
@@ -56,9 +57,15 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 def pack_workdir(
-    root: Path, name: Callable[[int], BlobId], bytes_max: int = WORKDIR_BYTES_MAX
+    root: Path,
+    name: Callable[[int], BlobId],
+    bytes_max: int = WORKDIR_BYTES_MAX,
+    outputs: Iterable[str] = (),
 ) -> Packed:
-    """Return all of a folder that is not ignored; raise `UsageError` if it is much."""
+    """Return all of a folder that is not ignored; raise `UsageError` if it is much.
+
+    What `outputs` name stays at home: an earlier run made it.
+    """
     if not root.is_dir():
         raise UsageError(
             f"the workdir {root} is no folder",
@@ -71,9 +78,13 @@ def pack_workdir(
         return not rules.ignores(path, is_folder=is_folder)
 
     try:
-        found = list(walk(root, "", goes))
+        earlier = EarlierOutputs(root, outputs, rules)
+        everything = walk(root, "", goes)
+        found = [e for e in everything if not earlier.leaves_out(e.path, e.size)]
+        found += [PackedFolder(folder, "folder") for folder in earlier.folders]
         _refuse_much(root, found, bytes_max)
-        return _packed(root, found, name)
+        packed = _packed(root, found, name)
+        return Packed(packed.entries, (*earlier.notes(), *packed.notes))
     except UsageError:
         raise
     except ShoalError as error:

@@ -99,6 +99,14 @@ def write(
             os.close(descriptor)
 
 
+def link(root: Path, path: str, to: str) -> None:
+    """Make a link below `root`, unless there is something of that name already."""
+    names = names_of(path)
+    there = contextlib.suppress(FileExistsError)
+    with folder(root, names[:-1], make=True) as parent, there:
+        os.symlink(to, names[-1], dir_fd=parent)
+
+
 def write_all(descriptor: int, data: bytes) -> None:
     """Write all of `data`, however many calls it takes."""
     view = memoryview(data)

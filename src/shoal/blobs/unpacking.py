@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shoal.blobs.store import BlobStore
-    from shoal.blobs.trees import Tree
+    from shoal.blobs.trees import Tree, TreeEntry
 
 
 def unpack(store: BlobStore, tree: Tree, directory: Path) -> None:
@@ -28,35 +29,35 @@ def unpack(store: BlobStore, tree: Tree, directory: Path) -> None:
             (directory / folder).mkdir(mode=0o755, parents=True, exist_ok=True)
             made.add(folder)
         if entry.kind in ("file", "program"):
-            mode = (
-                safe_paths.PROGRAM_MODE
-                if entry.kind == "program"
-                else safe_paths.FILE_MODE
-            )
-            _write_new(store, BlobId(entry.to), directory / entry.path, mode)
+            _write_new(store, BlobId(entry.to), directory / entry.path, _mode(entry))
     for entry in tree.entries:
         if entry.kind == "link":
             (directory / entry.path).symlink_to(entry.to)
 
 
-def lay_over(store: BlobStore, tree: Tree, directory: Path) -> None:
+def lay_over(store: BlobStore, tree: Tree, directory: Path, below: str = "") -> None:
     """Put a tree into a folder that has contents already; replaces files, not folders.
 
-    Never goes through a link that is there. Links of the tree itself are left out.
+    `below` is a folder in it to begin at. Nothing is written through a link, and a link
+    of the tree replaces nothing that is there.
     """
     for entry in tree.entries:
-        if entry.kind in ("file", "program"):
-            mode = (
-                safe_paths.PROGRAM_MODE
-                if entry.kind == "program"
-                else safe_paths.FILE_MODE
-            )
-            blob = BlobId(entry.to)
+        path = f"{below}/{entry.path}" if below else entry.path
+        if entry.kind == "folder":
+            with safe_paths.folder(directory, path.split("/"), make=True):
+                pass
+        elif entry.kind != "link":
+            fill = functools.partial(_copy, store, BlobId(entry.to))
+            safe_paths.write(directory, path, fill, _mode(entry))
+    for entry in tree.entries:
+        if entry.kind == "link":
+            path = f"{below}/{entry.path}" if below else entry.path
+            safe_paths.link(directory, path, entry.to)
 
-            def fill(descriptor: int, blob: BlobId = blob) -> None:
-                _copy(store, blob, descriptor)
 
-            safe_paths.write(directory, entry.path, fill, mode)
+def _mode(entry: TreeEntry) -> int:
+    is_program = entry.kind == "program"
+    return safe_paths.PROGRAM_MODE if is_program else safe_paths.FILE_MODE
 
 
 def _write_new(store: BlobStore, blob: BlobId, path: Path, mode: int) -> None:

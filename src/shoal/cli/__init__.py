@@ -10,6 +10,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -35,7 +36,8 @@ HEAVY = frozenset({"asyncio", "concurrent.futures", "grpc", "multiprocessing"})
 
 ROOMS = {
     "config": "completion policy schema",
-    "jobs": "cancel events explain logs plan ps pull retry run show submit wait",
+    "jobs": "cancel events explain logs metrics plan ps pull retry run show submit "
+    "wait",
     "lab": "sim",
     "members": "accept audit init invite join key renew revoke secret token",
     "nodes": "doctor down nodes ping server up web worker",
@@ -60,6 +62,7 @@ HELP = {
         "ps": "List jobs.",
         "show": "Show a job and its tasks.",
         "logs": "Print a job's output.",
+        "metrics": "Print or export what a job reported by shoal.log.",
         "wait": "Wait for jobs to finish.",
         "pull": "Download a job's outputs.",
         "cancel": "Cancel jobs.",
@@ -150,7 +153,10 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or suggest the nearest one."""
         if args[0] in COMMANDS or args[0].startswith("-"):
-            return super().resolve_command(ctx, args)
+            name, command, rest = super().resolve_command(ctx, args)
+            if ctx.params.get("as_json") and command is not None:
+                rest = ["--json", *rest]
+            return name, command, rest
         from difflib import get_close_matches  # noqa: PLC0415 - Only after a mistake.
 
         meant = ELSEWHERE.get(args[0])
@@ -181,7 +187,12 @@ def imported(place: str) -> click.Command:
 @click.option(
     "--net", metavar="NAME", help="Use the home with this name, if you have several."
 )
-def shoal(color: bool | None, net: str | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="As --json of the command.")
+def shoal(
+    color: bool | None,
+    net: str | None,
+    as_json: bool,  # noqa: ARG001 - `LazyGroup` hands it on.
+) -> None:
     """Pool your machines and run jobs on them, without a central server."""
     _choose_net(net)
     if color is not None:  # The commands look there; they are imported later.
@@ -211,6 +222,15 @@ def explained(error: ShoalError) -> str:
     )
 
 
+def explained_as_json(error: ShoalError) -> str:
+    """Format an error as one line of JSON, with the same parts."""
+    import json  # noqa: PLC0415 - Only after a mistake.
+
+    parts = {"error": error.what, "why": error.because, "next": error.hint}
+    found = {key: text for key, text in parts.items() if text}
+    return json.dumps({**found, "exit_code": int(exit_code_of(error))})
+
+
 CODES: dict[type[ShoalError], ExitCode] = {
     UsageError: ExitCode.USAGE,
     NotFoundError: ExitCode.NOT_FOUND,
@@ -227,17 +247,19 @@ def exit_code_of(error: ShoalError) -> ExitCode:
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run a command line, by default this process's own, and exit."""
+    given = sys.argv[1:] if args is None else args
+    fail = partial(_fail, wants_json=_wants_json(given))
     try:
         code = shoal.main(args=args, prog_name="shoal", standalone_mode=False)
     except NoArgsIsHelpError as error:
         echo_lines(error.format_message(), err=True)
         sys.exit(ExitCode.USAGE)
     except click.UsageError as error:
-        _fail(_retold(error))
+        fail(_retold(error))
     except ShoalError as error:
-        _fail(_with_hint(error, args if args is not None else sys.argv[1:]))
+        fail(_with_hint(error, given))
     except click.ClickException as error:
-        _fail(ShoalError(error.format_message()))
+        fail(ShoalError(error.format_message()))
     except click.Abort:
         sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
@@ -245,11 +267,11 @@ def main(args: Sequence[str] | None = None) -> None:
         sys.exit(ExitCode.ERROR)
     except OSError as error:
         write_nowhere()
-        _fail(_of_the_machine(error))
+        fail(_of_the_machine(error))
     except Exception as error:
         if os.environ.get("SHOAL_DEBUG"):
             raise
-        _fail(_bug(error))
+        fail(_bug(error))
     code = code if isinstance(code, int) else ExitCode.OK
     if args is None:
         _leave_at_once(code)
@@ -268,8 +290,15 @@ def _leave_at_once(code: int) -> None:
             os._exit(code)
 
 
-def _fail(error: ShoalError) -> NoReturn:
-    echo_lines(explained(error), err=True)
+def _wants_json(args: Sequence[str]) -> bool:
+    """Whether JSON was asked for; what follows `--` is for another program."""
+    own = args[: args.index("--")] if "--" in args else args
+    return "--json" in own
+
+
+def _fail(error: ShoalError, *, wants_json: bool) -> NoReturn:
+    text = explained_as_json(error) if wants_json else explained(error)
+    echo_lines(text, err=True)
     sys.exit(exit_code_of(error))
 
 

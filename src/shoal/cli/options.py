@@ -17,7 +17,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 PORT_MAX: Final = 65_535
 ABOUT_JOBS: Final = frozenset(
-    {"cancel", "events", "explain", "logs", "ps", "pull", "retry", "show", "wait"}
+    {
+        *("cancel", "events", "explain", "logs", "metrics"),
+        *("ps", "pull", "retry", "show", "wait"),
+    }
 )
 """Commands that a node also forwards to other nodes of the same owner."""
 

@@ -6,7 +6,9 @@ asks it, so answers are current and a handle survives a restart of the node.
 
 from __future__ import annotations
 
+import importlib
 import json
+import math
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
@@ -97,6 +99,50 @@ class Job:
             for piece in client.logs(request):
                 yield piece.data
 
+    def results(self, sort: str = "", *, frame: bool | None = None) -> Any:  # noqa: ANN401 - One of two, by what is installed.
+        """Return params and latest metrics of all tasks, the best first.
+
+        It is a DataFrame where pandas is installed, else a list of dicts; `frame`
+        demands the one or the other. `sort` names a metric or param, with `-` before
+        it for large values first. A metric of the same name as a param is called
+        `metrics.NAME`.
+        """
+        from shoal.api.results import TASKS_MAX, order_of, results  # noqa: PLC0415 - Rarely used.
+
+        with self._dial() as client:
+            job = client.get(self.id, tasks_max=TASKS_MAX)
+        found = results(job, order_of(sort) if sort else None)
+        rows = [
+            {"task": row.task, "state": row.state, **row.params}
+            | {
+                f"metrics.{name}" if name in row.params else name: value
+                for name, value in row.metrics.items()
+            }
+            for row in found
+        ]
+        return as_frame(rows, frame)
+
+    def metrics(self, task: str = "", *, frame: bool | None = None) -> Any:  # noqa: ANN401
+        """Return every report of the job's tasks: a DataFrame, or a list of dicts.
+
+        Each has `task`, `label`, `attempt`, `time` and `step`, and the metrics.
+        """
+        from shoal.api.client.metric_export import column_of, rows  # noqa: PLC0415
+
+        with self._dial() as client:
+            found = [
+                {
+                    "task": row.task.partition(".")[2],
+                    "label": row.label,
+                    "attempt": row.attempt,
+                    "time": row.at_s,
+                    "step": None if math.isnan(row.step) else row.step,
+                    **{column_of(name): value for name, value in row.metrics.items()},
+                }
+                for row in rows(client, self.id, task)
+            ]
+        return as_frame(found, frame)
+
     def cancel(self, reason: str = "") -> bool:
         """Cancel the job; return False if it had already ended."""
         with self._dial() as client:
@@ -120,6 +166,23 @@ class Job:
     def _get(self) -> pb.Job:
         with self._dial() as client:
             return client.get(self.id, tasks_max=1)
+
+
+def as_frame(rows: list[dict[str, Any]], frame: bool | None) -> Any:  # noqa: ANN401
+    """Return rows as a DataFrame, or as they are where there is no pandas."""
+    if frame is False:
+        return rows
+    try:
+        pandas = importlib.import_module("pandas")
+    except ImportError:
+        if frame:
+            raise UsageError(
+                "there is no DataFrame without pandas",
+                because="it is not installed here",
+                hint="`pip install pandas`, or leave out frame=True",
+            ) from None
+        return rows
+    return pandas.DataFrame(rows)
 
 
 def spec_fields(work: str | Path | Mapping[str, Any] | JobSpec) -> dict[str, Any]:

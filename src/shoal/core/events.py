@@ -11,7 +11,7 @@ and for no other.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -31,10 +31,16 @@ from shoal.model.ids import (
     OwnerId,
     RequestId,
 )
-from shoal.model.job import Job, Task
+from shoal.model.job import Input, Job, Task
 from shoal.model.kinds import TaskNetwork
 from shoal.model.resources import Allocation
-from shoal.protocol.messages import AnyMessage, Grant, Outcome, PeerAddress
+from shoal.protocol.messages import (
+    AnyMessage,
+    Grant,
+    Outcome,
+    OutputStream,
+    PeerAddress,
+)
 
 # Events.
 
@@ -107,7 +113,7 @@ class TaskWrote(msgspec.Struct, frozen=True):
     """A running attempt wrote output, from this offset of the stream."""
 
     attempt: Attempt
-    stream: Literal["stdout", "stderr"]
+    stream: OutputStream
     offset: int
     data: bytes
 
@@ -318,6 +324,12 @@ class StartTask(msgspec.Struct, frozen=True):
     secrets: dict[str, bytes] = {}  # sealed
     owners: tuple[OwnerId, ...] = ()  # a task is foreign if any of them is
     network: TaskNetwork = "none"  # what the task may reach
+    inputs: tuple[Input, ...] = ()  # outputs of tasks that it needs
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether files must be in its folder before it starts."""
+        return bool(self.task.work.workdir or self.checkpoint or self.inputs)
 
 
 class StageTask(msgspec.Struct, frozen=True):

@@ -87,8 +87,16 @@ class Watcher(Protocol):
         """Receive a piece of output; the task is throttled until this returns."""
         ...
 
-    def progressed(self, fraction: float | None, metrics: dict[str, float]) -> None:
-        """Receive the latest metrics, already clamped to the limits of a message."""
+    def progressed(
+        self,
+        fraction: float | None,
+        metrics: dict[str, float],
+        lines: tuple[bytes, ...],
+    ) -> None:
+        """Receive the latest metrics, already clamped to the limits of a message.
+
+        `lines` has every report that they are made of (`model.metric_lines`).
+        """
         ...
 
 

@@ -5,9 +5,10 @@ gets no answer; `{"call": "put", "path": "model.pt"}` gets one line back. The ot
 is `shoal.log`, `shoal.put` and so on.
 
 Tasks are not trusted. Connections are limited, and so are bytes and lines per moment of
-`MOMENT_S`; beyond that a task waits. The latest metrics of each moment are passed on,
-cut and clamped to the limits of a `Progress` message. Invalid lines are answered with
-`{"error": ...}`, counted, and otherwise ignored.
+`MOMENT_S`; beyond that a task waits. Each moment the latest metrics are passed on, cut
+and clamped to the limits of a `Progress` message, and with them every report as a line
+of its own (`model.metric_lines`), so that none is lost. Invalid lines are answered
+with `{"error": ...}`, counted, and otherwise ignored.
 
 A socket serves one attempt after another. When an attempt ends, all its processes are
 dead, so unread data is read and every connection closed: metrics of one attempt are
@@ -21,6 +22,7 @@ import contextlib
 import json
 import math
 import socket
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final, cast, final
@@ -28,6 +30,7 @@ from typing import TYPE_CHECKING, Final, cast, final
 import msgspec
 
 from shoal.errors import UsageError
+from shoal.model import metric_lines
 from shoal.model.text.bounds import NAME_LENGTH_MAX
 from shoal.model.text.texts import one_line
 from shoal.protocol.limits import METRICS_MAX
@@ -50,7 +53,8 @@ CALLS_MAX: Final = 16
 STEP: Final = "step"
 CALL: Final = "call"
 
-Progressed = Callable[[float | None, dict[str, float]], None]
+Progressed = Callable[[float | None, dict[str, float], tuple[bytes, ...]], None]
+"""Takes the fraction, the latest metrics, and all reports of a moment as lines."""
 Calls = Callable[[Mapping[str, object]], Awaitable[dict[str, object]]]
 
 
@@ -163,6 +167,7 @@ class TaskSocket:
         self._calls: Calls | None = None
         self._answering: set[asyncio.Task[None]] = set()  # at most CALLS_MAX
         self._pending: TaskFigures | None = None
+        self._lines: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
         self._bytes_left = BYTES_PER_MOMENT_MAX
         self._lines_left = LINES_PER_MOMENT_MAX
@@ -199,6 +204,7 @@ class TaskSocket:
         self._bytes_left = BYTES_PER_MOMENT_MAX
         self._lines_left = LINES_PER_MOMENT_MAX
         for connection in list(self._connections.values()):
+            self._bytes_left = BYTES_PER_MOMENT_MAX  # More than the kernel holds.
             while self._bytes_left > 0 and self._receive(connection):
                 pass
             self._drop(connection)
@@ -286,6 +292,7 @@ class TaskSocket:
             self._refuse(connection, figures)
             return
         self.counts["reports"] += 1
+        self._lines += metric_lines.encode(time.time(), figures.metrics)
         if self._pending is None:
             self._pending = figures
             return
@@ -336,5 +343,6 @@ class TaskSocket:
 
     def _pass_on(self) -> None:
         figures, self._pending = self._pending, None
+        lines, self._lines = tuple(self._lines), []
         if figures is not None and self._progressed is not None:
-            self._progressed(figures.fraction, figures.metrics)
+            self._progressed(figures.fraction, figures.metrics, lines)

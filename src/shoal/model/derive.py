@@ -24,24 +24,28 @@ from msgspec.structs import replace
 from shoal.errors import SpecError
 from shoal.model.gpu import parse_gpu
 from shoal.model.ids import GroupId, JobId, OwnerId, TaskId
+from shoal.model.inputs import inputs_from
 from shoal.model.job import Group, Job, Task, Work
 from shoal.model.kinds import PROGRAM, RECIPE, is_built_in
 from shoal.model.resources import Profile
 from shoal.model.spec.canonical import at, canonical, nodes_of
 from shoal.model.spec.documents import text_of
+from shoal.model.spec.labels import labels_of
 from shoal.model.spec.limits import ARGV_CHARS_MAX, ARGV_CHARS_TOTAL_MAX, GROUPS_MAX
+from shoal.model.spec.objectives import objective_of
 from shoal.model.spec.points import points, refuse_too_many
 from shoal.model.spec.recipes import RecipePart, parts_of, retry_of
 from shoal.model.spec.steps import nearest, step_job, step_order
 from shoal.model.spec.verification import STDOUT, check_verify, verify_of
-from shoal.model.text.bounds import NAME_LENGTH_MAX
+from shoal.model.text.bounds import INPUTS_MAX, NAME_LENGTH_MAX
 from shoal.model.text.texts import one_line
 from shoal.model.units import parse_cpu, parse_duration, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from shoal.model.job import Group, Job, Scalar
+    from shoal.model.ids import BlobId
+    from shoal.model.job import Input, Scalar
     from shoal.model.spec.spec import JobSpec, ResourcesSpec
 
 MAIN: Final = "main"
@@ -124,9 +128,29 @@ class _Derivation:
         for name in step_order(spec):
             needed = (of_step[other] for other in spec.steps[name].needs)
             needs = tuple(group for groups in needed for group in groups)
-            step = step_job(spec, name)
-            of_step[name] = self._add_parts(step, name, needs, f"$.steps.{name}")
+            step, path = step_job(spec, name), f"$.steps.{name}"
+            of_step[name] = self._add_parts(step, name, needs, path)
+            if spec.steps[name].inputs:
+                self._refuse_many_inputs(needs, path)
+            else:
+                self._take_no_outputs(of_step[name])
         return tuple(self._made.values())
+
+    def _take_no_outputs(self, groups: tuple[GroupId, ...]) -> None:
+        for group in groups:
+            self._made[group] = replace(self._made[group], takes_outputs=False)
+
+    def _refuse_many_inputs(self, needs: tuple[GroupId, ...], path: str) -> None:
+        """Raise if a step would be handed more trees than one message can name."""
+        tasks = [task for group in needs for task in self._made[group].tasks]
+        count = sum(bool(task.work.outputs) for task in tasks)
+        if count > INPUTS_MAX:
+            raise SpecError(
+                f"the step would be handed the outputs of {count} tasks",
+                path=f"{path}.needs",
+                because=f"the most is {INPUTS_MAX}",
+                hint="`inputs: false` lets it start without them, after they are done",
+            )
 
     def _add_parts(
         self, spec: JobSpec, name: str, needs: tuple[GroupId, ...], path: str
@@ -142,6 +166,8 @@ class _Derivation:
         """Make one group for all points, or one for each if each is a gang."""
         name, spec = part.name, part.spec
         own = at(path, points, spec)
+        is_many = spec.array is not None or spec.sweep is not None
+        labels = labels_of(own) if is_many else [""]
         least, most = nodes_of(spec)
         self._tasks += len(own) * most
         at(path, refuse_too_many, self._tasks)
@@ -149,21 +175,33 @@ class _Derivation:
         if most == 1:
             group = GroupId(f"{self._job}.{name}")
             tasks = tuple(
-                self._task(shared, group, (n, len(own)), (n, point), 0)
+                self._task(shared, group, (n, len(own)), (n, point, labels[n]), 0)
                 for n, point in enumerate(own)
             )
             verify = verify_of(spec)
-            made = Group(id=group, tasks=tasks, needs=needs, verify=verify)
+            made = Group(
+                id=group,
+                tasks=tasks,
+                needs=needs,
+                verify=verify,
+                objective=objective_of(spec),
+            )
             return (self._add(made, path),)
         check_verify(spec, path, most)
         ids: list[GroupId] = []
         for n, point in enumerate(own):
-            group = GroupId(f"{self._job}.{name}" + (f"-{n}" if len(own) > 1 else ""))
+            group = GroupId(f"{self._job}.{name}" + (f"-{n}" if is_many else ""))
             tasks = tuple(
-                self._task(shared, group, (rank, most), (n, point), rank)
+                self._task(shared, group, (rank, most), (n, point, labels[n]), rank)
                 for rank in range(most)
             )
-            gang = Group(id=group, tasks=tasks, gang_min=least, needs=needs)
+            gang = Group(
+                id=group,
+                tasks=tasks,
+                gang_min=least,
+                needs=needs,
+                objective=objective_of(spec),
+            )
             ids.append(self._add(gang, path))
         return tuple(ids)
 
@@ -190,11 +228,11 @@ class _Derivation:
         shared: _Shared,
         group: GroupId,
         place: tuple[int, int],
-        point: tuple[int, Mapping[str, Scalar]],
+        point: tuple[int, Mapping[str, Scalar], str],
         rank: int,
     ) -> Task:
         index, size = place
-        number, own = point
+        number, own, label = point
         work = shared.work_of(number, own, rank)
         self._argv_chars += sum(len(word) for word in work.argv)
         if self._argv_chars > ARGV_CHARS_TOTAL_MAX:
@@ -215,6 +253,7 @@ class _Derivation:
             profiles=shared.profiles,
             time_limit_s=shared.time_limit_s,
             grace_s=shared.grace_s,
+            label=label,
         )
 
 
@@ -310,19 +349,28 @@ def _sweeps(spec: JobSpec, param: str) -> bool:
     return any(param in point for point in points)
 
 
-def again(job: Job, id_: JobId, done: Collection[TaskId] = ()) -> Job:
+def again(
+    job: Job,
+    id_: JobId,
+    done: Collection[TaskId] = (),
+    outputs: Mapping[TaskId, BlobId] | None = None,
+) -> Job:
     """Return a new job with the tasks of an old one, except the `done` ones.
 
     A task keeps its index, so its part of the work stays the same. A gang runs whole
-    or not at all, also the second time. There must be something left to do.
+    or not at all, also the second time. `outputs` of tasks that do not run again are
+    handed to what needs them. There must be something left to do.
     """
     groups: list[Group] = []
+    rerun: dict[GroupId, tuple[Task, ...]] = {}
     for group in job.groups:
-        left = [task for task in group.tasks if task.id not in done]
-        if not left:
+        left = tuple(task for task in group.tasks if task.id not in done)
+        if left and group.gang_min > 0:
+            left = group.tasks
+        rerun[group.id] = left
+    for group in job.groups:
+        if not (left := rerun[group.id]):
             continue
-        if group.gang_min > 0:
-            left = list(group.tasks)
         name = GroupId(_renamed(group.id, job.id, id_))
         tasks = tuple(
             replace(
@@ -330,18 +378,32 @@ def again(job: Job, id_: JobId, done: Collection[TaskId] = ()) -> Job:
             )
             for task in left
         )
-        groups.append(replace(group, id=name, tasks=tasks))
+        needs = tuple(
+            GroupId(_renamed(needed, job.id, id_))
+            for needed in group.needs
+            if rerun[needed]
+        )
+        inputs = _kept_inputs(group, job, rerun, outputs or {})
+        made = replace(group, id=name, tasks=tasks, needs=needs, inputs=inputs)
+        groups.append(made)
     assert groups, "all tasks are done"
-    kept = {group.id for group in groups}
-    return replace(
-        job, id=id_, groups=tuple(_needing(g, job, id_, kept) for g in groups)
-    )
+    return replace(job, id=id_, groups=tuple(groups))
 
 
-def _needing(group: Group, job: Job, id_: JobId, kept: Collection[GroupId]) -> Group:
-    """Let a group wait for groups that run again; the others have succeeded."""
-    needs = (GroupId(_renamed(needed, job.id, id_)) for needed in group.needs)
-    return replace(group, needs=tuple(needed for needed in needs if needed in kept))
+def _kept_inputs(
+    group: Group,
+    job: Job,
+    rerun: Mapping[GroupId, tuple[Task, ...]],
+    outputs: Mapping[TaskId, BlobId],
+) -> tuple[Input, ...]:
+    """Return what a group was handed, and is handed again without another run."""
+    if not group.takes_outputs:
+        return group.inputs
+    by_id = {each.id: each for each in job.groups}
+    needed = (by_id[each] for each in group.needs)
+    again = {task.id for each in group.needs for task in rerun[each]}
+    kept = {task: tree for task, tree in outputs.items() if task not in again}
+    return (*group.inputs, *inputs_from(needed, kept))
 
 
 def _renamed(name: str, old: JobId, new: JobId) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from shoal.model.ids import GroupId, JobId, OwnerId, TaskId
+from shoal.model.ids import BlobId, GroupId, JobId, OwnerId, TaskId
 from shoal.model.resources import Profile
 from shoal.model.text.bounds import (
     ENV_MAX,
@@ -84,6 +84,16 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     keep_stdout: bool = False  # all of it is an output too
 
 
+class Input(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Outputs of an earlier task, and the folder below the work directory they go to.
+
+    Without a folder they lie where that task wrote them.
+    """
+
+    tree: BlobId
+    folder: BelowPath = ""
+
+
 class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One process of a job. `profiles` are alternatives, the favourite first."""
 
@@ -99,6 +109,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     )
     time_limit_s: Seconds | None = None
     grace_s: Seconds = 10.0  # between the notice to stop and the kill
+    label: Name = ""  # which point of a sweep or array it is, if it is one
 
 
 class Verify(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -117,11 +128,26 @@ class Verify(msgspec.Struct, frozen=True, omit_defaults=True):
     always: bool = False
 
 
+class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which reported metric says how good a task is, and which is better.
+
+    With a `first_rung` poor tasks are stopped: at that step, and each `eta` times as
+    many steps later, the best of every `eta` go on.
+    """
+
+    metric: Name
+    goal: Literal["min", "max"] = "min"
+    first_rung: Count = 0  # 0: none is stopped
+    eta: Count = 3
+
+
 class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tasks that are derived together and become runnable together.
 
     `gang_min` is 0 for independent tasks; a gang runs with at least that many of
-    its tasks, all started together, or not at all.
+    its tasks, all started together, or not at all. Its tasks start with the outputs of
+    the groups it needs, unless it `takes_outputs` of none, and with `inputs`: outputs
+    that an earlier job has left.
     """
 
     id: GroupId
@@ -129,6 +155,9 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gang_min: int = 0
     needs: tuple[GroupId, ...] = ()
     verify: Verify | None = None  # one result of any worker is enough
+    takes_outputs: bool = True
+    inputs: tuple[Input, ...] = ()
+    objective: Objective | None = None
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def notes(job: Job) -> list[str]:
     """Return what the submitter of a valid job should be told at once."""
-    return list(_gangs_without_network(job))
+    return [*_gangs_without_network(job), *_outputs_of_one_name(job)]
 
 
 def _gangs_without_network(job: Job) -> Iterator[str]:
@@ -23,6 +23,23 @@ def _gangs_without_network(job: Job) -> Iterator[str]:
                 f"the {len(group.tasks)} tasks of the gang '{name}' cannot connect to "
                 "each other without a network: `network: true` (`--network`) adds it"
             )
+
+
+def _outputs_of_one_name(job: Job) -> Iterator[str]:
+    """Say where outputs of two needs of a step may lie on top of each other."""
+    groups = {group.id: group for group in job.groups}
+    for group in job.groups:
+        owner: dict[str, str] = {}
+        for needed in group.needs if group.takes_outputs else ():
+            first, name = groups[needed].tasks[0], needed.rpartition(".")[2]
+            for output in first.work.outputs if not first.label else ():
+                if (other := owner.get(output)) is not None:
+                    yield (
+                        f"the steps '{other}' and '{name}' both leave {output}: where "
+                        f"files have one name, '{group.id.rpartition('.')[2]}' gets "
+                        f"that of '{name}', which it lists last"
+                    )
+                owner[output] = name
 
 
 def _is_gang_of_own_program(group: Group) -> bool:

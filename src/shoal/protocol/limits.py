@@ -41,6 +41,7 @@ SIGNATURE_BYTES_MAX: Final = 128
 SECRET_BYTES_MAX: Final = 64
 WALL_MAX_S: Final = 1e11
 ROLES_MAX: Final = 8
+USES_MAX: Final = 1_000  # of an invitation
 LEASES_MAX: Final = 4_096
 """Leases, or attempts, that one message names."""
 

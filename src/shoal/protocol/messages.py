@@ -13,10 +13,11 @@ import msgspec
 from msgspec import Meta
 
 from shoal.model.ids import Attempt, BlobId, LeaseId, NodeId, OwnerId, RequestId
-from shoal.model.job import Scalar, Task
+from shoal.model.job import Input, Scalar, Task
 from shoal.model.resources import Allocation, Capacity, Profile
 from shoal.model.text.bounds import (
     DEVICES_MAX,
+    INPUTS_MAX,
     OUTPUTS_MAX,
     SECRETS_MAX,
     Amount,
@@ -312,7 +313,8 @@ class Assignment(Message, frozen=True, tag="assignment"):
     where each of them can be reached, if that is known of all. `checkpoint` is what
     an earlier attempt left, and `checkpoint_path` where it was. `secrets` are sealed
     to the receiver's key, for this attempt. `after` is the attempt before it on its
-    lease: if that still runs, this one waits for its end.
+    lease: if that still runs, this one waits for its end. `inputs` are what the tasks
+    that it needs have left, laid into the work directory in this order.
     """
 
     lease: LeaseId
@@ -324,6 +326,7 @@ class Assignment(Message, frozen=True, tag="assignment"):
     checkpoint_path: BelowPath = ""
     secrets: Annotated[dict[Name, Sealed], Meta(max_length=SECRETS_MAX)] = {}
     after: Attempt | None = None
+    inputs: Annotated[tuple[Input, ...], Meta(max_length=INPUTS_MAX)] = ()
 
 
 class Cancel(Message, frozen=True, tag="cancel"):
@@ -358,11 +361,15 @@ class Progress(Message, frozen=True, tag="progress"):
     metrics: Annotated[dict[Name, float], Meta(max_length=METRICS_MAX)] = {}
 
 
+OutputStream = Literal["stdout", "stderr", "metrics"]
+"""What an attempt wrote, and what it reported (`model.metric_lines`)."""
+
+
 class Output(Message, frozen=True, tag="output"):
     """A piece of what an attempt wrote, from this offset of the stream."""
 
     attempt: Attempt
-    stream: Literal["stdout", "stderr"]
+    stream: OutputStream
     offset: Count
     data: Piece
 

@@ -102,6 +102,11 @@ class Home:
         return self.path / "outputs"
 
     @property
+    def events(self) -> Path:
+        """The latest events."""
+        return self.path / "events.jsonl"
+
+    @property
     def cache(self) -> Path:
         """Content-addressed blobs."""
         return self.path / "cache"

@@ -64,6 +64,7 @@ from shoal.runtime.membership.grant_renewal import GrantRenewals
 from shoal.runtime.membership.grant_signing import GrantSigner
 from shoal.runtime.membership.shoal_membership import next_epoch
 from shoal.runtime.monitoring.change_signal import ChangeSignal
+from shoal.runtime.monitoring.event_file import EventFile
 from shoal.runtime.monitoring.event_log import EventLog
 from shoal.runtime.monitoring.output_log import OutputLog
 from shoal.runtime.performer import NetworkListener, Performer
@@ -131,7 +132,7 @@ class Node:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.news = ChangeSignal()
         self._awaited: dict[JobId, ChangeSignal] = {}  # jobs with waiting clients
-        self.event_log = EventLog()
+        self.event_log = EventLog(EventFile(home.events))
         self.audit = AuditLog(home, say=say)
         self.feed, self.feed_now = inbox.feed, inbox.feed_now
         self._inbox, self._lanes = inbox, lanes
@@ -218,6 +219,7 @@ class Node:
         `performers` perform effects about joining and finding members.
         """
         self._links, self._finder = links, finder
+        await self.event_log.load()
         for driver in self._unlike:
             await driver.open()
         await self.artifacts.start()
@@ -311,6 +313,7 @@ class Node:
         if self._links is not None:
             await self._links.close()
         self.outputs.close()
+        await self.event_log.close()
         if self._host is not None:
             self.audit.note(down())
         self.audit.close()

@@ -21,6 +21,7 @@ from starlette.responses import StreamingResponse
 from shoal.api import documents
 from shoal.api import shoal_pb2 as pb
 from shoal.api.failures import shown_of
+from shoal.api.results import best_first
 from shoal.api.server.http_app import encoded, error_fields
 from shoal.model.ids import TaskId
 from shoal.runtime.monitoring.event_log import KEPT_MAX
@@ -221,7 +222,9 @@ class _JobPage:
         info = await self._service.on_info(pb.InfoRequest())
         seen = {
             "info": encoded(info_fields(info)),
-            "job": encoded({"job": documents.job_fields(job), "tasks": tasks}),
+            "job": encoded(
+                {"job": documents.job_fields(job), "tasks": tasks, "best": _best(job)}
+            ),
         }
         if curves := self._new_curves([TaskId(task.id) for task in job.tasks]):
             seen["curves"] = encoded(curves)
@@ -229,7 +232,7 @@ class _JobPage:
 
     def _new_curves(self, tasks: list[TaskId]) -> dict[str, Any]:
         """Return new points (time, step, value) by task and metric."""
-        curves = self._node.outputs.curves
+        curves = self._node.outputs.metrics.curves
         since_s = self._curves_told_s
         found: dict[str, Any] = {}
         for task in tasks:
@@ -265,6 +268,12 @@ class _JobPage:
                 }
                 await send("output", encoded(fields))
         await send("output-end", b"{}")
+
+
+def _best(job: pb.Job) -> dict[str, Any] | None:
+    """Return by which metric the tasks of a job are compared, if that is known."""
+    order = best_first(job)
+    return None if order is None else order._asdict()
 
 
 _utf8: Final = codecs.getincrementaldecoder("utf-8")

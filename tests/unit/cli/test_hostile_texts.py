@@ -29,7 +29,7 @@ TEXT = HOSTILE.encode("utf-8", "replace").decode()
 OURS = re.compile(r"\x1b\[(?:3[0-9]|0)m")
 """Colours of states, which tables have."""
 
-WRITTEN = re.compile(r"a\x1b\[8m31m\u200b\r\n(?: \| )?INJECTED\?")
+WRITTEN = re.compile(r"a\x1b\[8m31m\u200b\r\n(?:[^\n]*\| )?INJECTED\?")
 """What is left of the text if a task wrote it: lines, and colours."""
 
 WORDS = {
@@ -40,6 +40,7 @@ WORDS = {
     "explain": ["explain", "a"],
     "invite": ["invite"],
     "logs": ["logs", "a"],
+    "metrics": ["metrics", "a"],
     "monitor": ["monitor", "--once"],
     "nodes": ["nodes"],
     "ping": ["ping", "-c", "1"],
@@ -61,6 +62,7 @@ ALSO = [
     ["ps"],
     ["ps", "-q"],
     ["run", "--watch", "--no-pull", "--", "true"],
+    ["metrics", "a", "--csv"],
     ["accept", "a", "--decline"],
 ]
 HAS_JSON = sorted(set(WORDS) - {"web", "monitor", "top"})

@@ -1,4 +1,5 @@
 import errno
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ import pytest
 from shoal import __version__, cli, entry
 from shoal.cli.exit_codes import ExitCode
 from shoal.errors import (
+    NotFoundError,
     PolicyError,
     ShoalError,
     SpecError,
@@ -25,11 +27,15 @@ def raising(monkeypatch: pytest.MonkeyPatch) -> Raising:
     """Make `shoal fail` the only command, and let it raise the given error."""
 
     def install(error: Exception) -> None:
-        def fail() -> None:
+        def fail(**_: object) -> None:
             raise error
 
         module = ModuleType("failing")
-        vars(module)["fail"] = click.Command("fail", callback=fail)
+        params = [
+            click.Option(["--json"], is_flag=True),
+            click.Argument(["rest"], nargs=-1),
+        ]
+        vars(module)["fail"] = click.Command("fail", callback=fail, params=params)
         monkeypatch.setitem(sys.modules, "failing", module)
         monkeypatch.setattr(cli, "COMMANDS", {"fail": "failing:fail"})
 
@@ -63,6 +69,24 @@ def test_an_error_is_told_as_what_and_why_and_what_next(
         "why:   it left 3 h ago\n"
         "next:  `shoal nodes --all` lists those that left\n"
     )
+
+
+def test_an_error_is_json_if_json_was_asked_for(
+    raising: Raising, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising(NotFoundError("no node 'heron'", because="it left", hint="look again"))
+    told = {
+        "error": "no node 'heron'",
+        "why": "it left",
+        "next": "look again",
+        "exit_code": int(ExitCode.NOT_FOUND),
+    }
+
+    for args in (("fail", "--json"), ("--json", "fail")):
+        assert exit_code_of(*args) == ExitCode.NOT_FOUND
+        assert json.loads(capsys.readouterr().err) == told
+    exit_code_of("fail", "--", "--json")
+    assert capsys.readouterr().err.startswith("error: ")
 
 
 def test_an_error_without_a_hint_says_at_least_where_to_read_on(

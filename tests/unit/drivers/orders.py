@@ -24,14 +24,21 @@ class Watched:
     def __init__(self) -> None:
         self.pieces: list[tuple[Stream, int, bytes]] = []
         self.figures: list[tuple[float | None, dict[str, float]]] = []
+        self.lines: list[bytes] = []
         self.spoke = asyncio.Event()
 
     async def wrote(self, stream: Stream, offset: int, data: bytes) -> None:
         self.pieces.append((stream, offset, data))
         self.spoke.set()
 
-    def progressed(self, fraction: float | None, metrics: dict[str, float]) -> None:
+    def progressed(
+        self,
+        fraction: float | None,
+        metrics: dict[str, float],
+        lines: tuple[bytes, ...],
+    ) -> None:
         self.figures.append((fraction, metrics))
+        self.lines += lines
 
     def text(self, stream: Stream = "stdout") -> str:
         return b"".join(data for s, _, data in self.pieces if s == stream).decode()

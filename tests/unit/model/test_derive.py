@@ -206,7 +206,7 @@ def test_steps_are_groups_in_the_order_of_their_needs() -> None:
         "j.last",
     ]
     assert many0.needs == ("j.first",)
-    assert last.needs == ("j.first", "j.many-0", "j.many-1")
+    assert last.needs == ("j.many-0", "j.many-1", "j.first")
     assert many0.tasks[0].work.argv == ("b", "2", "1")
     assert many0.tasks[0].time_limit_s == 7200.0
     assert last.tasks[0].work.argv == ("c", "1")

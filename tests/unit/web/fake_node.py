@@ -98,11 +98,18 @@ class FakeService:
         return pb.PlanReply(fits_now=True, groups=[pb.GroupPlan(group="main")])
 
 
+class FakeMetrics:
+    """The curves of tasks."""
+
+    def __init__(self) -> None:
+        self.curves = MetricHistory()
+
+
 class FakeOutputs:
     """The figures of tasks."""
 
     def __init__(self) -> None:
-        self.curves = MetricHistory()
+        self.metrics = FakeMetrics()
 
 
 class FakeNode:

@@ -48,7 +48,9 @@ def test_the_first_page_is_told_all_there_is() -> None:
 
 def test_the_page_of_a_job_is_told_of_that_job_only() -> None:
     node = FakeNode()
-    node.outputs.curves.note(TaskId("abc.main.0"), {"loss": 2.0, "step": 7.0}, 5.0)
+    node.outputs.metrics.curves.note(
+        TaskId("abc.main.0"), {"loss": 2.0, "step": 7.0}, 5.0
+    )
 
     found = told("/api/stream?job=abc", FakeService(), 7, node)
 

@@ -19,7 +19,7 @@ from shoal.blobs import packing, safe_paths, trees
 from shoal.errors import ShoalError
 from shoal.model.ids import BlobId
 from shoal.model.text.bounds import ID_LENGTH_MAX
-from shoal.model.text.grammar import is_key
+from shoal.model.text.grammar import is_key, is_name
 from shoal.model.text.texts import one_line
 from shoal.model.units import parse_size
 from shoal.protocol.blob_hashing import Hasher, name_of_bytes, size_of
@@ -44,12 +44,15 @@ class Shipped(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def ship(client: Client, folder: Path) -> Shipped:
-    """Upload a folder, except ignored files; return its tree and counts."""
+def ship(client: Client, folder: Path, outputs: Iterable[str] = ()) -> Shipped:
+    """Upload a folder, except ignored files and outputs of earlier runs.
+
+    Returns its tree and counts.
+    """
     paths: dict[BlobId, Path] = {}
     limit = os.environ.get(LIMIT_VARIABLE)
     bytes_max = parse_size(limit) if limit else packing.WORKDIR_BYTES_MAX
-    packed = packing.pack_workdir(folder, packing.name_only, bytes_max)
+    packed = packing.pack_workdir(folder, packing.name_only, bytes_max, outputs)
     for entry in packed.entries:
         if entry.kind in ("file", "program"):
             paths[BlobId(entry.to)] = folder / entry.path
@@ -79,14 +82,29 @@ def ship_all(client: Client, spec: dict[str, object]) -> dict[str, Shipped]:
     """
     shipped: dict[str, Shipped] = {}
     steps = cast("dict[str, dict[str, object]]", spec.get("steps") or {})
+    outputs = _outputs_by_folder(spec, steps)
     for place in (spec, *steps.values()):
         folder = place.get("workdir")
         if not isinstance(folder, str) or not folder or folder.startswith(TREE):
             continue
         if folder not in shipped:
-            shipped[folder] = ship(client, Path(folder).expanduser())
+            made = ship(client, Path(folder).expanduser(), outputs.get(folder, ()))
+            shipped[folder] = made
         place["workdir"] = shipped[folder].tree
     return shipped
+
+
+def _outputs_by_folder(
+    spec: dict[str, object], steps: dict[str, dict[str, object]]
+) -> dict[object, list[str]]:
+    """Return what is made in each workdir: by the job, or by any step of it."""
+    found: dict[object, list[str]] = {}
+    for place in (spec, *steps.values()):
+        folder = place.get("workdir") or spec.get("workdir")
+        named = place.get("outputs") or spec.get("outputs") or ()
+        texts = (named,) if isinstance(named, str) else cast("list[object]", named)
+        found.setdefault(folder, []).extend(str(text) for text in texts)
+    return found
 
 
 def _parts(
@@ -126,7 +144,7 @@ def take_outputs(
 
     The node may be untrusted: whatever it sends, nothing is written outside `to`.
     """
-    names = _folder_names([kept.task for kept in reply.tasks])
+    names = _folder_names(list(reply.tasks))
     to.mkdir(parents=True, exist_ok=True)
     root = to.resolve()  # If it is a link, the user made it.
     taken: list[PulledOutputs] = []
@@ -135,7 +153,7 @@ def take_outputs(
         if isinstance(tree, str):
             raise ShoalError("the node sent no tree", because=one_line(tree))
         entries = [_moved(e, name) for e in _placed(tree, list(kept.patterns))]
-        with safe_paths.folder(root, [name] if name else [], make=True):
+        with safe_paths.folder(root, name.split("/") if name else [], make=True):
             pass
         _write_all(client, root, entries)
         size, checkpoint = tree.size(), kept.checkpoint
@@ -144,13 +162,12 @@ def take_outputs(
     return taken
 
 
-def _folder_names(tasks: list[str]) -> list[str]:
-    """Return a subfolder name per task; raise if task names are invalid."""
-    names = [task.partition(".")[2] for task in tasks]
-    bad = [task for task in tasks if not is_key(task) or len(task) > ID_LENGTH_MAX]
-    if len(tasks) > 1:
-        pairs = zip(tasks, names, strict=True)
-        bad += [task for task, name in pairs if not name or not is_key(name)]
+def _folder_names(outputs: list[pb.TaskOutputs]) -> list[str]:
+    """Return a subfolder name per task; raise if what the node sent makes none."""
+    names = [_folder_name(kept) for kept in outputs]
+    bad = [kept.task for kept in outputs if not _is_task(kept.task)]
+    if len(outputs) > 1:
+        bad += [n for n in names if trees.path_flaw(n) or not is_name(n)]
     if bad or len({name.casefold() for name in names}) < len(names):
         which = one_line(bad[0][:80]) if bad else "two that are the same"
         raise ShoalError(
@@ -159,6 +176,15 @@ def _folder_names(tasks: list[str]) -> list[str]:
             hint="nothing was written; do not trust this node",
         )
     return names if len(names) > 1 else [""] * len(names)
+
+
+def _is_task(task: str) -> bool:
+    return is_key(task) and len(task) <= ID_LENGTH_MAX
+
+
+def _folder_name(kept: pb.TaskOutputs) -> str:
+    """Return where the outputs of one of several tasks go."""
+    return kept.folder or kept.task.partition(".")[2]
 
 
 def _placed(tree: trees.Tree, patterns: list[str]) -> list[trees.TreeEntry]:
@@ -205,7 +231,7 @@ def _write_all(client: Client, folder: Path, entries: list[trees.TreeEntry]) -> 
         _write_files(client, folder, places)
     for entry in entries:
         if entry.kind == "link":
-            _link(folder, entry)
+            safe_paths.link(folder, entry.path, entry.to)
 
 
 def _write_files(
@@ -269,15 +295,6 @@ def _copy_one(folder: Path, entry: trees.TreeEntry, source: int) -> None:
             safe_paths.write_all(descriptor, data)
 
     safe_paths.write(folder, entry.path, fill, _mode(entry))
-
-
-def _link(folder: Path, entry: trees.TreeEntry) -> None:
-    names = entry.path.split("/")
-    with safe_paths.folder(folder, names[:-1], make=True) as parent:
-        try:
-            os.symlink(entry.to, names[-1], dir_fd=parent)
-        except FileExistsError:
-            return  # Keep what the user has there.
 
 
 def _mode(entry: trees.TreeEntry) -> int:

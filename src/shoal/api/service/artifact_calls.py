@@ -17,6 +17,7 @@ from shoal.api.service import callers
 from shoal.blobs import trees
 from shoal.errors import NotFoundError, ShoalError, UsageError
 from shoal.model.ids import BlobId
+from shoal.model.inputs import pulled_folder
 from shoal.protocol.blob_hashing import size_of
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class ArtifactCalls(ABC):
         record = self._find(request.job)
         left = self._artifacts.outputs_of(record)
         reply = pb.OutputsReply(job_id=record.job.id)
+        groups = {group.id: group for group in record.job.groups}
         for asked in self._tasks(record, request.task):
             task = asked.task.id
             blob = left.get(task) or self._artifacts.checkpoint_of(task)
@@ -119,6 +121,7 @@ class ArtifactCalls(ABC):
                 )
             self._belongings.note(callers.current(), [blob, *_files_of(data)])
             kept = reply.tasks.add(task=task, blob=blob, tree=data)
+            kept.folder = pulled_folder(groups[asked.task.group], asked.task)
             kept.checkpoint = task not in left
             if not kept.checkpoint:
                 kept.patterns.extend(asked.task.work.outputs)

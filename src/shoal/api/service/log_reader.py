@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 PIECE_BYTES: Final = 65_536
 PIECES_AT_ONCE: Final = 64
 
-_STREAMS: Final = {"stdout": pb.STREAM_STDOUT, "stderr": pb.STREAM_STDERR}
+_STREAMS: Final = {
+    "stdout": pb.STREAM_STDOUT,
+    "stderr": pb.STREAM_STDERR,
+    "metrics": pb.STREAM_METRICS,
+}
 
 
 @final
@@ -63,9 +67,13 @@ class LogReader:
         return [
             kept
             for kept in sorted(found, key=lambda kept: (kept[:2], kept[2] == "stderr"))
-            if kept[:2] >= first
-            and self._stream in (pb.STREAM_UNSPECIFIED, _STREAMS[kept[2]])
+            if kept[:2] >= first and self._wants(_STREAMS[kept[2]])
         ]
+
+    def _wants(self, stream: pb.Stream) -> bool:
+        if self._stream == pb.STREAM_UNSPECIFIED:
+            return stream != pb.STREAM_METRICS  # They are for programs.
+        return stream == self._stream
 
     def _next(
         self, task: TaskId, generation: int, sequence: int, stream: str

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import os
 import re
 import time
@@ -170,11 +171,14 @@ class Service(ArtifactCalls):
                 because="all its tasks are done",
                 hint=f"`shoal retry {record.job.id}` runs all of it again",
             )
-        if needs_artifacts(record.job):
-            needed = await asyncio.to_thread(self._artifacts.needed_by, record.job)
-            self._belongings.note(callers.current(), needed)
         id_ = callers.current().id_for(request.job_id)
-        return await self._hand_in(again(record.job, id_, done))
+        outputs = self._artifacts.outputs_of(record) if done else {}
+        outputs = {task: tree for task, tree in outputs.items() if task in done}
+        job = again(record.job, id_, done, outputs)
+        if needs_artifacts(job):
+            needed = await asyncio.to_thread(self._artifacts.needed_by, job)
+            self._belongings.note(callers.current(), needed)
+        return await self._hand_in(job)
 
     async def _hand_in(self, job: Job) -> pb.SubmitReply:
         caller = callers.current()
@@ -206,6 +210,8 @@ class Service(ArtifactCalls):
         """Return a job and some of its tasks."""
         most = request.tasks_max or views.TASKS_SHOWN_MAX
         record = self._find(request.job)
+        shown = itertools.islice(record.job.tasks(), most)
+        await self._node.outputs.metrics.catch_up(task.id for task in shown)
         view = views.job_view(self._node, record, most)
         views.say_why(self._node, [(record, view)])
         return view
@@ -305,6 +311,7 @@ class Service(ArtifactCalls):
     async def on_curves(self, request: pb.CurvesRequest) -> pb.CurvesReply:
         """Return metrics that a job's tasks reported over time."""
         record = self._find(request.job)
+        await self._node.outputs.metrics.catch_up(t.id for t in record.job.tasks())
         return views.curves_view(self._node, record, request.since_s)
 
     async def on_plan(self, request: pb.PlanRequest) -> pb.PlanReply:
@@ -320,7 +327,7 @@ class Service(ArtifactCalls):
             groups=groups,
             more=len(job.groups) - len(groups),
             needs=str(totals(job)),
-            fits_now=all(group.room >= group.least for group in groups),
+            fits_now=all(map(views.begins_in_time, groups)),
         )
 
     async def on_events(self, request: pb.EventsRequest) -> AsyncIterator[pb.Event]:

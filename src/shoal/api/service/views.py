@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from random import Random
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from shoal.core.scheduling.explanations import TaskExplanation
     from shoal.core.scheduling.job_book import JobBook, JobRecord, TaskRecord
-    from shoal.model.ids import NodeId
+    from shoal.model.ids import NodeId, TaskId
     from shoal.model.job import Group, Job, Task
     from shoal.net.link_selector import LinkSelector
     from shoal.policy.interface import Policy
@@ -90,9 +91,11 @@ def job_view(node: Node, record: JobRecord, tasks_max: int = 0) -> pb.Job:
     )
     if (code := _exit_code(records, state)) is not None:
         view.exit_code = code
-    told = node.outputs.figures(records[0].task.id) if len(records) == 1 else None
-    if told is not None and told.fraction is not None:
-        view.fraction = told.fraction
+    aims = (group.objective for group in job.groups if group.objective is not None)
+    if (aim := next(aims, None)) is not None:
+        view.objective.CopyFrom(pb.Objective(metric=aim.metric, goal=aim.goal))
+    if len(records) == 1:
+        _add_fraction(node, view, records[0].task.id)
     return view
 
 
@@ -111,14 +114,19 @@ def task_view(node: Node, record: TaskRecord) -> pb.Task:
         began_s=record.began_wall_s,
         ended_s=record.ended_wall_s,
         answers=_answers(answers_of(record)),
+        label=task.label,
+        params={name: json.dumps(value) for name, value in task.params.items()},
     )
     if record.outcome is not None and record.outcome.exit_code is not None:
         view.exit_code = record.outcome.exit_code
-    if told := node.outputs.figures(task.id):
-        view.metrics.update(told.metrics)
-        if told.fraction is not None:
-            view.fraction = told.fraction
+    view.metrics.update(node.outputs.metrics.latest(task.id))
+    _add_fraction(node, view, task.id)
     return view
+
+
+def _add_fraction(node: Node, view: pb.Job | pb.Task, task: TaskId) -> None:
+    if (fraction := node.outputs.fraction(task)) is not None:
+        view.fraction = fraction
 
 
 def _answers(answers: Iterable[tuple[NodeId, str]]) -> list[pb.Verdict]:
@@ -417,7 +425,7 @@ def curves_view(node: Node, record: JobRecord, since_s: float) -> pb.CurvesReply
     """Return metrics that a job's tasks reported after `since_s`."""
     reply = pb.CurvesReply()
     for task in record.job.tasks():
-        for name, points in node.outputs.curves.since(task.id, since_s).items():
+        for name, points in node.outputs.metrics.curves.since(task.id, since_s).items():
             times, steps, values = zip(*points, strict=True)
             reply.curves.add(
                 task=task.id, name=name, at_s=times, steps=steps, values=values
@@ -441,6 +449,14 @@ def plan_view(node: Node, job: Job, nodes: list[pb.Node]) -> list[pb.GroupPlan]:
     shown = {each.name.id: each for each in nodes}
     groups = job.groups[:GROUPS_MAX]
     return [_group(node, job, group, policy, shown) for group in groups]
+
+
+def begins_in_time(group: pb.GroupPlan) -> bool:
+    """Whether a group can begin now, or later if others must end before it."""
+    if group.room >= group.least:
+        return True
+    soon = (each for each in group.prospects if each.when != pb.Prospect.WHEN_NEVER)
+    return bool(group.after) and next(soon, None) is not None
 
 
 def _group(
@@ -468,6 +484,7 @@ def _group(
         prospects=[_prospect(p, shown) for p in found.prospects[:PROSPECTS_MAX]],
         more=max(0, len(found.prospects) - PROSPECTS_MAX),
         helps=found.helps,
+        after=(needed.partition(".")[2] for needed in group.needs),
     )
 
 

@@ -21,23 +21,27 @@ GROUPS_SHOWN_MAX: Final = 5
 NOW: Final = "now"
 
 
-def rows(prospects: Sequence[pb.Prospect]) -> list[tuple[str, ...]]:
-    """Return table rows for nodes, under `HEADINGS`."""
+def rows(
+    prospects: Sequence[pb.Prospect], after: Sequence[str] = ()
+) -> list[tuple[str, ...]]:
+    """Return table rows for nodes, under `HEADINGS`; `after` what a group begins."""
     return [
         (
             str(number),
             prospect.node.name.petname,
             gpus_text(prospect.node.devices),
             path_text(prospect.node),
-            _start(prospect),
+            _start(prospect, after),
             prospect.why,
         )
         for number, prospect in enumerate(prospects, start=1)
     ]
 
 
-def _start(prospect: pb.Prospect) -> str:
+def _start(prospect: pb.Prospect, after: Sequence[str]) -> str:
     start = when_of(prospect)
+    if after and prospect.when != prospect.WHEN_NEVER:
+        start = f"after {' and '.join(after)}"
     return f"{start}, {prospect.slots} of them" if prospect.slots > 1 else start
 
 
@@ -64,6 +68,8 @@ def tell(plan: pb.PlanReply) -> None:
 
 def _in_short(group: pb.GroupPlan) -> str:
     """Describe in one line which nodes have room for a group now."""
+    if group.after:
+        return f"starts after {' and '.join(group.after)}"
     if not group.prospects:
         return "no known node runs tasks: it waits for one"
     open_now = [each for each in group.prospects if when_of(each) == NOW]

@@ -14,10 +14,11 @@ import sys
 from typing import TYPE_CHECKING, BinaryIO, Final, final
 
 from shoal.api import shoal_pb2 as pb
+from shoal.api.results import task_name
 from shoal.cli.terminal import safe_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from typing import BinaryIO
 
 PENDING_MAX: Final = 4_096
@@ -84,41 +85,55 @@ def screened(data: bytes) -> str:
 def follow(
     pieces: Iterable[pb.LogPiece],
     *,
-    prefixed: bool,
+    names: Mapping[str, str] | None,
     aside: bool = False,
     raw: bool = False,
 ) -> None:
     """Print pieces of output until they end.
 
-    With `prefixed`, each line names its task. With `aside`, everything goes to stderr
-    because stdout is used for something else. Escape sequences that could harm a
-    terminal are removed, unless the user asked for `raw` output.
+    With `names` of tasks by their ids, each line names its task. With `aside`,
+    everything goes to stderr because stdout is used for something else. Escape
+    sequences that could harm a terminal are removed, unless the user asked for `raw`
+    output.
     """
     outs = _Outs(raw=raw)
     try:
-        _follow(pieces, outs, prefixed=prefixed, aside=aside)
+        _follow(pieces, outs, names, aside=aside)
     finally:
         outs.close()
 
 
 def _follow(
-    pieces: Iterable[pb.LogPiece], outs: _Outs, *, prefixed: bool, aside: bool
+    pieces: Iterable[pb.LogPiece],
+    outs: _Outs,
+    names: Mapping[str, str] | None,
+    *,
+    aside: bool,
 ) -> None:
     rests: dict[tuple[str, int], bytes] = {}
     for piece in pieces:
         data = piece.data
-        if prefixed:
-            key = (piece.task, piece.stream)
+        if names is not None:
+            key = (_name(piece.task, names), piece.stream)
             *lines, rests[key] = (rests.get(key, b"") + data).split(b"\n")
-            data = b"".join(_line(piece.task, line) for line in lines)
+            data = b"".join(_line(key[0], line) for line in lines)
         outs.write(pb.STREAM_STDERR if aside else piece.stream, data)
-    for (task, stream), rest in rests.items():
+    for (name, stream), rest in rests.items():
         if rest:
-            outs.write(pb.STREAM_STDERR if aside else stream, _line(task, rest))
+            outs.write(pb.STREAM_STDERR if aside else stream, _line(name, rest))
 
 
-def _line(task: str, line: bytes) -> bytes:
-    return safe_line(task.partition(".")[2]).encode() + b" | " + line + b"\n"
+def names_of(job: pb.Job) -> dict[str, str]:
+    """Return what the tasks of a job are called, by their ids."""
+    return {task.id: task_name(task) for task in job.tasks}
+
+
+def _name(task: str, names: Mapping[str, str]) -> str:
+    return names.get(task) or task.partition(".")[2]
+
+
+def _line(name: str, line: bytes) -> bytes:
+    return safe_line(name).encode() + b" | " + line + b"\n"
 
 
 @final

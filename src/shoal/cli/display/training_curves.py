@@ -1,23 +1,29 @@
-"""`shoal run --watch`: plot the curves of a training job instead of its output.
+"""`shoal run --watch`: plot the curves of a job instead of its output.
 
-Training programs print one JSON object per line; this module collects the losses,
-rounds and bytes in them. In a terminal the plot is redrawn in place; elsewhere there
-is a line for each round, and one plot at the end.
+Any program that calls `shoal.log` has curves. Training programs of shoal print one JSON
+object per line as well, from which rounds and bytes are taken. In a terminal the plot
+is redrawn in place; elsewhere there is a line for each round, or for each moment, and
+one plot at the end. What a program prints besides goes to stderr.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import queue
 import sys
+import threading
+import time
 from typing import TYPE_CHECKING, Any, Final, final
 
 from shoal.api import shoal_pb2 as pb
+from shoal.api.results import best_first
 from shoal.cli.display.task_output import screened
 from shoal.cli.terminal import echo, echo_lines, safe_line
+from shoal.model import metric_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     Points = Sequence[tuple[float, float]]
 
@@ -83,6 +89,12 @@ def _short(number: float) -> str:
 
 ROUND: Final = "round"
 VALIDATION: Final = "validation_loss"
+POINTS_MAX: Final = 2_000
+METRICS_NAMED: Final = 4
+SAY_S: Final = 2.0
+"""Between two lines about metrics, where nothing can be redrawn."""
+
+QUEUED_MAX: Final = 256
 TAIL_MAX: Final = 65_536
 """Longest unfinished line; anything longer is not JSON of ours."""
 
@@ -164,22 +176,127 @@ class CurveBoard:
         return [self.headline(), *shown] if shown else []
 
 
-def watch(pieces: Iterable[pb.LogPiece]) -> None:
-    """Show a run until its output ends."""
-    board = CurveBoard()
+@final
+class MetricBoard:
+    """What the tasks of a run report by `shoal.log`, one metric of it as curves."""
+
+    def __init__(self, names: Mapping[str, str], metric: str = "") -> None:
+        """Plot `metric`, or the most telling one if it is empty."""
+        self._names = names
+        self._metric = metric
+        self._rests: dict[tuple[str, int], bytes] = {}
+        self._latest: dict[str, dict[str, float]] = {}
+        self._points: dict[str, dict[str, list[tuple[float, float]]]] = {}
+
+    def take(self, piece: pb.LogPiece) -> bool:
+        """Add reports; return whether there were any."""
+        key = (piece.task, piece.attempt)
+        whole, end, rest = (self._rests.pop(key, b"") + piece.data).rpartition(b"\n")
+        self._rests[key] = rest[-TAIL_MAX:]
+        reports = list(metric_lines.decode(whole + end))
+        for report in reports:
+            latest = self._latest.setdefault(piece.task, {})
+            latest.update(report.metrics)
+            for name, value in report.metrics.items():
+                lines = self._points.setdefault(name, {})
+                points = lines.setdefault(piece.task, [])
+                at = float(len(points)) if math.isnan(report.step) else report.step
+                points.append((at, value))
+                if len(points) > POINTS_MAX:
+                    del points[1::2]
+        return bool(reports)
+
+    @property
+    def shown(self) -> str:
+        """The metric that is plotted; empty if there is none yet."""
+        if self._metric in self._points:
+            return self._metric
+        tasks = [pb.Task(metrics=latest) for latest in self._latest.values()]
+        order = best_first(pb.Job(tasks=tasks))
+        return order.name if order else next(iter(self._points), "")
+
+    def headline(self) -> str:
+        """Summarise the latest reports in one line."""
+        name = self.shown
+        lines = self._points.get(name, {})
+        if len(lines) == 1:
+            [(task, points)] = lines.items()
+            others = {k: v for k, v in self._latest[task].items() if k != name}
+            told = {name: points[-1][1], **others}
+            parts = [f"{key} {value:.4g}" for key, value in told.items()]
+            return f"step {points[-1][0]:g}  " + "  ".join(parts[:METRICS_NAMED])
+        last = {task: points[-1][1] for task, points in lines.items()}
+        parts = [
+            f"{self._names.get(task) or task.partition('.')[2]} {value:.4g}"
+            for task, value in list(last.items())[:METRICS_NAMED]
+        ]
+        more = f"  and {len(last) - len(parts)} more" if len(last) > len(parts) else ""
+        return f"{name}  " + "  ".join(parts) + more if parts else ""
+
+    def picture(self, width: int = 72, height: int = 10) -> list[str]:
+        """Return headline and curves."""
+        shown = plot(
+            [*self._points.get(self.shown, {}).values()], width=width, height=height
+        )
+        return [self.headline(), *shown] if shown else []
+
+
+def watch(
+    pieces: Iterable[pb.LogPiece],
+    metrics: Iterable[pb.LogPiece] = (),
+    names: Mapping[str, str] | None = None,
+    metric: str = "",
+) -> None:
+    """Show a run until its output and its metrics end."""
+    printed, reported = CurveBoard(), MetricBoard(names or {}, metric)
     drawn = 0
+    said_s = -math.inf
     is_terminal = sys.stdout.isatty()
-    for piece in pieces:
-        news = board.take(piece)
-        for remark in board.remarks:
+    for piece in _merged(pieces, metrics):
+        if piece.stream == pb.STREAM_METRICS:
+            news = reported.take(piece)
+        else:
+            news = printed.take(piece)
+        board = printed if printed.loss or printed.validation else reported
+        if printed.remarks and drawn:
+            drawn, news = _erase(drawn), True
+        for remark in printed.remarks:
             echo(remark, err=True)
-        board.remarks.clear()
+        printed.remarks.clear()
         if news and is_terminal:
             drawn = _draw(board.picture(), drawn)
-        elif news:
+        elif news and (board is printed or time.monotonic() > said_s + SAY_S):
+            said_s = time.monotonic()
             echo(board.headline())
     if not is_terminal:
+        board = printed if printed.loss or printed.validation else reported
         echo_lines("\n".join(board.picture()))
+
+
+def _merged(*streams: Iterable[pb.LogPiece]) -> Iterator[pb.LogPiece]:
+    """Yield the pieces of several streams as they come; raise what one raises."""
+    found: queue.Queue[pb.LogPiece | BaseException | None] = queue.Queue(QUEUED_MAX)
+
+    def read(stream: Iterable[pb.LogPiece]) -> None:
+        try:
+            for piece in stream:
+                found.put(piece)
+        except BaseException as error:  # noqa: BLE001 - It is raised in the other thread.
+            found.put(error)
+        else:
+            found.put(None)
+
+    for stream in streams:
+        threading.Thread(target=read, args=(stream,), daemon=True).start()
+    left = len(streams)
+    while left:
+        piece = found.get()
+        if piece is None:
+            left -= 1
+        elif isinstance(piece, BaseException):
+            raise piece
+        else:
+            yield piece
 
 
 def _draw(lines: list[str], drawn: int) -> int:
@@ -189,6 +306,13 @@ def _draw(lines: list[str], drawn: int) -> int:
     sys.stdout.write(up + text)
     sys.stdout.flush()
     return len(lines)
+
+
+def _erase(drawn: int) -> int:
+    """Clear what was drawn, so that lines above it stay; return 0."""
+    sys.stdout.write(f"\x1b[{drawn}A\x1b[J")
+    sys.stdout.flush()
+    return 0
 
 
 def _size(count: float) -> str:

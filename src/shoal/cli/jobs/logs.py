@@ -8,7 +8,7 @@ from shoal.api import shoal_pb2 as pb
 from shoal.api.client import client as api
 from shoal.api.documents import piece_fields
 from shoal.cli.display.printing import echo_json
-from shoal.cli.display.task_output import follow
+from shoal.cli.display.task_output import follow, names_of
 from shoal.cli.job_input.completion_types import JOB
 from shoal.cli.job_input.selection import one
 from shoal.cli.options import any_node_option, json_option, raw_option
@@ -25,7 +25,7 @@ _STREAMS = {
 @click.option(
     "-f", "--follow", "following", is_flag=True, help="Follow until the job ends."
 )
-@click.option("--task", default="", help="Only this task, by number or name.")
+@click.option("--task", default="", help="Only this task, by number, name or label.")
 @click.option(
     "--stream", type=click.Choice(list(_STREAMS)), default="both", help="Only one."
 )
@@ -49,7 +49,7 @@ def logs(
     gets only text and colours; files and pipes get every byte.
     """
     with api.connect(node) as client:
-        found = client.get(one(client, job), tasks_max=2)
+        found = client.get(one(client, job))
         request = pb.LogsRequest(
             job=found.id,
             task=task,
@@ -59,8 +59,8 @@ def logs(
         )
         pieces = client.logs(request)
         if not as_json:
-            prefixed = len(found.tasks) > 1 and not task
-            follow(pieces, prefixed=prefixed, raw=raw)
+            many = len(found.tasks) > 1 and not task
+            follow(pieces, names=names_of(found) if many else None, raw=raw)
             return
         for piece in pieces:
             echo_json(piece_fields(piece))

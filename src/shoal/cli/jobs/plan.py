@@ -47,9 +47,10 @@ def _print(reply: pb.PlanReply) -> None:
     for group in reply.groups:
         together = f", {group.least} at once" if group.least > 1 else ""
         count = "1 task" if group.tasks == 1 else f"{group.tasks} tasks{together}"
-        echo(f"{group.group}: {count}, each {group.needs}")
+        after = f", after {' and '.join(group.after)}" if group.after else ""
+        echo(f"{group.group}: {count}{after}, each {group.needs}")
         if group.prospects:
-            echo_table(HEADINGS, rows(group.prospects))
+            echo_table(HEADINGS, rows(group.prospects, group.after))
         else:
             echo("no worker is known here: add one with shoal invite")
         if group.more:
@@ -59,7 +60,8 @@ def _print(reply: pb.PlanReply) -> None:
     if reply.more:
         echo(f"and {reply.more} other groups")
     if reply.fits_now:
-        talk(f"it would start now · {reply.needs}")
+        later = ", the others after it" if any(g.after for g in reply.groups) else ""
+        talk(f"it would start now{later} · {reply.needs}")
         suggest("shoal submit with the same arguments", "shoal nodes")
     else:
         talk(f"there is no room now · {reply.needs}")

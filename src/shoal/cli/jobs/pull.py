@@ -71,7 +71,7 @@ def take(
 
 
 def _usual(job: str) -> Path:
-    """Return a job's output folder, which later jobs do not ship as code."""
+    """Return a job's output folder, which no later job ships as code."""
     if not is_key(job) or not job:
         raise ShoalError(
             "the node returned an invalid job id",
@@ -81,8 +81,15 @@ def _usual(job: str) -> Path:
     out = Path(OUT)
     if not out.exists():
         out.mkdir()
-        (out / ".gitignore").write_text("*\n", encoding="utf-8")
+        _ignore_all(out)
+    elif not (out / ".gitignore").exists() and not (out / job).exists():
+        (out / job).mkdir()  # The rest of the folder is the user's own.
+        _ignore_all(out / job)
     return out / job
+
+
+def _ignore_all(folder: Path) -> None:
+    (folder / ".gitignore").write_text("*\n", encoding="utf-8")
 
 
 def _nothing(job: str, *, ended: bool, state: int) -> NotFoundError:

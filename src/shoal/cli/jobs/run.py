@@ -18,7 +18,7 @@ from shoal.api import node_file
 from shoal.api.client import client as api
 from shoal.api.documents import job_fields
 from shoal.api.job_ids import new_job_id
-from shoal.api.shoal_pb2 import LogsRequest
+from shoal.api.shoal_pb2 import STREAM_METRICS, LogsRequest
 from shoal.cli import write_nowhere
 from shoal.cli.display.printing import (
     code_of,
@@ -31,7 +31,7 @@ from shoal.cli.display.printing import (
     taken_text,
     waits_text,
 )
-from shoal.cli.display.task_output import follow
+from shoal.cli.display.task_output import follow, names_of
 from shoal.cli.job_input.spec_flags import JobCommand, job_options, spec_of
 from shoal.cli.jobs.submit import pack, send_in
 from shoal.cli.options import (
@@ -143,9 +143,10 @@ def run(
         with stopped_by_signals():
             try:
                 job = _submitted(client, packed, id_, watch=watch, quiet=quiet)
-                many = _has_many_tasks(job)
-                plain = partial(follow, prefixed=many, aside=as_json, raw=raw)
-                show = _curves if watch and not as_json else plain
+                names = names_of(client.get(id_)) if _has_many_tasks(job) else None
+                show = partial(follow, names=names, aside=as_json, raw=raw)
+                if watch and not as_json:
+                    show = partial(_curves, client, job, names or {})
                 end = _follow(client, job, began, show, quiet=quiet)
             except (StopSignal, OSError) as why:
                 end = _cancelled(client, id_, why, quiet=quiet)
@@ -235,10 +236,13 @@ def _start_node(home: Home, *, quiet: bool) -> None:
         talk(line, quiet=quiet)
 
 
-def _curves(pieces: Iterable[LogPiece]) -> None:
+def _curves(
+    client: api.Client, job: Job, names: dict[str, str], pieces: Iterable[LogPiece]
+) -> None:
     from shoal.cli.display.training_curves import watch  # noqa: PLC0415 - Few jobs have curves.
 
-    watch(pieces)
+    aim = LogsRequest(job=job.id, follow=True, stream=STREAM_METRICS)
+    watch(pieces, client.logs(aim), names, job.objective.metric)
 
 
 def _follow(

@@ -10,6 +10,7 @@ import click
 
 from shoal.api.client import client as api
 from shoal.api.documents import job_fields, state_of, task_fields
+from shoal.api.results import TASKS_MAX, best_first, order_of, task_key, task_name
 from shoal.cli.display.printing import (
     age,
     echo_json,
@@ -20,12 +21,15 @@ from shoal.cli.display.printing import (
     span,
     why,
 )
+from shoal.cli.display.results import best_text, has_results, result_table
 from shoal.cli.job_input.completion_types import JOB
 from shoal.cli.job_input.selection import one
 from shoal.cli.options import any_node_option, at_node, json_option, suggest
 from shoal.cli.terminal import echo
+from shoal.errors import UsageError
 
 if TYPE_CHECKING:
+    from shoal.api.results import Order
     from shoal.api.shoal_pb2 import Counts, Job, Task
 
 
@@ -38,24 +42,70 @@ if TYPE_CHECKING:
     default=100,
     help="List at most this many tasks.",
 )
+@click.option(
+    "--sort",
+    metavar="NAME",
+    help="Sort a sweep by this metric or param; -NAME puts large values first.",
+)
 @any_node_option
 @json_option
-def show(job: str, tasks_max: int, node: str | None, as_json: bool) -> None:
+def show(
+    job: str, tasks_max: int, sort: str | None, node: str | None, as_json: bool
+) -> None:
     """Show a JOB and its tasks, by default the most recent job.
 
-    Long commands are shortened; --json prints them in full.
+    Tasks of a sweep that report metrics are listed with these, the best first: by the
+    objective of the job, else by a loss or an accuracy, or as --sort says. Long
+    commands are shortened; --json prints them in full.
     """
     with api.connect(node) as client:
-        found = client.get(one(client, job), tasks_max)
+        found = client.get(one(client, job), TASKS_MAX)
+    total, order = _total(found.counts), order_of(sort) if sort else None
+    _refuse_unknown(found, order)
+    compares = has_results(found) or order is not None
+    if compares:
+        _sort_tasks(found, order)
+    best = best_text(found, order) if compares else ""
+    del found.tasks[tasks_max:]
     if as_json:
         tasks = [task_fields(task) for task in found.tasks]
         echo_json({"job": job_fields(found), "tasks": tasks})
         return
+    _describe(found, best)
+    if compares:
+        echo()
+        echo_table(*result_table(found, order))
+    elif len(found.tasks) > 1 or found.tasks[0].attempts > 1:
+        echo()
+        echo_table(
+            ("TASK", "STATE", "TRIES", "NODE", "TOOK", "WHY"),
+            [
+                (
+                    task_name(task),
+                    state_of(task.state),
+                    str(task.attempts),
+                    places(task.nodes),
+                    _took(task),
+                    (task.reason or _answered(task))[:72],
+                )
+                for task in found.tasks
+            ],
+        )
+    if total > len(found.tasks):
+        more = f"shoal show {found.id} --tasks {total}{at_node()}"
+        echo(f"and {total - len(found.tasks)} more: {more}")
+    more = "shoal ps" if has_ended(found) else f"shoal explain {found.id}"
+    suggest(f"shoal logs {found.id}", more)
+
+
+def _describe(found: Job, best: str) -> None:
+    """Print what a job is, a line for each fact that is known."""
     rows = {
         "job": f"{found.id}  {found.name}",
         "state": state_of(found.state),
         "why": why(found),
         "tasks": _counted(found.counts),
+        "best": best,
         "submitted": f"{age(found.submitted_s)} ago",
         "began": _moment(found.began_s),
         "ended": _moment(found.ended_s),
@@ -69,28 +119,28 @@ def show(job: str, tasks_max: int, node: str | None, as_json: bool) -> None:
     for name, text in rows.items():
         if text:
             echo(f"{name:<10} {text}")
-    if len(found.tasks) > 1 or found.tasks[0].attempts > 1:
-        echo()
-        echo_table(
-            ("TASK", "STATE", "TRIES", "NODE", "TOOK", "WHY"),
-            [
-                (
-                    task.id.partition(".")[2],
-                    state_of(task.state),
-                    str(task.attempts),
-                    places(task.nodes),
-                    _took(task),
-                    (task.reason or _answered(task))[:72],
-                )
-                for task in found.tasks
-            ],
+
+
+def _sort_tasks(job: Job, order: Order | None) -> None:
+    """Put the best tasks first, so that they are shown if not all are."""
+    order = order or best_first(job)
+    if order is not None:
+        places = {task.id: place for place, task in enumerate(job.tasks)}
+        job.tasks.sort(key=lambda task: (task_key(task, order), places[task.id]))
+
+
+def _refuse_unknown(job: Job, order: Order | None) -> None:
+    if order is None:
+        return
+    known = {name for task in job.tasks for name in (*task.metrics, *task.params)}
+    if order.name not in known:
+        raise UsageError(
+            f"no task of job {job.id} has a metric or param '{order.name}'",
+            because=f"there are {', '.join(sorted(known)[:20])}"
+            if known
+            else "it reported no metrics and has no params",
+            hint=f"`shoal show {job.id} --json` has all of them",
         )
-    total = _total(found.counts)
-    if total > len(found.tasks):
-        more = f"shoal show {found.id} --tasks {total}{at_node()}"
-        echo(f"and {total - len(found.tasks)} more: {more}")
-    more = "shoal ps" if has_ended(found) else f"shoal explain {found.id}"
-    suggest(f"shoal logs {found.id}", more)
 
 
 def _answered(task: Task) -> str:

@@ -12,8 +12,16 @@ from textual.widgets import Footer, RichLog, Sparkline, Static
 
 from shoal.api.documents import state_of
 from shoal.api.shoal_pb2 import STREAM_STDERR, LogsRequest
-from shoal.cli.display.printing import age, has_ended, places, tasks_text, why
-from shoal.cli.display.task_output import screened
+from shoal.cli.display.printing import (
+    age,
+    has_ended,
+    places,
+    table_lines,
+    tasks_text,
+    why,
+)
+from shoal.cli.display.results import has_results, result_table
+from shoal.cli.display.task_output import names_of, screened
 from shoal.cli.monitor.watching import TASKS_MAX, MonitorCurves
 from shoal.cli.terminal import safe_line, safe_lines
 from shoal.errors import ShoalError
@@ -30,6 +38,7 @@ T = TypeVar("T")
 
 LINES_MAX: Final = 10_000
 CURVES_MAX: Final = 8
+RESULTS_MAX: Final = 8
 
 
 @final
@@ -38,6 +47,7 @@ class JobScreen(Screen[None]):
 
     CSS = """
     #about { height: auto; padding: 0 1; background: $primary-background; }
+    #results { height: auto; max-height: 30%; padding: 0 1; }
     #curves { height: auto; max-height: 50%; }
     .curve { height: 3; }
     .curve Static { width: 30; padding: 0 1; }
@@ -56,10 +66,12 @@ class JobScreen(Screen[None]):
         self._refresh_s = refresh_s
         self._curves = MonitorCurves()
         self._rests: dict[tuple[str, int], bytes] = {}
+        self._names: dict[str, str] = {}
 
     def compose(self) -> ComposeResult:
         """Build the widgets."""
         yield Static(safe_line(f"job {self._job}"), id="about", markup=False)
+        yield Static(id="results", markup=False)
         yield VerticalScroll(id="curves")
         yield RichLog(id="log", max_lines=LINES_MAX, wrap=True)
         yield Footer()
@@ -95,6 +107,7 @@ class JobScreen(Screen[None]):
         except ShoalError as error:
             self._back(self._say, error.what)
             return
+        self._curves.names = names_of(job)
         self._back(self._curves.note, told)
         self._back(self.show, job)
 
@@ -104,6 +117,10 @@ class JobScreen(Screen[None]):
     def show(self, job: Job) -> None:
         """Show the latest state of the job."""
         self._say(about(job))
+        self._names = names_of(job)
+        results = self.query_one("#results", Static)
+        results.update(Text.from_ansi(results_text(job)))
+        results.display = has_results(job)
         curves = self.query_one("#curves", VerticalScroll)
         known = {line.id for line in curves.children}
         for number, (name, points) in enumerate(self._curves):
@@ -135,11 +152,19 @@ class JobScreen(Screen[None]):
         key = (piece.task, piece.stream)
         *lines, self._rests[key] = (self._rests.get(key, b"") + piece.data).split(b"\n")
         style = "red" if piece.stream == STREAM_STDERR else ""
-        where = safe_line(piece.task.partition(".")[2])
+        where = self._names.get(piece.task) or piece.task.partition(".")[2]
+        where = safe_line(where)
         for line in lines:
             text = screened(line)
             shown = Text.assemble((f"{where} ", "dim"), (text, style))
             self.query_one(RichLog).write(shown)
+
+
+def results_text(job: Job) -> str:
+    """Return the best tasks of a sweep with their metrics; nothing of other jobs."""
+    if not has_results(job):
+        return ""
+    return "\n".join(table_lines(*result_table(job, None, RESULTS_MAX)))
 
 
 def about(job: Job) -> str:

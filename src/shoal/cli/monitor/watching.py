@@ -90,13 +90,15 @@ class MonitorCurves:
 
     def __init__(self) -> None:
         self.latest_s = 0.0  # What is later is not here yet.
+        self.names: dict[str, str] = {}  # of tasks, by their ids
         self._points: dict[tuple[str, str], deque[float]] = {}
 
     def note(self, reply: pb.CurvesReply) -> None:
         """Add new points; points that two concurrent polls return are added once."""
         known_s = self.latest_s
         for curve in reply.curves:
-            key = (curve.name, curve.task.partition(".")[2])
+            where = self.names.get(curve.task) or curve.task.partition(".")[2]
+            key = (curve.name, where)
             points = self._points.setdefault(key, deque(maxlen=POINTS_MAX))
             told = zip(curve.at_s, curve.values, strict=True)
             points.extend(value for at_s, value in told if at_s > known_s)

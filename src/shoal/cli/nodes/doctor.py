@@ -164,8 +164,12 @@ def network_findings(info: NodeInfo) -> list[PromiseCheck]:
         how = "others are still linked" if network.links else "no node is linked"
         findings = [row._replace(state="bad") for row in findings]
         findings[-1] = findings[-1]._replace(said=f"{findings[-1].said}; {how}")
-    state = "note" if network.p2p.startswith("starting again") else "ok"
-    fix = "nothing: direct links keep working, and it restarts by itself"
+    state, fix = "ok", ""
+    if network.p2p.startswith("starting again"):
+        state, fix = "note", "nothing: direct links keep working, and it restarts"
+    elif network.p2p.startswith("not installed"):
+        state = "note"
+        fix = "for machines behind NAT: pip install 'shoal[p2p]', with a compiler"
     findings.append(PromiseCheck("libp2p", state, network.p2p, fix))
     places = [address for address in info.addresses if is_direct(address)]
     if not places:

@@ -62,6 +62,7 @@ class AssignmentSender:
             checkpoint_path=given.checkpoint_path,
             secrets=given.secrets,
             after=self._before(run),
+            inputs=given.inputs,
         )
         return [Send(run.worker, assignment)]
 

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final, Literal, final
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.dispatch import gangs
 from shoal.core.dispatch.assignment_sender import AssignmentSender
+from shoal.core.dispatch.early_stopping import EarlyStopping
 from shoal.core.dispatch.stragglers import Stragglers
 from shoal.core.dispatch.verdicts import (
     Verdict,
@@ -57,6 +58,7 @@ from shoal.core.timing import (
 from shoal.model.ids import Attempt, JobId, LeaseId, NodeId, RequestId, TaskId
 from shoal.protocol.messages import (
     Acknowledgement,
+    Progress,
     Refusal,
     Release,
     Renewed,
@@ -103,6 +105,7 @@ class Dispatcher:
         self._sequence = 0
         self._sender = AssignmentSender(book, holdings, heap, where, provisions)
         self._stragglers = Stragglers(book, heap)
+        self._early_stopping = EarlyStopping(book)
         self._give_ups: Deadlines[Attempt] = Deadlines(heap)
         self._back_offs: Deadlines[TaskId] = Deadlines(heap)
 
@@ -393,6 +396,18 @@ class Dispatcher:
         self._holdings.prefetch.close(holding)
         follows = self._send_back(holding, reason, now, doubt=True)
         return [*follows, *self.stop_all(waiting, now)]
+
+    def on_progress(self, progress: Progress, now: float) -> list[Consequence]:
+        """End a task for good that is worse than others of its sweep."""
+        run = self._book.runs.get(progress.attempt)
+        reason = "" if run is None else self._early_stopping.on_progress(run, progress)
+        if run is None or not reason:
+            return []
+        group = self._book.group_of(run.task)
+        runs = list(self._book.tasks[run.task].live.values())
+        follows = _record(self._book.finish(run.task, "done", now, reason=reason))
+        stopped = self.stop_all(runs, now)
+        return [*follows, *stopped, NeedChanged(group.id), *self._unblocked(group)]
 
     def cancel_job(self, job: JobId, reason: str, now: float) -> list[Consequence]:
         """Cancel a job, and stop its attempts."""

@@ -2,7 +2,8 @@
 
 Output is not acknowledged: there is much of it, and its offset says where it belongs.
 But output in flight is lost when a link breaks, so a worker keeps the latest pieces for
-a while and sends them again.
+a while and sends them again. More is kept of metrics than of what tasks print: there is
+less of it, and a curve with a hole is a wrong curve.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 ECHO_BYTES_MAX: Final = 256 << 10
 """What is kept for one scheduler. A link breaks seconds after it stopped to carry."""
 
+METRICS_BYTES_MAX: Final = 4 << 20
+"""The same for metrics: a thousand reports a second for about a minute."""
+
 
 class _Echo(msgspec.Struct):
     said: deque[Output] = msgspec.field(default_factory=deque["Output"])
@@ -32,7 +36,8 @@ class _Echo(msgspec.Struct):
 class OutputReplay:
     """The latest output per scheduler."""
 
-    def __init__(self, heap: DeadlineHeap) -> None:
+    def __init__(self, heap: DeadlineHeap, bytes_max: int = ECHO_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
         self._echoes: dict[NodeId, _Echo] = {}
         self._ends: Deadlines[NodeId] = Deadlines(heap)
 
@@ -42,7 +47,7 @@ class OutputReplay:
         echo = self._echoes.setdefault(peer, _Echo())
         echo.said.append(output)
         echo.bytes += len(output.data)
-        while echo.bytes > ECHO_BYTES_MAX:
+        while echo.bytes > self._bytes_max:
             echo.bytes -= len(echo.said.popleft().data)
         self._ends.set(peer, now + LEASE_MAX_S)
 

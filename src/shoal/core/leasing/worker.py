@@ -58,7 +58,7 @@ from shoal.core.leasing.lease_lifecycle import LeaseLifecycle, refuse, refuse_at
 from shoal.core.leasing.leases import Lease, LeaseBook, owners_of
 from shoal.core.leasing.lending_terms import LendingTerms
 from shoal.core.leasing.load_publisher import LoadPublisher
-from shoal.core.leasing.output_replay import OutputReplay
+from shoal.core.leasing.output_replay import METRICS_BYTES_MAX, OutputReplay
 from shoal.core.leasing.owner_rules import OwnerRules
 from shoal.core.leasing.report_outbox import ReportOutbox
 from shoal.core.machine import Mount
@@ -156,6 +156,7 @@ class Worker:
         self._reports = ReportOutbox(self._heap)
         self._heard = AnnouncementLog()
         self._echoes = OutputReplay(self._heap)
+        self._metric_echoes = OutputReplay(self._heap, METRICS_BYTES_MAX)
         self._terms = LendingTerms(self.rules, roster)
         self._telling = LoadPublisher(node, epoch, capacity, self._terms, self._heap)
         self._nodes_estimate = 1
@@ -380,8 +381,9 @@ class Worker:
             assignment.secrets,
             lease.owners,
             self.rules.network(lease.owners, wanted=task.work.network),
+            assignment.inputs,
         )
-        if not (task.work.workdir or assignment.checkpoint):
+        if not start.is_staged:
             return [start]
         run.staging = start
         return [StageTask(start)]
@@ -450,7 +452,8 @@ class Worker:
     def _on_peer_connected(self, peer: NodeId, now: float) -> list[Effect]:
         """Say again what may have been lost with the last link, output first."""
         self._reports.hasten(peer, now)
-        return [Send(peer, output) for output in self._echoes.of(peer)]
+        replays = (self._echoes, self._metric_echoes)
+        return [Send(peer, output) for each in replays for output in each.of(peer)]
 
     def _on_task_ended(
         self, attempt: Attempt, outcome: Outcome, now: float
@@ -526,7 +529,8 @@ class Worker:
             data=event.data,
         )
         if event.attempt.scheduler != self.node:
-            self._echoes.said(output, now)
+            is_metrics = event.stream == "metrics"
+            (self._metric_echoes if is_metrics else self._echoes).said(output, now)
         return [Send(event.attempt.scheduler, output)]
 
     def _on_owner_active(self, active: bool, now: float) -> list[Effect]:
@@ -551,6 +555,7 @@ class Worker:
             verdict = Outcome("timed-out", reason="its time limit passed")
             effects += self._stop(attempt, verdict)
         self._echoes.due(now)
+        self._metric_echoes.due(now)
         for report in self._reports.due(now):
             effects.append(Send(report.attempt.scheduler, report))
         for chore in self._chores.pop_due(now):

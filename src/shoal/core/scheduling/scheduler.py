@@ -34,7 +34,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never, final, ge
 
 import msgspec
 
-from shoal.core.artifacts.events import CheckpointKept, OutputsFetched, OutputsLost
+from shoal.core.artifacts.events import (
+    CheckpointKept,
+    CheckpointMissed,
+    OutputsFetched,
+    OutputsLost,
+)
 from shoal.core.artifacts.provisions import Provisions, Seal, seal_nothing
 from shoal.core.artifacts.result_intake import ResultIntake
 from shoal.core.deadlines import DeadlineHeap, Deadlines
@@ -153,6 +158,7 @@ class Scheduler:
             OutputsFetched,
             OutputsLost,
             CheckpointKept,
+            CheckpointMissed,
         ),
     )
 
@@ -275,8 +281,8 @@ class Scheduler:
                 return [*self._discovery.on_looked_up(event, self._views, request)]
             case OutputsFetched() | OutputsLost():
                 return self.results.settle(event, now)
-            case CheckpointKept():
-                self._provisions.on_kept(event)
+            case CheckpointKept() | CheckpointMissed():
+                return [*self._provisions.on_fetched(event)]
             case PathMeasured():
                 self._views.on_path_measured(event.peer, event.rtt_s)
             case GrantChanged():
@@ -416,6 +422,8 @@ class Scheduler:
         if type(message) is Checkpoint:
             run = self._book.runs[message.attempt]
             found += self._provisions.on_checkpoint(run, message)
+        elif type(message) is Progress:
+            found += self._dispatcher.on_progress(message, now)
         return [Show(task, message), *found]
 
     def _on_refusal(

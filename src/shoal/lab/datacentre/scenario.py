@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from shoal import validation
 from shoal.errors import SpecError
 from shoal.model.spec.documents import Plain, read_json, read_yaml
 
@@ -204,8 +205,7 @@ def convert(document: Plain) -> Scenario:
     try:
         return msgspec.convert(document, Scenario)
     except msgspec.ValidationError as error:
-        what, _, path = str(error).partition(" - at `")
-        path = path.rstrip("`") or "$"
+        what, path = validation.told(error)
         raise SpecError(
             what,
             path=path,

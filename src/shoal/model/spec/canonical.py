@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 from msgspec import inspect
 
+from shoal import validation
 from shoal.errors import SpecError, UsageError
 from shoal.model.gpu import format_gpu, parse_gpu
 from shoal.model.spec.documents import scalar_of, text_of
 from shoal.model.spec.globs import Glob
 from shoal.model.spec.limits import ARGV_CHARS_MAX, ARGV_WORDS_MAX, NODES_MAX
+from shoal.model.spec.objectives import check_objective
 from shoal.model.spec.points import format_array, parse_array, points, values_of
 from shoal.model.spec.spec import (
     JobSpec,
@@ -65,6 +67,9 @@ RETRIED: Final = ("worker-lost", "failed")
 """What is tried again if a spec says how often, but not when."""
 
 RETRIES_DEFAULT: Final = 3
+SHOWN_MAX: Final = 80
+"""Longest value that a complaint repeats, in characters."""
+
 _EXIT: Final = re.compile(r"exit:([1-9][0-9]{0,2})")
 _DEFAULTS: Final = ResourcesSpec(gpu="0", cpu="1", ram="0", disk="0")
 
@@ -87,11 +92,22 @@ def spec_of(document: Plain) -> JobSpec:
     try:
         spec = msgspec.convert(document, JobSpec)
     except msgspec.ValidationError as error:
-        what, _, path = str(error).partition(" - at `")
-        where = _exact(path.rstrip("`") or "$", document)
-        raise SpecError(what, path=where) from None
+        what, path = validation.told(error)
+        where = _exact(path, document)
+        raise SpecError(
+            what,
+            path=where,
+            because=_shown(validation.value_at(document, where)),
+            hint=validation.advice(JobSpec, where),
+        ) from None
     _check_texts(spec)
     return canonical(spec)
+
+
+def _shown(value: object) -> str:
+    """Say what a wrong value is, if that is short."""
+    text = "" if value is None or isinstance(value, dict | list) else repr(value)
+    return f"it is {text}" if 0 < len(text) <= SHOWN_MAX else ""
 
 
 def _check_texts(spec: JobSpec) -> None:
@@ -447,7 +463,7 @@ def _variable(name: str, path: str) -> str:
 
 
 def _needs(needs: tuple[str, ...], _path: str) -> tuple[str, ...]:
-    return tuple(sorted(set(needs)))
+    return tuple(dict.fromkeys(needs))  # Their order says whose files win.
 
 
 _FORMS: Final[dict[str, Callable[[Any, str], object]]] = {
@@ -517,6 +533,7 @@ def _check(spec: JobSpec, path: str) -> None:
                 hint="remove it from env",
             )
     check_verify(spec, path, nodes_of(spec)[1])
+    check_objective(spec, path, nodes_of(spec)[1])
     _check_params(spec, path)
 
 

@@ -27,6 +27,9 @@ COPIES: Final = {"sgd": 1, "momentum": 1, "adamw": 2}
 DILOCO_COPIES: Final = 3
 """Shared weights, what compression lost, and a delta on its way."""
 
+CENTRE_MOST: Final = 2
+"""With more workers each may average a share, and then knows the momentum of all."""
+
 PER_TOKEN: Final = 24
 """Numbers that a block keeps for each of its width, and each token, to go back."""
 
@@ -65,6 +68,13 @@ def training_bytes(
 
 def ram_of(recipe: str, params: Mapping[str, Scalar], most: int) -> int | None:
     """Return the memory of one task of a recipe; None if unknown."""
+    need = _process_bytes(recipe, params, most)
+    ranks = _whole(params, "inner_ddp", 1) if recipe == "diloco" else 1
+    return None if need is None else ranks * need
+
+
+def _process_bytes(recipe: str, params: Mapping[str, Scalar], most: int) -> int | None:
+    """Return the memory of one process that trains; None if unknown."""
     program = params.get("program", "pipeline_gpt" if recipe == "pipeline" else "gpt")
     agent = PROCESS_BYTES if recipe == "ddp" else 0  # It loads torch as well.
     if program == "digits":
@@ -86,6 +96,8 @@ def ram_of(recipe: str, params: Mapping[str, Scalar], most: int) -> int | None:
     named = str(params.get("optimizer", "adamw"))
     optimizer = named if named in MOMENTS else "adamw"
     copies = COPIES[optimizer] + (DILOCO_COPIES if recipe == "diloco" else 0)
+    if recipe == "diloco" and most > CENTRE_MOST and params.get("reduce") != "central":
+        copies += 1
     return agent + training_bytes(
         parameters,
         activations=max(trained, measured),

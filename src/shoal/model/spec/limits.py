@@ -28,6 +28,7 @@ NODES_MAX: Final = 1_024  # tasks of one gang
 GROUPS_MAX: Final = 256
 TASKS_MAX: Final = 10_000
 RETRIES_MAX: Final = 1_000
+STEPS_COUNTED_MAX: Final = 1_000_000_000_000  # by a program that trains
 COPIES_MIN: Final = 2  # results that must agree, if any must
 COPIES_MAX: Final = 5
 ANSWERS_MAX: Final = 16  # results of one task that are waited for

@@ -22,6 +22,7 @@ from shoal.model.spec.limits import (
     NODES_MAX,
     RETRIES_MAX,
     STEP_NAME_LENGTH_MAX,
+    STEPS_COUNTED_MAX,
     STEPS_MAX,
     TASKS_MAX,
 )
@@ -195,6 +196,40 @@ class RetrySpec(Strict, frozen=True):
     ] = None
 
 
+class ObjectiveSpec(Strict, frozen=True):
+    """What the tasks of a sweep are compared by."""
+
+    metric: Annotated[
+        Word,
+        Meta(
+            description="A metric that the program reports by `shoal.log`.",
+            examples=["val_loss", "accuracy"],
+        ),
+    ]
+    goal: Annotated[
+        Literal["min", "max"],
+        Meta(description="Whether a smaller or a larger value is better."),
+    ] = "min"
+    first_rung: Annotated[
+        Annotated[int, Meta(ge=1, le=STEPS_COUNTED_MAX)] | None,
+        Meta(
+            description="Stop poor tasks early: at this step, and each `eta` times as "
+            "many steps later, only the best of every `eta` tasks go on. By default "
+            "none is stopped.",
+        ),
+    ] = None
+    eta: Annotated[
+        int,
+        Meta(ge=2, le=100, description="Of how many tasks one goes on at each rung."),
+    ] = 3
+
+
+Objective = Annotated[
+    ObjectiveSpec | None,
+    Meta(description="The metric by which the best task of a sweep is known."),
+]
+
+
 class VerifySpec(Strict, frozen=True):
     """How results from untrusted machines are checked."""
 
@@ -292,8 +327,16 @@ class StepSpec(Strict, frozen=True):
 
     needs: Annotated[
         tuple[Word, ...],
-        Meta(description="Steps that must have succeeded before this one starts."),
+        Meta(
+            description="Steps that must have succeeded before this one starts. Their "
+            "outputs are in its work directory; of two files of one name that of the "
+            "later step in this list stays."
+        ),
     ] = ()
+    inputs: Annotated[
+        bool,
+        Meta(description="Whether it gets the outputs of the steps that it needs."),
+    ] = True
     command: Command | None = None
     recipe: Recipe | None = None
     params: Params = {}
@@ -315,6 +358,7 @@ class StepSpec(Strict, frozen=True):
     ] = None
     driver: Driver | None = None
     verify: VerifySpec | None = None
+    objective: Objective = None
 
 
 class JobSpec(Strict, frozen=True):
@@ -383,6 +427,7 @@ class JobSpec(Strict, frozen=True):
         VerifySpec | None,
         Meta(description="How results are checked; by default they are trusted."),
     ] = None
+    objective: Objective = None
 
 
 def job_schema() -> dict[str, Any]:

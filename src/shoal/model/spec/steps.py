@@ -27,6 +27,7 @@ _REPLACED = (
     "network",
     "driver",
     "verify",
+    "objective",
 )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
 
 import msgspec
 
+from shoal import validation
 from shoal.errors import SpecError
 from shoal.model.gpu import parse_gpu
 from shoal.model.spec.canonical import at, spec_of
@@ -162,8 +163,9 @@ def spec_from_flags(
         given = msgspec.convert(flags, Flags)
         return spec_of(_document(given, base))
     except msgspec.ValidationError as error:
-        what, _, path = str(error).partition(" - at `")
-        raise SpecError(what, path=_flag(path.rstrip("`"))) from None
+        what, path = validation.told(error)
+        hint = validation.advice(Flags, path)
+        raise SpecError(what, path=_flag(path), hint=hint) from None
     except SpecError as error:
         what = error.what.removesuffix(f" - at `{error.path}`")
         raise SpecError(
@@ -287,7 +289,7 @@ def _task_gpu(document: Mapping[str, Plain]) -> str:
     for field, value in zip(_TASK_FIELDS, (count, memory), strict=True):
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise SpecError(
-                f"Expected `int` >= 0, got `{type(value).__name__}`",
+                "expected a whole number, at least 0",
                 path=f"$.{field}",
                 because=f"it is {value}",
                 hint="write a whole number; memory is in MB",

@@ -41,6 +41,7 @@ ENV_MAX: Final = 1_024
 SECRETS_MAX: Final = 64
 PARAMS_MAX: Final = 256
 OUTPUTS_MAX: Final = 256
+INPUTS_MAX: Final = 1_024
 
 Amount = Annotated[int, Meta(ge=0, le=AMOUNT_MAX)]
 Count = Annotated[int, Meta(ge=0, le=AMOUNT_MAX)]

@@ -12,7 +12,7 @@ import importlib.util
 import threading
 from typing import TYPE_CHECKING, Final, assert_never, final
 
-from shoal.errors import ProtocolError, UsageError
+from shoal.errors import ProtocolError
 from shoal.model.addresses import as_stream, stream_ones
 from shoal.net.libp2p.finding import address_book, dht_keys
 from shoal.net.libp2p.thread import notices
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from shoal.protocol.messages import AnyMessage
 
 LEAVE_S: Final = 5.0
+
+
+def is_installed() -> bool:
+    """Whether this Python has libp2p; `pip install shoal` alone does not bring it."""
+    return importlib.util.find_spec("libp2p") is not None
 
 
 @final
@@ -59,14 +64,7 @@ class Libp2p:
         self._unsent: dict[NodeId, list[AnyMessage]] = {}  # of this turn
 
     def start(self) -> None:
-        """Start the thread; raise `UsageError` if libp2p is not installed."""
-        if importlib.util.find_spec("libp2p") is None:
-            raise UsageError(
-                "cannot join other machines",
-                because="the library libp2p is not installed",
-                hint="`make setup` installs it; elsewhere: "
-                "pip install --no-deps -r requirements/runtime.lock",
-            )
+        """Start the thread; libp2p must be installed."""
         self._shared.notices.attach(self._wake)
         self._thread = threading.Thread(
             target=_serve, args=(self._shared,), name="shoal-libp2p", daemon=True

@@ -212,6 +212,8 @@ class Artifacts:
                 continue
             if tree is not None:
                 found.update(dict.fromkeys(self._whole(tree, strictly=strictly)))
+        for each in (each for group in job.groups for each in group.inputs):
+            found.update(dict.fromkeys(self._whole(each.tree, strictly=strictly)))
         return list(found)
 
     def _whole(self, tree: BlobId, *, strictly: bool) -> list[BlobId]:
@@ -220,7 +222,7 @@ class Artifacts:
         if strictly and (isinstance(listed, str) or self.store.missing(files)):
             why = listed if isinstance(listed, str) else "some of its files are missing"
             raise UsageError(
-                "the workdir of the job is not here",
+                "files that the job needs are not here",
                 because=why,
                 hint="submit it again: `shoal submit` sends what is missing",
             )
@@ -273,7 +275,9 @@ class Artifacts:
 def needs_artifacts(job: Job) -> bool:
     """Whether a new job needs code, data or secrets; looks at one task per group."""
     works = (group.tasks[0].work for group in job.groups if group.tasks)
-    return any(work.workdir or work.secrets for work in works)
+    return any(work.workdir or work.secrets for work in works) or any(
+        group.inputs for group in job.groups
+    )
 
 
 def default_cache_bytes(folder: Path) -> int:

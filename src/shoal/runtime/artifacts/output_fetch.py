@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Final, final
 from shoal.core.artifacts.events import OutputsFetched, OutputsLost
 from shoal.errors import ShoalError
 from shoal.model.ids import BlobId
+from shoal.model.spec.globs import Globs
 from shoal.protocol.blob_hashing import size_of
+from shoal.protocol.messages import ALL_OUTPUTS
 from shoal.runtime.leasing.task_faults import described
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from shoal.blobs.trees import Tree
     from shoal.core.artifacts.events import FetchOutputs
     from shoal.core.events import Event
     from shoal.model.ids import NodeId, TaskId
@@ -89,4 +92,20 @@ class OutputFetch:
             tree = await self._blobs.fetch_tree(
                 name, sources, holder, told, tries=TRIES_MAX
             )
+            if name == effect.outcome.outputs.get(ALL_OUTPUTS):
+                _refuse_other_files(tree, effect.task.work.outputs)
             await asyncio.to_thread(self._blobs.store.sync, (name, *tree.files()))
+
+
+def _refuse_other_files(tree: Tree, patterns: tuple[str, ...]) -> None:
+    """Raise if a worker returns files that the task does not keep.
+
+    The next step would find them in its work directory, in place of its own code.
+    """
+    globs = Globs(patterns)
+    for entry in tree.entries:
+        if not globs.meaning(entry.path, is_folder=entry.kind == "folder"):
+            raise ShoalError(
+                f"the worker returns '{entry.path[:200]}'",
+                because="the job does not name it as an output",
+            )

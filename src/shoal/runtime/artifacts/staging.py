@@ -10,6 +10,7 @@ readable reason.
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from shoal.blobs.trees import Tree
     from shoal.core.events import StartTask
     from shoal.drivers import Calls, Driver
     from shoal.model.ids import Attempt, NodeId, OwnerId
@@ -91,7 +93,7 @@ class TaskStaging:
         return self._identity.node
 
     async def stage(self, driver: Driver, start: StartTask) -> None:
-        """Fill the work directory with code, data and checkpoint.
+        """Fill the work directory with code, inputs and checkpoint, in this order.
 
         Raises `ShoalError` if the attempt cannot start. Checks that need no network
         come first, so a task that cannot run downloads nothing. If staging fails,
@@ -110,12 +112,11 @@ class TaskStaging:
         Raises `ShoalError` if the attempt cannot start.
         """
         task, secrets = self._checked(effect)
-        is_staged = bool(effect.task.work.workdir or effect.checkpoint)
         return RunOrder(
             attempt=effect.attempt,
             task=task,
             allocation=effect.allocation,
-            directory=driver.prepare(effect.attempt) if is_staged else None,
+            directory=driver.prepare(effect.attempt) if effect.is_staged else None,
             addresses=tuple(_host(place) for place in effect.places),
             secrets=secrets,
             checkpoint=effect.checkpoint_path if effect.checkpoint else "",
@@ -159,20 +160,27 @@ class TaskStaging:
                 self._feed(TaskStaged(effect.attempt, fetched, total))
 
         store, holder = self._blobs.store, holder_of(effect.attempt)
-        if tree is not None:
+
+        async def lay(tree: BlobId, what: str, put: Callable[[Tree], None]) -> None:
             try:
                 found = await self._blobs.fetch_tree(tree, sources, holder, told)
-                self._warmth.note(effect.task.work.workdir)
-                await asyncio.to_thread(unpacking.unpack, store, found, directory)
+                await asyncio.to_thread(put, found)
             except (ShoalError, OSError) as error:
-                raise ShoalError(f"its workdir cannot be had: {error}") from None
+                raise ShoalError(f"{what} cannot be had: {error}") from None
+
+        def lay_over(tree: Tree, folder: str = "") -> None:
+            unpacking.lay_over(store, tree, directory, folder)
+
+        if tree is not None:
+            await lay(
+                tree, "its workdir", lambda t: unpacking.unpack(store, t, directory)
+            )
+            self._warmth.note(effect.task.work.workdir)
+        for each in effect.inputs:
+            put = functools.partial(lay_over, folder=each.folder)
+            await lay(each.tree, "the outputs of a task that it needs", put)
         if effect.checkpoint:
-            saved = effect.checkpoint
-            try:
-                found = await self._blobs.fetch_tree(saved, sources, holder, told)
-                await asyncio.to_thread(unpacking.lay_over, store, found, directory)
-            except (ShoalError, OSError) as error:
-                raise ShoalError(f"its checkpoint cannot be had: {error}") from None
+            await lay(effect.checkpoint, "its checkpoint", lay_over)
 
     def _opened(self, effect: StartTask) -> dict[str, str]:
         values: dict[str, str] = {}

@@ -23,7 +23,7 @@ from shoal.core.events import AddressesChanged
 from shoal.model.addresses import direct_ones, stream_ones
 from shoal.net.direct.links import DirectLinks
 from shoal.net.identity.petname import petname
-from shoal.net.libp2p.port import Libp2p
+from shoal.net.libp2p.port import Libp2p, is_installed
 from shoal.net.libp2p.settings import Greeting, Libp2pSettings
 from shoal.net.link_selector import LinkSelector
 from shoal.protocol.limits import ADDRESSES_MAX
@@ -119,7 +119,7 @@ class NodeNetwork:
     def p2p_state(self) -> str:
         """The state of libp2p, in a few words."""
         if self.libp2p is None:
-            return "off"
+            return "off" if is_installed() else "not installed: direct links only"
         if not self.libp2p.is_started:
             return "not needed yet"
         if self.libp2p.is_up:
@@ -167,6 +167,7 @@ async def make_network(
     epoch, grant = next_epoch(node.home), node.membership.grant
     hello = Hello(generation=epoch, name=petname(node.id), grant=grant)
     ways = LinkSelector(node.id, node.listener)
+    has_libp2p = finding.p2p and is_installed()
     direct = DirectLinks(
         node.identity,
         node.membership.grant,
@@ -174,14 +175,14 @@ async def make_network(
         listener=ways.direct_ears,
         hello=msgspec.structs.replace(hello, grant=None),  # It is in the certificate.
         desk=desk,
-        holds=finding.p2p,
+        holds=has_libp2p,
     )
     node.renewals.on_kept(direct.renew)
     place = await listen(direct, node.home, options, is_on=finding.direct)
     is_public = not is_loopback(place.host)
     is_gate = _is_gate(node, options, is_asked_by_all=is_public and not len(known))
     libp2p: Libp2p | None = None
-    if finding.p2p:
+    if has_libp2p:
         settings = Libp2pSettings(
             shoal=str(node.membership.root),
             listen=(libp2p_listen(node.home, place, options),),

@@ -30,6 +30,7 @@ from shoal.drivers import RunOrder
 from shoal.drivers.process import cut
 from shoal.drivers.supervisor.redaction import Redacted, Redaction
 from shoal.errors import ShoalError
+from shoal.model import metric_lines
 from shoal.model.ids import TaskId
 from shoal.protocol.limits import OUTPUT_BYTES_MAX
 from shoal.protocol.messages import Outcome
@@ -320,6 +321,7 @@ class _Watcher:
         self._last_words = LastWords()
         self.kept: KeptStdout | None = None  # also receives the whole stdout
         self._free_at = 0.0  # when the output so far fits the rate limit
+        self._told = 0  # bytes of reports of metrics so far
 
     async def wrote(self, stream: Stream, offset: int, data: bytes) -> None:
         """Forward a piece of output; waiting here slows the task down."""
@@ -354,6 +356,14 @@ class _Watcher:
             part = data[start : start + OUTPUT_BYTES_MAX]
             self._feed(TaskWrote(self._attempt, stream, offset + start, part))
 
-    def progressed(self, fraction: float | None, metrics: dict[str, float]) -> None:
-        """Forward the latest progress and metrics."""
+    def progressed(
+        self,
+        fraction: float | None,
+        metrics: dict[str, float],
+        lines: tuple[bytes, ...],
+    ) -> None:
+        """Forward every report, and then the latest: that may end the task."""
+        for piece in metric_lines.packed(lines, OUTPUT_BYTES_MAX):
+            self._feed(TaskWrote(self._attempt, "metrics", self._told, piece))
+            self._told += len(piece)
         self._feed(TaskProgressed(self._attempt, fraction, metrics))

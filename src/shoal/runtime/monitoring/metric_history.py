@@ -1,7 +1,7 @@
-"""The metrics that tasks have reported, as curves for late viewers.
+"""The metrics that tasks have reported, as curves to look at.
 
-They are kept in memory only and thinned out: a curve over a day has as many points as
-one over a minute.
+They are thinned out: a curve over a day has as many points as one over a minute. Every
+point is on disk (`metric_log`), from where curves are made again after a restart.
 """
 
 from __future__ import annotations
@@ -59,6 +59,23 @@ class MetricCurve:
         self._flat = array("d", [number for point in kept for number in point])
 
 
+def add_report(
+    curves: dict[str, MetricCurve],
+    metrics: Mapping[str, float],
+    step: float,
+    at_s: float,
+) -> None:
+    """Add what a task reported at one time to its curves, up to a number of them."""
+    for name, value in metrics.items():
+        if name == STEP:
+            continue
+        if name not in curves:
+            if len(curves) == CURVES_OF_A_TASK_MAX:
+                continue
+            curves[name] = MetricCurve()
+        curves[name].add(MetricPoint(at_s, step, value))
+
+
 @final
 class MetricHistory:
     """The curves of tasks that reported metrics recently."""
@@ -71,21 +88,24 @@ class MetricHistory:
         """Record the latest metrics of a task."""
         curves = self._tasks.setdefault(task, {})
         self._tasks.move_to_end(task)
-        step = metrics.get(STEP, math.nan)
-        for name, value in metrics.items():
-            if name == STEP:
-                continue
-            if name not in curves:
-                if len(curves) == CURVES_OF_A_TASK_MAX:
-                    continue
-                curves[name] = MetricCurve()
-                self._count += 1
-            curves[name].add(MetricPoint(at_s, step, value))
-        while self._count > CURVES_MAX:
-            self._count -= len(self._tasks.popitem(last=False)[1])
+        before = len(curves)
+        add_report(curves, metrics, metrics.get(STEP, math.nan), at_s)
+        self._count += len(curves) - before
+        self._forget()
+
+    def replace(self, task: TaskId, curves: dict[str, MetricCurve]) -> None:
+        """Set all curves of a task."""
+        self._count -= len(self._tasks.pop(task, {}))
+        self._tasks[task] = curves
+        self._count += len(curves)
+        self._forget()
 
     def since(self, task: TaskId, at_s: float) -> dict[str, list[MetricPoint]]:
         """Return a task's points later than this, by metric."""
         found = self._tasks.get(task, {})
         later = ((name, curve.since(at_s)) for name, curve in found.items())
         return {name: points for name, points in later if points}
+
+    def _forget(self) -> None:
+        while self._count > CURVES_MAX and len(self._tasks) > 1:
+            self._count -= len(self._tasks.popitem(last=False)[1])

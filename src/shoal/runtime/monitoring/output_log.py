@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, final
 
 from shoal.protocol.messages import Checkpoint, Output, Progress, Staging
-from shoal.runtime.monitoring.metric_history import MetricHistory
+from shoal.runtime.monitoring.metric_log import STREAM, MetricLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -35,13 +34,13 @@ LEFT_BYTES: Final = 64 << 20
 
 @final
 class OutputLog:
-    """Output on disk, the latest metrics in memory, and followers of both."""
+    """Output and metrics on disk, the latest of them in memory, and their followers."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._open: OrderedDict[Path, int] = OrderedDict()
         self._figures: OrderedDict[TaskId, Progress] = OrderedDict()
-        self.curves = MetricHistory()
+        self.metrics = MetricLog(self._metric_files)
         self._followers: dict[asyncio.Event, frozenset[TaskId]] = {}
         self._moving: OrderedDict[TaskId, str] = OrderedDict()  # code, data, outputs
         self._trouble: OrderedDict[TaskId, str] = OrderedDict()  # what was not kept
@@ -84,9 +83,10 @@ class OutputLog:
         found = [(int(parts[0]), int(parts[1]), parts[2]) for parts in names]
         return sorted(found)
 
-    def figures(self, task: TaskId) -> Progress | None:
-        """Return the latest metrics of a task."""
-        return self._figures.get(task)
+    def fraction(self, task: TaskId) -> float | None:
+        """Return how far a task last said that it is, from 0 to 1."""
+        told = self._figures.get(task)
+        return None if told is None else told.fraction
 
     def moving(self, task: TaskId) -> str:
         """Return which transfer a task waits for; empty if none."""
@@ -147,7 +147,6 @@ class OutputLog:
         if known is not None and _order(progress) <= _order(known):
             return
         self._figures[task] = progress
-        self.curves.note(task, progress.metrics, time.time())
         if len(self._figures) > FIGURES_MAX:
             self._figures.popitem(last=False)
 
@@ -166,6 +165,18 @@ class OutputLog:
                 os.pwrite(self._descriptor(path), output.data, output.offset)
             except OSError as error:
                 self._cut(task, error.strerror or str(error))
+            else:
+                if output.stream == STREAM:
+                    self.metrics.take(task, output.attempt, output.offset, output.data)
+
+    def _metric_files(self, task: TaskId) -> list[tuple[int, int, Path]]:
+        """Return the files of a task's metrics, by attempt. Looks at the disk."""
+        folder = self._root / _file_name(task)
+        return [
+            (generation, sequence, folder / f"{generation}.{sequence}.{stream}")
+            for generation, sequence, stream in self.attempts(task)
+            if stream == STREAM
+        ]
 
     def replace(
         self,

@@ -110,5 +110,10 @@ class _Deaf:
     async def wrote(self, stream: Stream, offset: int, data: bytes) -> None:
         """Ignore output."""
 
-    def progressed(self, fraction: float | None, metrics: dict[str, float]) -> None:
+    def progressed(
+        self,
+        fraction: float | None,
+        metrics: dict[str, float],
+        lines: tuple[bytes, ...],
+    ) -> None:
         """Ignore progress."""

@@ -73,7 +73,20 @@ function byNumber(a, b) {
   return a.localeCompare(b, "en", { numeric: true });
 }
 
+const names = new Map(); // What tasks of a sweep are called, by their ids.
+
+export function nameTasks(tasks) {
+  for (const task of tasks) {
+    const place = placeOf(task.id);
+    if (task.label && !/^\d+$/.test(task.label)) names.set(task.id, place.startsWith("main.") ? task.label : `${place} ${task.label}`);
+  }
+}
+
 export function shortTask(task) {
+  return names.get(task) ?? placeOf(task);
+}
+
+export function placeOf(task) {
   return task.split(".").slice(1).join(".") || task;
 }
 

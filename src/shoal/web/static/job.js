@@ -2,12 +2,13 @@
 
 import { ask, newJobId, order } from "./api.js";
 import { action, command, quoted } from "./cli.js";
-import { curvesPanel, shortTask } from "./curves.js";
+import { curvesPanel, nameTasks, placeOf, shortTask } from "./curves.js";
 import { ago, amount, bar, clock, count, ENDED, h, keyed, pill, rebuild, setText } from "./dom.js";
 import { ganttPanel } from "./gantt.js";
 import { placesOf, progressOf, totalOf, whyOf } from "./jobs.js";
 import { failed, go, notice } from "./main.js";
 import { outputPanel } from "./output.js";
+import { resultsPanel } from "./results.js";
 
 const EXPLAIN_MS = 3000;
 const TASKS_MAX = 200;
@@ -17,6 +18,9 @@ export function jobPage(id) {
   const actions = h("div", { class: "actions", role: "group", "aria-label": "What can be done" });
   const curves = h("div", { class: "figures" });
   const curvesSection = panel("curves", "Curves", command(`shoal show ${id} --json`, "the latest figures"), curves);
+  const table = h("div", {});
+  const resultsSection = panel("results", "Results", command(`shoal show ${id}`, "show the results"), table);
+  const results = resultsPanel(table);
   const gantt = h("div", { class: "drawing" });
   const tasks = taskTable();
   const output = outputPanel();
@@ -27,18 +31,22 @@ export function jobPage(id) {
   const runs = ganttPanel(gantt);
   let state = "";
   curvesSection.hidden = true;
+  resultsSection.hidden = true;
   picker.addEventListener("change", () => go(`/jobs/${id}${picker.value ? `?task=${encodeURIComponent(picker.value)}` : ""}`));
 
   return {
     element: h("div", { class: "job" },
       h("nav", { class: "crumbs", "aria-label": "Where you are" }, h("a", { href: "/" }, "Jobs"), h("span", { "aria-hidden": "true" }, "/"), h("span", {}, id)),
-      head, actions, reasons.element, curvesSection,
+      head, actions, reasons.element, resultsSection, curvesSection,
       panel("runs", "Where and when", null, gantt),
       panel("output", "Output", [h("div", { class: "ticks" }, picker, output.tools), logCommand], output.element),
       panel("tasks", "Tasks", command(`shoal show ${id}`, "show the job"), tasks.element)),
     on: {
       job: (told) => {
         const { job } = told;
+        nameTasks(told.tasks);
+        results.set(told.tasks, told.best);
+        resultsSection.hidden = table.hidden;
         showHead(head, job);
         output.setMany(totalOf(job) > 1);
         tasks.set(told.tasks, totalOf(job));
@@ -63,7 +71,7 @@ function panel(name, title, tools, ...content) {
 
 function logsText(id) {
   const task = new URLSearchParams(location.search).get("task");
-  return `shoal logs -f ${id}${task ? ` --task ${quoted(shortTask(task))}` : ""}`;
+  return `shoal logs -f ${id}${task ? ` --task ${quoted(placeOf(task))}` : ""}`;
 }
 
 // What it is.
