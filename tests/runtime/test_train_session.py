@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from shoal.errors import ShoalError, UsageError
+from shoal.train import tensors
 from shoal.train.curves import RunCurves
 from shoal.train.diloco.aggregator import Aggregator
 from shoal.train.diloco.compression import Array
@@ -76,6 +78,7 @@ def run_all(
                 loop.step()
                 loss = float(loop.weights.mean())
                 run.step(samples=loop.samples, loss=loss, tokens=loop.samples * 7)
+        assert not [each for each in run._threads if each.is_alive()]
 
     threads = [guarded(aggregator.run)]
     for number, loop in enumerate(loops):
@@ -253,10 +256,26 @@ def test_four_workers_learn_as_much_as_one_in_step_and_send_far_less(
     assert in_all_reduce / (sent["contributions"] + sent["updates"]) >= 50
 
 
+class Patient(Loop):
+    """A loop that begins its fifth round when the state of the fourth is kept."""
+
+    def __init__(self, target: float, folder: Path) -> None:
+        super().__init__(target)
+        self._kept = folder / "checkpoint" / "state.safetensors"
+
+    def step(self) -> None:
+        while self.steps == 16 and not self._is_kept():
+            time.sleep(0.01)
+        super().step()
+
+    def _is_kept(self) -> bool:
+        return self._kept.exists() and tensors.progress_of(self._kept) == (4, 1)
+
+
 def test_a_run_goes_on_though_everybody_was_gone_at_once(tmp_path: Path) -> None:
     chosen = settings(rounds=5, checkpoint_every=2, compress="float32")
     whole, _ = run_all(tmp_path / "whole", chosen, Loop(target=7.0))
-    run_all(tmp_path / "parts", chosen, Loop(target=7.0))  # The state of round 4 stays.
+    run_all(tmp_path / "parts", chosen, Patient(7.0, tmp_path / "parts"))
     shutil.rmtree(tmp_path / "parts" / "out")
 
     again = Loop(target=7.0)

@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 
 HEARTBEAT_S: Final = 1.0
 RETRY_S: Final = 0.5
+LEAVE_S: Final = 5.0
+"""How long to wait for the helping threads at the end: for a transfer no longer."""
 
 
 class InnerState(Protocol):
@@ -129,6 +131,7 @@ class DilocoSession:
         self._refused = ""  # as was told to the user
         self._failure: BaseException | None = None
         self._ended = threading.Event()
+        self._threads: list[threading.Thread] = []
         self._segment: Compute | None = None
         self._steps = self._samples = self._tokens = 0
         self._loss_sum = self._seconds = 0.0
@@ -139,8 +142,16 @@ class DilocoSession:
         carry = partial(self._run_errands, self._errands)
         keep = partial(self._run_errands, self._keeping)
         for work in (self._talk, carry, keep):
-            threading.Thread(target=self._guarded, args=(work,), daemon=True).start()
-        self._find_work()
+            self._threads.append(
+                threading.Thread(target=self._guarded, args=(work,), daemon=True)
+            )
+        for thread in self._threads:
+            thread.start()
+        try:
+            self._find_work()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -153,6 +164,11 @@ class DilocoSession:
             self._owner.close()
         self._errands.put(None)
         self._keeping.put(None)
+        # A thread that drops the last tensor while the interpreter ends takes the
+        # process down: torch cannot be left in the middle of freeing.
+        until = time.monotonic() + LEAVE_S
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
 
     @property
     def round(self) -> int:
