@@ -151,6 +151,21 @@ def test_a_grant_of_another_node_opens_no_link() -> None:
     play(scene)
 
 
+def test_who_is_called_and_has_no_grant_has_no_link_for_a_moment() -> None:
+    async def scene(ann: Actor, bob: Actor) -> None:
+        bob.hello = Hello(grant=granted(ann.node))
+
+        ann.links.transmit(bob.node, FRAME)
+        await trio.sleep(1)
+
+        for actor in (ann, bob):
+            assert not actor.saw(notices.Opened)
+            assert not actor.heard_inquiry()
+        assert bob.links.is_member(ann.node)
+
+    play(scene)
+
+
 def test_who_says_anything_before_the_greeting_is_told_nothing() -> None:
     async def scene(ann: Actor, bob: Actor) -> None:
         said = await knock(ann, framed_messages(INQUIRY), bob.node)

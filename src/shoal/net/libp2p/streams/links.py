@@ -1,12 +1,14 @@
 """All links over streams: admission, and one link per peer.
 
 Whoever opens a stream greets first and shows its grant; the other side shows nothing
-before the node has admitted it. If two peers open a stream to each other at the same
-time, that of the smaller id stays, on both sides.
+before the node has admitted it. It has a link when the opener has admitted it as well,
+which shows in the ping that comes over every new link. If two peers open a stream to
+each other at the same time, that of the smaller id stays, on both sides.
 """
 
 from __future__ import annotations
 
+from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVarTuple, final
 
@@ -323,7 +325,7 @@ class StreamLinks:
                     shaken = heard
                 else:
                     await pipe.write(self._greeting())
-                    shaken = heard
+                    shaken = await _until_admitted(pipe, heard)
         except trio.BrokenResourceError:
             self._counts["stream-broken"] += 1
         except ProtocolError as error:
@@ -392,3 +394,16 @@ async def _read_hello(pipe: Pipe) -> Shaken:
     if len(messages) != 1 or not isinstance(messages[0], Hello):
         raise ProtocolError("no greeting")
     return Shaken(messages[0], reader, frames)
+
+
+async def _until_admitted(pipe: Pipe, heard: Shaken) -> Shaken | None:
+    """Wait for the opener's verdict on our grant; None if it wants no link."""
+    frames = heard.early
+    while (first := next(frames, None)) is None:
+        data = await pipe.read()
+        if not data:
+            return None
+        frames = heard.reader.feed(data)
+    if first.kind is FrameKind.CLOSE:
+        return None
+    return heard._replace(early=chain((first,), frames))
