@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -141,8 +141,11 @@ def signals_of(pid: int, kind: str) -> set[int]:
 
 def is_connected(pid: int) -> bool:
     """Whether a process that was started without sockets has one now."""
-    names = [str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()]
-    return any(name.startswith("socket:") for name in names)
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # It was closed just now.
+            if str(path.readlink()).startswith("socket:"):
+                return True
+    return False
 
 
 def _heed_interrupts() -> None:
