@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^(?:`(\S+)`:\n\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("guide", ["first-job", "sweeps"])
+@pytest.mark.parametrize("guide", ["first-job", "housekeeping", "sweeps"])
 def test_a_guide_does_what_it_says(guide: str, tmp_path: Path) -> None:
     session = Session(tmp_path, ROOT / "examples")
     text = (ROOT / "docs" / "guides" / f"{guide}.md").read_text(encoding="utf-8")

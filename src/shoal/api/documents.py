@@ -148,6 +148,8 @@ def piece_fields(piece: pb.LogPiece) -> dict[str, object]:
         "offset": piece.offset,
         "text": text,
     }
+    if piece.times:
+        fields["times"] = [fields_of(each) for each in piece.times]
     if text.encode() != piece.data:
         fields["base64"] = base64.b64encode(piece.data).decode()
     return fields

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from shoal.api.node_names import ID_BEGINS, nodes_called
 from shoal.errors import NotFoundError, UsageError
 from shoal.model.ids import NodeId
 from shoal.net.identity.identity import public_key
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from shoal.core.scheduling.job_book import JobBook, JobRecord, TaskRecord
     from shoal.runtime.discovery.node_network import NodeNetwork
     from shoal.runtime.node import Node
-
-ID_BEGINS: Final = "12D3KooW"
 
 
 def known_nodes(node: Node, network: NodeNetwork) -> list[NodeId]:
@@ -32,15 +31,13 @@ def known_nodes(node: Node, network: NodeNetwork) -> list[NodeId]:
 
 def node_called(selector: str, known: Iterable[NodeId]) -> NodeId:
     """Return the node a selector means: a known one, or any by its full id."""
-    known = list(known)
-    found = [node for node in known if selector in (node, petname(node))]
-    if not found and selector.startswith(ID_BEGINS):
-        found = [node for node in known if node.startswith(selector)]
+    found = nodes_called(selector, {node: petname(node) for node in known})
     if len(found) > 1:
+        named = ", ".join(petname(each) for each in found[:CANDIDATES_NAMED_MAX])
         raise UsageError(
             f"'{selector}' could be {len(found)} nodes",
-            because="they share the name, or the beginning of their ids",
-            hint="`shoal nodes --json` shows whole ids",
+            because=f"the names or ids of {named} begin so",
+            hint="type more of it; `shoal nodes --json` shows whole ids",
         )
     if not found and not selector.startswith(ID_BEGINS):
         raise NotFoundError(
@@ -69,9 +66,17 @@ def check_id(id_: str) -> None:
 
 def job_called(selector: str, records: list[JobRecord]) -> JobRecord:
     """Return the job that a selector means, among those visible to the caller."""
-    if selector == "last" and records:
-        return max(records, key=lambda record: record.wall_s)
-    found = [r for r in records if selector and r.job.id.startswith(selector)]
+    last, _, name = selector.partition(":")
+    if last == "last":
+        named = [r for r in records if not name or r.job.name == name]
+        if named:
+            return max(named, key=lambda record: record.wall_s)
+    found = [
+        record
+        for record in records
+        if selector
+        and (record.job.id.startswith(selector) or record.job.name == selector)
+    ]
     for record in found:
         if record.job.id == selector:
             return record
@@ -79,11 +84,24 @@ def job_called(selector: str, records: list[JobRecord]) -> JobRecord:
         return found[0]
     if not found:
         raise _no_job(selector, len(records))
-    named = ", ".join(record.job.id for record in found[:CANDIDATES_NAMED_MAX])
-    raise UsageError(
+    raise _several(selector, found)
+
+
+def _several(selector: str, found: list[JobRecord]) -> UsageError:
+    found = sorted(found, key=lambda record: record.wall_s, reverse=True)
+    listed = [
+        f"{record.job.id} ({record.job.name})" if record.job.name else record.job.id
+        for record in found[:CANDIDATES_NAMED_MAX]
+    ]
+    more = len(found) - len(listed)
+    if any(record.job.name == selector for record in found):
+        hint = f"use an id; `last:{selector}` is the newest of that name"
+    else:
+        hint = "type one letter more"
+    return UsageError(
         f"'{selector}' could be {len(found)} jobs",
-        because=f"the ids of {named} begin so",
-        hint="type one letter more",
+        because=f"newest first: {', '.join(listed)}" + (f", {more} more" * (more > 0)),
+        hint=hint,
     )
 
 
@@ -117,7 +135,7 @@ def _no_job(selector: str, known: int) -> NotFoundError:
         )
     return NotFoundError(
         f"no job '{selector}'",
-        because=f"none of the {known} jobs here has an id that begins so",
+        because=f"none of the {known} jobs here has this name, or an id that begins so",
         hint="`shoal ps --all` lists them; it may be on another node: "
         "`shoal ps --everywhere` looks on your other nodes",
     )

@@ -78,14 +78,22 @@ class GetRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ..., tasks_max: _Optional[int] = ...) -> None: ...
 
 class ListRequest(_message.Message):
-    __slots__ = ("active_only", "jobs_max", "active_max")
+    __slots__ = ("active_only", "jobs_max", "active_max", "states", "name", "owner", "since_s")
     ACTIVE_ONLY_FIELD_NUMBER: _ClassVar[int]
     JOBS_MAX_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_MAX_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    SINCE_S_FIELD_NUMBER: _ClassVar[int]
     active_only: bool
     jobs_max: int
     active_max: int
-    def __init__(self, active_only: _Optional[bool] = ..., jobs_max: _Optional[int] = ..., active_max: _Optional[int] = ...) -> None: ...
+    states: _containers.RepeatedScalarFieldContainer[State]
+    name: str
+    owner: str
+    since_s: float
+    def __init__(self, active_only: _Optional[bool] = ..., jobs_max: _Optional[int] = ..., active_max: _Optional[int] = ..., states: _Optional[_Iterable[_Union[State, str]]] = ..., name: _Optional[str] = ..., owner: _Optional[str] = ..., since_s: _Optional[float] = ...) -> None: ...
 
 class ListReply(_message.Message):
     __slots__ = ("jobs", "total")
@@ -266,34 +274,50 @@ class Task(_message.Message):
     def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., attempts: _Optional[int] = ..., exit_code: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., argv: _Optional[_Iterable[str]] = ..., needs: _Optional[str] = ..., fraction: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., began_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., recipe: _Optional[str] = ..., answers: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ..., label: _Optional[str] = ..., params: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class LogsRequest(_message.Message):
-    __slots__ = ("job", "task", "follow", "stream", "all_attempts", "last_bytes")
+    __slots__ = ("job", "task", "follow", "stream", "all_attempts", "last_bytes", "last_lines", "since_s", "times")
     JOB_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     ALL_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     LAST_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LAST_LINES_FIELD_NUMBER: _ClassVar[int]
+    SINCE_S_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
     job: str
     task: str
     follow: bool
     stream: Stream
     all_attempts: bool
     last_bytes: int
-    def __init__(self, job: _Optional[str] = ..., task: _Optional[str] = ..., follow: _Optional[bool] = ..., stream: _Optional[_Union[Stream, str]] = ..., all_attempts: _Optional[bool] = ..., last_bytes: _Optional[int] = ...) -> None: ...
+    last_lines: int
+    since_s: float
+    times: bool
+    def __init__(self, job: _Optional[str] = ..., task: _Optional[str] = ..., follow: _Optional[bool] = ..., stream: _Optional[_Union[Stream, str]] = ..., all_attempts: _Optional[bool] = ..., last_bytes: _Optional[int] = ..., last_lines: _Optional[int] = ..., since_s: _Optional[float] = ..., times: _Optional[bool] = ...) -> None: ...
+
+class LogTime(_message.Message):
+    __slots__ = ("offset", "at_s")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    AT_S_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    at_s: float
+    def __init__(self, offset: _Optional[int] = ..., at_s: _Optional[float] = ...) -> None: ...
 
 class LogPiece(_message.Message):
-    __slots__ = ("task", "stream", "attempt", "offset", "data")
+    __slots__ = ("task", "stream", "attempt", "offset", "data", "times")
     TASK_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
     task: str
     stream: Stream
     attempt: int
     offset: int
     data: bytes
-    def __init__(self, task: _Optional[str] = ..., stream: _Optional[_Union[Stream, str]] = ..., attempt: _Optional[int] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+    times: _containers.RepeatedCompositeFieldContainer[LogTime]
+    def __init__(self, task: _Optional[str] = ..., stream: _Optional[_Union[Stream, str]] = ..., attempt: _Optional[int] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ..., times: _Optional[_Iterable[_Union[LogTime, _Mapping]]] = ...) -> None: ...
 
 class CancelRequest(_message.Message):
     __slots__ = ("job", "reason")

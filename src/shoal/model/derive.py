@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from shoal.errors import SpecError
 from shoal.model.gpu import parse_gpu
-from shoal.model.ids import GroupId, JobId, OwnerId, TaskId
+from shoal.model.ids import GroupId, JobId, NodeId, OwnerId, TaskId
 from shoal.model.inputs import inputs_from
 from shoal.model.job import Group, Job, Task, Work
 from shoal.model.kinds import PROGRAM, RECIPE, is_built_in
@@ -85,6 +85,7 @@ def derive(
         policy=placement.policy,
         max_rtt_s=None if rtt is None else parse_duration(rtt),
         same_leaf=placement.same_leaf,
+        nodes=tuple(map(NodeId, placement.node)),
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from shoal.model.ids import BlobId, GroupId, JobId, OwnerId, TaskId
+from shoal.model.ids import BlobId, GroupId, JobId, NodeId, OwnerId, TaskId
 from shoal.model.resources import Profile
 from shoal.model.text.bounds import (
     ENV_MAX,
@@ -176,6 +176,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     policy: str = ""  # empty: the scheduler's own
     max_rtt_s: Seconds | None = None  # farthest a worker may be from the scheduler
     same_leaf: SameLeaf = "no"  # whether a gang sits under one switch
+    nodes: tuple[NodeId, ...] = ()  # the only workers that may run it, unless empty
 
     @property
     def may_run_again(self) -> bool:

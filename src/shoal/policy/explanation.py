@@ -58,9 +58,10 @@ def explain(
     *,
     driver: str = "process",
     rtt_max_us: int | None = None,
+    nodes: tuple[NodeId, ...] = (),
 ) -> Explanation:
     """Say for each worker why it cannot run such a task now, and what would help."""
-    shape = TaskShape(profile, driver, rtt_max_us)
+    shape = TaskShape(profile, driver, rtt_max_us, nodes)
     need, grid = table.need(shape), table.grid
     passed = [grid.columns.live & condition.mask(need, grid) for condition in FILTERS]
     rejected = tuple(_rejected(shape, grid, passed))
@@ -144,6 +145,8 @@ def _helps(shape: TaskShape, table: WorkerTable, passed: list[Bools]) -> Iterato
             case "driver":
                 told = _other_drivers(shape, table)
                 yield f"{told}: {_workers(int(others.sum()))}"
+            case "node" if shape.nodes:
+                yield f"without --on: {_workers(int(others.sum()))}"
             case "module":
                 yield f"{INSTALL} there: {_workers(int(others.sum()))}"
             case "gpu":

@@ -91,6 +91,25 @@ class HasModules:
         return missing_module(worker.capacity, shape.profile)
 
 
+class IsNamed:
+    """The job names the worker, if it names any."""
+
+    name = "node"
+
+    def mask(self, need: Need, grid: Grid) -> Bools | bool:
+        """Return which workers are named."""
+        if not need.nodes:
+            return True
+        named = [row is not None and row.node in need.nodes for row in grid.rows]
+        return _padded(named, grid)
+
+    def reason(self, shape: TaskShape, worker: WorkerView) -> str | None:
+        """Say that the job wants another worker."""
+        if not shape.nodes or worker.node in shape.nodes:
+            return None
+        return "the job names other nodes"
+
+
 class NearEnough:
     """The path to the worker costs no more than the job allows."""
 
@@ -173,6 +192,7 @@ class HasGpus:
 
 
 FILTERS: Final[tuple[Filter, ...]] = (
+    IsNamed(),
     NotDraining(),
     HasDriver(),
     HasModules(),

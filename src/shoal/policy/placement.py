@@ -50,6 +50,7 @@ def place(  # noqa: PLR0913 - each of these is a separate wish of the caller
     *,
     driver: str = "process",
     rtt_max_us: int | None = None,
+    nodes: tuple[NodeId, ...] = (),
     exclude: Collection[NodeId] = (),
     at_most: int | None = None,
     warm: Collection[str] = (),
@@ -61,7 +62,7 @@ def place(  # noqa: PLR0913 - each of these is a separate wish of the caller
     Workers with any of the marks `warm` win over workers that are as good by the first
     number of a ranking's key; of equally good workers the smallest node id is chosen.
     """
-    shape = TaskShape(profile, driver, rtt_max_us)
+    shape = TaskShape(profile, driver, rtt_max_us, nodes)
     chooser = policy.chooser(PlacementRequest(shape, count, rng, warm), table)
     need, best = chooser.need, chooser.best
     takens: list[TakenRoom] = []

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from random import Random
 
     from shoal.model.job import Task, Work
-    from shoal.model.resources import Profile
     from shoal.policy.interface import Policy
     from shoal.policy.table.worker_table import WorkerTable
 
@@ -53,16 +52,19 @@ def plan(
     policy: Policy,
     rng: Random,
     idle: Sequence[Mapping[NodeId, int]] = (),
+    nodes: tuple[NodeId, ...] = (),
 ) -> PlacementPlan:
     """Say where `count` such tasks would go; the first wish that fits counts.
 
-    `idle` has for each wish how many leases are kept where; they are used first. The
-    policy should be a fresh one: a policy that learns would take this for real.
+    `idle` has for each wish how many leases are kept where; they are used first. Only
+    `nodes` may run them, if any are given. The policy should be a fresh one: a policy
+    that learns would take this for real.
     """
     first: PlacementPlan | None = None
     for number, profile in enumerate(task.profiles):
         kept: Mapping[NodeId, int] = idle[number] if idle else {}
-        found = _plan(profile, task, count, table, policy, rng, kept)
+        shape = TaskShape(profile, need_of(task.work), None, nodes)
+        found = _plan(shape, task.work, count, table, policy, rng, kept)
         if found.room:
             return found
         first = first or found
@@ -71,27 +73,26 @@ def plan(
 
 
 def _plan(
-    profile: Profile,
-    task: Task,
+    shape: TaskShape,
+    work: Work,
     count: int,
     table: WorkerTable,
     policy: Policy,
     rng: Random,
     kept: Mapping[NodeId, int],
 ) -> PlacementPlan:
-    work, driver = task.work, need_of(task.work)
-    free = _nodes(profile, len(table), table, policy, rng, work, at_most=1)
+    free = _nodes(shape, len(table), table, policy, rng, work, at_most=1)
     ranked = list(dict.fromkeys([*sorted(kept), *free]))
     slots = [node for node in sorted(kept) for _ in range(kept[node])][:count]
     left = count - len(slots)
-    slots += _nodes(profile, left, table, policy, rng, work, at_most=None)
+    slots += _nodes(shape, left, table, policy, rng, work, at_most=None)
     now = [
         Prospect(n, "now", max(1, slots.count(n)), _cached(n, work, table))
         for n in ranked
     ]
     known = set(ranked)
-    said = explain(profile, table, driver=driver)
-    need = table.need(TaskShape(profile, driver, None))
+    said = explain(shape.profile, table, driver=shape.driver, nodes=shape.nodes)
+    need = table.need(shape)
     idle = {row.node for row in table.grid.rows if row and row.fits_idle(need)}
     others = [
         Prospect(r.node, "later" if r.node in idle else "never", 0, r.reason)
@@ -103,7 +104,7 @@ def _plan(
 
 
 def _nodes(
-    profile: Profile,
+    shape: TaskShape,
     count: int,
     table: WorkerTable,
     policy: Policy,
@@ -114,12 +115,13 @@ def _nodes(
 ) -> list[NodeId]:
     """Place tasks and take that back at once; return where they would have gone."""
     placed = place(
-        profile,
+        shape.profile,
         count,
         table,
         policy,
         rng,
-        driver=need_of(work),
+        driver=shape.driver,
+        nodes=shape.nodes,
         at_most=at_most,
         warm=marks_of(work),
     )

@@ -113,6 +113,8 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
         most_us = shape.rtt_max_us
         if self.draining or shape.driver not in self.drivers:
             return None
+        if shape.nodes and self.node not in shape.nodes:
+            return None
         if most_us is not None and self.path_cost_us > most_us:
             return None
         found = self.ledger.fit(shape.profile)

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from tests.unit.policy.pools import capacity, gpus, worker
 
+from shoal.model.ids import NodeId
 from shoal.model.resources import GIB, GpuNeed, Profile
 from shoal.policy.filters import FILTERS, reason
 from shoal.policy.table.task_shapes import TaskShape
@@ -29,6 +30,8 @@ def gpu(count: int = 1, gib: int = 0, models: tuple[str, ...] = ()) -> TaskShape
     ("shape", "view", "words"),
     [
         (TaskShape(), DRAINING, "draining"),
+        (TaskShape(nodes=(NodeId("b"),)), DRAINING, "the job names other nodes"),
+        (TaskShape(nodes=(NodeId("a"), NodeId("b"))), BUSY, None),
         (TaskShape(driver="container"), BUSY, "driver container not offered"),
         (TaskShape(Profile(modules=("torch", "sklearn"))), BARE, "no torch here"),
         (TaskShape(Profile(modules=("torch",))), BUSY, None),

@@ -98,15 +98,14 @@ class Client:
         request = pb.ListRequest(
             active_only=active_only, jobs_max=jobs_max, active_max=active_max
         )
+        return self.jobs_like(request)
+
+    def jobs_like(self, request: pb.ListRequest) -> pb.ListReply:
+        """Return the jobs that a request asks for."""
         return self._ask("List", request, pb.ListReply)
 
-    def jobs_everywhere(
-        self, *, active_only: bool = False, jobs_max: int = 0, active_max: int = 0
-    ) -> pb.ListEverywhereReply:
-        """Return jobs of all nodes of the same owner, by node; see `jobs`."""
-        asked = pb.ListRequest(
-            active_only=active_only, jobs_max=jobs_max, active_max=active_max
-        )
+    def jobs_everywhere(self, asked: pb.ListRequest) -> pb.ListEverywhereReply:
+        """Return jobs of all nodes of the same owner, by node."""
         request = pb.ListEverywhereRequest(list=asked)
         return self._ask("ListEverywhere", request, pb.ListEverywhereReply)
 

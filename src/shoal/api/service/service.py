@@ -32,7 +32,7 @@ from shoal.api.selectors import (
     tasks_called,
 )
 from shoal.api.server import rights, tokens
-from shoal.api.service import callers, function_calls, job_checks, views
+from shoal.api.service import callers, function_calls, job_checks, job_filters, views
 from shoal.api.service.artifact_calls import ArtifactCalls
 from shoal.api.service.audited import CallAudit, audited
 from shoal.api.service.forward import Forwarder
@@ -149,7 +149,7 @@ class Service(ArtifactCalls):
             job = self._derived(request)  # Faster than a thread.
         else:
             job = await asyncio.to_thread(self._derived, request)
-        return await self._hand_in(job)
+        return await self._hand_in(self._with_node_ids(job))
 
     async def on_retry(self, request: pb.RetryRequest) -> pb.SubmitReply:
         """Run an ended job again, or only its unfinished tasks, as a new job."""
@@ -218,7 +218,7 @@ class Service(ArtifactCalls):
 
     async def on_list(self, request: pb.ListRequest) -> pb.ListReply:
         """Return the newest jobs, and some older active ones if asked."""
-        records = self._visible()
+        records = job_filters.kept(self._node, self._visible(), request)
         if request.active_only:
             records = self._active_of(records)
         records.sort(key=lambda record: record.wall_s)
@@ -278,6 +278,9 @@ class Service(ArtifactCalls):
             stream=request.stream,
             all_attempts=request.all_attempts,
             last_bytes=max(0, request.last_bytes),
+            last_lines=max(0, request.last_lines),
+            since_s=request.since_s,
+            times=request.times,
         )
         news = node.outputs.follow(*tasks)
         end = asyncio.ensure_future(node.end_of(record.job.id))
@@ -321,6 +324,7 @@ class Service(ArtifactCalls):
         spec = {kind: getattr(request, kind)} if kind else {}
         asked = pb.SubmitRequest(job_id="plan", **spec)
         job = await asyncio.to_thread(self._derived, asked)
+        job = self._with_node_ids(job)
         nodes = list((await self.on_nodes(pb.NodesRequest())).nodes)
         groups = views.plan_view(self._node, job, nodes)
         return pb.PlanReply(
@@ -377,6 +381,8 @@ class Service(ArtifactCalls):
         for view in found:
             if moving := self._node.outputs.moving(TaskId(view.task)):
                 view.why.insert(0, moving)
+            if view.state == pb.STATE_WAITING:
+                view.why[:0] = views.away(self._node, record.job)
         more = max(0, len(tasks) - GROUPS_EXPLAINED_MAX)
         return pb.ExplainReply(job_id=record.job.id, tasks=found, more=more)
 
@@ -561,6 +567,14 @@ class Service(ArtifactCalls):
         job = derive(spec, id_, owner, is_canonical=True)
         job_checks.check(job)
         return job
+
+    def _with_node_ids(self, job: Job) -> Job:
+        """Return a job with the ids of the nodes that it names."""
+        if not job.nodes:
+            return job
+        known = [self._node.id, *known_nodes(self._node, self._network)]
+        found = (node_called(name, known) for name in job.nodes)
+        return msgspec.structs.replace(job, nodes=tuple(sorted(set(found))))
 
     def _visible(self) -> list[JobRecord]:
         """Return the jobs that the caller may see."""

@@ -99,6 +99,18 @@ def job_view(node: Node, record: JobRecord, tasks_max: int = 0) -> pb.Job:
     return view
 
 
+def job_state(node: Node, record: JobRecord) -> pb.State:
+    """Return the state of a job, as `job_view` shows it."""
+    scheduler = node.peer.scheduler
+    assert scheduler is not None
+    state = node.state_of(record.job.id) or "active"
+    if state != "active":
+        return STATES[state]
+    tasks = scheduler.book.tasks
+    counts = Counter[str](tasks[task.id].state for task in record.job.tasks())
+    return STATES[_liveliest(counts)]
+
+
 def task_view(node: Node, record: TaskRecord) -> pb.Task:
     """Return a task."""
     task = record.task
@@ -189,12 +201,24 @@ def say_why(node: Node, shown: Sequence[tuple[JobRecord, pb.Job]]) -> None:
     assert scheduler is not None
     left = max(1, WAITING_LOOKS_MAX // max(WORKERS_FEW, len(scheduler.views.table)))
     for record, view in reversed(shown):
+        if view.state == pb.STATE_WAITING and (missed := away(node, record.job)):
+            view.reason = missed[0]
         if left and view.state == pb.STATE_WAITING and not view.reason:
             left -= 1
             lag = lagging(scheduler.book, record)
             task = next(each for each in lag if each.state == "waiting")
             if said := scheduler.explain(task.task.id):
                 view.reason = _in_brief(said)
+
+
+def away(node: Node, job: Job) -> list[str]:
+    """Say which nodes a job waits for, if none of those it names is here."""
+    scheduler = node.peer.scheduler
+    assert scheduler is not None
+    known = scheduler.views.table
+    if not job.nodes or any(known.view(each) is not None for each in job.nodes):
+        return []
+    return [f"{petname(each)} is away; the job runs only there" for each in job.nodes]
 
 
 def _in_brief(found: TaskExplanation) -> str:
@@ -474,7 +498,7 @@ def _group(
     if not group.gang_min:  # A gang always needs new leases.
         shapes = [shape_of(job, first, n) for n in range(len(first.profiles))]
         idle = [scheduler.holdings.idle_at(shape) for shape in shapes]
-    found = plan(first, len(group.tasks), table, policy, Random(0), idle)
+    found = plan(first, len(group.tasks), table, policy, Random(0), idle, job.nodes)
     return pb.GroupPlan(
         group=group.id.partition(".")[2],
         tasks=len(group.tasks),

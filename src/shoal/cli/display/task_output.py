@@ -11,6 +11,8 @@ from __future__ import annotations
 import codecs
 import re
 import sys
+from collections import deque
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, BinaryIO, Final, final
 
 from shoal.api import shoal_pb2 as pb
@@ -18,7 +20,7 @@ from shoal.api.results import task_name
 from shoal.cli.terminal import safe_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import BinaryIO
 
 PENDING_MAX: Final = 4_096
@@ -86,19 +88,21 @@ def follow(
     pieces: Iterable[pb.LogPiece],
     *,
     names: Mapping[str, str] | None,
+    times: bool = False,
     aside: bool = False,
     raw: bool = False,
 ) -> None:
     """Print pieces of output until they end.
 
-    With `names` of tasks by their ids, each line names its task. With `aside`,
+    With `names` of tasks by their ids, each line names its task; with `times`, it
+    begins with when it came. With `aside`,
     everything goes to stderr because stdout is used for something else. Escape
     sequences that could harm a terminal are removed, unless the user asked for `raw`
     output.
     """
     outs = _Outs(raw=raw)
     try:
-        _follow(pieces, outs, names, aside=aside)
+        _follow(pieces, outs, names, times=times, aside=aside)
     finally:
         outs.close()
 
@@ -108,19 +112,58 @@ def _follow(
     outs: _Outs,
     names: Mapping[str, str] | None,
     *,
+    times: bool,
     aside: bool,
 ) -> None:
-    rests: dict[tuple[str, int], bytes] = {}
+    rests: dict[tuple[str, int], _Rest] = {}
     for piece in pieces:
         data = piece.data
-        if names is not None:
-            key = (_name(piece.task, names), piece.stream)
-            *lines, rests[key] = (rests.get(key, b"") + data).split(b"\n")
-            data = b"".join(_line(key[0], line) for line in lines)
+        if names is not None or times:
+            key = (piece.task, piece.stream)
+            name = None if names is None else _name(piece.task, names)
+            rest = rests.setdefault(key, _Rest(name, times=times))
+            data = b"".join(rest.lines(piece))
         outs.write(pb.STREAM_STDERR if aside else piece.stream, data)
-    for (name, stream), rest in rests.items():
-        if rest:
-            outs.write(pb.STREAM_STDERR if aside else stream, _line(name, rest))
+    for (_, stream), rest in rests.items():
+        outs.write(pb.STREAM_STDERR if aside else stream, b"".join(rest.last()))
+
+
+@final
+class _Rest:
+    """The unfinished line of a stream, and what is put before its lines."""
+
+    def __init__(self, name: str | None, *, times: bool) -> None:
+        self._head = b"" if name is None else safe_line(name).encode() + b" | "
+        self._times = times
+        self._data = b""
+        self._at_s = 0.0  # when the unfinished line began
+
+    def lines(self, piece: pb.LogPiece) -> Iterator[bytes]:
+        """Yield the lines that end in a piece, whole."""
+        came = deque(piece.times)
+        offset = piece.offset
+        for line in piece.data.splitlines(keepends=True):
+            while came and came[0].offset <= offset:
+                at_s = came.popleft().at_s
+                self._at_s = self._at_s if self._data else at_s
+            self._data += line
+            offset += len(line)
+            if line.endswith(b"\n"):
+                yield from self.last()
+
+    def last(self) -> Iterator[bytes]:
+        """Yield the unfinished line, if there is one."""
+        if self._data:
+            when = _when(self._at_s) if self._times else b""
+            yield self._head + when + self._data.removesuffix(b"\n") + b"\n"
+        self._data = b""
+
+
+def _when(at_s: float) -> bytes:
+    if not at_s:
+        return b"-" * 24 + b" "  # It came before times were kept.
+    moment = datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
+    return moment.replace("+00:00", "Z").encode() + b" "
 
 
 def names_of(job: pb.Job) -> dict[str, str]:
@@ -130,10 +173,6 @@ def names_of(job: pb.Job) -> dict[str, str]:
 
 def _name(task: str, names: Mapping[str, str]) -> str:
     return names.get(task) or task.partition(".")[2]
-
-
-def _line(name: str, line: bytes) -> bytes:
-    return safe_line(name).encode() + b" | " + line + b"\n"
 
 
 @final

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final, final
 
 import click
@@ -19,7 +20,7 @@ WORDS: Final = {"last": "the most recent job", "all": "all active jobs"}
 
 @final
 class JobName(click.ParamType[str]):
-    """A job: its id or a prefix of it, `last`, or `all` where several may be named."""
+    """A job: its id, a prefix of it, its name, `last`, or `all` where many may be."""
 
     name = "job"
 
@@ -33,11 +34,18 @@ class JobName(click.ParamType[str]):
         from shoal.api.documents import state_of  # noqa: PLC0415 - Slow to import.
 
         words = [CompletionItem(word, help=WORDS[word]) for word in self._words]
+        jobs = _jobs(ctx)
         items = [
             CompletionItem(
                 safe_line(job.id), help=safe_line(f"{job.name}, {state_of(job.state)}")
             )
-            for job in _jobs(ctx)
+            for job in jobs
+        ]
+        once = Counter(safe_line(job.name) for job in jobs)
+        items += [
+            CompletionItem(name, help="a job of this name")
+            for name, count in once.items()
+            if count == 1 and incomplete and name
         ]
         return _beginning_with(incomplete, words + items)
 

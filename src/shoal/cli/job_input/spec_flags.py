@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from shoal.cli.job_input.completion_types import NODE
 from shoal.cli.job_input.own_files import flags_of_program, left_behind, program_at
 from shoal.cli.options import OptionTable, options_of, talk
 from shoal.errors import SpecError, UsageError
@@ -87,6 +88,15 @@ _FLAGS: Final[OptionTable] = (
             "multiple": True,
             "metavar": "NAME=VALUE",
             "help": "Label that a node must have.",
+        },
+    ),
+    (
+        ("--on",),
+        {
+            "multiple": True,
+            "metavar": "NODE",
+            "type": NODE,
+            "help": "Node that may run it, by name; others may not.",
         },
     ),
     (("--max-rtt",), {"help": "Maximum round-trip time to a node: 50ms."}),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from shoal.api import shoal_pb2 as pb
 from shoal.api.client import client as api
 from shoal.api.documents import job_fields, name_fields, state_of
 from shoal.cli.display.printing import echo_json, echo_table, job_cells
+from shoal.cli.job_input.moments import moment_option
 from shoal.cli.options import (
     any_node_option,
     at_node,
@@ -18,6 +22,7 @@ from shoal.cli.options import (
     talk,
 )
 from shoal.cli.terminal import echo
+from shoal.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,40 +30,86 @@ if TYPE_CHECKING:
     from shoal.api.shoal_pb2 import Job, ListEverywhereReply, NodeJobs
 
 LATEST: Final = 20
+STATES: Final = {state_of(number): number for number in pb.State.values() if number}
+
+
+def read_states(
+    ctx: click.Context, _param: click.Parameter, text: str | None
+) -> list[int]:
+    """Read names of states between commas."""
+    names = [] if text is None or ctx.resilient_parsing else text.split(",")
+    for name in names:
+        if name.strip().lower() not in STATES:
+            raise UsageError(
+                f"'{name}' is no state of a job",
+                because=f"the states are {', '.join(STATES)}",
+                hint="write it like --state failed,running",
+            )
+    return [STATES[name.strip().lower()] for name in names]
+
+
+def _typed() -> str:
+    """Return the filters as they were typed, for a suggested command."""
+    typed = sys.argv[1:]
+    flags = ("--state", "--name", "--owner", "--since")
+    kept = [
+        word
+        for place, word in enumerate(typed)
+        if word.partition("=")[0] in flags or (place and typed[place - 1] in flags)
+    ]
+    return "".join(shlex.quote(word) + " " for word in kept)
 
 
 @click.command()
 @click.option(
     "-a", "--all", "all_jobs", is_flag=True, help="List all jobs, not only the latest."
 )
-@click.option("--active", is_flag=True, help="Leave out jobs that have ended.")
+@click.option(
+    "--active", "active_only", is_flag=True, help="Leave out jobs that have ended."
+)
 @click.option(
     "-e", "--everywhere", is_flag=True, help="Include all your reachable nodes."
+)
+@click.option(
+    "--state",
+    "states",
+    metavar="STATE,...",
+    callback=read_states,
+    help="Only jobs in these states: failed,running.",
+)
+@click.option("--name", default="", help="Only jobs of this name: 'sweep*'.")
+@click.option("--owner", default="", help="Only jobs of this owner.")
+@click.option(
+    "--since",
+    "since_s",
+    metavar="WHEN",
+    callback=moment_option,
+    help="Only jobs submitted since: 2h, 7d, 2026-11-17.",
 )
 @any_node_option
 @json_option
 @quiet_option
 def ps(
     all_jobs: bool,
-    active: bool,
     everywhere: bool,
     node: str | None,
     as_json: bool,
     quiet: bool,
+    **filters: Any,  # noqa: ANN401 - As the fields of the request.
 ) -> None:
     """List the latest 20 jobs, newest last, and up to 20 older active ones.
 
     A node knows the jobs submitted to it; with --everywhere it asks your other nodes.
     """
     most = 0 if all_jobs or as_json else LATEST
+    request = pb.ListRequest(jobs_max=most, active_max=most, **filters)
+    active = request.active_only
     with api.connect(node) as client:
         if everywhere:
-            found = client.jobs_everywhere(
-                active_only=active, jobs_max=most, active_max=most
-            )
+            found = client.jobs_everywhere(request)
             show(found, as_json=as_json, quiet=quiet, most=most)
             return
-        reply = client.jobs(active_only=active, jobs_max=most, active_max=most)
+        reply = client.jobs_like(request)
     if as_json:
         jobs = [job_fields(job) for job in reply.jobs]
         echo_json({"jobs": jobs, "total": reply.total})
@@ -66,6 +117,10 @@ def ps(
     if quiet:
         for job in reply.jobs:
             echo(job.id)
+        return
+    if not reply.jobs and _typed():
+        talk("no job is like that")
+        suggest("shoal ps --all")
         return
     if not reply.jobs:
         talk("no jobs" if not active else "no jobs are waiting or running")
@@ -79,7 +134,7 @@ def ps(
     if waiting:
         suggest(f"shoal explain {waiting[0]}")
     if reply.total > len(reply.jobs):
-        flags = ("--active --all" if active else "--all") + at_node()
+        flags = f"{'--active ' if active else ''}{_typed()}--all{at_node()}"
         talk(f"and {reply.total - len(reply.jobs)} older ones: shoal ps {flags}")
 
 

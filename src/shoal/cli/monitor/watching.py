@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
+from shoal.api.node_names import nodes_called
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -74,14 +76,15 @@ class Snapshot(NamedTuple):
 
 def look(source: NodeSource, worker: str = "") -> Snapshot:
     """Ask for a snapshot; `worker` limits it to one node and its jobs."""
-    nodes = [n for n in source.nodes().nodes if not worker or _is(n.name, worker)]
-    jobs = source.jobs(jobs_max=JOBS_MAX, active_max=JOBS_MAX).jobs
-    shown = [j for j in jobs if not worker or any(_is(n, worker) for n in j.nodes)]
-    return Snapshot(tuple(nodes), tuple(reversed(shown)))
-
-
-def _is(name: pb.NodeName, wanted: str) -> bool:
-    return wanted == name.petname or name.id.startswith(wanted)
+    nodes = list(source.nodes().nodes)
+    jobs = list(source.jobs(jobs_max=JOBS_MAX, active_max=JOBS_MAX).jobs)
+    if worker:
+        names = {n.name.id: n.name.petname for n in nodes}
+        names |= {n.id: n.petname for j in jobs for n in j.nodes}
+        meant = nodes_called(worker, names)
+        nodes = [n for n in nodes if n.name.id in meant]
+        jobs = [j for j in jobs if any(n.id in meant for n in j.nodes)]
+    return Snapshot(tuple(nodes), tuple(reversed(jobs)))
 
 
 @final

@@ -10,6 +10,7 @@ import click
 
 from shoal.api.client import client as api
 from shoal.api.documents import name_fields
+from shoal.api.node_names import nodes_called
 from shoal.cli.display.printing import echo_json, echo_table
 from shoal.cli.exit_codes import ExitCode
 from shoal.cli.job_input.completion_types import NODE
@@ -127,11 +128,9 @@ def chosen(known: Iterable[Node], names: Sequence[str]) -> list[NodeName]:
 
 
 def _found(known: Iterable[Node], text: str) -> NodeName:
-    found = [
-        node.name
-        for node in known
-        if text == node.name.petname or node.name.id.startswith(text)
-    ]
+    names = {node.name.id: node.name for node in known}
+    petnames = {id_: name.petname for id_, name in names.items()}
+    found = [names[id_] for id_ in nodes_called(text, petnames)]
     if len(found) > 1:
         raise UsageError(
             f"'{text}' matches {len(found)} nodes",
@@ -141,7 +140,7 @@ def _found(known: Iterable[Node], text: str) -> NodeName:
     if not found:
         raise NotFoundError(
             f"there is no node '{text}'",
-            because="no known node has this name or an id with this prefix",
+            because="no known node has a name or an id that begins so",
             hint="`shoal nodes` lists the known nodes",
         )
     return found[0]

@@ -29,6 +29,7 @@ from shoal.model.ids import Attempt, GroupId, LeaseId, NodeId, OwnerId, RequestI
 from shoal.model.job import SameLeaf
 from shoal.model.kinds import need_of
 from shoal.model.resources import Profile
+from shoal.policy.table.task_shapes import TaskShape
 from shoal.policy.table.worker_table import TakenRoom, WorkerTable
 from shoal.protocol.messages import Release, Renew
 
@@ -51,6 +52,12 @@ class LeaseShape(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     rtt_max_us: int | None = None
     policy: str = ""
     same_leaf: SameLeaf = "no"
+    nodes: tuple[NodeId, ...] = ()  # the only workers that may run it, unless empty
+
+    @property
+    def asked(self) -> TaskShape:
+        """What it asks of a worker."""
+        return TaskShape(self.profile, self.driver, self.rtt_max_us, self.nodes)
 
 
 class HeldLease(msgspec.Struct, kw_only=True):
@@ -264,4 +271,5 @@ def shape_of(job: Job, task: Task, profile: int) -> LeaseShape:
         rtt_max_us=None if job.max_rtt_s is None else round(job.max_rtt_s * 1e6),
         policy=job.policy,
         same_leaf=job.same_leaf,
+        nodes=job.nodes,
     )

@@ -14,7 +14,6 @@ from shoal.model.job import TaskState
 from shoal.model.kinds import need_of
 from shoal.policy.explanation import Explanation, explain
 from shoal.policy.table import leaves
-from shoal.policy.table.task_shapes import TaskShape
 
 if TYPE_CHECKING:
     from shoal.core.discovery.worker_views import WorkerViews
@@ -68,7 +67,8 @@ def explain_task(
             workers=tuple(run.worker for run in record.live.values()),
             answers=tuple(answers_of(record)),
         )
-    profile = record.task.profiles[0]
+    shape = shape_of(job.job, record.task, 0)
+    profile = shape.profile
     why += _what_holds_it(group, queue, negotiator)
     why += filter(None, [_over_quota(group, job, holdings), _parted(group, job, views)])
     if ahead := reservations.ahead_of(group.id):
@@ -86,7 +86,13 @@ def explain_task(
         workers=tuple(run.worker for run in record.live.values()),
         answers=tuple(answers_of(record)),
         refused=tuple(sorted(refusals.of(profile).items())),
-        placement=explain(profile, views.table, driver=need_of(record.task.work)),
+        placement=explain(
+            profile,
+            views.table,
+            driver=need_of(record.task.work),
+            rtt_max_us=shape.rtt_max_us,
+            nodes=shape.nodes,
+        ),
     )
 
 
@@ -129,9 +135,8 @@ def _parted(group: GroupRecord, job: JobRecord, views: WorkerViews) -> str:
     if job.job.same_leaf != "require" or not group.is_gang:
         return ""
     shape = shape_of(job.job, group.group.tasks[0], 0)
-    asked = TaskShape(shape.profile, shape.driver, shape.rtt_max_us)
     least = _least(group)
-    if leaves.snuggest(asked, least, views.table):
+    if leaves.snuggest(shape.asked, least, views.table):
         return ""
     return f"no leaf has room for {least} of its tasks"
 

@@ -59,6 +59,7 @@ class PolicyLookup:
             rng,
             driver=shape.driver,
             rtt_max_us=shape.rtt_max_us,
+            nodes=shape.nodes,
             exclude=exclude,
             warm=warm,
         )

@@ -17,7 +17,6 @@ from shoal.model.ids import GroupId, NodeId
 from shoal.model.resources import Allocation, total
 from shoal.policy.queueing.backfill import BackfillPlan, BackfillWish, Running
 from shoal.policy.table import leaves
-from shoal.policy.table.task_shapes import TaskShape
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -125,7 +124,7 @@ class Reservations:
         """
         table = self._views.table
         nodes = table.nodes()[:WORKERS_CONSIDERED_MAX]
-        asked = TaskShape(shape.profile, shape.driver)
+        asked = shape.asked
         slots = {node: table.slots_if_idle(node, asked, least) for node in nodes}
         if shape.same_leaf == "require":
             nodes = self._under_one_leaf(slots, least)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, final
 
 from shoal.policy.placement import Placed
 from shoal.policy.table import leaves
-from shoal.policy.table.task_shapes import TaskShape
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -83,9 +82,8 @@ class SlotPlacer:
         exclude = [*self._refusals.of(shape.profile), *avoided, *barred]
         if shape.same_leaf == "no":
             return self._place(group, shape, count, exclude).takens
-        asked = TaskShape(shape.profile, shape.driver, shape.rtt_max_us)
         for wanted in dict.fromkeys((count, least)):
-            if nodes := leaves.snuggest(asked, wanted, self._table, exclude):
+            if nodes := leaves.snuggest(shape.asked, wanted, self._table, exclude):
                 exclude += leaves.elsewhere(self._table, nodes)
                 return self._place(group, shape, count, exclude).takens
         if shape.same_leaf == "require":
@@ -136,7 +134,7 @@ class SlotPlacer:
         bookings: dict[NodeId, int] = {}
         for taken in booked:
             bookings[taken.node] = bookings.get(taken.node, 0) + 1
-        asked = TaskShape(shape.profile, shape.driver)
+        asked = shape.asked
         found: list[NodeId] = []
         for node in nodes:
             if node in refused or node in barred:

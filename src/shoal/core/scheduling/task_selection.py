@@ -15,7 +15,6 @@ from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.negotiation.held_leases import shape_of
 from shoal.model.backoff import Backoff
 from shoal.model.ids import GroupId, NodeId
-from shoal.policy.table.task_shapes import TaskShape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,9 +80,8 @@ class TaskSelection:
         if not bad:
             return []
         table = self._views.table
-        asked = TaskShape(shape.profile, shape.driver, shape.rtt_max_us)
         for node in table.nodes():
-            if node not in bad and table.slots_if_idle(node, asked, 1):
+            if node not in bad and table.slots_if_idle(node, shape.asked, 1):
                 return list(bad)
         return []
 

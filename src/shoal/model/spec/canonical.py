@@ -88,6 +88,7 @@ def spec_of(document: Plain) -> JobSpec:
             else f"it is {type(document).__name__}",
             hint="begin with `command: ...` or `recipe: ...`",
         )
+    document = _with_long_names(document)
     _refuse_unknown_names(document, _SHAPE, "$")
     try:
         spec = msgspec.convert(document, JobSpec)
@@ -102,6 +103,21 @@ def spec_of(document: Plain) -> JobSpec:
         ) from None
     _check_texts(spec)
     return canonical(spec)
+
+
+def _with_long_names(document: dict[str, Plain]) -> dict[str, Plain]:
+    """Read `place` as `placement`."""
+    if "place" not in document:
+        return document
+    if "placement" in document:
+        raise SpecError(
+            "both place and placement",
+            path="$.place",
+            because="they are two names of one thing",
+            hint="keep placement",
+        )
+    names = {"place": "placement"}
+    return {names.get(name, name): value for name, value in document.items()}
 
 
 def _shown(value: object) -> str:
@@ -424,10 +440,23 @@ def _placement(placement: PlacementSpec, path: str) -> PlacementSpec:
         leaf = "require" if leaf else "no"
     return msgspec.structs.replace(
         placement,
+        node=_node_names(placement.node, f"{path}.node"),
         labels={name: labels[name] for name in sorted(labels)},
         max_rtt=None if rtt is None else _duration(rtt, f"{path}.max_rtt"),
         same_leaf=leaf,
     )
+
+
+def _node_names(node: str | tuple[str, ...], path: str) -> tuple[str, ...]:
+    names = (node,) if isinstance(node, str) else node
+    if len(names) > NODES_MAX:
+        raise SpecError(
+            f"{len(names)} nodes are too many to name",
+            path=path,
+            because=f"the most is {NODES_MAX}",
+            hint="give these nodes a label, and ask for that: `placement.labels`",
+        )
+    return tuple(sorted(set(names)))
 
 
 def _name(name: str, path: str) -> str:

@@ -289,6 +289,14 @@ class PlacementSpec(Strict, frozen=True):
         SameLeaf | bool,
         Meta(description="Whether a gang should sit under one switch."),
     ] = "no"
+    node: Annotated[
+        Word | tuple[Word, ...],
+        Meta(
+            description="The only node, or the only nodes, that may run the job: by "
+            "name, by a unique beginning of it, or by id.",
+            examples=["calm-heron", ["calm-heron", "brave-otter"]],
+        ),
+    ] = ()
 
 
 class SpanSpec(Strict, frozen=True, rename={"start": "from", "stop": "to"}):

@@ -74,6 +74,7 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     policy: str | None = None
     labels: tuple[str, ...] = ()  # name=value
     max_rtt: str | None = None
+    on: tuple[str, ...] = ()  # names of nodes
     network: bool | None = None
     driver: str | None = None
     at_most_once: bool | None = None
@@ -108,6 +109,7 @@ _FLAG_OF: Final = {
     "$.placement.max_rtt": "--max-rtt",
     "$.placement.policy": "--policy",
     "$.placement.labels": "--label",
+    "$.placement.node": "--on",
     "$.params": "--param",
     "$.outputs": "--output",
     "$.secrets": "--secret",
@@ -197,7 +199,11 @@ def _document(flags: Flags, base: JobSpec | None) -> dict[str, Any]:
     _merge(document, "retry", retry)
     placement: dict[str, Any] = dict(document.get("placement", {}))
     _merge(placement, "labels", _pairs(flags.labels, "--label"))
-    near = {"policy": flags.policy, "max_rtt": flags.max_rtt}
+    near = {
+        "policy": flags.policy,
+        "max_rtt": flags.max_rtt,
+        "node": list(flags.on) or None,
+    }
     placement.update((name, value) for name, value in near.items() if value is not None)
     _merge(document, "placement", placement)
     return document

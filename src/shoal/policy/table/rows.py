@@ -343,7 +343,8 @@ class WorkerRow:
         most_us = need.rtt_max_us
         near = most_us is None or self.path_cost_us <= most_us
         has_all = need.modules.isdisjoint(self.lacks)
-        return near and has_all and need.labels <= self.labels
+        named = not need.nodes or self.node in need.nodes
+        return named and near and has_all and need.labels <= self.labels
 
     def _has_shares(self, need: Need, size: int) -> bool:
         free = self.gpu_free

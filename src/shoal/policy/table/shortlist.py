@@ -69,7 +69,7 @@ class Shortlist:
         self._grid = grid
         # For states of workers, their keys; None if the need does not fit.
         self._known: dict[int, Key | None] | None = None
-        if ranking.by_state and need.rtt_max_us is None:
+        if ranking.by_state and need.rtt_max_us is None and not need.nodes:
             self._known = {}
         self._sort()
 

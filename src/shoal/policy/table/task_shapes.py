@@ -10,6 +10,7 @@ from typing import Final, final
 
 import msgspec
 
+from shoal.model.ids import NodeId
 from shoal.model.resources import WHOLE_GPU_MILLI, Device, Profile
 from shoal.model.text.bounds import AMOUNT_MAX
 
@@ -29,6 +30,7 @@ class TaskShape(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     profile: Profile = Profile()
     driver: str = "process"
     rtt_max_us: int | None = None
+    nodes: tuple[NodeId, ...] = ()  # the only ones that may run it, unless empty
 
 
 @final
@@ -106,8 +108,12 @@ class Need:
         self.modules = frozenset(profile.modules)
         self.driver = shape.driver
         self.rtt_max_us = shape.rtt_max_us
+        self.nodes = frozenset(shape.nodes)
         self.picky = bool(
-            profile.labels or profile.modules or shape.rtt_max_us is not None
+            profile.labels
+            or profile.modules
+            or shape.nodes
+            or shape.rtt_max_us is not None
         )
         self.gpu = gpu
         self.gpus_min = gpu.count if gpu else 0

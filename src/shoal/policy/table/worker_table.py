@@ -105,6 +105,8 @@ class WorkerTable:
         row = self.row(index)
         if row.draining or shape.driver not in row.drivers:
             return 0
+        if shape.nodes and node not in shape.nodes:
+            return 0
         return _slots_of(row.capacity, shape.profile, most)
 
     def is_booked(self, node: NodeId) -> bool:

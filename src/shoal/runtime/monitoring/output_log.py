@@ -2,7 +2,8 @@
 
 Output is one file per attempt and stream. Pieces carry their offsets, so a duplicate is
 written to the same place. A lost piece leaves a hole; a worker sends the latest output
-again after a broken link, which fills most of them.
+again after a broken link, which fills most of them. When a piece came is kept beside it
+(`output_times`).
 """
 
 from __future__ import annotations
@@ -10,11 +11,18 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, final
 
 from shoal.protocol.messages import Checkpoint, Output, Progress, Staging
 from shoal.runtime.monitoring.metric_log import STREAM, MetricLog
+from shoal.runtime.monitoring.output_times import (
+    OutputTime,
+    OutputTimes,
+    path_of,
+    read_times,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -27,6 +35,7 @@ if TYPE_CHECKING:
 OPEN_FILES_MAX: Final = 128
 OUTPUT_FILE_BYTES_MAX: Final = 1 << 30
 FIGURES_MAX: Final = 10_000
+PARTS: Final = 3  # of the name of an output file: generation, sequence, stream
 LOOK_BYTES: Final = 1 << 20
 LEFT_BYTES: Final = 64 << 20
 """What output leaves of a disk, for the journal: this much, or a sixteenth of it."""
@@ -40,6 +49,7 @@ class OutputLog:
         self._root = root
         self._open: OrderedDict[Path, int] = OrderedDict()
         self._figures: OrderedDict[TaskId, Progress] = OrderedDict()
+        self._times = OutputTimes()
         self.metrics = MetricLog(self._metric_files)
         self._followers: dict[asyncio.Event, frozenset[TaskId]] = {}
         self._moving: OrderedDict[TaskId, str] = OrderedDict()  # code, data, outputs
@@ -80,8 +90,12 @@ class OutputLog:
             names = [path.name.split(".") for path in folder.iterdir()]
         except FileNotFoundError:
             return []
-        found = [(int(parts[0]), int(parts[1]), parts[2]) for parts in names]
+        found = [(int(p[0]), int(p[1]), p[2]) for p in names if len(p) == PARTS]
         return sorted(found)
+
+    def times(self, task: TaskId, attempt: Attempt, stream: str) -> list[OutputTime]:
+        """Return when the pieces of some output came, by offset. Reads the disk."""
+        return read_times(path_of(self.path(task, attempt, stream)))
 
     def fraction(self, task: TaskId) -> float | None:
         """Return how far a task last said that it is, from 0 to 1."""
@@ -163,6 +177,8 @@ class OutputLog:
             path = self.path(task, output.attempt, output.stream)
             try:
                 os.pwrite(self._descriptor(path), output.data, output.offset)
+                if output.stream != STREAM:
+                    self._times.note(path, output.offset, time.time())
             except OSError as error:
                 self._cut(task, error.strerror or str(error))
             else:

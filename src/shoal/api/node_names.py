@@ -1,0 +1,25 @@
+"""Which nodes a text means: by id, by petname, or by the beginning of either."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ID_BEGINS: Final = "12D3KooW"
+
+Id = TypeVar("Id", bound=str)
+
+
+def nodes_called(text: str, names: Mapping[Id, str]) -> list[Id]:
+    """Return the nodes that a text may mean, of those with these petnames.
+
+    A whole id or name comes before the beginning of one.
+    """
+    whole = [node for node, name in names.items() if text in (node, name)]
+    if whole or not text:
+        return whole
+    if text.startswith(ID_BEGINS):
+        return [node for node in names if node.startswith(text)]
+    return [node for node, name in names.items() if name.startswith(text)]
