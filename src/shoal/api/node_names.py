@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-ID_BEGINS: Final = "12D3KooW"
 
 Id = TypeVar("Id", bound=str)
 
@@ -20,6 +18,8 @@ def nodes_called(text: str, names: Mapping[Id, str]) -> list[Id]:
     whole = [node for node, name in names.items() if text in (node, name)]
     if whole or not text:
         return whole
-    if text.startswith(ID_BEGINS):
-        return [node for node in names if node.startswith(text)]
-    return [node for node, name in names.items() if name.startswith(text)]
+    return [
+        node
+        for node, name in names.items()
+        if node.startswith(text) or name.startswith(text)
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from shoal.api.node_names import ID_BEGINS, nodes_called
+from shoal.api.node_names import nodes_called
 from shoal.errors import NotFoundError, UsageError
 from shoal.model.ids import NodeId
 from shoal.net.identity.identity import public_key
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from shoal.core.scheduling.job_book import JobBook, JobRecord, TaskRecord
     from shoal.runtime.discovery.node_network import NodeNetwork
     from shoal.runtime.node import Node
+
+ID_BEGINS: Final = "12D3KooW"
 
 
 def known_nodes(node: Node, network: NodeNetwork) -> list[NodeId]:

@@ -23,6 +23,10 @@ _STREAMS = {
 }
 
 
+def _stream(_ctx: click.Context, _param: click.Parameter, name: str) -> pb.Stream:
+    return _STREAMS[name]
+
+
 @click.command()
 @click.argument("job", default="last", type=JOB)
 @click.option("-f", "--follow", is_flag=True, help="Follow until the job ends.")
@@ -31,7 +35,7 @@ _STREAMS = {
     "--stream",
     type=click.Choice(list(_STREAMS)),
     default="both",
-    callback=lambda _ctx, _param, name: _STREAMS[name],
+    callback=_stream,
     help="Only one.",
 )
 @click.option(
