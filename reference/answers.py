@@ -262,6 +262,7 @@ OBJECTS: Final[dict[str, Shape]] = {
         "more": ("int", "number of nodes not listed"),
         "helps": ("list of text", "what would make room"),
         "after": ("list of text", "groups that must have succeeded before"),
+        "never": ("text", "what no node has, if none could run it even when idle"),
     },
     "plan": {
         "fits_now": ("bool", "whether it would start now"),

@@ -181,10 +181,10 @@ def test_a_job_that_fits_nowhere_is_explained(
     text = home.ok("explain", job)
     [task] = home.json("explain", job)["tasks"]
 
-    assert "0 gpus < 8" in text
+    assert "why    no node has a GPU" in text
     assert task["state"] == "waiting"
     assert task["fitting"] == 0
-    assert task["rejected"][0]["reason"] == "0 gpus < 8"
+    assert task["rejected"][0]["reason"] == "has no GPU"
 
 
 def test_a_job_that_waits_says_for_what_wherever_it_is_shown(home: CliHome) -> None:
@@ -196,9 +196,9 @@ def test_a_job_that_waits_says_for_what_wherever_it_is_shown(home: CliHome) -> N
     finally:
         home.ok("cancel", job)
 
-    assert listed[job]["reason"] == shown["reason"] == "0 gpus < 3"
+    assert listed[job]["reason"] == shown["reason"] == "no node has a GPU"
     [line] = [line for line in watched.splitlines() if line.startswith(job)]
-    assert line.endswith("0 gpus < 3")
+    assert line.endswith("no node has a GPU")
     assert home.json("show", job)["job"]["reason"] == ""  # Nobody gave one.
 
 
@@ -207,6 +207,15 @@ def test_a_job_that_leaves_no_output_is_done_and_says_so(home: CliHome) -> None:
 
     assert done.code == 0
     assert "(exit 0): output 'model.pt' was not there" in done.err
+
+
+def test_the_exit_code_comes_before_a_missing_output(home: CliHome) -> None:
+    done = home("run", "--output", "model.pt", "--", "sh", "-c", "echo no >&2; exit 4")
+    [task] = home.json("explain", "last")["tasks"]
+
+    assert done.code == 4
+    assert "model.pt" not in done.err
+    assert task["why"][0].startswith("exit code 4: no (1 attempt")
 
 
 def test_a_job_that_goes_on_is_shown_however_many_came_after_it(home: CliHome) -> None:

@@ -121,7 +121,7 @@ def test_the_page_tells_what_the_command_line_tells(home: CliHome) -> None:
     assert page.ask(f"/api/jobs/{job}")[1] == shown
     assert nodes["nodes"][0]["id"] == home.info["node"]
     assert [each["id"] for each in jobs["jobs"]] == [job]
-    assert explained["tasks"][0]["rejected"][0]["reason"] == "0 gpus < 8"
+    assert explained["tasks"][0]["rejected"][0]["reason"] == "has no GPU"
     assert plan["fits_now"]
     assert page.ask("/api/jobs/nope")[0] == 404
     assert page.ask("/api/jobs", {"spec": "nonsense: 1", "job_id": "x"})[0] == 400

@@ -9,7 +9,7 @@ from tests.unit.policy.pools import PROFILES, SHAPES, needs, pools, table_of
 from shoal.model.ids import NodeId
 from shoal.model.resources import Allocation, Profile
 from shoal.policy.explanation import explain
-from shoal.policy.filters import FILTERS, mask, reason
+from shoal.policy.filters import FILTERS, idle, mask, reason
 from shoal.policy.interface import Policy
 from shoal.policy.placement import place
 from shoal.policy.ranking.fragmentation import Fgd
@@ -241,6 +241,12 @@ def test_an_explanation_names_every_worker_that_does_not_fit(
     )
 
     expected = [(v.node, why) for v in views if (why := reason(shape, v)) is not None]
-    assert [(each.node, each.reason) for each in answer.rejected] == expected
+    told = [(each.node, each.reason) for each in answer.rejected]
+    assert sorted(told) == sorted(expected)
+    able = [view.node for view in views if reason(shape, idle(view)) is None]
+    busy = [each.node for each in answer.rejected if each.is_busy]
+    assert answer.able == len(able)
+    assert busy == [node for node, _ in expected if node in able]
+    assert bool(answer.never) == (bool(views) and not able)
     assert answer.fitting == len(pool) - len(expected)
     assert sum(count for _, count in answer.summary) == len(expected)

@@ -23,7 +23,7 @@ from shoal.core.membership.membership import Membership
 from shoal.core.membership.roster import Roster
 from shoal.core.peer import Peer
 from shoal.core.scheduling.scheduler import Scheduler
-from shoal.model.ids import JobId, NodeId, OwnerId
+from shoal.model.ids import JobId, NodeId, OwnerId, TaskId
 from shoal.model.kinds import Strangers, TaskNetwork
 from shoal.protocol.messages import Demand, Grant, PeerAddress
 
@@ -259,6 +259,8 @@ class Stage:
                 return self._leases()
             case "jobs":
                 return self._jobs()
+            case "why":
+                return self._why(TaskId(line.words[2]))
             case "reserved":
                 assert self._gate is not None
                 return [rendering.words(self._gate.reserved) or "nobody"]
@@ -277,6 +279,20 @@ class Stage:
             for v in self._worker.leases
         ]
         return leases or ["none"]
+
+    def _why(self, task: TaskId) -> list[str]:
+        """Show what a user is told of a task, and of nodes that cannot run it."""
+        assert self._scheduler is not None
+        found = self._scheduler.explain(task)
+        assert found is not None
+        where = f" on {rendering.words(found.workers)}" if found.workers else ""
+        lines = [f"{task} {found.state}{where}", *(f"  {why}" for why in found.why)]
+        lines += [f"  said {node}: {why}" for node, why in found.refused]
+        if found.placement is not None:
+            for each in found.placement.rejected:
+                lines.append(f"  {each.node}: {each.reason}")
+            lines += [f"  helps: {each}" for each in found.placement.helps]
+        return lines
 
     def _jobs(self) -> list[str]:
         assert self._scheduler is not None

@@ -418,7 +418,7 @@ class PlanReply(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[GroupPlan, _Mapping]]] = ..., more: _Optional[int] = ..., needs: _Optional[str] = ..., fits_now: _Optional[bool] = ...) -> None: ...
 
 class GroupPlan(_message.Message):
-    __slots__ = ("group", "tasks", "needs", "least", "room", "prospects", "more", "helps", "after")
+    __slots__ = ("group", "tasks", "needs", "least", "room", "prospects", "more", "helps", "after", "never")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
     NEEDS_FIELD_NUMBER: _ClassVar[int]
@@ -428,6 +428,7 @@ class GroupPlan(_message.Message):
     MORE_FIELD_NUMBER: _ClassVar[int]
     HELPS_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
+    NEVER_FIELD_NUMBER: _ClassVar[int]
     group: str
     tasks: int
     needs: str
@@ -437,7 +438,8 @@ class GroupPlan(_message.Message):
     more: int
     helps: _containers.RepeatedScalarFieldContainer[str]
     after: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, group: _Optional[str] = ..., tasks: _Optional[int] = ..., needs: _Optional[str] = ..., least: _Optional[int] = ..., room: _Optional[int] = ..., prospects: _Optional[_Iterable[_Union[Prospect, _Mapping]]] = ..., more: _Optional[int] = ..., helps: _Optional[_Iterable[str]] = ..., after: _Optional[_Iterable[str]] = ...) -> None: ...
+    never: str
+    def __init__(self, group: _Optional[str] = ..., tasks: _Optional[int] = ..., needs: _Optional[str] = ..., least: _Optional[int] = ..., room: _Optional[int] = ..., prospects: _Optional[_Iterable[_Union[Prospect, _Mapping]]] = ..., more: _Optional[int] = ..., helps: _Optional[_Iterable[str]] = ..., after: _Optional[_Iterable[str]] = ..., never: _Optional[str] = ...) -> None: ...
 
 class Prospect(_message.Message):
     __slots__ = ("node", "when", "slots", "why")

@@ -22,6 +22,13 @@ from shoal.model.text.bounds import (
     Modules,
     Name,
 )
+from shoal.model.text.shortages import (
+    bytes_short,
+    cpu_short,
+    gpus_short,
+    label_missing,
+    module_missing,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,21 +76,20 @@ class GpuNeed(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     models: Annotated[tuple[Name, ...], Meta(max_length=GPU_MODELS_MAX)] = ()
     vendor: Name = ""
 
-    def mismatch(self, device: Device) -> str | None:
-        """Say why `device` could never serve this need, even when idle."""
+    def is_other_kind(self, device: Device) -> bool:
+        """Whether `device` is of another vendor or model, whatever its memory."""
         if self.vendor and device.vendor.lower() != self.vendor.lower():
-            return f"gpu vendor {device.vendor or 'unknown'} is not {self.vendor}"
-        if self.models and device.model.upper() not in self.models:
-            return (
-                f"gpu model {device.model or 'unknown'} is not {'/'.join(self.models)}"
-            )
-        if device.memory_bytes < self.memory_min_bytes:
-            have, want = in_gib(device.memory_bytes), in_gib(self.memory_min_bytes)
-            return f"gpu memory {have} < {want}"
+            return True
+        return bool(self.models) and device.model.upper() not in self.models
+
+    def rules_out(self, device: Device) -> bool:
+        """Whether `device` could never serve this need, even when idle."""
         most = self.memory_max_bytes
-        if most is not None and device.memory_bytes > most:
-            return f"gpu memory {in_gib(device.memory_bytes)} > {in_gib(most)}"
-        return None
+        return (
+            self.is_other_kind(device)
+            or device.memory_bytes < self.memory_min_bytes
+            or (most is not None and device.memory_bytes > most)
+        )
 
     def share_of(self, device: Device) -> DeviceShare:
         """Return what one task takes of `device`; a whole GPU takes its memory too."""
@@ -157,19 +163,6 @@ def total(allocations: Iterable[Allocation]) -> Allocation:
     return Allocation(cpu, memory, disk, tuple(shares[d] for d in sorted(shares)))
 
 
-def missing_module(capacity: Capacity, profile: Profile) -> str | None:
-    """Say which module a task of `profile` would not find on a worker, if any."""
-    for module in profile.modules:
-        if module in capacity.lacks:
-            return f"no {module} here"
-    return None
-
-
-def in_gib(amount_bytes: int) -> str:
-    """Write an amount of memory for people."""
-    return f"{amount_bytes / GIB:.4g} GiB"
-
-
 def _share_beyond(share: DeviceShare, other: DeviceShare | None) -> DeviceShare | None:
     if other is None:
         return share
@@ -220,19 +213,40 @@ class Ledger:
     def fit(self, profile: Profile) -> Allocation | str:
         """Return what `profile` would occupy, or why it does not fit, in numbers.
 
-        Takes the tightest devices first, so that large ones stay whole.
+        Takes the tightest devices first, so that large ones stay whole. What could not
+        be had even when idle is told before what others hold.
         """
-        if reason := self._lacking(profile):
-            return reason
+        if not self._has_room(profile):
+            idle = Ledger(self.capacity)
+            return idle.shortage(profile) or self.shortage(profile) or "no room"
         shares: tuple[DeviceShare, ...] = ()
         if profile.gpu is not None:
-            found = self._fit_gpus(profile.gpu)
-            if isinstance(found, str):
-                return found
-            shares = found
+            shares = self._tightest(profile.gpu)
         return Allocation(
             profile.cpu_milli, profile.memory_bytes, profile.disk_bytes, shares
         )
+
+    def shortage(self, profile: Profile) -> str | None:
+        """Say what is not free here for a task, if anything."""
+        own = self.capacity
+        return (
+            module_missing(own, profile)
+            or label_missing(own, profile)
+            or self.gpus_short(profile.gpu)
+            or cpu_short(self.cpu_milli, own.cpu_milli, profile.cpu_milli)
+            or bytes_short(
+                "memory", self.memory_bytes, own.memory_bytes, profile.memory_bytes
+            )
+            or bytes_short("disk", self.disk_bytes, own.disk_bytes, profile.disk_bytes)
+        )
+
+    def gpus_short(self, need: GpuNeed | None) -> str | None:
+        """Say how GPUs are short here, if they are."""
+        if need is None:
+            return None
+        devices = self.capacity.devices
+        rooms = [self._has_share(need, device) for device in devices]
+        return gpus_short(need, devices, rooms)
 
     def take(self, allocation: Allocation) -> None:
         """Occupy `allocation`; it must fit."""
@@ -255,7 +269,7 @@ class Ledger:
 
     def _use_up_at_once(self, profile: Profile, most: int) -> int:
         """Do that for tasks without GPUs, however many they are."""
-        if self._lacking(profile):
+        if not self._has_room(profile):
             return 0
         cpu, memory, disk = profile.cpu_milli, profile.memory_bytes, profile.disk_bytes
         if cpu:
@@ -267,40 +281,33 @@ class Ledger:
         self.take(Allocation(most * cpu, most * memory, most * disk))
         return most
 
-    def _lacking(self, profile: Profile) -> str | None:
-        if missing := missing_module(self.capacity, profile):
-            return missing
-        if profile.cpu_milli > self.cpu_milli:
-            return f"cpu {self.cpu_milli / 1000:g} < {profile.cpu_milli / 1000:g}"
-        if profile.memory_bytes > self.memory_bytes:
-            return (
-                f"memory {in_gib(self.memory_bytes)} < {in_gib(profile.memory_bytes)}"
-            )
-        if profile.disk_bytes > self.disk_bytes:
-            return f"disk {in_gib(self.disk_bytes)} < {in_gib(profile.disk_bytes)}"
-        for key, value in profile.labels:
-            if (key, value) not in self.capacity.labels:
-                has = dict(self.capacity.labels).get(key, "absent")
-                return f"label {key} is {has}, not {value}"
-        return None
+    def _has_room(self, profile: Profile) -> bool:
+        need = profile.gpu
+        return (
+            profile.cpu_milli <= self.cpu_milli
+            and profile.memory_bytes <= self.memory_bytes
+            and profile.disk_bytes <= self.disk_bytes
+            and module_missing(self.capacity, profile) is None
+            and label_missing(self.capacity, profile) is None
+            and (need is None or len(self._fitting(need)) >= need.count)
+        )
 
-    def _fit_gpus(self, need: GpuNeed) -> tuple[DeviceShare, ...] | str:
-        free: list[tuple[int, int, str]] = []
-        reason = f"0 gpus < {need.count}"
-        for device in self.capacity.devices:
-            if mismatch := need.mismatch(device):
-                reason = mismatch
-                continue
-            share = need.share_of(device)
-            if share.milli <= self.milli[device.id] and (
-                share.memory_bytes <= self.gpu_memory[device.id]
-            ):
-                free.append((self.milli[device.id], device.memory_bytes, device.id))
-        if len(free) < need.count:
-            suited = sum(not need.mismatch(d) for d in self.capacity.devices)
-            if suited < need.count:
-                return reason if suited == 0 else f"{suited} such gpus < {need.count}"
-            return f"{len(free)} free gpus < {need.count}"
+    def _has_share(self, need: GpuNeed, device: Device) -> bool:
+        share = need.share_of(device)
+        return (
+            share.milli <= self.milli[device.id]
+            and share.memory_bytes <= self.gpu_memory[device.id]
+        )
+
+    def _fitting(self, need: GpuNeed) -> list[Device]:
+        return [
+            device
+            for device in self.capacity.devices
+            if not need.rules_out(device) and self._has_share(need, device)
+        ]
+
+    def _tightest(self, need: GpuNeed) -> tuple[DeviceShare, ...]:
+        free = [(self.milli[d.id], d.memory_bytes, d.id) for d in self._fitting(need)]
         chosen = sorted(free)[: max(need.count, need.count_max)]
         return tuple(need.share_of(self._devices[id_]) for _, _, id_ in chosen)
 

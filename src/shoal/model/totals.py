@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from shoal.model.resources import GIB, in_gib
+from shoal.model.resources import GIB
+from shoal.model.text.shortages import in_gib
 from shoal.model.units import format_cpu
 
 if TYPE_CHECKING:

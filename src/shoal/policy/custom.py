@@ -126,7 +126,7 @@ def _devices_with_room(worker: WorkerView, gpu: GpuNeed) -> list[str]:
     return [
         device.id
         for place, device in enumerate(worker.capacity.devices)
-        if gpu.mismatch(device) is None
+        if not gpu.rules_out(device)
         and gpu.milli <= worker.gpu_milli[place]
         and gpu.share_of(device).memory_bytes <= worker.gpu_memory[place]
     ]

@@ -11,7 +11,9 @@ import numpy as np
 from shoal.model.ids import NodeId
 from shoal.model.kinds import COMMAND, KINDS, driver_of
 from shoal.model.resources import GIB, GpuNeed, Profile
-from shoal.policy.filters import FILTERS, mask
+from shoal.model.units import format_cpu
+from shoal.policy.filters import FILTERS, mask, reason
+from shoal.policy.hopeless import never
 from shoal.policy.table.grid import Grid
 from shoal.policy.table.rows import Bools, Ints, WorkerRow
 from shoal.policy.table.task_shapes import TaskShape
@@ -29,19 +31,29 @@ INSTALL: Final = "`pip install '.[train]'` and `shoal up` again"
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """The first condition that a worker does not meet, in numbers."""
+    """What keeps a task off one worker, in numbers.
+
+    `is_busy` says that the worker could run it, if others did not hold what it needs.
+    """
 
     node: NodeId
     reason: str
+    is_busy: bool = False
 
 
 class Explanation(msgspec.Struct, frozen=True):
     """What stands between a task and each worker."""
 
     fitting: int  # workers that could run it now
-    rejected: tuple[Rejected, ...]  # by node id
-    summary: tuple[tuple[str, int], ...]  # reasons and how many gave them, most first
+    rejected: tuple[Rejected, ...]  # busy ones first, each by node id
+    summary: tuple[tuple[str, int], ...]  # their reasons, likewise; the commonest first
     helps: tuple[str, ...]  # what would help, the smallest change first
+    never: str = ""  # what no worker has, if none could run it even when idle
+
+    @property
+    def able(self) -> int:
+        """How many workers could run it if they were idle."""
+        return self.fitting + sum(each.is_busy for each in self.rejected)
 
     def __str__(self) -> str:
         total = self.fitting + len(self.rejected)
@@ -63,47 +75,61 @@ def explain(
     """Say for each worker why it cannot run such a task now, and what would help."""
     shape = TaskShape(profile, driver, rtt_max_us, nodes)
     need, grid = table.need(shape), table.grid
-    passed = [grid.columns.live & condition.mask(need, grid) for condition in FILTERS]
-    rejected = tuple(_rejected(shape, grid, passed))
-    counts = Counter(each.reason for each in rejected)
+    now = [grid.columns.live & each.mask(need, grid) for each in FILTERS]
+    idle = [grid.columns.live & each.ever(need, grid) for each in FILTERS]
+    rejected = _rejected(shape, grid, idle, now)
+    is_hopeless = not np.logical_and.reduce(idle).any()
+    helps: list[str] = []
+    if len(rejected) == len(table):
+        helps = [*_helps(shape, table, idle if is_hopeless else now, is_hopeless)]
     return Explanation(
         fitting=len(table) - len(rejected),
         rejected=rejected,
-        summary=tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
-        helps=tuple(_helps(shape, table, passed))
-        if len(rejected) == len(table)
-        else (),
+        summary=_summary(rejected),
+        helps=tuple(helps),
+        never=never(shape, table, idle) if is_hopeless and len(table) else "",
     )
 
 
-def _rejected(shape: TaskShape, grid: Grid, passed: list[Bools]) -> Iterator[Rejected]:
-    """Go through the workers that fail, by node id; alike workers share the words."""
-    first: Ints = np.argmin([*passed, np.zeros_like(passed[0])], axis=0)
+def _rejected(
+    shape: TaskShape, grid: Grid, idle: list[Bools], now: list[Bools]
+) -> tuple[Rejected, ...]:
+    """Go through the workers that fail; alike workers share the words."""
+    first: Ints = np.argmin([*idle, *now, np.zeros_like(now[0])], axis=0)
     order = grid.order()
     indices: list[int] = order.tolist()
     failed: list[int] = first[order].tolist()
     words: dict[tuple[int, Hashable], str] = {}
+    found: list[Rejected] = []
     for index, which in zip(indices, failed, strict=True):
         row = grid.rows[index]
-        if which == len(FILTERS) or row is None:
+        if which == 2 * len(FILTERS) or row is None:
             continue
-        condition = FILTERS[which]
+        condition = FILTERS[which % len(FILTERS)]
         key = (which, _what_matters(condition.name, row))
         why = words.get(key)
         if why is None:
-            why = words[key] = condition.reason(shape, view_of(row)) or condition.name
-        yield Rejected(row.node, why)
+            view = view_of(row)
+            why = words[key] = reason(shape, view) or condition.name
+        found.append(Rejected(row.node, why, is_busy=which >= len(FILTERS)))
+    return tuple(sorted(found, key=lambda each: not each.is_busy))
+
+
+def _summary(rejected: tuple[Rejected, ...]) -> tuple[tuple[str, int], ...]:
+    counts = Counter((not each.is_busy, each.reason) for each in rejected)
+    ordered = sorted(counts.items(), key=lambda item: (item[0][0], -item[1], item[0]))
+    return tuple((reason, count) for (_, reason), count in ordered)
 
 
 def _what_matters(condition: str, row: WorkerRow) -> Hashable:
     """Return all that the words of a condition depend on."""
     match condition:
         case "cpu":
-            return row.cpu_milli
+            return (row.cpu_milli, row.cpu_milli_all)
         case "memory":
-            return row.memory_bytes
+            return (row.memory_bytes, row.capacity.memory_bytes)
         case "disk":
-            return row.disk_bytes
+            return (row.disk_bytes, row.capacity.disk_bytes)
         case "rtt":
             return row.path_cost_us
         case "label":
@@ -118,71 +144,89 @@ def _what_matters(condition: str, row: WorkerRow) -> Hashable:
             return None
 
 
-def _helps(shape: TaskShape, table: WorkerTable, passed: list[Bools]) -> Iterator[str]:
-    """Try what can be relaxed, one condition at a time."""
-    columns = table.grid.columns
+def _helps(
+    shape: TaskShape, table: WorkerTable, passed: list[Bools], is_hopeless: bool
+) -> Iterator[str]:
+    """Try what can be relaxed, one condition at a time.
+
+    If no worker could ever run it, then with what they have when idle.
+    """
     for place, condition in enumerate(FILTERS):
         others = np.logical_and.reduce(passed[:place] + passed[place + 1 :])
-        if not others.any():
+        if not others.any() or passed[place][others].any():
             continue
+        rows = [table.grid.rows[index] for index in np.flatnonzero(others)]
+        some = [row for row in rows if row is not None]
         match condition.name:
             case "cpu":
-                if most := int(columns.cpu_milli[others].max()):
-                    yield f"--cpus {most / 1000:g}"
+                if most := max(_amounts(some, "cpu_milli", is_hopeless)):
+                    yield f"--cpus {format_cpu(most)}"
             case "memory":
-                if most := int(columns.memory_bytes[others].max()):
+                if most := max(_amounts(some, "memory_bytes", is_hopeless)):
                     yield f"--ram {_gb(most)}"
             case "disk":
-                if most := int(columns.disk_bytes[others].max()):
+                if most := max(_amounts(some, "disk_bytes", is_hopeless)):
                     yield f"--disk {_gb(most)}"
             case "rtt":
-                yield f"max_rtt: {int(columns.path_cost_us[others].min()) / 1e3:g}ms"
+                yield f"max_rtt: {min(row.path_cost_us for row in some) / 1e3:g}ms"
             case "label":
-                wanted = ", ".join(
-                    f"{key}={value}" for key, value in shape.profile.labels
-                )
-                yield f"without the label {wanted}: {_workers(int(others.sum()))}"
+                yield from _other_labels(shape, some)
             case "driver":
-                told = _other_drivers(shape, table)
-                yield f"{told}: {_workers(int(others.sum()))}"
-            case "node" if shape.nodes:
-                yield f"without --on: {_workers(int(others.sum()))}"
+                yield f"{_other_drivers(shape, some)}: {_workers(len(some))}"
+            case "node":
+                yield f"without --on: {_workers(len(some))}"
             case "module":
-                yield f"{INSTALL} there: {_workers(int(others.sum()))}"
+                yield f"{INSTALL} there: {_workers(len(some))}"
             case "gpu":
-                yield from _fewer_gpus(shape, table, others)
+                yield from _fewer_gpus(shape, table, some, is_hopeless)
             case _:
                 pass
     yield from _waiting(shape, table)
 
 
-def _other_drivers(shape: TaskShape, table: WorkerTable) -> str:
+def _amounts(rows: list[WorkerRow], field: str, is_hopeless: bool) -> list[int]:
+    return [getattr(row.capacity if is_hopeless else row, field) for row in rows]
+
+
+def _other_labels(shape: TaskShape, rows: list[WorkerRow]) -> Iterator[str]:
+    wanted = ", ".join(f"{key}={value}" for key, value in shape.profile.labels)
+    yield f"without the label {wanted}: {_workers(len(rows))}"
+    example = f"{shape.profile.labels[0][0]}={shape.profile.labels[0][1]}"
+    yield f"`shoal up --label {example}` on a machine of that kind"
+
+
+def _other_drivers(shape: TaskShape, rows: list[WorkerRow]) -> str:
     """Tell how workers that fit otherwise would offer the driver."""
-    if any(row and row.terms for row in table.grid.rows):
+    if any(row.terms for row in rows):
         return "machines of your own, or whose owners let others in"
     if shape.driver in KINDS[COMMAND]:
         return f"`shoal up --allow {COMMAND}` there"
     return f"another driver than {driver_of(shape.driver)}"
 
 
-def _fewer_gpus(shape: TaskShape, table: WorkerTable, others: Bools) -> Iterator[str]:
-    gpu = shape.profile.gpu
+def _fewer_gpus(
+    shape: TaskShape, table: WorkerTable, rows: list[WorkerRow], is_hopeless: bool
+) -> Iterator[str]:
+    gpu, need = shape.profile.gpu, table.need(shape)
     assert gpu is not None
-    free = table.grid.columns.fitting_gpus(table.need(shape)).sum(axis=1)[others]
-    most = int(free.max())
-    if most:
+    free = [
+        row.gpus_suited(need) if is_hopeless else len(row.fitting(need)) for row in rows
+    ]
+    if most := max(free):
         yield f"--gpus {most}"
         nodes = -(-gpu.count // most)
-        if gpu.count % most == 0 and int((free >= most).sum()) >= nodes:
+        if gpu.count % most == 0 and sum(each >= most for each in free) >= nodes:
             yield f"nodes: {nodes} with gpu: {most}"
-    if size := _smaller_memory(shape, gpu, table):
+    if size := _smaller_memory(shape, gpu, table, is_hopeless):
         yield f"--gpu-mem {_gb(size)}"
     any_model = msgspec.structs.replace(gpu, models=(), vendor="")
-    if any_model != gpu and _fit_now(shape, any_model, table):
+    if any_model != gpu and _would_fit(shape, any_model, table, is_hopeless):
         yield "any gpu model"
 
 
-def _smaller_memory(shape: TaskShape, gpu: GpuNeed, table: WorkerTable) -> int:
+def _smaller_memory(
+    shape: TaskShape, gpu: GpuNeed, table: WorkerTable, is_hopeless: bool
+) -> int:
     """Return the largest size of GPU memory below the wish that is to be had."""
     sizes = {
         device.memory_bytes
@@ -192,27 +236,33 @@ def _smaller_memory(shape: TaskShape, gpu: GpuNeed, table: WorkerTable) -> int:
         if device.memory_bytes < gpu.memory_min_bytes
     }
     for size in sorted(sizes, reverse=True)[:SIZES_TRIED_MAX]:
-        if _fit_now(shape, msgspec.structs.replace(gpu, memory_min_bytes=size), table):
+        smaller = msgspec.structs.replace(gpu, memory_min_bytes=size)
+        if _would_fit(shape, smaller, table, is_hopeless):
             return size
     return 0
 
 
-def _fit_now(shape: TaskShape, gpu: GpuNeed, table: WorkerTable) -> bool:
+def _would_fit(
+    shape: TaskShape, gpu: GpuNeed, table: WorkerTable, is_hopeless: bool
+) -> bool:
+    """Whether a smaller wish fits now, or ever if the wish itself never does."""
     profile = msgspec.structs.replace(shape.profile, gpu=gpu)
-    relaxed = msgspec.structs.replace(shape, profile=profile)
-    return bool(mask(table.need(relaxed), table.grid).any())
+    need = table.need(msgspec.structs.replace(shape, profile=profile))
+    if not is_hopeless:
+        return bool(mask(need, table.grid).any())
+    return any(row is not None and row.fits_idle(need) for row in table.grid.rows)
 
 
 def _waiting(shape: TaskShape, table: WorkerTable) -> Iterator[str]:
     """Tell whether time alone would help: some worker is large enough when idle."""
     need = table.need(shape)
-    fewest: int | None = None
-    for row in table.grid.rows:
-        if row is not None and row.fits_idle(need):
-            fewest = row.active if fewest is None else min(fewest, row.active)
-    if fewest is not None:
-        tasks = "one task ends" if fewest == 1 else f"{fewest} tasks end"
-        yield f"wait until {tasks} on one worker" if fewest else "wait"
+    able = [row for row in table.grid.rows if row is not None and row.fits_idle(need)]
+    busy = [row for row in able if row.active]
+    if busy:
+        which = "the one worker that is" if len(able) == 1 else "a worker that is"
+        yield f"wait until tasks end on {which} large enough"
+    elif able:
+        yield "wait"
     elif shape.profile.gpu is not None and shape.profile.gpu.count > 1:
         yield f"wait for a node with {shape.profile.gpu.count}"
 

@@ -1,18 +1,28 @@
 """Placement filters: what a worker must meet to run a task, in order.
 
-Each filter knows two forms of the same rule: `mask` asks all workers at once, and
-`reason` tells for one worker why not, in numbers.
+Each filter knows three forms of the same rule: `mask` asks all workers at once whether
+it holds now, `ever` whether it would if they were idle, and `reason` tells for one
+worker why not, in numbers. What a worker could never give is told before what others
+hold: see `reason`.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
+import msgspec
 import numpy as np
 
 from shoal.model.kinds import driver_of
-from shoal.model.resources import in_gib, missing_module
+from shoal.model.resources import WHOLE_GPU_MILLI
+from shoal.model.text.shortages import (
+    bytes_short,
+    cpu_short,
+    label_missing,
+    module_missing,
+)
 from shoal.policy.table.grid import Grid
 from shoal.policy.table.rows import Bools
 from shoal.policy.table.task_shapes import Need, TaskShape
@@ -22,6 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+CLOSED: Final = "takes no new tasks now: it drains, or its owner is using it"
+
+
 class Filter(Protocol):
     """One condition on a worker."""
 
@@ -29,6 +42,10 @@ class Filter(Protocol):
 
     def mask(self, need: Need, grid: Grid) -> Bools | bool:
         """Return for each row whether the condition holds; rows not in use may lie."""
+        ...
+
+    def ever(self, need: Need, grid: Grid) -> Bools | bool:
+        """Return for each row whether the condition would hold if it were idle."""
         ...
 
     def reason(self, shape: TaskShape, worker: WorkerView) -> str | None:
@@ -45,9 +62,13 @@ class NotDraining:
         """Return which workers take new tasks."""
         return ~grid.columns.draining
 
+    def ever(self, need: Need, grid: Grid) -> bool:
+        """Return that it may take some later."""
+        return True
+
     def reason(self, shape: TaskShape, worker: WorkerView) -> str | None:
         """Say that the worker takes no new tasks."""
-        return "draining" if worker.draining else None
+        return CLOSED if worker.draining else None
 
 
 class HasDriver:
@@ -60,6 +81,8 @@ class HasDriver:
         offers = [row is not None and need.driver in row.drivers for row in grid.rows]
         return _padded(offers, grid)
 
+    ever = mask
+
     def reason(self, shape: TaskShape, worker: WorkerView) -> str | None:
         """Name the driver that is missing."""
         if shape.driver in worker.drivers:
@@ -68,8 +91,8 @@ class HasDriver:
         if worker.terms and (driver in worker.drivers or not worker.drivers):
             return worker.terms
         if driver in worker.drivers:
-            return f"driver {driver} is not offered with a network"
-        return f"driver {driver} not offered"
+            return f"gives tasks of driver {driver} no network"
+        return f"does not offer the driver {driver}"
 
 
 class HasModules:
@@ -86,9 +109,11 @@ class HasModules:
         ]
         return _padded(has_all, grid)
 
+    ever = mask
+
     def reason(self, shape: TaskShape, worker: WorkerView) -> str | None:
         """Name the first module that is missing."""
-        return missing_module(worker.capacity, shape.profile)
+        return module_missing(worker.capacity, shape.profile)
 
 
 class IsNamed:
@@ -102,6 +127,8 @@ class IsNamed:
             return True
         named = [row is not None and row.node in need.nodes for row in grid.rows]
         return _padded(named, grid)
+
+    ever = mask
 
     def reason(self, shape: TaskShape, worker: WorkerView) -> str | None:
         """Say that the job wants another worker."""
@@ -121,34 +148,46 @@ class NearEnough:
             return True
         return grid.columns.path_cost_us <= need.rtt_max_us
 
+    ever = mask
+
     def reason(self, shape: TaskShape, worker: WorkerView) -> str | None:
         """Tell the cost of the path and the limit."""
         most_us = shape.rtt_max_us
         if most_us is None or worker.path_cost_us <= most_us:
             return None
-        return f"rtt {worker.path_cost_us / 1e3:g} ms > {most_us / 1e3:g} ms"
+        away, most = worker.path_cost_us / 1e3, most_us / 1e3
+        return f"{away:g} ms away, {most:g} ms is the most"
 
 
 class HasRoom:
     """Enough CPU, memory or disk is free."""
 
-    def __init__(self, name: str, field: str, written: Callable[[int], str]) -> None:
+    def __init__(
+        self, name: str, field: str, short: Callable[[int, int, int], str | None]
+    ) -> None:
         """Compare the amount of this name, which need, worker and columns all have."""
         self.name = name
         self._amount = attrgetter(field)
-        self._written = written
+        self._short = short
 
     def mask(self, need: Need, grid: Grid) -> Bools:
         """Return which workers have enough."""
         enough: Bools = self._amount(grid.columns) >= self._amount(need)
         return enough
 
+    def ever(self, need: Need, grid: Grid) -> Bools:
+        """Return which workers are large enough."""
+        wanted = self._amount(need)
+        large = [
+            row is not None and self._amount(row.capacity) >= wanted
+            for row in grid.rows
+        ]
+        return _padded(large, grid)
+
     def reason(self, shape: TaskShape, worker: WorkerView) -> str | None:
-        """Tell what is free and what is needed."""
-        have, want = self._amount(worker), self._amount(shape.profile)
-        if have >= want:
-            return None
-        return f"{self.name} {self._written(have)} < {self._written(want)}"
+        """Tell what there is and what is needed."""
+        own = self._amount(worker.capacity)
+        return self._short(self._amount(worker), own, self._amount(shape.profile))
 
 
 class HasLabels:
@@ -163,13 +202,11 @@ class HasLabels:
         carry = [row is not None and need.labels <= row.labels for row in grid.rows]
         return _padded(carry, grid)
 
+    ever = mask
+
     def reason(self, shape: TaskShape, worker: WorkerView) -> str | None:
         """Tell the first label that differs."""
-        labels = worker.capacity.labels
-        for key, value in shape.profile.labels:
-            if (key, value) not in labels:
-                return f"label {key} is {dict(labels).get(key, 'absent')}, not {value}"
-        return None
+        return label_missing(worker.capacity, shape.profile)
 
 
 class HasGpus:
@@ -185,25 +222,31 @@ class HasGpus:
         enough: Bools = fitting >= need.gpus_min
         return enough
 
+    def ever(self, need: Need, grid: Grid) -> Bools | bool:
+        """Return which workers own enough devices that suit."""
+        if need.gpu is None:
+            return True
+        suited = [row is not None and row.gpus_suited(need) for row in grid.rows]
+        return _padded([each >= need.gpus_min for each in suited], grid)
+
     def reason(self, shape: TaskShape, worker: WorkerView) -> str | None:
         """Tell how many devices there are and how many are needed."""
-        found = worker.ledger.fit(shape.profile)
-        return found if isinstance(found, str) else None
+        return worker.ledger.gpus_short(shape.profile.gpu)
 
 
 FILTERS: Final[tuple[Filter, ...]] = (
     IsNamed(),
-    NotDraining(),
     HasDriver(),
     HasModules(),
-    NearEnough(),
-    HasRoom("cpu", "cpu_milli", lambda milli: f"{milli / 1000:g}"),
-    HasRoom("memory", "memory_bytes", in_gib),
-    HasRoom("disk", "disk_bytes", in_gib),
     HasLabels(),
     HasGpus(),
+    NearEnough(),
+    HasRoom("cpu", "cpu_milli", cpu_short),
+    HasRoom("memory", "memory_bytes", partial(bytes_short, "memory")),
+    HasRoom("disk", "disk_bytes", partial(bytes_short, "disk")),
+    NotDraining(),
 )
-"""All conditions, in the order in which they are asked."""
+"""All conditions, in the order in which they are told: first what is rarest."""
 
 
 def mask(need: Need, grid: Grid) -> Bools:
@@ -215,11 +258,30 @@ def mask(need: Need, grid: Grid) -> Bools:
 
 
 def reason(shape: TaskShape, worker: WorkerView) -> str | None:
-    """Say which condition `worker` fails first, in numbers; None if it meets all."""
-    for condition in FILTERS:
-        if why := condition.reason(shape, worker):
-            return why
+    """Say why `worker` cannot run a task now, in numbers; None if it can.
+
+    A condition that it could not meet even when idle is told first: no end of a task
+    would help.
+    """
+    for view in (idle(worker), worker):
+        for condition in FILTERS:
+            if why := condition.reason(shape, view):
+                return why
     return None
+
+
+def idle(worker: WorkerView) -> WorkerView:
+    """Return the worker as it would be if nothing ran on it."""
+    own = worker.capacity
+    return msgspec.structs.replace(
+        worker,
+        cpu_milli=own.cpu_milli,
+        memory_bytes=own.memory_bytes,
+        disk_bytes=own.disk_bytes,
+        gpu_milli=(WHOLE_GPU_MILLI,) * len(own.devices),
+        gpu_memory=tuple(device.memory_bytes for device in own.devices),
+        draining=False,
+    )
 
 
 def _padded(answers: list[bool], grid: Grid) -> Bools:

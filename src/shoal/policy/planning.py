@@ -43,6 +43,7 @@ class PlacementPlan(msgspec.Struct, frozen=True):
     prospects: tuple[Prospect, ...]
     room: int  # for how many of them there is room now
     helps: tuple[str, ...] = ()  # what would help, if there is none
+    never: str = ""  # what no worker has, if none could run it even when idle
 
 
 def plan(
@@ -53,6 +54,7 @@ def plan(
     rng: Random,
     idle: Sequence[Mapping[NodeId, int]] = (),
     nodes: tuple[NodeId, ...] = (),
+    rtt_max_us: int | None = None,
 ) -> PlacementPlan:
     """Say where `count` such tasks would go; the first wish that fits counts.
 
@@ -63,7 +65,7 @@ def plan(
     first: PlacementPlan | None = None
     for number, profile in enumerate(task.profiles):
         kept: Mapping[NodeId, int] = idle[number] if idle else {}
-        shape = TaskShape(profile, need_of(task.work), None, nodes)
+        shape = TaskShape(profile, need_of(task.work), rtt_max_us, nodes)
         found = _plan(shape, task.work, count, table, policy, rng, kept)
         if found.room:
             return found
@@ -91,16 +93,19 @@ def _plan(
         for n in ranked
     ]
     known = set(ranked)
-    said = explain(shape.profile, table, driver=shape.driver, nodes=shape.nodes)
-    need = table.need(shape)
-    idle = {row.node for row in table.grid.rows if row and row.fits_idle(need)}
+    said = explain(
+        shape.profile,
+        table,
+        driver=shape.driver,
+        rtt_max_us=shape.rtt_max_us,
+        nodes=shape.nodes,
+    )
     others = [
-        Prospect(r.node, "later" if r.node in idle else "never", 0, r.reason)
+        Prospect(r.node, "later" if r.is_busy else "never", 0, r.reason)
         for r in said.rejected
         if r.node not in known
     ]
-    others.sort(key=lambda prospect: prospect.when)
-    return PlacementPlan((*now, *others), len(slots), said.helps)
+    return PlacementPlan((*now, *others), len(slots), said.helps, said.never)
 
 
 def _nodes(
@@ -122,6 +127,7 @@ def _nodes(
         rng,
         driver=shape.driver,
         nodes=shape.nodes,
+        rtt_max_us=shape.rtt_max_us,
         at_most=at_most,
         warm=marks_of(work),
     )

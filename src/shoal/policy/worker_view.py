@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from shoal.model.ids import NodeId
@@ -12,9 +14,13 @@ from shoal.model.resources import (
     DeviceShare,
     Ledger,
     Profile,
+    total,
 )
 from shoal.policy.table.rows import WorkerRow
 from shoal.policy.table.task_shapes import TaskShape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +102,26 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
                 if self.gpu_milli[place] < WHOLE_GPU_MILLI
                 or self.gpu_memory[place] < device.memory_bytes
             ),
+        )
+
+    def without(self, allocations: Iterable[Allocation]) -> WorkerView:
+        """Return the worker as it would be if these were free again."""
+        own, freed = self.capacity, total(allocations)
+        shares = {share.device: share for share in freed.shares}
+        milli = list(self.gpu_milli)
+        memory = list(self.gpu_memory)
+        for place, device in enumerate(own.devices):
+            if share := shares.get(device.id):
+                milli[place] = min(WHOLE_GPU_MILLI, milli[place] + share.milli)
+                most = device.memory_bytes
+                memory[place] = min(most, memory[place] + share.memory_bytes)
+        return msgspec.structs.replace(
+            self,
+            cpu_milli=min(own.cpu_milli, self.cpu_milli + freed.cpu_milli),
+            memory_bytes=min(own.memory_bytes, self.memory_bytes + freed.memory_bytes),
+            disk_bytes=min(own.disk_bytes, self.disk_bytes + freed.disk_bytes),
+            gpu_milli=tuple(milli),
+            gpu_memory=tuple(memory),
         )
 
     def fits(self, task: TaskShape | Profile) -> bool:

@@ -40,7 +40,10 @@ def test_one_node_is_one_line(capsys: Captured) -> None:
 
 
 def test_several_nodes_are_a_table_with_the_reasons(capsys: Captured) -> None:
-    heron, crow = prospect("heron", slots=2), prospect("crow", NEVER, 0, "1 gpus < 2")
+    heron, crow = (
+        prospect("heron", slots=2),
+        prospect("crow", NEVER, 0, "has 1 GPU, 2 needed"),
+    )
 
     tell(pb.PlanReply(groups=[group(heron, crow)]))
 
@@ -49,7 +52,7 @@ def test_several_nodes_are_a_table_with_the_reasons(capsys: Captured) -> None:
         "offers: 1 of 2 nodes have room now",
         "# NODE GPU PATH START WHY",
         "1 heron no GPU direct 0.8 ms now, 2 of them",
-        "2 crow no GPU direct 0.8 ms never 1 gpus < 2",
+        "2 crow no GPU direct 0.8 ms never has 1 GPU, 2 needed",
     ]
 
 

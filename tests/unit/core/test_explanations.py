@@ -63,7 +63,7 @@ def test_a_waiting_task_names_what_each_worker_lacks_in_numbers() -> None:
     assert found.placement is not None
     assert found.placement.fitting == 0
     [rejected] = found.placement.rejected
-    assert (rejected.node, rejected.reason) == (W, "0 gpus < 1")
+    assert (rejected.node, rejected.reason) == (W, "has no GPU")
 
 
 def test_a_blocked_task_names_the_group_it_needs() -> None:

@@ -168,7 +168,7 @@ def test_the_reason_of_a_custom_policy_is_passed_on() -> None:
     [
         (AnswersNonsense(), "it answered with int, not an Assignment"),
         (InventsWorkers(), "there is no worker 'nobody'"),
-        (OverCommits(), "a: cpu 16 < 99"),
+        (OverCommits(), "a: has 16 CPUs, 99 needed"),
     ],
 )
 def test_a_broken_promise_is_a_reason_and_books_nothing(

@@ -6,7 +6,7 @@ from tests.unit.policy.pools import capacity, gpus, worker
 
 from shoal.model.ids import NodeId
 from shoal.model.resources import GIB, GpuNeed, Profile
-from shoal.policy.filters import FILTERS, reason
+from shoal.policy.filters import CLOSED, FILTERS, reason
 from shoal.policy.table.task_shapes import TaskShape
 from shoal.policy.table.worker_table import WorkerView
 
@@ -29,30 +29,38 @@ def gpu(count: int = 1, gib: int = 0, models: tuple[str, ...] = ()) -> TaskShape
 @pytest.mark.parametrize(
     ("shape", "view", "words"),
     [
-        (TaskShape(), DRAINING, "draining"),
+        (TaskShape(), DRAINING, CLOSED),
+        (TaskShape(driver="container"), BUSY, "does not offer the driver container"),
         (TaskShape(nodes=(NodeId("b"),)), DRAINING, "the job names other nodes"),
         (TaskShape(nodes=(NodeId("a"), NodeId("b"))), BUSY, None),
-        (TaskShape(driver="container"), BUSY, "driver container not offered"),
         (TaskShape(Profile(modules=("torch", "sklearn"))), BARE, "no torch here"),
         (TaskShape(Profile(modules=("torch",))), BUSY, None),
-        (TaskShape(rtt_max_us=50_000), BUSY, "rtt 80 ms > 50 ms"),
-        (TaskShape(Profile(cpu_milli=8_500)), BUSY, "cpu 4 < 8.5"),
-        (TaskShape(Profile(memory_bytes=65 * GIB)), BUSY, "memory 64 GiB < 65 GiB"),
-        (TaskShape(Profile(disk_bytes=200 * GIB)), BUSY, "disk 100 GiB < 200 GiB"),
+        (TaskShape(rtt_max_us=50_000), BUSY, "80 ms away, 50 ms is the most"),
+        (TaskShape(Profile(cpu_milli=8_500)), BUSY, "has 4 CPUs, 8.5 needed"),
+        (
+            TaskShape(Profile(memory_bytes=65 * GIB)),
+            BUSY,
+            "has 64 GiB of memory, 65 GiB needed",
+        ),
+        (
+            TaskShape(Profile(disk_bytes=200 * GIB)),
+            BUSY,
+            "has 100 GiB of disk, 200 GiB needed",
+        ),
         (
             TaskShape(Profile(labels=(("region", "eu"),))),
             BUSY,
-            "label region is us, not eu",
+            "its label region is us, eu needed",
         ),
         (
             TaskShape(Profile(labels=(("zone", "1"),))),
             BUSY,
-            "label zone is absent, not 1",
+            "has no label zone, zone=1 needed",
         ),
-        (gpu(gib=24), BUSY, "gpu memory 8 GiB < 24 GiB"),
-        (gpu(models=("T4",)), BUSY, "gpu model A100 is not T4"),
-        (gpu(count=3), BUSY, "2 such gpus < 3"),
-        (gpu(count=2), BUSY, "1 free gpus < 2"),
+        (gpu(gib=24), BUSY, "its A100 has 8 GiB of memory, 24 GiB needed"),
+        (gpu(models=("T4",)), BUSY, "has no T4, only A100"),
+        (gpu(count=3), BUSY, "has 2 GPUs, 3 needed"),
+        (gpu(count=2), BUSY, "1 of 2 GPUs free, 2 needed"),
         (gpu(), BUSY, None),
     ],
 )
@@ -65,8 +73,8 @@ def test_a_filter_says_why_not_in_numbers(
 def test_the_first_filter_that_says_no_is_heard() -> None:
     shape = TaskShape(Profile(cpu_milli=99_000), driver="container")
 
-    assert reason(shape, BUSY) == "driver container not offered"
-    assert reason(shape, DRAINING) == "draining"
+    assert reason(shape, BUSY) == "does not offer the driver container"
+    assert reason(shape, DRAINING) == "does not offer the driver container"
 
 
 def test_filters_have_distinct_names() -> None:

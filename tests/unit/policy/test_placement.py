@@ -96,10 +96,10 @@ def test_an_explanation_counts_reasons_and_names_workers() -> None:
 
     assert answer.fitting == 1
     assert [(each.node, each.reason) for each in answer.rejected] == [
-        ("a", "cpu 2 < 4"),
-        ("b", "cpu 2 < 4"),
+        ("a", "has 2 CPUs, 4 needed"),
+        ("b", "has 2 CPUs, 4 needed"),
     ]
-    assert answer.summary == (("cpu 2 < 4", 2),)
+    assert answer.summary == (("has 2 CPUs, 4 needed", 2),)
     assert answer.helps == ()
 
 
@@ -111,8 +111,8 @@ def test_workers_of_one_kind_are_told_apart_by_what_is_free_there() -> None:
     answer = explain(needs(count=3), table)
 
     assert [each.reason for each in answer.rejected] == [
-        "2 free gpus < 3",
-        "1 free gpus < 3",
+        "2 of 4 GPUs free, 3 needed",
+        "1 of 4 GPUs free, 3 needed",
     ]
 
 
@@ -145,7 +145,10 @@ def test_a_busy_worker_is_worth_waiting_for() -> None:
 
     answer = explain(needs(cpus=2), table)
 
-    assert answer.helps == ("--cpus 1", "wait until one task ends on one worker")
+    assert answer.helps == (
+        "--cpus 1",
+        "wait until tasks end on a worker that is large enough",
+    )
 
 
 def test_a_worker_that_left_is_no_help() -> None:
@@ -176,6 +179,7 @@ def test_each_condition_has_its_own_way_out() -> None:
     )
     assert explain(Profile(labels=labels), table).helps == (
         "without the label region=eu: 1 worker",
+        "`shoal up --label region=eu` on a machine of that kind",
     )
     bare = WorkerView.idle(NodeId("b"), Capacity(lacks=("torch",)))
     assert explain(Profile(modules=("torch",)), table_of(bare)).helps == (
@@ -187,7 +191,9 @@ def test_an_explanation_reads_as_text() -> None:
     table = table_of(worker("a", cpus=2), worker("b", cpus=2))
 
     assert str(explain(needs(cpus=4), table)) == (
-        "0 of 2 workers could run it now\n     2  cpu 2 < 4\nfixes:  --cpus 2"
+        "0 of 2 workers could run it now\n"
+        "     2  has 2 CPUs, 4 needed\n"
+        "fixes:  --cpus 2"
     )
 
 

@@ -46,7 +46,7 @@ def test_workers_with_room_come_first_then_those_that_will_have_some() -> None:
         (A, "later", 0),
     ]
     assert found.room == 2
-    assert "cpu" in found.prospects[1].why
+    assert found.prospects[1].why == "1 of 8 CPUs free, 4 needed"
 
 
 def test_what_no_worker_has_is_never_and_something_helps() -> None:

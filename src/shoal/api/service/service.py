@@ -200,7 +200,8 @@ class Service(ArtifactCalls):
                 hint="`shoal show last` shows the last job that was",
             )
         view = views.job_view(self._node, self._book.jobs[job.id])
-        return pb.SubmitReply(job=view, needs=str(totals(job)), notes=notes(job))
+        told = [*notes(job), *self._scheduler.hopeless(job)]
+        return pb.SubmitReply(job=view, needs=str(totals(job)), notes=told)
 
     def _check_submitter(self) -> None:
         own = self._node.membership

@@ -229,7 +229,7 @@ def _in_brief(found: TaskExplanation) -> str:
     if not total:
         return NOBODY
     reason, count = placement.summary[0]
-    return reason if count == total else f"{reason} at {count} of {total} workers"
+    return reason if count == total else f"{reason} at {count} of {total} nodes"
 
 
 def lagging(book: JobBook, record: JobRecord) -> list[TaskRecord]:
@@ -498,7 +498,16 @@ def _group(
     if not group.gang_min:  # A gang always needs new leases.
         shapes = [shape_of(job, first, n) for n in range(len(first.profiles))]
         idle = [scheduler.holdings.idle_at(shape) for shape in shapes]
-    found = plan(first, len(group.tasks), table, policy, Random(0), idle, job.nodes)
+    found = plan(
+        first,
+        len(group.tasks),
+        table,
+        policy,
+        Random(0),
+        idle,
+        nodes=job.nodes,
+        rtt_max_us=shape_of(job, first, 0).rtt_max_us,
+    )
     return pb.GroupPlan(
         group=group.id.partition(".")[2],
         tasks=len(group.tasks),
@@ -508,6 +517,7 @@ def _group(
         prospects=[_prospect(p, shown) for p in found.prospects[:PROSPECTS_MAX]],
         more=max(0, len(found.prospects) - PROSPECTS_MAX),
         helps=found.helps,
+        never=found.never or scheduler.too_large(group, job),
         after=(needed.partition(".")[2] for needed in group.needs),
     )
 

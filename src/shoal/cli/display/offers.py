@@ -72,6 +72,8 @@ def _in_short(group: pb.GroupPlan) -> str:
         return f"starts after {' and '.join(group.after)}"
     if not group.prospects:
         return "no known node runs tasks: it waits for one"
+    if group.never:
+        return f"{group.never}; it waits until a node joins that can run it"
     open_now = [each for each in group.prospects if when_of(each) == NOW]
     known = len(group.prospects) + group.more
     if not open_now:

@@ -63,7 +63,8 @@ def lines_of(task: TaskExplanation) -> Iterator[str]:
     if more > 0:
         yield f"         and {more} other nodes"
     total = task.fitting + len(task.rejected)
-    yield f"  nodes  {task.fitting} of {total} could run it now"
+    if total:
+        yield f"  nodes  {task.fitting} of {total} could run it now"
     for cached in task.cached:
         yield f"  warm   {cached}"
     if task.helps:

@@ -55,6 +55,8 @@ def _print(reply: pb.PlanReply) -> None:
             echo("no worker is known here: add one with shoal invite")
         if group.more:
             echo(f"and {group.more} other nodes")
+        if group.never:
+            echo(f"never: {group.never}")
         if group.room < group.least and group.helps:
             echo("helps: " + "   |   ".join(group.helps))
     if reply.more:

@@ -594,6 +594,12 @@ class Dispatcher:
         groups = self._book.jobs[group.job].job.groups
         return [NeedChanged(other.id) for other in groups]
 
+    def rest_s(self, task: TaskId) -> float:
+        """Return how long a task rests at most before its next attempt, if it does."""
+        if task not in self._back_offs:
+            return 0.0
+        return RETRY.pause_s(self._book.tasks[task].failures - 1)
+
     def _back_off(self, task: TaskId, now: float, backoff: Backoff) -> None:
         """Let a failed task rest before it wants a slot again."""
         record = self._book.tasks[task]

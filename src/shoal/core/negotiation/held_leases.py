@@ -207,6 +207,15 @@ class HeldLeases:
         """Count the idle leases of this shape at each worker."""
         return Counter(self._all[lease].worker for lease in self._idle.get(shape, ()))
 
+    def idle_by_worker(self) -> dict[NodeId, list[HeldLease]]:
+        """Return the idle leases of each worker that has any."""
+        found: dict[NodeId, list[HeldLease]] = {}
+        for idle in self._idle.values():
+            for lease in idle:
+                holding = self._all[lease]
+                found.setdefault(holding.worker, []).append(holding)
+        return found
+
     def release_idle(self) -> list[Effect]:
         """Release every idle lease."""
         leases = [lease for idle in self._idle.values() for lease in idle]

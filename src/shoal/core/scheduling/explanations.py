@@ -1,29 +1,44 @@
-"""Why a task runs where it runs, or what it waits for and what would help."""
+"""Why a task runs where it runs, what it waits for and what would help, how it ended.
+
+What can never be comes first: a wish that no worker could meet even when idle, or a
+gang that is larger than the shoal. Then what holds the task itself, then what others
+hold.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from shoal.core.negotiation.held_leases import shape_of
 from shoal.core.verification.answer_history import answers_of, what_is_missing
-from shoal.model.caches import cached_names, mark_of
+from shoal.model.caches import cached_names, cached_words, mark_of
 from shoal.model.ids import NodeId, TaskId
 from shoal.model.job import TaskState
-from shoal.model.kinds import need_of
 from shoal.policy.explanation import Explanation, explain
 from shoal.policy.table import leaves
 
 if TYPE_CHECKING:
     from shoal.core.discovery.worker_views import WorkerViews
+    from shoal.core.dispatch.dispatcher import Dispatcher
     from shoal.core.negotiation.held_leases import HeldLeases
     from shoal.core.negotiation.negotiator import GangRound, Negotiator
     from shoal.core.scheduling.group_queue import GroupQueue
-    from shoal.core.scheduling.job_book import GroupRecord, JobBook, JobRecord
+    from shoal.core.scheduling.job_book import (
+        GroupRecord,
+        JobBook,
+        JobRecord,
+        TaskRecord,
+    )
+    from shoal.core.scheduling.policy_lookup import PolicyLookup
     from shoal.core.scheduling.refusal_cache import RefusalCache
     from shoal.core.scheduling.reservations import Reservations
-    from shoal.model.job import Work
+    from shoal.model.job import Group, Job, Work
+
+
+GROUPS_TOLD_MAX: Final = 20
+HOLDERS_TOLD_MAX: Final = 20
 
 
 class TaskExplanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,13 +48,13 @@ class TaskExplanation(msgspec.Struct, frozen=True, kw_only=True):
     state: TaskState
     why: tuple[str, ...]  # the most important first
     cached: tuple[str, ...] = ()  # who has cached what it needs, if it waits
-    workers: tuple[NodeId, ...] = ()  # where it runs, if it does
+    workers: tuple[NodeId, ...] = ()  # where it runs, or ran
     refused: tuple[tuple[NodeId, str], ...] = ()  # recent refusals
     placement: Explanation | None = None  # what each known worker lacks, if it waits
     answers: tuple[tuple[NodeId, str], ...] = ()  # if it is verified
 
 
-def explain_task(
+def explain_task(  # noqa: PLR0913 - it reads every part of a scheduler
     task: TaskId,
     *,
     book: JobBook,
@@ -49,28 +64,26 @@ def explain_task(
     reservations: Reservations,
     refusals: RefusalCache,
     negotiator: Negotiator,
+    dispatcher: Dispatcher,
+    policies: PolicyLookup,
 ) -> TaskExplanation | None:
-    """Say why a task runs where it runs, or why it waits; None if it is unknown."""
+    """Say why a task runs where it runs, waits, or ended; None if it is unknown."""
     record = book.tasks.get(task)
     if record is None:
         return None
     group, job = book.group_of(task), book.job_of(task)
-    why = [record.reason] if record.reason else []
-    why += what_is_missing(record, group)
     if record.state != "waiting":
-        if record.state == "blocked":
-            why += _open_needs(book, group)
-        return TaskExplanation(
-            task=task,
-            state=record.state,
-            why=tuple(why),
-            workers=tuple(run.worker for run in record.live.values()),
-            answers=tuple(answers_of(record)),
-        )
-    shape = shape_of(job.job, record.task, 0)
-    profile = shape.profile
+        return _explain_placed(record, group, job, book, views, policies)
+    placement = placement_of(group.group, job.job, views)
+    rest_s = dispatcher.rest_s(task)
+    last = f"its last attempt: {record.reason}" if record.reason else ""
+    resting = (
+        f"it rests up to {rest_s:g} s after attempt {record.attempts}" if rest_s else ""
+    )
+    why = [placement.never, _too_large(group, job, views), resting, last]
+    why += what_is_missing(record, group)
     why += _what_holds_it(group, queue, negotiator)
-    why += filter(None, [_over_quota(group, job, holdings), _parted(group, job, views)])
+    why += [_over_quota(group, job, holdings), _parted(group, job, views)]
     if ahead := reservations.ahead_of(group.id):
         gang = f"the gang {ahead}"
         if book.jobs[book.groups[ahead].job].job.owner != job.job.owner:
@@ -78,30 +91,171 @@ def explain_task(
                 "a gang of another owner"  # Its job's name is none of their business.
             )
         why.append(f"the room is reserved for {gang}, which waits longer")
+    if not placement.fitting and (before := queue.ranked_above(job.job.priority)):
+        tasks = "1 task" if before == 1 else f"{before} tasks"
+        why.append(f"{tasks} of a higher priority go first")
     return TaskExplanation(
         task=task,
         state=record.state,
-        why=tuple(why),
+        why=tuple(filter(None, why)),
         cached=tuple(_where_cached(record.task.work, views)),
         workers=tuple(run.worker for run in record.live.values()),
         answers=tuple(answers_of(record)),
-        refused=tuple(sorted(refusals.of(profile).items())),
-        placement=explain(
-            profile,
-            views.table,
-            driver=need_of(record.task.work),
-            rtt_max_us=shape.rtt_max_us,
-            nodes=shape.nodes,
-        ),
+        refused=tuple(sorted(refusals.of(record.task.profiles[0]).items())),
+        placement=None if rest_s else _with_holders(placement, job, book, holdings),
     )
+
+
+def _with_holders(
+    placement: Explanation, job: JobRecord, book: JobBook, holdings: HeldLeases
+) -> Explanation:
+    """Add to busy workers which jobs of the same owner hold leases there."""
+    busy = [each for each in placement.rejected if each.is_busy][:HOLDERS_TOLD_MAX]
+    told = list(placement.rejected)
+    for place, each in enumerate(busy):  # They come first.
+        groups = (book.groups.get(h.group) for h in holdings.all_at(each.node))
+        jobs = [
+            group.job
+            for group in groups
+            if group is not None
+            and group.job != job.job.id
+            and book.jobs[group.job].job.owner == job.job.owner
+        ]
+        if names := ", ".join(dict.fromkeys(jobs)):
+            reason = f"{each.reason}; {names} runs there"
+            told[place] = msgspec.structs.replace(each, reason=reason)
+    return msgspec.structs.replace(placement, rejected=tuple(told))
+
+
+def placement_of(group: Group, job: Job, views: WorkerViews) -> Explanation:
+    """Say what each worker lacks for the wish that comes nearest to be met."""
+    first = group.tasks[0]
+    found: list[Explanation] = []
+    for number in range(len(first.profiles)):
+        shape = shape_of(job, first, number)
+        found.append(
+            explain(
+                shape.profile,
+                views.table,
+                driver=shape.driver,
+                rtt_max_us=shape.rtt_max_us,
+                nodes=shape.nodes,
+            )
+        )
+    return max(found, key=lambda each: (each.fitting > 0, each.able > 0))
+
+
+def hopeless(job: Job, views: WorkerViews) -> list[str]:
+    """Say which groups of a job no known worker could run, why, and what would help."""
+    told: list[str] = []
+    for group in job.groups[:GROUPS_TOLD_MAX] if len(views) else ():
+        placement = placement_of(group, job, views)
+        if why := placement.never or too_large(group, job, views):
+            name = f"{group.id.rpartition('.')[2]}: " if len(job.groups) > 1 else ""
+            fixes = [each for each in placement.helps if not each.startswith("wait")]
+            helps = f" Or: {'   |   '.join(fixes)}" if fixes else ""
+            stop = "" if why.endswith("?") else "."
+            told.append(
+                f"{name}{why}{stop} It waits until a node joins that can run it.{helps}"
+            )
+    return told
+
+
+def too_large(group: Group, job: Job, views: WorkerViews) -> str:
+    """Say that the shoal could not hold a gang even when idle, if so."""
+    most, least = 0, group.gang_min
+    shapes = [
+        shape_of(job, group.tasks[0], n) for n in range(len(group.tasks[0].profiles))
+    ]
+    for shape in shapes if least > 1 else ():
+        slots = 0
+        for node in views.table.nodes():
+            slots += views.table.slots_if_idle(node, shape.asked, least - slots)
+            if slots >= least:
+                return ""
+        most = max(most, slots)
+    if not most:
+        return ""  # No worker could run even one: that is said elsewhere.
+    return (
+        f"its {least} tasks start together, and all {len(views)} nodes have room for "
+        f"{most} of them when idle"
+    )
+
+
+def _explain_placed(
+    record: TaskRecord,
+    group: GroupRecord,
+    job: JobRecord,
+    book: JobBook,
+    views: WorkerViews,
+    policies: PolicyLookup,
+) -> TaskExplanation:
+    """Explain a task that does not wait for a worker."""
+    why = [record.reason] if record.reason else []
+    if record.ended and record.worker:
+        why = [_how_it_ended(record)]
+    why += what_is_missing(record, group)
+    workers = [run.worker for run in record.live.values()]
+    if record.state == "blocked":
+        why += _open_needs(book, group)
+    elif record.state == "running":
+        why += _why_there(record, group, job, views, policies)
+    elif record.worker:
+        workers = [record.worker]
+    return TaskExplanation(
+        task=record.task.id,
+        state=record.state,
+        why=tuple(why),
+        workers=tuple(workers),
+        answers=tuple(answers_of(record)),
+    )
+
+
+def _why_there(
+    record: TaskRecord,
+    group: GroupRecord,
+    job: JobRecord,
+    views: WorkerViews,
+    policies: PolicyLookup,
+) -> list[str]:
+    """Say what speaks for the workers of a running task, as they are known now."""
+    able, known = placement_of(group.group, job.job, views).able, len(views)
+    policy = policies.get(job.job.policy).name
+    why = [f"policy {policy} chose it: {able} of {known} nodes could run it when idle"]
+    for run in record.live.values():
+        view = views.table.view(run.worker)
+        if view is None:
+            continue
+        if had := cached_words(record.task.work, view.warm):
+            why.append(f"its worker has its {had}")
+        if view.path_cost_us:
+            why.append(f"its worker is {view.path_cost_us / 1e3:.1f} ms away")
+    return why
+
+
+def _how_it_ended(record: TaskRecord) -> str:
+    tries = "1 attempt" if record.attempts == 1 else f"{record.attempts} attempts"
+    lasted_s = record.ended_wall_s - record.began_wall_s
+    span = f", {lasted_s:.1f} s" if record.began_wall_s and lasted_s >= 0 else ""
+    code = record.outcome.exit_code if record.outcome else None
+    how = record.reason or (f"exit code {code}" if code is not None else record.state)
+    return f"{how} ({tries}{span})"
 
 
 def _open_needs(book: JobBook, group: GroupRecord) -> list[str]:
     return [
-        f"it needs {needed}, of which {book.groups[needed].open} tasks have not ended"
+        f"it needs {needed}, of which {_tasks(book.groups[needed].open)} not ended"
         for needed in group.group.needs
         if book.groups[needed].open > 0
     ]
+
+
+def _tasks(count: int) -> str:
+    return "1 task has" if count == 1 else f"{count} tasks have"
+
+
+def _too_large(group: GroupRecord, job: JobRecord, views: WorkerViews) -> str:
+    return too_large(group.group, job.job, views) if not group.live else ""
 
 
 def _what_holds_it(
@@ -111,9 +265,13 @@ def _what_holds_it(
     if round_ := negotiator.round_of(group.id):
         why.append(_progress(round_))
     elif pending := negotiator.pending(group.id):
-        why.append(f"{pending} slots are being negotiated for its group")
+        slots = "1 slot is" if pending == 1 else f"{pending} slots are"
+        why.append(f"{slots} being negotiated for its group")
     if failed := queue.rounds_failed(group.id):
-        why.append(f"its gang of {group.open} could not be won whole {failed} times")
+        times = "once" if failed == 1 else f"{failed} times"
+        why.append(
+            f"its gang of {group.open} could not be won whole {times}; it tries again"
+        )
     return why
 
 

@@ -113,6 +113,12 @@ class GroupQueue:
         rest = self._rests.get(gang)
         return 0 if rest is None else rest.failed
 
+    def ranked_above(self, priority: int) -> int:
+        """Return how many waiting tasks have a higher priority, ageing aside."""
+        return sum(
+            count for kind, count in self._wanted.items() if kind[0].priority > priority
+        )
+
     # Changes.
 
     def note(self, group_id: GroupId) -> None:

@@ -4,7 +4,8 @@ Theory of operation. A lease takes the straight way where it can: one that was w
 a group goes to a waiting task of that group (`use_won`). Only what is left over is
 *idle*, and given out by a pass (`match`), which serves the queue in order:
 
-1. Idle leases of the group's shape run its tasks at once.
+1. Idle leases of the group's shape run its tasks at once. Those of other shapes are
+   released where that makes room.
 2. For the rest room is booked in our table, and its workers are asked for leases. If
    there is none, workers are asked whose tasks would give way, if the job may displace
    them, or who are full, now and then, so that they know who waits.
@@ -131,6 +132,23 @@ class Matcher:
             self._holdings.make_idle(holding)
         return effects
 
+    def _make_way(
+        self, shape: LeaseShape, count: int, barred: Collection[NodeId]
+    ) -> list[Effect]:
+        """Release leases kept for tasks of other shapes where one of this would fit.
+
+        Groups before this one in the queue have had their turn with them.
+        """
+        spare: list[HeldLease] = []
+        for worker, idle in self._holdings.idle_by_worker().items():
+            others = [holding for holding in idle if holding.shape != shape]
+            if count <= 0:
+                break
+            if worker not in barred and self._placer.fits_without(others, shape):
+                spare += others
+                count -= 1
+        return self._holdings.release(spare)
+
     # The pass.
 
     def match(self, now: float) -> MatchPass:
@@ -197,6 +215,10 @@ class Matcher:
                 barred += self._placer.elsewhere(shape, self._live_at(group))
             takens = self._placer.place_tasks(group, shape, count, barred, now)
             short = count - len(takens)
+            if short > 0 and (released := self._make_way(shape, short, barred)):
+                effects += released
+                takens += self._placer.place_tasks(group, shape, short, barred, now)
+                short = count - len(takens)
             displaced: list[NodeId] = []
             if job.job.preempt:
                 displaced = self._displaceable(shape, short, takens, barred)

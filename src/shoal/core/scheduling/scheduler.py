@@ -72,7 +72,12 @@ from shoal.core.machine import Mount
 from shoal.core.membership.quotas import Quota, narrowed_job
 from shoal.core.negotiation.held_leases import HeldLease, HeldLeases
 from shoal.core.negotiation.negotiator import GangRound, Negotiator
-from shoal.core.scheduling.explanations import TaskExplanation, explain_task
+from shoal.core.scheduling.explanations import (
+    TaskExplanation,
+    explain_task,
+    hopeless,
+    too_large,
+)
 from shoal.core.scheduling.group_queue import GroupQueue
 from shoal.core.scheduling.job_book import JobBook
 from shoal.core.scheduling.job_validation import flaw
@@ -128,7 +133,7 @@ if TYPE_CHECKING:
     from shoal.core.discovery.worker_views import PathCost
     from shoal.core.membership.members import Admission
     from shoal.core.membership.roster import Roster
-    from shoal.model.job import Job
+    from shoal.model.job import Group, Job
     from shoal.model.resources import Profile
     from shoal.protocol.messages import AnyMessage, Grant, Rumour
 
@@ -250,7 +255,17 @@ class Scheduler:
             reservations=self._reservations,
             refusals=self._refusals,
             negotiator=self._negotiator,
+            dispatcher=self._dispatcher,
+            policies=self._policies,
         )
+
+    def hopeless(self, job: Job) -> list[str]:
+        """Say which groups of a job no known worker could run even when idle."""
+        return hopeless(job, self._views)
+
+    def too_large(self, group: Group, job: Job) -> str:
+        """Say that the known workers could not hold a gang even when idle, if so."""
+        return too_large(group, job, self._views)
 
     # The one door.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from shoal.core.discovery.worker_views import WorkerViews
-    from shoal.core.negotiation.held_leases import LeaseShape
+    from shoal.core.negotiation.held_leases import HeldLease, LeaseShape
     from shoal.core.scheduling.job_book import GroupRecord
     from shoal.core.scheduling.policy_lookup import PolicyLookup
     from shoal.core.scheduling.refusal_cache import RefusalCache
@@ -113,6 +113,17 @@ class SlotPlacer:
         """Give back bookings that no demand was sent for."""
         for taken in takens:
             self._table.give(taken)
+
+    def fits_without(self, leases: Sequence[HeldLease], shape: LeaseShape) -> bool:
+        """Whether a task fits on the worker of these leases if they end, and only then.
+
+        Our table takes the room of leases for busy.
+        """
+        view = self._table.view(leases[0].worker) if leases else None
+        if view is None or view.fits(shape.asked):
+            return False
+        freed = view.without(h.taken.allocation for h in leases if h.taken)
+        return freed.fits(shape.asked)
 
     def displaceable(
         self,

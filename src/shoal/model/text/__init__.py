@@ -1,1 +1,1 @@
-"""Texts from outside: what may be in them, and how long they may be."""
+"""Texts: what may be in those from outside, and the words of shortages."""

@@ -46,6 +46,8 @@ def choose_victims(
     allowed = [v for v in victims if v.preemptible and v.priority < priority]
     allowed.sort(key=lambda victim: cost([victim]))
     lacking = _lacking(profile, free, allowed, count)
+    if lacking is not None and not allowed:
+        return f"no lease here may give way to priority {priority}"
     if lacking is not None:
         return f"{lacking} even without {_described(len(allowed))} below {priority}"
     chosen: Sequence[Victim]

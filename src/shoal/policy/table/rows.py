@@ -238,8 +238,11 @@ class WorkerRow:
             or (need.picky and not self._suits(need))
         ):
             return False
-        suited = [kind for kind in self.kinds if need.sizes[kind] != NEVER]
-        return len(suited) >= need.gpus_min
+        return self.gpus_suited(need) >= need.gpus_min
+
+    def gpus_suited(self, need: Need) -> int:
+        """Return how many devices would do for a task if they were idle."""
+        return sum(need.sizes[kind] != NEVER for kind in self.kinds)
 
     def gpu_memory_taken(self, need: Need) -> int:
         """Return how much GPU memory a task that fits would occupy."""

@@ -133,7 +133,7 @@ class Need:
         """Complete `sizes` with the kinds that the table has met since."""
         gpu, known = self.gpu, len(self.sizes) - 1
         for device in self.kinds.devices[known:]:
-            suits = gpu is not None and not gpu.mismatch(device)
+            suits = gpu is not None and not gpu.rules_out(device)
             size = gpu.share_of(device).memory_bytes if gpu and suits else NEVER
             self.sizes.insert(-1, size)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from shoal.errors import NotAllowedError, NotFoundError, ShoalError, UsageError
 from shoal.model.addresses import direct_ones
-from shoal.model.resources import in_gib
+from shoal.model.text.shortages import in_gib
 from shoal.net.identity.petname import petname
 from shoal.net.joining.join_codes import is_code
 from shoal.runtime.admission.join_on_lan import LanJoin

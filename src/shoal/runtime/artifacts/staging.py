@@ -251,6 +251,8 @@ class TaskStaging:
                 self._gather, directory, work.outputs, holder
             )
         except (ShoalError, OSError) as error:
+            if outcome.exit_code:
+                return outcome  # Why it failed comes before what became of its files.
             reason = f"its outputs could not be kept: {error}"
             return msgspec.structs.replace(outcome, kind="lost", reason=reason)
         if outcome.exit_code:
@@ -274,6 +276,8 @@ class TaskStaging:
         try:
             tree = await asyncio.to_thread(self._put_stdout, kept, holder)
         except (ShoalError, OSError) as error:
+            if outcome.exit_code:
+                return outcome
             reason = f"its stdout could not be kept: {error}"
             return msgspec.structs.replace(outcome, kind="lost", reason=reason)
         if tree is None:
