@@ -373,6 +373,7 @@ ANSWERS: Final[dict[str, Shape]] = {
     "wait": {"jobs": _JOBS},
     "pull": {"job": ("text", "the id of the job"), "outputs": _OUTPUTS},
     "cancel": {"jobs": _JOBS},
+    "rm": {"removed": ("list of job", "as they were")},
     "retry": _SUBMITTED,
     "explain": {
         "job": ("text", "the id of the job"),

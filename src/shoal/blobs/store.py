@@ -164,6 +164,20 @@ class BlobStore:
             for blob in self._held.pop(holder, ()):
                 self._let_go(holder, blob)
 
+    def discard(self, holder: str) -> int:
+        """Release what `holder` held, and drop what nobody else holds.
+
+        Return how many bytes are free now.
+        """
+        with self._lock:
+            blobs = list(self._held.get(holder, ()))
+            self.release(holder)
+            before = self._bytes
+            for blob in blobs:
+                if blob in self._sizes and blob not in self._holders:
+                    self._drop(blob)
+            return before - self._bytes
+
     def let_go(self, holder: str, blob: BlobId) -> None:
         """Let go of one blob, if `holder` held it."""
         with self._lock:

@@ -36,8 +36,8 @@ HEAVY = frozenset({"asyncio", "concurrent.futures", "grpc", "multiprocessing"})
 
 ROOMS = {
     "config": "completion policy schema",
-    "jobs": "cancel events explain logs metrics plan ps pull retry run show submit "
-    "wait",
+    "jobs": "cancel events explain logs metrics plan ps pull retry rm run show "
+    "submit wait",
     "lab": "sim",
     "members": "accept audit init invite join key renew revoke secret token",
     "nodes": "doctor down nodes ping server up web worker",
@@ -67,6 +67,7 @@ HELP = {
         "pull": "Download a job's outputs.",
         "cancel": "Cancel jobs.",
         "retry": "Run a finished job again.",
+        "rm": "Remove ended jobs and what they left.",
         "explain": "Explain why a job waits or runs where it does.",
         "plan": "Show where a job would run, without submitting it.",
     },
@@ -107,7 +108,8 @@ HELP = {
 
 ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(("status", "list", "ls", "jobs", "queue", "squeue"), "ps"),
-    **dict.fromkeys(("kill", "delete", "rm", "scancel"), "cancel"),
+    **dict.fromkeys(("kill", "scancel"), "cancel"),
+    **dict.fromkeys(("delete", "remove", "prune"), "rm"),
     **dict.fromkeys(("describe", "inspect"), "show"),
     **dict.fromkeys(("workers", "sinfo"), "nodes"),
     "sbatch": "submit",

@@ -21,6 +21,7 @@ from shoal.core.calls.events import CallEffect, CallEvent
 from shoal.core.discovery.events import DiscoveryEffect, DiscoveryEvent
 from shoal.core.durability.journal import Entry
 from shoal.core.forwarding.events import ForwardingEffect, ForwardingEvent
+from shoal.core.housekeeping.events import HousekeepingEffect, HousekeepingEvent
 from shoal.core.mail.events import MailEffect, MailEvent
 from shoal.model.ids import (
     Attempt,
@@ -250,6 +251,7 @@ Event = (
     | MailEvent
     | AdmissionEvent
     | CallEvent
+    | HousekeepingEvent
 )
 
 # Effects.
@@ -397,6 +399,7 @@ Effect = (
     | MailEffect
     | AdmissionEffect
     | CallEffect
+    | HousekeepingEffect
 )
 
 Taker = Callable[[NodeId, Any, float], list[Effect]]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from shoal.core.events import Answer, CancelRequested, JobSubmitted
+from shoal.core.housekeeping.events import RemovalRequested
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +75,11 @@ class WaitingClients:
         """Cancel a job; return when that is on disk."""
         token = self._next()
         return await self._ask(token, CancelRequested(token, job, reason))
+
+    async def remove(self, job: JobId) -> Answer:
+        """Forget an ended job; return when that is on disk."""
+        token = self._next()
+        return await self._ask(token, RemovalRequested(token, job))
 
     def answer(self, answer: Answer) -> None:
         """Deliver the machine's answer to its client."""

@@ -34,6 +34,7 @@ from shoal.core.events import (
     Event,
 )
 from shoal.core.forwarding.forwarded_calls import CallForwarding
+from shoal.core.housekeeping.retention import KeepRule
 from shoal.core.leasing.owner_rules import OwnerRules
 from shoal.core.leasing.worker import Worker
 from shoal.core.mail.task_mail import TaskMail
@@ -57,6 +58,7 @@ from shoal.runtime.durability.crash_notes import CrashNotes, subject_of
 from shoal.runtime.durability.node_journal import NodeJournal
 from shoal.runtime.forwarding.call_runner import CallRunner
 from shoal.runtime.host import Host
+from shoal.runtime.housekeeping.job_files import JobFiles
 from shoal.runtime.leasing.task_faults import TaskFaults
 from shoal.runtime.leasing.task_runner import TaskRunner
 from shoal.runtime.mail.mail_calls import MailCalls
@@ -73,7 +75,7 @@ from shoal.store.journal import Journal
 from shoal.store.journal_mark import Begin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from shoal.core.durability.journal import Entry
     from shoal.core.events import Effect
@@ -99,6 +101,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     rules: OwnerRules = OwnerRules()
     policy: str = ""
     order: str = ""  # queue order, besides priority, share and age
+    keep: KeepRule = KeepRule()  # how much of ended jobs stays
     cache_bytes: int = 0  # blob cache; 0: a fifth of the disk
     journal: Begin = ""  # how to begin if it was lost or damaged
     open_lan: bool = False  # whether LAN machines join without asking
@@ -141,6 +144,7 @@ class Node:
         self.outputs = OutputLog(home.outputs)
         self._sweeping: asyncio.Task[None] | None = None
         self.artifacts = self._make_artifacts(drivers.get("process"))
+        self._job_files = JobFiles(self.outputs, self.artifacts, self.feed)
         self.mail = MailCalls(self.feed)
         self.api_calls = CallRunner(self.feed)
         self.listener: Listener = NetworkListener(self.feed, self._know, self.event_log)
@@ -237,6 +241,7 @@ class Node:
                 **self.artifacts.blobs.performers,
                 **self.api_calls.performers,
                 **self.mail.performers,
+                **self._job_files.performers,
                 **(performers or {}),
                 **self.calls.performers,
                 **self._lanes.performers,
@@ -254,6 +259,9 @@ class Node:
         self.audit.note(up(self.settings.roles, self._unconfined()))
         self._inbox.open(host, self._first_facts(links.addresses))
         self._wall_clock.start()
+        self._job_files.start()
+        if self.scheduler is not None:
+            self._measure(self.scheduler.book.ended)
         await self.calls.clear()
         self._sweep_outputs()
 
@@ -303,6 +311,7 @@ class Node:
         await self.api_calls.close()
         await self.calls.close()
         await self.tasks.close()
+        await self._job_files.close()
         await self.artifacts.close()
         if self._host is not None:
             self._host.close()
@@ -349,6 +358,7 @@ class Node:
                 policies=PolicyLookup(Registry(), settings.policy, settings.order),
                 heard=gossip.known,
                 seal=self.artifacts.secrets.seal_for,
+                keep=settings.keep,
                 rng=self._rng,
                 now=now,
             )
@@ -428,11 +438,20 @@ class Node:
         for job in ended & self._awaited.keys():
             if self.state_of(job) != "active":
                 self._awaited.pop(job).tell()
+        self._measure(ended)
         self.calls.synced()
         if self._records.has_grown and self.peer.scheduler is not None:
             book = self.peer.scheduler.book
             self._records.compact(book, self.roster.revocations)
             self._sweep_outputs()
+
+    def _measure(self, jobs: Iterable[JobId]) -> None:
+        """Find out how large jobs are that have ended, if it matters."""
+        if self.settings.keep.size_bytes is None or self.scheduler is None:
+            return
+        records = (self.scheduler.book.jobs.get(job) for job in jobs)
+        ended = (r for r in records if r is not None and r.state != "active")
+        self._job_files.measure(record.job for record in ended)
 
     def _sweep_outputs(self) -> None:
         """Remove the output of forgotten jobs in the background."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 import shoal
+from shoal.core.housekeeping.retention import KeepRule
 from shoal.core.leasing.owner_rules import OwnerRules
 from shoal.core.scheduling.policy_lookup import PolicyLookup
 from shoal.drivers import devices, environment
@@ -72,6 +73,7 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     sandbox: bool = True
     strangers: Strangers | None = None  # None: "confined" if sandboxed, else "any"
     task_network: TaskNetwork = "none"  # for tasks of other owners
+    keep: KeepRule = KeepRule()
     cache_bytes: int = 0  # 0: a fifth of the disk
     journal: Begin = ""  # how to begin if it was lost or damaged
     allow: str = ""  # allowed kinds of work; empty: all
@@ -124,6 +126,7 @@ async def compose(
         policy=options.policy,
         order=options.order,
         cache_bytes=options.cache_bytes,
+        keep=options.keep,
         journal=options.journal,
         open_lan=options.network.open_lan,
         finding=finding_of(options.network.without),

@@ -122,6 +122,10 @@ class Client:
         request = pb.CancelRequest(job=job, reason=reason)
         return self._ask("Cancel", request, pb.CancelReply)
 
+    def remove(self, job: str) -> pb.RemoveReply:
+        """Forget an ended job, with all it left."""
+        return self._ask("Remove", pb.RemoveRequest(job=job), pb.RemoveReply)
+
     def retry(self, request: pb.RetryRequest) -> pb.SubmitReply:
         """Run a job again."""
         return self._ask("Retry", request, pb.SubmitReply)

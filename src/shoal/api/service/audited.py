@@ -71,6 +71,7 @@ AUDITED: Final[dict[str, str]] = {
     "Outputs": "read-output",
     "GetBlobs": "read-blobs",
     "Calls": "call-functions",
+    "Remove": "remove",
     "Invite": "invite",
     "Accept": "accept",
     "Revoke": "revoke",
@@ -204,7 +205,9 @@ def _fields(what: str, request: Any, reply: Any) -> dict[str, str]:  # noqa: ANN
     match what:
         case "submit" | "retry":
             return {"job": reply.job.id if reply is not None else request.job_id}
-        case "cancel" | "read-output":
+        case "remove" if reply is not None:
+            return {"job": reply.job.id}
+        case "cancel" | "remove" | "read-output":
             return {"job": request.job}
         case "secret-set" | "secret-remove":
             return {"target": request.name}

@@ -312,6 +312,22 @@ class Service(ArtifactCalls):
         view = views.job_view(self._node, record)
         return pb.CancelReply(job=view, had_ended=had_ended)
 
+    async def on_remove(self, request: pb.RemoveRequest) -> pb.RemoveReply:
+        """Forget an ended job."""
+        record = self._find(request.job)
+        id_ = record.job.id
+        if self._node.state_of(id_) == "active":
+            raise ShoalError(
+                f"job {id_} has not ended",
+                because="only ended jobs are removed",
+                hint=f"`shoal cancel {id_}` ends it; then remove it",
+            )
+        view = views.job_view(self._node, record)
+        answer = await self._node.clients.remove(id_)
+        if answer.refused:
+            raise NotFoundError(answer.refused)
+        return pb.RemoveReply(job=view)
+
     async def on_curves(self, request: pb.CurvesRequest) -> pb.CurvesReply:
         """Return metrics that a job's tasks reported over time."""
         record = self._find(request.job)

@@ -12,6 +12,7 @@ from shoal.api import shoal_pb2 as pb
 from shoal.api.client import client as api
 from shoal.api.documents import job_fields, name_fields, state_of
 from shoal.cli.display.printing import echo_json, echo_table, job_cells
+from shoal.cli.job_input.job_filters import read_states
 from shoal.cli.job_input.moments import moment_option
 from shoal.cli.options import (
     any_node_option,
@@ -22,7 +23,6 @@ from shoal.cli.options import (
     talk,
 )
 from shoal.cli.terminal import echo
-from shoal.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,22 +30,6 @@ if TYPE_CHECKING:
     from shoal.api.shoal_pb2 import Job, ListEverywhereReply, NodeJobs
 
 LATEST: Final = 20
-STATES: Final = {state_of(number): number for number in pb.State.values() if number}
-
-
-def read_states(
-    ctx: click.Context, _param: click.Parameter, text: str | None
-) -> list[int]:
-    """Read names of states between commas."""
-    names = [] if text is None or ctx.resilient_parsing else text.split(",")
-    for name in names:
-        if name.strip().lower() not in STATES:
-            raise UsageError(
-                f"'{name}' is no state of a job",
-                because=f"the states are {', '.join(STATES)}",
-                hint="write it like --state failed,running",
-            )
-    return [STATES[name.strip().lower()] for name in names]
 
 
 def _typed() -> str:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from shoal.api.node_file import NodeFile
     from shoal.api.server.daemon import Ready
     from shoal.api.shoal_pb2 import NodeInfo
+    from shoal.core.housekeeping.retention import KeepRule
     from shoal.runtime.node_factory import NodeOptions
 
 
@@ -183,6 +184,25 @@ gpu_options = options_of(
     help="Disk space for cached code and data: 20GB.",
 )
 @click.option(
+    "--keep-for",
+    default=default_of("keep_for", ""),
+    metavar="TIME",
+    help="Remove jobs that ended longer ago: 30d. By default the latest 1,000 stay.",
+)
+@click.option(
+    "--keep-jobs",
+    type=click.IntRange(min=0),
+    default=default_of("keep_jobs"),
+    metavar="N",
+    help="Remove ended jobs beyond so many.",
+)
+@click.option(
+    "--keep-size",
+    default=default_of("keep_size", ""),
+    metavar="SIZE",
+    help="Remove ended jobs beyond so much output and results: 50GB.",
+)
+@click.option(
     "--journal",
     type=click.Choice(["new", "old"]),
     help="If the journal is missing or outdated: start a new one, or continue.",
@@ -281,6 +301,19 @@ def _options(given: dict[str, Any]) -> NodeOptions:
             **{name: reach[name] for name in NetworkOptions.__struct_fields__}
         ),
         cache_bytes=parse_size(given["cache"]) if given["cache"] else 0,
+        keep=_keep_rule(given),
+    )
+
+
+def _keep_rule(given: dict[str, Any]) -> KeepRule:
+    from shoal.core.housekeeping.retention import KeepRule  # noqa: PLC0415 - Slow.
+    from shoal.model.units import parse_duration, parse_size  # noqa: PLC0415
+
+    age, size = given["keep_for"], given["keep_size"]
+    return KeepRule(
+        age_s=parse_duration(age) if age else None,
+        jobs=given["keep_jobs"],
+        size_bytes=parse_size(size) if size else None,
     )
 
 

@@ -135,6 +135,12 @@ class Cancelled(msgspec.Struct, frozen=True, tag="cancelled"):
     wall_s: float = 0.0  # as of `Assigned`
 
 
+class Removed(msgspec.Struct, frozen=True, tag="removed"):
+    """These ended jobs are forgotten, with all that they left."""
+
+    jobs: tuple[JobId, ...]
+
+
 class Revoked(msgspec.Struct, frozen=True, tag="revoked"):
     """Grants are void from now on, in every later life too."""
 
@@ -180,6 +186,7 @@ Entry = (
     | Finished
     | Cancelled
     | Revoked
+    | Removed
     | RunKept
     | TaskKept
     | Answered

@@ -35,6 +35,7 @@ from shoal.core.durability.journal import (
     Finished,
     Incarnated,
     Judged,
+    Removed,
     Returned,
     Revoked,
     RunKept,
@@ -154,6 +155,7 @@ class JobBook:
         self.answered = 0  # the number of the latest answer
         self._replayed_s: float | None = None  # time of day of the entry being replayed
         self.numbered = 0  # the number of the latest job
+        self.ends = 0  # how many jobs have ended
         self._ended: dict[JobId, None] = {}  # in the order of their ends
         self._dependents: dict[GroupId, list[GroupId]] = {}
 
@@ -163,6 +165,11 @@ class JobBook:
     def ended(self) -> list[JobId]:
         """The ended jobs that are kept, in the order in which they ended."""
         return list(self._ended)
+
+    def ended_wall_s(self, job: JobId) -> float:
+        """Return when an ended job ended, by the wall clock; 0 if nobody knows."""
+        tasks = self.jobs[job].job.tasks()
+        return max((self.tasks[task.id].ended_wall_s for task in tasks), default=0.0)
 
     def job_of(self, task: TaskId) -> JobRecord:
         """Return the job of a known task."""
@@ -415,6 +422,14 @@ class JobBook:
             self.finish(task.id, "cancelled", now, reason=reason or "cancelled")
         return entries
 
+    def remove(self, jobs: Iterable[JobId]) -> list[Entry]:
+        """Forget jobs that have ended."""
+        gone = tuple(jobs)
+        for job in gone:
+            del self._ended[job]
+            self._forget(job)
+        return [Removed(gone)]
+
     # Replay.
 
     def replay(self, entry: Entry, now: float, wall_s: float) -> None:
@@ -457,8 +472,8 @@ class JobBook:
             case Cancelled():
                 if entry.job in self.jobs:
                     self.cancel(entry.job, entry.reason, now)
-            case Revoked():
-                pass  # It is for membership, which shares this journal.
+            case Removed() | Revoked():
+                self._replay_removed(entry)
             case RunKept():
                 self._start(entry.place, entry.gang, now)
             case TaskKept():
@@ -467,6 +482,10 @@ class JobBook:
                 self._replay_answered(entry)
             case Judged() | StandingKept():
                 self.standings.take(entry)
+
+    def _replay_removed(self, entry: Removed | Revoked) -> None:
+        if isinstance(entry, Removed):  # The other is for membership.
+            self.remove(job for job in entry.jobs if job in self._ended)
 
     def _replay_assigned(self, entry: Assigned, now: float) -> None:
         known = [p for p in entry.places if p.task in self.tasks]
@@ -558,6 +577,7 @@ class JobBook:
         states = {task.state for group in groups for task in self._deciding(group)}
         job.state = next(state for state in _WORST if state in states)
         self._ended[job.job.id] = None
+        self.ends += 1
         while len(self._ended) > ENDED_JOBS_MAX or len(self.tasks) > TASKS_KEPT_MAX:
             oldest = next(iter(self._ended), None)
             if oldest is None:

@@ -68,6 +68,8 @@ from shoal.core.events import (
     Show,
     WallClockRead,
 )
+from shoal.core.housekeeping.events import JobMeasured, RemovalRequested
+from shoal.core.housekeeping.retention import KeepRule, Retention
 from shoal.core.machine import Mount
 from shoal.core.membership.quotas import Quota, narrowed_job
 from shoal.core.negotiation.held_leases import HeldLease, HeldLeases
@@ -145,6 +147,7 @@ KINDS_AT_ONCE: Final = 32  # more kinds than this wait: space passes
 REST_PER_KIND_S: Final = 1e-4  # between passes, per kind beyond those
 ACQUAINTANCES_MAX: Final = 64  # workers that are asked for an inventory unneeded
 
+KEEP_ALL: Final = KeepRule()
 NOTHING_HEARD: Final[Mapping[NodeId, Rumour]] = MappingProxyType({})
 
 
@@ -164,6 +167,8 @@ class Scheduler:
             OutputsLost,
             CheckpointKept,
             CheckpointMissed,
+            RemovalRequested,
+            JobMeasured,
         ),
     )
 
@@ -178,13 +183,15 @@ class Scheduler:
         heard: Mapping[NodeId, Rumour] = NOTHING_HEARD,
         path_cost: PathCost | None = None,
         seal: Seal = seal_nothing,
+        keep: KeepRule = KEEP_ALL,
         rng: Random,
         now: float = 0.0,
     ) -> None:
         """Continue from `journal`, in the next generation; `Booted` sets it going.
 
         `heard` is the rumours about workers that gossip keeps up to date; `path_cost`
-        estimates the distance of workers that nobody measured.
+        estimates the distance of workers that nobody measured; `keep` limits how
+        many ended jobs stay.
         """
         self.node = node
         self.counts: Counter[str] = Counter()
@@ -205,6 +212,7 @@ class Scheduler:
         self._dispatcher = Dispatcher(
             node, book, holdings, usage, heap, views.address, verifier, provisions
         )
+        self._retention = Retention(book, keep, heap)
         self._refusals = RefusalCache(heap)
         self._reservations = Reservations(book, views, holdings)
         self._selection = TaskSelection(book, views, holdings, verifier, heap)
@@ -272,6 +280,7 @@ class Scheduler:
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take in one fact; return what to do about it. Raising is a bug."""
         effects = self._applied(self._on_event(event, now), now)
+        self._retention.look(now)
         if self._match_wanted:
             effects += self._match_or_rest(now)
         return effects
@@ -298,19 +307,27 @@ class Scheduler:
                 return self.results.settle(event, now)
             case CheckpointKept() | CheckpointMissed():
                 return [*self._provisions.on_fetched(event)]
+            case RemovalRequested() | JobMeasured():
+                return [*self._retention.on_event(event, now)]
+            case Booted():
+                return [self._incarnate(), *self._dispatcher.recover(now)]
+            case _:
+                self._note(event, now)
+        return []
+
+    def _note(self, event: Event, now: float) -> None:
+        """Take in a fact from which nothing follows at once."""
+        match event:
             case PathMeasured():
                 self._views.on_path_measured(event.peer, event.rtt_s)
             case GrantChanged():
                 self._discovery.grant = event.grant  # It is shown in announcements.
             case AddressesChanged():
                 self._discovery.addresses = event.addresses
-            case Booted():
-                return [self._incarnate(), *self._dispatcher.recover(now)]
             case WallClockRead():
                 self._book.wall_at_zero_s = event.wall_s - now
             case _:
                 pass  # A fact for another role of this node.
-        return []
 
     def next_deadline(self) -> float | None:
         """When to deliver `DeadlineReached`, if ever."""
@@ -514,6 +531,7 @@ class Scheduler:
         follows += self._discovery.due(self._book.generation, now)
         if self._chores.pop_due(now):
             follows.append(RoomChanged())  # The pass that was put off is due.
+        follows += self._retention.due(now)
         follows += self._release_idle(now)
         return follows
 

@@ -191,6 +191,17 @@ class Artifacts:
                 found[task.id] = BlobId(outcome.outputs[ALL_OUTPUTS])
         return found
 
+    def size_of(self, job: Job) -> int:
+        """Return how many bytes the outputs of a job have."""
+        return self.store.held(f"results {job.id}")[1]
+
+    async def discard(self, job: Job) -> int:
+        """Drop what only a removed job needed; return how many bytes that freed."""
+        self._held.pop(job.id, None)
+        self.checkpoints.forget(task.id for task in job.tasks())
+        holders = (f"job {job.id}", f"results {job.id}")
+        return sum([await asyncio.to_thread(self.store.discard, h) for h in holders])
+
     def checkpoint_of(self, task: TaskId) -> BlobId | None:
         """Return a task's latest checkpoint held here, if any."""
         return self.checkpoints.latest(task)

@@ -133,6 +133,27 @@ class OutputLog:
         there = await asyncio.to_thread(_names, self._root)
         await asyncio.to_thread(_remove, self._root, there, list(known()))
 
+    def size_of(self, tasks: Iterable[TaskId]) -> int:
+        """Return how many bytes are kept of some tasks. Reads the disk."""
+        folders = (self._root / _file_name(task) for task in tasks)
+        return sum(
+            path.stat().st_size
+            for folder in folders
+            if folder.is_dir()
+            for path in folder.iterdir()
+        )
+
+    async def remove(self, tasks: Collection[TaskId]) -> None:
+        """Remove all that is kept of some tasks."""
+        folders = {self._root / _file_name(task) for task in tasks}
+        for path in [path for path in self._open if path.parent in folders]:
+            os.close(self._open.pop(path))
+        for known in (self._figures, self._moving, self._trouble, self._staged):
+            for task in tasks:
+                known.pop(task, None)
+        for folder in folders:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
     def close(self) -> None:
         """Close all files."""
         for descriptor in self._open.values():

@@ -20,6 +20,7 @@ from shoal.core.durability.journal import (
     Finished,
     Incarnated,
     Judged,
+    Removed,
     Returned,
     Revoked,
     RunKept,
@@ -162,12 +163,19 @@ class Journals:
                 self._on_cancelled(truth, entry.job)
             case Revoked():
                 pass  # No task is affected.
+            case Removed():
+                self._on_removed(truth, entry)
             case Answered():
                 self._on_answered(truth, entry)
             case Judged():
                 truth.changes += 1
             case RunKept() | TaskKept() | StandingKept():
                 pass  # Nothing new, and no simulated disk is ever compacted.
+
+    def _on_removed(self, truth: JournalTruth, entry: Removed) -> None:
+        for job in entry.jobs:
+            if not truth.ended(job):
+                self._violations.report("I14", f"{job} is removed, and has not ended")
 
     def answered(self, host: SimHost, answer: Answer, request: Request) -> None:
         """Check an answer to a client against the safe entries."""

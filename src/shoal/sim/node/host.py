@@ -42,6 +42,7 @@ from shoal.core.events import (
     StopTask,
     WallClockRead,
 )
+from shoal.core.housekeeping.events import DropJob
 from shoal.core.leasing.owner_rules import OwnerRules
 from shoal.core.machine import Decider
 from shoal.core.membership.grant_renewal import renewed
@@ -235,6 +236,7 @@ class SimHost:
             FetchCheckpoint: self._fetch_checkpoint,
             Show: self._ignore,
             LearnAddresses: self._ignore,
+            DropJob: self._ignore,
             SignGrant: self._sign_grant,
             KeepGrant: self._keep_grant,
             **{kind: partial(do, self) for kind, do in scene.performers.items()},
@@ -428,8 +430,8 @@ class SimHost:
     def _fetch_checkpoint(self, effect: FetchCheckpoint) -> None:
         self.blobs.fetch_checkpoint(effect, partial(self._feed_in, self.life))
 
-    def _ignore(self, effect: Show | LearnAddresses) -> None:
-        """Ignore it: nobody watches output, and nodes are dialled by name."""
+    def _ignore(self, effect: Show | LearnAddresses | DropJob) -> None:
+        """Ignore it: nobody watches output, nodes are dialled by name, results stay."""
 
     def _sign_grant(self, effect: SignGrant) -> None:
         grant, wall_s = self.grant, WALL_AT_START_S + self._agenda.now

@@ -1,0 +1,1 @@
+"""What becomes of ended jobs: how long they are kept, and who removes them."""

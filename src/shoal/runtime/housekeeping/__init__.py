@@ -1,0 +1,1 @@
+"""Files of removed jobs: measured, and deleted."""
