@@ -129,6 +129,16 @@ NODE_NAME: Final[Shape] = {
 
 OBJECTS: Final[dict[str, Shape]] = {
     "name": NODE_NAME,
+    "usage": {
+        "kind": ("text", "used by jobs of this node, or lent by it"),
+        "owner": ("text", "the owner of the jobs"),
+        "key": ("text", "the week, day, job or node; by UTC"),
+        "name": ("text", "the name of the job, or the petname of the node"),
+        "cpu_s": ("float", "CPU time in seconds"),
+        "gpu_s": ("float", "GPU time in seconds"),
+        "away_cpu_s": ("float", "of this, at other nodes"),
+        "away_gpu_s": ("float", "of this, at other nodes"),
+    },
     "job": {
         "id": ("text", "unique in the shoal"),
         "number": ("int", "number of the job on this node, from 1; 0 if none"),
@@ -373,6 +383,10 @@ ANSWERS: Final[dict[str, Shape]] = {
     "wait": {"jobs": _JOBS},
     "pull": {"job": ("text", "the id of the job"), "outputs": _OUTPUTS},
     "cancel": {"jobs": _JOBS},
+    "usage": {
+        "by": ("text", "what rows are told apart by: week, day, job or node"),
+        "rows": ("list of usage", "by owner, used ones first"),
+    },
     "rm": {"removed": ("list of job", "as they were")},
     "retry": _SUBMITTED,
     "explain": {

@@ -327,6 +327,40 @@ class CancelRequest(_message.Message):
     reason: str
     def __init__(self, job: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class UsageRequest(_message.Message):
+    __slots__ = ("since_s", "by")
+    SINCE_S_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    since_s: float
+    by: str
+    def __init__(self, since_s: _Optional[float] = ..., by: _Optional[str] = ...) -> None: ...
+
+class UsageRow(_message.Message):
+    __slots__ = ("kind", "owner", "key", "name", "cpu_s", "gpu_s", "away_cpu_s", "away_gpu_s")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CPU_S_FIELD_NUMBER: _ClassVar[int]
+    GPU_S_FIELD_NUMBER: _ClassVar[int]
+    AWAY_CPU_S_FIELD_NUMBER: _ClassVar[int]
+    AWAY_GPU_S_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    owner: str
+    key: str
+    name: str
+    cpu_s: float
+    gpu_s: float
+    away_cpu_s: float
+    away_gpu_s: float
+    def __init__(self, kind: _Optional[str] = ..., owner: _Optional[str] = ..., key: _Optional[str] = ..., name: _Optional[str] = ..., cpu_s: _Optional[float] = ..., gpu_s: _Optional[float] = ..., away_cpu_s: _Optional[float] = ..., away_gpu_s: _Optional[float] = ...) -> None: ...
+
+class UsageReply(_message.Message):
+    __slots__ = ("rows",)
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    rows: _containers.RepeatedCompositeFieldContainer[UsageRow]
+    def __init__(self, rows: _Optional[_Iterable[_Union[UsageRow, _Mapping]]] = ...) -> None: ...
+
 class RemoveRequest(_message.Message):
     __slots__ = ("job",)
     JOB_FIELD_NUMBER: _ClassVar[int]

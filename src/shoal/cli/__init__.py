@@ -37,7 +37,7 @@ HEAVY = frozenset({"asyncio", "concurrent.futures", "grpc", "multiprocessing"})
 ROOMS = {
     "config": "completion policy schema",
     "jobs": "cancel events explain logs metrics plan ps pull retry rm run show "
-    "submit wait",
+    "submit usage wait",
     "lab": "sim",
     "members": "accept audit init invite join key renew revoke secret token",
     "nodes": "doctor down nodes ping server up web worker",
@@ -68,6 +68,7 @@ HELP = {
         "cancel": "Cancel jobs.",
         "retry": "Run a finished job again.",
         "rm": "Remove ended jobs and what they left.",
+        "usage": "Show CPU- and GPU-hours by owner.",
         "explain": "Explain why a job waits or runs where it does.",
         "plan": "Show where a job would run, without submitting it.",
     },

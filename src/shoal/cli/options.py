@@ -19,7 +19,7 @@ PORT_MAX: Final = 65_535
 ABOUT_JOBS: Final = frozenset(
     {
         *("cancel", "events", "explain", "logs", "metrics"),
-        *("ps", "pull", "retry", "rm", "show", "wait"),
+        *("ps", "pull", "retry", "rm", "show", "usage", "wait"),
     }
 )
 """Commands that a node also forwards to other nodes of the same owner."""

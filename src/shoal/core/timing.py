@@ -48,3 +48,6 @@ PROVIDE_AGAIN_S: Final = 600.0
 RETRY: Final = Backoff(1.0, 60.0)  # before a failed task is tried again
 START_AGAIN: Final = Backoff(0.1, 60.0)  # likewise, if a worker could not start it
 STRAGGLER_CHECK_S: Final = 2.0
+
+METER_S: Final = 60.0
+"""How often the time of attempts that go on is counted."""

@@ -35,6 +35,7 @@ from shoal.core.events import (
 )
 from shoal.core.forwarding.forwarded_calls import CallForwarding
 from shoal.core.housekeeping.retention import KeepRule
+from shoal.core.housekeeping.usage_ledger import UsageLedger
 from shoal.core.leasing.owner_rules import OwnerRules
 from shoal.core.leasing.worker import Worker
 from shoal.core.mail.task_mail import TaskMail
@@ -380,10 +381,11 @@ class Node:
         self.neighbours = Neighbours(
             self.id, self._known_members(), self._rng, asks=settings.finding.peers
         )
+        self.usage = UsageLedger(entries, roster.wall_s(0.0))
         calls = CallExchange(roster, scheduler)
         blobs = BlobTransfers(self.id, roster, scheduler)
         others = (self.forwarded_calls, mail, calls, blobs, self.admission_control)
-        machines = [gossip, *roles, self.neighbours, *others]
+        machines = [gossip, *roles, self.neighbours, *others, self.usage]
         return Peer(Membership(self.id, roster, grant, entries), machines)
 
     def _known_members(self) -> KnownMembers:
@@ -442,7 +444,7 @@ class Node:
         self.calls.synced()
         if self._records.has_grown and self.peer.scheduler is not None:
             book = self.peer.scheduler.book
-            self._records.compact(book, self.roster.revocations)
+            self._records.compact(book, self.roster.revocations, self.usage.kept())
             self._sweep_outputs()
 
     def _measure(self, jobs: Iterable[JobId]) -> None:

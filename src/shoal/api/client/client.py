@@ -126,6 +126,11 @@ class Client:
         """Forget an ended job, with all it left."""
         return self._ask("Remove", pb.RemoveRequest(job=job), pb.RemoveReply)
 
+    def usage(self, since_s: float, by: str) -> pb.UsageReply:
+        """Return what was used and lent, by owner and week, day, job or node."""
+        request = pb.UsageRequest(since_s=since_s, by=by)
+        return self._ask("Usage", request, pb.UsageReply)
+
     def retry(self, request: pb.RetryRequest) -> pb.SubmitReply:
         """Run a job again."""
         return self._ask("Retry", request, pb.SubmitReply)

@@ -38,7 +38,7 @@ NEEDED: Final[dict[str, Role | None]] = {
         ("Submit", "Get", "List", "Watch", "Logs", "Cancel", "Retry", "Explain"),
         "scheduler",
     ),
-    "Remove": "scheduler",
+    **dict.fromkeys(("Remove", "Usage"), "scheduler"),
     **dict.fromkeys(
         ("Plan", "Curves", "Events", "Metrics", "Outputs", "Calls"), "scheduler"
     ),
@@ -61,6 +61,7 @@ machine, the secrets and the other nodes of its owner."""
 
 FORWARDED: Final = frozenset(
     {"Get", "List", "Watch", "Logs", "Cancel", "Remove", "Retry", "Curves"}
+    | {"Usage"}
     | {"Explain", "Events", "Outputs", "GetBlobs"}
 )
 """Methods that nodes of one owner may call at each other: all concern jobs there."""

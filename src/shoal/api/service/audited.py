@@ -87,7 +87,7 @@ _SHOWS: Final = "it shows what is there, and no output"
 NOT_AUDITED: Final[dict[str, str]] = {
     **dict.fromkeys(("Get", "List", "ListEverywhere", "Watch", "Explain"), _SHOWS),
     **dict.fromkeys(("Nodes", "Info", "Ping", "Plan", "Events", "Metrics"), _SHOWS),
-    **dict.fromkeys(("Curves", "Requests", "ListSecrets"), _SHOWS),
+    **dict.fromkeys(("Curves", "Requests", "ListSecrets", "Usage"), _SHOWS),
     "Forward": "the node that answers writes down what was asked, and by which node",
     "MissingBlobs": "it says which of some hashes are known",
     "PutBlobs": "it keeps bytes; the job that uses them is written down",

@@ -37,6 +37,7 @@ from shoal.api.service.artifact_calls import ArtifactCalls
 from shoal.api.service.audited import CallAudit, audited
 from shoal.api.service.forward import Forwarder
 from shoal.api.service.log_reader import LogReader
+from shoal.api.service.usage_view import usage_view
 from shoal.core.admission.invitation_book import InvitationTerms
 from shoal.core.membership.quotas import Quota, narrowed_job
 from shoal.errors import NotFoundError, ShoalError, UsageError
@@ -327,6 +328,10 @@ class Service(ArtifactCalls):
         if answer.refused:
             raise NotFoundError(answer.refused)
         return pb.RemoveReply(job=view)
+
+    async def on_usage(self, request: pb.UsageRequest) -> pb.UsageReply:
+        """Return what was used by jobs of this node, and what it lent."""
+        return pb.UsageReply(rows=usage_view(self._node, request))
 
     async def on_curves(self, request: pb.CurvesRequest) -> pb.CurvesReply:
         """Return metrics that a job's tasks reported over time."""

@@ -113,6 +113,7 @@ class TaskRun(msgspec.Struct, kw_only=True):
     since: float = 0.0  # when it was assigned, or came to the front of its lease
     allocation: Allocation = Allocation()  # known once it has started
     state: RunState = "sent"
+    metered_at: float | None = None  # its time was counted up to here; None: no start
 
     @property
     def queued(self) -> bool:
@@ -145,3 +146,5 @@ class TaskRun(msgspec.Struct, kw_only=True):
         if self.state == "queued" and after != "over":
             self.since = now  # It begins now, not when it was sent ahead.
         self.state = after
+        if self.started and self.metered_at is None:
+            self.metered_at = now

@@ -30,14 +30,18 @@ if TYPE_CHECKING:
     from shoal.protocol.messages import Revocation
 
 
-def compacted(book: JobBook, revocations: Iterable[Revocation] = ()) -> list[Entry]:
+def compacted(
+    book: JobBook, revocations: Iterable[Revocation] = (), others: Iterable[Entry] = ()
+) -> list[Entry]:
     """Return entries whose replay gives what a replay of all so far would give.
 
     Forgotten jobs are left out, and so is state that a crash may lose: lost workers,
-    back-offs, wanted second runs. `revocations` are the node's standing revocations.
+    back-offs, wanted second runs. `revocations` are the node's standing revocations;
+    `others` are entries of machines that share the journal.
     """
     entries: list[Entry] = [Incarnated(book.generation, book.numbered)]
     entries += map(Revoked, revocations)
+    entries += others
     entries += book.standings.kept()
     entries += map(_submitted, book.jobs.values())
     # Ends come first: they unblock what waits or runs. Jobs end in the same order.

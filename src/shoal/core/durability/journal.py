@@ -147,6 +147,28 @@ class Revoked(msgspec.Struct, frozen=True, tag="revoked"):
     revocation: Revocation
 
 
+class UsageRow(msgspec.Struct, frozen=True, array_like=True):
+    """What attempts took on one day: CPU and GPU time in thousandths of a second.
+
+    `used` by our jobs at this worker, or `lent` here to this scheduler.
+    """
+
+    kind: Literal["used", "lent"]
+    owner: OwnerId  # of the job
+    node: NodeId
+    day: int  # since 1970, of UTC
+    job: JobId  # empty once it was summed up
+    name: str  # of the job
+    cpu_milli_s: int
+    gpu_milli_s: int
+
+
+class UsageAdded(msgspec.Struct, frozen=True, tag="usage-added"):
+    """So much more was used; the sum of all such entries is what was used."""
+
+    rows: tuple[UsageRow, ...]
+
+
 class RunKept(msgspec.Struct, frozen=True, tag="run-kept"):
     """This attempt was live when the journal was compacted."""
 
@@ -187,6 +209,7 @@ Entry = (
     | Cancelled
     | Revoked
     | Removed
+    | UsageAdded
     | RunKept
     | TaskKept
     | Answered

@@ -1,1 +1,1 @@
-"""What becomes of ended jobs: how long they are kept, and who removes them."""
+"""What is left of jobs: how long it is kept, who removes it, and what was used."""

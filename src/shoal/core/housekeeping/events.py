@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
-from shoal.model.ids import JobId
+from shoal.model.ids import JobId, NodeId, OwnerId
 from shoal.model.job import Job
 
 
@@ -22,6 +24,25 @@ class JobMeasured(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
+class MeteredRun(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt ran for so long, or for so much longer, with these amounts."""
+
+    kind: Literal["used", "lent"]
+    owner: OwnerId  # of the job
+    node: NodeId  # the worker; if it was lent, the scheduler
+    job: JobId
+    name: str = ""
+    spent_s: float
+    cpu_milli: int
+    gpu_milli: int
+
+
+class RunsMetered(msgspec.Struct, frozen=True):
+    """These attempts ran. Machines of this node tell each other."""
+
+    runs: tuple[MeteredRun, ...]
+
+
 class DropJob(msgspec.Struct, frozen=True):
     """Delete what is here of a job that was removed: output, results, checkpoints.
 
@@ -31,5 +52,5 @@ class DropJob(msgspec.Struct, frozen=True):
     job: Job
 
 
-HousekeepingEvent = RemovalRequested | JobMeasured
+HousekeepingEvent = RemovalRequested | JobMeasured | RunsMetered
 HousekeepingEffect = DropJob

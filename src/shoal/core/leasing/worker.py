@@ -52,7 +52,9 @@ from shoal.core.events import (
     TaskSaved,
     TaskStaged,
     TaskWrote,
+    Tell,
 )
+from shoal.core.housekeeping.events import MeteredRun, RunsMetered
 from shoal.core.leasing.attempt_bindings import AttemptBindings
 from shoal.core.leasing.lease_lifecycle import LeaseLifecycle, refuse, refuse_attempt
 from shoal.core.leasing.leases import Lease, LeaseBook, owners_of
@@ -63,10 +65,11 @@ from shoal.core.leasing.owner_rules import OwnerRules
 from shoal.core.leasing.report_outbox import ReportOutbox
 from shoal.core.machine import Mount
 from shoal.core.timing import (
+    METER_S,
     PROVIDE_AGAIN_S,
 )
 from shoal.model.capability import capability_keys
-from shoal.model.ids import Attempt, LeaseId, NodeId
+from shoal.model.ids import Attempt, JobId, LeaseId, NodeId
 from shoal.model.kinds import foreign
 from shoal.model.resources import Ledger
 from shoal.protocol.messages import (
@@ -92,6 +95,7 @@ from shoal.protocol.messages import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from random import Random
 
     from shoal.core.membership.members import Admission
@@ -108,6 +112,8 @@ class _Run(msgspec.Struct):
     staging: StartTask | None = None  # what follows when all it needs is here
     verdict: Outcome | None = None
     progress_seq: int = 0
+    job: JobId = JobId("")
+    metered_at: float | None = None  # its time was counted up to here, once it began
 
 
 @final
@@ -366,7 +372,7 @@ class Worker:
         task, attempt = assignment.task, assignment.attempt
         lease.running = attempt
         lease.running_since = now
-        run = self._runs[attempt] = _Run(task.grace_s, lease.id)
+        run = self._runs[attempt] = _Run(task.grace_s, lease.id, job=task.job)
         if task.time_limit_s is not None:
             self._runs_due.set(attempt, now + task.time_limit_s)
         start = StartTask(
@@ -384,6 +390,7 @@ class Worker:
             assignment.inputs,
         )
         if not start.is_staged:
+            self._begin_metering(run, now)
             return [start]
         run.staging = start
         return [StageTask(start)]
@@ -465,6 +472,7 @@ class Worker:
         self._runs_due.drop(attempt)
         lease = self._lease_of(run)
         lease.running = None
+        lent = self._lent({attempt: run}, now)
         final_outcome = _with_verdict(outcome, run.verdict)
         if lease.state == "ending":
             ceded = self._lease_lifecycle.close(lease, now)
@@ -475,7 +483,7 @@ class Worker:
             attempt=attempt, lease=run.lease, outcome=final_outcome, next=next_
         )
         self._reports.add(report, now)
-        return [*started, Send(attempt.scheduler, report), *ceded]
+        return [*started, Send(attempt.scheduler, report), *ceded, *lent]
 
     def _on_staging_ended(self, event: StagingEnded, now: float) -> list[Effect]:
         """Start an attempt that has all it needs, unless it is to stop."""
@@ -485,6 +493,7 @@ class Worker:
             return []
         start, run.staging = run.staging, None
         if not event.reason and run.verdict is None:
+            self._begin_metering(run, now)
             return [start]
         reason = event.reason or "stopped before it started"
         outcome = Outcome("not-started", reason=reason)
@@ -566,10 +575,40 @@ class Worker:
         match chore:
             case "provide":
                 return self._provide(now)
+            case "meter":
+                if self._runs:
+                    self._chores.set("meter", now + METER_S)
+                return self._lent(self._runs, now)
             case "drained":
                 return self._lease_lifecycle.preempt_all(None, "the worker drains", now)
             case _:
                 raise AssertionError(chore)
+
+    def _begin_metering(self, run: _Run, now: float) -> None:
+        run.metered_at = now
+        if "meter" not in self._chores:
+            self._chores.set("meter", now + METER_S)
+
+    def _lent(self, runs: Mapping[Attempt, _Run], now: float) -> list[Effect]:
+        """Tell how long tasks of other nodes ran here since the last time."""
+        metered: list[MeteredRun] = []
+        for attempt, run in runs.items():
+            if run.metered_at is None or attempt.scheduler == self.node:
+                continue
+            lease = self._lease_of(run)
+            spent_s, run.metered_at = now - run.metered_at, now
+            metered.append(
+                MeteredRun(
+                    kind="lent",
+                    owner=lease.owners[-1],
+                    node=attempt.scheduler,
+                    job=run.job,
+                    spent_s=max(0.0, spent_s),
+                    cpu_milli=lease.allocation.cpu_milli,
+                    gpu_milli=sum(share.milli for share in lease.allocation.shares),
+                )
+            )
+        return [Tell(RunsMetered(tuple(metered)))] if metered else []
 
     def _provide(self, now: float) -> list[Effect]:
         pause_s = PROVIDE_AGAIN_S * self._rng.uniform(0.8, 1.2)

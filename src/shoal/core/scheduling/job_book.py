@@ -42,6 +42,7 @@ from shoal.core.durability.journal import (
     StandingKept,
     Submitted,
     TaskKept,
+    UsageAdded,
 )
 from shoal.core.membership.quotas import Quota
 from shoal.core.verification.standings import Standings
@@ -155,6 +156,7 @@ class JobBook:
         self.answered = 0  # the number of the latest answer
         self._replayed_s: float | None = None  # time of day of the entry being replayed
         self.numbered = 0  # the number of the latest job
+        self._over: list[tuple[TaskRun, Task, Job]] = []  # runs not asked for yet
         self.ends = 0  # how many jobs have ended
         self._ended: dict[JobId, None] = {}  # in the order of their ends
         self._dependents: dict[GroupId, list[GroupId]] = {}
@@ -289,6 +291,14 @@ class JobBook:
         del self.tasks[run.task].live[run.attempt]
         self.group_of(run.task).live -= 1
         run.move("end", run.since)
+        if run.metered_at is not None:
+            task = self.tasks[run.task].task
+            self._over.append((run, task, self.jobs[task.job].job))
+
+    def take_over(self) -> list[tuple[TaskRun, Task, Job]]:
+        """Return the runs that ended since the last time, and that had started."""
+        over, self._over = self._over, []
+        return over
 
     def put_back(
         self, run: TaskRun, reason: str, *, failed: bool = False, crashed: bool = False
@@ -472,7 +482,7 @@ class JobBook:
             case Cancelled():
                 if entry.job in self.jobs:
                     self.cancel(entry.job, entry.reason, now)
-            case Removed() | Revoked():
+            case Removed() | Revoked() | UsageAdded():
                 self._replay_removed(entry)
             case RunKept():
                 self._start(entry.place, entry.gang, now)
@@ -483,8 +493,8 @@ class JobBook:
             case Judged() | StandingKept():
                 self.standings.take(entry)
 
-    def _replay_removed(self, entry: Removed | Revoked) -> None:
-        if isinstance(entry, Removed):  # The other is for membership.
+    def _replay_removed(self, entry: Removed | Revoked | UsageAdded) -> None:
+        if isinstance(entry, Removed):  # The others are for other machines.
             self.remove(job for job in entry.jobs if job in self._ended)
 
     def _replay_assigned(self, entry: Assigned, now: float) -> None:

@@ -70,6 +70,7 @@ from shoal.core.events import (
 )
 from shoal.core.housekeeping.events import JobMeasured, RemovalRequested
 from shoal.core.housekeeping.retention import KeepRule, Retention
+from shoal.core.housekeeping.run_meter import RunMeter
 from shoal.core.machine import Mount
 from shoal.core.membership.quotas import Quota, narrowed_job
 from shoal.core.negotiation.held_leases import HeldLease, HeldLeases
@@ -213,6 +214,7 @@ class Scheduler:
             node, book, holdings, usage, heap, views.address, verifier, provisions
         )
         self._retention = Retention(book, keep, heap)
+        self._meter = RunMeter(book, heap)
         self._refusals = RefusalCache(heap)
         self._reservations = Reservations(book, views, holdings)
         self._selection = TaskSelection(book, views, holdings, verifier, heap)
@@ -281,6 +283,7 @@ class Scheduler:
         """Take in one fact; return what to do about it. Raising is a bug."""
         effects = self._applied(self._on_event(event, now), now)
         self._retention.look(now)
+        effects += self._meter.look(now)
         if self._match_wanted:
             effects += self._match_or_rest(now)
         return effects
@@ -532,6 +535,7 @@ class Scheduler:
         if self._chores.pop_due(now):
             follows.append(RoomChanged())  # The pass that was put off is due.
         follows += self._retention.due(now)
+        follows += self._meter.due(now)
         follows += self._release_idle(now)
         return follows
 

@@ -90,6 +90,11 @@ class NodeJournal:
         journal = self._journal
         return journal.since_snapshot > COMPACT_AFTER and not journal.compacting
 
-    def compact(self, book: JobBook, revocations: Iterable[Revocation]) -> None:
+    def compact(
+        self,
+        book: JobBook,
+        revocations: Iterable[Revocation],
+        others: Iterable[Entry] = (),
+    ) -> None:
         """Replace everything written so far by what a restart needs."""
-        self._journal.compact(map(encode, compacted(book, revocations)))
+        self._journal.compact(map(encode, compacted(book, revocations, others)))

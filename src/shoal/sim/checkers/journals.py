@@ -27,6 +27,7 @@ from shoal.core.durability.journal import (
     StandingKept,
     Submitted,
     TaskKept,
+    UsageAdded,
 )
 from shoal.core.events import Answer, Effect, MessageReceived
 from shoal.model.ids import Attempt, GroupId, JobId, NodeId, TaskId
@@ -161,7 +162,7 @@ class Journals:
                 self._on_finished(truth, entry)
             case Cancelled():
                 self._on_cancelled(truth, entry.job)
-            case Revoked():
+            case Revoked() | UsageAdded():
                 pass  # No task is affected.
             case Removed():
                 self._on_removed(truth, entry)

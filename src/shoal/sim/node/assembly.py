@@ -19,6 +19,7 @@ from shoal.core.discovery.worker_views import PathCost
 from shoal.core.durability.compaction import compacted
 from shoal.core.durability.journal import Entry, Revoked
 from shoal.core.forwarding.forwarded_calls import CallForwarding
+from shoal.core.housekeeping.usage_ledger import UsageLedger
 from shoal.core.leasing.worker import Worker
 from shoal.core.mail.task_mail import TaskMail
 from shoal.core.membership.membership import Membership
@@ -71,7 +72,8 @@ def join_roles(
     roles = (_worker(life, roster), scheduler, _gate(life))
     blobs = BlobTransfers(life.spec.id, roster, scheduler)
     others = (mail, CallExchange(roster, scheduler), _admission(life, roster), blobs)
-    machines = (gossip, *roles, calls, *others, _neighbours(life))
+    usage = UsageLedger(life.journal, life.wall_at_zero_s)
+    machines = (gossip, *roles, calls, *others, _neighbours(life), usage)
     return Peer(
         Membership(life.spec.id, roster, grant, life.journal),
         [machine for machine in machines if machine is not None],
@@ -86,7 +88,8 @@ def compact_journal(entries: Sequence[Entry]) -> list[Entry]:
         book.replay(entry, 0.0, trust.WALL_AT_START_S)
         if isinstance(entry, Revoked):
             revocations.append(entry.revocation)
-    return compacted(book, revocations) if entries else []
+    usage = UsageLedger(entries, 0.0)
+    return compacted(book, revocations, usage.kept()) if entries else []
 
 
 def _worker(life: NodeLife, roster: Roster) -> Worker | None:
