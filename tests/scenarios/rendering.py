@@ -8,6 +8,7 @@ from shoal.core.admission.events import AdmissionEffect
 from shoal.core.artifacts.events import FetchCheckpoint, FetchOutputs
 from shoal.core.durability import journal
 from shoal.core.forwarding.events import ForwardingEffect
+from shoal.core.housekeeping.events import MeteredRun, RunsMetered
 from shoal.model.job import Job
 from shoal.model.resources import GIB, Allocation, Profile
 from shoal.protocol import messages as m
@@ -50,7 +51,7 @@ def effect_line(effect: events.Effect) -> str | None:
         case events.KeepGrant():
             return f"keep the grant until {effect.grant.expires_wall_s:.0f}"
         case events.Tell():
-            return f"tell the other machines: {type(effect.event).__name__}"
+            return _told(effect.event)
         case _:
             # Those of one feature are told by its own tests.
             assert isinstance(effect, ForwardingEffect | AdmissionEffect)
@@ -270,3 +271,13 @@ def words(parts: Iterable[object]) -> str:
 
 def _occupied(one: m.Occupied) -> str:
     return f"{one.lease}@{one.attempt}" if one.attempt else one.lease
+
+
+def _told(event: events.Event) -> str:
+    if isinstance(event, RunsMetered):
+        return " ".join(["meter:", *map(_metered, event.runs)])
+    return f"tell the other machines: {type(event).__name__}"
+
+
+def _metered(run: MeteredRun) -> str:
+    return f"{run.job} {run.kind} {run.spent_s:g} s at {run.node}"

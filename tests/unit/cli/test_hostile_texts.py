@@ -49,11 +49,13 @@ WORDS = {
     "pull": ["pull", "a"],
     "retry": ["retry", "a"],
     "revoke": ["revoke", "a"],
+    "rm": ["rm", "a"],
     "run": ["run", "--no-pull", "--", "true"],
     "secret": ["secret", "list"],
     "show": ["show", "a"],
     "submit": ["submit", "--", "true"],
     "top": ["top", "--once"],
+    "usage": ["usage"],
     "wait": ["wait", "a", "--timeout", "0s"],
     "web": ["web", "--no-open"],
 }
@@ -64,6 +66,8 @@ ALSO = [
     ["run", "--watch", "--no-pull", "--", "true"],
     ["metrics", "a", "--csv"],
     ["accept", "a", "--decline"],
+    ["rm", "--state", "failed", "--yes"],
+    ["usage", "--by", "job", "--csv"],
 ]
 HAS_JSON = sorted(set(WORDS) - {"web", "monitor", "top"})
 SAYS_NOTHING_OF_OTHERS = {

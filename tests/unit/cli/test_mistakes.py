@@ -17,6 +17,7 @@ from shoal.errors import UsageError
 
 NEEDED = {
     "cancel": ("x",),
+    "rm": ("x",),
     "plan": ("--", "true"),
     "retry": ("x",),
     "revoke": ("x",),

@@ -51,7 +51,8 @@ class RunMeter:
         )
 
     def _told(self, runs: list[MeteredRun]) -> list[Effect]:
-        return [Tell(RunsMetered(tuple(runs)))] if runs else []
+        spent = tuple(run for run in runs if run.spent_s > 0)
+        return [Tell(RunsMetered(spent))] if spent else []
 
 
 def _metered(run: TaskRun, task: Task, job: Job, now: float) -> MeteredRun:

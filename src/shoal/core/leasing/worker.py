@@ -593,7 +593,7 @@ class Worker:
         """Tell how long tasks of other nodes ran here since the last time."""
         metered: list[MeteredRun] = []
         for attempt, run in runs.items():
-            if run.metered_at is None or attempt.scheduler == self.node:
+            if run.metered_at in (None, now) or attempt.scheduler == self.node:
                 continue
             lease = self._lease_of(run)
             spent_s, run.metered_at = now - run.metered_at, now

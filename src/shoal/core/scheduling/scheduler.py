@@ -69,8 +69,8 @@ from shoal.core.events import (
     WallClockRead,
 )
 from shoal.core.housekeeping.events import JobMeasured, RemovalRequested
-from shoal.core.housekeeping.retention import KeepRule, Retention
-from shoal.core.housekeeping.run_meter import RunMeter
+from shoal.core.housekeeping.retention import KeepRule
+from shoal.core.housekeeping.upkeep import Upkeep
 from shoal.core.machine import Mount
 from shoal.core.membership.quotas import Quota, narrowed_job
 from shoal.core.negotiation.held_leases import HeldLease, HeldLeases
@@ -190,14 +190,11 @@ class Scheduler:
     ) -> None:
         """Continue from `journal`, in the next generation; `Booted` sets it going.
 
-        `heard` is the rumours about workers that gossip keeps up to date; `path_cost`
-        estimates the distance of workers that nobody measured; `keep` limits how
-        many ended jobs stay.
+        `heard` is rumours about workers, kept up to date by gossip; `path_cost` guesses
+        how far workers are; `keep` limits how many ended jobs stay.
         """
-        self.node = node
-        self.counts: Counter[str] = Counter()
-        self._roster = roster
-        self._policies = policies or PolicyLookup()
+        self.node, self.counts = node, Counter[str]()
+        self._roster, self._policies = roster, policies or PolicyLookup()
         book = self._book = _next_life(journal, roster, now)
         heap = self._heap = DeadlineHeap()
         views = self._views = WorkerViews(node, heap, path_cost)
@@ -213,8 +210,7 @@ class Scheduler:
         self._dispatcher = Dispatcher(
             node, book, holdings, usage, heap, views.address, verifier, provisions
         )
-        self._retention = Retention(book, keep, heap)
-        self._meter = RunMeter(book, heap)
+        self._upkeep = Upkeep(book, keep, heap)
         self._refusals = RefusalCache(heap)
         self._reservations = Reservations(book, views, holdings)
         self._selection = TaskSelection(book, views, holdings, verifier, heap)
@@ -282,8 +278,7 @@ class Scheduler:
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take in one fact; return what to do about it. Raising is a bug."""
         effects = self._applied(self._on_event(event, now), now)
-        self._retention.look(now)
-        effects += self._meter.look(now)
+        effects += self._upkeep.look(now)
         if self._match_wanted:
             effects += self._match_or_rest(now)
         return effects
@@ -311,7 +306,7 @@ class Scheduler:
             case CheckpointKept() | CheckpointMissed():
                 return [*self._provisions.on_fetched(event)]
             case RemovalRequested() | JobMeasured():
-                return [*self._retention.on_event(event, now)]
+                return [*self._upkeep.on_event(event, now)]
             case Booted():
                 return [self._incarnate(), *self._dispatcher.recover(now)]
             case _:
@@ -534,8 +529,7 @@ class Scheduler:
         follows += self._discovery.due(self._book.generation, now)
         if self._chores.pop_due(now):
             follows.append(RoomChanged())  # The pass that was put off is due.
-        follows += self._retention.due(now)
-        follows += self._meter.due(now)
+        follows += self._upkeep.due(now)
         follows += self._release_idle(now)
         return follows
 

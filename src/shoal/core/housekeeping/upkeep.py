@@ -1,0 +1,38 @@
+"""What a scheduler does besides running jobs, in one place: see each part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from shoal.core.housekeeping.events import JobMeasured, RemovalRequested
+from shoal.core.housekeeping.retention import KeepRule, Retention
+from shoal.core.housekeeping.run_meter import RunMeter
+
+if TYPE_CHECKING:
+    from shoal.core.deadlines import DeadlineHeap
+    from shoal.core.events import Effect
+    from shoal.core.scheduling.job_book import JobBook
+
+UpkeepEvent = RemovalRequested | JobMeasured
+
+
+@final
+class Upkeep:
+    """The parts of a scheduler that keep house."""
+
+    def __init__(self, book: JobBook, keep: KeepRule, heap: DeadlineHeap) -> None:
+        self._retention = Retention(book, keep, heap)
+        self._meter = RunMeter(book, heap)
+
+    def on_event(self, event: UpkeepEvent, now: float) -> list[Effect]:
+        """Take in a fact that is for one of the parts."""
+        return self._retention.on_event(event, now)
+
+    def look(self, now: float) -> list[Effect]:
+        """Look at what the last event changed in the book."""
+        self._retention.look(now)
+        return self._meter.look(now)
+
+    def due(self, now: float) -> list[Effect]:
+        """Do what is due."""
+        return self._retention.due(now) + self._meter.due(now)
