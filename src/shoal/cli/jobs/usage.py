@@ -13,7 +13,7 @@ from shoal.api.documents import fields_of
 from shoal.cli.display.printing import echo_json, echo_table, short_id
 from shoal.cli.job_input.moments import moment_option
 from shoal.cli.options import any_node_option, json_option, suggest, talk
-from shoal.cli.terminal import echo_lines
+from shoal.cli.terminal import echo_lines, safe_line
 
 if TYPE_CHECKING:
     from shoal.api.shoal_pb2 import UsageRow
@@ -102,5 +102,5 @@ def _print_csv(rows: list[UsageRow]) -> None:
     writer.writerow(COLUMNS)
     for row in rows:
         fields = fields_of(row)
-        writer.writerow([fields[name] for name in COLUMNS])
+        writer.writerow([safe_line(str(fields[name])) for name in COLUMNS])
     echo_lines(text.getvalue().rstrip("\n"))
