@@ -72,10 +72,18 @@ def _plain(value: Any, enum: EnumDescriptor | None) -> Any:  # noqa: ANN401 - An
 
 def job_fields(job: pb.Job) -> dict[str, Any]:
     """Return a job as JSON fields, without its tasks."""
-    fields = fields_of(job, without=("tasks",))
+    fields = fields_of(job, without=("tasks", "steps", "more_steps"))
     counts = fields.pop("counts")
     objective = fields["objective"] if job.objective.metric else None
     return {**fields, "tasks": counts, **_times(job), "objective": objective}
+
+
+def steps_fields(job: pb.Job) -> list[dict[str, Any]]:
+    """Return the steps of a job as JSON fields."""
+    return [
+        {**fields_of(step), "time_limit_s": step.time_limit_s or None}
+        for step in job.steps
+    ]
 
 
 def task_fields(task: pb.Task) -> dict[str, Any]:
@@ -118,7 +126,19 @@ def node_fields(node: pb.Node) -> dict[str, Any]:
     standing = None
     if node.HasField("standing"):
         standing = fields_of(node.standing, without=("text",))
-    return {**fields_of(node, without=("standing",)), "standing": standing}
+    return {
+        **fields_of(node, without=("standing", "used", "machine")),
+        "standing": standing,
+        "used": fields_of(node.used) if node.HasField("used") else None,
+        "machine": fields_of(node.machine) if node.HasField("machine") else None,
+        "away_since_s": node.away_since_s or None,
+    }
+
+
+def inspection_fields(reply: pb.InspectReply) -> dict[str, Any]:
+    """Return one node, and what its machine does, as JSON fields."""
+    tasks = [{**fields_of(t), "began_s": t.began_s or None} for t in reply.tasks]
+    return {**fields_of(reply), "tasks": tasks}
 
 
 def requests_fields(reply: pb.RequestsReply) -> dict[str, Any]:

@@ -70,12 +70,14 @@ class SubmitReply(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., needs: _Optional[str] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetRequest(_message.Message):
-    __slots__ = ("job", "tasks_max")
+    __slots__ = ("job", "tasks_max", "task_states")
     JOB_FIELD_NUMBER: _ClassVar[int]
     TASKS_MAX_FIELD_NUMBER: _ClassVar[int]
+    TASK_STATES_FIELD_NUMBER: _ClassVar[int]
     job: str
     tasks_max: int
-    def __init__(self, job: _Optional[str] = ..., tasks_max: _Optional[int] = ...) -> None: ...
+    task_states: _containers.RepeatedScalarFieldContainer[State]
+    def __init__(self, job: _Optional[str] = ..., tasks_max: _Optional[int] = ..., task_states: _Optional[_Iterable[_Union[State, str]]] = ...) -> None: ...
 
 class ListRequest(_message.Message):
     __slots__ = ("active_only", "jobs_max", "active_max", "states", "name", "owner", "since_s")
@@ -154,7 +156,7 @@ class WatchRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "name", "owner", "state", "reason", "priority", "submitted_s", "counts", "nodes", "exit_code", "tasks", "fraction", "number", "began_s", "ended_s", "objective")
+    __slots__ = ("id", "name", "owner", "state", "reason", "priority", "submitted_s", "counts", "nodes", "exit_code", "tasks", "fraction", "number", "began_s", "ended_s", "objective", "steps", "more_steps")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
@@ -171,6 +173,8 @@ class Job(_message.Message):
     BEGAN_S_FIELD_NUMBER: _ClassVar[int]
     ENDED_S_FIELD_NUMBER: _ClassVar[int]
     OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    MORE_STEPS_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     owner: str
@@ -187,7 +191,50 @@ class Job(_message.Message):
     began_s: float
     ended_s: float
     objective: Objective
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., owner: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., priority: _Optional[int] = ..., submitted_s: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., exit_code: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., fraction: _Optional[float] = ..., number: _Optional[int] = ..., began_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., objective: _Optional[_Union[Objective, _Mapping]] = ...) -> None: ...
+    steps: _containers.RepeatedCompositeFieldContainer[Step]
+    more_steps: int
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., owner: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., priority: _Optional[int] = ..., submitted_s: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., exit_code: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., fraction: _Optional[float] = ..., number: _Optional[int] = ..., began_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., objective: _Optional[_Union[Objective, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., more_steps: _Optional[int] = ...) -> None: ...
+
+class Step(_message.Message):
+    __slots__ = ("name", "after", "counts", "argv", "recipe", "setup", "env", "secrets", "outputs", "image", "needs", "time_limit_s", "network", "gang_min", "driver")
+    class EnvEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    ARGV_FIELD_NUMBER: _ClassVar[int]
+    RECIPE_FIELD_NUMBER: _ClassVar[int]
+    SETUP_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    NEEDS_FIELD_NUMBER: _ClassVar[int]
+    TIME_LIMIT_S_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
+    GANG_MIN_FIELD_NUMBER: _ClassVar[int]
+    DRIVER_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    after: _containers.RepeatedScalarFieldContainer[str]
+    counts: Counts
+    argv: _containers.RepeatedScalarFieldContainer[str]
+    recipe: str
+    setup: _containers.RepeatedScalarFieldContainer[str]
+    env: _containers.ScalarMap[str, str]
+    secrets: _containers.RepeatedScalarFieldContainer[str]
+    outputs: _containers.RepeatedScalarFieldContainer[str]
+    image: str
+    needs: str
+    time_limit_s: float
+    network: bool
+    gang_min: int
+    driver: str
+    def __init__(self, name: _Optional[str] = ..., after: _Optional[_Iterable[str]] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., argv: _Optional[_Iterable[str]] = ..., recipe: _Optional[str] = ..., setup: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Iterable[str]] = ..., outputs: _Optional[_Iterable[str]] = ..., image: _Optional[str] = ..., needs: _Optional[str] = ..., time_limit_s: _Optional[float] = ..., network: _Optional[bool] = ..., gang_min: _Optional[int] = ..., driver: _Optional[str] = ...) -> None: ...
 
 class Objective(_message.Message):
     __slots__ = ("metric", "goal")
@@ -606,7 +653,7 @@ class NodesReply(_message.Message):
     def __init__(self, nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("name", "self", "total", "free", "devices", "active", "draining", "drivers", "labels", "rtt_us", "worker", "path", "terms", "weaker", "networked", "standing")
+    __slots__ = ("name", "self", "total", "free", "devices", "active", "draining", "drivers", "labels", "rtt_us", "worker", "path", "terms", "weaker", "networked", "standing", "used", "machine", "away_since_s", "away")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -630,6 +677,10 @@ class Node(_message.Message):
     WEAKER_FIELD_NUMBER: _ClassVar[int]
     NETWORKED_FIELD_NUMBER: _ClassVar[int]
     STANDING_FIELD_NUMBER: _ClassVar[int]
+    USED_FIELD_NUMBER: _ClassVar[int]
+    MACHINE_FIELD_NUMBER: _ClassVar[int]
+    AWAY_SINCE_S_FIELD_NUMBER: _ClassVar[int]
+    AWAY_FIELD_NUMBER: _ClassVar[int]
     name: NodeName
     self: bool
     total: Amounts
@@ -646,7 +697,97 @@ class Node(_message.Message):
     weaker: _containers.RepeatedScalarFieldContainer[str]
     networked: _containers.RepeatedScalarFieldContainer[str]
     standing: Standing
-    def __init__(self_, name: _Optional[_Union[NodeName, _Mapping]] = ..., self: _Optional[bool] = ..., total: _Optional[_Union[Amounts, _Mapping]] = ..., free: _Optional[_Union[Amounts, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., active: _Optional[int] = ..., draining: _Optional[bool] = ..., drivers: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., rtt_us: _Optional[int] = ..., worker: _Optional[bool] = ..., path: _Optional[str] = ..., terms: _Optional[str] = ..., weaker: _Optional[_Iterable[str]] = ..., networked: _Optional[_Iterable[str]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ...) -> None: ...
+    used: Use
+    machine: Amounts
+    away_since_s: float
+    away: str
+    def __init__(self_, name: _Optional[_Union[NodeName, _Mapping]] = ..., self: _Optional[bool] = ..., total: _Optional[_Union[Amounts, _Mapping]] = ..., free: _Optional[_Union[Amounts, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., active: _Optional[int] = ..., draining: _Optional[bool] = ..., drivers: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., rtt_us: _Optional[int] = ..., worker: _Optional[bool] = ..., path: _Optional[str] = ..., terms: _Optional[str] = ..., weaker: _Optional[_Iterable[str]] = ..., networked: _Optional[_Iterable[str]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., used: _Optional[_Union[Use, _Mapping]] = ..., machine: _Optional[_Union[Amounts, _Mapping]] = ..., away_since_s: _Optional[float] = ..., away: _Optional[str] = ...) -> None: ...
+
+class Use(_message.Message):
+    __slots__ = ("at_s", "over_s", "cpu_milli", "memory_bytes", "disk_bytes", "read_bytes_s", "written_bytes_s", "received_bytes_s", "sent_bytes_s", "devices")
+    AT_S_FIELD_NUMBER: _ClassVar[int]
+    OVER_S_FIELD_NUMBER: _ClassVar[int]
+    CPU_MILLI_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    READ_BYTES_S_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_BYTES_S_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_BYTES_S_FIELD_NUMBER: _ClassVar[int]
+    SENT_BYTES_S_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    at_s: float
+    over_s: float
+    cpu_milli: int
+    memory_bytes: int
+    disk_bytes: int
+    read_bytes_s: int
+    written_bytes_s: int
+    received_bytes_s: int
+    sent_bytes_s: int
+    devices: _containers.RepeatedCompositeFieldContainer[DeviceUse]
+    def __init__(self, at_s: _Optional[float] = ..., over_s: _Optional[float] = ..., cpu_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., read_bytes_s: _Optional[int] = ..., written_bytes_s: _Optional[int] = ..., received_bytes_s: _Optional[int] = ..., sent_bytes_s: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[DeviceUse, _Mapping]]] = ...) -> None: ...
+
+class DeviceUse(_message.Message):
+    __slots__ = ("id", "busy_milli", "memory_bytes")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    BUSY_MILLI_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    busy_milli: int
+    memory_bytes: int
+    def __init__(self, id: _Optional[str] = ..., busy_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+
+class InspectRequest(_message.Message):
+    __slots__ = ("node", "since_s")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_S_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    since_s: float
+    def __init__(self, node: _Optional[str] = ..., since_s: _Optional[float] = ...) -> None: ...
+
+class InspectReply(_message.Message):
+    __slots__ = ("node", "history", "tasks", "rules", "trouble", "version", "up_s", "warnings")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    RULES_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    UP_S_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    node: Node
+    history: _containers.RepeatedCompositeFieldContainer[Use]
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskThere]
+    rules: _containers.RepeatedScalarFieldContainer[str]
+    trouble: str
+    version: str
+    up_s: float
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ..., history: _Optional[_Iterable[_Union[Use, _Mapping]]] = ..., tasks: _Optional[_Iterable[_Union[TaskThere, _Mapping]]] = ..., rules: _Optional[_Iterable[str]] = ..., trouble: _Optional[str] = ..., version: _Optional[str] = ..., up_s: _Optional[float] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class TaskThere(_message.Message):
+    __slots__ = ("task", "job", "scheduler", "began_s")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULER_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_S_FIELD_NUMBER: _ClassVar[int]
+    task: str
+    job: str
+    scheduler: NodeName
+    began_s: float
+    def __init__(self, task: _Optional[str] = ..., job: _Optional[str] = ..., scheduler: _Optional[_Union[NodeName, _Mapping]] = ..., began_s: _Optional[float] = ...) -> None: ...
+
+class ForgetRequest(_message.Message):
+    __slots__ = ("node",)
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    def __init__(self, node: _Optional[str] = ...) -> None: ...
+
+class ForgetReply(_message.Message):
+    __slots__ = ("node",)
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    node: NodeName
+    def __init__(self, node: _Optional[_Union[NodeName, _Mapping]] = ...) -> None: ...
 
 class Standing(_message.Message):
     __slots__ = ("trust", "judged", "disagreed", "text")

@@ -69,7 +69,9 @@ from shoal.runtime.membership.shoal_membership import next_epoch
 from shoal.runtime.monitoring.change_signal import ChangeSignal
 from shoal.runtime.monitoring.event_file import EventFile
 from shoal.runtime.monitoring.event_log import EventLog
+from shoal.runtime.monitoring.machine_use import MachineWatch
 from shoal.runtime.monitoring.output_log import OutputLog
+from shoal.runtime.monitoring.seen_members import SEEN_FILE, SeenMembers
 from shoal.runtime.performer import NetworkListener, Performer
 from shoal.runtime.wall_clock import WallClock
 from shoal.store.journal import Journal
@@ -92,6 +94,7 @@ if TYPE_CHECKING:
     from shoal.runtime.home import Home
     from shoal.runtime.inbox import Inbox
     from shoal.runtime.membership.shoal_membership import ShoalMembership
+    from shoal.runtime.monitoring.seen_members import How
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +151,11 @@ class Node:
         self._job_files = JobFiles(self.outputs, self.artifacts, self.feed)
         self.mail = MailCalls(self.feed)
         self.api_calls = CallRunner(self.feed)
-        self.listener: Listener = NetworkListener(self.feed, self._know, self.event_log)
+        self.seen = SeenMembers(home.path / SEEN_FILE)
+        self.machine = MachineWatch(home.path)
+        self.listener: Listener = NetworkListener(
+            self.feed, self._know, self.event_log, self.seen, self._parting
+        )
         self.clients = WaitingClients(self.feed, self._is_behind, self.news)
         self.task_faults = TaskFaults(self.event_log)
         self.handling = CrashNotes(home)
@@ -263,6 +270,7 @@ class Node:
         self._job_files.start()
         if self.scheduler is not None:
             self._measure(self.scheduler.book.ended)
+        self.machine.start()
         await self.calls.clear()
         self._sweep_outputs()
 
@@ -309,6 +317,8 @@ class Node:
         if self._sweeping is not None:
             await asyncio.gather(self._sweeping, return_exceptions=True)
         self._wall_clock.stop()
+        await self.machine.close()
+        await self.seen.close()
         await self.api_calls.close()
         await self.calls.close()
         await self.tasks.close()
@@ -477,6 +487,14 @@ class Node:
         scheduler = self.peer.scheduler
         run = None if scheduler is None else scheduler.book.runs.get(attempt)
         return self.tasks.task_of(attempt) if run is None else run.task
+
+    def _parting(self, peer: NodeId) -> How:
+        """Return how a member goes whose link is lost now."""
+        if self.admission(peer) is None:
+            return "revoked" if self.roster.revoked_up_to(peer) >= 0 else "lost"
+        scheduler = self.peer.scheduler
+        view = None if scheduler is None else scheduler.views.table.view(peer)
+        return "stopped" if view is not None and view.draining else "lost"
 
     def _know(self, peer: NodeId, addresses: Sequence[str]) -> None:
         if self._links is not None and peer != self.id:

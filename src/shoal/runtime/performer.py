@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from shoal.runtime.leasing.task_runner import TaskRunner
     from shoal.runtime.monitoring.event_log import EventLog
     from shoal.runtime.monitoring.output_log import OutputLog
+    from shoal.runtime.monitoring.seen_members import How, SeenMembers
 
     Know = Callable[[NodeId, Sequence[str]], None]
 
@@ -119,20 +120,29 @@ class NetworkListener:
         feed: Callable[[events.Event], None],
         know: Know,
         event_log: EventLog,
+        seen: SeenMembers,
+        parting: Callable[[NodeId], How],
     ) -> None:
-        """Report facts to `feed`, and peers' addresses to `know`."""
+        """Report facts to `feed`, and peers' addresses to `know`.
+
+        `parting` says how a peer goes whose link is lost now.
+        """
         self._feed = feed
         self._know = know
         self._event_log = event_log
+        self._seen = seen
+        self._parting = parting
 
     def connected(self, peer: NodeId, grant: Grant | None) -> None:
         """Note that a link is up."""
         self._event_log.linked(peer)
+        self._seen.linked(peer)
         self._feed(events.PeerConnected(peer, grant))
 
     def lost(self, peer: NodeId) -> None:
         """Note that a link is down."""
         self._event_log.lost(peer)
+        self._seen.parted(peer, self._parting(peer))
         self._feed(events.PeerLost(peer))
 
     def received(self, peer: NodeId, messages: Sequence[AnyMessage]) -> None:

@@ -164,7 +164,13 @@ class Site:
         asked = pb.GetRequest(job=request.path_params["job"], tasks_max=TASKS_MAX)
         found = await self._service.on_get(asked)
         tasks = [documents.task_fields(task) for task in found.tasks]
-        return _told({"job": documents.job_fields(found), "tasks": tasks})
+        return _told(
+            {
+                "job": documents.job_fields(found),
+                "tasks": tasks,
+                "steps": documents.steps_fields(found),
+            }
+        )
 
     async def _events(self, request: Request) -> Response:
         del request

@@ -67,7 +67,7 @@ def test_roles_allow_more_and_more() -> None:
     submit = allowed(member(*ROLES["submit"]))
     admin = allowed(member(*ROLES["admin"]))
 
-    assert worker == {"Info", "Nodes", "Ping"}
+    assert worker == {"Info", "Nodes", "Ping", "Inspect"}
     assert worker < submit < admin == set(NEEDED)
     assert not submit & {"Invite", "Revoke", "Shutdown", "SetSecret", "ListSecrets"}
 

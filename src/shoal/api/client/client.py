@@ -161,6 +161,10 @@ class Client:
         """Return all known nodes."""
         return self._ask("Nodes", pb.NodesRequest(), pb.NodesReply)
 
+    def forget(self, node: str) -> pb.ForgetReply:
+        """Take a node that is away off the list."""
+        return self._ask("Forget", pb.ForgetRequest(node=node), pb.ForgetReply)
+
     def ping(self, node: str, timeout_s: float) -> pb.PingReply:
         """Measure the round trip to a node, given by id."""
         request = pb.PingRequest(node=node, timeout_s=timeout_s)

@@ -34,6 +34,7 @@ NEEDED: Final[dict[str, Role | None]] = {
     "Info": None,
     "Nodes": None,
     "Ping": None,
+    "Inspect": None,
     **dict.fromkeys(
         ("Submit", "Get", "List", "Watch", "Logs", "Cancel", "Retry", "Explain"),
         "scheduler",
@@ -44,7 +45,8 @@ NEEDED: Final[dict[str, Role | None]] = {
     ),
     **dict.fromkeys(("MissingBlobs", "PutBlobs", "GetBlobs"), "scheduler"),
     **dict.fromkeys(
-        ("Invite", "Requests", "Accept", "Revoke", "Drain", "Shutdown"), "admin"
+        ("Invite", "Requests", "Accept", "Revoke", "Drain", "Shutdown", "Forget"),
+        "admin",
     ),
     "RotateToken": "admin",
     **dict.fromkeys(("Forward", "ListEverywhere"), "admin"),  # As the node's owner.
@@ -54,6 +56,7 @@ NEEDED: Final[dict[str, Role | None]] = {
 
 OWN: Final = frozenset(
     {"Drain", "Shutdown", "Forward", "ListEverywhere", "Metrics", "RotateToken"}
+    | {"Inspect", "Forget"}
     | {"SetSecret", "ListSecrets", "RemoveSecret"}
 )
 """Methods closed to members of other owners, whatever their roles: they concern the
@@ -62,9 +65,10 @@ machine, the secrets and the other nodes of its owner."""
 FORWARDED: Final = frozenset(
     {"Get", "List", "Watch", "Logs", "Cancel", "Remove", "Retry", "Curves"}
     | {"Usage"}
-    | {"Explain", "Events", "Outputs", "GetBlobs"}
+    | {"Explain", "Events", "Outputs", "GetBlobs", "Inspect"}
 )
-"""Methods that nodes of one owner may call at each other: all concern jobs there."""
+"""Methods that nodes of one owner may call at each other: all concern jobs there, or
+the machine."""
 
 _INVITED_AS: Final = {"scheduler": "submit", "admin": "admin"}
 

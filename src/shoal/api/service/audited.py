@@ -78,6 +78,7 @@ AUDITED: Final[dict[str, str]] = {
     "SetSecret": "secret-set",
     "RemoveSecret": "secret-remove",
     "RotateToken": "token",
+    "Forget": "forget",
     "Drain": "drain",
     "Shutdown": "shutdown",
 }
@@ -87,7 +88,7 @@ _SHOWS: Final = "it shows what is there, and no output"
 NOT_AUDITED: Final[dict[str, str]] = {
     **dict.fromkeys(("Get", "List", "ListEverywhere", "Watch", "Explain"), _SHOWS),
     **dict.fromkeys(("Nodes", "Info", "Ping", "Plan", "Events", "Metrics"), _SHOWS),
-    **dict.fromkeys(("Curves", "Requests", "ListSecrets", "Usage"), _SHOWS),
+    **dict.fromkeys(("Curves", "Requests", "ListSecrets", "Usage", "Inspect"), _SHOWS),
     "Forward": "the node that answers writes down what was asked, and by which node",
     "MissingBlobs": "it says which of some hashes are known",
     "PutBlobs": "it keeps bytes; the job that uses them is written down",

@@ -86,7 +86,7 @@ class Forwarder:
             async with asyncio.timeout(REACH_S):
                 await self._reach(peer)
         except TimeoutError:
-            raise _out_of_reach(peer, self._network.links.trouble(peer)) from None
+            raise out_of_reach(peer, self._network.links.trouble(peer)) from None
         check_owner(petname(peer), self._admission(peer).owner, self._node.owner)
         asking = self._ask(peer, request.method, request.request)
         async with aclosing(asking) as answers:
@@ -104,21 +104,22 @@ class Forwarder:
             assert isinstance(own, pb.ListReply)
             reply.nodes.append(_jobs_of(self._node.id, own))
         others = known_nodes(self._node, self._network)[:NODES_MAX]
-        looks = (self._look(peer, asked, timeout_s) for peer in others)
-        for peer, found in zip(others, await asyncio.gather(*looks), strict=True):
+        looks = (self.ask_own(peer, "List", asked, timeout_s) for peer in others)
+        for peer, data in zip(others, await asyncio.gather(*looks), strict=True):
+            found = _jobs_in(peer, data) if isinstance(data, bytes) else data
             if isinstance(found, pb.NodeJobs):
                 reply.nodes.append(found)
-            elif found is not None and self._is_ours(peer):
+            elif found is not None and self.is_ours(peer):
                 trouble = told(found)
                 reply.nodes.append(pb.NodeJobs(node=name_of(peer), trouble=trouble))
             elif found is not None:
                 reply.unreached += 1
         return reply
 
-    async def _look(
-        self, peer: NodeId, asked: bytes, timeout_s: float
-    ) -> pb.NodeJobs | ShoalError | None:
-        """Return a node's jobs, or the error; None if it has another owner."""
+    async def ask_own(
+        self, peer: NodeId, method: str, asked: bytes, timeout_s: float
+    ) -> bytes | ShoalError | None:
+        """Return a node's first answer, or the error; None if it has another owner."""
         try:
             async with asyncio.timeout(timeout_s / 2):
                 await self._reach(peer)
@@ -126,18 +127,14 @@ class Forwarder:
                 return None
             async with (
                 asyncio.timeout(timeout_s),
-                aclosing(self._ask(peer, "List", asked)) as answers,
+                aclosing(self._ask(peer, method, asked)) as answers,
             ):
                 data = await anext(answers, None)
-            if data is not None:
-                return _jobs_of(peer, pb.ListReply.FromString(data))
         except TimeoutError:
-            return _out_of_reach(peer, self._network.links.trouble(peer))
-        except DecodeError:
-            return _nonsense(peer)
+            return out_of_reach(peer, self._network.links.trouble(peer))
         except ShoalError as error:
             return error
-        return _nonsense(peer)
+        return nonsense(peer) if data is None else data
 
     async def _ask(
         self, peer: NodeId, method: str, request: bytes
@@ -164,7 +161,7 @@ class Forwarder:
             )
         return admission
 
-    def _is_ours(self, peer: NodeId) -> bool:
+    def is_ours(self, peer: NodeId) -> bool:
         """Return whether a node that was admitted before has the same owner."""
         admission = self._node.admission(peer)
         return admission is not None and admission.owner == self._node.owner
@@ -202,6 +199,13 @@ class Forwarder:
         return told(error).SerializeToString()
 
 
+def _jobs_in(peer: NodeId, data: bytes) -> pb.NodeJobs | ShoalError:
+    try:
+        return _jobs_of(peer, pb.ListReply.FromString(data))
+    except DecodeError:
+        return nonsense(peer)
+
+
 def _jobs_of(node: NodeId, found: pb.ListReply) -> pb.NodeJobs:
     return pb.NodeJobs(node=name_of(node), jobs=found.jobs, total=found.total)
 
@@ -210,12 +214,13 @@ def _error_from(peer: NodeId, data: bytes) -> ShoalError:
     try:
         error = error_of(pb.Error.FromString(data))
     except DecodeError:
-        return _nonsense(peer)
+        return nonsense(peer)
     error.what = f"{petname(peer)}: {error.what}"
     return error
 
 
-def _nonsense(peer: NodeId) -> ShoalError:
+def nonsense(peer: NodeId) -> ShoalError:
+    """Return the error for an answer that makes no sense."""
     return ShoalError(
         f"{petname(peer)} sent an answer that cannot be read",
         because="it is of another version than this node, or broken",
@@ -223,7 +228,8 @@ def _nonsense(peer: NodeId) -> ShoalError:
     )
 
 
-def _out_of_reach(peer: NodeId, trouble: str) -> UnreachableError:
+def out_of_reach(peer: NodeId, trouble: str) -> UnreachableError:
+    """Return the error for a node without a link."""
     name = petname(peer)
     return UnreachableError(
         f"{name} cannot be reached",

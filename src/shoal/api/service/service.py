@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import itertools
 import os
 import re
 import time
@@ -36,6 +35,7 @@ from shoal.api.service import callers, function_calls, job_checks, job_filters, 
 from shoal.api.service.artifact_calls import ArtifactCalls
 from shoal.api.service.audited import CallAudit, audited
 from shoal.api.service.forward import Forwarder
+from shoal.api.service.inspection import Inspector
 from shoal.api.service.log_reader import LogReader
 from shoal.api.service.usage_view import usage_view
 from shoal.core.admission.invitation_book import InvitationTerms
@@ -131,6 +131,7 @@ class Service(ArtifactCalls):
         self.methods = Methods(self)
         self.audit = CallAudit(node)
         self._forwarding = Forwarder(node, network, self.methods)
+        self._inspector = Inspector(node, network, self._forwarding, self._cautions)
         self._began = asyncio.get_running_loop().time()
         self._near = near
         self._places = places
@@ -212,9 +213,15 @@ class Service(ArtifactCalls):
         """Return a job and some of its tasks."""
         most = request.tasks_max or views.TASKS_SHOWN_MAX
         record = self._find(request.job)
-        shown = itertools.islice(record.job.tasks(), most)
-        await self._node.outputs.metrics.catch_up(task.id for task in shown)
-        view = views.job_view(self._node, record, most)
+        states = frozenset(request.task_states)
+        tasks = [self._book.tasks[task.id] for task in record.job.tasks()]
+        if states:
+            tasks = [task for task in tasks if views.STATES[task.state] in states]
+        tasks = tasks[:most]
+        await self._node.outputs.metrics.catch_up(task.task.id for task in tasks)
+        view = views.job_view(self._node, record)
+        view.tasks.extend(views.task_view(self._node, task) for task in tasks)
+        views.add_steps(self._book, record, view)
         views.say_why(self._node, [(record, view)])
         return view
 
@@ -347,7 +354,7 @@ class Service(ArtifactCalls):
         asked = pb.SubmitRequest(job_id="plan", **spec)
         job = await asyncio.to_thread(self._derived, asked)
         job = self._with_node_ids(job)
-        nodes = list((await self.on_nodes(pb.NodesRequest())).nodes)
+        nodes = views.nodes_view(self._node, self._links)
         groups = views.plan_view(self._node, job, nodes)
         return pb.PlanReply(
             groups=groups,
@@ -438,8 +445,16 @@ class Service(ArtifactCalls):
     async def on_nodes(self, request: pb.NodesRequest) -> pb.NodesReply:
         """Return all known nodes."""
         del request
-        nodes = views.nodes_view(self._node, self._links)
+        nodes = await self._inspector.nodes()
         return pb.NodesReply(nodes=nodes, warnings=self._cautions())
+
+    async def on_inspect(self, request: pb.InspectRequest) -> pb.InspectReply:
+        """Return one node, and what its machine does."""
+        return await self._inspector.inspect(request)
+
+    async def on_forget(self, request: pb.ForgetRequest) -> pb.ForgetReply:
+        """Take a node that is away off the list."""
+        return self._inspector.forget(request)
 
     async def on_ping(self, request: pb.PingRequest) -> pb.PingReply:
         """Measure the round trip to a node, over the link that carries all traffic.

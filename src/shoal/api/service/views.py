@@ -66,8 +66,8 @@ def name_of(node: NodeId) -> pb.NodeName:
     return pb.NodeName(id=node, petname=petname(node))
 
 
-def job_view(node: Node, record: JobRecord, tasks_max: int = 0) -> pb.Job:
-    """Return a job, with up to `tasks_max` of its tasks."""
+def job_view(node: Node, record: JobRecord) -> pb.Job:
+    """Return a job, without its tasks."""
     scheduler = node.peer.scheduler
     assert scheduler is not None
     job, book = record.job, scheduler.book
@@ -87,7 +87,6 @@ def job_view(node: Node, record: JobRecord, tasks_max: int = 0) -> pb.Job:
         ended_s=0.0 if state == "active" else max(t.ended_wall_s for t in records),
         counts=pb.Counts(**counts),
         nodes=map(name_of, _nodes(records)),
-        tasks=[task_view(node, task) for task in records[:tasks_max]],
     )
     if (code := _exit_code(records, state)) is not None:
         view.exit_code = code
@@ -109,6 +108,36 @@ def job_state(node: Node, record: JobRecord) -> pb.State:
     tasks = scheduler.book.tasks
     counts = Counter[str](tasks[task.id].state for task in record.job.tasks())
     return STATES[_liveliest(counts)]
+
+
+STEPS_MAX: Final = 100
+
+
+def add_steps(book: JobBook, record: JobRecord, view: pb.Job) -> None:
+    """Add what a job is made of: its steps, their commands and environments."""
+    groups = record.job.groups
+    view.more_steps = max(0, len(groups) - STEPS_MAX)
+    for group in groups[:STEPS_MAX]:
+        first = group.tasks[0]
+        work = first.work
+        counts = Counter[str](book.tasks[task.id].state for task in group.tasks)
+        view.steps.add(
+            name=group.id.partition(".")[2],
+            after=(needed.partition(".")[2] for needed in group.needs),
+            counts=pb.Counts(**counts),
+            argv=work.argv,
+            recipe=work.recipe,
+            setup=work.setup,
+            env=work.env,
+            secrets=work.secrets,
+            outputs=work.outputs,
+            image=work.image,
+            needs=needs_of(first),
+            time_limit_s=first.time_limit_s or 0.0,
+            network=work.network,
+            gang_min=group.gang_min,
+            driver=work.driver,
+        )
 
 
 def task_view(node: Node, record: TaskRecord) -> pb.Task:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.api.client import client as api
-from shoal.api.documents import job_fields, state_of, task_fields
+from shoal.api.documents import job_fields, state_of, steps_fields, task_fields
 from shoal.api.results import TASKS_MAX, best_first, order_of, task_key, task_name
 from shoal.cli.display.printing import (
     age,
@@ -69,7 +69,8 @@ def show(
     del found.tasks[tasks_max:]
     if as_json:
         tasks = [task_fields(task) for task in found.tasks]
-        echo_json({"job": job_fields(found), "tasks": tasks})
+        steps = steps_fields(found)
+        echo_json({"job": job_fields(found), "tasks": tasks, "steps": steps})
         return
     _describe(found, best)
     if compares:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from shoal.api.documents import state_of
 from shoal.cli.display.printing import age, gpus_text, places, tasks_text, why
-from shoal.cli.nodes.nodes import path_text
+from shoal.cli.nodes.nodes import Shares, idle_state, path_text
 from shoal.cli.terminal import safe_line
 
 if TYPE_CHECKING:
@@ -31,21 +31,26 @@ STYLES: Final = {
 
 
 def node_row(node: pb.Node) -> tuple[Text, ...]:
-    """Return the row of a node; bars show what is in use."""
+    """Return the row of a node; bars show what is lent, percentages what is used."""
     path = Text(safe_line(path_text(node)))
     name = Text(safe_line(node.name.petname), style="bold" if node.self else "")
+    used = Shares.of(node)
     if not node.worker:
-        state = "lends nothing" if node.self else "linked"
-        return (name, path, *(Text("-", style="dim"),) * 4, Text(state, style="dim"))
+        state = Text(safe_line(idle_state(node)), style="dim")
+        known = (Text(share or "-", style="dim") for share in (*used, ""))
+        return (name, path, *known, state)
     total, free = node.total, node.free
     return (
         name,
         path,
-        _bar(total.cpu_milli - free.cpu_milli, total.cpu_milli, 1_000, ""),
+        _bar(total.cpu_milli - free.cpu_milli, total.cpu_milli, 1_000, used.cpu),
         _bar(
-            total.memory_bytes - free.memory_bytes, total.memory_bytes, 1 << 30, " GiB"
+            total.memory_bytes - free.memory_bytes,
+            total.memory_bytes,
+            1 << 30,
+            f"GiB {used.memory}",
         ),
-        _gpus(node),
+        _gpus(node, used.gpu),
         Text(str(node.active), justify="right"),
         _state("draining" if node.draining else "up"),
     )
@@ -73,8 +78,9 @@ def summary(picture: Snapshot) -> str:
     gpu_used = gpus - sum(node.free.gpu_milli for node in workers) / 1_000
     running = sum(job.counts.running for job in picture.jobs)
     waiting = sum(job.counts.waiting for job in picture.jobs)
+    here = sum(not node.away for node in picture.nodes)
     parts = [
-        _count(len(picture.nodes), "node"),
+        _count(here, "node"),
         f"CPU {used / 1_000:g}/{cpu / 1_000:g}",
         f"GPU {gpu_used:g}/{gpus}" if gpus else "no GPU",
         _count(picture.active, "active job"),
@@ -99,18 +105,18 @@ def _tasks(job: pb.Job) -> Text:
     return Text(text)
 
 
-def _gpus(node: pb.Node) -> Text:
+def _gpus(node: pb.Node, share: str) -> Text:
     if not node.devices:
         return Text("-", style="dim")
     used = 1_000 * len(node.devices) - node.free.gpu_milli
-    bar = _bar(used, 1_000 * len(node.devices), 1_000, "")
-    return Text.assemble(bar, safe_line(f" {gpus_text(node.devices)}"))
+    bar = _bar(used, 1_000 * len(node.devices), 1_000, gpus_text(node.devices))
+    return Text.assemble(bar, f" {share}" if share else "")
 
 
-def _bar(used: int, total: int, unit: int, name: str) -> Text:
+def _bar(used: int, total: int, unit: int, rest: str) -> Text:
     share = used / total if total else 0.0
     filled = min(BAR, round(share * BAR))
     style = "red" if share > 0.95 else "cyan"
-    number = f" {used / unit:.3g}/{total / unit:.3g}{name}"
+    number = safe_line(f" {used / unit:.3g}/{total / unit:.3g} {rest}".rstrip())
     bar = (("█" * filled, style), ("░" * (BAR - filled), "dim"))
     return Text.assemble(*bar, number)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import click
 
 from shoal.api.client import client as api
-from shoal.api.documents import node_fields
+from shoal.api.documents import name_fields, node_fields
 from shoal.api.shoal_pb2 import Node
-from shoal.cli.display.printing import echo_json, echo_table, gib, gpus_text, short_id
+from shoal.cli.display.printing import (
+    age,
+    echo_json,
+    echo_table,
+    gib,
+    gpus_text,
+    short_id,
+)
 from shoal.cli.options import json_option, node_option, quiet_option, talk
 from shoal.cli.terminal import echo
 
@@ -15,15 +24,24 @@ HEADINGS = ("NODE", "ID", "PATH", "CPU", "MEMORY", "GPU", "TASKS", "STATE")
 
 
 @click.command()
+@click.option("--forget", metavar="NODE", help="Take a node that is away off the list.")
 @node_option
 @json_option
 @quiet_option
-def nodes(node: str | None, as_json: bool, quiet: bool) -> None:
-    """List this node and the workers it knows.
+def nodes(node: str | None, forget: str | None, as_json: bool, quiet: bool) -> None:
+    """List this node, the workers it knows, and nodes that are away.
 
-    CPU, memory and GPUs are shown as used/total, as in `shoal top`.
+    CPU, memory and GPUs are shown as lent/total, as in `shoal top`. A percentage is
+    what the machine really uses, by whatever program; only your own nodes tell it.
     """
     with api.connect(node) as client:
+        if forget:
+            forgotten = client.forget(forget).node
+            if as_json:
+                echo_json({"forgotten": name_fields(forgotten)})
+            else:
+                talk(f"{forgotten.petname} is forgotten", quiet=quiet)
+            return
         reply = client.nodes()
     found = reply.nodes
     if as_json:
@@ -31,7 +49,8 @@ def nodes(node: str | None, as_json: bool, quiet: bool) -> None:
         return
     if quiet:
         for each in found:
-            echo(each.name.id)
+            if each.path or not each.away:
+                echo(each.name.id)
         return
     echo_table(HEADINGS, [row(each) for each in found])
     for warning in reply.warnings:
@@ -58,19 +77,55 @@ def row(node: Node) -> tuple[str, ...]:
         state += f", {node.standing.text}"
     ident = (node.name.petname, short_id(node.name.id), path_text(node))
     if not node.worker:
-        state = "lends nothing" if node.self else "linked"
-        return (*ident, "-", "-", "-", "-", state)
+        used = Shares.of(node)
+        known = (used.cpu or "-", used.memory or "-", used.gpu or "-")
+        return (*ident, *known, "-", idle_state(node))
     free, total = node.free, node.total
     cpu_milli = total.cpu_milli - free.cpu_milli
     memory_bytes = total.memory_bytes - free.memory_bytes
+    used = Shares.of(node)
     return (
         *ident,
-        f"{cpu_milli / 1000:g}/{total.cpu_milli / 1000:g}",
-        f"{memory_bytes / (1 << 30):.3g}/{gib(total.memory_bytes)}",
-        _gpus(node),
+        _both(f"{cpu_milli / 1000:g}/{total.cpu_milli / 1000:g}", used.cpu),
+        _both(f"{memory_bytes / (1 << 30):.3g}/{gib(total.memory_bytes)}", used.memory),
+        _both(_gpus(node), used.gpu),
         str(node.active),
         state,
     )
+
+
+def idle_state(node: Node) -> str:
+    """Say what a node is that lends nothing, as far as is known."""
+    if node.away:
+        return f"away {age(node.away_since_s)}: {node.away}"
+    return "lends nothing" if node.self else "linked"
+
+
+class Shares(NamedTuple):
+    """The shares of a machine that are really in use; empty where nobody tells."""
+
+    cpu: str = ""
+    memory: str = ""
+    gpu: str = ""
+
+    @classmethod
+    def of(cls, node: Node) -> Shares:
+        """Return the shares that a node tells."""
+        used, machine = node.used, node.machine
+        busy = sum(device.busy_milli for device in used.devices)
+        return cls(
+            _share(used.cpu_milli, machine.cpu_milli),
+            _share(used.memory_bytes, machine.memory_bytes),
+            _share(busy, 1_000 * len(used.devices)),
+        )
+
+
+def _share(used: int, total: int) -> str:
+    return f"{used / total:.0%}" if total > 0 else ""
+
+
+def _both(lent: str, used: str) -> str:
+    return f"{lent} {used}".rstrip()
 
 
 def _is_closed(node: Node) -> bool:

@@ -111,6 +111,11 @@ class TaskRunner:
         """Return the task of an attempt that is staging or running here."""
         return self._names.get(attempt)
 
+    @property
+    def running(self) -> list[tuple[Attempt, TaskId]]:
+        """The attempts that run here, and whose they are."""
+        return [(attempt, self._names[attempt]) for attempt in self._running]
+
     def stage(self, effect: StageTask) -> None:
         """Fetch an attempt's code and data in the background."""
         start, attempt = effect.start, effect.start.attempt
