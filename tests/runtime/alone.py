@@ -20,6 +20,10 @@ class Alone:
     def know(self, peer: NodeId, addresses: Sequence[str]) -> None:
         """Forget it at once."""
 
+    def trouble(self, peer: NodeId) -> str:
+        """Know of none."""
+        return ""
+
     def send(self, peer: NodeId, message: AnyMessage) -> None:
         """Remember what nobody gets."""
         self.sent.append((peer, message))

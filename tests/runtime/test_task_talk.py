@@ -53,6 +53,9 @@ class Links:
 
     def know(self, peer: NodeId, addresses: Sequence[str]) -> None: ...
 
+    def trouble(self, peer: NodeId) -> str:
+        return ""
+
     def disconnect(self, peer: NodeId, reason: str) -> None: ...
 
     async def close(self) -> None: ...

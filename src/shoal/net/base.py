@@ -8,10 +8,18 @@ dropped and counted, because peers repeat what matters.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from shoal.model.ids import NodeId
 from shoal.protocol.messages import AnyMessage, Grant, PeerAddress
+
+LEAVING: Final = "leaving"
+"""What a node that stops says last on a link."""
+
+IT_SAID: Final = "it said: "
+"""How a trouble begins that is the word of the peer."""
+
+LEFT: Final = f"{IT_SAID}{LEAVING}"
 
 
 class Listener(Protocol):
@@ -56,6 +64,10 @@ class Links(Protocol):
 
     def know(self, peer: NodeId, addresses: Sequence[str]) -> None:
         """Remember where a peer may be dialled."""
+        ...
+
+    def trouble(self, peer: NodeId) -> str:
+        """Return why there is no link to a peer, or what it said when it left."""
         ...
 
     def send(self, peer: NodeId, message: AnyMessage) -> None:

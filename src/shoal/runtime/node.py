@@ -45,6 +45,7 @@ from shoal.core.peer import Peer
 from shoal.core.scheduling.policy_lookup import PolicyLookup
 from shoal.core.scheduling.scheduler import Scheduler
 from shoal.model.resources import Capacity
+from shoal.net.base import LEFT
 from shoal.net.identity.identity import verify
 from shoal.policy.registry import Registry
 from shoal.protocol.messages import Role
@@ -492,9 +493,8 @@ class Node:
         """Return how a member goes whose link is lost now."""
         if self.admission(peer) is None:
             return "revoked" if self.roster.revoked_up_to(peer) >= 0 else "lost"
-        scheduler = self.peer.scheduler
-        view = None if scheduler is None else scheduler.views.table.view(peer)
-        return "stopped" if view is not None and view.draining else "lost"
+        said = "" if self._links is None else self._links.trouble(peer)
+        return "stopped" if said == LEFT else "lost"
 
     def _know(self, peer: NodeId, addresses: Sequence[str]) -> None:
         if self._links is not None and peer != self.id:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shoal.api import shoal_pb2 as pb
     from shoal.cli.monitor.watching import Snapshot
 
-NODE_COLUMNS: Final = ("NODE", "PATH", "CPU", "MEMORY", "GPU", "TASKS", "STATE")
+NODE_COLUMNS: Final = ("NODE", "STATE", "TASKS", "PATH", "CPU", "MEMORY", "GPU")
 JOB_COLUMNS: Final = ("JOB", "NAME", "STATE", "TASKS", "NODE", "AGE", "WHY")
 BAR: Final = 8
 WHY_WIDTH: Final = 60
@@ -34,14 +34,15 @@ def node_row(node: pb.Node) -> tuple[Text, ...]:
     """Return the row of a node; bars show what is lent, percentages what is used."""
     path = Text(safe_line(path_text(node)))
     name = Text(safe_line(node.name.petname), style="bold" if node.self else "")
-    used = Shares.of(node)
+    used, total, free = Shares.of(node), node.total, node.free
     if not node.worker:
-        state = Text(safe_line(idle_state(node)), style="dim")
-        known = (Text(share or "-", style="dim") for share in (*used, ""))
-        return (name, path, *known, state)
-    total, free = node.total, node.free
+        state = Text(safe_line(idle_state(node, brief=True)), style="dim")
+        known = (Text(share or "-", style="dim") for share in used)
+        return (name, state, Text("-", style="dim"), path, *known)
     return (
         name,
+        _state("draining" if node.draining else "up"),
+        Text(str(node.active), justify="right"),
         path,
         _bar(total.cpu_milli - free.cpu_milli, total.cpu_milli, 1_000, used.cpu),
         _bar(
@@ -51,8 +52,6 @@ def node_row(node: pb.Node) -> tuple[Text, ...]:
             f"GiB {used.memory}",
         ),
         _gpus(node, used.gpu),
-        Text(str(node.active), justify="right"),
-        _state("draining" if node.draining else "up"),
     )
 
 

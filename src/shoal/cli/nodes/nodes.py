@@ -94,10 +94,11 @@ def row(node: Node) -> tuple[str, ...]:
     )
 
 
-def idle_state(node: Node) -> str:
+def idle_state(node: Node, *, brief: bool = False) -> str:
     """Say what a node is that lends nothing, as far as is known."""
     if node.away:
-        return f"away {age(node.away_since_s)}: {node.away}"
+        since = f"away {age(node.away_since_s)}"
+        return since if brief else f"{since}: {node.away}"
     return "lends nothing" if node.self else "linked"
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from shoal.errors import ProtocolError, ShoalError
 from shoal.net import multiaddr
+from shoal.net.base import IT_SAID, LEAVING
 from shoal.net.direct.connection import Connection
 from shoal.net.direct.dialler import Dialler, Endpoint
 from shoal.net.direct.frames import Frame, FrameKind, framed, reason_of
@@ -244,7 +245,7 @@ class DirectLinks:
             known.outbox.clear()
         await self._dialler.close()
         for connection in [*self._lobby.waiting, *self._links]:
-            connection.close("leaving", "left")
+            connection.close(LEAVING, "left")
         await self._lobby.close()
         await self._until(lambda: not self._open, self._settings.flush_s)
         for connection in list(self._open):
@@ -283,7 +284,7 @@ class DirectLinks:
     def took(self, connection: Connection, frame: Frame) -> None:
         """Handle a frame according to the state of its link."""
         if frame.kind == FrameKind.CLOSE:
-            connection.abort(f"it said: {reason_of(frame.payload)}", "closed by peer")
+            connection.abort(f"{IT_SAID}{reason_of(frame.payload)}", "closed by peer")
             return
         link = self._links.get(connection)
         if link is None:

@@ -2,8 +2,8 @@
 
 For people only: nothing is decided by it. A member that goes stays listed, with when
 and how it went, until it is seen again, somebody forgets it, or `KEPT_MAX` others came
-after it. A node knows that another one stopped if that one said so before the link
-broke: it was draining. The list is in a file, for the next life of this node.
+after it. A node knows that another one stopped if that one said so on the link. The
+list is in a file, for the next life of this node.
 """
 
 from __future__ import annotations

@@ -24,6 +24,11 @@ HERON = pb.NodeName(id="12D3KooWheron", petname="calm-heron-07")
 CROW = pb.NodeName(id="12D3KooWcrow", petname="old-crow-11")
 EEL = pb.NodeName(id="12D3KooWeel", petname="shy-eel-50")
 CROWS, EELS = "maple-elk-421", "heron-elk-170"  # Their codes.
+USED = pb.Use(
+    cpu_milli=5_000,
+    memory_bytes=40 << 30,
+    devices=[pb.DeviceUse(id="0", busy_milli=900), pb.DeviceUse(id="1")],
+)
 BOTH = [(CROW.id, False), (EEL.id, False)]
 
 
@@ -63,8 +68,11 @@ class Memory:
             free=free,
             devices=[gpu, gpu],
             active=3,
+            used=USED,
+            machine=pb.Amounts(cpu_milli=8_000, memory_bytes=64 << 30),
         )
-        return pb.NodesReply(nodes=[pb.Node(name=OTTER, self=True), worker])
+        away = pb.Node(name=CROW, away="it was stopped", away_since_s=1.0)
+        return pb.NodesReply(nodes=[pb.Node(name=OTTER, self=True), worker, away])
 
     def jobs(self, *, jobs_max: int = 0, active_max: int = 0) -> pb.ListReply:
         return pb.ListReply(jobs=[self._done(), self.get("7k2f9q")], total=2)
@@ -131,6 +139,7 @@ class Memory:
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> Memory:
     monkeypatch.setattr(tables, "age", lambda _since: "2 min 5 s")
+    monkeypatch.setattr("shoal.cli.nodes.nodes.age", lambda _since: "2 min 5 s")
     monkeypatch.setattr("shoal.cli.monitor.job_screen.age", lambda _since: "2 min 5 s")
     return Memory()
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVarTuple, final
 import trio
 
 from shoal.errors import ProtocolError
+from shoal.net.base import LEAVING
 from shoal.net.direct.frames import Frame, FrameKind, FrameReader, closing, framed
 from shoal.net.libp2p.finding.gossip_guard import Latest
 from shoal.net.libp2p.streams.link import StreamLink
@@ -210,7 +211,7 @@ class StreamLinks:
             async with trio.open_nursery() as nursery:
                 for row in rows.values():
                     row.scope.cancel()
-                    start(nursery, row.link.close, "leaving")
+                    start(nursery, row.link.close, LEAVING)
 
     def judged(self, stream: int, reason: str | None) -> None:
         """Take the node's verdict on a peer that knocked: why it may not come in."""
