@@ -156,6 +156,21 @@ def test_jobs_everywhere_are_those_of_the_same_owner(three: Three) -> None:
     assert table.split()[:3] == ["NODE", "#", "JOB"]
 
 
+def test_what_a_machine_uses_is_told_to_nodes_of_its_owner_only(three: Three) -> None:
+    desktop, friend = three.desktop.info["node"], three.friend.info["node"]
+
+    def tells() -> bool:
+        nodes = {each["id"]: each for each in three.laptop.json("nodes")["nodes"]}
+        return all(nodes[each]["used"] for each in (desktop, three.laptop.info["node"]))
+
+    until(tells)
+    nodes = {each["id"]: each for each in three.laptop.json("nodes")["nodes"]}
+    assert nodes[friend]["used"] is None
+    assert nodes[desktop]["used"]["memory_bytes"] > 0
+    assert nodes[desktop]["used"]["cpu_milli"] <= nodes[desktop]["machine"]["cpu_milli"]
+    assert "%" in three.laptop.ok("nodes")
+
+
 def test_others_are_refused_and_so_is_all_but_jobs(three: Three) -> None:
     of_friend = three.friend("ps", *three.there)
     at_friend = three.laptop("logs", "--node", three.friend.info["petname"])
@@ -293,3 +308,19 @@ def test_a_node_that_died_ends_the_call_and_is_named(
     assert "did not answer to the end" in said
     assert listed.code == 0
     assert f"{there[1]} did not list its jobs" in listed.err
+
+
+def test_a_node_that_stopped_is_away_until_it_is_forgotten(three: Three) -> None:
+    name = three.friend.info["petname"]
+
+    def listed() -> list[str]:
+        found = three.laptop.json("nodes")["nodes"]
+        return [each["away"] for each in found if each["petname"] == name]
+
+    refused = three.laptop("nodes", "--forget", name)
+    three.friend.ok("down", "-q")
+    until(lambda: listed() == ["it was stopped"])
+    forgotten = three.laptop.json("nodes", "--forget", name)["forgotten"]
+
+    assert (refused.code, listed()) == (102, [])
+    assert forgotten["petname"] == name

@@ -103,7 +103,9 @@ def test_a_job_is_submitted_watched_and_cancelled(home: CliHome) -> None:
     assert "running" in states
     assert [(step, value) for _, step, value in points] == [(1, 3), (2, 2), (3, 1)]
     assert events[:2] == ["submitted", "assigned"]
-    assert "".join(piece["text"] for piece in seen["output"]).startswith("begun\n")
+    written = [each for piece in seen["output"] for each in piece["pieces"]]
+    assert "".join(text for _, text in written).startswith("begun\n")
+    assert all(abs(at_s - time.time()) < PATIENCE_S for at_s, _ in written)
     assert ended["job"]["reason"] == "seen enough"
     assert home.json("show", "web1")["job"]["state"] == "cancelled"
 

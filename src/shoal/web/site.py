@@ -32,7 +32,15 @@ from shoal.api.server.http_app import (
 from shoal.api.server.http_server import is_loopback
 from shoal.api.service.audited import Origin, came_by, origin, refused
 from shoal.errors import NotAllowedError, UsageError
-from shoal.web.streams import TASKS_MAX, EventStream, Streams, info_fields
+from shoal.web.downloads import DownloadBody, Downloads, Tickets
+from shoal.web.streams import (
+    LOG_BYTES,
+    LOG_BYTES_MAX,
+    TASKS_MAX,
+    EventStream,
+    Streams,
+    info_fields,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -47,6 +55,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 JOBS_MAX: Final = 1_000
+TASKS_ASKED_MAX: Final = 10_000
 EVENTS_MAX: Final = 200
 LISTING: Final = "docs/guides/web.md lists what there is"
 TYPES: Final = {
@@ -93,6 +102,12 @@ class AcceptBody(msgspec.Struct, forbid_unknown_fields=True):
     decline: bool = False
 
 
+class ForgetBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The node to forget."""
+
+    node: str
+
+
 class _JobConvertor(Convertor[str]):
     """A job's id, a prefix of it, or `last`, as a path segment."""
 
@@ -120,12 +135,17 @@ class Site:
         self._service = service
         self._guard = Guard(token, host, service.audit.note)
         self._streams = Streams(node, service)
+        self._downloads = Downloads(service)
+        self._tickets = Tickets()
 
     def app(self) -> ASGIApp:
         """Return the ASGI application."""
         routes = [
             Route("/", _index),
             Route("/submit", _index),
+            Route("/nodes", _index),
+            Route("/nodes/{node:job}", _index),
+            Route("/compare", _index),
             Route("/jobs/{job:job}", _index),
             Route("/static/{name}", _file),
             _get("/api/info", self._info),
@@ -135,6 +155,12 @@ class Site:
             _get("/api/stream", self._stream),
             _get("/api/jobs/{job:job}", self._job),
             _get("/api/jobs/{job:job}/explain", self._explain),
+            _get("/api/jobs/{job:job}/curves", self._curves),
+            _get("/api/jobs/{job:job}/outputs", self._outputs),
+            _get("/api/nodes/{node:job}", self._node),
+            _get("/downloads/{ticket:job}", self._download),
+            Route("/api/downloads", self._ticket, methods=["POST"]),
+            Route("/api/forget", self._forget, methods=["POST"]),
             Route("/api/accept", self._accept, methods=["POST"]),
             Route("/api/plan", self._plan, methods=["POST"]),
             Route("/api/jobs", self._submit, methods=["POST"]),
@@ -161,7 +187,10 @@ class Site:
         return _told({"jobs": jobs, "total": reply.total})
 
     async def _job(self, request: Request) -> Response:
-        asked = pb.GetRequest(job=request.path_params["job"], tasks_max=TASKS_MAX)
+        asked = pb.GetRequest(
+            job=request.path_params["job"],
+            tasks_max=_number(request, "tasks", TASKS_MAX, TASKS_ASKED_MAX),
+        )
         found = await self._service.on_get(asked)
         tasks = [documents.task_fields(task) for task in found.tasks]
         return _told(
@@ -192,9 +221,44 @@ class Site:
             return EventStream(self._streams.overview)
         found = await self._service.on_get(pb.GetRequest(job=job, tasks_max=TASKS_MAX))
         task = request.query_params.get("task", "")
-        return EventStream(self._streams.of_job(found.id, task))
+        log_bytes = _number(request, "log_bytes", LOG_BYTES, LOG_BYTES_MAX)
+        return EventStream(self._streams.of_job(found.id, task, log_bytes))
+
+    async def _curves(self, request: Request) -> Response:
+        since_s = _number(request, "since_s", 0, 1 << 40)
+        asked = pb.CurvesRequest(job=request.path_params["job"], since_s=since_s)
+        reply = await self._service.on_curves(asked)
+        found: dict[str, dict[str, Any]] = {}
+        for curve in reply.curves:
+            points = zip(curve.at_s, curve.steps, curve.values, strict=True)
+            found.setdefault(curve.task, {})[curve.name] = list(points)
+        return _told(found)
+
+    async def _outputs(self, request: Request) -> Response:
+        job, task = request.path_params["job"], request.query_params.get("task", "")
+        return _told(await self._downloads.listing(job, task))
+
+    async def _node(self, request: Request) -> Response:
+        asked = pb.InspectRequest(
+            node=request.path_params["node"],
+            since_s=_number(request, "since_s", 0, 1 << 40),
+        )
+        return _told(documents.inspection_fields(await self._service.on_inspect(asked)))
+
+    async def _download(self, request: Request) -> Response:
+        wanted = self._tickets.take(request.path_params["ticket"])
+        return await self._downloads.response(wanted)
 
     # Actions.
+
+    async def _ticket(self, request: Request) -> Response:
+        wanted = await _read(request, DownloadBody)
+        return _told({"url": f"/downloads/{self._tickets.give(wanted)}"})
+
+    async def _forget(self, request: Request) -> Response:
+        body = await _read(request, ForgetBody)
+        reply = await self._service.on_forget(pb.ForgetRequest(node=body.node))
+        return _told({"forgotten": documents.name_fields(reply.node)})
 
     async def _accept(self, request: Request) -> Response:
         body = await _read(request, AcceptBody)
@@ -234,6 +298,14 @@ def _get(path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> Route
     route = Route(path, endpoint, methods=["GET"])
     route.methods = {"GET"}
     return route
+
+
+def _number(request: Request, name: str, default: int, most: int) -> int:
+    """Return a number of the query, at most `most`; the default if it is none."""
+    text = request.query_params.get(name, "")
+    digits = text.partition(".")[0]
+    is_number = digits.isascii() and digits.isdigit() and len(digits) < 16
+    return min(int(digits), most) if is_number else default
 
 
 def _told(document: Any) -> Response:  # noqa: ANN401 - Any JSON value.

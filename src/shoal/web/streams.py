@@ -27,7 +27,13 @@ from shoal.model.ids import TaskId
 from shoal.runtime.monitoring.event_log import KEPT_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Iterator,
+    )
 
     from starlette.types import Receive, Scope
     from starlette.types import Send as AsgiSend
@@ -52,6 +58,9 @@ TICK_S: Final = 2.0
 SHARE_MAX: Final = 0.05
 LOG_BYTES: Final = 1 << 19
 """Earlier output to show of a job, all tasks together."""
+
+LOG_BYTES_MAX: Final = 1 << 26
+"""The same for a visitor who wants more."""
 
 LOG_BYTES_OF_A_TASK: Final = 4_096
 """Earlier output to show of each task at least."""
@@ -135,10 +144,12 @@ class Streams:
             group.create_task(self._watch(self._look, send))
             group.create_task(_tell_all(events, send))
 
-    def of_job(self, job: str, task: str) -> Callable[[Send], Awaitable[None]]:
+    def of_job(
+        self, job: str, task: str, log_bytes: int = LOG_BYTES
+    ) -> Callable[[Send], Awaitable[None]]:
         """Return a stream of one job: its state, curves, events and output.
 
-        `task` limits the output to one task.
+        `task` limits the output to one task, `log_bytes` what is past of it.
         """
 
         async def run(send: Send) -> None:
@@ -146,7 +157,7 @@ class Streams:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._watch(page.look, send))
                 group.create_task(_tell_all(self._events(KEPT_MAX, job), send))
-                group.create_task(page.tell_output(task, send))
+                group.create_task(page.tell_output(task, log_bytes, send))
 
         return run
 
@@ -223,7 +234,12 @@ class _JobPage:
         seen = {
             "info": encoded(info_fields(info)),
             "job": encoded(
-                {"job": documents.job_fields(job), "tasks": tasks, "best": _best(job)}
+                {
+                    "job": documents.job_fields(job),
+                    "tasks": tasks,
+                    "steps": documents.steps_fields(job),
+                    "best": _best(job),
+                }
             ),
         }
         if curves := self._new_curves([TaskId(task.id) for task in job.tasks]):
@@ -242,7 +258,7 @@ class _JobPage:
                 self._curves_told_s = max(self._curves_told_s, last_s)
         return found
 
-    async def tell_output(self, task: str, send: Send) -> None:
+    async def tell_output(self, task: str, log_bytes: int, send: Send) -> None:
         """Stream the job's output, from its recent past until the job ends."""
         asked = pb.GetRequest(job=self._job, tasks_max=0)
         count = 1 if task else sum(_counts(await self._service.on_get(asked)))
@@ -250,7 +266,8 @@ class _JobPage:
             job=self._job,
             task=task,
             follow=True,
-            last_bytes=max(LOG_BYTES_OF_A_TASK, LOG_BYTES // max(1, count)),
+            last_bytes=max(LOG_BYTES_OF_A_TASK, log_bytes // max(1, count)),
+            times=True,
         )
         decoders: dict[tuple[str, int, int], codecs.IncrementalDecoder] = {}
         found = cast("AsyncGenerator[pb.LogPiece]", self._service.on_logs(request))
@@ -263,11 +280,26 @@ class _JobPage:
                     "task": piece.task,
                     "stream": documents.stream_of(piece),
                     "attempt": piece.attempt,
-                    "text": decoder.decode(piece.data),
+                    "pieces": [
+                        (at_s, decoder.decode(data)) for at_s, data in timed(piece)
+                    ],
                     "cut": is_first and piece.offset > 0,
                 }
                 await send("output", encoded(fields))
         await send("output-end", b"{}")
+
+
+def timed(piece: pb.LogPiece) -> Iterator[tuple[float | None, bytes]]:
+    """Go through the parts of some output, each with when it came, if that is known."""
+    begin, at_s = 0, None
+    for each in piece.times:
+        place = min(max(0, each.offset - piece.offset), len(piece.data))
+        if place > begin:
+            yield at_s, piece.data[begin:place]
+            begin = place
+        at_s = each.at_s
+    if begin < len(piece.data):
+        yield at_s, piece.data[begin:]
 
 
 def _best(job: pb.Job) -> dict[str, Any] | None:

@@ -8,8 +8,11 @@ from typing import Any, cast
 from shoal.api import shoal_pb2 as pb
 from shoal.api.server.http_server import HttpLimits
 from shoal.api.service.service import Service
+from shoal.blobs import trees
+from shoal.blobs.trees import TreeEntry
 from shoal.core.durability.audit_chain import AuditEntry
 from shoal.errors import NotFoundError, ShoalError
+from shoal.protocol.blob_hashing import name_of_bytes
 from shoal.runtime.home import Home
 from shoal.runtime.monitoring.change_signal import ChangeSignal
 from shoal.runtime.monitoring.metric_history import MetricHistory
@@ -33,6 +36,7 @@ class FakeService:
         self.job.counts.running = 1
         self.job.tasks.add(id="abc.main.0", state=pb.STATE_RUNNING, attempts=1)
         self.output = [b"gr\xc3", b"\xbc\xc3\x9fe\n"]
+        self.left: dict[str, bytes] = {}  # what its task has left, by path
         self.fails: Exception | None = None
 
     async def on_info(self, request: pb.InfoRequest) -> pb.NodeInfo:
@@ -76,6 +80,42 @@ class FakeService:
             yield pb.LogPiece(
                 task="abc.main.0", stream=pb.STREAM_STDOUT, attempt=1, data=data
             )
+
+    async def on_curves(self, request: pb.CurvesRequest) -> pb.CurvesReply:
+        self.asked.append(request)
+        curve = pb.Curve(
+            task="abc.main.0", name="loss", at_s=[5], steps=[7], values=[2]
+        )
+        return pb.CurvesReply(curves=[curve])
+
+    async def on_inspect(self, request: pb.InspectRequest) -> pb.InspectReply:
+        self.asked.append(request)
+        use = pb.Use(at_s=9.0, cpu_milli=700)
+        there = pb.TaskThere(task="abc.main.0", job="abc", scheduler=self.nodes[0].name)
+        return pb.InspectReply(node=self.nodes[0], history=[use], tasks=[there])
+
+    async def on_forget(self, request: pb.ForgetRequest) -> pb.ForgetReply:
+        self.asked.append(request)
+        return pb.ForgetReply(node=pb.NodeName(id=request.node))
+
+    async def on_outputs(self, request: pb.OutputsRequest) -> pb.OutputsReply:
+        reply = pb.OutputsReply(job_id="abc")
+        if self.left:
+            entries = [
+                TreeEntry(path, "file", name_of_bytes(data))
+                for path, data in self.left.items()
+            ]
+            tree = trees.encode(trees.make(b"salt", entries))
+            reply.tasks.add(task="abc.main.0", blob="tree", tree=tree)
+        return reply
+
+    async def on_get_blobs(
+        self, request: pb.GetBlobsRequest
+    ) -> AsyncIterator[pb.BlobPart]:
+        for data in self.left.values():
+            if name_of_bytes(data) in request.blobs:
+                yield pb.BlobPart(blob=name_of_bytes(data), data=data[:3])
+                yield pb.BlobPart(data=data[3:])
 
     async def on_explain(self, request: pb.ExplainRequest) -> pb.ExplainReply:
         self.asked.append(request)

@@ -74,18 +74,97 @@ def test_all_scripts_that_are_imported_are_there() -> None:
         ("it's", "'it'\\''s'"),
         ("$(rm -rf /)", "'$(rm -rf /)'"),
         ("", "''"),
+        ("two\nlines", "'two\nlines'"),
+        ("\x1b[31m it's\\", "$'\\x1b[31m it\\'s\\\\'"),
+        ("\u202eevil", "$'\\u202eevil'"),
     ],
 )
 def test_a_word_to_copy_is_one_word_to_a_shell(
     word: str, typed: str, folder: Path
 ) -> None:
-    said = value_of(folder / "cli.js", "quoted", f"quoted({json.dumps(word)})")
+    said = value_of(folder / "text.js", "quoted", f"quoted({json.dumps(word)})")
 
     assert said == typed
     shell = subprocess.run(
-        ["sh", "-c", f"printf %s {said}"], check=True, capture_output=True, text=True
+        ["bash", "-c", f"printf %s {said}"],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"LC_ALL": "C.UTF-8"},
     )
     assert shell.stdout == word
+
+
+def test_what_steers_or_hides_is_seen(folder: Path) -> None:
+    texts = [
+        "plain ü 中 🐟",
+        "\x1b[2J",
+        "a\u202eb",
+        "zero\u200bwidth",
+        "tab\tand\nline",
+    ]
+
+    shown = value_of(folder / "text.js", "visible", f"{json.dumps(texts)}.map(visible)")
+
+    assert shown == [
+        "plain ü 中 🐟",
+        "\u241b[2J",
+        "a\ufffdb",
+        "zero\ufffdwidth",
+        "tab\tand\nline",
+    ]
+
+
+def test_a_chart_has_round_ticks_and_finds_what_is_near(folder: Path) -> None:
+    module = folder / "scale.js"
+
+    assert value_of(module, "ticks", "ticks([0.3, 9.2], 4)") == [2, 4, 6, 8]
+    assert value_of(module, "logTicks", "logTicks([0.02, 50], 4)") == [0.1, 1, 10]
+    assert value_of(module, "byteTicks", "byteTicks([0, 3*1024], 3)") == [
+        0,
+        1024,
+        2048,
+        3072,
+    ]
+    points = [[1, 5], [2, 6], [9, 7]]
+    near = f"[0, 1.4, 5, 99].map((x) => nearest({points}, x))"
+    assert value_of(module, "nearest", near) == [0, 0, 1, 2]
+    inside = f"within({points}, [1.5, 3])"
+    assert value_of(module, "within", inside) == [[1, 5], [2, 6], [9, 7]]
+    soft = "smoothed([[1, 2], [2, 2], [3, 2]], 0.9).map(([, y]) => y.toFixed(6))"
+    assert value_of(module, "smoothed", soft) == ["2.000000"] * 3
+    assert value_of(module, "zoomed", "zoomed([0, 10], 5, 0.5, [0, 10])") == [2.5, 7.5]
+
+
+def test_steps_are_drawn_after_what_they_need(folder: Path) -> None:
+    steps = [
+        {"name": "report", "after": ["train", "clean"]},
+        {"name": "clean", "after": []},
+        {"name": "train", "after": ["clean", "gone"]},
+        {"name": "a", "after": ["b"]},
+        {"name": "b", "after": ["a"]},
+    ]
+
+    found = value_of(
+        folder / "steps.js", "columnsOf", f"[...columnsOf({json.dumps(steps)})]"
+    )
+
+    columns = dict(found)
+    assert (columns["clean"], columns["train"], columns["report"]) == (0, 1, 2)
+    assert {"a", "b"} < columns.keys()  # A circle, which no node of ours tells.
+
+
+def test_an_error_in_the_output_is_found(folder: Path) -> None:
+    def lines(*texts: str) -> str:
+        return json.dumps([{"text": text} for text in texts])
+
+    traced = lines("error: old", "Traceback (most recent call last):", "  x", "Boom")
+    plain = lines("all well", "RuntimeError: no", "warnings: 0", "Killed")
+    module = folder / "output.js"
+
+    assert value_of(module, "troublesOf", f"troublesOf({traced})") == [1]
+    assert value_of(module, "troublesOf", f"troublesOf({plain})") == [1, 3]
+    assert value_of(module, "matchesOf", f"matchesOf({plain}, 'ALL')") == [0]
 
 
 def test_a_task_that_came_back_has_two_runs(folder: Path) -> None:

@@ -133,6 +133,23 @@ def test_a_job_that_is_not_there_is_said() -> None:
         assert error["hint"]
 
 
+def test_a_node_is_shown_with_what_its_machine_uses() -> None:
+    service = FakeService()
+
+    found = ask("/api/nodes/calm-heron-01?since_s=12.9", service)
+
+    assert breaches(OBJECTS["node"], found["node"]) == []
+    assert found["history"][0]["cpu_milli"] == 700
+    assert found["tasks"][0]["scheduler"]["petname"] == "calm-heron-01"
+    assert service.asked == [pb.InspectRequest(node="calm-heron-01", since_s=12)]
+
+
+def test_curves_of_a_job_can_be_compared_with_those_of_others() -> None:
+    found = ask("/api/jobs/abc/curves")
+
+    assert found == {"abc.main.0": {"loss": [[5.0, 7.0, 2.0]]}}
+
+
 # What is done.
 
 
@@ -164,6 +181,15 @@ def test_a_job_is_planned_cancelled_and_run_again() -> None:
     ]
 
 
+def test_a_node_that_is_away_is_forgotten() -> None:
+    service = FakeService()
+
+    code, reply = order("/api/forget", {"node": "n9"}, service)
+
+    assert (code, reply["forgotten"]["id"]) == (200, "n9")
+    assert service.asked == [pb.ForgetRequest(node="n9")]
+
+
 def test_who_asks_to_join_is_let_in_or_not() -> None:
     service = FakeService()
 
@@ -181,6 +207,9 @@ def test_who_asks_to_join_is_let_in_or_not() -> None:
     ("path", "body"),
     [
         ("/api/accept", {}),
+        ("/api/forget", {}),
+        ("/api/downloads", {}),
+        ("/api/downloads", {"job": "abc", "path": "x" * 4_000}),
         ("/api/jobs", {}),
         ("/api/jobs", {"spec": "x", "job_id": "../x"}),
         ("/api/jobs", {"spec": 7, "job_id": "x"}),

@@ -73,8 +73,23 @@ def test_the_page_of_a_job_is_told_of_that_job_only() -> None:
 def test_letters_that_came_in_two_pieces_are_whole() -> None:
     found = told("/api/stream?job=abc", FakeService(), 6, FakeNode())
 
-    text = "".join(data["text"] for name, data in found if name == "output")
-    assert text == "grüße\n"
+    pieces = [
+        each for name, data in found if name == "output" for each in data["pieces"]
+    ]
+    assert "".join(text for _, text in pieces) == "grüße\n"
+
+
+def test_output_comes_with_the_time_of_each_part() -> None:
+    times = [
+        pb.LogTime(offset=90, at_s=1.0),
+        pb.LogTime(offset=103, at_s=2.0),
+        pb.LogTime(offset=400, at_s=9.0),  # After its end: a node that lies.
+    ]
+    piece = pb.LogPiece(offset=100, data=b"one\ntwo\n", times=times)
+
+    assert list(streams.timed(piece)) == [(1.0, b"one"), (2.0, b"\ntwo\n")]
+    piece.ClearField("times")
+    assert list(streams.timed(piece)) == [(None, b"one\ntwo\n")]
 
 
 def test_output_may_be_that_of_one_task_and_begins_near_its_end() -> None:
@@ -84,9 +99,21 @@ def test_output_may_be_that_of_one_task_and_begins_near_its_end() -> None:
 
     assert service.asked == [
         pb.LogsRequest(
-            job="abc", task="abc.main.0", follow=True, last_bytes=streams.LOG_BYTES
+            job="abc",
+            task="abc.main.0",
+            follow=True,
+            last_bytes=streams.LOG_BYTES,
+            times=True,
         )
     ]
+
+
+def test_all_of_the_output_is_shown_to_who_asks_up_to_a_limit() -> None:
+    service = FakeService()
+
+    told("/api/stream?job=abc&log_bytes=99999999999", service, 6, FakeNode())
+
+    assert service.asked[0].last_bytes == streams.LOG_BYTES_MAX
 
 
 def test_what_changes_is_told_when_there_is_news_and_nothing_else_is(

@@ -175,7 +175,7 @@ class MachineMeter:
         over_s = max(1e-3, now.at_s - before.at_s)
 
         def rate(name: str) -> int:
-            grown = getattr(now, name) - getattr(before, name)
+            grown: int = getattr(now, name) - getattr(before, name)
             return max(0, round(grown / over_s))  # A counter may start again.
 
         memory = psutil.virtual_memory()
@@ -209,12 +209,11 @@ class MachineMeter:
 class MachineWatch:
     """Measures this machine from `start` to `close`."""
 
-    def __init__(self, folder: Path, meter: MachineMeter | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         """Measure the machine with the disk of `folder`."""
         self.history = UseHistory()
         self.size = MachineSize(0, 0, 0)
         self._folder = folder
-        self._meter = meter
         self._measuring: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -228,7 +227,7 @@ class MachineWatch:
             await asyncio.gather(self._measuring, return_exceptions=True)
 
     async def _measure(self) -> None:
-        meter = self._meter or await asyncio.to_thread(MachineMeter, self._folder)
+        meter = await asyncio.to_thread(MachineMeter, self._folder)
         try:
             await asyncio.to_thread(meter.open_gpus)
             self.size = await asyncio.to_thread(meter.size)

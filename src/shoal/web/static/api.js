@@ -3,6 +3,7 @@
 const KEY = "shoal-token";
 const PAUSE_FIRST_MS = 1000;
 const PAUSE_MAX_MS = 10000;
+const SILENT_MS = 40000; // The node says something every 15 s; longer, and it is gone.
 const HIDDEN_MS = 15000; // A tab that nobody sees lets go of its stream after this.
 
 export class Refused extends Error {
@@ -57,11 +58,11 @@ export function newJobId() {
 
 async function read(path, signal, on) {
   const answer = await call(path, { signal, headers: { Accept: "text/event-stream" } });
-  on.open?.();
+  on.open?.(Date.parse(answer.headers.get("Date")));
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
-    const { value, done } = await reader.read();
+    const { value, done } = await inTime(reader.read(), on.silent);
     if (done) return;
     const parts = (rest + value).split("\n\n");
     rest = parts.pop();
@@ -70,6 +71,20 @@ async function read(path, signal, on) {
       const data = /^data: (.+)$/m.exec(part)?.[1];
       if (name && data) on.event(name, JSON.parse(data));
     }
+  }
+}
+
+// A link that broke without a word, as when a machine slept, would be waited for for ever.
+async function inTime(reading, silent) {
+  let timer = 0;
+  const late = new Promise((_, reject) => { timer = setTimeout(() => reject(new Error("the node fell silent")), SILENT_MS); });
+  try {
+    return await Promise.race([reading, late]);
+  } catch (error) {
+    silent();
+    throw error;
+  } finally {
+    clearTimeout(timer);
   }
 }
 
@@ -88,6 +103,7 @@ export function follow(path, on) {
   };
   document.addEventListener("visibilitychange", looked);
 
+  const wakeNow = () => wake();
   const sleep = (ms) => new Promise((resolve) => {
     const timer = setTimeout(resolve, ms);
     wake = () => { clearTimeout(timer); resolve(); };
@@ -98,7 +114,8 @@ export function follow(path, on) {
       control = new AbortController();
       try {
         await read(path, control.signal, {
-          open: () => { pause = PAUSE_FIRST_MS; on.open?.(); },
+          open: (date) => { pause = PAUSE_FIRST_MS; on.open?.(date); },
+          silent: () => control.abort(),
           event: on.event,
         });
       } catch (error) {
@@ -110,7 +127,7 @@ export function follow(path, on) {
         if (error.name !== "AbortError") console.warn(error);
       }
       if (stopped) return;
-      on.lost?.();
+      on.lost?.(wakeNow);
       await sleep(document.hidden ? 2 ** 30 : pause);
       pause = Math.min(PAUSE_MAX_MS, 2 * pause);
     }

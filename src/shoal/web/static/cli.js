@@ -1,13 +1,8 @@
 // The command line of everything that can be done here, to copy.
 
-import { h } from "./dom.js";
+import { h, setText } from "./dom.js";
 
-const PLAIN = /^[A-Za-z0-9_@%+=:,./-]+$/;
 const SHOWN_MS = 1500;
-
-export function quoted(word) {
-  return PLAIN.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
-}
 
 export async function copy(text) {
   try {
@@ -30,7 +25,7 @@ export function command(text, about = "") {
     setTimeout(() => { button.textContent = "copy"; }, SHOWN_MS);
   });
   const element = h("span", { class: "cli" }, code, button);
-  element.refresh = () => { code.textContent = current(); };
+  element.refresh = () => setText(code, current());
   return element;
 }
 

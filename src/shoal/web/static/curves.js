@@ -1,52 +1,108 @@
 // The figures that tasks tell, as lines: a chart for each figure, a line for each task.
+// Whoever clicks a name in the legend sees its lines alone; a second click shows all.
 
-import { amount, h, rebuild, s, span } from "./dom.js";
+import { chart, colourOf } from "./chart.js";
+import { amount, facts, h, keyed, setText } from "./dom.js";
 
-const SIZE = { width: 360, height: 168 };
-const MARGIN = { left: 46, right: 10, top: 10, bottom: 22 };
 const POINTS_MAX = 1200;
-const LINES_MAX = 24;
-const NAMED_MAX = 8;
 const CHARTS_MAX = 6;
-const LOG_FROM = 100; // A figure that shrinks so much is shown by its logarithm.
-const COLOURS = 8;
+const NAMED_MAX = 60;
+const STILL_MAX = 8;
 const FIRST = ["loss", "validation_loss", "validation_accuracy", "accuracy"];
 
-export function curvesPanel(parent) {
-  const figures = new Map(); // by name: by task: points
-  const began = new Map(); // When each task told its first figure.
-  const more = h("details", { class: "more", hidden: true }, h("summary"), h("div", { class: "curves" }));
-  let waiting = false;
-  const draw = () => {
-    waiting = false;
-    const tasks = [...new Set([...figures.values()].flatMap((lines) => [...lines.keys()]))].sort(byNumber);
+// `nameOf` says what a line is called, by its key: a task. A figure that two kinds of
+// tasks tell has a chart for each, unless they are `together`.
+export function curvesPanel(parent, nameOf, { together = false } = {}) {
+  const figures = new Map(); // by name: by key of a line: points
+  const began = new Map(); // When each line began.
+  const charts = new Map();
+  const settings = { smoothing: 0, shown: null };
+  const first = h("div", { class: "curves" });
+  const rest = h("div", { class: "curves" });
+  const summary = h("summary");
+  const more = h("details", { class: "more", hidden: true }, summary, rest);
+  const legend = h("ul", { class: "legend picks", role: "group", "aria-label": "Lines: click one to see it alone" });
+  const note = h("p", { class: "hint", hidden: true });
+  const still = h("div", { class: "still" });
+  const slider = h("input", { type: "range", min: "0", max: "0.98", step: "0.02", value: "0", "aria-label": "Smoothing" });
+  const all = h("button", { type: "button", class: "mini", hidden: true }, "show all lines");
+  let waiting = 0;
+
+  parent.append(first, more, legend, note, still);
+  slider.addEventListener("input", () => { settings.smoothing = Number(slider.value); draw(); });
+  all.addEventListener("click", () => { settings.shown = null; draw(); });
+  const ask = () => { waiting ||= requestAnimationFrame(draw); };
+
+  function pick(key, adds) {
+    const shown = settings.shown;
+    if (adds && shown) {
+      const next = new Set(shown);
+      if (!next.delete(key)) next.add(key);
+      settings.shown = next.size ? next : null;
+    } else settings.shown = shown?.size === 1 && shown.has(key) ? null : new Set([key]);
+    draw();
+  }
+
+  function draw() {
+    waiting = 0;
+    const keys = [...new Set([...figures.values()].flatMap((lines) => [...lines.keys()]))].sort(byNumber);
+    const colours = new Map(keys.map((key, place) => [key, colourOf(place)]));
     const names = [...figures.keys()].sort((a, b) => rank(a) - rank(b) || (a < b ? -1 : 1));
-    const found = names.flatMap((name) => byGroup(name, figures.get(name)));
+    const found = names.flatMap((name) => (together ? [[titleOf(name), figures.get(name)]] : byGroup(name, figures.get(name))));
     const moving = found.filter(([, lines]) => [...lines.values()].some((points) => points.length > 1));
-    const still = found.filter((each) => !moving.includes(each));
-    const charts = moving.map(([title, lines]) => chart(title, lines, tasks));
-    more.querySelector("summary").textContent = charts.length > CHARTS_MAX ? `${charts.length - CHARTS_MAX} more` : "";
-    more.querySelector(".curves").replaceChildren(...charts.slice(CHARTS_MAX));
-    more.hidden = charts.length <= CHARTS_MAX;
-    rebuild(parent, h("div", { class: "curves" }, charts.slice(0, CHARTS_MAX)), more, legend(tasks), still.length ? facts(still) : null);
-  };
+    const resting = found.filter((each) => !moving.includes(each));
+    const rows = moving.map(([title, lines]) => {
+      const steps = [...lines.values()].every((points) => points.every((point) => point.step !== null));
+      const id = `${title} ${steps}`;
+      if (!charts.has(id)) charts.set(id, chart(title, { across: steps ? "step" : "after" }));
+      const series = keys.filter((key) => lines.has(key)).map((key) => ({ key, name: nameOf(key), colour: colours.get(key), points: ordered(lines.get(key).map((point) => [steps ? point.step : point.after, point.value])) }));
+      charts.get(id).set(series, { ...settings });
+      return { id, element: charts.get(id).element };
+    });
+    keyed(first, rows.slice(0, CHARTS_MAX), (row) => row.id, (row) => row.element, () => {});
+    keyed(rest, rows.slice(CHARTS_MAX), (row) => row.id, (row) => row.element, () => {});
+    more.hidden = rows.length <= CHARTS_MAX;
+    setText(summary, `${rows.length - CHARTS_MAX} more`);
+    legend.hidden = keys.length < 2;
+    keyed(legend, keys.slice(0, NAMED_MAX), (key) => key, (key) => h("li", {}, h("button", { type: "button", class: "pick", onclick: (event) => pick(key, event.shiftKey || event.ctrlKey || event.metaKey) }, h("i", { class: `key line ${colours.get(key)}` }), h("span", {}))), (item, key) => {
+      const button = item.firstChild;
+      button.firstChild.className = `key line ${colours.get(key)}`;
+      setText(button.lastChild, nameOf(key));
+      button.setAttribute("aria-pressed", String(settings.shown?.has(key) ?? false));
+      item.classList.toggle("off", Boolean(settings.shown) && !settings.shown.has(key));
+    });
+    all.hidden = !settings.shown;
+    note.hidden = keys.length <= NAMED_MAX;
+    setText(note, `and ${keys.length - NAMED_MAX} more lines; shoal metrics --csv has all of them`);
+    still.replaceChildren(...(resting.length ? [facts(...resting.map(([title, lines]) => [title, [...new Set([...lines.values()].map((points) => amount(points.at(-1)?.value)))].slice(0, STILL_MAX).join(", ")]))] : []));
+  }
+
   return {
+    tools: h("div", { class: "ticks" }, all, h("label", { class: "tick" }, "smooth", slider)),
     reset() { figures.clear(); began.clear(); },
+    isolate(key) { settings.shown = key ? new Set([key]) : null; ask(); },
+    // Told is by key of a line: by name of a figure: points of time, step and value.
     add(told) {
-      for (const [task, curves] of Object.entries(told)) {
+      for (const [key, curves] of Object.entries(told)) {
         for (const [name, points] of Object.entries(curves)) {
           const lines = figures.get(name) ?? new Map();
           figures.set(name, lines);
-          if (!began.has(task)) began.set(task, points[0][0]);
-          const fresh = points.map(([at, step, value]) => ({ after: at - began.get(task), step, value }));
-          const known = [...(lines.get(task) ?? []), ...fresh.filter((point) => point.value !== null)];
-          lines.set(task, known.length > POINTS_MAX ? known.filter((_, place) => place % 2 === 0 || place === known.length - 1) : known);
+          if (!began.has(key)) began.set(key, points[0][0]);
+          const fresh = points.map(([at, step, value]) => ({ after: at - began.get(key), step, value }));
+          const known = [...(lines.get(key) ?? []), ...fresh.filter((point) => point.value !== null)];
+          if (known.length) lines.set(key, known.length > POINTS_MAX ? known.filter((_, place) => place % 2 === 0 || place === known.length - 1) : known);
         }
       }
-      if (!waiting) { waiting = true; requestAnimationFrame(draw); }
+      ask();
     },
     get size() { return figures.size; },
   };
+}
+
+// A task that was run again counts its steps anew: lines go from left to right.
+function ordered(points) {
+  const isSorted = points.every(([x], place) => place === 0 || points[place - 1][0] <= x);
+  return isSorted ? points : [...points].sort(([a], [b]) => a - b);
 }
 
 function rank(name) {
@@ -54,24 +110,25 @@ function rank(name) {
   return place < 0 ? FIRST.length : place;
 }
 
-// A figure that two kinds of tasks tell means two things: each has a chart.
-function byGroup(name, lines) {
-  const groups = new Map();
-  for (const [task, points] of lines) {
-    const group = task.split(".").slice(1, -1).join(".");
-    groups.set(group, (groups.get(group) ?? new Map()).set(task, points));
-  }
-  const title = name.replaceAll("_", " ");
-  return [...groups].sort().map(([group, found]) => [groups.size > 1 ? `${title} · ${group}` : title, found]);
+function titleOf(name) {
+  return name.replaceAll("_", " ");
 }
 
-function facts(still) {
-  return h("dl", { class: "facts still" }, still.map(([title, lines]) => h("div", {}, h("dt", {}, title), h("dd", {}, [...new Set([...lines.values()].map((points) => amount(points.at(-1)?.value)))].slice(0, NAMED_MAX).join(", ")))));
+function byGroup(name, lines) {
+  const groups = new Map();
+  for (const [key, points] of lines) {
+    const group = key.split(".").slice(1, -1).join(".").replace(/-\d+$/, "");
+    groups.set(group, (groups.get(group) ?? new Map()).set(key, points));
+  }
+  const title = titleOf(name);
+  return [...groups].sort().map(([group, found]) => [groups.size > 1 ? `${title} · ${group}` : title, found]);
 }
 
 function byNumber(a, b) {
   return a.localeCompare(b, "en", { numeric: true });
 }
+
+// Names of tasks.
 
 const names = new Map(); // What tasks of a sweep are called, by their ids.
 
@@ -88,66 +145,4 @@ export function shortTask(task) {
 
 export function placeOf(task) {
   return task.split(".").slice(1).join(".") || task;
-}
-
-function chart(name, lines, tasks) {
-  const shown = tasks.filter((task) => lines.has(task)).slice(0, LINES_MAX);
-  const all = shown.flatMap((task) => lines.get(task));
-  const bySteps = all.length > 0 && all.every((point) => point.step !== null);
-  const across = (point) => (bySteps ? point.step : point.after);
-  const xs = extent(all.map(across));
-  const ys = extent(all.map((point) => point.value));
-  const x = (value) => MARGIN.left + ((value - xs[0]) / (xs[1] - xs[0])) * (SIZE.width - MARGIN.left - MARGIN.right);
-  const isLog = ys[0] > 0 && ys[1] / ys[0] > LOG_FROM;
-  const scale = isLog ? Math.log10 : (value) => value;
-  const y = (value) => SIZE.height - MARGIN.bottom - ((scale(value) - scale(ys[0])) / (scale(ys[1]) - scale(ys[0]))) * (SIZE.height - MARGIN.top - MARGIN.bottom);
-  const write = bySteps ? (value) => amount(Math.round(value)) : (value) => span(value);
-  const ticks = [ys[0], isLog ? Math.sqrt(ys[0] * ys[1]) : (ys[0] + ys[1]) / 2, ys[1]];
-  const last = shown.map((task) => lines.get(task).at(-1)?.value).filter((value) => value !== undefined);
-  const latest = last.length === 1 ? amount(last[0]) : last.length ? `${amount(Math.min(...last))} … ${amount(Math.max(...last))}` : "";
-  const readout = h("span", { class: "latest" }, latest);
-  const cursor = s("g", { class: "cursor" });
-  const svg = s("svg", { class: "chart", viewBox: `0 0 ${SIZE.width} ${SIZE.height}`, role: "img", "aria-label": `${name}: ${latest}` },
-    ticks.map((value) => [
-      s("line", { class: "grid", x1: MARGIN.left, x2: SIZE.width - MARGIN.right, y1: y(value), y2: y(value) }),
-      s("text", { class: "axis", x: MARGIN.left - 6, y: y(value) + 3.5, "text-anchor": "end" }, amount(value)),
-    ]),
-    s("text", { class: "axis", x: MARGIN.left, y: SIZE.height - 6 }, bySteps ? `step ${write(xs[0])}` : write(0)),
-    s("text", { class: "axis", x: SIZE.width - MARGIN.right, y: SIZE.height - 6, "text-anchor": "end" }, write(bySteps ? xs[1] : xs[1] - xs[0])),
-    shown.map((task) => {
-      const points = lines.get(task);
-      const kind = `line c${tasks.indexOf(task) % COLOURS}`;
-      if (points.length === 1) return s("circle", { class: kind, cx: x(across(points[0])), cy: y(points[0].value), r: 2.5 });
-      return s("polyline", { class: kind, points: points.map((point) => `${x(across(point)).toFixed(1)},${y(point.value).toFixed(1)}`).join(" ") });
-    }),
-    cursor);
-  svg.addEventListener("pointermove", (event) => {
-    const place = ((event.clientX - svg.getBoundingClientRect().left) / svg.clientWidth) * SIZE.width;
-    const found = shown.map((task) => nearest(lines.get(task), (point) => Math.abs(x(across(point)) - place))).filter(Boolean);
-    if (!found.length) return;
-    cursor.replaceChildren(...found.map((point) => s("circle", { cx: x(across(point)), cy: y(point.value), r: 3 })));
-    readout.textContent = `${bySteps ? "step " : ""}${write(across(found[0]))}: ${found.slice(0, 4).map((point) => amount(point.value)).join(", ")}`;
-  });
-  svg.addEventListener("pointerleave", () => { cursor.replaceChildren(); readout.textContent = latest; });
-  return h("figure", { class: "curve" }, h("figcaption", {}, h("span", { class: "figure" }, name, isLog ? h("small", {}, " log") : null), readout), svg);
-}
-
-function nearest(points, distance) {
-  return points.reduce((best, point) => (best === null || distance(point) < distance(best) ? point : best), null);
-}
-
-function extent(values) {
-  let [low, high] = [Infinity, -Infinity];
-  for (const value of values) { low = Math.min(low, value); high = Math.max(high, value); }
-  if (!Number.isFinite(low)) return [0, 1];
-  if (low === high) return [low - (Math.abs(low) || 1) * 0.05, high + (Math.abs(high) || 1) * 0.05];
-  return [low, high];
-}
-
-function legend(tasks) {
-  if (tasks.length < 2) return null;
-  const more = tasks.length - NAMED_MAX;
-  return h("ul", { class: "legend" },
-    tasks.slice(0, NAMED_MAX).map((task, place) => h("li", {}, h("span", { class: `key line c${place % COLOURS}`, "aria-hidden": "true" }), shortTask(task))),
-    more > 0 ? h("li", {}, `and ${more} more`) : null);
 }

@@ -1,6 +1,8 @@
 // Making elements, and writing amounts. Text is only ever set as text: whatever a job
 // is called or writes, it cannot become markup.
 
+import { visible } from "./text.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 function fill(element, props, children) {
@@ -8,9 +10,10 @@ function fill(element, props, children) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "value") element.value = value;
-    else element.setAttribute(name, value === true ? "" : value);
+    else element.setAttribute(name, value === true ? "" : visible(String(value)));
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  const shown = children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+  element.append(...shown.map((child) => (child instanceof Node ? child : visible(String(child)))));
   return element;
 }
 
@@ -61,7 +64,58 @@ export function onWidth(element, draw) {
 }
 
 export function setText(element, text) {
-  if (element.textContent !== text) element.textContent = text;
+  const shown = visible(text);
+  if (element.textContent !== shown) element.textContent = shown;
+}
+
+// A part of a page with a heading, and what belongs to the heading.
+export function panel(name, title, tools, ...content) {
+  return h("section", { class: "panel", "aria-labelledby": name }, h("div", { class: "head" }, h("h2", { id: name }, title), tools), content);
+}
+
+export function facts(...pairs) {
+  const known = pairs.filter((pair) => pair && pair[1] !== null && pair[1] !== undefined && pair[1] !== "");
+  return h("dl", { class: "facts" }, known.map(([name, ...value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+}
+
+// Times. The clock of the node counts: that of a phone may be wrong.
+
+let ahead = 0;
+
+export function setClock(atMs) {
+  const off = atMs - Date.now();
+  ahead = Math.abs(off) > 5000 ? off : 0; // The answer itself takes a moment.
+}
+
+export function now() {
+  return (Date.now() + ahead) / 1000;
+}
+
+// How long ago something was, or how long it took if it is over; it goes on by itself.
+export function since(at_s, { until = null, after = "" } = {}) {
+  const element = h("time", { title: moment(at_s) });
+  setSince(element, at_s, { until, after });
+  return element;
+}
+
+export function setSince(element, at_s, { until = null, after = "" } = {}) {
+  element.dataset.at = at_s;
+  element.dataset.until = until ?? "";
+  element.dataset.after = after;
+  tick(element);
+}
+
+function tick(element) {
+  const { at, until, after } = element.dataset;
+  setText(element, span(Math.max(0, (until ? Number(until) : now()) - Number(at))) + after);
+}
+
+export function tickAll() {
+  for (const element of document.querySelectorAll("time[data-at]")) if (!element.dataset.until) tick(element);
+}
+
+export function moment(at_s) {
+  return new Date(at_s * 1000).toLocaleString([], { hour12: false });
 }
 
 // Writing things.
@@ -75,16 +129,23 @@ export function span(seconds) {
   return `${whole} s`;
 }
 
-export function ago(at_s) {
-  return span(Math.max(0, Date.now() / 1000 - at_s));
-}
-
 export function clock(at_s) {
   return new Date(at_s * 1000).toLocaleTimeString([], { hour12: false });
 }
 
 export function gib(bytes) {
   return amount(bytes / 2 ** 30);
+}
+
+export function bytes(number) {
+  for (const [size, unit] of [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) {
+    if (number >= size) return `${Number((number / size).toPrecision(3))} ${unit}`;
+  }
+  return `${Math.round(number)} B`;
+}
+
+export function percent(part, whole) {
+  return whole ? `${Math.round((100 * part) / whole)} %` : "";
 }
 
 export function amount(number) {

@@ -1,7 +1,7 @@
 // When each task ran where, from what the node remembers of it.
 
 import { shortTask } from "./curves.js";
-import { ENDED, h, onWidth, rebuild, s, span } from "./dom.js";
+import { ENDED, h, now as clockNow, onWidth, rebuild, s, span } from "./dom.js";
 
 const LANE = 20;
 const NAME = 132;
@@ -65,7 +65,7 @@ export function ganttPanel(parent) {
 }
 
 function picture(runs, width) {
-  const now = Date.now() / 1000;
+  const now = clockNow();
   const name = width < NARROW ? NARROW_NAME : NAME;
   const from = Math.min(...runs.map((run) => run.from));
   const to = Math.max(from + 1, ...runs.map((run) => run.to ?? now));

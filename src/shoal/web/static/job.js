@@ -1,62 +1,80 @@
-// The page of one job: what it is, what can be done, curves, runs, output, reasons.
+// The page of one job, or of one task of it: what it is, what can be done, results,
+// curves, runs, files, output, tasks.
 
 import { ask, newJobId, order } from "./api.js";
-import { action, command, quoted } from "./cli.js";
+import { action, command } from "./cli.js";
 import { curvesPanel, nameTasks, placeOf, shortTask } from "./curves.js";
-import { ago, amount, bar, clock, count, ENDED, h, keyed, pill, rebuild, setText } from "./dom.js";
+import { clock, count, ENDED, facts, h, moment, panel, pill, rebuild, since } from "./dom.js";
+import { explainPanel } from "./explain.js";
 import { ganttPanel } from "./gantt.js";
-import { placesOf, progressOf, totalOf, whyOf } from "./jobs.js";
+import { progressOf, totalOf, whyOf } from "./jobs.js";
 import { failed, go, notice } from "./main.js";
 import { outputPanel } from "./output.js";
+import { download, outputsPanel } from "./outputs.js";
 import { resultsPanel } from "./results.js";
+import { stepsPanel } from "./steps.js";
+import { taskLink, tasksTable } from "./tasks.js";
+import { commandLine, quoted } from "./text.js";
 
-const EXPLAIN_MS = 3000;
-const TASKS_MAX = 200;
+const ALL_BYTES = 64 * 2 ** 20;
 
-export function jobPage(id) {
+export function jobPage(id, task, restart) {
+  const of = task ? ` --task ${quoted(placeOf(task))}` : "";
   const head = h("div", { class: "job-head" });
   const actions = h("div", { class: "actions", role: "group", "aria-label": "What can be done" });
-  const curves = h("div", { class: "figures" });
-  const curvesSection = panel("curves", "Curves", command(`shoal show ${id} --json`, "the latest figures"), curves);
+  const crumb = h("span", { class: "id" }, task ? placeOf(task) : id);
+  const reasons = explainPanel(id);
+  const steps = stepsPanel();
+  const stepsSection = panel("steps", "What it runs", null, steps.element);
   const table = h("div", {});
   const resultsSection = panel("results", "Results", command(`shoal show ${id}`, "show the results"), table);
-  const results = resultsPanel(table);
+  const results = resultsPanel(table, id);
+  const curves = h("div", { class: "figures" });
+  const lines = curvesPanel(curves, shortTask);
+  const curvesSection = panel("curves", "Curves", [lines.tools, h("a", { href: `/compare?jobs=${id}` }, "compare"), command(`shoal metrics ${id} --csv`, "all figures")], curves);
   const gantt = h("div", { class: "drawing" });
-  const tasks = taskTable();
-  const output = outputPanel();
-  const picker = h("select", { "aria-label": "Whose output" });
-  const logCommand = command(() => logsText(id), "follow the output");
-  const reasons = explainPanel(id);
-  const lines = curvesPanel(curves);
   const runs = ganttPanel(gantt);
+  const files = outputsPanel(id, task, () => filesSection);
+  const filesSection = panel("files", "Files", null, files.element);
+  const output = outputPanel({ onAll: () => restart({ log_bytes: ALL_BYTES }), onSave: () => download({ job: id, task, log: true }) });
+  const picker = h("select", { "aria-label": "Whose output" });
+  const tasks = tasksTable(id, (found) => results.setAll(found));
   let state = "";
-  curvesSection.hidden = true;
-  resultsSection.hidden = true;
+  for (const section of [curvesSection, resultsSection, filesSection]) section.hidden = true;
   picker.addEventListener("change", () => go(`/jobs/${id}${picker.value ? `?task=${encodeURIComponent(picker.value)}` : ""}`));
+  if (task) lines.isolate(task);
 
   return {
     element: h("div", { class: "job" },
-      h("nav", { class: "crumbs", "aria-label": "Where you are" }, h("a", { href: "/" }, "Jobs"), h("span", { "aria-hidden": "true" }, "/"), h("span", {}, id)),
-      head, actions, reasons.element, resultsSection, curvesSection,
+      h("nav", { class: "crumbs", "aria-label": "Where you are" }, h("a", { href: "/" }, "Jobs"), h("span", { "aria-hidden": "true" }, "/"),
+        task ? [h("a", { class: "id", href: `/jobs/${id}` }, id), h("span", { "aria-hidden": "true" }, "/")] : null, crumb),
+      head, actions, task ? null : reasons.element, task ? null : resultsSection, curvesSection, task ? null : stepsSection,
       panel("runs", "Where and when", null, gantt),
-      panel("output", "Output", [h("div", { class: "ticks" }, picker, output.tools), logCommand], output.element),
-      panel("tasks", "Tasks", command(`shoal show ${id}`, "show the job"), tasks.element)),
+      filesSection,
+      panel("output", "Output", [h("div", { class: "ticks" }, picker, output.tools), command(`shoal logs -f ${id}${of}`, "follow the output")], output.element),
+      task ? null : panel("tasks", "Tasks", command(`shoal show ${id}`, "show the job"), tasks.element)),
     on: {
       job: (told) => {
         const { job } = told;
         nameTasks(told.tasks);
-        results.set(told.tasks, told.best);
+        const one = task ? told.tasks.find((each) => each.id === task) : null;
+        if (task) { if (one) showTask(head, job, one); else fetchTask(id, task, head, job); } else showHead(head, job, told.tasks);
+        results.set(told.tasks, told.best, totalOf(job));
         resultsSection.hidden = table.hidden;
-        showHead(head, job);
-        output.setMany(totalOf(job) > 1);
+        steps.set(told.steps);
+        output.setMany(totalOf(job) > 1 && !task);
         tasks.set(told.tasks, totalOf(job));
-        pickers(picker, told.tasks);
+        files.look(job);
+        pickers(picker, told.tasks, task);
         if (state !== job.state) rebuild(actions, actionsOf(job));
         state = job.state;
         reasons.look(job);
       },
-      curves: (told) => { lines.add(told); curvesSection.hidden = lines.size === 0; },
-      happened: (told) => runs.add(told),
+      curves: (told) => {
+        lines.add(task ? Object.fromEntries(Object.entries(told).filter(([key]) => key === task)) : told);
+        curvesSection.hidden = lines.size === 0;
+      },
+      happened: (told) => runs.add(task ? told.filter((event) => !event.task || event.task === task) : told),
       output: (piece) => output.add(piece),
       "output-end": () => output.end(),
     },
@@ -65,30 +83,57 @@ export function jobPage(id) {
   };
 }
 
-function panel(name, title, tools, ...content) {
-  return h("section", { class: "panel", "aria-labelledby": name }, h("div", { class: "head" }, h("h2", { id: name }, title), tools), content);
-}
-
-function logsText(id) {
-  const task = new URLSearchParams(location.search).get("task");
-  return `shoal logs -f ${id}${task ? ` --task ${quoted(placeOf(task))}` : ""}`;
-}
-
 // What it is.
 
-function showHead(head, job) {
-  const fact = (name, ...value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
-  const code = job.exit_code === null ? null : fact("Exit code", String(job.exit_code));
+function places(nodes) {
+  return nodes.flatMap((node, place) => [place ? ", " : "", h("a", { href: `/nodes/${node.id}`, "data-key": `on-${node.id}` }, node.petname)]);
+}
+
+function times(what) {
+  return [
+    what.began_s ? ["Began", h("span", { title: moment(what.began_s) }, clock(what.began_s))] : null,
+    what.began_s ? [what.ended_s ? "Took" : "Runs for", since(what.began_s, { until: what.ended_s })] : null,
+  ];
+}
+
+function showHead(head, job, tasks) {
+  const only = tasks.length === 1 && totalOf(job) === 1 ? Object.entries(tasks[0].params) : [];
   rebuild(head,
     h("div", { class: "title" }, h("h1", {}, job.name), pill(job.state)),
     whyOf(job) ? h("p", { class: `why ${job.state}` }, whyOf(job)) : null,
-    h("dl", { class: "facts" },
-      fact("Progress", progressOf(job)),
-      placesOf(job) ? fact("On", job.nodes.map((node) => node.petname).join(", ")) : null,
-      fact("Submitted", h("time", { title: new Date(job.submitted_s * 1000).toLocaleString() }, `${clock(job.submitted_s)}, ${ago(job.submitted_s)} ago`)),
-      fact("Tasks", states(job)),
-      job.priority ? fact("Priority", String(job.priority)) : null,
-      code));
+    facts(
+      ["Progress", progressOf(job)],
+      job.nodes.length ? ["On", places(job.nodes.slice(0, 8)), job.nodes.length > 8 ? ` and ${job.nodes.length - 8} more` : ""] : null,
+      ["Submitted", h("span", { title: moment(job.submitted_s) }, `${clock(job.submitted_s)}, `), since(job.submitted_s, { after: " ago" })],
+      ...times(job),
+      ["Tasks", states(job)],
+      job.priority ? ["Priority", String(job.priority)] : null,
+      job.exit_code === null ? null : ["Exit code", String(job.exit_code)],
+      ...only.slice(0, 12).map(([name, value]) => [name, String(value)])));
+}
+
+function showTask(head, job, task) {
+  const params = Object.entries(task.params);
+  rebuild(head,
+    h("div", { class: "title" }, h("h1", {}, shortTask(task.id)), pill(task.state), h("span", { class: "soft" }, job.name)),
+    task.reason ? h("p", { class: `why ${task.state}` }, task.reason) : null,
+    facts(
+      task.nodes.length ? ["On", places(task.nodes)] : null,
+      ...times(task),
+      ["Attempts", String(task.attempts)],
+      task.exit_code === null ? null : ["Exit code", String(task.exit_code)],
+      ["Needs", task.needs],
+      ...params.map(([name, value]) => [name, String(value)])),
+    task.recipe ? h("p", {}, "recipe ", h("code", {}, task.recipe)) : h("p", { class: "run-line" }, command(commandLine(task.argv), "what it runs")));
+}
+
+// A task beyond the first few hundred is not in the stream.
+async function fetchTask(id, task, head, job) {
+  if (head.dataset.asked === job.state) return;
+  head.dataset.asked = job.state;
+  const told = await ask(`/api/jobs/${id}?tasks=10000`).catch(() => ({ tasks: [] }));
+  const one = told.tasks.find((each) => each.id === task);
+  if (one) { nameTasks([one]); showTask(head, job, one); } else rebuild(head, h("h1", {}, `There is no task ${placeOf(task)}`), h("p", {}, taskLink(id, "", "The job")));
 }
 
 function states(job) {
@@ -148,92 +193,9 @@ function askCancel(job) {
   });
 }
 
-// Its tasks.
-
-function taskTable() {
-  const rows = h("tbody");
-  const more = h("p", { class: "empty", hidden: true });
-  const create = () => h("tr", {}, ["Task", "State", "Progress", "Where", "Tries", "Figures", "Why"].map((name) => h("td", { "data-label": name })));
-  const update = (row, task) => {
-    const [name, state, progress, where, tries, figures, why] = row.cells;
-    setText(name, shortTask(task.id));
-    name.className = "id";
-    row.title = task.recipe ? `recipe ${task.recipe}` : task.argv.join(" ");
-    if (state.textContent !== task.state) state.replaceChildren(pill(task.state));
-    if (task.fraction !== null) {
-      const text = `${Math.round(100 * task.fraction)} %`;
-      if (progress.textContent !== text) progress.replaceChildren(h("span", { class: "progress" }, bar(task.fraction, 1, { label: text }), h("span", { class: "number" }, text)));
-    }
-    setText(where, task.nodes.map((node) => node.petname).join(", "));
-    setText(tries, String(task.attempts));
-    setText(figures, Object.entries(task.metrics).slice(0, 3).map(([key, value]) => `${key} ${amount(value)}`).join("  "));
-    setText(why, task.reason || (task.exit_code ? `exit code ${task.exit_code}` : ""));
-    for (const cell of row.cells) cell.classList.toggle("blank", !cell.textContent);
-  };
-  return {
-    element: h("div", {}, h("div", { class: "wide" }, h("table", { class: "tasks" },
-      h("caption", { class: "unseen" }, "Tasks of this job"),
-      h("thead", {}, h("tr", {}, ["Task", "State", "Progress", "Where", "Tries", "Figures", "Why"].map((name) => h("th", { scope: "col" }, name)))),
-      rows)), more),
-    set(tasks, total) {
-      keyed(rows, tasks, (task) => task.id, create, update);
-      more.hidden = total <= TASKS_MAX;
-      setText(more, `and ${total - tasks.length} more: shoal show --tasks ${total} lists all`);
-    },
-  };
-}
-
-function pickers(picker, tasks) {
-  const chosen = new URLSearchParams(location.search).get("task") ?? "";
+function pickers(picker, tasks, chosen) {
   picker.hidden = tasks.length < 2;
   if (picker.childElementCount === tasks.length + 1) return;
   picker.replaceChildren(h("option", { value: "" }, "all tasks"), ...tasks.map((task) => h("option", { value: task.id }, shortTask(task.id))));
   picker.value = chosen;
-}
-
-// Placement.
-
-function explainPanel(id) {
-  const body = h("div", { class: "reasons" });
-  const details = h("details", { class: "panel" }, h("summary", {}, h("h2", {}, "Placement"), command(`shoal explain ${id}`, "explain")), body);
-  let timer = 0;
-  let last = "";
-  let touched = false;
-  details.addEventListener("toggle", () => { if (details.open) fetchNow(); });
-  details.querySelector("summary").addEventListener("click", () => { touched = true; });
-
-  async function fetchNow() {
-    try {
-      const told = await ask(`/api/jobs/${id}/explain`);
-      rebuild(body, told.tasks.map(explanation), told.more ? h("p", {}, `and ${told.more} other groups`) : null);
-    } catch (error) {
-      rebuild(body, h("p", { class: "empty" }, error.message));
-    }
-  }
-
-  return {
-    element: details,
-    look(job) {
-      details.hidden = ENDED.has(job.state);
-      if (!touched) details.open = job.state === "waiting";
-      const told = JSON.stringify([job.state, job.reason, job.tasks]);
-      if (told === last || details.hidden || !details.open) return;
-      last = told;
-      clearTimeout(timer);
-      timer = setTimeout(fetchNow, EXPLAIN_MS);
-    },
-    leave: () => clearTimeout(timer),
-  };
-}
-
-function explanation(task) {
-  const verdicts = [...task.refused.map((each) => ["said", each]), ...task.rejected.map((each) => ["short", each])].slice(0, 20);
-  return h("article", {},
-    h("p", {}, h("span", { class: "id" }, shortTask(task.task)), " ", pill(task.state), task.nodes.length ? ` on ${task.nodes.map((node) => node.petname).join(", ")}` : ""),
-    h("dl", { class: "facts" },
-      h("div", {}, h("dt", {}, "Asks"), h("dd", {}, task.needs)),
-      task.state === "waiting" ? h("div", {}, h("dt", {}, "Could run it now"), h("dd", {}, `${task.fitting} of ${count(task.fitting + task.rejected.length, "node")}`)) : null),
-    task.why.length ? h("ul", { class: "whys" }, task.why.map((why) => h("li", {}, why))) : null,
-    task.state === "waiting" && verdicts.length ? h("table", { class: "verdicts" }, h("tbody", {}, verdicts.map(([how, each]) => h("tr", {}, h("th", { scope: "row" }, each.petname), h("td", {}, how), h("td", {}, each.reason))))) : null,
-    task.helps.length ? h("div", { class: "helps" }, h("span", {}, "What would help"), task.helps.map((help) => (help.startsWith("--") ? command(help, "a change that would help") : h("span", { class: "help" }, help)))) : null);
 }

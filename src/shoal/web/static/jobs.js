@@ -1,7 +1,9 @@
 // The table of jobs, with a filter.
 
 import { command } from "./cli.js";
-import { ago, bar, count, ENDED, h, keyed, setText } from "./dom.js";
+import { path } from "./compare.js";
+import { bar, count, ENDED, h, keyed, setSince, setText } from "./dom.js";
+import { go } from "./main.js";
 
 const KINDS = {
   all: () => true,
@@ -20,12 +22,22 @@ export function jobsTable() {
   const kinds = Object.keys(KINDS).map((name) => h("button", { type: "button", class: "chip", "aria-pressed": String(name === kind), onclick: () => pick(name) }, name));
   const table = h("table", { class: "jobs" },
     h("caption", { class: "unseen" }, "Jobs, the latest first"),
-    h("thead", {}, h("tr", {}, ["Job", "Name", "State", "Progress", "Where", "Age", "Why"].map((name) => h("th", { scope: "col" }, name)))),
+    h("thead", {}, h("tr", {}, ["Job", "Name", "State", "Progress", "Where", "Age", "Why", "Compare"].map((name) => h("th", { scope: "col" }, name)))),
     rows);
   const none = h("div", { class: "empty", hidden: true },
     h("p", {}, "No job yet. This runs the first one:"),
     command("shoal run -- python3 -c 'print(\"hello\")'", "run a first job"),
     h("p", {}, h("a", { href: "/submit" }, "Or write one here")));
+
+  const picked = new Set(); // Jobs to compare.
+  const compare = h("button", { type: "button", class: "act", hidden: true, onclick: () => go(path([...picked])) });
+  rows.addEventListener("change", (event) => {
+    const id = event.target.closest("tr").dataset.key;
+    if (event.target.checked) picked.add(id);
+    else picked.delete(id);
+    compare.hidden = picked.size < 2;
+    setText(compare, `Compare ${picked.size} jobs`);
+  });
 
   function pick(name) {
     kind = name;
@@ -45,12 +57,10 @@ export function jobsTable() {
   }
 
   filter.addEventListener("input", draw);
-  const tools = h("div", { class: "tools", hidden: true }, filter, h("div", { class: "chips", role: "group", "aria-label": "Which jobs" }, kinds));
-  const timer = setInterval(() => { if (!document.hidden) draw(); }, 5000); // Ages.
+  const tools = h("div", { class: "tools", hidden: true }, filter, h("div", { class: "chips", role: "group", "aria-label": "Which jobs" }, kinds), compare);
   return {
     element: h("div", {}, tools, h("div", { class: "wide" }, table), note, none),
     set(found) { jobs = found; known = true; draw(); },
-    leave: () => clearInterval(timer),
   };
 }
 
@@ -60,20 +70,20 @@ function textOf(job) {
 
 function createRow(job) {
   const cell = (label, ...children) => h("td", { "data-label": label }, ...children);
-  return h("tr", {},
+  return h("tr", { "data-href": `/jobs/${job.id}` },
     cell("Job", h("a", { class: "id", href: `/jobs/${job.id}` }, job.id)),
     cell("Name", h("span", { class: "clip" })),
     cell("State", h("span", { class: "pill" })),
     cell("Progress"),
     cell("Where"),
-    cell("Age"),
-    cell("Why", h("span", { class: "clip long" })));
+    cell("Age", h("time")),
+    cell("Why", h("span", { class: "clip long" })),
+    cell("Compare", h("input", { type: "checkbox", "aria-label": `Compare ${job.name}` })));
 }
 
 function updateRow(row, job) {
   const [, name, state, progress, where, age, why] = row.cells;
   setText(name.firstChild, job.name);
-  name.firstChild.title = job.name;
   setText(state.firstChild, job.state);
   state.firstChild.className = `pill ${job.state}`;
   const told = `${job.fraction}/${JSON.stringify(job.tasks)}/${job.state}`;
@@ -82,9 +92,10 @@ function updateRow(row, job) {
     progress.replaceChildren(progressOf(job));
   }
   setText(where, placesOf(job));
-  setText(age, ago(job.submitted_s));
+  setSince(age.firstChild, job.submitted_s);
   setText(why.firstChild, whyOf(job));
-  why.firstChild.title = whyOf(job);
+  why.firstChild.title = why.firstChild.textContent;
+  name.firstChild.title = name.firstChild.textContent;
   why.classList.toggle("blank", !whyOf(job));
   where.classList.toggle("blank", !placesOf(job));
 }

@@ -2,13 +2,21 @@
 
 import { follow, forgetToken, keepToken, takeToken } from "./api.js";
 import { command } from "./cli.js";
-import { h, setText } from "./dom.js";
+import { comparePage, idsOf } from "./compare.js";
+import { clock, h, now, setClock, setText, tickAll } from "./dom.js";
 import { jobPage } from "./job.js";
+import { nodePage } from "./node.js";
+import { nodesPage } from "./nodes.js";
 import { overviewPage } from "./overview.js";
 import { submitPage } from "./submit.js";
 
+const TICK_MS = 1000;
+const PATIENCE_MS = 1500; // A break that is mended sooner is not worth a word.
 const view = document.getElementById("view");
+const banner = document.getElementById("banner");
 let leave = () => {};
+let lostAt = null;
+let warning = 0;
 
 function say(state, text) {
   document.getElementById("live").dataset.state = state;
@@ -31,35 +39,79 @@ function about(info) {
   document.title = document.title.replace(/( · .*)?$/, ` · ${info.petname}`);
 }
 
+// The stream broke: what is shown may be old, until it is there again.
+
+function lost(retry) {
+  lostAt ??= now();
+  say("lost", "the node does not answer");
+  clearTimeout(warning);
+  warning = setTimeout(() => {
+    banner.replaceChildren(h("span", {}, `No news from the node since ${clock(lostAt)}: what you see may be old. Trying again…`), h("button", { type: "button", class: "mini", onclick: retry }, "try now"));
+    banner.hidden = false;
+    document.body.classList.add("stale");
+  }, PATIENCE_MS);
+}
+
+function found() {
+  lostAt = null;
+  clearTimeout(warning);
+  banner.hidden = true;
+  document.body.classList.remove("stale");
+  say("up", "live");
+}
+
 // Pages.
 
 function watch(page, path) {
   const stop = follow(path, {
-    open: () => { say("up", "live"); page.reset?.(); },
-    lost: () => say("lost", "the node does not answer"),
+    open: (date) => { if (date) setClock(date); found(); page.reset?.(); },
+    lost,
     refused: (error) => (error.status === 401 ? gate(error) : missing(error)),
     event: (name, document_) => {
       if (name === "info") about(document_);
+      if (name === "error") failed({ message: document_.what, because: document_.because });
       page.on[name]?.(document_);
     },
   });
   return () => { stop(); page.leave?.(); };
 }
 
+const PAGES = [
+  ["overview", /^\/$/, () => ({ page: overviewPage(), title: "shoal" })],
+  ["submit", /^\/submit$/, () => ({ page: submitPage(), title: "submit" })],
+  ["nodes", /^\/nodes$/, () => ({ page: nodesPage(), title: "nodes" })],
+  ["nodes", /^\/nodes\/([A-Za-z0-9_-]+)$/, ([, id]) => ({ page: nodePage(id), title: "node" })],
+  ["overview", /^\/compare$/, () => ({ page: comparePage(idsOf(location.search)), title: "compare" })],
+  ["overview", /^\/jobs\/([A-Za-z0-9_-]+)$/, ([, id]) => jobOf(id)],
+];
+
+function jobOf(id, more = {}) {
+  const task = new URLSearchParams(location.search).get("task") ?? "";
+  const asked = new URLSearchParams({ job: id, ...(task ? { task } : {}), ...more });
+  const restart = (wanted) => open({ ...jobOf(id, wanted), name: "overview" });
+  return { page: jobPage(id, task, restart), title: `job ${id}`, path: `/api/stream?${asked}` };
+}
+
 function show() {
+  for (const [name, pattern, make] of PAGES) {
+    const match = pattern.exec(location.pathname);
+    if (match) {
+      open({ ...make(match), name });
+      scrollTo(0, 0);
+      return;
+    }
+  }
+}
+
+function open({ page, title, name, path = "/api/stream" }) {
   leave();
-  const found = /^\/jobs\/([A-Za-z0-9_-]+)$/.exec(location.pathname);
-  const name = found ? "job" : location.pathname === "/submit" ? "submit" : "overview";
-  const page = found ? jobPage(found[1]) : name === "submit" ? submitPage() : overviewPage();
-  document.title = found ? `job ${found[1]}` : name === "submit" ? "submit" : "shoal";
-  for (const link of document.querySelectorAll("nav a")) {
+  document.title = title;
+  for (const link of document.querySelectorAll("nav a[data-page]")) {
     if (link.dataset.page === name) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   view.replaceChildren(page.element);
-  const task = new URLSearchParams(location.search).get("task");
-  leave = watch(page, found ? `/api/stream?job=${found[1]}${task ? `&task=${encodeURIComponent(task)}` : ""}` : "/api/stream");
-  scrollTo(0, 0);
+  leave = watch(page, path);
 }
 
 export function go(path) {
@@ -70,6 +122,7 @@ export function go(path) {
 
 function gate(error) {
   leave();
+  leave = () => {};
   say("lost", "no token");
   const field = h("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false" });
   const enter = (event) => {
@@ -97,17 +150,25 @@ function missing(error) {
     h("p", {}, h("a", { href: "/" }, "All jobs"))));
 }
 
-// Links inside the page change it without loading it again.
+// Links inside the page change it without loading it again; a whole row opens.
 document.addEventListener("click", (event) => {
+  if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
   const link = event.target.closest?.("a[href^='/']");
-  if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
-  event.preventDefault();
-  go(link.getAttribute("href"));
+  if (link?.hasAttribute("download")) return;
+  if (link) {
+    event.preventDefault();
+    go(link.getAttribute("href"));
+    return;
+  }
+  const row = event.target.closest?.("[data-href]");
+  if (!row || event.target.closest("button, input, select, label, summary, a") || String(getSelection())) return;
+  go(row.dataset.href);
 });
 document.addEventListener("keydown", (event) => {
   const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
   if (event.key === "Escape" && typing) event.target.blur();
   else if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  else if (event.key === "Enter" && event.target.matches?.("[role=link][data-href]")) go(event.target.dataset.href);
   else if (event.key === "Escape" && location.pathname !== "/") go("/");
   else if (event.key === "/") {
     const filter = document.querySelector("input[type=search]");
@@ -120,5 +181,6 @@ addEventListener("hashchange", () => {
   takeToken();
   show();
 });
+setInterval(() => { if (!document.hidden) tickAll(); }, TICK_MS);
 takeToken();
 show();

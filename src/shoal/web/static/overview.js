@@ -2,9 +2,10 @@
 
 import { forgetToken, order } from "./api.js";
 import { action, command } from "./cli.js";
-import { amount, bar, clock, count, ENDED, gib, h, rebuild } from "./dom.js";
+import { amount, bar, clock, count, ENDED, gib, h, percent, rebuild } from "./dom.js";
 import { jobsTable } from "./jobs.js";
 import { failed, notice } from "./main.js";
+import { quoted } from "./text.js";
 import { topology } from "./topology.js";
 
 const EVENTS_MAX = 100;
@@ -13,6 +14,7 @@ export function overviewPage() {
   const glance = h("dl", { class: "glance", "aria-label": "The shoal at a glance" });
   const drawing = h("div", { class: "drawing" });
   const alone = h("p", { class: "hint", hidden: true }, "Only this machine so far. ", command("shoal invite", "let another machine join"), " lets another one join.");
+  const away = h("p", { class: "hint", hidden: true });
   const jobs = jobsTable();
   const log = h("ol", { class: "events" });
   const quiet = h("p", { class: "empty" }, "Nothing has happened yet.");
@@ -31,7 +33,7 @@ export function overviewPage() {
       glance,
       h("section", { class: "panel", "aria-labelledby": "topology" },
         h("div", { class: "head" }, h("h2", { id: "topology" }, "Topology"), command("shoal nodes", "list nodes")),
-        drawing, alone, legend()),
+        drawing, alone, away, legend()),
       h("section", { class: "panel", "aria-labelledby": "jobs" },
         h("div", { class: "head" }, h("h2", { id: "jobs" }, "Jobs"), command("shoal ps", "list jobs")),
         jobs.element),
@@ -41,7 +43,15 @@ export function overviewPage() {
       foot),
     on: {
       info: (info) => { net.setGates(info.gates); rebuild(foot, about(info)); },
-      nodes: (told) => { nodes = told; net.setNodes(told); alone.hidden = told.length > 1; look(); },
+      nodes: (told) => {
+        nodes = told.filter((node) => !node.away);
+        net.setNodes(nodes);
+        alone.hidden = told.length > 1;
+        const gone = told.length - nodes.length;
+        away.hidden = gone === 0;
+        rebuild(away, h("a", { href: "/nodes" }, `${count(gone, "node")} away`), gone <= 3 ? `: ${told.filter((node) => node.away).map((node) => node.petname).join(", ")}` : "");
+        look();
+      },
       requests: (told) => rebuild(asking, knocks(told)),
       jobs: (told) => { found = told; jobs.set(told.jobs); look(); },
       happened: (told) => {
@@ -51,7 +61,6 @@ export function overviewPage() {
       },
     },
     reset: () => { events = []; },
-    leave: jobs.leave,
   };
 }
 
@@ -65,14 +74,14 @@ function knocks({ shoal, newcomers, near }) {
     h("p", {}, h("label", {}, "The code on its screen: ", codeField(each))),
     h("p", { class: "hint" }, each.has ? `It says that it lends “${each.has}”. ` : "", "Members may run code on each other’s machines."),
     h("div", { class: "actions" },
-      action("Accept", `shoal accept ${each.petname}`, () => answer(each, false), { kind: "primary" }),
-      action("Decline", `shoal accept ${each.petname} --decline`, () => answer(each, true)))));
+      action("Accept", `shoal accept ${quoted(each.petname)}`, () => answer(each, false), { kind: "primary" }),
+      action("Decline", `shoal accept ${quoted(each.petname)} --decline`, () => answer(each, true)))));
   const joins = near?.state === "accepted" ? [h("section", { class: "panel knock" },
     h("p", {}, "Code ", h("code", { class: "code" }, near.code)),
     h("p", {}, h("strong", {}, `${near.petname} lets this machine into “${near.shoal}”`)),
     h("p", { class: "hint" }, "Join only if the other machine took this code. Members may run code on each other’s machines."),
     h("div", { class: "actions" },
-      action("Join", `shoal accept ${near.petname}`, () => answer(near, false), { kind: "primary" })))] : [];
+      action("Join", `shoal accept ${quoted(near.petname)}`, () => answer(near, false), { kind: "primary" })))] : [];
   return [...wants, ...joins];
 }
 
@@ -95,22 +104,26 @@ async function answer(each, decline) {
 
 function tiles(nodes, found) {
   const workers = nodes.filter((node) => node.worker);
-  const sum = (of) => workers.reduce((total, node) => total + of(node), 0);
-  const cpu = sum((node) => node.total.cpu_milli) / 1000;
-  const cpuUsed = cpu - sum((node) => node.free.cpu_milli) / 1000;
-  const memory = sum((node) => node.total.memory_bytes);
-  const memoryUsed = memory - sum((node) => node.free.memory_bytes);
-  const gpus = sum((node) => node.devices.length);
-  const gpusUsed = gpus - sum((node) => node.free.gpu_milli) / 1000;
+  const telling = nodes.filter((node) => node.used && node.machine);
+  const sum = (from, of) => from.reduce((total, node) => total + of(node), 0);
+  const cpu = sum(workers, (node) => node.total.cpu_milli) / 1000;
+  const cpuLent = cpu - sum(workers, (node) => node.free.cpu_milli) / 1000;
+  const memory = sum(workers, (node) => node.total.memory_bytes);
+  const memoryLent = memory - sum(workers, (node) => node.free.memory_bytes);
+  const gpus = sum(workers, (node) => node.devices.length);
+  const gpusLent = gpus - sum(workers, (node) => node.free.gpu_milli) / 1000;
+  const used = (of, all) => (telling.length ? h("span", {}, `${percent(sum(telling, of), sum(telling, all))} used`) : null);
+  const cpuUsed = used((node) => node.used.cpu_milli, (node) => node.machine.cpu_milli);
+  const memoryUsed = used((node) => node.used.memory_bytes, (node) => node.machine.memory_bytes);
   const active = found.jobs.filter((job) => !ENDED.has(job.state));
   const running = active.reduce((total, job) => total + job.tasks.running, 0);
   const waiting = active.reduce((total, job) => total + job.tasks.waiting, 0);
-  const tile = (name, text, rest, meter) => h("div", {}, h("dt", {}, name), h("dd", {}, h("strong", {}, text), h("span", {}, rest), meter));
+  const tile = (name, text, rest, ...more) => h("div", {}, h("dt", {}, name), h("dd", {}, h("strong", {}, text), h("span", {}, rest), more));
   return [
     tile("Nodes", String(nodes.length), workers.length === nodes.length ? "" : `${workers.length} lend`),
-    tile("CPU", amount(cpuUsed), `of ${amount(cpu)} lent`, bar(cpuUsed, cpu, { warns: true })),
-    tile("Memory", gib(memoryUsed), `of ${gib(memory)} GiB lent`, bar(memoryUsed, memory, { warns: true })),
-    gpus ? tile("GPU", amount(gpusUsed), `of ${amount(gpus)} lent`, bar(gpusUsed, gpus, { warns: true })) : tile("GPU", "none", ""),
+    tile("CPU", amount(cpuLent), `of ${amount(cpu)} lent`, bar(cpuLent, cpu, { warns: true }), cpuUsed),
+    tile("Memory", gib(memoryLent), `of ${gib(memory)} GiB lent`, bar(memoryLent, memory, { warns: true }), memoryUsed),
+    gpus ? tile("GPU", amount(gpusLent), `of ${amount(gpus)} lent`, bar(gpusLent, gpus, { warns: true })) : tile("GPU", "none", ""),
     tile("Jobs", String(active.length), `active of ${found.total}`),
     tile("Tasks", String(running), `running, ${waiting} waiting`),
   ];

@@ -1,9 +1,10 @@
 // A new job: a command with what it needs, or a whole spec; planned, then submitted.
 
 import { newJobId, order } from "./api.js";
-import { action, quoted } from "./cli.js";
+import { action } from "./cli.js";
 import { h, rebuild, rtt } from "./dom.js";
 import { failed, go, notice } from "./main.js";
+import { quoted } from "./text.js";
 
 const FIELDS = [
   ["name", "Name", "resnet50", "--name"],

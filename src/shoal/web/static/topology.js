@@ -1,7 +1,7 @@
 // The nodes as this one sees them: itself in the middle, and how it reaches each other.
 // A few nodes are cards on a ring; many are dots; on a narrow screen they are a list.
 
-import { amount, gib, onWidth, rebuild, rtt, s } from "./dom.js";
+import { amount, gib, onWidth, percent, rebuild, rtt, s } from "./dom.js";
 
 const CARD = { width: 212, height: 84 };
 const CARDS_MAX = 8;
@@ -132,7 +132,7 @@ function card(node, { x, y }, width) {
   } else {
     parts.push(s("text", { class: "quiet", x: left + GAP, y: top + 50 }, node.self ? "schedules, lends nothing" : "linked, lends nothing here"));
   }
-  return s("g", { class: `node${node.self ? " self" : ""}${node.path || node.self ? "" : " away"}`, tabindex: "0", role: "img", "data-key": `node-${node.id}`, "aria-label": told(node) }, s("title", {}, told(node)), parts);
+  return s("g", { class: `node${node.self ? " self" : ""}${node.path || node.self ? "" : " away"}`, "data-href": `/nodes/${node.id}`, tabindex: "0", role: "link", "data-key": `node-${node.id}`, "aria-label": told(node) }, s("title", {}, told(node)), parts);
 }
 
 function dot(node, { x, y, angle }, named) {
@@ -141,7 +141,7 @@ function dot(node, { x, y, angle }, named) {
   const anchor = Math.abs(out) < 0.25 ? "middle" : out > 0 ? "start" : "end";
   const dx = anchor === "middle" ? 0 : 12 * Math.sign(out);
   const dy = anchor === "middle" ? 18 * Math.sign(Math.sin(angle)) + 4 : 4;
-  return s("g", { class: `node dot${node.path ? "" : " away"}`, tabindex: "0", role: "img", "data-key": `node-${node.id}`, "aria-label": told(node) },
+  return s("g", { class: `node dot${node.path ? "" : " away"}`, "data-href": `/nodes/${node.id}`, tabindex: "0", role: "link", "data-key": `node-${node.id}`, "aria-label": told(node) },
     s("title", {}, told(node)),
     s("circle", { class: "card", cx: x, cy: y, r: 7 }),
     s("circle", { class: "used", cx: x, cy: y, r: 7 * Math.sqrt(Math.max(0, used)) }),
@@ -193,7 +193,8 @@ function told(node) {
   const memory = `memory ${gib(node.total.memory_bytes - node.free.memory_bytes)} of ${gib(node.total.memory_bytes)} GiB lent`;
   const gpus = node.devices.length ? `${node.devices.length} GPU, ${amount(node.devices.length - node.free.gpu_milli / 1000)} lent` : "no GPU";
   const labels = Object.entries(node.labels).map(([name, value]) => `${name}=${value}`).join(" ");
-  return [`${node.petname}: ${path}`, cpu, memory, gpus, `${node.active} tasks`, labels].filter(Boolean).join("\n");
+  const used = node.used && node.machine ? `the machine uses ${percent(node.used.cpu_milli, node.machine.cpu_milli)} of its CPU and ${percent(node.used.memory_bytes, node.machine.memory_bytes)} of its memory` : "";
+  return [`${node.petname}: ${path}`, cpu, memory, gpus, used, `${node.active} tasks`, labels].filter(Boolean).join("\n");
 }
 
 function shortened(text, width) {
