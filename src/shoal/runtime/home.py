@@ -107,6 +107,11 @@ class Home:
         return self.path / "events.jsonl"
 
     @property
+    def members(self) -> Path:
+        """The members that were linked, and which of them are away."""
+        return self.path / "members.json"
+
+    @property
     def cache(self) -> Path:
         """Content-addressed blobs."""
         return self.path / "cache"

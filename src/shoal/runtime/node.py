@@ -72,7 +72,7 @@ from shoal.runtime.monitoring.event_file import EventFile
 from shoal.runtime.monitoring.event_log import EventLog
 from shoal.runtime.monitoring.machine_use import MachineWatch
 from shoal.runtime.monitoring.output_log import OutputLog
-from shoal.runtime.monitoring.seen_members import SEEN_FILE, SeenMembers
+from shoal.runtime.monitoring.seen_members import SeenMembers
 from shoal.runtime.performer import NetworkListener, Performer
 from shoal.runtime.wall_clock import WallClock
 from shoal.store.journal import Journal
@@ -152,11 +152,8 @@ class Node:
         self._job_files = JobFiles(self.outputs, self.artifacts, self.feed)
         self.mail = MailCalls(self.feed)
         self.api_calls = CallRunner(self.feed)
-        self.seen = SeenMembers(home.path / SEEN_FILE)
-        self.machine = MachineWatch(home.path)
-        self.listener: Listener = NetworkListener(
-            self.feed, self._know, self.event_log, self.seen, self._parting
-        )
+        self.seen, self.machine = SeenMembers(home.members), MachineWatch(home.path)
+        self.listener: Listener = self._make_listener()
         self.clients = WaitingClients(self.feed, self._is_behind, self.news)
         self.task_faults = TaskFaults(self.event_log)
         self.handling = CrashNotes(home)
@@ -219,6 +216,11 @@ class Node:
             feed=self.feed,
             scheduler=lambda: self.scheduler,
             on_failure=self._fail,
+        )
+
+    def _make_listener(self) -> NetworkListener:
+        return NetworkListener(
+            self.feed, self._know, self.event_log, self.seen, self._parting
         )
 
     async def start(

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEPT_MAX: Final = 256
-SEEN_FILE: Final = "members.json"
 
 How = Literal["here", "stopped", "lost", "revoked", "unseen"]
 """`unseen`: it was there in an earlier life of this node, and not in this one."""
