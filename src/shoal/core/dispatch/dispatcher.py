@@ -537,7 +537,9 @@ class Dispatcher:
             run, verdict.reason, failed=failed, crashed=crashed
         )
         if failed:
-            self._back_off(run.task, now, START_AGAIN if verdict.soon else RETRY)
+            pauses = START_AGAIN if verdict.soon else RETRY
+            is_fresh = now - run.since >= pauses.most_s  # What it ran for, it earned.
+            self._back_off(run.task, now, pauses, is_fresh=is_fresh)
         else:
             self._verifier.refresh(run.task, now)
         if failed or crashed:
@@ -600,11 +602,17 @@ class Dispatcher:
             return 0.0
         return RETRY.pause_s(self._book.tasks[task].failures - 1)
 
-    def _back_off(self, task: TaskId, now: float, backoff: Backoff) -> None:
-        """Let a failed task rest before it wants a slot again."""
+    def _back_off(
+        self, task: TaskId, now: float, backoff: Backoff, *, is_fresh: bool = False
+    ) -> None:
+        """Let a failed task rest before it wants a slot again.
+
+        Pauses grow with its failures; one that ran for long begins with the first.
+        """
         record = self._book.tasks[task]
         self._book.stop_waiting(task)
-        self._back_offs.set(task, now + backoff.pause_s(record.failures - 1))
+        tries = 0 if is_fresh else record.failures - 1
+        self._back_offs.set(task, now + backoff.pause_s(tries))
 
     def _forget(self, run: TaskRun) -> None:
         self._sender.forget(run.attempt)
