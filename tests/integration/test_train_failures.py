@@ -139,6 +139,20 @@ def test_gangs_that_train_name_the_first_task_that_failed_and_do_not_try_again(
         assert attempts == {1}, "what raises would raise again"
 
 
+def test_what_no_node_can_ever_run_is_said_when_it_is_submitted(
+    shoal: TrainShoal,
+) -> None:
+    path = shoal.first.path.parent / "large.yaml"
+    path.write_text("recipe: diloco\nnodes: 2\nresources: {cpu: 4000}\n")
+
+    done = shoal.first("submit", str(path))
+
+    shoal.first.ok("cancel", done.out.strip())
+    [said] = [line for line in done.err.splitlines() if "it waits: " in line]
+    assert "none of 2 nodes known here can run train: " in said
+    assert "cpu" in said
+
+
 def test_a_sweep_with_a_point_that_raises_ends_and_has_the_best_of_the_rest(
     shoal: TrainShoal, tmp_path: Path
 ) -> None:

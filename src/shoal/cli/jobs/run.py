@@ -33,7 +33,7 @@ from shoal.cli.display.printing import (
 )
 from shoal.cli.display.task_output import follow, names_of
 from shoal.cli.job_input.spec_flags import JobCommand, job_options, spec_of
-from shoal.cli.jobs.submit import pack, send_in
+from shoal.cli.jobs.submit import ask_for_offers, pack, send_in
 from shoal.cli.options import (
     json_option,
     node_option,
@@ -147,7 +147,10 @@ def run(
                 show = partial(follow, names=names, aside=as_json, raw=raw)
                 if watch and not as_json:
                     show = partial(_curves, client, job, names or {})
-                end = _follow(client, job, began, show, quiet=quiet)
+                if not quiet:
+                    tell = partial(_tell_placing, client, id_, packed, began)
+                    threading.Thread(target=tell, daemon=True).start()
+                end = _follow(client, job, show)
             except (StopSignal, OSError) as why:
                 end = _cancelled(client, id_, why, quiet=quiet)
         talk(end_text(end, time.monotonic() - began), quiet=quiet)
@@ -246,19 +249,9 @@ def _curves(
 
 
 def _follow(
-    client: api.Client,
-    job: Job,
-    began: float,
-    show: Callable[[Iterable[LogPiece]], None],
-    *,
-    quiet: bool,
+    client: api.Client, job: Job, show: Callable[[Iterable[LogPiece]], None]
 ) -> Job:
-    """Show output in this thread while another reports where the job runs."""
-    teller = threading.Thread(
-        target=_tell_placing, args=(client, job.id, began), daemon=True
-    )
-    if not quiet:
-        teller.start()
+    """Show output until the job ends; return how it did."""
     request = LogsRequest(job=job.id, follow=True)
     try:
         show(client.logs(request))
@@ -267,7 +260,9 @@ def _follow(
         raise _left_alone(job.id, error) from None
 
 
-def _tell_placing(client: api.Client, job: str, began: float) -> None:
+def _tell_placing(client: api.Client, job: str, packed: str, began: float) -> None:
+    """Report where the job runs, or why it waits, while another thread shows output."""
+    _tell_stuck(client, job, packed)
     timer = threading.Timer(PATIENCE_S, _tell_waiting, args=(client, job))
     timer.daemon = True
     timer.start()
@@ -281,6 +276,15 @@ def _tell_placing(client: api.Client, job: str, began: float) -> None:
             if has_ended(view):
                 break
     timer.cancel()
+
+
+def _tell_stuck(client: api.Client, job: str, packed: str) -> None:
+    """Say at once if no known node can ever run a part of the job."""
+    from shoal.cli.display.offers import stuck  # noqa: PLC0415 - Output comes first.
+
+    plan = ask_for_offers(client, packed)
+    for why in stuck(plan) if plan else ():
+        talk(f"job {job} waits: {why} (shoal explain {job})")
 
 
 def _tell_waiting(client: api.Client, job: str) -> None:

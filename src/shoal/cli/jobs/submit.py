@@ -52,8 +52,8 @@ def submit(
     plan: PlanReply | None = None
     with api.connect(node) as client:
         packed = pack(client, spec, quiet=quiet or as_json)
-        if offers and not quiet:
-            plan = _ask_for_offers(client, packed)
+        if offers or not (quiet or as_json):
+            plan = ask_for_offers(client, packed)
         reply = send_in(client, packed)
     job = reply.job
     if as_json:
@@ -62,10 +62,13 @@ def submit(
         return
     echo(job.id)
     talk(f"job {job.id} ({job.name}) submitted · {reply.needs}", quiet=quiet)
-    if plan is not None:
-        from shoal.cli.display.offers import tell  # noqa: PLC0415 - Not for scripts.
+    if plan is not None and not quiet:
+        from shoal.cli.display.offers import stuck, tell  # noqa: PLC0415 - Not for scripts.
 
-        tell(plan)
+        if offers:
+            tell(plan)
+        for why in stuck(plan):
+            talk(f"it waits: {why}")
     for note in reply.notes:
         talk(f"note: {note}", quiet=quiet)
     suggest(
@@ -99,7 +102,7 @@ def send_in(client: api.Client, packed: str, id_: str = "") -> SubmitReply:
     return client.submit(SubmitRequest(job_id=id_ or new_job_id(), json=packed))
 
 
-def _ask_for_offers(client: api.Client, packed: str) -> PlanReply | None:
+def ask_for_offers(client: api.Client, packed: str) -> PlanReply | None:
     """Return where a job could run, before it takes up the room itself.
 
     None on failure, which is no reason not to submit.
