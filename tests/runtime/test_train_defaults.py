@@ -92,6 +92,6 @@ def worse_by(rule: outer.Outer, workers: int, rounds: int, seed: int = 1) -> flo
 def test_the_defaults_are_within_three_percent_of_training_in_step(
     workers: int, rounds: int
 ) -> None:
-    rule = settings_of({}).outer_rule()
+    rule = settings_of({"rounds": rounds}).outer_rule()
 
     assert worse_by(rule, workers, rounds) < TOLERATED

@@ -6,7 +6,7 @@ Names that are not known here belong to the program.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -21,9 +21,16 @@ if TYPE_CHECKING:
 
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
+Ranks = Annotated[int, Meta(ge=1, le=64)]
 
 
-class TrainSettings(msgspec.Struct, frozen=True, kw_only=True):
+INNER: Final = {
+    f"inner_{kind}": f"inner.{kind}" for kind in ("ddp", "fsdp", "pipeline")
+}
+"""How params that stand in one mapping are called: `inner: {ddp: 2}` is `inner.ddp`."""
+
+
+class TrainSettings(msgspec.Struct, frozen=True, kw_only=True, rename=INNER):
     """The parameters of a training job."""
 
     rounds: Positive = 40
@@ -36,7 +43,9 @@ class TrainSettings(msgspec.Struct, frozen=True, kw_only=True):
     workers: Positive = 1
     quorum: Positive = 1
     balance: bool = True
-    inner_ddp: Annotated[int, Meta(ge=1, le=64)] = 1  # processes of one worker
+    inner_ddp: Ranks = 1  # processes of one worker, each with the whole model
+    inner_fsdp: Ranks = 1  # the same, each with a share of every weight
+    inner_pipeline: Ranks = 1  # the same, each with some of the layers
     average: Literal["mean", "trimmed", "median"] = "mean"
     reduce: Literal["auto", "central", "shared"] = "auto"  # by size
     gather: Seconds = 30.0
@@ -50,6 +59,11 @@ class TrainSettings(msgspec.Struct, frozen=True, kw_only=True):
     metric: str = "loss"  # by which trials are compared; the smaller the better
     model: str = ""  # a file of weights to begin with, or to measure
     resume: str = ""  # a file of all that an earlier job left, to go on from
+
+    @property
+    def inner_ranks(self) -> int:
+        """How many processes a worker of `diloco` consists of."""
+        return max(self.inner_ddp, self.inner_fsdp, self.inner_pipeline)
 
     def rules(self) -> RoundRules:
         """Return the rules for the aggregator's machine."""
@@ -71,12 +85,17 @@ class TrainSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def outer_rule(self) -> Outer:
         """Return the rule of the outer step."""
-        return Outer(kind=self.outer, rate=self.outer_lr, momentum=self.outer_momentum)
+        return Outer(
+            kind=self.outer,
+            rate=self.outer_lr,
+            momentum=self.outer_momentum,
+            rounds=self.rounds,
+        )
 
 
 def settings_of(params: Mapping[str, Any]) -> TrainSettings:
     """Return the settings in params; raise `UsageError` if one makes no sense."""
-    known = {f.name for f in msgspec.structs.fields(TrainSettings)}
+    known = TrainSettings.__struct_encode_fields__
     own = {name: value for name, value in params.items() if name in known}
     try:
         return msgspec.convert(own, TrainSettings, strict=False)

@@ -1,7 +1,5 @@
 """Deltas are averaged by samples, and the outer step is that of DiLoCo."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -81,23 +79,27 @@ def test_nesterov_looks_ahead_along_its_momentum() -> None:
     np.testing.assert_allclose(second, [-0.5 * (1 + 0.9 * 1.9)], rtol=1e-6)
 
 
-def test_momentum_is_none_at_first_and_rises_with_the_rounds() -> None:
+def test_the_first_step_is_the_mean_delta_and_momentum_takes_over() -> None:
     rule = outer.Outer()
 
-    rising = [rule.momentum_at(done, workers=4) for done in range(5)]
+    steps = [rule.at(done, workers=8) for done in range(20)]
 
-    np.testing.assert_allclose(rising, [0, 1 / 4, 2 / 5, 3 / 6, 4 / 7])
+    rates, rising = [rate for rate, _ in steps], [momentum for _, momentum in steps]
+    assert steps[0] == (1.0, 0.0)
+    np.testing.assert_allclose(rising[:5], [0, 1 / 4, 2 / 5, 3 / 6, 4 / 7])
+    assert rates == sorted(rates, reverse=True)
+    np.testing.assert_allclose(steps[-1], (0.7, 1 - 0.7 / 4))
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4, 8])
-def test_steady_deltas_are_stretched_by_the_root_of_the_workers(workers: int) -> None:
+def test_steady_deltas_are_stretched_by_a_power_of_the_workers(workers: int) -> None:
     rule = outer.Outer()
     update = momentum = array(0)
 
     for done in range(200):
         update, momentum = take(rule, array(1), momentum, done, workers)
 
-    np.testing.assert_allclose(-update, [math.sqrt(workers)], rtol=1e-5)
+    np.testing.assert_allclose(-update, [workers ** (2 / 3)], rtol=1e-5)
 
 
 def test_a_delta_of_the_first_round_is_soon_forgotten() -> None:
@@ -110,21 +112,44 @@ def test_a_delta_of_the_first_round_is_soon_forgotten() -> None:
     assert abs(update) < 0.002
 
 
-def test_a_rate_beyond_the_root_of_the_workers_leaves_no_room_for_momentum() -> None:
-    assert outer.Outer(rate=1.5).momentum_at(100, workers=2) == 0.0
+@pytest.mark.parametrize("rounds", [20, 200])
+def test_in_the_last_tenth_of_a_run_the_rate_falls(rounds: int) -> None:
+    endless, ending = outer.Outer(), outer.Outer(rounds=rounds)
+
+    left = [
+        ending.at(done, workers=4)[0] / endless.at(done, workers=4)[0]
+        for done in range(rounds + 5)
+    ]
+
+    tail = rounds // 10
+    assert left[: rounds - tail + 1] == [1.0] * (rounds - tail + 1)
+    assert left[rounds - 1] == pytest.approx(max(0.1, 1 / tail))
+    assert min(left) >= 0.1 - 1e-9, "a run that is resumed beyond its end goes on"
+
+
+@pytest.mark.parametrize("rounds", [1, 5])
+def test_a_run_of_few_rounds_has_no_such_end(rounds: int) -> None:
+    assert outer.Outer(rounds=rounds).at(0, workers=1) == (1.0, 0.0)
+    assert outer.Outer(rounds=rounds).at(rounds - 1, 2) == outer.Outer().at(
+        rounds - 1, 2
+    )
+
+
+def test_a_rate_beyond_the_gain_of_the_workers_leaves_no_room_for_momentum() -> None:
+    assert outer.Outer(rate=1.6).at(100, workers=2) == (1.6, 0.0)
 
 
 @pytest.mark.parametrize("done", [0, 1, 1000])
 def test_a_momentum_of_the_users_is_the_same_in_every_round(done: int) -> None:
-    rule = settings_of({"outer_momentum": 0.9}).outer_rule()
+    rule = settings_of({"outer_momentum": 0.9, "rounds": 100}).outer_rule()
 
-    assert rule.momentum_at(done, workers=2) == 0.9
+    assert rule.at(done, workers=2) == (0.7, 0.9)
 
 
 def test_no_momentum_is_a_momentum_of_the_users_too() -> None:
     rule = settings_of({"outer_momentum": 0}).outer_rule()
 
-    assert rule.momentum_at(100, workers=8) == 0.0
+    assert rule.at(100, workers=8) == (0.7, 0.0)
 
 
 def test_workers_with_unequal_samples_count_as_fewer() -> None:

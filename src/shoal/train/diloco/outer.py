@@ -10,24 +10,27 @@ largest and the smallest values at each place, a quarter on either side; `median
 the one in the middle. Both count workers and not samples, since samples are what a
 worker says of itself.
 
-A momentum m makes the step up to 1 / (1 - m) times as long, after about as many rounds.
-Unless the user gives a number, it follows two rules:
+Momentum m makes a step up to 1 / (1 - m) times as long, after about as many rounds.
+Unless the user gives a number, rate and momentum follow the round, the workers and the
+length of the run:
 
-- Its limit makes the whole step sqrt(n) times as long as the mean of n workers' deltas.
-  The noise of that mean is sqrt(n) times smaller than that of one worker; an adaptive
-  optimiser in step with all would see so and take steps that much longer, but the inner
-  optimisers, each with the noise of its own batches, cannot.
-- It rises to the limit as t / (t + 3), Nesterov's sequence: what it remembers is never
-  longer than a third of the rounds so far, so the large deltas of the first rounds are
-  forgotten, and a short run is not carried past its goal.
+- **As long as n ** (2/3) mean deltas** is a step of n workers in the end. The mean of n
+  deltas is less noisy than each; an adaptive optimiser in step with all would see so
+  and take longer steps, up to sqrt(n), but inner optimisers, each with the noise of its
+  own batches, cannot. The rest makes up for what the warm-up costs a short run.
+- **The first step is the mean delta**, rate 1 without momentum. Momentum rises as
+  t / (t + 3), Nesterov's sequence: what it remembers is never longer than a third of
+  the rounds so far, so that the large deltas of the first rounds are forgotten. The
+  rate falls from 1 as momentum takes over, to that of the user.
+- **In the last tenth of the rounds the rate falls** to a tenth of itself. Weights are
+  then a mean over those rounds, and long steps leave no noise in the result.
 
-Both depend on the number of the round and on its samples alone. So a run needs not know
-its length, and an aggregator that takes over goes on with the same momentum.
+All of it depends on the number of the round and on its samples alone, so an aggregator
+that takes over goes on with the same steps.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import msgspec
@@ -45,6 +48,12 @@ COMBINATIONS: Final[tuple[Combination, ...]] = get_args(Combination)
 WARM_UP: Final = 3
 """The least for which Nesterov's sequence t / (t + c) is known to accelerate."""
 
+GAIN: Final = 2 / 3
+"""By this power of their number workers make the step longer."""
+
+TAIL: Final = 0.1
+"""The part of a run in which the rate falls, and by how much it does."""
+
 TRIMMED: Final = 4
 """One in this many is left out at either side, and at least one."""
 
@@ -52,21 +61,35 @@ TRIMMED: Final = 4
 class Outer(msgspec.Struct, frozen=True, kw_only=True):
     """The outer optimiser: its kind, learning rate and momentum.
 
-    Without a momentum, that follows the round and the workers.
+    Without a momentum, both follow the round and the workers; in a run of so many
+    `rounds` also its end, if that is known.
     """
 
     kind: OuterKind = "nesterov"
     rate: float = 0.7
     momentum: float | None = None
+    rounds: int = 0
 
-    def momentum_at(self, rounds_done: int, workers: float) -> float:
-        """Return the momentum after so many rounds, with so many equal workers."""
+    def at(self, rounds_done: int, workers: float) -> tuple[float, float]:
+        """Return rate and momentum after so many rounds, with so many equal workers."""
         assert rounds_done >= 0
         assert workers >= 1
+        if self.kind == "sgd":
+            return self.rate, 0.0
         if self.momentum is not None:
-            return self.momentum
-        limit = 1.0 - self.rate / math.sqrt(workers)
-        return max(0.0, min(limit, rounds_done / (rounds_done + WARM_UP)))
+            return self.rate, self.momentum
+        gain = workers**GAIN
+        limit = max(0.0, 1.0 - self.rate / gain)
+        momentum = min(limit, rounds_done / (rounds_done + WARM_UP))
+        rate = max(self.rate, min(1.0, gain * (1.0 - momentum)))
+        return rate * self._ending(rounds_done), momentum
+
+    def _ending(self, rounds_done: int) -> float:
+        """Return what is left of the rate near the end of a run."""
+        if not self.rounds:
+            return 1.0
+        left = (self.rounds - rounds_done) / (TAIL * self.rounds)
+        return min(1.0, max(TAIL, left))
 
 
 def weighted_mean(parts: Sequence[tuple[Array, int]]) -> Array:
@@ -91,12 +114,12 @@ def step(
     rule: Outer, gradient: Array, momentum: Array, *, rounds_done: int, workers: float
 ) -> tuple[Array, Array]:
     """Return the update to the weights, and the new momentum."""
+    rate, kept = rule.at(rounds_done, workers)
     if rule.kind == "sgd":
-        return _times(-rule.rate, gradient), momentum
-    kept = rule.momentum_at(rounds_done, workers)
+        return _times(-rate, gradient), momentum
     momentum = _times(kept, momentum) + gradient
     ahead = gradient + _times(kept, momentum)
-    return _times(-rule.rate, ahead), momentum
+    return _times(-rate, ahead), momentum
 
 
 def followed(
@@ -109,8 +132,8 @@ def followed(
     """
     if rule.kind == "sgd":
         return momentum
-    kept = rule.momentum_at(rounds_done, workers)
-    ahead = _times(-1.0 / rule.rate, update)
+    rate, kept = rule.at(rounds_done, workers)
+    ahead = _times(-1.0 / rate, update)
     return _times(1.0 / (1.0 + kept), ahead + _times(kept, momentum))
 
 
