@@ -9,25 +9,40 @@ time when nothing failed.
 (`tests/sim/train_failures.py`): 1.2 million chips, in few large or many small workers,
 each chip failing once a year; a failed worker is back after 10 seconds. `killed` asks
 live processes: two jobs of eight workers run side by side, and of one of them a worker
-is killed every 30 seconds and started again. A step takes a fixed time, so that all of
-them fit on two cores and none gets faster when another is dead.
+is killed every 30 seconds and started again. `live` asks the same of tasks on nodes:
+two shoals of five nodes side by side, each with a job of eight workers, and in one of
+them something is killed every 30 seconds, by turns the process of a task or a whole
+node. A step takes a fixed time, so that all of them fit on two cores and none gets
+faster when another is dead.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import statistics
 import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.diloco import Job, job
+from tests.integration.train_shoal import (
+    ENDS,
+    UP,
+    TrainShoal,
+    kill,
+    processes_of,
+    train_shoal,
+)
 from tests.sim.train_failures import FailureModel, goodput
 
 from shoal.train.diloco.rules import RoundRules
 
 CHIPS: Final = 1_200_000
-SCALES: Final = ((8, 1), (8, 4), (32, 1), (128, 1), (256, 1))
+SCALES: Final = ((8, 1), (8, 4), (32, 1), (128, 1), (256, 1), (1_024, 1))
 """Workers, and fragments."""
 
 SEEDS: Final = 5
@@ -50,6 +65,10 @@ LIVE: Final[dict[str, Any]] = {
     "samples": 20_000,
     "validate_every": 5,
 }
+SOFTMAX: Final = Path(__file__).with_name("softmax.py")
+NODES: Final = ("home", "a", "b", "c", "d")
+NODE_IN: Final = 10
+"""One kill in this many is that of a node."""
 
 
 def tell(question: str, **figures: object) -> None:
@@ -70,8 +89,8 @@ def simulated() -> None:
             gather_s=5.0,
         )
         model = FailureModel(chips=CHIPS // workers)
-        seeds = range(SEEDS if workers <= 32 else 2)
-        span_s = SPAN_S if workers <= 128 else SPAN_S / 4
+        seeds = range(SEEDS if workers <= 32 else 2 if workers <= 256 else 1)
+        span_s = SPAN_S if workers <= 128 else SPAN_S / (4 if workers <= 256 else 10)
         found = [goodput(seed, rules, model, span_s) for seed in seeds]
         tell(
             "goodput",
@@ -140,7 +159,108 @@ def samples_within(lines: list[dict[str, Any]], since: float, until: float) -> i
     )
 
 
-QUESTIONS: Final = {"goodput": simulated, "killed": killed}
+class LiveJob:
+    """A training job as tasks of nodes that can be killed."""
+
+    def __init__(self, folder: Path, shoal: TrainShoal) -> None:
+        work = folder / "work"
+        work.mkdir()
+        shutil.copy(SOFTMAX, work)
+        params = {k: LIVE[k] for k in ("rounds", "inner_steps", "batch", "step_s")}
+        spec = {
+            "recipe": "diloco",
+            "nodes": f"{LIVE['quorum']}..{WORKERS}",
+            "workdir": str(work),
+            "resources": {"cpu": 0.9, "ram": "400MB"},
+            "params": {"gather": 300.0, "program": SOFTMAX.name, **params},
+        }
+        self.shoal = shoal
+        self.kills: list[str] = []
+        self._left_out = 0  # lines that were there when counting began
+        self._id = shoal.submit(folder, json.dumps(spec))
+
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.shoal.job(self._id).state in ENDS
+
+    def begin(self) -> None:
+        """Wait for the first rounds, and count from there."""
+        self.shoal.wait_for_round(self._id, SETTLED)
+        self._left_out = len(self.rounds())
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """Return what is said of rounds, also of such as are closed again."""
+        return self.shoal.lines(self._id, "round")
+
+    def samples(self) -> int:
+        """Return the samples that entered an outer step until now, each round once."""
+        last = {line["round"]: line for line in self.rounds()[self._left_out :]}
+        parts = [part for line in last.values() for part in line["by_worker"].values()]
+        return sum(part["samples"] for part in parts)
+
+    def kill_next(self) -> None:
+        """Kill a task that runs, or a node, which is started again."""
+        number = len(self.kills)
+        if number % NODE_IN == NODE_IN - 1:
+            name = NODES[1 + number // NODE_IN % (len(NODES) - 1)]
+            self.shoal.homes[name].kill()
+            self.shoal.homes[name].up(*UP)
+            self.kills.append(name)
+            return
+        tasks = [f"train.{(number + n) % WORKERS}" for n in range(WORKERS)]
+        name = next(each for each in tasks if processes_of(self._id, each))
+        kill(self._id, name)
+        self.kills.append(name)
+
+    def loss(self) -> float:
+        """Wait for the end; return the last validation loss."""
+        while not self.is_over():
+            time.sleep(LOOK_S)
+        last = max(self.shoal.lines(self._id, "validation"), key=lambda v: v["round"])
+        return float(last["validation_loss"])
+
+
+def live() -> None:
+    """Kill tasks and nodes; compare with a shoal beside it."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        train_shoal(Path(name) / "calm", *NODES) as one,
+        train_shoal(Path(name) / "stormy", *NODES) as other,
+    ):
+        jobs = calm, stormy = [
+            LiveJob(Path(name) / folder, shoal)
+            for folder, shoal in (("calm", one), ("stormy", other))
+        ]
+        for each in jobs:
+            each.begin()
+        began, load = time.monotonic(), [os.getloadavg()[0]]
+        while not calm.is_over():
+            time.sleep(LOOK_S)
+            if time.monotonic() - began >= KILL_EVERY_S * (1 + len(stormy.kills)):
+                stormy.kill_next()
+                load.append(os.getloadavg()[0])
+        seconds = time.monotonic() - began
+        samples = [each.samples() for each in jobs]
+        losses = [each.loss() for each in jobs]
+        rounds = [each.rounds() for each in jobs]
+    tell(
+        "live",
+        workers=WORKERS,
+        nodes=len(NODES),
+        kills=stormy.kills,
+        every_s=KILL_EVERY_S,
+        seconds=round(seconds, 1),
+        samples=samples,
+        goodput=round(samples[1] / samples[0], 4),
+        losses=losses,
+        worse_by=round(losses[1] / losses[0] - 1, 5),
+        closed_again=[len(x) - len({line["round"] for line in x}) for x in rounds],
+        left_out=[sum(len(line["missing"]) for line in lines) for lines in rounds],
+        load=[round(min(load), 1), round(max(load), 1)],
+    )
+
+
+QUESTIONS: Final = {"goodput": simulated, "killed": killed, "live": live}
 
 
 def main() -> None:

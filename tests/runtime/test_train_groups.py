@@ -16,6 +16,7 @@ from shoal.train.programs import TRY_AGAIN
 PROGRAM = """
 import json, os, time, torch
 from shoal.train.arguments import program_params
+from shoal.train.gangs.pipeline import PipelineRun
 from shoal.train.join import join
 
 params = program_params(batch=8, step_s=0.0)
@@ -27,18 +28,32 @@ model = torch.nn.Sequential(
     torch.nn.Linear(5, 8), torch.nn.BatchNorm1d(8, momentum=0.0), torch.nn.Linear(8, 2)
 )
 model[1].eval()  # Statistics of parts are not those of the whole.
-optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+step = lambda weights: torch.optim.AdamW(weights, lr=0.02)
+distance = lambda found, wanted: ((found - wanted) ** 2).mean()
+if int(params.all.get("inner.pipeline", 1)) > 1:
+    with PipelineRun(
+        list(model), params.all, example=x[:4], loss=distance, optimizer=step,
+        micro_batches=4,
+    ) as run:
+        line = {"rank": int(os.environ["RANK"]), "world": run.world}
+        print(json.dumps({"event": "rank", **line}), flush=True)
+        while not run.finished:
+            first = run.steps * 16 % len(x)
+            run.step(x[first : first + 16], y[first : first + 16])
+    raise SystemExit
+optimizer = step(model.parameters())
 with join(model, params.all, keep=[optimizer]) as run:
     local = int(os.environ.get("LOCAL_RANK", "0"))
     done = [int(each["step"]) for each in optimizer.state.values()]
-    first = model[0].weight[0, 0].item()
-    line = {"rank": run.rank, "world": run.world, "done": done, "first": first}
+    shares = [each.detach() for each in model.parameters()]
+    total = sum(getattr(each, "full_tensor", lambda: each)().sum() for each in shares)
+    line = {"rank": run.rank, "world": run.world, "done": done, "total": float(total)}
     print(json.dumps({"event": "rank", **line}), flush=True)
     while not run.finished:
         # Each step has its rows; a rank takes its part of them.
         first = run.global_step * 16 % len(x) + local * params.batch
         rows = slice(first, first + params.batch)
-        loss = ((run.model(x[rows]) - y[rows]) ** 2).mean()
+        loss = distance(run.model(x[rows]), y[rows])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -68,12 +83,22 @@ def samples(run: Job) -> list[int]:
     return [line["by_worker"]["train.0"]["samples"] for line in run.lines("round")]
 
 
-def test_a_group_of_two_equals_one_worker_with_twice_the_batch(tmp_path: Path) -> None:
-    one, whole = trained(tmp_path / "one", batch=16)
-    two, group = trained(tmp_path / "group", batch=8, inner_ddp=2)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, dict[str, Any]]:
+    """One worker that is one process, and has twice the batch."""
+    return trained(tmp_path_factory.mktemp("whole") / "one", batch=16)
 
-    assert whole.keys() == group.keys()
-    for name, values in whole.items():
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "pipeline"])
+def test_a_group_of_two_equals_one_worker_with_twice_the_batch(
+    kind: str, whole: tuple[Job, dict[str, Any]], tmp_path: Path
+) -> None:
+    one, wanted = whole
+
+    two, group = trained(tmp_path / "group", batch=8, **{f"inner.{kind}": 2})
+
+    assert wanted.keys() == group.keys()
+    for name, values in wanted.items():
         np.testing.assert_allclose(group[name], values, rtol=1e-4, atol=1e-6)
     assert samples(one) == samples(two) == [64, 64, 64]
     ranks = {line["rank"]: line["world"] for line in two.lines("rank", "train.0")}
@@ -81,10 +106,11 @@ def test_a_group_of_two_equals_one_worker_with_twice_the_batch(tmp_path: Path) -
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_all_ranks_of_a_late_group_go_on_from_the_others_and_end_together(
-    tmp_path: Path,
+    kind: str, tmp_path: Path
 ) -> None:
-    params = {**PLAIN, "inner_ddp": 2, "rounds": 10_000, "step_s": 0.01}
+    params = {**PLAIN, f"inner.{kind}": 2, "rounds": 10_000, "step_s": 0.01}
     with job(tmp_path / "late", PROGRAM, params) as run:
         eventually(lambda: bool(run.lines("round")))
 
@@ -94,8 +120,8 @@ def test_all_ranks_of_a_late_group_go_on_from_the_others_and_end_together(
         one, other = run.lines("rank", "train.1")
         assert one["done"] == other["done"]
         assert min(one["done"]) > 0
-        assert one["first"] == other["first"]
-        assert one["first"] != run.lines("rank", "train.0")[0]["first"]
+        assert one["total"] == other["total"]
+        assert one["total"] != run.lines("rank", "train.0")[0]["total"]
 
         os.kill(rank_of(run.tasks["train.0"].pid, 1), signal.SIGKILL)
 

@@ -133,7 +133,7 @@ def test_of_a_model_with_an_adapter_only_the_adapter_travels(tmp_path: Path) -> 
 
 
 def test_workers_whose_frozen_weights_differ_have_different_models() -> None:
-    one, same, other = (TorchWeights(Adapted(seed)).layout for seed in (1, 1, 2))
+    one, same, other = (TorchWeights.of(Adapted(seed)).layout for seed in (1, 1, 2))
 
     assert one == same
     assert one != other
@@ -145,7 +145,7 @@ def test_variances_stay_positive_and_tied_weights_travel_once(
     tmp_path: Path, compress: str
 ) -> None:
     models = [Normed(), Normed()]
-    layout = TorchWeights(models[0]).layout
+    layout = TorchWeights.of(models[0]).layout
     assert layout.trained_size == 16 + 4 + 4 + 8  # One matrix, biases and the norm's.
     assert list(layout.buffers) == ["norm.running_mean", "norm.running_var"]
 
@@ -163,7 +163,7 @@ def test_variances_stay_positive_and_tied_weights_travel_once(
 
 def test_weights_are_read_and_written_by_ranges() -> None:
     model = Normed()
-    weights = TorchWeights(model)
+    weights = TorchWeights.of(model)
     size = weights.layout.size
     whole = weights.read(slice(0, size))
 

@@ -40,7 +40,7 @@ def program_params(**defaults: Any) -> SimpleNamespace:  # noqa: ANN401
                 because=f"it is a number like {default}",
             ) from error
     rest = {name: value for name, value in given.items() if name not in defaults}
-    known = {*defaults, *TrainSettings.__struct_fields__, "program", "data_seed"}
+    known = {*defaults, *TrainSettings.__struct_encode_fields__, "program", "data_seed"}
     if unknown := [name for name in rest if name not in known]:
         raise UsageError(
             f"this program has no param '{unknown[0]}'",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PATH: Final = Path("checkpoint/state.pt")
 
-_UNREADABLE: Final = (
+UNREADABLE: Final = (
     OSError,
     RuntimeError,
     EOFError,
@@ -65,7 +65,7 @@ class InnerParts:
             saved = torch.load(path, weights_only=True, map_location="cpu")
             for part, state in zip(self._parts, saved, strict=True):
                 part.load_state_dict(state)
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             raise ProtocolError(
                 "what another worker keeps does not fit", because=str(error)
             ) from error
@@ -108,5 +108,5 @@ def read(path: Path) -> dict[str, Any] | None:
     """Return what was saved, if it is whole: a power cut may leave anything."""
     try:
         return dict(torch.load(path, weights_only=True, map_location="cpu"))
-    except _UNREADABLE:
+    except UNREADABLE:
         return None

@@ -104,7 +104,7 @@ def join(
     settings = settings_of(params)
     if settings.model:
         load_weights(model, settings.model)
-    if around.recipe == "diloco" and settings.inner_ddp > 1:
+    if around.recipe == "diloco" and settings.inner_ranks > 1:
         return GroupedRun(model, settings, around, keep, validate)
     if around.recipe == "diloco":
         return DilocoRun(model, settings, around, keep, validate)
@@ -147,7 +147,7 @@ class DilocoRun:
             settings,
             life=around.life,
             aggregator=around.aggregator,
-            weights=TorchWeights(model),
+            weights=TorchWeights.of(model),
             validate=validate,
             inner=InnerParts(keep) if keep else None,
         )
@@ -174,10 +174,8 @@ class DilocoRun:
     def step(self, samples: int, loss: float, tokens: int = 0) -> None:
         """Note an inner step; exchange weights if it is time."""
         self._session.step(samples, loss, tokens)
-        session = self._session
-        busy = session.computed_s / max(1e-9, session.computed_s + session.waited_s)
         figures = peak_figures(self._device)
-        self._telling.step(samples, loss, tokens, busy=busy, **figures)
+        self._telling.step(samples, loss, tokens, busy=self._session.busy, **figures)
 
     def __enter__(self) -> DilocoRun:
         self._session.__enter__()

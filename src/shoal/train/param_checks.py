@@ -22,11 +22,11 @@ from shoal import validation
 from shoal.errors import SpecError
 from shoal.train.arguments import PROGRAM_PARAMS, like
 from shoal.train.programs import PROGRAMS
-from shoal.train.settings import TrainSettings
+from shoal.train.settings import INNER, TrainSettings
 from shoal.train.single.alone import translated
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 AT_LEAST: Final = {
     "batch": 1,
@@ -52,6 +52,9 @@ ONE_OF: Final = {
 """The words that some of their params may be."""
 
 
+PIPELINE_PROGRAM: Final = "pipeline_gpt"
+
+
 def check_params(recipe: str, params: Mapping[str, Any], default: str) -> None:
     """Raise `SpecError` at the first param that the recipe would not take.
 
@@ -62,7 +65,7 @@ def check_params(recipe: str, params: Mapping[str, Any], default: str) -> None:
     program = str(params.get("program", default))
     own = _of_program(program)
     for name, value in params.items():
-        if name in TrainSettings.__struct_fields__:
+        if name in TrainSettings.__struct_encode_fields__:
             _check_setting(name, value)
         elif own is not None and name in own:
             _check_own(name, value, own[name])
@@ -70,19 +73,43 @@ def check_params(recipe: str, params: Mapping[str, Any], default: str) -> None:
             _check_own(name, value, 0)
         elif own is not None and name != "program":
             raise _unknown(name, recipe, program, own)
-    if recipe != "diloco" and "inner_ddp" in params:
-        raise SpecError(
-            f"a worker of {recipe} is no group of processes",
-            path="$.params.inner_ddp",
-            because="only a worker of diloco can be one",
-            hint="use recipe diloco, or leave it out",
-        )
+    _check_inner(recipe, [n for n in params if n in INNER.values()], program)
     if recipe == "eval" and not params.get("model"):
         raise SpecError(
             "there is nothing to measure",
             path="$.params.model",
             because="no param `model` names a file of weights",
             hint="write `params: {model: model.safetensors}`",
+        )
+
+
+def _check_inner(recipe: str, inner: Sequence[str], program: str) -> None:
+    """Check of what a worker is made; `inner` are the params that say so."""
+    if not inner:
+        return
+    if recipe != "diloco":
+        raise SpecError(
+            f"a worker of {recipe} is no group of processes",
+            path=f"$.params.{inner[0]}",
+            because="only a worker of diloco can be one",
+            hint="use recipe diloco, or leave it out",
+        )
+    if len(inner) > 1:
+        raise SpecError(
+            "a worker is a group of one kind",
+            path=f"$.params.{inner[1]}",
+            because=f"{' and '.join(inner)} are given",
+            hint="leave all but one out",
+        )
+    by_layers = inner[0] == INNER["inner_pipeline"]
+    if program in PROGRAMS and by_layers != (program == PIPELINE_PROGRAM):
+        raise SpecError(
+            f"program {program} cannot be split {'by layers' if by_layers else 'so'}",
+            path=f"$.params.{inner[0]}",
+            because=f"of these only {PIPELINE_PROGRAM} gives its layers one by one, "
+            "and needs them so",
+            hint=f"write `program: {PIPELINE_PROGRAM}` with `inner: {{pipeline: 2}}`, "
+            "and others with `inner: {ddp: 2}` or `{fsdp: 2}`",
         )
 
 
@@ -128,7 +155,8 @@ def _check_setting(name: str, value: Any) -> None:  # noqa: ANN401
         raise _refused(
             name, value, f"{what}; {allowed}" if allowed else what
         ) from error
-    _check_finite(name, getattr(found, name))
+    [value] = [v for n, v in msgspec.to_builtins(found).items() if n == name]
+    _check_finite(name, value)
 
 
 def _check_own(name: str, value: Any, default: Any) -> None:  # noqa: ANN401
@@ -160,7 +188,9 @@ def _refused(name: str, value: object, because: str) -> SpecError:
 
 
 def _unknown(name: str, recipe: str, program: str, own: Mapping[str, Any]) -> SpecError:
-    known = sorted({*own, *TrainSettings.__struct_fields__, "data_seed", "program"})
+    known = sorted(
+        {*own, *TrainSettings.__struct_encode_fields__, "data_seed", "program"}
+    )
     near = get_close_matches(name, known, n=1)
     return SpecError(
         f"recipe {recipe} has no param '{name}'",

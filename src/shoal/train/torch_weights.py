@@ -20,6 +20,8 @@ from shoal.train.tensors import Layout
 from shoal.train.weights import Ranges
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from shoal.train.diloco.compression import Array
 
 
@@ -50,18 +52,27 @@ def frozen_check(model: torch.nn.Module) -> int:
 
 @final
 class TorchWeights:
-    """The weights of a model on any device, of any precision."""
+    """Tensors of a model on any device, of any precision."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        trained, buffers = trained_tensors(model), buffer_tensors(model)
+    def __init__(
+        self,
+        trained: Mapping[str, torch.Tensor],
+        buffers: Mapping[str, torch.Tensor],
+        frozen: int = 0,
+    ) -> None:
         self.layout = Layout(
             {name: tuple(trained[name].shape) for name in sorted(trained)},
             {name: tuple(buffers[name].shape) for name in sorted(buffers)},
-            frozen_check(model),
+            frozen,
         )
         self._tensors = {**trained, **buffers}
         self._ranges = Ranges(self.layout)
         self._on_gpu = any(t.is_cuda for t in self._tensors.values())
+
+    @classmethod
+    def of(cls, model: torch.nn.Module) -> TorchWeights:
+        """Return the weights of a whole model."""
+        return cls(trained_tensors(model), buffer_tensors(model), frozen_check(model))
 
     def read(self, part: slice) -> Array:
         """Return a copy of a range; from a GPU all of it is under way at once."""

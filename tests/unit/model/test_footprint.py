@@ -51,7 +51,7 @@ def test_a_job_that_says_nothing_of_memory_is_assessed() -> None:
 
 def test_a_worker_of_two_processes_needs_twice_as_much() -> None:
     one = derived("recipe: diloco\nnodes: 2\n")
-    two = derived("recipe: diloco\nnodes: 2\nparams: {inner_ddp: 2}\n")
+    two = derived("recipe: diloco\nnodes: 2\nparams: {inner: {ddp: 2}}\n")
 
     assert memory(two) == pytest.approx(2 * memory(one), rel=0.01)
 

@@ -88,7 +88,7 @@ def spec_of(document: Plain) -> JobSpec:
             else f"it is {type(document).__name__}",
             hint="begin with `command: ...` or `recipe: ...`",
         )
-    document = _with_long_names(document)
+    document = _flat(_with_long_names(document))
     _refuse_unknown_names(document, _SHAPE, "$")
     try:
         spec = msgspec.convert(document, JobSpec)
@@ -118,6 +118,25 @@ def _with_long_names(document: dict[str, Plain]) -> dict[str, Plain]:
         )
     names = {"place": "placement"}
     return {names.get(name, name): value for name, value in document.items()}
+
+
+def _flat(part: dict[str, Plain]) -> dict[str, Plain]:
+    """Return a job or step whose params are values: `a: {b: 1}` becomes `a.b: 1`."""
+    flat = dict(part)
+    if isinstance(steps := part.get("steps"), dict):
+        flat["steps"] = {
+            name: _flat(step) if isinstance(step, dict) else step
+            for name, step in steps.items()
+        }
+    if isinstance(params := part.get("params"), dict):
+        flat["params"] = {
+            f"{name}.{inner}" if inner else name: each
+            for name, value in params.items()
+            for inner, each in (
+                value.items() if isinstance(value, dict) else (("", value),)
+            )
+        }
+    return flat
 
 
 def _shown(value: object) -> str:

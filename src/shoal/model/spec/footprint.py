@@ -68,8 +68,11 @@ def training_bytes(
 
 def ram_of(recipe: str, params: Mapping[str, Scalar], most: int) -> int | None:
     """Return the memory of one task of a recipe; None if unknown."""
+    by_layers = _whole(params, "inner.pipeline", 1)
+    ranks = max(_whole(params, f"inner.{kind}", 1) for kind in ("ddp", "fsdp"))
+    if by_layers > 1:
+        recipe, most, ranks = "pipeline", by_layers, by_layers
     need = _process_bytes(recipe, params, most)
-    ranks = _whole(params, "inner_ddp", 1) if recipe == "diloco" else 1
     return None if need is None else ranks * need
 
 

@@ -68,7 +68,8 @@ Params = Annotated[
     dict[Word, Scalar],
     Meta(
         max_length=PARAMS_MAX,
-        description="Values for the placeholders of the command, or for the recipe.",
+        description="Values for the placeholders of the command, or for the recipe. "
+        "`a: {b: 1}` is another way to write `a.b: 1`.",
         examples=[{"lr": 0.1, "epochs": 90}],
     ),
 ]
@@ -444,9 +445,15 @@ def job_schema() -> dict[str, Any]:
     What it accepts has the right shape. The amounts in it, and what fields mean
     together, are only checked when a spec is read.
     """
-    schema = msgspec.json.encode(msgspec.json.schema(JobSpec))
+    encoded = msgspec.json.encode(msgspec.json.schema(JobSpec))
+    schema = msgspec.json.decode(encoded, type=dict[str, Any])
+    for part in (JobSpec, StepSpec):
+        params = schema["$defs"][part.__name__]["properties"]["params"]
+        value = params["additionalProperties"]
+        nested = {"type": "object", "additionalProperties": value}
+        params["additionalProperties"] = {"anyOf": [*value["anyOf"], nested]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "shoal job",
-        **msgspec.json.decode(schema, type=dict[str, Any]),
+        **schema,
     }

@@ -1,7 +1,7 @@
 """The recipe `diloco`: one task aggregates, the others train.
 
 A worker runs the program that the job names, which joins in by itself (`join`); with
-`inner_ddp` it is a group of processes, each of which runs the program.
+`inner` it is a group of processes, each of which runs the program.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def main() -> None:
             scheduler=around.scheduler,
         ).run()
         return
-    if settings.inner_ddp > 1 and not local_ranks.is_rank(os.environ):
-        sys.exit(local_ranks.run_ranks(settings.inner_ddp))
+    if settings.inner_ranks > 1 and not local_ranks.is_rank(os.environ):
+        sys.exit(local_ranks.run_ranks(settings.inner_ranks))
     _run_worker(str(params.get("program", "gpt")))
 
 

@@ -171,6 +171,11 @@ class DilocoSession:
             thread.join(max(0.0, until - time.monotonic()))
 
     @property
+    def busy(self) -> float:
+        """The share of its time in which the loop computed."""
+        return self.computed_s / max(1e-9, self.computed_s + self.waited_s)
+
+    @property
     def round(self) -> int:
         """How many rounds are merged."""
         with self._news:

@@ -80,6 +80,15 @@ class LayerStates:
         for each in self._optimizers.values():
             each.step()
 
+    def optimizers(self) -> dict[int, Any]:
+        """Return what the optimizer of each layer keeps."""
+        return {number: each.state_dict() for number, each in self._optimizers.items()}
+
+    def set_optimizers(self, states: Mapping[int, Any]) -> None:
+        """Take what optimizers of the same layers keep elsewhere."""
+        for number, each in self._optimizers.items():
+            each.load_state_dict(states[number])
+
     def save(self, step: int) -> None:
         """Write a checkpoint next to the one before it; it outlives this node."""
         self._folder.mkdir(parents=True, exist_ok=True)

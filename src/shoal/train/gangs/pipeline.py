@@ -7,6 +7,10 @@ layers (`splitting`). Micro-batches flow through them by torch's own schedule. A
 draw the same batches, so the first has the inputs and the last has the targets without
 anything being sent for it. If one is lost all end, with a code by which shoal starts
 the gang again; it goes on from the latest checkpoint that all of them have.
+
+A worker of `diloco` can be such a pipeline (`inner: {pipeline: 2}`), of processes on
+its machine. The first then holds a copy of all layers, to exchange with other workers;
+what is kept of a run is kept by those, so it writes no checkpoints.
 """
 
 from __future__ import annotations
@@ -24,12 +28,15 @@ from shoal.errors import ShoalError
 from shoal.interfaces import transport_variables
 from shoal.train.devices import backend_of, finish_work, free_bytes
 from shoal.train.gangs import lost_peers, rendezvous
+from shoal.train.gangs.group_session import GroupSession, meet
 from shoal.train.gangs.layer_split import Layer, Split, StagePeer, split
 from shoal.train.gangs.layer_states import LayerStates
 from shoal.train.programs import explain_and_exit, run_program
 from shoal.train.run_log import OUT, RunLog, save
 from shoal.train.settings import params_of, settings_of
+from shoal.train.sharding import RANKS_APART
 from shoal.train.task_context import TaskContext
+from shoal.train.torch_weights import TorchWeights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -86,10 +93,18 @@ class PipelineRun:
         self._micro_batches = micro_batches
         self._loss = loss
         self._telling = RunLog()
-        self.world = int(os.environ.get("WORLD_SIZE", "1"))
-        self._rank = int(os.environ.get("RANK", "0"))
-        if self.world > 1:
-            distributed.init_process_group(backend_of(self._device))
+        self._session: GroupSession | None = None
+        self._done = 0
+        around = TaskContext.of(os.environ)
+        if around.recipe == "diloco":
+            self._rank, self.world = meet(self._device)
+            self.data_seed = around.index * RANKS_APART
+        else:
+            self._rank = int(os.environ.get("RANK", "0"))
+            self.world = int(os.environ.get("WORLD_SIZE", "1"))
+            self.data_seed = 0  # All peers are one pipeline.
+            if self.world > 1:
+                distributed.init_process_group(backend_of(self._device))
         self.split = self._agree(layers, example)
         place = self.split.peers.index(self._rank)
         starts = (*self.split.starts, len(layers))
@@ -103,6 +118,17 @@ class PipelineRun:
         self.stage = nn.Sequential(*own.values())
         self._states = LayerStates(own, optimizer)
         self._schedule = None if self.world == 1 else self._scheduled(place)
+        if around.recipe == "diloco":
+            held = LayeredModel(layers, self.split, self._states)
+            self._session = GroupSession(
+                held,
+                self._settings,
+                around,
+                (self._rank, self.world),
+                validates=False,
+                keeps=True,
+            )
+            return
         self._done = self._states.resume(self._rank, self.world, len(layers))
         if self._done and self._rank == 0:
             self._telling.tell({"event": "resumed", "step": self._done})
@@ -110,12 +136,14 @@ class PipelineRun:
     @property
     def finished(self) -> bool:
         """Whether all steps are done."""
+        if self._session is not None:
+            return self._session.finished
         return self._done >= self._settings.rounds * self._settings.inner_steps
 
     @property
     def steps(self) -> int:
-        """How many steps are done."""
-        return self._done
+        """How many steps are done; with other workers, by the fastest of them."""
+        return self._done if self._session is None else self._session.global_step
 
     def step(self, x: torch.Tensor, y: torch.Tensor) -> float | None:
         """Train on one batch; return the loss where it is known: on the last peer."""
@@ -133,6 +161,9 @@ class PipelineRun:
             value = torch.stack(losses).mean().item() if losses else None
         self._states.step()
         self._done += 1
+        if self._session is not None:
+            self._session.step(len(x), self._told(value), x.numel())
+            return value
         if value is not None:
             fields = {"event": "loss", "step": self._done, "loss": value}
             self._telling.tell(fields)
@@ -141,6 +172,13 @@ class PipelineRun:
         if not rest and rounds % self._settings.checkpoint_every == 0:
             self._states.save(self._done)
         return value
+
+    def _told(self, value: float | None) -> float:
+        """Return the loss, which the last peer tells all."""
+        told = torch.tensor(0.0 if value is None else value, dtype=torch.float64)
+        if self.world > 1:
+            distributed.broadcast(told, src=self.split.peers[-1])
+        return told.item()
 
     def _step_alone(self, x: torch.Tensor, y: torch.Tensor) -> float:
         losses: list[float] = []
@@ -154,10 +192,15 @@ class PipelineRun:
         return sum(losses) / len(losses)
 
     def __enter__(self) -> PipelineRun:
+        if self._session is not None:
+            self._session.__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
         """Gather the whole model on the first peer, and leave."""
+        if self._session is not None:
+            self._session.__exit__(*exception)
+            return
         OUT.mkdir(exist_ok=True)
         if exception[0] is None:
             self._gather()
@@ -232,6 +275,65 @@ class PipelineRun:
                 for number, state in part.items():
                     self._whole[number].load_state_dict(state)
             save(nn.Sequential(*self._whole), OUT)
+
+
+@final
+class LayeredModel:
+    """A model whose ranks have some layers each; the first has a copy of all."""
+
+    def __init__(
+        self, layers: Sequence[nn.Module], found: Split, states: LayerStates
+    ) -> None:
+        self.weights = TorchWeights.of(nn.Sequential(*layers))
+        ends = (*found.starts[1:], len(layers))
+        self._owners = [
+            peer
+            for peer, start, end in zip(found.peers, found.starts, ends, strict=True)
+            for _ in range(start, end)
+        ]
+        self._layers = layers
+        self._states = states
+
+    def gather(self) -> None:
+        """Bring all layers to the first rank."""
+        for layer, owner in zip(self._layers, self._owners, strict=True):
+            _copied(layer, owner, 0)
+
+    def scatter(self) -> None:
+        """Give all layers to those that compute them."""
+        for layer, owner in zip(self._layers, self._owners, strict=True):
+            _copied(layer, 0, owner)
+
+    def validate(self) -> Mapping[str, float]:
+        """No rank can compute all layers: there is nothing to say."""
+        return {}
+
+    def inner(self) -> dict[int, Any]:
+        """Return what the optimizers of all layers keep."""
+        own = self._states.optimizers()
+        if max(self._owners) == 0:
+            return own
+        found: list[Any] = [None] * distributed.get_world_size()
+        distributed.all_gather_object(found, own)
+        return {number: state for each in found for number, state in each.items()}
+
+    def set_inner(self, states: dict[int, Any]) -> None:
+        """Take what the optimizers of another pipeline keep, of one's own layers."""
+        self._states.set_optimizers(states)
+
+
+def _copied(layer: nn.Module, source: int, target: int) -> None:
+    """Give one rank the weights of a layer as another has them."""
+    rank = distributed.get_rank() if source != target else source
+    if source == target or rank not in (source, target):
+        return
+    for tensor in layer.state_dict().values():
+        there = tensor.detach().cpu().contiguous()
+        if rank == source:
+            distributed.send(there, target)
+        else:
+            distributed.recv(there, source)
+            tensor.copy_(there)
 
 
 def measure_layers(layers: Sequence[nn.Module], example: torch.Tensor) -> list[Layer]:

@@ -32,7 +32,7 @@ params = program_params(
 torch.set_num_threads(params.threads)
 device = choose_device()  # a GPU, if this task was lent one
 
-# Data: all peers draw the same batches.
+# Data: all peers of a pipeline draw the same batches.
 training = library_text(params.corpus_bytes)[0].to(device)
 
 # Model: every peer makes all layers from the same seed, and keeps those it computes.
@@ -48,5 +48,6 @@ with PipelineRun(
     micro_batches=params.micro_batches,
 ) as run:
     while not run.finished:
-        chance = torch.Generator().manual_seed(params.seed * 1_000_003 + run.steps)
+        seed = params.seed * 1_000_003 + run.data_seed + run.steps
+        chance = torch.Generator().manual_seed(seed)
         run.step(*draw(training, params.batch, params.context, chance))
