@@ -504,31 +504,29 @@ def on_the_wire() -> None:
     )
     reference = curve[-1]["validation_loss"]
     tell("wire", how="in step", loss=reference)
-    runs: list[dict[str, Any]] = []
     with wire() as nodes, tempfile.TemporaryDirectory() as name:
+        before, began = nodes.sent(), time.monotonic()
+        time.sleep(IDLE_S)
+        idle = (nodes.sent() - before) / (time.monotonic() - began)
+        tell("wire", how="idle", bytes_per_s=round(idle))
         for compress, fragments, reduce in WIRED:
             folder = Path(name) / f"{compress}-{fragments}-{reduce}"
             params = {**WIRE, "compress": compress, "fragments": fragments}
             params["reduce"] = reduce
             before, began = nodes.sent(), time.monotonic()
             lines = nodes.run(folder, params)
+            sent, seconds = nodes.sent() - before, time.monotonic() - began
             figures = wire_figures(lines, params, reference)
-            figures["interface_bytes"] = nodes.sent() - before
-            figures["seconds"] = time.monotonic() - began
-            runs.append(figures)
-        before, began = nodes.sent(), time.monotonic()
-        time.sleep(IDLE_S)
-        idle = (nodes.sent() - before) / (time.monotonic() - began)
-    tell("wire", how="idle", bytes_per_s=round(idle))
-    for figures in runs:
-        wire_bytes = figures["interface_bytes"] - idle * figures["seconds"]
-        tell(
-            "wire",
-            **figures,
-            wire_bytes=round(wire_bytes),
-            wire_of_claimed=wire_bytes / figures["claimed_bytes"],
-            fewer_bytes=figures["synchronous_bytes"] / wire_bytes,
-        )
+            wire_bytes = sent - idle * seconds
+            tell(
+                "wire",
+                **figures,
+                interface_bytes=sent,
+                seconds=round(seconds, 1),
+                wire_bytes=round(wire_bytes),
+                wire_of_claimed=wire_bytes / figures["claimed_bytes"],
+                fewer_bytes=figures["synchronous_bytes"] / wire_bytes,
+            )
 
 
 def wire_figures(
