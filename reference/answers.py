@@ -429,6 +429,16 @@ ANSWERS: Final[dict[str, Shape]] = {
         "by": ("text", "what rows are told apart by: week, day, job or node"),
         "rows": ("list of usage", "by owner, used ones first"),
     },
+    "leave": {
+        "shoal": ("text", "the shoal that it left"),
+        "cancelled": ("list of text", "ids of jobs that had not ended"),
+        "kept": ("text", "where the grant is kept; empty if it was deleted"),
+    },
+    "drain": {
+        "node": ("name", "the node"),
+        "tasks": ("int", "tasks that still run there"),
+        "draining": ("bool", "whether it takes no new tasks now"),
+    },
     "rm": {"removed": ("list of job", "as they were")},
     "retry": _SUBMITTED,
     "explain": {

@@ -404,3 +404,16 @@ def profiles(line: Line) -> tuple[Profile, ...]:
     if "or-cpu" not in line.options:
         return (first,)
     return (first, Profile(cpu_milli=round(line.number("or-cpu", 0) * 1000)))
+
+
+def drain_event(how: list[str]) -> events.DrainRequested | events.DrainEnded:
+    """Read `drain 10`, `drain lasts` or `drain ends`."""
+    match how:
+        case ["ends"]:
+            return events.DrainEnded()
+        case ["lasts"]:
+            return events.DrainRequested(None, lasts=True)
+        case [grace]:
+            return events.DrainRequested(float(grace))
+        case _:
+            raise AssertionError(how)

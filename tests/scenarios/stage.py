@@ -201,8 +201,8 @@ class Stage:
                 return events.OwnerActive(verb == "returns")
             case ("driver", "opens"):
                 return commands.driver_opened(line)
-            case ("drain", grace):
-                return events.DrainRequested(float(grace))
+            case ("drain", *how):
+                return commands.drain_event(how)
             case ("shoal", "has", nodes):
                 return events.SizeEstimated(int(nodes))
             case ("lookup", number, "finds", *found):

@@ -1004,14 +1004,20 @@ class RevokeReply(_message.Message):
     def __init__(self, node: _Optional[_Union[NodeName, _Mapping]] = ...) -> None: ...
 
 class DrainRequest(_message.Message):
-    __slots__ = ("grace_s",)
+    __slots__ = ("grace_s", "undo")
     GRACE_S_FIELD_NUMBER: _ClassVar[int]
+    UNDO_FIELD_NUMBER: _ClassVar[int]
     grace_s: float
-    def __init__(self, grace_s: _Optional[float] = ...) -> None: ...
+    undo: bool
+    def __init__(self, grace_s: _Optional[float] = ..., undo: _Optional[bool] = ...) -> None: ...
 
 class DrainReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("node", "tasks")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    node: NodeName
+    tasks: int
+    def __init__(self, node: _Optional[_Union[NodeName, _Mapping]] = ..., tasks: _Optional[int] = ...) -> None: ...
 
 class ShutdownRequest(_message.Message):
     __slots__ = ("grace_s",)

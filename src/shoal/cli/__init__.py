@@ -39,8 +39,8 @@ ROOMS = {
     "jobs": "cancel events explain logs metrics plan ps pull retry rm run show "
     "submit usage wait",
     "lab": "sim",
-    "members": "accept audit init invite join key renew revoke secret token",
-    "nodes": "doctor down nodes ping server up web worker",
+    "members": "accept audit init invite join key leave renew revoke secret token",
+    "nodes": "doctor down drain nodes ping server up web worker",
 }
 """Commands by room; each is a function in the module of its name."""
 
@@ -76,10 +76,12 @@ HELP = {
         "up": "Start a node on this machine.",
         "down": "Stop the node on this machine.",
         "nodes": "List this node and the workers it knows.",
+        "drain": "Let a node take no new tasks, or take them again.",
         "ping": "Measure round-trip times to other nodes.",
         "init": "Create a named shoal.",
         "invite": "Create an invitation to join the shoal.",
         "join": "Join a shoal by invitation.",
+        "leave": "Leave the shoal for good.",
         "accept": "Approve join requests from the local network.",
         "revoke": "Remove a node from the shoal.",
         "key": "Lock or unlock the shoal's root key.",

@@ -163,7 +163,12 @@ class DriverOpened(msgspec.Struct, frozen=True):
 class DrainRequested(msgspec.Struct, frozen=True):
     """Take no new work; what runs has this long to end, then it is preempted."""
 
-    grace_s: float
+    grace_s: float | None  # None: as long as it takes
+    lasts: bool = False  # also in later lives of the node, until `DrainEnded`
+
+
+class DrainEnded(msgspec.Struct, frozen=True):
+    """Take new work again."""
 
 
 class JobSubmitted(msgspec.Struct, frozen=True):
@@ -238,6 +243,7 @@ Event = (
     | OwnerActive
     | DriverOpened
     | DrainRequested
+    | DrainEnded
     | JobSubmitted
     | CancelRequested
     | LookedUp

@@ -24,11 +24,12 @@ from shoal.core.discovery.gate import Gate
 from shoal.core.discovery.known_members import KnownMembers
 from shoal.core.discovery.load_gossip import LoadGossip
 from shoal.core.discovery.neighbours import Neighbours
-from shoal.core.durability.journal import Cancelled, Incarnated, Revoked
+from shoal.core.durability.journal import Cancelled, DrainSet, Incarnated, Revoked
 from shoal.core.durability.journal_repair import active_of, weeded
 from shoal.core.events import (
     AddressesChanged,
     Booted,
+    DrainEnded,
     DrainRequested,
     DriverOpened,
     Event,
@@ -311,9 +312,13 @@ class Node:
             await end.wait()
         return state
 
-    def drain(self, grace_s: float) -> None:
-        """Take no new work; let running tasks end within `grace_s`."""
-        self.feed(DrainRequested(grace_s))
+    def drain(self, grace_s: float | None, *, lasts: bool = False) -> None:
+        """Take no new work; let running tasks end within `grace_s`, if it is set."""
+        self.feed(DrainRequested(grace_s, lasts))
+
+    def end_drain(self) -> None:
+        """Take new work again."""
+        self.feed(DrainEnded())
 
     async def close(self) -> None:
         """Close in order: tasks, then links, then the journal."""
@@ -361,6 +366,7 @@ class Node:
                 rules=settings.rules,
                 epoch=epoch,
                 rng=self._rng,
+                journal=entries,
             )
         if "scheduler" in settings.roles:
             roster.meet(self.id, grant, now)
@@ -457,7 +463,7 @@ class Node:
         self.calls.synced()
         if self._records.has_grown and self.peer.scheduler is not None:
             book = self.peer.scheduler.book
-            self._records.compact(book, self.roster.revocations, self.usage.kept())
+            self._records.compact(book, self.roster.revocations, self._others_kept())
             self._sweep_outputs()
 
     def _measure(self, jobs: Iterable[JobId]) -> None:
@@ -467,6 +473,12 @@ class Node:
         records = (self.scheduler.book.jobs.get(job) for job in jobs)
         ended = (r for r in records if r is not None and r.state != "active")
         self._job_files.measure(record.job for record in ended)
+
+    def _others_kept(self) -> Iterator[Entry]:
+        """Yield the entries of machines that share the scheduler's journal."""
+        yield from self.usage.kept()
+        if self.peer.worker is not None and self.peer.worker.drains:
+            yield DrainSet(on=True)
 
     def _sweep_outputs(self) -> None:
         """Remove the output of forgotten jobs in the background."""

@@ -131,6 +131,13 @@ class Client:
         request = pb.UsageRequest(since_s=since_s, by=by)
         return self._ask("Usage", request, pb.UsageReply)
 
+    def drain(
+        self, *, grace_s: float | None = None, undo: bool = False
+    ) -> pb.DrainReply:
+        """Let the node take no new tasks, or take them again."""
+        request = pb.DrainRequest(grace_s=grace_s, undo=undo)
+        return self._ask("Drain", request, pb.DrainReply)
+
     def retry(self, request: pb.RetryRequest) -> pb.SubmitReply:
         """Run a job again."""
         return self._ask("Retry", request, pb.SubmitReply)

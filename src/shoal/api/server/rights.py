@@ -64,11 +64,11 @@ machine, the secrets and the other nodes of its owner."""
 
 FORWARDED: Final = frozenset(
     {"Get", "List", "Watch", "Logs", "Cancel", "Remove", "Retry", "Curves"}
-    | {"Usage"}
+    | {"Usage", "Drain"}
     | {"Explain", "Events", "Outputs", "GetBlobs", "Inspect"}
 )
 """Methods that nodes of one owner may call at each other: all concern jobs there, or
-the machine."""
+the machine. To drain one takes an admin."""
 
 _INVITED_AS: Final = {"scheduler": "submit", "admin": "admin"}
 
@@ -179,6 +179,12 @@ def check_neighbour(
     """Raise unless a linked node may call this method at a node of `owner`."""
     check_owner(name, admission.owner, owner)
     check_forwarded(method)
+    if method == "Drain" and "admin" not in admission.roles:
+        raise NotAllowedError(
+            f"{name} may not drain this node",
+            because=f"its roles are {', '.join(admission.roles)}, and not admin",
+            hint="type the command on that node itself",
+        )
     if "scheduler" not in admission.roles:
         raise NotAllowedError(
             f"{name} may not ask about jobs",

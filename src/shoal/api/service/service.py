@@ -556,9 +556,21 @@ class Service(ArtifactCalls):
         return pb.RevokeReply(node=views.name_of(node))
 
     async def on_drain(self, request: pb.DrainRequest) -> pb.DrainReply:
-        """Stop taking new work."""
-        self._node.drain(request.grace_s)
-        return pb.DrainReply()
+        """Take no new work, or take it again."""
+        node = self._node
+        if node.peer.worker is None:
+            raise UsageError(
+                f"{petname(node.id)} lends nothing",
+                because="it was started with --no-worker",
+                hint="`shoal nodes` lists the nodes that lend something",
+            )
+        if request.undo:
+            node.end_drain()
+        else:
+            has_limit = request.HasField("grace_s")
+            grace_s = max(0.0, request.grace_s) if has_limit else None
+            node.drain(grace_s, lasts=True)
+        return pb.DrainReply(node=views.name_of(node.id), tasks=len(node.tasks))
 
     async def on_shutdown(self, request: pb.ShutdownRequest) -> pb.ShutdownReply:
         """Stop this node after a grace period."""

@@ -65,7 +65,7 @@ def usage(
         return
     heading = by.upper()
     echo_table(
-        ("", "OWNER", heading, "CPU-HOURS", "GPU-HOURS", "OF OTHERS"),
+        ("KIND", "OWNER", heading, "CPU-HOURS", "GPU-HOURS", "OF OTHERS"),
         [_cells(row) for row in rows],
     )
     suggest("shoal usage --by job" if by != "job" else "shoal usage --by node")

@@ -40,8 +40,7 @@ def down(grace: str, as_json: bool, quiet: bool) -> None:
         if as_json:
             echo_json({"ended": False})
         return
-    tasks, jobs = _ask_to_end(found, grace_s)
-    _wait_for_end(home, found, END_S + grace_s)
+    tasks, jobs = stop(home, found, grace_s)
     if as_json:
         fields = {"ended": True, "pid": found.pid, "tasks": tasks, "active_jobs": jobs}
         echo_json(fields)
@@ -52,6 +51,13 @@ def down(grace: str, as_json: bool, quiet: bool) -> None:
         talk(f"{text} not finished: shoal up resumes", quiet=quiet)
     else:
         suggest("shoal up", quiet=quiet)
+
+
+def stop(home: Home, found: node_file.NodeFile, grace_s: float) -> tuple[int, int]:
+    """Stop a node; return how many tasks it ran, and how many jobs have not ended."""
+    ending = _ask_to_end(found, grace_s)
+    _wait_for_end(home, found, END_S + grace_s)
+    return ending
 
 
 def _ask_to_end(found: node_file.NodeFile, grace_s: float) -> tuple[int, int]:

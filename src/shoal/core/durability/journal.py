@@ -147,6 +147,12 @@ class Revoked(msgspec.Struct, frozen=True, tag="revoked"):
     revocation: Revocation
 
 
+class DrainSet(msgspec.Struct, frozen=True, tag="drain-set"):
+    """The worker of this node takes no new tasks from now on, or takes them again."""
+
+    on: bool
+
+
 class UsageRow(msgspec.Struct, frozen=True, array_like=True):
     """What attempts took on one day: CPU and GPU time in thousandths of a second.
 
@@ -210,6 +216,7 @@ Entry = (
     | Revoked
     | Removed
     | UsageAdded
+    | DrainSet
     | RunKept
     | TaskKept
     | Answered

@@ -292,6 +292,16 @@ class LeaseLifecycle:
                 effects += self._preempt(lease, grace_s, reason, now)
         return effects
 
+    def preempt_idle(self, reason: str, now: float) -> list[Effect]:
+        """End everything on which no task runs: offers, and leases that wait."""
+        effects: list[Effect] = []
+        for lease in list(self._book):
+            if lease.state == "held":
+                effects += self._withdraw([lease], reason, now)
+            elif lease.running is None and lease.state != "ending":
+                effects += self._preempt(lease, None, reason, now)
+        return effects
+
     def _preempt(
         self, lease: Lease, grace_s: float | None, reason: str, now: float
     ) -> list[Effect]:

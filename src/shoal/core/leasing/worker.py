@@ -19,7 +19,7 @@ reports and replayed output are bounded.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, final, get_args
+from typing import TYPE_CHECKING, Final, final, get_args
 
 import msgspec
 
@@ -27,11 +27,13 @@ from shoal.core.artifacts.events import StagingEnded
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.discovery.announcement_log import AnnouncementLog
 from shoal.core.discovery.announcement_sampling import BUSY_FROM_SEQ, answers
+from shoal.core.durability.journal import DrainSet
 from shoal.core.events import (
     AddressesChanged,
     Booted,
     CacheChanged,
     DeadlineReached,
+    DrainEnded,
     DrainRequested,
     DriverOpened,
     Effect,
@@ -41,6 +43,7 @@ from shoal.core.events import (
     PeerConnected,
     PeerLost,
     Provide,
+    Record,
     Send,
     SizeEstimated,
     StageTask,
@@ -95,13 +98,17 @@ from shoal.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from random import Random
 
+    from shoal.core.durability.journal import Entry
     from shoal.core.membership.members import Admission
     from shoal.core.membership.roster import Roster
     from shoal.model.resources import Capacity
     from shoal.protocol.messages import AnyMessage
+
+
+DRAINS: Final = "the worker drains"
 
 
 class _Run(msgspec.Struct):
@@ -133,6 +140,7 @@ class Worker:
             OwnerActive,
             DriverOpened,
             DrainRequested,
+            DrainEnded,
         ),
     )
 
@@ -145,8 +153,12 @@ class Worker:
         rules: OwnerRules | None = None,
         epoch: int,
         rng: Random,
+        journal: Iterable[Entry] = (),
     ) -> None:
-        """Start idle. `epoch` must be larger than in any earlier life of the node."""
+        """Start idle. `epoch` must be larger than in any earlier life of the node.
+
+        Of the journal only the last `DrainSet` matters.
+        """
         self.node = node
         self.capacity = capacity
         self.rules = rules or OwnerRules()
@@ -168,7 +180,11 @@ class Worker:
         self._nodes_estimate = 1
         self._booted = False
         self._owner_active = False
-        self._draining = False
+        self.drains = False  # until somebody says otherwise, also in later lives
+        for entry in journal:
+            if isinstance(entry, DrainSet):
+                self.drains = entry.on
+        self._draining = self.drains
         self._closed = True  # while any of these is in the way of new work
         self._runs_due: Deadlines[Attempt] = Deadlines(self._heap)
         self._chores: Deadlines[str] = Deadlines(self._heap)
@@ -240,8 +256,8 @@ class Worker:
                 effects = self._on_booted(now)
             case OwnerActive():
                 effects = self._on_owner_active(event.active, now)
-            case DrainRequested():
-                effects = self._on_drain_requested(event.grace_s, now)
+            case DrainRequested() | DrainEnded():
+                effects = self._on_drain(event, now)
             case AddressesChanged() | CacheChanged() | DriverOpened():
                 effects = self._telling.learn(event, self.load, now)
             case SizeEstimated():
@@ -329,6 +345,8 @@ class Worker:
             self.counts["attempt before its turn"] += 1
             return []
         lease.fence = attempt
+        if self._draining:
+            return [refuse_attempt(peer, assignment, DRAINS)]
         task = assignment.task
         if reason := self._terms.refusal_of(lease.owners, assignment) or foreign(task):
             return [refuse_attempt(peer, assignment, reason)]
@@ -478,6 +496,8 @@ class Worker:
             ceded = self._lease_lifecycle.close(lease, now)
         else:
             ceded = self._lease_lifecycle.yield_idle(lease, now)
+        if self._draining:
+            ceded += self._lease_lifecycle.preempt_idle(DRAINS, now)
         started, next_ = self._start_next(lease, now)
         report = Report(
             attempt=attempt, lease=run.lease, outcome=final_outcome, next=next_
@@ -550,11 +570,23 @@ class Worker:
         reason = "the owner is using the machine"
         return self._lease_lifecycle.preempt_all(self.rules.owner_grace_s, reason, now)
 
-    def _on_drain_requested(self, grace_s: float, now: float) -> list[Effect]:
-        self._draining = True
+    def _on_drain(self, event: DrainRequested | DrainEnded, now: float) -> list[Effect]:
+        """Take no new work, not even on leases that are committed; or take it again."""
+        drained, lasts = False, False
+        if isinstance(event, DrainRequested):
+            drained, lasts = True, self.drains or event.lasts
+        self._draining = drained
         self._open_or_close()
-        self._chores.set("drained", now + grace_s)
-        return []
+        self._chores.drop("drained")
+        if isinstance(event, DrainRequested) and event.grace_s is not None:
+            self._chores.set("drained", now + event.grace_s)
+        effects: list[Effect] = []
+        if lasts != self.drains:
+            self.drains = lasts
+            effects.append(Record(DrainSet(on=lasts)))
+        if drained:
+            effects += self._lease_lifecycle.preempt_idle(DRAINS, now)
+        return effects
 
     # Deadlines.
 
@@ -580,7 +612,7 @@ class Worker:
                     self._chores.set("meter", now + METER_S)
                 return self._lent(self._runs, now)
             case "drained":
-                return self._lease_lifecycle.preempt_all(None, "the worker drains", now)
+                return self._lease_lifecycle.preempt_all(None, DRAINS, now)
             case _:
                 raise AssertionError(chore)
 
@@ -645,7 +677,7 @@ class Worker:
         if not self._booted:
             return "the worker is starting"
         if self._draining:
-            return "the worker drains"
+            return DRAINS
         if self._owner_active:
             return "the owner is using the machine"
         owners = owners_of(admission.owner, demand.owner)

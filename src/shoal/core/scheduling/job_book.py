@@ -30,6 +30,7 @@ from shoal.core.durability.journal import (
     Assigned,
     AttemptPlace,
     Cancelled,
+    DrainSet,
     Entry,
     Exited,
     Finished,
@@ -482,7 +483,7 @@ class JobBook:
             case Cancelled():
                 if entry.job in self.jobs:
                     self.cancel(entry.job, entry.reason, now)
-            case Removed() | Revoked() | UsageAdded():
+            case Removed() | Revoked() | UsageAdded() | DrainSet():
                 self._replay_removed(entry)
             case RunKept():
                 self._start(entry.place, entry.gang, now)
@@ -493,7 +494,7 @@ class JobBook:
             case Judged() | StandingKept():
                 self.standings.take(entry)
 
-    def _replay_removed(self, entry: Removed | Revoked | UsageAdded) -> None:
+    def _replay_removed(self, entry: Removed | Revoked | UsageAdded | DrainSet) -> None:
         if isinstance(entry, Removed):  # The others are for other machines.
             self.remove(job for job in entry.jobs if job in self._ended)
 

@@ -15,6 +15,7 @@ from shoal.core.durability.journal import (
     Assigned,
     AttemptPlace,
     Cancelled,
+    DrainSet,
     Entry,
     Exited,
     Finished,
@@ -162,7 +163,7 @@ class Journals:
                 self._on_finished(truth, entry)
             case Cancelled():
                 self._on_cancelled(truth, entry.job)
-            case Revoked() | UsageAdded():
+            case Revoked() | UsageAdded() | DrainSet():
                 pass  # No task is affected.
             case Removed():
                 self._on_removed(truth, entry)
