@@ -621,7 +621,9 @@ class Service(ArtifactCalls):
         """Return a job with the ids of the nodes that it names."""
         if not job.nodes:
             return job
-        known = [self._node.id, *known_nodes(self._node, self._network)]
+        away = (each for each, _ in self._node.seen.away())
+        near = known_nodes(self._node, self._network)
+        known = dict.fromkeys([self._node.id, *near, *away])
         found = (node_called(name, known) for name in job.nodes)
         return msgspec.structs.replace(job, nodes=tuple(sorted(set(found))))
 

@@ -22,6 +22,7 @@ from shoal.model.totals import amounts_of
 from shoal.net.identity.petname import petname
 from shoal.policy.planning import plan
 from shoal.policy.registry import Registry
+from shoal.runtime.monitoring.seen_members import WORDS
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -247,7 +248,13 @@ def away(node: Node, job: Job) -> list[str]:
     known = scheduler.views.table
     if not job.nodes or any(known.view(each) is not None for each in job.nodes):
         return []
-    return [f"{petname(each)} is away; the job runs only there" for each in job.nodes]
+    seen = dict(node.seen.away())
+    return [
+        f"{petname(each)} is away"
+        + (f": {WORDS[seen[each].how]}" if each in seen else "")
+        + "; the job runs only there"
+        for each in job.nodes
+    ]
 
 
 def _in_brief(found: TaskExplanation) -> str:
