@@ -198,7 +198,13 @@ def asks(admission: Admission, method: str) -> None:
     copy_context().run(check)  # As a task does: what it may see of secrets ends there.
 
 
-@pytest.mark.parametrize("method", sorted(FORWARDED))
+def test_only_an_admin_of_the_same_owner_drains_another_node() -> None:
+    asks(admitted("ann", *ROLES["admin"]), "Drain")
+    with pytest.raises(NotAllowedError, match="may not drain"):
+        asks(admitted(), "Drain")
+
+
+@pytest.mark.parametrize("method", sorted(FORWARDED - {"Drain"}))
 def test_a_node_of_the_same_owner_may_ask_all_about_jobs(method: str) -> None:
     asks(admitted(), method)
 
@@ -212,7 +218,7 @@ def test_a_node_does_nothing_else_for_another_though_it_be_an_admin(
 
 
 def test_what_gives_or_takes_is_never_asked_of_another_node() -> None:
-    never = {"Submit", "Calls", "PutBlobs", "Invite", "Accept", "Revoke", "Drain"}
+    never = {"Submit", "Calls", "PutBlobs", "Invite", "Accept", "Revoke"}
     never |= {"Shutdown", "SetSecret", "ListSecrets", "RemoveSecret", "Forward"}
 
     assert not FORWARDED & never

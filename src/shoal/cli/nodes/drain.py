@@ -13,7 +13,7 @@ from shoal.errors import UsageError
 
 
 @click.command()
-@click.argument("node", required=False, type=NODE)
+@click.argument("drained", required=False, type=NODE, metavar="[NODE]")
 @click.option(
     "--timeout",
     metavar="TIME",
@@ -23,7 +23,7 @@ from shoal.errors import UsageError
 @json_option
 @quiet_option
 def drain(
-    node: str | None, timeout: str | None, undo: bool, as_json: bool, quiet: bool
+    drained: str | None, timeout: str | None, undo: bool, as_json: bool, quiet: bool
 ) -> None:
     """Let NODE, by default this one, take no new tasks until --undo.
 
@@ -40,7 +40,7 @@ def drain(
             hint="leave one of them out",
         )
     grace_s = None if timeout is None else parse_duration(timeout)
-    with api.connect(node) as client:
+    with api.connect(drained) as client:
         reply = client.drain(grace_s=grace_s, undo=undo)
     if as_json:
         echo_json({**fields_of(reply), "draining": not undo})
