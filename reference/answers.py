@@ -182,6 +182,7 @@ OBJECTS: Final[dict[str, Shape]] = {
         "answers": ("list of answer", "results by node, if the task is verified"),
         "label": ("text", "which point of a sweep or array it is, like lr=0.1"),
         "params": ("map of any", "its params"),
+        "made": ("text", "what its worker made before it started, and in what time"),
     },
     "answer": {
         **NODE_NAME,

@@ -27,6 +27,7 @@ TITLES: Final = {
     "RetrySpec": "Retry",
     "PlacementSpec": "Placement",
     "VerifySpec": "Verify",
+    "PythonSpec": "Python",
     "ObjectiveSpec": "Objective",
 }
 WORDS: Final = {

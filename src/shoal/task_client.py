@@ -67,6 +67,70 @@ def checkpoint(path: str | os.PathLike[str]) -> None:
     ask({"call": "checkpoint", "path": _below(path)})
 
 
+SCATTER_MAGIC: Final = b"shoal:s1"
+SCATTER_ALIGNED: Final = 64
+SCATTER_FOLDER: Final = ".shoal-scattered"
+SCATTERED_MAX: Final = 64
+"""Values that one interpreter keeps; the one that was used longest ago goes first."""
+
+
+class Scattered:
+    """A value that was sent once; a function that is given this gets the value."""
+
+    def __init__(self, blob: str) -> None:
+        self.blob = blob
+
+    def __repr__(self) -> str:
+        return (
+            f"<scattered {self.blob[:12]}, {int(self.blob.rpartition('-')[2]):,} bytes>"
+        )
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return scattered, (self.blob,)
+
+
+_values: dict[str, object] = {}
+
+
+def scattered(blob: str) -> object:
+    """Return the value of a blob, fetched at its first use in this interpreter."""
+    if blob not in _values:
+        path = f"{os.environ.get(WORKDIR_VARIABLE, '.')}/{SCATTER_FOLDER}/{blob}"
+        if not os.path.exists(path):  # noqa: PTH110 - Tasks start faster without Path.
+            get(blob, path)
+        value = _mapped(path)
+        while len(_values) >= SCATTERED_MAX:
+            del _values[next(iter(_values))]
+        _values[blob] = value
+    _values[blob] = value = _values.pop(blob)
+    return value
+
+
+def _mapped(path: str) -> object:
+    """Return a value whose arrays are read from its file as they are used."""
+    import mmap  # noqa: PLC0415 - Few tasks need these.
+    import pickle  # noqa: PLC0415
+    import struct  # noqa: PLC0415
+
+    with open(path, "rb") as file:  # noqa: PTH123
+        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    begin = len(SCATTER_MAGIC)
+    if bytes(view[:begin]) != SCATTER_MAGIC:
+        raise ShoalError("this blob is no scattered value")
+    (count,) = struct.unpack_from("<Q", view, begin)
+    sizes = struct.unpack_from(f"<{count}Q", view, begin + 8)
+    at, pieces = _aligned(begin + 8 + 8 * count), list[memoryview]()
+    for size in sizes:
+        pieces.append(view[at : at + size])
+        at = _aligned(at + size)
+    # The user whose functions run here made it.
+    return pickle.loads(pieces[0], buffers=pieces[1:])  # noqa: S301
+
+
+def _aligned(size: int) -> int:
+    return -(-size // SCATTER_ALIGNED) * SCATTER_ALIGNED
+
+
 def _below(path: str | os.PathLike[str]) -> str:
     """Return a path relative to the work directory."""
     root = os.environ.get(WORKDIR_VARIABLE)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.transcripts import Session
+from tests.integration.wheels import index_of, make_wheel
 
 pytestmark = pytest.mark.integration
 
@@ -12,9 +13,20 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^(?:`(\S+)`:\n\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("guide", ["first-job", "housekeeping", "sweeps"])
-def test_a_guide_does_what_it_says(guide: str, tmp_path: Path) -> None:
-    session = Session(tmp_path, ROOT / "examples")
+HUMANIZE = "def intcomma(number):\n    return f'{number:,}'\n"
+
+
+@pytest.mark.parametrize(
+    "guide", ["first-job", "environments", "data", "housekeeping", "sweeps"]
+)
+def test_a_guide_does_what_it_says(
+    guide: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    index = tmp_path_factory.mktemp("index")
+    index.chmod(0o755)
+    index.parent.chmod(0o755)
+    make_wheel(index, "humanize", "4.9.0", HUMANIZE)
+    session = Session(tmp_path, ROOT / "examples", index_of(index))
     text = (ROOT / "docs" / "guides" / f"{guide}.md").read_text(encoding="utf-8")
     commands = 0
     try:

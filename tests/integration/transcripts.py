@@ -105,7 +105,11 @@ def _part(part: str, words: dict[str, str]) -> str:
 class Session:
     """Types a transcript on machines that are homes below one folder."""
 
-    def __init__(self, folder: Path, examples: Path) -> None:
+    def __init__(
+        self, folder: Path, examples: Path, env: dict[str, str] | None = None
+    ) -> None:
+        """Make one; all commands see the variables in `env`."""
+        self._env = env or {}
         self._folder = folder
         self._examples = examples
         self.machines: dict[str, CliHome] = {}
@@ -169,7 +173,8 @@ class Session:
             work = self._folder / name / "work"
             work.mkdir(parents=True)
             (work / "examples").symlink_to(self._examples)
-            self.machines[name] = CliHome(self._folder / name / "home")
+            home = self.machines[name] = CliHome(self._folder / name / "home")
+            home.env.update(self._env)
         return self.machines[name]
 
     def close(self) -> None:

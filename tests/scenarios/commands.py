@@ -29,7 +29,16 @@ from shoal.model.ids import (
     RequestId,
     TaskId,
 )
-from shoal.model.job import Group, Job, Objective, Retry, Task, Verify, Work
+from shoal.model.job import (
+    Group,
+    Job,
+    Objective,
+    PythonNeed,
+    Retry,
+    Task,
+    Verify,
+    Work,
+)
 from shoal.model.resources import GIB, Capacity, Device, GpuNeed, Profile
 from shoal.protocol import messages as m
 
@@ -81,6 +90,7 @@ def profile(line: Line) -> Profile:
         cpu_milli=round(line.number("cpu", 0) * 1000),
         memory_bytes=round(line.number("memory", 0) * GIB),
         gpu=GpuNeed(gpus, gpus) if gpus else None,
+        uses=listed(line, "uses"),
     )
 
 
@@ -91,6 +101,7 @@ def capacity(line: Line) -> Capacity:
         cpu_milli=round(line.number("cpu", 0) * 1000),
         memory_bytes=round(line.number("memory", 64) * GIB),
         devices=tuple(Device(f"gpu{n}", memory_bytes=8 * GIB) for n in gpus),
+        lends=listed(line, "lends"),
     )
 
 
@@ -161,12 +172,15 @@ def _commit(_: NodeId, line: Line) -> m.Commit:
 def _assign(_: NodeId, line: Line) -> m.Assignment:
     task = Task(
         id=TaskId(line.options.get("task", "t")),
-        job=JobId("j"),
+        job=JobId(line.options.get("job", "j")),
         group=GroupId("j.g"),
         work=Work(
             driver=line.options.get("driver", "process"),
             network=line.has("network"),
             workdir=line.options.get("workdir", ""),
+            python=PythonNeed(packages=listed(line, "python")),
+            setup=listed(line, "setup"),
+            mounts=listed(line, "mounts"),
         ),
         grace_s=line.number("grace", 10),
         time_limit_s=line.number("limit", 0) or None,
@@ -180,6 +194,11 @@ def _assign(_: NodeId, line: Line) -> m.Assignment:
         after=_named(line, "after"),
         checkpoint=BlobId(line.options.get("from", "")),
     )
+
+
+def listed(line: Line, option: str) -> tuple[str, ...]:
+    """Read words with commas between them."""
+    return tuple(word for word in line.options.get(option, "").split(",") if word)
 
 
 def _cancel(_: NodeId, line: Line) -> m.Cancel:
@@ -336,6 +355,9 @@ def outputs_event(line: Line) -> events.Event:
     if verb == "lost":
         return OutputsLost(run, line.options.get("reason", "gone"))
     return OutputsFetched(run, line.options.get("digest", ""))
+
+
+FETCHES: Final = {"checkpoint": checkpoint_event, "outputs": outputs_event}
 
 
 def job(line: Line) -> Job:

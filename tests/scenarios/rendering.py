@@ -7,6 +7,7 @@ from shoal.core import events
 from shoal.core.admission.events import AdmissionEffect
 from shoal.core.artifacts.events import FetchCheckpoint, FetchOutputs
 from shoal.core.durability import journal
+from shoal.core.environments.events import RemoveEnvironment
 from shoal.core.forwarding.events import ForwardingEffect
 from shoal.core.housekeeping.events import MeteredRun, RunsMetered
 from shoal.model.job import Job
@@ -42,14 +43,14 @@ def effect_line(effect: events.Effect) -> str | None:
             return f"start {effect.attempt} {effect.task.id} {where}{more}"
         case events.StopTask():
             return f"stop {effect.attempt} within {seconds(effect.grace_s)}"
+        case events.MakeEnvironment() | RemoveEnvironment():
+            return _environment_line(effect)
         case events.StageTask() | FetchOutputs() | FetchCheckpoint():
             return _artifact_line(effect)
         case events.Show():
             return f"show {effect.task.id}: {message(effect.message)}"
-        case events.SignGrant():
-            return f"sign {effect.request} for {effect.peer}"
-        case events.KeepGrant():
-            return f"keep the grant until {effect.grant.expires_wall_s:.0f}"
+        case events.SignGrant() | events.KeepGrant():
+            return _grant_line(effect)
         case events.Tell():
             return _told(effect.event)
         case _:
@@ -138,7 +139,9 @@ def _to_scheduler(message: m.ToScheduler) -> str:
             return f"output {message.attempt} {message.stream}+{message.offset} {text}"
         case m.Staging() | m.Checkpoint():
             kind = message.__struct_config__.tag
-            return f"{kind} {message.attempt} #{message.seq}"
+            said = getattr(message, "note", "") or getattr(message, "made", "")
+            how = f": {said}" if said else f" #{message.seq}"
+            return f"{kind} {message.attempt}{how}"
         case _:
             assert_never(message)
 
@@ -262,6 +265,20 @@ def _artifact_line(effect: events.StageTask | FetchOutputs | FetchCheckpoint) ->
     known = f", known {words(effect.earlier)}" if effect.earlier else ""
     compared = f" to compare{known}" if effect.verify else ""
     return f"fetch outputs of {effect.attempt} at {effect.worker}{compared}"
+
+
+def _grant_line(effect: events.SignGrant | events.KeepGrant) -> str:
+    if isinstance(effect, events.SignGrant):
+        return f"sign {effect.request} for {effect.peer}"
+    return f"keep the grant until {effect.grant.expires_wall_s:.0f}"
+
+
+def _environment_line(effect: events.MakeEnvironment | RemoveEnvironment) -> str:
+    if isinstance(effect, RemoveEnvironment):
+        return "remove an environment"
+    reach = f" reaches {effect.network}" if effect.network != "none" else ""
+    made = words((effect.need.kind, effect.need.name))
+    return f"make {made} for {effect.start.attempt}{reach}"
 
 
 def words(parts: Iterable[object]) -> str:

@@ -16,6 +16,7 @@ from tests.scenarios.commands import Line
 from shoal.core import events
 from shoal.core.discovery.gate import Gate, RelayLimits
 from shoal.core.durability.journal import Entry
+from shoal.core.environments.events import EnvironmentMade
 from shoal.core.leasing.owner_rules import OwnerRules
 from shoal.core.leasing.worker import Worker
 from shoal.core.membership.members import Members
@@ -23,8 +24,10 @@ from shoal.core.membership.membership import Membership
 from shoal.core.membership.roster import Roster
 from shoal.core.peer import Peer
 from shoal.core.scheduling.scheduler import Scheduler
-from shoal.model.ids import JobId, NodeId, OwnerId, TaskId
+from shoal.model.ids import Attempt, EnvironmentId, JobId, NodeId, OwnerId, TaskId
 from shoal.model.kinds import Strangers, TaskNetwork
+from shoal.model.resources import GIB
+from shoal.protocol import messages as m
 from shoal.protocol.messages import Demand, Grant, PeerAddress
 
 STEPS_MAX: Final = 10_000
@@ -57,6 +60,7 @@ class Stage:
         self._is_peer = False
         self._journal: list[Entry] = []
         self._token = 0
+        self._making: dict[Attempt, EnvironmentId] = {}
         self._asked: dict[NodeId, str] = {}  # the last demand sent to each worker
         self._setup: dict[str, Callable[[Line], list[str]]] = {
             "at": self._at,
@@ -107,6 +111,7 @@ class Stage:
             task_network=msgspec.convert(
                 line.options.get("task-network", "all"), TaskNetwork
             ),
+            lent=commands.listed(line, "lent"),
         )
         self._worker = Worker(
             NodeId(line.words[1]),
@@ -115,6 +120,7 @@ class Stage:
             rules=rules,
             epoch=line.count("epoch", 1),
             rng=Random(1),
+            environment_bytes=line.count("room", 50) * GIB,
         )
         self._machine = self._worker
         return [] if line.has("unbooted") else self._feed(events.Booted())
@@ -191,12 +197,12 @@ class Stage:
 
     def _event(self, line: Line) -> events.Event:
         match line.words:
+            case ("task", _, "made" | "failed" | "dropped"):
+                return self._environment_made(line)
             case ("task", *_):
                 return commands.task_event(line)
-            case ("checkpoint", *_):
-                return commands.checkpoint_event(line)
-            case ("outputs", *_):
-                return commands.outputs_event(line)
+            case ("checkpoint" | "outputs" as what, *_):
+                return commands.FETCHES[what](line)
             case ("owner", verb):
                 return events.OwnerActive(verb == "returns")
             case ("driver", "opens"):
@@ -228,6 +234,19 @@ class Stage:
             case _:
                 raise AssertionError(f"nobody understands: {line.text}")
 
+    def _environment_made(self, line: Line) -> EnvironmentMade:
+        """Read what became of an environment: `task ATTEMPT made gib=2`."""
+        run, how = commands.attempt(line.words[1]), line.words[2]
+        failed = m.Outcome("exited", exit_code=1, reason="no such package")
+        return EnvironmentMade(
+            run,
+            self._making[run],
+            bytes=line.count("gib", 1) * GIB,
+            took_s=2.0,
+            failure=failed if how == "failed" else None,
+            stopped=how == "dropped",
+        )
+
     def _submission(self, line: Line) -> events.JobSubmitted:
         self._token += 1
         by = line.options.get("by")
@@ -238,6 +257,8 @@ class Stage:
         assert self._machine is not None, "nobody is on stage"
         effects = self._machine.handle(event, self._now)
         for effect in effects:
+            if isinstance(effect, events.MakeEnvironment):
+                self._making[effect.start.attempt] = effect.need.id
             if isinstance(effect, events.Send) and isinstance(effect.message, Demand):
                 self._asked[effect.peer] = effect.message.request
         self._journal += [e.entry for e in effects if isinstance(e, events.Record)]

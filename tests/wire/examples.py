@@ -20,7 +20,7 @@ from shoal.model.ids import (
     RequestId,
     TaskId,
 )
-from shoal.model.job import Input, Task, Work
+from shoal.model.job import Input, PythonNeed, Task, Work
 from shoal.model.resources import (
     Allocation,
     Capacity,
@@ -141,6 +141,7 @@ PROFILE: Final = Profile(
     gpu=NEED,
     labels=(("zone", "west"),),
 )
+USING: Final = Profile(cpu_milli=500, uses=("data:imagenet", "python:torch"))
 LEARNING: Final = Profile(cpu_milli=500, modules=("torch",))
 CAPACITY: Final = Capacity(
     cpu_milli=64_000,
@@ -218,6 +219,7 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         grant=GRANT,
     ),
     "announcement.2": Announcement(scheduler=ANN, wants=(Want(LEARNING, 2),)),
+    "announcement.3": Announcement(scheduler=ANN, wants=(Want(USING, 2),)),
     "inquiry": Inquiry(request=REQUEST),
     "inventory": Inventory(
         epoch=4,
@@ -247,6 +249,12 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         epoch=4,
         seq=9,
         capacity=msgspec.structs.replace(CAPACITY, lacks=("safetensors", "torch")),
+        load=LOAD,
+    ),
+    "inventory.5": Inventory(
+        epoch=4,
+        seq=9,
+        capacity=msgspec.structs.replace(CAPACITY, lends=("data:imagenet",)),
         load=LOAD,
     ),
     "inventory-changed": InventoryChanged(epoch=4, seq=10, load=LOAD),
@@ -286,6 +294,12 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
     "demand.4": Demand(
         request=REQUEST,
         profile=LEARNING,
+        count=2,
+        rank=Rank(10, 12.5, ANN, REQUEST),
+    ),
+    "demand.5": Demand(
+        request=REQUEST,
+        profile=USING,
         count=2,
         rank=Rank(10, 12.5, ANN, REQUEST),
     ),
@@ -330,6 +344,28 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
             job=JobId("job3"),
             group=GroupId("job3.all"),
             work=Work(argv=("date",), keep_stdout=True),
+        ),
+    ),
+    "assignment.environment": Assignment(
+        lease=LEASES[0],
+        attempt=ATTEMPT,
+        task=Task(
+            id=TaskId("job4.all.0"),
+            job=JobId("job4"),
+            group=GroupId("job4.all"),
+            work=Work(
+                argv=("python", "train.py"),
+                python=PythonNeed(
+                    name="torch",
+                    version="3.12",
+                    packages=("numpy",),
+                    files=f"tree:{TREE}",
+                    digest="feed",
+                ),
+                mounts=("imagenet",),
+                caches=("huggingface",),
+            ),
+            profiles=(USING,),
         ),
     ),
     "assignment.3": Assignment(
@@ -378,6 +414,14 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
     ),
     "staging": Staging(
         attempt=ATTEMPT, seq=3, fetched_bytes=12_000_000, total_bytes=80_000_000
+    ),
+    "staging.2": Staging(
+        attempt=ATTEMPT,
+        seq=3,
+        fetched_bytes=0,
+        total_bytes=0,
+        note="building its Python environment",
+        made="its setup ran in 2.0 s",
     ),
     "checkpoint": Checkpoint(attempt=ATTEMPT, seq=2, tree=TREE, path="out/step-100.pt"),
     "call-batch": CallBatch(

@@ -271,7 +271,7 @@ class NodeName(_message.Message):
     def __init__(self, id: _Optional[str] = ..., petname: _Optional[str] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("id", "state", "reason", "attempts", "exit_code", "nodes", "argv", "needs", "fraction", "metrics", "began_s", "ended_s", "recipe", "answers", "label", "params")
+    __slots__ = ("id", "state", "reason", "attempts", "exit_code", "nodes", "argv", "needs", "fraction", "metrics", "began_s", "ended_s", "recipe", "answers", "label", "params", "made")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -302,6 +302,7 @@ class Task(_message.Message):
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
     PARAMS_FIELD_NUMBER: _ClassVar[int]
+    MADE_FIELD_NUMBER: _ClassVar[int]
     id: str
     state: State
     reason: str
@@ -318,7 +319,8 @@ class Task(_message.Message):
     answers: _containers.RepeatedCompositeFieldContainer[Verdict]
     label: str
     params: _containers.ScalarMap[str, str]
-    def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., attempts: _Optional[int] = ..., exit_code: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., argv: _Optional[_Iterable[str]] = ..., needs: _Optional[str] = ..., fraction: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., began_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., recipe: _Optional[str] = ..., answers: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ..., label: _Optional[str] = ..., params: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    made: str
+    def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., attempts: _Optional[int] = ..., exit_code: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., argv: _Optional[_Iterable[str]] = ..., needs: _Optional[str] = ..., fraction: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., began_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., recipe: _Optional[str] = ..., answers: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ..., label: _Optional[str] = ..., params: _Optional[_Mapping[str, str]] = ..., made: _Optional[str] = ...) -> None: ...
 
 class LogsRequest(_message.Message):
     __slots__ = ("job", "task", "follow", "stream", "all_attempts", "last_bytes", "last_lines", "since_s", "times")

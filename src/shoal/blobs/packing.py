@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 
     from shoal.model.ids import BlobId
 
-WORKDIR_BYTES_MAX: Final = 1 << 30
-"""A folder that travels with a job; more is a mistake more often than not."""
+WORKDIR_BYTES_MAX: Final = 32 << 30
+"""A folder that travels with a job; more should lie on workers (`shoal up --share`)."""
+
+MUCH_BYTES: Final = 1 << 30
+"""Of a folder with more, its largest parts are named: it may be a mistake."""
 
 LARGEST_NAMED: Final = 3
 NAME_SHOWN: Final = 200
@@ -84,7 +87,8 @@ def pack_workdir(
         found += [PackedFolder(folder, "folder") for folder in earlier.folders]
         _refuse_much(root, found, bytes_max)
         packed = _packed(root, found, name)
-        return Packed(packed.entries, (*earlier.notes(), *packed.notes))
+        notes = (*_much(found), *earlier.notes(), *packed.notes)
+        return Packed(packed.entries, notes)
     except UsageError:
         raise
     except ShoalError as error:
@@ -257,19 +261,30 @@ def _refuse_much(root: Path, found: list[PackedFolder], bytes_max: int) -> None:
     size = sum(each.size for each in found)
     if size <= bytes_max and len(found) <= trees.ENTRIES_MAX:
         return
+    raise UsageError(
+        f"the workdir {root} has {_amount(size)} in {len(found):,} files",
+        because=f"the most is {_amount(bytes_max)} in {trees.ENTRIES_MAX:,} files; "
+        f"the largest are {_largest(found)}",
+        hint="leave out what the job does not need, by lines in .shoalignore",
+    )
+
+
+def _much(found: list[PackedFolder]) -> tuple[str, ...]:
+    """Return a note if much travels: it travels once, but perhaps by mistake."""
+    size = sum(each.size for each in found)
+    if size <= MUCH_BYTES:
+        return ()
+    return (f"the workdir has {_amount(size)}; the largest are {_largest(found)}",)
+
+
+def _largest(found: list[PackedFolder]) -> str:
     sizes: Counter[str] = Counter()
     for each in found:
         top, _, rest = each.path.partition("/")
         sizes[f"{top}/" if rest else top] += each.size
-    largest = ", ".join(
+    return ", ".join(
         f"{name} ({_amount(amount)})"
         for name, amount in sizes.most_common(LARGEST_NAMED)
-    )
-    raise UsageError(
-        f"the workdir {root} has {_amount(size)} in {len(found):,} files",
-        because=f"the most is {_amount(bytes_max)} in {trees.ENTRIES_MAX:,} files; "
-        f"the largest are {largest}",
-        hint="leave out what the job does not need, by lines in .shoalignore",
     )
 
 

@@ -49,6 +49,7 @@ from shoal.errors import ShoalError, UsageError
 from shoal.protocol import payloads
 from shoal.protocol.call_items import PART_BYTES, PAYLOAD_BYTES_MAX
 from shoal.runtime.home import Home
+from shoal.task_client import Scattered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -64,6 +65,9 @@ T = TypeVar("T")
 START_TIMEOUT_S: Final = 60.0
 PATIENCE_S: Final = 10.0
 """Warn the user if no interpreter has come up after this time."""
+
+RENEW_S: Final = 300.0
+"""How often the node is reminded of scattered values."""
 
 PARTS_MAX: Final = PAYLOAD_BYTES_MAX // PART_BYTES
 
@@ -110,6 +114,7 @@ class Client:
         self._functions = Functions()
         self._stream = CallStream(self._wire)
         self._pools: dict[CallOptions, PoolQueue] = {}
+        self._scattered: set[str] = set()
         self._lock = threading.Lock()
         self._closed = False
         _clients.add(self)
@@ -231,7 +236,7 @@ class Client:
             raise UsageError(
                 "the arguments of this call are too large",
                 because=f"pickled they are over {PAYLOAD_BYTES_MAX >> 30} GiB",
-                hint="write them to a file that the function reads",
+                hint="send what is large once, by client.scatter(value)",
             )
         future: Future[Any] = Future()
         pool = self._pools.get(options) or self._pool(options)
@@ -247,11 +252,55 @@ class Client:
             found = self._pools.get(kind)
             if found is None:
                 lanes = options.lanes or 0
-                found = self._stream.pool(options.spec(), lanes, options.idle_s)
+                spec = self._shipped(options)
+                found = self._stream.pool(spec, lanes, options.idle_s)
                 self._pools[kind] = found
                 self._look_after(found)
             self._pools[options] = found
             return found
+
+    def _shipped(self, options: CallOptions) -> str:
+        """Return the spec of one interpreter; the files of its environment are sent."""
+        spec = options.spec()
+        if not options.environment:
+            return spec
+        from shoal.api.client.shipping import ship_all  # noqa: PLC0415 - Slow.
+
+        document = json.loads(spec)
+        with self._connected() as client:
+            ship_all(client, document)
+        return json.dumps(document)
+
+    def scatter(self, value: object) -> Scattered:
+        """Send a large array or object once; return what stands for it in calls.
+
+        A function that is given the result gets the value. It is stored under its hash
+        and travels once to each worker. Arrays of numpy in it are read-only, and read
+        from disk as they are used. It is kept while this client is open.
+        """
+        from shoal.client.scattering import send  # noqa: PLC0415 - Rarely needed.
+
+        with self._connected() as client:
+            found = send(client, value)
+        with self._lock:
+            if not self._scattered:
+                self._renew_later()
+            self._scattered.add(found.blob)
+        return found
+
+    def _renew_later(self) -> None:
+        """Keep the node from dropping scattered values while the client is open."""
+
+        def renew() -> None:
+            if self._closed:
+                return
+            with contextlib.suppress(ShoalError), self._connected() as client:
+                client.missing_blobs(sorted(self._scattered))
+            self._renew_later()
+
+        timer = threading.Timer(RENEW_S, renew)
+        timer.daemon = True
+        timer.start()
 
     def _look_after(self, pool: PoolQueue) -> None:
         """Log a warning if calls wait and no interpreter comes up in `PATIENCE_S`."""
@@ -299,7 +348,8 @@ class Client:
     def _submit_job(self, work: str | Path | Mapping[str, Any] | JobSpec) -> Job:
         document = spec_fields(work)
         with self._connected() as client:
-            if "workdir" in json.dumps(document):
+            text = json.dumps(document)
+            if "workdir" in text or "python" in text:
                 from shoal.api.client.shipping import ship_all  # noqa: PLC0415 - Slow.
 
                 ship_all(client, document)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Mapping
-from typing import Any, ClassVar, Final, TypedDict, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final, TypedDict, Unpack, cast
 
 import msgspec
 
@@ -25,8 +26,10 @@ class ClientOptions(TypedDict, total=False):
     `lanes` is the maximum number of interpreters (default: as many as the shoal has
     room for), `idle_s` how long an idle interpreter is kept, and `retries` how often a
     call is rerun if its interpreter is lost. `cpu`, `gpu` and `ram` are the needs of
-    one interpreter, written as in a job spec; `python` is its program, `env` its
-    environment variables, and `network` whether functions may use the network.
+    one interpreter, written as in a job spec; `python` is its program, or its
+    environment as in a job spec: a requirements file, a mapping, or a list of packages.
+    `env` are its environment variables, and `network` says whether functions may use
+    the network.
     `results` selects the machines whose pickles are read: those of the caller's owner
     ("auto"), all ("pickle"), or none ("plain"). Other machines send plain data.
     """
@@ -38,7 +41,7 @@ class ClientOptions(TypedDict, total=False):
     gpu: int | str | None
     ram: int | str | None
     priority: int | None
-    python: str | None
+    python: str | Mapping[str, Any] | Sequence[str] | None
     env: Mapping[str, str] | None
     network: bool
     results: Results
@@ -60,6 +63,7 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
     ram: int | str | None = None
     priority: int | None = None
     python: str = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    environment: str = ""  # of Python, as JSON; `python` is a program of it then
     env: tuple[tuple[str, str], ...] = ()
     network: bool = False
     results: Results = "auto"
@@ -83,6 +87,8 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
             )
         if "env" in given and not isinstance(given["env"], tuple):
             given["env"] = tuple(sorted(dict(given["env"]).items()))
+        if "python" in given:
+            given.update(_python(given["python"]))
         if not given:
             return self
         try:
@@ -108,11 +114,35 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
             "env": {**dict(self.env), **_WANTS[self.results]},
             "network": self.network,
         }
+        if self.environment:
+            spec["python"] = json.loads(self.environment)
         if self.priority is not None:
             spec["priority"] = self.priority
         return json.dumps(spec)
 
 
+def _python(given: object) -> dict[str, str]:
+    """Return the program and the environment that `python` stands for.
+
+    An environment that is made has the Python of this program unless it says otherwise:
+    functions are pickled, and only the same version reads that for sure.
+    """
+    from shoal.model.spec.environments import from_words  # noqa: PLC0415 - Slow.
+
+    if isinstance(given, str) and _PROGRAM.fullmatch(given):
+        return {"python": given, "environment": ""}
+    if isinstance(given, str):
+        wanted: dict[str, Any] = msgspec.to_builtins(from_words((given,)))
+    elif isinstance(given, Mapping):
+        wanted = dict(cast("Mapping[str, Any]", given))
+    else:
+        wanted = {"packages": list(cast("Sequence[str]", given))}
+    if not wanted.get("name") and not wanted.get("version"):
+        wanted["version"] = "{}.{}".format(*sys.version_info)
+    return {"python": "python", "environment": json.dumps(wanted, sort_keys=True)}
+
+
+_PROGRAM: Final = re.compile(r"|python[0-9.]*|/.*")
 _WANTS: Final[dict[Results, dict[str, str]]] = {
     "auto": {},
     "pickle": {},

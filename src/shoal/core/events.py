@@ -4,8 +4,8 @@ The host performs the effects of one machine in the order in which they were
 returned. A durable `Record` is a barrier: nothing that was returned after it, in the
 same or a later answer, leaves the node before the record is on disk. A crash
 therefore loses a tail of effects and never a record that somebody saw. Only
-`StageTask` and `StartTask` overtake: they wait for the record of their own assignment
-and for no other.
+`StageTask`, `MakeEnvironment` and `StartTask` overtake: they wait for the record of
+their own assignment and for no other.
 """
 
 from __future__ import annotations
@@ -20,12 +20,19 @@ from shoal.core.artifacts.events import ArtifactEffect, ArtifactEvent
 from shoal.core.calls.events import CallEffect, CallEvent
 from shoal.core.discovery.events import DiscoveryEffect, DiscoveryEvent
 from shoal.core.durability.journal import Entry
+from shoal.core.environments.events import (
+    EnvironmentEffect,
+    EnvironmentEvent,
+    Kind,
+    NeededEnvironment,
+)
 from shoal.core.forwarding.events import ForwardingEffect, ForwardingEvent
 from shoal.core.housekeeping.events import HousekeepingEffect, HousekeepingEvent
 from shoal.core.mail.events import MailEffect, MailEvent
 from shoal.model.ids import (
     Attempt,
     BlobId,
+    EnvironmentId,
     JobId,
     LeaseId,
     NodeId,
@@ -256,6 +263,7 @@ Event = (
     | ArtifactEvent
     | MailEvent
     | AdmissionEvent
+    | EnvironmentEvent
     | CallEvent
     | HousekeepingEvent
 )
@@ -333,11 +341,17 @@ class StartTask(msgspec.Struct, frozen=True):
     owners: tuple[OwnerId, ...] = ()  # a task is foreign if any of them is
     network: TaskNetwork = "none"  # what the task may reach
     inputs: tuple[Input, ...] = ()  # outputs of tasks that it needs
+    environments: tuple[NeededEnvironment, ...] = ()  # all are there when it starts
 
     @property
     def is_staged(self) -> bool:
         """Whether files must be in its folder before it starts."""
-        return bool(self.task.work.workdir or self.checkpoint or self.inputs)
+        work, setup = self.task.work, self.environment("setup")
+        return bool(work.workdir or self.checkpoint or self.inputs or setup)
+
+    def environment(self, kind: Kind) -> EnvironmentId | None:
+        """Return its environment of this kind, if it has one."""
+        return next((each.id for each in self.environments if each.kind == kind), None)
 
 
 class StageTask(msgspec.Struct, frozen=True):
@@ -347,6 +361,19 @@ class StageTask(msgspec.Struct, frozen=True):
     """
 
     start: StartTask
+
+
+class MakeEnvironment(msgspec.Struct, frozen=True):
+    """Make an environment in the room that an attempt has; start nothing else.
+
+    The setup of a job is run in this network and on top of its Python environment; an
+    environment is made with it. Answered by `EnvironmentMade`; `StopTask` of the
+    attempt ends it.
+    """
+
+    need: NeededEnvironment
+    start: StartTask
+    network: TaskNetwork = "none"
 
 
 class StopTask(msgspec.Struct, frozen=True):
@@ -394,6 +421,7 @@ Effect = (
     | Answer
     | StartTask
     | StageTask
+    | MakeEnvironment
     | StopTask
     | ArtifactEffect
     | Show
@@ -404,6 +432,7 @@ Effect = (
     | ForwardingEffect
     | MailEffect
     | AdmissionEffect
+    | EnvironmentEffect
     | CallEffect
     | HousekeepingEffect
 )

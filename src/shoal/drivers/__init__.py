@@ -26,6 +26,25 @@ Calls = Callable[[Mapping[str, object]], Awaitable[dict[str, object]]]
 """Answers a task's calls to its worker; never raises."""
 
 
+class TaskMount(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder or file of this machine that a task sees at a place of its own.
+
+    Without a sandbox nothing is mounted, and the task uses the source. `variable`
+    tells the task where it is; `programs` puts its folder `bin` first in PATH.
+    """
+
+    source: str
+    place: str
+    writable: bool = False
+    ours: bool = False  # made here: it is given to the user that the task runs as
+    variable: str = ""
+    programs: bool = False
+
+    def seen_at(self, *, mounted: bool) -> str:
+        """Return where a task finds it."""
+        return self.place if mounted else self.source
+
+
 class RunOrder(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt to run, with everything the driver needs.
 
@@ -45,6 +64,9 @@ class RunOrder(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: str = ""
     calls: Calls | None = None
     foreign: bool = False
+    mounts: tuple[TaskMount, ...] = ()
+    user: int = 0  # tasks with the same number can write each other's files; 0: none
+    counted: Path | None = None  # whose size is limited; None: the work directory
     network: TaskNetwork | None = None  # None: "all" if the work asks for a network
 
     @property

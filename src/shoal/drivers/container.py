@@ -95,11 +95,21 @@ def container_argv(
         *_gpus(engine, order),
         *("--volume", f"{directory}:{WORK}", "--workdir", WORK),
         *("--volume", f"{socket}:{SOCKET}:ro"),
+        *_mounts(order),
         *("--env-file", str(env_file)),
         *_places(order),
         *("--", work.image),  # So that no image name is taken for an option.
         *_program(work),
     ]
+
+
+def _mounts(order: RunOrder) -> list[str]:
+    """Return the volumes of what the worker lends; their paths have no colon."""
+    found: list[str] = []
+    for each in order.mounts:
+        how = "" if each.writable else ":ro"
+        found += ["--volume", f"{each.source}:{each.place}{how}"]
+    return found
 
 
 def _network(order: RunOrder) -> str:
@@ -134,7 +144,9 @@ def _gpus(engine: Engine, order: RunOrder) -> list[str]:
 
 def env_lines(order: RunOrder, mark: str) -> str:
     """Return the variables of a task in an engine's format, one per line."""
-    found = variables(order, mark=mark, home=WORK, socket=SOCKET, renumbered=True)
+    found = variables(
+        order, mark=mark, home=WORK, socket=SOCKET, renumbered=True, mounted=True
+    )
     if "PATH" not in order.task.work.env:
         del found["PATH"]  # The image has its own.
     # Some engines expose the GPUs named here, and many images name all.
@@ -250,6 +262,7 @@ class ContainerDriver:
             ),
             allocation=msgspec.structs.replace(order.allocation, memory_bytes=0),
             calls=None,
+            mounts=(),
             foreign=False,  # The client is ours; the engine limits the container.
         )
         try:

@@ -40,6 +40,7 @@ def variables(
     socket: str,
     path: str = PATH_DEFAULT,
     renumbered: bool = False,
+    mounted: bool = False,
 ) -> dict[str, str]:
     """Return all variables of a task.
 
@@ -47,11 +48,11 @@ def variables(
     Ours override those of the job: what the task was given, and its place.
 
     Set `renumbered` if the task can open only its own devices, which CUDA then
-    numbers from 0.
+    numbers from 0, and `mounted` if it sees its mounts at their places.
     """
     task, places = order.task, _places(order)
     return {
-        "PATH": path,
+        "PATH": search_path(order, path, mounted=mounted),
         "HOME": home,
         "USER": USER,
         "LOGNAME": USER,
@@ -59,6 +60,11 @@ def variables(
         "OMP_NUM_THREADS": str(max(1, order.allocation.cpu_milli // 1_000)),
         **_launch(order, places),
         **_transports(order),
+        **{
+            each.variable: each.seen_at(mounted=mounted)
+            for each in order.mounts
+            if each.variable
+        },
         **task.work.env,
         **{name: order.secrets[name] for name in task.work.secrets},
         **({"SHOAL_PARAMS": json.dumps(task.params)} if task.params else {}),
@@ -74,6 +80,14 @@ def variables(
         **places,
         **_devices(order, renumbered=renumbered),
     }
+
+
+def search_path(order: RunOrder, path: str, *, mounted: bool) -> str:
+    """Return where a task's programs are looked for: in its environment first."""
+    own = [
+        f"{each.seen_at(mounted=mounted)}/bin" for each in order.mounts if each.programs
+    ]
+    return ":".join((*own, path))
 
 
 def _places(order: RunOrder) -> dict[str, str]:

@@ -59,6 +59,8 @@ KEPT_FREE_MAX: Final = 10 << 30
 """Disk space kept free for the owner: this, or a twentieth of the disk if less."""
 
 DISK_LEAST: Final = 64 << 20
+SLOTS: Final = 1_000_000
+"""More than there are slots: the uids of owners come after those of slots."""
 
 
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -248,9 +250,13 @@ class ProcessDriver:
             return AttemptEnd("not-started", reason=why)
         if self._sandbox is not None and (reason := self._missing(order, directory)):
             return AttemptEnd("not-started", reason=reason)
-        uid = None if self._sandbox is None else self._sandbox.uid_of(used.slot)
-        if order.directory is not None and uid is not None:
-            await asyncio.to_thread(hand_over, order.directory, uid)
+        uid = self._uid_of(order, used)
+        if uid is not None:
+            for mount in order.mounts:
+                if mount.ours:  # What is inside is theirs already.
+                    os.chown(mount.source, uid, uid, follow_symlinks=False)
+            if order.directory is not None:
+                await asyncio.to_thread(hand_over, order.directory, uid)
         killed_before = self._limit(used, order)
         start = self._start(order, used, name, cpus)
         calls_before = used.reports.counts["calls"]
@@ -297,6 +303,7 @@ class ProcessDriver:
             socket=str(used.reports.path) if box is None else boxes.SOCKET,
             path=self.settings.path,
             renumbered=box is not None,
+            mounted=box is not None,
         )
         most_disk, kept = self._disk_of(order)
         is_bound = order.foreign or order.allocation.disk_bytes > 0
@@ -306,7 +313,7 @@ class ProcessDriver:
             kept=name,
             make="" if order.directory else directory,
             spare=used.spare,
-            owner=self._owner_of(used),
+            owner=self._owner_of(order, used),
             directory=command.directory,
             cpus=as_list(cpus),
             memory_bytes=0 if groups else limits_of(order).memory_bytes,
@@ -318,7 +325,7 @@ class ProcessDriver:
             shown=command.shown,
             room=command.room,
             secrets=tuple(order.secrets.values()),
-            folder=directory,
+            folder=str(order.counted or directory),
             disk_bytes=most_disk,
             keep_bytes=kept,
             file_bytes=max(most_disk, scratch) if is_bound else 0,
@@ -328,9 +335,15 @@ class ProcessDriver:
             uplink=command.uplink,
         )
 
-    def _owner_of(self, used: SupervisorProcess) -> int:
+    def _uid_of(self, order: RunOrder, used: SupervisorProcess) -> int | None:
+        """Return the uid that a task runs as; None for our own user."""
+        if self._sandbox is None:
+            return None
+        return self._sandbox.uid_of(_number_of(order, used))
+
+    def _owner_of(self, order: RunOrder, used: SupervisorProcess) -> int:
         """Give the socket to the task's uid and return it; -1 for our own user."""
-        uid = None if self._sandbox is None else self._sandbox.uid_of(used.slot)
+        uid = self._uid_of(order, used)
         if uid is None:
             return -1
         os.chown(used.reports.path, uid, uid)
@@ -352,8 +365,9 @@ class ProcessDriver:
             readable=self.settings.readable,
             network=order.reach != "none",
             names=self._names[order.reach],
+            mounts=tuple((m.source, m.place, m.writable) for m in order.mounts),
             scratch_bytes=0 if box.stays else scratch,
-            slot=used.slot,
+            slot=_number_of(order, used),
         )
         if not box.stays:
             setup = box.argv(inside, work.setup) if work.setup else ()
@@ -367,8 +381,10 @@ class ProcessDriver:
 
     def _missing(self, order: RunOrder, directory: str | Path) -> str | None:
         work = order.task.work
-        path = work.env.get("PATH", self.settings.path)
-        readable = self.settings.readable
+        default = environment.search_path(order, self.settings.path, mounted=True)
+        path = work.env.get("PATH", default)
+        readable = {each: each for each in self.settings.readable}
+        readable.update((mount.place, mount.source) for mount in order.mounts)
         programs = [argv[0] for argv in (work.setup, work.argv) if argv]
         if work.setup:
             programs = programs[:1]  # The setup may create the main program.
@@ -405,6 +421,11 @@ class ProcessDriver:
             return folder
         self._elsewhere = tempfile.TemporaryDirectory(prefix="shoal-")
         return Path(self._elsewhere.name)
+
+
+def _number_of(order: RunOrder, used: SupervisorProcess) -> int:
+    """Return what tells the uid of a task from others: its slot, or its owners."""
+    return SLOTS + order.user if order.user else used.slot
 
 
 @functools.lru_cache(ROOMS_KEPT)

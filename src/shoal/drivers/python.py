@@ -232,7 +232,7 @@ def furnish(directory: Path) -> Path:
     packages = folder / "packages"
     for file in FILES:
         _copy(Path(file), folder)
-    for module in ("__init__", "task_client", "task_metrics"):
+    for module in ("__init__", "errors", "task_client", "task_metrics"):
         path = Path(shoal.__file__).with_name(f"{module}.py")
         _copy(path, packages / "shoal")
     found = importlib.util.find_spec("cloudpickle")

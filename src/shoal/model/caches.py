@@ -10,14 +10,15 @@ import hashlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
-    from shoal.model.job import Work
+    from shoal.model.job import PythonNeed, Work
 
 TREE: Final = "tree:"
 """Before the name of a tree, where a spec has the path of a folder."""
 
 IMAGE: Final = "image:"
+ENVIRONMENT: Final = "environment:"
 MARK_BYTES: Final = 8
 MARKS_MAX: Final = 32
 """The newest that a worker tells, and what counts of all that one tells: a worker that
@@ -31,7 +32,32 @@ def cached_names(work: Work) -> dict[str, str]:
         names[work.workdir] = "code"
     if work.image:
         names[f"{IMAGE}{work.image}"] = "image"
+    if work.python.is_made:
+        names[environment_name(work.python)] = "Python environment"
     return names
+
+
+def environment_name(need: PythonNeed) -> str:
+    """Return the name of an environment: one for the same content, whoever asks."""
+    content = need.digest or need.files
+    return f"{ENVIRONMENT}{need.version}|{content}|{'|'.join(need.packages)}"
+
+
+ENVIRONMENT_FILES: Final = (
+    "requirements.txt",
+    "constraints.txt",
+    "pyproject.toml",
+    "uv.lock",
+)
+"""Files that an environment is made of, by the names under which they travel."""
+
+
+def digest_of(files: Mapping[str, bytes]) -> str:
+    """Return a name for what is in the files of an environment."""
+    digest = hashlib.sha256()
+    for name in sorted(files):
+        digest.update(f"{name} {len(files[name])}\n".encode() + files[name])
+    return digest.hexdigest()[:32]
 
 
 def mark_of(name: str) -> str:

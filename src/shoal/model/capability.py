@@ -40,6 +40,7 @@ def capability_keys(capacity: Capacity) -> tuple[str, ...]:
     models = {_model_key(device.model) for device in devices if device.model}
     return (
         *(_label_key(label) for label in sorted(capacity.labels)),
+        *(_loan_key(name) for name in sorted(capacity.lends)),
         *sorted(models),
         *sorted(vendors),
         *_rungs("gpu-memory", GPU_MEMORY_RUNGS_GIB, memory_bytes // GIB),
@@ -59,6 +60,7 @@ def lookup_keys(profile: Profile) -> tuple[str, ...]:
     """
     gpu_keys = _gpu_lookup_keys(profile.gpu) if profile.gpu else ()
     return (
+        *(_loan_key(name) for name in sorted(profile.uses)),
         *(_label_key(label) for label in sorted(profile.labels)),
         *gpu_keys,
         *_rungs("ram", RAM_RUNGS_GIB, profile.memory_bytes // GIB)[-1:],
@@ -88,6 +90,10 @@ def _model_key(model: str) -> str:
 
 def _vendor_key(vendor: str) -> str:
     return f"gpu-vendor/{vendor.lower()}"
+
+
+def _loan_key(name: str) -> str:
+    return f"lends/{name}"
 
 
 def _label_key(label: tuple[str, str]) -> str:

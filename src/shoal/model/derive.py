@@ -30,6 +30,7 @@ from shoal.model.kinds import PROGRAM, RECIPE, is_built_in
 from shoal.model.resources import Profile
 from shoal.model.spec.canonical import at, canonical, nodes_of
 from shoal.model.spec.documents import text_of
+from shoal.model.spec.environments import python_need
 from shoal.model.spec.labels import labels_of
 from shoal.model.spec.limits import ARGV_CHARS_MAX, ARGV_CHARS_TOTAL_MAX, GROUPS_MAX
 from shoal.model.spec.objectives import objective_of
@@ -89,10 +90,12 @@ def derive(
     )
 
 
-def profiles_of(spec: JobSpec, modules: tuple[str, ...] = ()) -> tuple[Profile, ...]:
+def profiles_of(
+    spec: JobSpec, modules: tuple[str, ...] = (), uses: tuple[str, ...] = ()
+) -> tuple[Profile, ...]:
     """Return what one task of `spec` needs, the favourite alternative first."""
     labels = tuple((k, text_of(v)) for k, v in sorted(spec.placement.labels.items()))
-    rest = Profile(labels=labels, modules=modules)
+    rest = Profile(labels=labels, modules=modules, uses=uses)
     needs = spec.any_of or (spec.resources,)
     return tuple(_profile(need, spec.resources, rest) for need in needs)
 
@@ -265,7 +268,6 @@ class _Shared:
     def __init__(self, spec: JobSpec, path: str, modules: tuple[str, ...]) -> None:
         self.spec = spec
         self.path = path
-        self.profiles = profiles_of(spec, modules)
         limit = spec.time_limit
         self.time_limit_s = None if limit is None else parse_duration(limit)
         self.grace_s = parse_duration(spec.grace)
@@ -282,10 +284,14 @@ class _Shared:
             network=spec.network,
             recipe=spec.recipe or "",
             keep_stdout=spec.verify is not None and spec.verify.compare == STDOUT,
+            python=python_need(spec),
+            mounts=spec.mounts,
+            caches=spec.cache,
         )
         if is_built_in(work, spec.params) and not _sweeps(spec, PROGRAM):
             work = msgspec.structs.replace(work, driver=RECIPE)
         self._work = work
+        self.profiles = profiles_of(spec, modules, work.uses)
         self._texts = {k: text_of(value) for k, value in spec.params.items()}
         self._texts.update(spec.params_text)
         least, most = nodes_of(spec)

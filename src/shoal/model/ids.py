@@ -22,6 +22,9 @@ TaskId = NewType("TaskId", str)
 BlobId = NewType("BlobId", str)
 """Bytes, by their hash and their number: `HEX-SIZE`. Who knows it may have them."""
 
+EnvironmentId = NewType("EnvironmentId", str)
+"""What a worker makes for tasks of these owners, by its content. It never travels."""
+
 LeaseId = NewType("LeaseId", str)
 RequestId = NewType("RequestId", str)
 

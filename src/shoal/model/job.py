@@ -17,6 +17,7 @@ from shoal.model.text.bounds import (
     FLOAT_MAX,
     INT64_MAX,
     OUTPUTS_MAX,
+    PACKAGES_MAX,
     PARAMS_MAX,
     PROFILES_MAX,
     SECRETS_MAX,
@@ -24,11 +25,13 @@ from shoal.model.text.bounds import (
     Arguments,
     BelowPath,
     Count,
+    Lent,
     Name,
     PathText,
     Seconds,
     Value,
 )
+from shoal.model.text.shortages import DATA, PYTHON
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,6 +71,26 @@ class Retry(msgspec.Struct, frozen=True):
     on: tuple[str, ...] = ("worker-lost",)
 
 
+class PythonNeed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The Python environment that a task runs in.
+
+    Either the worker offers it by `name`, or it is made there of `packages` or of
+    `files`: a tree with `requirements.txt`, or with `pyproject.toml` and its lock.
+    `digest` names what is in these files, so that two trees of the same are one.
+    """
+
+    name: Name = ""
+    version: Name = ""  # of Python; empty: that of the worker
+    packages: Annotated[tuple[Value, ...], Meta(max_length=PACKAGES_MAX)] = ()
+    files: PathText = ""
+    digest: Name = ""
+
+    @property
+    def is_made(self) -> bool:
+        """Whether a worker makes it, and does not have it anyway."""
+        return bool(self.packages or self.files or self.version)
+
+
 class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a driver runs, before rank, index and params make it one task's own."""
 
@@ -82,6 +105,15 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     network: bool = False
     recipe: Name = ""  # a built-in program that gets the params, instead of an argv
     keep_stdout: bool = False  # all of it is an output too
+    python: PythonNeed = PythonNeed()
+    mounts: Lent = ()  # folders that the worker shares, by name
+    caches: Lent = ()  # folders that last on a worker, one of each name for each owner
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """What a worker must lend to run this."""
+        named = (f"{PYTHON}{self.python.name}",) if self.python.name else ()
+        return (*named, *(f"{DATA}{name}" for name in self.mounts))
 
 
 class Input(msgspec.Struct, frozen=True, array_like=True, gc=False):

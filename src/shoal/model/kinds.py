@@ -54,7 +54,15 @@ def allowed(text: str) -> tuple[str, ...]:
 
 def need_of(work: Work) -> str:
     """Return what placement looks for: a driver, and a network if it must be."""
-    return f"{work.driver}{NETWORKED}" if work.network else work.driver
+    return f"{work.driver}{NETWORKED}" if uses_network(work) else work.driver
+
+
+def uses_network(work: Work) -> bool:
+    """Whether a worker must give it a network: for itself, or for what is made first.
+
+    A Python environment is made of packages that come from an index.
+    """
+    return work.network or work.python.is_made
 
 
 def driver_of(need: str) -> str:
@@ -74,11 +82,13 @@ def needs_met(
 def is_built_in(work: Work, params: Mapping[str, Scalar]) -> bool:
     """Whether a program that comes with shoal runs, and no code that the job brings.
 
-    A folder, a setup, variables or a program in a file would be a way to bring some.
+    A folder, a setup, variables, packages or a program in a file would be a way to
+    bring some.
     """
     own = work.argv or work.setup or work.env or work.image or work.workdir
+    lent = work.python.is_made or work.mounts or work.caches
     is_file = str(params.get(PROGRAM, "")).endswith(".py")
-    return bool(work.recipe) and not own and not is_file
+    return bool(work.recipe) and not own and not lent and not is_file
 
 
 def foreign(task: Task) -> str | None:

@@ -18,6 +18,7 @@ from shoal.model.text.bounds import (
     Amount,
     GpuCount,
     Labels,
+    Lent,
     Milli,
     Modules,
     Name,
@@ -27,6 +28,7 @@ from shoal.model.text.shortages import (
     cpu_short,
     gpus_short,
     label_missing,
+    loan_missing,
     module_missing,
 )
 
@@ -59,6 +61,7 @@ class Capacity(msgspec.Struct, frozen=True, omit_defaults=True):
     devices: Annotated[tuple[Device, ...], Meta(max_length=DEVICES_MAX)] = ()
     labels: Labels = ()
     lacks: Modules = ()
+    lends: Lent = ()  # folders and environments, as `data:NAME` and `python:NAME`
 
 
 class GpuNeed(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
@@ -112,6 +115,7 @@ class Profile(
     gpu: GpuNeed | None = None
     labels: Labels = ()
     modules: Modules = ()  # of Python, which its program imports
+    uses: Lent = ()  # what a worker must lend it
 
 
 class DeviceShare(msgspec.Struct, frozen=True, gc=False):
@@ -231,6 +235,7 @@ class Ledger:
         own = self.capacity
         return (
             module_missing(own, profile)
+            or loan_missing(own, profile)
             or label_missing(own, profile)
             or self.gpus_short(profile.gpu)
             or cpu_short(self.cpu_milli, own.cpu_milli, profile.cpu_milli)
@@ -288,6 +293,7 @@ class Ledger:
             and profile.memory_bytes <= self.memory_bytes
             and profile.disk_bytes <= self.disk_bytes
             and module_missing(self.capacity, profile) is None
+            and loan_missing(self.capacity, profile) is None
             and label_missing(self.capacity, profile) is None
             and (need is None or len(self._fitting(need)) >= need.count)
         )

@@ -136,6 +136,8 @@ def _what_matters(condition: str, row: WorkerRow) -> Hashable:
             return row.capacity.labels
         case "module":
             return row.capacity.lacks
+        case "loan":
+            return row.capacity.lends
         case "driver":
             return (row.drivers, row.terms)
         case "gpu":
@@ -175,13 +177,21 @@ def _helps(
                 yield f"{_other_drivers(shape, some)}: {_workers(len(some))}"
             case "node":
                 yield f"without --on: {_workers(len(some))}"
-            case "module":
-                yield f"{INSTALL} there: {_workers(len(some))}"
+            case "module" | "loan":
+                what = INSTALL if condition.name == "module" else _lending(shape)
+                yield f"{what} there: {_workers(len(some))}"
             case "gpu":
                 yield from _fewer_gpus(shape, table, some, is_hopeless)
             case _:
                 pass
     yield from _waiting(shape, table)
+
+
+def _lending(shape: TaskShape) -> str:
+    """Tell how an owner would lend what is missing."""
+    kind, _, name = shape.profile.uses[0].partition(":")
+    flag = "--python" if kind == "python" else "--share"
+    return f"`shoal up {flag} {name}=FOLDER`"
 
 
 def _amounts(rows: list[WorkerRow], field: str, is_hopeless: bool) -> list[int]:

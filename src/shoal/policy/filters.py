@@ -21,6 +21,7 @@ from shoal.model.text.shortages import (
     bytes_short,
     cpu_short,
     label_missing,
+    loan_missing,
     module_missing,
 )
 from shoal.policy.table.grid import Grid
@@ -137,6 +138,25 @@ class IsNamed:
         return "the job names other nodes"
 
 
+class LendsAll:
+    """The worker lends the folders and environments that the job names."""
+
+    name = "loan"
+
+    def mask(self, need: Need, grid: Grid) -> Bools | bool:
+        """Return which workers lend all of them."""
+        if not need.uses:
+            return True
+        lend = [row is not None and need.uses <= row.lends for row in grid.rows]
+        return _padded(lend, grid)
+
+    ever = mask
+
+    def reason(self, shape: TaskShape, worker: WorkerView) -> str | None:
+        """Name the first that is not lent, and what else is."""
+        return loan_missing(worker.capacity, shape.profile)
+
+
 class NearEnough:
     """The path to the worker costs no more than the job allows."""
 
@@ -238,6 +258,7 @@ FILTERS: Final[tuple[Filter, ...]] = (
     IsNamed(),
     HasDriver(),
     HasModules(),
+    LendsAll(),
     HasLabels(),
     HasGpus(),
     NearEnough(),

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from shoal.model.kinds import driver_of
-from shoal.model.text.shortages import gpu_noun, in_gib
+from shoal.model.text.shortages import DATA, gpu_noun, in_gib
 from shoal.model.units import format_cpu
 from shoal.policy.filters import FILTERS, reason
 from shoal.policy.worker_view import view_of
@@ -27,6 +27,7 @@ ROWS_TOLD_MAX: Final = 1_000
 """Workers whose own reasons are counted when no single condition keeps all off."""
 
 REASONS_TOLD_MAX: Final = 3
+NAMES_TOLD_MAX: Final = 8
 ALIKE: Final = 0.8  # of 1: how much two labels must have in common
 
 
@@ -56,6 +57,8 @@ def _nobody(
         case "module":
             lacking = [m for m in profile.modules if all(m in r.lacks for r in rows)]
             return f"no node has the Python module {' or '.join(lacking[:1])}"
+        case "loan":
+            return _not_lent(profile.uses, rows)
         case "label":
             return _no_label(profile.labels, rows)
         case "gpu":
@@ -92,6 +95,27 @@ def _no_driver(shape: TaskShape, rows: list[WorkerRow]) -> str:
     if driver != shape.driver and any(driver in row.drivers for row in rows):
         return f"no node gives tasks of driver {driver} a network"
     return f"no node offers the driver {driver}"
+
+
+def _not_lent(uses: tuple[str, ...], rows: list[WorkerRow]) -> str:
+    """Name what nobody lends, and what else of its kind is lent."""
+    lent = sorted({name for row in rows for name in row.lends})
+    for wanted in uses:
+        kind, _, name = wanted.partition(":")
+        if wanted in lent:
+            continue
+        shares, there = (
+            ("shares", "shared here")
+            if f"{kind}:" == DATA
+            else (
+                "offers the Python environment",
+                "offered here",
+            )
+        )
+        others = [each.partition(":")[2] for each in lent if each.startswith(kind)]
+        known = f"; {there}: {', '.join(others[:NAMES_TOLD_MAX])}" if others else ""
+        return f"no node {shares} '{name}'{known}"
+    return "no node lends all that it uses together"
 
 
 def _no_label(labels: tuple[tuple[str, str], ...], rows: list[WorkerRow]) -> str:

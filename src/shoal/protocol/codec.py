@@ -50,6 +50,7 @@ from shoal.protocol.messages import (
     Refusal,
     Report,
     Revocation,
+    Staging,
     Welcome,
     Withdrawal,
 )
@@ -272,6 +273,11 @@ def _misstated(inventory: Inventory) -> str | None:
     return _uneven(inventory.load)
 
 
+def _clean_staging(staging: Staging) -> None:
+    _clean(staging, "note")
+    _clean(staging, "made")
+
+
 def _clean(message: Any, field: str) -> None:  # noqa: ANN401 - Of several kinds.
     """Make a free text fit for people; nobody else has the message yet."""
     text: str = getattr(message, field)
@@ -299,6 +305,7 @@ _CHECKS: Final[dict[type, Callable[[Any], str | None]]] = {
     Refusal: lambda message: _clean(message, "reason"),
     Withdrawal: lambda message: _clean(message, "reason"),
     Preemption: lambda message: _clean(message, "reason"),
+    Staging: _clean_staging,
     Report: lambda message: _clean(message.outcome, "reason"),
     ApiPiece: lambda message: _clean(message, "reason"),
     Goodbye: lambda message: _clean(message, "reason"),

@@ -377,13 +377,16 @@ class Output(Message, frozen=True, tag="output"):
 class Staging(Message, frozen=True, tag="staging"):
     """The attempt has not started yet: its worker fetches what it needs, or has it now.
 
-    Any of these may be lost. When both amounts are the same, all is there.
+    Any of these may be lost. When both amounts are the same, all is there. `note` says
+    what else it waits for; `made` what was made for it, and how long that took.
     """
 
     attempt: Attempt
     seq: Count
     fetched_bytes: Amount
     total_bytes: Amount
+    note: Text = ""
+    made: Text = ""
 
 
 class Checkpoint(Message, frozen=True, tag="checkpoint"):

@@ -116,9 +116,20 @@ class Home:
         """Content-addressed blobs."""
         return self.path / "cache"
 
+    @property
+    def environments(self) -> Path:
+        """Python environments, setups and caches that were made for tasks."""
+        return self.path / "environments"
+
     def prepare(self) -> None:
         """Create missing folders, readable by the user alone."""
-        for folder in (self.path, self.tasks, self.outputs, self.cache):
+        for folder in (
+            self.path,
+            self.tasks,
+            self.outputs,
+            self.cache,
+            self.environments,
+        ):
             try:
                 folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
             except OSError as error:

@@ -59,6 +59,7 @@ from shoal.runtime.discovery.known_members import MEMBERS_FILE, load_members
 from shoal.runtime.durability.audit_log import AuditLog, down, revoked, up
 from shoal.runtime.durability.crash_notes import CrashNotes, subject_of
 from shoal.runtime.durability.node_journal import NodeJournal
+from shoal.runtime.environments.loans import Loans
 from shoal.runtime.forwarding.call_runner import CallRunner
 from shoal.runtime.host import Host
 from shoal.runtime.housekeeping.job_files import JobFiles
@@ -109,6 +110,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     order: str = ""  # queue order, besides priority, share and age
     keep: KeepRule = KeepRule()  # how much of ended jobs stays
     cache_bytes: int = 0  # blob cache; 0: a fifth of the disk
+    environment_bytes: int = 0  # environments and caches; 0: a fifth of the disk
+    loans: Loans = msgspec.field(default_factory=Loans)
     journal: Begin = ""  # how to begin if it was lost or damaged
     open_lan: bool = False  # whether LAN machines join without asking
     finding: Finding = Finding()  # means of finding members that are on
@@ -214,6 +217,7 @@ class Node:
             cache_bytes=self.settings.cache_bytes
             or default_cache_bytes(self.home.path),
             process=process,
+            loans=self.settings.loans,
             feed=self.feed,
             scheduler=lambda: self.scheduler,
             on_failure=self._fail,
@@ -239,6 +243,8 @@ class Node:
         for driver in self._unlike:
             await driver.open()
         await self.artifacts.start()
+        if (environments := self.artifacts.environments) is not None:
+            await environments.open()
         failpoints.reach("boot.opened")
         performer = Performer(
             links=links,
@@ -287,6 +293,8 @@ class Node:
                 name, held.confined, held.unlimited, held.internet, held.weaker
             )
         yield from self.artifacts.checkpoints.known()
+        if (environments := self.artifacts.environments) is not None:
+            yield environments.known
         yield Booted()
 
     def _unconfined(self) -> list[str]:
@@ -329,6 +337,8 @@ class Node:
         await self.seen.close()
         await self.api_calls.close()
         await self.calls.close()
+        if (environments := self.artifacts.environments) is not None:
+            await environments.close()
         await self.tasks.close()
         await self._job_files.close()
         await self.artifacts.close()
@@ -367,6 +377,8 @@ class Node:
                 epoch=epoch,
                 rng=self._rng,
                 journal=entries,
+                environment_bytes=settings.environment_bytes
+                or default_cache_bytes(self.home.path),
             )
         if "scheduler" in settings.roles:
             roster.meet(self.id, grant, now)

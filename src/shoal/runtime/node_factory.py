@@ -36,6 +36,7 @@ from shoal.policy.registry import Registry
 from shoal.runtime.calls.lanes import Lanes
 from shoal.runtime.discovery.finders import finding_of
 from shoal.runtime.discovery.listen_addresses import NetworkOptions
+from shoal.runtime.environments.loans import Loans
 from shoal.runtime.inbox import Inbox
 from shoal.runtime.membership import shoal_membership
 from shoal.runtime.node import Node, NodeSettings
@@ -75,6 +76,9 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     task_network: TaskNetwork = "none"  # for tasks of other owners
     keep: KeepRule = KeepRule()
     cache_bytes: int = 0  # 0: a fifth of the disk
+    environment_bytes: int = 0  # 0: a fifth of the disk
+    shares: tuple[str, ...] = ()  # NAME=FOLDER:rw:all
+    pythons: tuple[str, ...] = ()  # NAME=FOLDER:all
     journal: Begin = ""  # how to begin if it was lost or damaged
     allow: str = ""  # allowed kinds of work; empty: all
     functions: bool = True  # whether to run function calls
@@ -90,6 +94,7 @@ async def compose(
     trouble.
     """
     home.prepare()
+    loans = Loans(options.shares, options.pythons)
     PolicyLookup(Registry(), options.policy, options.order)  # raises if unknown
     identity = Identity.load_or_create(home.key)
     belongs = shoal_membership.load(home)
@@ -101,7 +106,7 @@ async def compose(
         _engine(options),
         _lacks(options, drives),
     )
-    capacity = msgspec.structs.replace(capacity, lacks=lacks)
+    capacity = msgspec.structs.replace(capacity, lacks=lacks, lends=loans.lends)
     drives = msgspec.structs.replace(drives, device_files=found.files)
     driver = ProcessDriver(home.tasks, drives)
     roles: tuple[Role, ...] = ("scheduler", "gate")
@@ -118,6 +123,7 @@ async def compose(
         own=belongs.grant.owner,
         strangers=_strangers(options),
         task_network=options.task_network,
+        lent=loans.to_all,
     )
     settings = NodeSettings(
         roles=roles,
@@ -127,6 +133,8 @@ async def compose(
         order=options.order,
         cache_bytes=options.cache_bytes,
         keep=options.keep,
+        environment_bytes=options.environment_bytes,
+        loans=loans,
         journal=options.journal,
         open_lan=options.network.open_lan,
         finding=finding_of(options.network.without),

@@ -66,6 +66,9 @@ class Performer:
     ) -> None:
         """Perform other effects by `others`."""
         self._task_faults = task_faults
+        self._tasks = tasks
+        self._environments = artifacts.environments
+        made = self._environments
         self._by_type: dict[type, Callable[[Any], None]] = {
             events.Send: lambda e: links.send(e.peer, e.message),
             events.Publish: lambda e: finder.publish(e.message),
@@ -76,11 +79,12 @@ class Performer:
             events.Answer: clients.answer,
             events.StageTask: tasks.stage,
             events.StartTask: tasks.start,
-            events.StopTask: tasks.stop,
+            events.StopTask: self._stop,
             FetchOutputs: artifacts.output_fetch.start,
             FetchCheckpoint: artifacts.checkpoints.start,
             events.Show: lambda e: outputs.show(e.task, e.message),
             LearnAddresses: lambda e: links.know(e.node, e.addresses),
+            **({} if made is None else made.performers),
             **others,
         }
 
@@ -97,6 +101,11 @@ class Performer:
             # These carry input of peers and tasks, which must not end the node. A
             # message that is not sent counts as lost by the network.
             self._task_faults.note(type(effect).__name__, _task_of(effect), error)
+
+    def _stop(self, effect: events.StopTask) -> None:
+        """Stop an attempt, or what is made for it before it starts."""
+        if self._environments is None or not self._environments.stop(effect):
+            self._tasks.stop(effect)
 
     def _send_past_failpoints(self, effect: events.Send) -> None:
         kind = effect.message.__struct_config__.tag

@@ -99,6 +99,7 @@ CAPACITIES = st.builds(
     devices=DEVICES,
     labels=LABELS,
     lacks=st.sampled_from([(), (), ("torch",)]),
+    lends=st.sampled_from([(), ("data:imagenet",)]),
 )
 GPU_NEEDS = st.builds(
     lambda count, more, *others: GpuNeed(count, count + more, *others),
@@ -118,6 +119,7 @@ PROFILES = st.builds(
     gpu=st.none() | GPU_NEEDS,
     labels=st.sampled_from([(), (), (), (("region", "eu"),)]),
     modules=st.sampled_from([(), (), ("torch",)]),
+    uses=st.sampled_from([(), (), (), ("data:imagenet",)]),
 )
 SHAPES = st.builds(
     TaskShape,

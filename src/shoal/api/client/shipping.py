@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Final, cast
 import msgspec
 
 from shoal.api import shoal_pb2 as pb
+from shoal.api.client.environment_files import read_project, read_requirements
 from shoal.blobs import packing, safe_paths, trees
 from shoal.errors import ShoalError
+from shoal.model.caches import digest_of
 from shoal.model.ids import BlobId
+from shoal.model.spec.environments import from_words
 from shoal.model.text.bounds import ID_LENGTH_MAX
 from shoal.model.text.grammar import is_key, is_name
 from shoal.model.text.texts import one_line
@@ -91,7 +94,35 @@ def ship_all(client: Client, spec: dict[str, object]) -> dict[str, Shipped]:
             made = ship(client, Path(folder).expanduser(), outputs.get(folder, ()))
             shipped[folder] = made
         place["workdir"] = shipped[folder].tree
+    for place in (spec, *steps.values()):
+        if (python := place.get("python")) is not None:
+            place["python"] = _ship_environment(client, python)
     return shipped
+
+
+def _ship_environment(client: Client, given: object) -> object:
+    """Upload the files of an environment; return how a worker is told of it."""
+    if isinstance(given, str):
+        given = msgspec.to_builtins(from_words((given,)))
+    if not isinstance(given, dict):
+        return given  # The node says what is wrong with it.
+    python = cast("dict[str, object]", given)
+    requirements, project = python.get("requirements"), python.get("uv")
+    if isinstance(requirements, str) and requirements:
+        files = read_requirements(Path(requirements).expanduser())
+    elif isinstance(project, str) and project:
+        files = read_project(Path(project).expanduser())
+    else:
+        return python
+    named = {name: name_of_bytes(data) for name, data in files.items()}
+    salt = client.missing_blobs(named.values()).salt
+    entries = [trees.TreeEntry(name, "file", blob) for name, blob in named.items()]
+    listing = trees.encode(trees.make(salt, entries))
+    tree = name_of_bytes(listing)
+    contents = {named[name]: data for name, data in files.items()}
+    client.put_blobs(_parts({}, {**contents, tree: listing}))
+    rest = {k: v for k, v in python.items() if k not in ("requirements", "uv")}
+    return {**rest, "files": TREE + tree, "digest": digest_of(files)}
 
 
 def _outputs_by_folder(
@@ -119,7 +150,7 @@ def _parts(
                 first = ""
                 data = file.read(PART_BYTES)
     for blob, data in listings.items():
-        for at in range(0, len(data), PART_BYTES):
+        for at in range(0, len(data) or 1, PART_BYTES):
             part = data[at : at + PART_BYTES]
             yield pb.BlobPart(blob="" if at else blob, data=part)
 

@@ -412,6 +412,8 @@ class Service(ArtifactCalls):
                 view.why.insert(0, moving)
             if view.state == pb.STATE_WAITING:
                 view.why[:0] = views.away(self._node, record.job)
+            if made := self._node.outputs.made(TaskId(view.task)):
+                view.why.append(made)
         more = max(0, len(tasks) - GROUPS_EXPLAINED_MAX)
         return pb.ExplainReply(job_id=record.job.id, tasks=found, more=more)
 

@@ -148,6 +148,7 @@ def task_view(node: Node, record: TaskRecord) -> pb.Task:
         id=task.id,
         state=STATES[record.state],
         reason=_task_reason(record) or _moving(node, record) or _cut(node, record),
+        made=node.outputs.made(task.id),
         attempts=record.attempts,
         nodes=map(name_of, _nodes([record])),
         argv=task.work.argv,

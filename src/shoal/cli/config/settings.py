@@ -62,6 +62,7 @@ _ALL: Final = (
     Setting("cache", "text", "disk space for cached code and data, such as 20GB"),
     Setting("color", "flag", "colours in a terminal", default=True),
     Setting("containers", "flag", "run other members' container images", True, True),
+    Setting("environments", "text", "disk space for environments and caches of jobs"),
     Setting("functions", "flag", "run other members' functions", True, True),
     Setting("keep_for", "text", "how long ended jobs are kept, such as 30d"),
     Setting("keep_jobs", "number", "how many ended jobs are kept"),
@@ -73,7 +74,9 @@ _ALL: Final = (
     Setting("node", "text", "node to talk to, by HOST:PORT or name"),
     Setting("policy", "text", "how to rank workers"),
     Setting("port", "number", "port for local clients; 50051 if it is free"),
+    Setting("pythons", "list", "Python environments to lend: NAME=FOLDER", None, True),
     Setting("sandbox", "flag", "confine tasks", True, True),
+    Setting("shares", "list", "folders to lend: NAME=FOLDER:rw", None, True),
     Setting(
         "strangers",
         "text",

@@ -56,6 +56,31 @@ _FLAGS: Final[OptionTable] = (
         ("--secret", "secrets"),
         {"multiple": True, "help": "Stored secret to pass to the job."},
     ),
+    (
+        ("--python",),
+        {
+            "multiple": True,
+            "metavar": "WHAT",
+            "help": "Python environment: requirements.txt, pyproject.toml, a version "
+            "such as 3.12, or a name that workers offer.",
+        },
+    ),
+    (
+        ("--package", "packages"),
+        {"multiple": True, "help": "Package that the Python environment has."},
+    ),
+    (
+        ("--mount", "mounts"),
+        {"multiple": True, "metavar": "NAME", "help": "Folder that workers share."},
+    ),
+    (
+        ("--keep-cache", "cache"),
+        {
+            "multiple": True,
+            "metavar": "NAME",
+            "help": "Cache that lasts on a worker: huggingface, torch, pip, uv.",
+        },
+    ),
     (("--image",), {"help": "Container image to run in."}),
     (("--output", "outputs"), {"multiple": True, "help": "Path to keep as an output."}),
     (

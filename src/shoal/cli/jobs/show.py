@@ -114,6 +114,7 @@ def _describe(found: Job, best: str) -> None:
         "priority": str(found.priority) if found.priority else "",
         "node": places(found.nodes),
         "recipe": found.tasks[0].recipe if found.tasks else "",
+        "made": next((task.made for task in found.tasks if task.made), ""),
         "command": shortened(shlex.join(found.tasks[0].argv)) if found.tasks else "",
         "needs": found.tasks[0].needs if found.tasks else "",
     }

@@ -82,7 +82,7 @@ def submit(
 def pack(client: api.Client, spec: str, *, quiet: bool = False) -> str:
     """Upload the folders that a spec names; return it with their blob names."""
     document: dict[str, Any] = json.loads(spec)
-    if "workdir" in spec:
+    if "workdir" in spec or "python" in spec:
         from shoal.api.client.shipping import ship_all  # noqa: PLC0415 - Slow to import.
 
         for folder, shipped in ship_all(client, document).items():

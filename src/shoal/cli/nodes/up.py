@@ -203,6 +203,28 @@ gpu_options = options_of(
     help="Remove ended jobs beyond so much output and results: 50GB.",
 )
 @click.option(
+    "--share",
+    "shares",
+    multiple=True,
+    default=default_of("shares", ()),
+    metavar="[NAME=]FOLDER[:rw][:all]",
+    help="Folder that jobs can mount by name: read-only, for your own jobs, unless it "
+    "ends in :rw, :all or :rw:all.",
+)
+@click.option(
+    "--python",
+    "pythons",
+    multiple=True,
+    default=default_of("pythons", ()),
+    metavar="NAME=FOLDER[:all]",
+    help="Python environment that jobs can name; with :all also those of others.",
+)
+@click.option(
+    "--environments",
+    default=default_of("environments", ""),
+    help="Disk space for Python environments and caches of jobs: 50GB.",
+)
+@click.option(
     "--journal",
     type=click.Choice(["new", "old"]),
     help="If the journal is missing or outdated: start a new one, or continue.",
@@ -220,6 +242,7 @@ def up(detach: bool, ready_fd: int | None, **given: Any) -> None:  # noqa: ANN40
     as_json, quiet = bool(given.pop("as_json")), bool(given.pop("quiet"))
     if given.pop("no_web"):
         given["web"] = "off"
+    _spell_out(given)
     if (found := node_file.running(home)) is not None:
         if not detach:
             raise _second(home, found)
@@ -274,6 +297,7 @@ def _options(given: dict[str, Any]) -> NodeOptions:
         listen_address,
     )
     from shoal.runtime.discovery.relay_limits import relay_room  # noqa: PLC0415
+    from shoal.runtime.environments.loans import Loans  # noqa: PLC0415
     from shoal.runtime.node_factory import NodeOptions  # noqa: PLC0415 - Slow to import.
 
     web = given["web"].removeprefix("off")
@@ -292,6 +316,7 @@ def _options(given: dict[str, Any]) -> NodeOptions:
             hint="write it like --gpus 0,1 --models RTX3090,RTX3090",
         )
     check_labels(given["labels"], "write it like --label leaf=rack7")
+    Loans(given["shares"], given["pythons"])  # Raises if one is wrong.
     reach: dict[str, Any] = {**given, "lan": _lan(given["lan"])}
     own: dict[str, Any] = {**given, "journal": given["journal"] or ""}
     return NodeOptions(
@@ -301,6 +326,7 @@ def _options(given: dict[str, Any]) -> NodeOptions:
             **{name: reach[name] for name in NetworkOptions.__struct_fields__}
         ),
         cache_bytes=parse_size(given["cache"]) if given["cache"] else 0,
+        environment_bytes=parse_size(given["environments"] or 0),
         keep=_keep_rule(given),
     )
 
@@ -315,6 +341,15 @@ def _keep_rule(given: dict[str, Any]) -> KeepRule:
         jobs=given["keep_jobs"],
         size_bytes=parse_size(size) if size else None,
     )
+
+
+def _spell_out(given: dict[str, Any]) -> None:
+    """Give what is lent its whole path: the process in the background is elsewhere."""
+    if given["shares"] or given["pythons"]:
+        from shoal.runtime.environments import loans  # noqa: PLC0415 - Slow to import.
+
+        given["shares"] = loans.spelled_out(given["shares"], loans.SHARE)
+        given["pythons"] = loans.spelled_out(given["pythons"], loans.OFFER)
 
 
 def _lan(wanted: bool | None) -> Literal["off", "ask", "join"]:

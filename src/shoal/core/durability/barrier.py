@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, final
 
 from shoal.core.durability.journal import Assigned
-from shoal.core.events import StageTask, StartTask
+from shoal.core.events import MakeEnvironment, StageTask, StartTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from shoal.core.durability.journal import Entry
     from shoal.core.events import Effect
     from shoal.model.ids import Attempt
+
+
+_Before = StageTask | MakeEnvironment
 
 
 @final
@@ -57,7 +60,7 @@ class Barrier:
         To stage or start a task says nothing of what else was recorded meanwhile: it
         waits for its own assignment, so that no device waits for others' results.
         """
-        start = effect.start if type(effect) is StageTask else effect
+        start = effect.start if isinstance(effect, _Before) else effect
         if type(start) is StartTask and start.attempt not in self._assigned:
             return False
         # What is being let go right now still comes before this.

@@ -34,6 +34,7 @@ from shoal.protocol.messages import (
     Refusal,
     Renew,
     Renewed,
+    Report,
     Withdrawal,
 )
 
@@ -367,3 +368,17 @@ def refuse(
 ) -> Send:
     """Refuse a request for good."""
     return Send(peer, Refusal(request=request, reason=reason, leases=leases))
+
+
+def answer_stale(peer: NodeId, assignment: Assignment) -> list[Effect]:
+    """Say that an attempt is over: what was said before may have been lost."""
+    outcome = Outcome("lost", reason="it was refused or has ended")
+    report = Report(attempt=assignment.attempt, lease=assignment.lease, outcome=outcome)
+    return [Send(peer, report)]
+
+
+def in_turn(assignment: Assignment, lease: Lease) -> bool:
+    """Whether all came that is before it on its lease; else it will be said again."""
+    if assignment.after is None:
+        return True
+    return lease.fence is not None and assignment.after <= lease.fence

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from shoal.model.ids import OwnerId
+from shoal.model.kinds import uses_network
+from shoal.model.text.shortages import not_lent
 from shoal.protocol.limits import WEAKNESSES_MAX
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ class Lending(msgspec.Struct, frozen=True):
     drivers: tuple[str, ...]
     networked: tuple[str, ...] | None = None  # drivers with a network; None: all
     terms: str = ""  # why that is not all
+    lends: tuple[str, ...] = ()  # folders and environments
+    owner: OwnerId = OwnerId("")  # whose scheduler it is
     weaker: tuple[str, ...] = ()
 
 
@@ -34,8 +38,11 @@ class Lending(msgspec.Struct, frozen=True):
 class LendingTerms:
     """Decides which tasks a worker accepts, regardless of room."""
 
-    def __init__(self, rules: OwnerRules, roster: Roster) -> None:
+    def __init__(
+        self, rules: OwnerRules, roster: Roster, lends: tuple[str, ...] = ()
+    ) -> None:
         self._rules = rules
+        self._lends = lends
         self._roster = roster
         self._opened: dict[str, DriverOpened] = {}  # the latest word of each driver
 
@@ -59,9 +66,21 @@ class LendingTerms:
         return next((why for why in refused if why), "") if all(refused) else ""
 
     def refusal(
-        self, owners: tuple[OwnerId, ...], driver: str, *, network: bool
+        self,
+        owners: tuple[OwnerId, ...],
+        driver: str,
+        *,
+        network: bool,
+        uses: tuple[str, ...] = (),
     ) -> str | None:
-        """Return why a task is refused, if it is."""
+        """Return why a task is refused, if it is.
+
+        What is not lent to an owner is for that owner not there.
+        """
+        lends = self._rules.lends_to(owners, self._lends)
+        for name in uses:
+            if name not in lends:
+                return f"this worker {not_lent(name, lends)}"
         opened = self._opened.get(driver)
         return self._rules.refusal(owners, driver, network=network, opened=opened)
 
@@ -70,7 +89,11 @@ class LendingTerms:
     ) -> str | None:
         """Return why this work is refused, if it is."""
         work, is_gang = assignment.task.work, len(assignment.gang) > 1
-        return self.refusal(owners, work.driver, network=work.network) or (
+        network = uses_network(work)
+        refused = self.refusal(owners, work.driver, network=network, uses=work.uses)
+        if refused and network and not work.network:
+            refused = f"{refused}; its Python environment is made with one"
+        return refused or (
             self._rules.parted(owners) if work.network and is_gang else None
         )
 
@@ -79,7 +102,9 @@ class LendingTerms:
         drivers = self._rules.drivers
         admission = self._roster.get(peer, now)
         if admission is None or not self._rules.is_foreign((admission.owner,)):
-            return Lending(drivers, weaker=self.weaker)
+            owner = self._rules.own if admission is None else admission.owner
+            weaker, lends = self.weaker, self._lends
+            return Lending(drivers, weaker=weaker, lends=lends, owner=owner)
         owners = (admission.owner,)
         plain = {d: self.refusal(owners, d, network=False) for d in drivers}
         wired = {d: self.refusal(owners, d, network=True) for d in drivers}
@@ -88,5 +113,7 @@ class LendingTerms:
             tuple(driver for driver, why in plain.items() if why is None),
             tuple(driver for driver, why in wired.items() if why is None),
             next((why for why in whys if why is not None), ""),
+            self._rules.lends_to(owners, self._lends),
+            admission.owner,
             self.weaker,
         )

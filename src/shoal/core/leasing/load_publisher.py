@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+import msgspec
+
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import (
     AddressesChanged,
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal.core.leasing.lending_terms import LendingTerms
-    from shoal.model.ids import NodeId
+    from shoal.model.ids import NodeId, OwnerId
     from shoal.model.resources import Capacity
 
 SUBSCRIBERS_MAX: Final = 1_024
@@ -41,7 +43,9 @@ class LoadPublisher:
         capacity: Capacity,
         terms: LendingTerms,
         heap: DeadlineHeap,
+        environments: Callable[[OwnerId], tuple[str, ...]] = lambda _owner: (),
     ) -> None:
+        """Publish; `environments` returns the marks of those that an owner may use."""
         self._addresses: tuple[str, ...] = ()  # where this worker can be dialled
         self._warm: tuple[str, ...] = ()  # at most WARM_MAX marks, the newest first
         self._all_told = True  # whether all who were shown this worker know these
@@ -49,6 +53,7 @@ class LoadPublisher:
         self._epoch = epoch
         self._capacity = capacity
         self._terms = terms
+        self._environments = environments
         self._seq = 0
         self._subscribers: dict[NodeId, None] = {}  # an ordered set
         # What was planned for this version is sooner than what would be planned now.
@@ -75,10 +80,7 @@ class LoadPublisher:
         load: Load,
         now: float,
     ) -> list[Effect]:
-        """Publish a new inventory, such as caches or lending terms.
-
-        This node hears it at once, others soon.
-        """
+        """Publish a new inventory, such as caches or lending terms."""
         if isinstance(event, AddressesChanged):
             self._addresses = event.addresses
             return []
@@ -89,6 +91,10 @@ class LoadPublisher:
             self._warm = marks
         else:
             self._terms.learn(event)
+        return self.show_changes(load, now)
+
+    def show_changes(self, load: Load, now: float) -> list[Effect]:
+        """Publish a new inventory: this node hears it at once, others soon."""
         self._all_told = False
         self.planned = self._told = None
         return self.show(self._node, load, now) if self._node in self else []
@@ -136,13 +142,17 @@ class LoadPublisher:
 
     def _inventory(self, peer: NodeId, load: Load, now: float) -> Inventory:
         lending = self._terms.told(peer, now)
+        warm = (*self._environments(lending.owner), *self._warm)[:WARM_MAX]
+        capacity = self._capacity
+        if capacity.lends != lending.lends:
+            capacity = msgspec.structs.replace(capacity, lends=lending.lends)
         return Inventory(
             epoch=self._epoch,
             seq=self._seq,
-            capacity=self._capacity,
+            capacity=capacity,
             load=load,
             drivers=lending.drivers,
-            warm=self._warm,
+            warm=warm,
             addresses=self._addresses,
             networked=lending.networked,
             terms=lending.terms,

@@ -8,6 +8,7 @@ import msgspec
 
 from shoal.model.ids import OwnerId
 from shoal.model.kinds import Strangers, TaskNetwork
+from shoal.model.text.bounds import Lent
 
 if TYPE_CHECKING:
     from shoal.core.events import DriverOpened
@@ -26,6 +27,7 @@ class OwnerRules(msgspec.Struct, frozen=True, kw_only=True):
     own: OwnerId = OwnerId("")  # whose machine it is; empty: nobody is a stranger
     strangers: Strangers = "any"  # which of the other owners' tasks run here
     task_network: TaskNetwork = "all"  # what such a task may reach, if it asks
+    lent: Lent = ()  # which folders and environments other owners may use
     yield_to_owner: bool = True  # what runs is preempted, with this grace
     owner_grace_s: float = 30.0
 
@@ -54,6 +56,14 @@ class OwnerRules(msgspec.Struct, frozen=True, kw_only=True):
         if not self.is_foreign(owners):
             return None
         return self._weakness(opened) or (network and self._no_network(opened)) or None
+
+    def lends_to(
+        self, owners: tuple[OwnerId, ...], lends: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        """Return what of the folders and environments here these owners may use."""
+        if not self.is_foreign(owners):
+            return lends
+        return tuple(name for name in lends if name in self.lent)
 
     def parted(self, owners: tuple[OwnerId, ...]) -> str | None:
         """Return why the tasks of a gang could not reach each other, if so."""

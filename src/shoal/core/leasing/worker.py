@@ -8,6 +8,8 @@ Theory of operation. Schedulers speak, the worker answers:
   the worker's own clock. Only preemption ends it earlier (`Preemption`, then a grace).
 - `Assignment` -> `StartTask` or `Refusal`, then `Started`, `Progress`, `Output`. An
   attempt is bound to its lease and starts at most once; an older one changes nothing.
+- What an attempt needs comes first: environments to run in (`MakeEnvironment`;
+  `core/environments` decides who makes them), then files (`StageTask`).
 - `TaskEnded` (a fact of the host) -> `Report`, repeated until it is acknowledged.
 - `Announcement`, `Inquiry` -> `Inventory`, then `InventoryChanged` as the load changes.
 
@@ -26,8 +28,26 @@ import msgspec
 from shoal.core.artifacts.events import StagingEnded
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.discovery.announcement_log import AnnouncementLog
-from shoal.core.discovery.announcement_sampling import BUSY_FROM_SEQ, answers
+from shoal.core.discovery.announcement_sampling import (
+    BUSY_FROM_SEQ,
+    answers,
+    servable,
+)
 from shoal.core.durability.journal import DrainSet
+from shoal.core.environments.events import (
+    EnvironmentEvent,
+    EnvironmentGrown,
+    EnvironmentMade,
+    EnvironmentsFound,
+    RemoveEnvironment,
+)
+from shoal.core.environments.preparation import Prelude, Preparation
+from shoal.core.environments.shelf import (
+    ENVIRONMENT_BYTES,
+    EnvironmentShelf,
+    needed_by,
+)
+from shoal.core.environments.words import made_in
 from shoal.core.events import (
     AddressesChanged,
     Booted,
@@ -46,7 +66,6 @@ from shoal.core.events import (
     Record,
     Send,
     SizeEstimated,
-    StageTask,
     StartTask,
     StopTask,
     Taker,
@@ -59,7 +78,13 @@ from shoal.core.events import (
 )
 from shoal.core.housekeeping.events import MeteredRun, RunsMetered
 from shoal.core.leasing.attempt_bindings import AttemptBindings
-from shoal.core.leasing.lease_lifecycle import LeaseLifecycle, refuse, refuse_attempt
+from shoal.core.leasing.lease_lifecycle import (
+    LeaseLifecycle,
+    answer_stale,
+    in_turn,
+    refuse,
+    refuse_attempt,
+)
 from shoal.core.leasing.leases import Lease, LeaseBook, owners_of
 from shoal.core.leasing.lending_terms import LendingTerms
 from shoal.core.leasing.load_publisher import LoadPublisher
@@ -72,7 +97,7 @@ from shoal.core.timing import (
     PROVIDE_AGAIN_S,
 )
 from shoal.model.capability import capability_keys
-from shoal.model.ids import Attempt, JobId, LeaseId, NodeId
+from shoal.model.ids import Attempt, EnvironmentId, JobId, LeaseId, NodeId
 from shoal.model.kinds import foreign
 from shoal.model.resources import Ledger
 from shoal.protocol.messages import (
@@ -111,14 +136,12 @@ if TYPE_CHECKING:
 DRAINS: Final = "the worker drains"
 
 
-class _Run(msgspec.Struct):
+class _Run(Prelude):
     """A started attempt. `verdict` is its outcome once we have begun to stop it."""
 
     task_grace_s: float
     lease: LeaseId
-    staging: StartTask | None = None  # what follows when all it needs is here
     verdict: Outcome | None = None
-    progress_seq: int = 0
     job: JobId = JobId("")
     metered_at: float | None = None  # its time was counted up to here, once it began
 
@@ -135,6 +158,9 @@ class Worker:
             TaskWrote,
             TaskStaged,
             StagingEnded,
+            EnvironmentsFound,
+            EnvironmentMade,
+            EnvironmentGrown,
             TaskSaved,
             CacheChanged,
             OwnerActive,
@@ -154,6 +180,7 @@ class Worker:
         epoch: int,
         rng: Random,
         journal: Iterable[Entry] = (),
+        environment_bytes: int = ENVIRONMENT_BYTES,
     ) -> None:
         """Start idle. `epoch` must be larger than in any earlier life of the node.
 
@@ -175,8 +202,12 @@ class Worker:
         self._heard = AnnouncementLog()
         self._echoes = OutputReplay(self._heap)
         self._metric_echoes = OutputReplay(self._heap, METRICS_BYTES_MAX)
-        self._terms = LendingTerms(self.rules, roster)
-        self._telling = LoadPublisher(node, epoch, capacity, self._terms, self._heap)
+        self._terms = LendingTerms(self.rules, roster, capacity.lends)
+        self._shelf = EnvironmentShelf(environment_bytes)
+        self._preparation = Preparation(self._shelf, self.rules)
+        self._telling = LoadPublisher(
+            node, epoch, capacity, self._terms, self._heap, self._shelf.marks_for
+        )
         self._nodes_estimate = 1
         self._booted = False
         self._owner_active = False
@@ -239,8 +270,13 @@ class Worker:
                 effects = take(event.peer, event.message, now)
             case TaskEnded():
                 effects = self._on_task_ended(event.attempt, event.outcome, now)
-            case StagingEnded():
-                effects = self._on_staging_ended(event, now)
+            case (
+                StagingEnded()
+                | EnvironmentMade()
+                | EnvironmentsFound()
+                | EnvironmentGrown()
+            ):
+                effects = self._on_prepared(event, now)
             case DeadlineReached():
                 effects = self._on_deadline(now)
             case TaskWrote():
@@ -340,8 +376,8 @@ class Worker:
             return []  # It starts when its turn has come.
         if lease.fence is not None and attempt <= lease.fence:
             self.counts["stale attempt"] += 1
-            return _answer_stale(peer, assignment)
-        if not _in_turn(assignment, lease):
+            return answer_stale(peer, assignment)
+        if not in_turn(assignment, lease):
             self.counts["attempt before its turn"] += 1
             return []
         lease.fence = attempt
@@ -366,7 +402,7 @@ class Worker:
         attempt = assignment.attempt
         lease = self._bound_lease(peer, attempt)
         if lease is None or not lease.call_back(attempt):
-            return _answer_stale(peer, assignment)
+            return answer_stale(peer, assignment)
         reason = f"the attempt waited on lease {lease.id}; it starts on none now"
         return [refuse_attempt(peer, assignment, reason)]
 
@@ -390,7 +426,9 @@ class Worker:
         task, attempt = assignment.task, assignment.attempt
         lease.running = attempt
         lease.running_since = now
-        run = self._runs[attempt] = _Run(task.grace_s, lease.id, job=task.job)
+        needs = needed_by(task, lease.owners)
+        run = _Run(task.grace_s, lease.id, needs=[*needs], job=task.job)
+        self._runs[attempt] = run
         if task.time_limit_s is not None:
             self._runs_due.set(attempt, now + task.time_limit_s)
         start = StartTask(
@@ -406,12 +444,54 @@ class Worker:
             lease.owners,
             self.rules.network(lease.owners, wanted=task.work.network),
             assignment.inputs,
+            needs,
         )
-        if not start.is_staged:
+        return self._go_on(run, start, now)
+
+    def _go_on(self, run: _Run, start: StartTask, now: float) -> list[Effect]:
+        """Do the next of what comes before an attempt starts, or start it."""
+        effects = self._preparation.go_on(run, start)
+        if run.phase == "started":
             self._begin_metering(run, now)
-            return [start]
-        run.staging = start
-        return [StageTask(start)]
+        return effects
+
+    def _on_prepared(
+        self, event: StagingEnded | EnvironmentEvent, now: float
+    ) -> list[Effect]:
+        match event:
+            case StagingEnded():
+                return self._on_staging_ended(event, now)
+            case EnvironmentMade():
+                return self._on_environment_made(event, now)
+            case EnvironmentsFound():
+                return self._removed(self._shelf.found(event))
+            case EnvironmentGrown():
+                return self._removed(self._shelf.grown(event))
+
+    def _on_environment_made(self, event: EnvironmentMade, now: float) -> list[Effect]:
+        """Let those go on that waited for an environment; end them if it failed."""
+        going, gone = self._shelf.made(event)
+        effects = self._removed(gone)
+        if going and event.failure is None and not event.stopped:
+            effects += self._telling.show_changes(self.load, now)
+        stopped = event.attempt if event.stopped else None
+        for attempt in going:
+            run = self._runs.get(attempt)
+            if run is None or run.start is None:
+                continue
+            if event.failure is not None:
+                effects += self._on_task_ended(attempt, event.failure, now)
+            elif run.verdict is not None or attempt == stopped:
+                effects += self._on_task_ended(attempt, _NOT_STARTED, now)
+            else:
+                made = made_in(run.needs[0].kind, event.took_s)
+                if made and not event.stopped:
+                    effects.append(self._preparation.note(attempt, run, made=made))
+                effects += self._go_on(run, run.start, now)
+        return effects
+
+    def _removed(self, gone: list[EnvironmentId]) -> list[Effect]:
+        return [RemoveEnvironment(each) for each in gone]
 
     def _started(self, peer: NodeId, attempt: Attempt, lease: Lease) -> Send:
         allocation = lease.allocation
@@ -458,11 +538,11 @@ class Worker:
         if self._closed or scheduler in self._telling:
             return []  # Either no room, or it hears of our room anyway.
         seq = announcement.seq
-        wanted = _servable(announcement, self._book.ledger)
+        wanted = servable(announcement, self._book.ledger)
         if wanted == 0:
             # We are full, but may be waited for, if nobody with room has answered.
             seq -= BUSY_FROM_SEQ
-            wanted = _servable(announcement, self._idle) if seq >= 0 else 0
+            wanted = servable(announcement, self._idle) if seq >= 0 else 0
         if not answers(wanted, self._nodes_estimate, seq, self._rng):
             return []
         return self._telling.show(scheduler, self.load, now)
@@ -492,6 +572,11 @@ class Worker:
         lease.running = None
         lent = self._lent({attempt: run}, now)
         final_outcome = _with_verdict(outcome, run.verdict)
+        makers, gone = self._shelf.leave(attempt)
+        left = self._removed(gone)
+        for maker in makers:
+            if (other := self._runs.get(maker)) and other.start is not None:
+                left += self._go_on(other, other.start, now)
         if lease.state == "ending":
             ceded = self._lease_lifecycle.close(lease, now)
         else:
@@ -503,15 +588,15 @@ class Worker:
             attempt=attempt, lease=run.lease, outcome=final_outcome, next=next_
         )
         self._reports.add(report, now)
-        return [*started, Send(attempt.scheduler, report), *ceded, *lent]
+        return [*started, Send(attempt.scheduler, report), *ceded, *lent, *left]
 
     def _on_staging_ended(self, event: StagingEnded, now: float) -> list[Effect]:
         """Start an attempt that has all it needs, unless it is to stop."""
         run = self._runs.get(event.attempt)
-        if run is None or run.staging is None:
+        if run is None or run.start is None or run.phase != "staging":
             self.counts["staging of an unknown task"] += 1
             return []
-        start, run.staging = run.staging, None
+        start, run.start, run.phase = run.start, None, "started"
         if not event.reason and run.verdict is None:
             self._begin_metering(run, now)
             return [start]
@@ -593,6 +678,10 @@ class Worker:
     def _on_deadline(self, now: float) -> list[Effect]:
         effects = self._lease_lifecycle.due(now)
         for attempt in self._runs_due.pop_due(now):
+            run = self._runs[attempt]
+            if run.phase == "waiting" and run.verdict is not None:
+                effects += self._on_task_ended(attempt, _NOT_STARTED, now)
+                continue
             verdict = Outcome("timed-out", reason="its time limit passed")
             effects += self._stop(attempt, verdict)
         self._echoes.due(now)
@@ -653,6 +742,9 @@ class Worker:
         run = self._runs[attempt]
         if run.verdict is None:
             run.verdict = verdict
+        if run.phase == "waiting":
+            self._runs_due.set(attempt, 0.0)  # Nothing of it runs: it ends at once.
+            return []
         return [StopTask(attempt, run.task_grace_s if grace_s is None else grace_s)]
 
     # Who may, and whether we want to.
@@ -681,16 +773,12 @@ class Worker:
         if self._owner_active:
             return "the owner is using the machine"
         owners = owners_of(admission.owner, demand.owner)
-        return self._terms.refusal(owners, demand.driver, network=demand.network)
+        return self._terms.refusal(
+            owners, demand.driver, network=demand.network, uses=demand.profile.uses
+        )
 
 
-def _servable(announcement: Announcement, ledger: Ledger) -> int:
-    """Return how many of the wanted tasks are of a profile that fits."""
-    return sum(
-        want.count
-        for want in announcement.wants
-        if not isinstance(ledger.fit(want.profile), str)
-    )
+_NOT_STARTED: Final = Outcome("not-started", reason="stopped before it started")
 
 
 def _with_verdict(outcome: Outcome, verdict: Outcome | None) -> Outcome:
@@ -703,17 +791,3 @@ def _with_verdict(outcome: Outcome, verdict: Outcome | None) -> Outcome:
     return msgspec.structs.replace(
         verdict, exit_code=outcome.exit_code, outputs=outcome.outputs
     )
-
-
-def _in_turn(assignment: Assignment, lease: Lease) -> bool:
-    """Whether all came that is before it on its lease; else it will be said again."""
-    if assignment.after is None:
-        return True
-    return lease.fence is not None and assignment.after <= lease.fence
-
-
-def _answer_stale(peer: NodeId, assignment: Assignment) -> list[Effect]:
-    """Say that an attempt is over: what was said before may have been lost."""
-    outcome = Outcome("lost", reason="it was refused or has ended")
-    report = Report(attempt=assignment.attempt, lease=assignment.lease, outcome=outcome)
-    return [Send(peer, report)]

@@ -38,7 +38,7 @@ from shoal.drivers.sandbox.rooms import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 WORK: Final = keeper.WORK
 SOCKET: Final = "/run/shoal.sock"
@@ -88,6 +88,7 @@ class Box(msgspec.Struct, frozen=True, kw_only=True):
     socket: str = ""
     devices: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
+    mounts: tuple[tuple[str, str, bool], ...] = ()  # source, place, whether writable
     network: bool = False
     names: Names = ()  # files by which it resolves names
     scratch_bytes: int = SCRATCH_BYTES_DEFAULT
@@ -133,6 +134,19 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         """Return the uid that must own work directory and socket; None for ours."""
         return TASK_UID_FIRST + slot if self.setpriv else None
 
+    def _moved(self, box: Box, directory: str) -> Box:
+        """Return what the inner bubblewrap mounts: what the outer one has put there."""
+        return msgspec.structs.replace(
+            box,
+            directory=directory,
+            socket=f"{OUTER}/task.sock" if box.socket else "",
+            names=_reachable(box.names),
+            mounts=tuple(
+                (f"{OUTER}/mount{n}", place, writable)
+                for n, (_, place, writable) in enumerate(box.mounts)
+            ),
+        )
+
     def room(self, box: Box) -> list[str]:
         """Return the command that builds a reusable sandbox."""
         if not self.setpriv:
@@ -140,12 +154,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
             directory = "" if os.geteuid() == 0 else box.directory
             own = msgspec.structs.replace(box, directory=directory)
             return [*self._inner(own, shown, stays=True), "--", SLEEPER]
-        moved = msgspec.structs.replace(
-            box,
-            directory="",
-            socket=f"{OUTER}/task.sock" if box.socket else "",
-            names=_reachable(box.names),
-        )
+        moved = self._moved(box, "")
         shown = {path: f"{OUTER}/{n}" for n, path in enumerate(box.readable)}
         outer = self._outer(msgspec.structs.replace(box, directory=""), shown)
         return [*outer, *self._inner(moved, shown, stays=True), "--", SLEEPER]
@@ -163,12 +172,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         if not self.setpriv:
             shown = {path: path for path in box.readable}
             return [*self._inner(box, shown), *_given(fds), "--", *program]
-        moved = msgspec.structs.replace(
-            box,
-            directory=f"{OUTER}/work",
-            socket=f"{OUTER}/task.sock" if box.socket else "",
-            names=_reachable(box.names),
-        )
+        moved = self._moved(box, f"{OUTER}/work")
         shown = {path: f"{OUTER}/{n}" for n, path in enumerate(box.readable)}
         inner = self._inner(moved, shown)
         return [*self._outer(box, shown), *inner, *_given(fds), "--", *program]
@@ -185,6 +189,8 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
             binds += ["--ro-bind", file, place]
         for path, place in shown.items():
             binds += ["--ro-bind-try", path, place]
+        for n, (source, _, writable) in enumerate(box.mounts):
+            binds += _bind(source, f"{OUTER}/mount{n}", writable=writable)
         return [
             *(self.bwrap, "--die-with-parent", "--dev-bind", "/", "/"),
             *("--tmpfs", OUTER, *binds, "--chdir", "/", "--"),
@@ -212,11 +218,16 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
             *_devices(box.devices),
             *(_scratch(box) if not stays else ("--dir", "/tmp")),  # noqa: S108
             *_shown(box, shown, stays=stays),
+            *(t for at, to, rw in box.mounts for t in _bind(at, to, writable=rw)),
             *(_places(box) if stays else ("--bind", box.directory, WORK)),
             *("--chdir", WORK),
             *(["--bind", box.socket, SOCKET] if box.socket else []),
             *("--remount-ro", "/dev", "--remount-ro", "/"),
         ]
+
+
+def _bind(source: str, place: str, *, writable: bool) -> tuple[str, str, str]:
+    return ("--bind" if writable else "--ro-bind", source, place)
 
 
 def _given(fds: tuple[int, int]) -> list[str]:
@@ -298,14 +309,22 @@ def _devices(devices: Sequence[str]) -> list[str]:
 
 
 def program_missing(
-    name: str, path: str, directory: Path, readable: Sequence[str] = ()
+    name: str,
+    path: str,
+    directory: Path,
+    readable: Mapping[str, str] | None = None,
 ) -> str | None:
-    """Return why a program cannot be run inside; None if it can."""
+    """Return why a program cannot be run inside; None if it can.
+
+    `readable` says which folder of this machine is where inside.
+    """
     inside = (
         [name] if "/" in name else [f"{folder}/{name}" for folder in path.split(":")]
     )
     for each in inside:
-        found = _outside(each, directory, readable)
+        found = _outside(each, directory, readable or {})
+        if found is not None and found.is_symlink() and not found.exists():
+            return None  # It leads to a place that only the sandbox has.
         if found is not None and found.exists():
             if found.is_file() and os.access(found, os.X_OK):
                 return None
@@ -314,12 +333,15 @@ def program_missing(
     return f"no such program in the sandbox: '{name}'"
 
 
-def _outside(inside: str, directory: Path, readable: Sequence[str]) -> Path | None:
+def _outside(inside: str, directory: Path, readable: Mapping[str, str]) -> Path | None:
     """Return the outside path of a file of the sandbox; None if it is not shown."""
     path = Path(os.path.normpath(f"{WORK}/{inside}" if inside[:1] != "/" else inside))
     if path.is_relative_to(WORK):
         return directory / path.relative_to(WORK)
-    shown = ("/usr", *SYSTEM, *readable)
+    for place, source in readable.items():
+        if path.is_relative_to(place):
+            return Path(source) / path.relative_to(place)
+    shown = ("/usr", *SYSTEM)
     return path if any(path.is_relative_to(folder) for folder in shown) else None
 
 

@@ -53,7 +53,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def mount(
     source: bytes, place: str, kind: bytes, flags: int, options: bytes = b""
 ) -> None:
-    """Mount `source` at `place`; an error names the place."""
+    """TaskMount `source` at `place`; an error names the place."""
     where = place.encode()
     try:
         call("mount", source, where, kind, ctypes.c_ulong(flags), options)
@@ -80,7 +80,7 @@ def attach(tree: int, place: str) -> None:
 
 
 def mount_proc() -> int:
-    """Mount `/proc` with the task's own processes, and mask details of the machine.
+    """TaskMount `/proc` with the task's own processes, and mask details of the machine.
 
     Return a descriptor of `/proc/sys`, through which only the caller can write.
     """

@@ -20,6 +20,12 @@ from shoal import validation
 from shoal.errors import SpecError, UsageError
 from shoal.model.gpu import format_gpu, parse_gpu
 from shoal.model.spec.documents import scalar_of, text_of
+from shoal.model.spec.environments import (
+    canonical_caches,
+    canonical_lent,
+    canonical_python,
+    check_python,
+)
 from shoal.model.spec.globs import Glob
 from shoal.model.spec.limits import ARGV_CHARS_MAX, ARGV_WORDS_MAX, NODES_MAX
 from shoal.model.spec.objectives import check_objective
@@ -534,6 +540,9 @@ _FORMS: Final[dict[str, Callable[[Any, str], object]]] = {
     "grace": _duration,
     "placement": _placement,
     "driver": _identifier,
+    "python": canonical_python,
+    "mounts": canonical_lent,
+    "cache": canonical_caches,
     "verify": canonical_verify,
 }
 _SHAPE: Final = inspect.type_info(JobSpec)
@@ -580,6 +589,7 @@ def _check(spec: JobSpec, path: str) -> None:
                 because="only one of the two could count",
                 hint="remove it from env",
             )
+    check_python(spec, path)
     check_verify(spec, path, nodes_of(spec)[1])
     check_objective(spec, path, nodes_of(spec)[1])
     _check_params(spec, path)

@@ -147,7 +147,8 @@ def _modules_of(spec: JobSpec) -> tuple[str, ...]:
     """Return the modules that a job's program needs and does not bring along."""
     if spec.recipe is None or spec.recipe not in DEFAULT_PROGRAMS:
         return ()
-    if spec.image or spec.setup or any(name in spec.env for name in OWN_PYTHON):
+    brings = spec.image or spec.setup or spec.python
+    if brings or any(name in spec.env for name in OWN_PYTHON):
         return ()
     program = str(spec.params.get(PROGRAM, DEFAULT_PROGRAMS[spec.recipe]))
     return MODULES.get(program, LEARNING)

@@ -31,9 +31,11 @@ from shoal.model.text.bounds import (
     ENV_MAX,
     GRAMMAR,
     LABELS_MAX,
+    LENT_MAX,
     NAME,
     NAME_LENGTH_MAX,
     OUTPUTS_MAX,
+    PACKAGES_MAX,
     PARAMS_MAX,
     SECRETS_MAX,
     Name,
@@ -167,6 +169,75 @@ class ResourcesSpec(Strict, frozen=True):
         Amount | None,
         Meta(description="Scratch space; a bare number is in MB.", examples=["20GB"]),
     ] = None
+
+
+class PythonSpec(Strict, frozen=True):
+    """The Python environment of a task: made by its worker, or offered by it."""
+
+    requirements: Annotated[
+        PathText,
+        Meta(
+            description="A requirements file, as seen from where the job is submitted.",
+            examples=["requirements.txt"],
+        ),
+    ] = ""
+    uv: Annotated[
+        PathText,
+        Meta(
+            description="A project of uv; a uv.lock beside it is used as it is.",
+            examples=["pyproject.toml"],
+        ),
+    ] = ""
+    packages: Annotated[
+        tuple[Value, ...],
+        Meta(
+            max_length=PACKAGES_MAX,
+            description="Packages, as in a requirements file.",
+            examples=[["numpy", "torch>=2.4"]],
+        ),
+    ] = ()
+    version: Annotated[
+        Name, Meta(description="Version of Python.", examples=["3.12"])
+    ] = ""
+    name: Annotated[
+        Name,
+        Meta(
+            description="An environment that workers offer: shoal up --python NAME=DIR."
+        ),
+    ] = ""
+    files: Annotated[
+        PathText, Meta(description="Where the files were put; made when they are sent.")
+    ] = ""
+    digest: Annotated[
+        Name, Meta(description="What is in the files; made when they are sent.")
+    ] = ""
+
+
+Python = Annotated[
+    PathText | PythonSpec | None,
+    Meta(
+        description="The Python environment. A word is a file, a version or the name "
+        "of an environment that workers offer.",
+        examples=["requirements.txt", "pyproject.toml", {"packages": ["numpy"]}],
+    ),
+]
+Mounts = Annotated[
+    tuple[Word, ...],
+    Meta(
+        max_length=LENT_MAX,
+        description="Folders that workers share by name: shoal up --share NAME=DIR.",
+        examples=[["imagenet"]],
+    ),
+]
+Caches = Annotated[
+    tuple[Word, ...],
+    Meta(
+        max_length=LENT_MAX,
+        description="Caches that last on a worker, one of each name for each owner: "
+        "huggingface, torch, pip, uv.",
+        examples=[["huggingface"]],
+    ),
+]
 
 
 class RetrySpec(Strict, frozen=True):
@@ -358,6 +429,9 @@ class StepSpec(Strict, frozen=True):
     setup: Setup | None = None
     env: Environment = {}
     secrets: Secrets | None = None
+    python: Python = None
+    mounts: Mounts | None = None
+    cache: Caches | None = None
     image: Image | None = None
     outputs: Outputs | None = None
     time_limit: Duration | None = None
@@ -401,6 +475,9 @@ class JobSpec(Strict, frozen=True):
     setup: Setup = ()
     env: Environment = {}
     secrets: Secrets = ()
+    python: Python = None
+    mounts: Mounts = ()
+    cache: Caches = ()
     image: Image = ""
     outputs: Outputs = ()
     priority: Annotated[

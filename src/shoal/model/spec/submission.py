@@ -22,6 +22,7 @@ from shoal.errors import SpecError
 from shoal.model.gpu import parse_gpu
 from shoal.model.spec.canonical import at, spec_of
 from shoal.model.spec.documents import read_json, read_yaml, scalar_of, text_of
+from shoal.model.spec.environments import from_words
 from shoal.model.units import Amount
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     setup: str | None = None
     env: tuple[str, ...] = ()  # NAME=value
     secrets: tuple[str, ...] = ()
+    python: tuple[str, ...] = ()  # a file, a version or a name, each by its form
+    packages: tuple[str, ...] = ()
+    mounts: tuple[str, ...] = ()
+    cache: tuple[str, ...] = ()
     image: str | None = None
     outputs: tuple[str, ...] = ()
     priority: int | None = None
@@ -113,6 +118,8 @@ _FLAG_OF: Final = {
     "$.params": "--param",
     "$.outputs": "--output",
     "$.secrets": "--secret",
+    "$.python.packages": "--package",
+    "$.mounts": "--mount",
     "$.command": "--",
 }
 
@@ -180,9 +187,13 @@ def _document(flags: Flags, base: JobSpec | None) -> dict[str, Any]:
     for field in _AS_IN_SPEC:
         if (value := getattr(flags, field)) is not None:
             document[field] = value
-    for field in ("command", "secrets", "outputs"):
+    for field in ("command", "secrets", "outputs", "mounts", "cache"):
         if value := getattr(flags, field):
             document[field] = list(value)
+    if flags.python or flags.packages:
+        python = msgspec.to_builtins(from_words(flags.python, "--python"))
+        packages = {"packages": list(flags.packages)} if flags.packages else {}
+        document["python"] = {**python, **packages}
     if flags.command or flags.recipe:
         document.pop("recipe" if flags.command else "command", None)
     is_task = not {"command", "recipe", "steps"} & document.keys()

@@ -42,6 +42,8 @@ SECRETS_MAX: Final = 64
 PARAMS_MAX: Final = 256
 OUTPUTS_MAX: Final = 256
 INPUTS_MAX: Final = 1_024
+PACKAGES_MAX: Final = 256
+LENT_MAX: Final = 64
 
 Amount = Annotated[int, Meta(ge=0, le=AMOUNT_MAX)]
 Count = Annotated[int, Meta(ge=0, le=AMOUNT_MAX)]
@@ -80,4 +82,5 @@ Argument = Annotated[
 
 Labels = Annotated[tuple[tuple[Name, Name], ...], Meta(max_length=LABELS_MAX)]
 Modules = Annotated[tuple[Name, ...], Meta(max_length=MODULES_MAX)]
+Lent = Annotated[tuple[Name, ...], Meta(max_length=LENT_MAX)]
 Arguments = Annotated[tuple[Argument, ...], Meta(max_length=ARGUMENTS_MAX)]

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from shoal.model.resources import Capacity, Device, GpuNeed, Profile
 
 WHOLE_MILLI: Final = MILLI_MAX
+DATA: Final = "data:"
+PYTHON: Final = "python:"
+"""What begins the names of folders and of Python environments that a worker lends."""
 
 
 def in_gib(amount_bytes: int) -> str:
@@ -62,6 +65,24 @@ def module_missing(capacity: Capacity, profile: Profile) -> str | None:
         if module in capacity.lacks:
             return f"no {module} here"
     return None
+
+
+def loan_missing(capacity: Capacity, profile: Profile) -> str | None:
+    """Say what that a task uses a worker does not lend, if anything."""
+    for name in profile.uses:
+        if name not in capacity.lends:
+            return not_lent(name, capacity.lends)
+    return None
+
+
+def not_lent(name: str, lends: Iterable[str]) -> str:
+    """Say that `name` is not lent, and what else of its kind is."""
+    kind, what = DATA, "shares no folder"
+    if name.startswith(PYTHON):
+        kind, what = PYTHON, "offers no environment"
+    there = sorted(each.removeprefix(kind) for each in lends if each.startswith(kind))
+    said = f"{what} '{name.removeprefix(kind)}'"
+    return f"{said}, only {', '.join(there)}" if there else said
 
 
 def gpus_short(

@@ -115,6 +115,7 @@ class WorkerRow:
         "known_state",
         "labels",
         "lacks",
+        "lends",
         "memory_bytes",
         "mixed",
         "node",
@@ -131,6 +132,7 @@ class WorkerRow:
         self.capacity = capacity
         self.labels = frozenset(capacity.labels)
         self.lacks = frozenset(capacity.lacks)
+        self.lends = frozenset(capacity.lends)
         self.drivers: tuple[str, ...] = ()
         self.warm: tuple[str, ...] = ()
         self.terms = ""  # why this scheduler is not offered all
@@ -179,7 +181,7 @@ class WorkerRow:
 
     def _number_make(self) -> int:
         """Return a number for what stays the same here, so that a state is short."""
-        make = (self.drivers, self.labels, self.lacks, *self.kinds)
+        make = (self.drivers, self.labels, self.lacks, self.lends, *self.kinds)
         self._make = self._all_kinds.number_of_state(make)
         return self._make
 
@@ -347,7 +349,8 @@ class WorkerRow:
         near = most_us is None or self.path_cost_us <= most_us
         has_all = need.modules.isdisjoint(self.lacks)
         named = not need.nodes or self.node in need.nodes
-        return named and near and has_all and need.labels <= self.labels
+        lends = need.uses <= self.lends
+        return named and near and has_all and lends and need.labels <= self.labels
 
     def _has_shares(self, need: Need, size: int) -> bool:
         free = self.gpu_free

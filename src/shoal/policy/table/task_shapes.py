@@ -106,6 +106,7 @@ class Need:
         self.disk_bytes = profile.disk_bytes
         self.labels = frozenset(profile.labels)
         self.modules = frozenset(profile.modules)
+        self.uses = frozenset(profile.uses)
         self.driver = shape.driver
         self.rtt_max_us = shape.rtt_max_us
         self.nodes = frozenset(shape.nodes)
@@ -113,6 +114,7 @@ class Need:
             profile.labels
             or profile.modules
             or shape.nodes
+            or profile.uses
             or shape.rtt_max_us is not None
         )
         self.gpu = gpu

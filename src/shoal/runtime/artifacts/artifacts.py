@@ -29,6 +29,7 @@ from shoal.runtime.artifacts.kept_stdout import KeptStdout
 from shoal.runtime.artifacts.output_fetch import OutputFetch
 from shoal.runtime.artifacts.secret_store import SecretStore
 from shoal.runtime.artifacts.staging import TaskStaging, tree_of
+from shoal.runtime.environments.maker import EnvironmentMaker
 from shoal.runtime.verification.compare_command import CompareCommands
 from shoal.runtime.verification.result_check import ResultCheck
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from shoal.model.job import Job
     from shoal.net.identity.identity import Identity
     from shoal.protocol.messages import Outcome
+    from shoal.runtime.environments.loans import Loans
     from shoal.runtime.home import Home
     from shoal.runtime.monitoring.output_log import OutputLog
 
@@ -69,6 +71,7 @@ class Artifacts:
         owner: OwnerId,
         cache_bytes: int,
         process: Driver | None,
+        loans: Loans,
         feed: Callable[[Event], None],
         scheduler: Callable[[], Scheduler | None],
         on_failure: Callable[[BaseException], None],
@@ -92,6 +95,16 @@ class Artifacts:
         self._staging = TaskStaging(
             self.blobs, identity, self.salt, self.warmth, feed, owner
         )
+        if process is not None:
+            self._staging.environments = EnvironmentMaker(
+                home.environments,
+                process,
+                self.blobs,
+                loans,
+                feed,
+                owner,
+                self._staging.opened,
+            )
         compares = (
             None if process is None else CompareCommands(process, self.blobs, outputs)
         )
@@ -123,6 +136,11 @@ class Artifacts:
 
     # As a worker.
 
+    @property
+    def environments(self) -> EnvironmentMaker | None:
+        """What makes environments, if tasks run here."""
+        return self._staging.environments
+
     async def stage(self, driver: Driver, start: StartTask) -> None:
         """Fetch an attempt's code and data. Raises `ShoalError`."""
         await self._staging.stage(driver, start)
@@ -130,6 +148,11 @@ class Artifacts:
     def prepare(self, driver: Driver, effect: StartTask, mail: Calls) -> RunOrder:
         """Return the run order of a staged attempt. Raises `ShoalError`."""
         return self._staging.prepare(driver, effect, mail)
+
+    def left(self, effect: StartTask) -> None:
+        """Note that an attempt uses its environments no more."""
+        if self.environments is not None:
+            self.environments.used(effect)
 
     def is_foreign(self, effect: StartTask) -> bool:
         """Whether a task runs for an owner other than this node's."""
@@ -212,9 +235,9 @@ class Artifacts:
 
     def _needed_by(self, job: Job, *, strictly: bool) -> list[BlobId]:
         found: dict[BlobId, None] = {}
-        for workdir in dict.fromkeys(task.work.workdir for task in job.tasks()):
+        for folder, what in _trees_of(job):
             try:
-                tree = tree_of(workdir)
+                tree = tree_of(folder, what)
             except ShoalError as error:
                 if strictly:
                     raise UsageError(
@@ -283,12 +306,20 @@ class Artifacts:
                 self.checkpoints.forget(tasks)
 
 
+def _trees_of(job: Job) -> dict[tuple[str, str], None]:
+    """Return what the tasks of a job say of their trees, and what each is."""
+    found: dict[tuple[str, str], None] = {}
+    for task in job.tasks():
+        found[task.work.workdir, "workdir"] = None
+        found[task.work.python.files, "python"] = None
+    return found
+
+
 def needs_artifacts(job: Job) -> bool:
     """Whether a new job needs code, data or secrets; looks at one task per group."""
     works = (group.tasks[0].work for group in job.groups if group.tasks)
-    return any(work.workdir or work.secrets for work in works) or any(
-        group.inputs for group in job.groups
-    )
+    has_any = any(w.workdir or w.secrets or w.python.files for w in works)
+    return has_any or any(group.inputs for group in job.groups)
 
 
 def default_cache_bytes(folder: Path) -> int:

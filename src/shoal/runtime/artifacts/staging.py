@@ -17,7 +17,7 @@ import msgspec
 
 from shoal.blobs import packing, trees, unpacking
 from shoal.core.events import Event, TaskSaved, TaskStaged
-from shoal.drivers import RunOrder
+from shoal.drivers import RunOrder, TaskMount
 from shoal.errors import ShoalError, UsageError
 from shoal.model.caches import IMAGE, TREE
 from shoal.model.ids import BlobId
@@ -27,6 +27,7 @@ from shoal.net import multiaddr
 from shoal.protocol.blob_hashing import size_of
 from shoal.protocol.messages import ALL_OUTPUTS
 from shoal.runtime.artifacts.sealing import secret_purpose, unseal
+from shoal.runtime.environments.users import user_of
 from shoal.runtime.leasing import recipes
 from shoal.runtime.leasing.task_calls import TaskCalls
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from shoal.runtime.artifacts.blob_exchange import BlobExchange
     from shoal.runtime.artifacts.cache_report import CacheReport
     from shoal.runtime.artifacts.kept_stdout import KeptStdout
+    from shoal.runtime.environments.maker import EnvironmentMaker
 
 STAGING_S: Final = 3_600.0
 """Most time that staging may take, even while data still arrives."""
@@ -53,15 +55,15 @@ REPORT_HELD_S: Final = 3_600.0
 """How long a worker holds outputs that the scheduler has not fetched."""
 
 
-def tree_of(workdir: str) -> BlobId | None:
-    """Return a task's initial tree; None if it starts in an empty folder."""
-    if not workdir:
+def tree_of(folder: str, what: str = "workdir") -> BlobId | None:
+    """Return the tree of a folder that travels with a task; None if there is none."""
+    if not folder:
         return None
-    name = workdir.removeprefix(TREE)
-    if not workdir.startswith(TREE) or size_of(name) is None:
+    name = folder.removeprefix(TREE)
+    if not folder.startswith(TREE) or size_of(name) is None:
         raise ShoalError(
-            f"the workdir '{workdir[:80]}' was not packed",
-            because="a worker cannot read folders of the submitter's machine",
+            f"the {what} '{folder[:80]}' was not packed",
+            because="a worker cannot read files of the submitter's machine",
             hint="submit with `shoal submit` or `shoal run`, which pack it",
         )
     return BlobId(name)
@@ -87,6 +89,7 @@ class TaskStaging:
         self._identity = identity
         self._salt = salt
         self._feed = feed
+        self.environments: EnvironmentMaker | None = None  # if tasks run here
 
     @property
     def _node(self) -> NodeId:
@@ -112,6 +115,13 @@ class TaskStaging:
         Raises `ShoalError` if the attempt cannot start.
         """
         task, secrets = self._checked(effect)
+        maker, mounts, user = self.environments, tuple[TaskMount, ...](), 0
+        if maker is not None:
+            mounts = maker.mounts_of(effect)
+            user = user_of(effect.owners) if any(m.ours for m in mounts) else 0
+        if effect.environment("setup"):
+            work = msgspec.structs.replace(task.work, setup=())  # It has run.
+            task = msgspec.structs.replace(task, work=work)
         return RunOrder(
             attempt=effect.attempt,
             task=task,
@@ -123,6 +133,8 @@ class TaskStaging:
             calls=self._calls(driver, effect, mail),
             foreign=self.is_foreign(effect),
             network=effect.network,
+            mounts=mounts,
+            user=user,
         )
 
     def is_foreign(self, effect: StartTask) -> bool:
@@ -132,7 +144,7 @@ class TaskStaging:
     def _checked(self, effect: StartTask) -> tuple[Task, dict[str, str]]:
         """Return the resolved task and its secrets; raise if it cannot run."""
         Globs(effect.task.work.outputs)  # Raises on a bad pattern.
-        return recipes.resolved(effect.task), self._opened(effect)
+        return recipes.resolved(effect.task), self.opened(effect)
 
     async def _staged(self, driver: Driver, effect: StartTask) -> None:
         tree = tree_of(effect.task.work.workdir)
@@ -171,7 +183,12 @@ class TaskStaging:
         def lay_over(tree: Tree, folder: str = "") -> None:
             unpacking.lay_over(store, tree, directory, folder)
 
-        if tree is not None:
+        prepared = None
+        if self.environments is not None:
+            prepared = self.environments.work_of(effect)
+        if prepared is not None:
+            await _copy_all(prepared, directory)
+        elif tree is not None:
             await lay(
                 tree, "its workdir", lambda t: unpacking.unpack(store, t, directory)
             )
@@ -182,7 +199,8 @@ class TaskStaging:
         if effect.checkpoint:
             await lay(effect.checkpoint, "its checkpoint", lay_over)
 
-    def _opened(self, effect: StartTask) -> dict[str, str]:
+    def opened(self, effect: StartTask) -> dict[str, str]:
+        """Return the secrets of an attempt; raise if one cannot be opened."""
         values: dict[str, str] = {}
         for name, sealed in effect.secrets.items():
             value = unseal(self._identity, secret_purpose(effect.attempt, name), sealed)
@@ -314,6 +332,29 @@ class TaskStaging:
         blob = store.put(trees.encode(tree))
         store.hold(holder, (blob,))
         return blob, packed.notes
+
+
+async def _copy_all(source: Path, directory: Path) -> None:
+    """Copy what a setup has left; links stay links, and nothing is followed.
+
+    Nobody writes to it any more: only finished setups are copied.
+    """
+    copies = await asyncio.create_subprocess_exec(
+        *("cp", "-dR", "--preserve=mode,timestamps,links", "--reflink=auto", "--"),
+        *(f"{source}/.", str(directory)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        _, said = await copies.communicate()
+    except asyncio.CancelledError:
+        copies.kill()
+        await copies.wait()
+        raise
+    if copies.returncode:
+        lines = said.decode("utf-8", "replace").strip().splitlines()
+        why = lines[-1].rpartition(": ")[2] if lines else "cp failed"
+        raise ShoalError(f"what its setup made cannot be copied: {why}")
 
 
 def _host(place: str) -> str:

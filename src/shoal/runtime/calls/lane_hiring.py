@@ -15,8 +15,9 @@ from shoal.core.calls.events import LanesAccepted, LanesHired, LanesRefused
 from shoal.errors import NotAllowedError, ShoalError, UsageError
 from shoal.model.derive import derive, profiles_of
 from shoal.model.ids import JobId
-from shoal.model.spec.spec import RetrySpec
+from shoal.model.spec.spec import PythonSpec, RetrySpec
 from shoal.model.spec.submission import load_spec
+from shoal.runtime.artifacts.artifacts import needs_artifacts
 
 if TYPE_CHECKING:
     from shoal.model.spec.spec import JobSpec
@@ -54,6 +55,8 @@ class LaneHiring:
         spec = msgspec.structs.replace(self._spec, array=count)
         try:
             job = derive(spec, name, submitter.owner or node.owner)
+            if needs_artifacts(job):
+                await node.artifacts.admit(job)
         except ShoalError as error:
             node.feed(LanesRefused(pool, count, str(error)))
             return
@@ -93,9 +96,11 @@ def _check_rights(spec: JobSpec, submitter: Submitter) -> None:
             because="they are for its user, and for admins of the same owner",
             hint="call functions by a node of your own, with `shoal secret set` there",
         )
-    if spec.workdir and submitter.owner is not None:
+    python = spec.python
+    files = spec.workdir or (isinstance(python, PythonSpec) and python.files)
+    if files and submitter.owner is not None:
         raise NotAllowedError(
-            "interpreters for a member of another node cannot have a workdir",
+            "interpreters for a member of another node cannot have a workdir or files",
             because="nobody looks whose files these are",
             hint="pass what a function needs as an argument",
         )

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from shoal.core.events import Effect, Event
     from shoal.core.scheduling.scheduler import Scheduler
     from shoal.model.ids import JobId, OwnerId
+    from shoal.runtime.artifacts.artifacts import Artifacts
     from shoal.runtime.clients import WaitingClients
 
 DRIVER: Final = "python"
@@ -69,6 +70,11 @@ class CallingNode(Protocol):
     @property
     def clients(self) -> WaitingClients:
         """Submits and cancels jobs."""
+        ...
+
+    @property
+    def artifacts(self) -> Artifacts:
+        """Holds the files that lanes start with."""
         ...
 
     def feed(self, event: Event) -> None:

@@ -214,6 +214,8 @@ class TaskRunner:
             self._running.pop(attempt, None)
             self._names.pop(attempt, None)
         self._feed(TaskEnded(attempt, outcome))
+        if effect.environments:
+            self._artifacts.left(effect)
         self._part_with(driver, attempt, is_foreign=is_foreign)
 
     def _part_with(self, driver: Driver, attempt: Attempt, *, is_foreign: bool) -> None:

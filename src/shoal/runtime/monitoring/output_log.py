@@ -56,6 +56,7 @@ class OutputLog:
         self._trouble: OrderedDict[TaskId, str] = OrderedDict()  # what was not kept
         self._unlooked = LOOK_BYTES  # written since the last look at the disk
         self._room = True
+        self._made: OrderedDict[TaskId, str] = OrderedDict()
         self._staged: OrderedDict[TaskId, tuple[Attempt, int]] = OrderedDict()
 
     def show(self, task: Task, message: AnyMessage) -> None:
@@ -105,6 +106,10 @@ class OutputLog:
     def moving(self, task: TaskId) -> str:
         """Return which transfer a task waits for; empty if none."""
         return self._moving.get(task, "")
+
+    def made(self, task: TaskId) -> str:
+        """Return what was made for a task before it started, and how long it took."""
+        return self._made.get(task, "")
 
     def trouble(self, task: TaskId) -> str:
         """Return why some output of a task is missing; empty if none is."""
@@ -166,14 +171,21 @@ class OutputLog:
             self._staged[task] = order
             if len(self._staged) > FIGURES_MAX:
                 self._staged.popitem(last=False)
+            if staging.made:
+                self._made[task] = staging.made
+                if len(self._made) > FIGURES_MAX:
+                    self._made.popitem(last=False)
             fetched, total = staging.fetched_bytes, staging.total_bytes
-            self._move(task, "fetching ", fetched, total)
+            self._move(task, "fetching ", fetched, total, staging.note)
 
-    def _move(self, task: TaskId, what: str, fetched: int, total: int) -> None:
+    def _move(
+        self, task: TaskId, what: str, fetched: int, total: int, note: str = ""
+    ) -> None:
         self._moving.pop(task, None)
-        if fetched >= total:
+        if fetched >= total and not note:
             return
-        self._moving[task] = f"{what}{fetched / 1e6:.0f} of {total / 1e6:.0f} MB"
+        sizes = f"{what}{fetched / 1e6:.0f} of {total / 1e6:.0f} MB"
+        self._moving[task] = note or sizes
         if len(self._moving) > FIGURES_MAX:
             self._moving.popitem(last=False)
 

@@ -18,6 +18,7 @@ from shoal.core.admission.invitation_book import OpenInvitation
 from shoal.core.artifacts.events import FetchCheckpoint, FetchOutputs
 from shoal.core.discovery.events import LearnAddresses, NetworkOpened
 from shoal.core.durability.journal import Entry
+from shoal.core.environments.events import EnvironmentMade, RemoveEnvironment
 from shoal.core.events import (
     AddressesChanged,
     Answer,
@@ -29,6 +30,7 @@ from shoal.core.events import (
     GrantSigned,
     KeepGrant,
     LookUp,
+    MakeEnvironment,
     MessageReceived,
     Provide,
     Publish,
@@ -46,7 +48,7 @@ from shoal.core.housekeeping.events import DropJob
 from shoal.core.leasing.owner_rules import OwnerRules
 from shoal.core.machine import Decider
 from shoal.core.membership.grant_renewal import renewed
-from shoal.model.ids import NodeId, OwnerId
+from shoal.model.ids import Attempt, EnvironmentId, NodeId, OwnerId
 from shoal.model.job import Task
 from shoal.model.resources import Capacity
 from shoal.protocol.messages import Grant, Outcome, Role
@@ -68,6 +70,9 @@ COMPACTED_SHARE: Final = 0.3
 
 SIZE_KNOWN_S: Final = 1.0
 """Time after the start when the size of the DHT is known."""
+
+MAKING_MAX_S: Final = 20.0
+"""Longest time that it takes to make an environment."""
 
 NEVER_S: Final = float("inf")
 DEADLINE_REACHED: Final = DeadlineReached()
@@ -212,6 +217,7 @@ class SimHost:
         self._network = scene.network
         self._offset_s = 0.0
         self._rate = spec.clock_rate
+        self._making: dict[Attempt, EnvironmentId] = {}
         self._due: float | None = None  # the machine's latest deadline
         self._armed_at = NEVER_S  # scheduled wake-up, in virtual time
         self._history = scene.history
@@ -232,6 +238,8 @@ class SimHost:
             StartTask: self._start_task,
             StopTask: self._stop_task,
             StageTask: self._stage_task,
+            MakeEnvironment: self._make_environment,
+            RemoveEnvironment: self._ignore,
             FetchOutputs: self._fetch_outputs,
             FetchCheckpoint: self._fetch_checkpoint,
             Show: self._ignore,
@@ -294,6 +302,7 @@ class SimHost:
         self.up = False
         self.life += 1
         self.machine = None
+        self._making.clear()
         self._scene.network.drop(self, closed=closed)
         self.disk.crash()
         if power:
@@ -416,6 +425,7 @@ class SimHost:
         self.driver.start(effect)
 
     def _stop_task(self, effect: StopTask) -> None:
+        self._stop_making(effect.attempt)
         self.blobs.stop(effect.attempt)
         self.driver.stop(effect)
 
@@ -424,13 +434,31 @@ class SimHost:
         answer = partial(self._feed_in, self.life)
         self._agenda.after(0.0, self.blobs.stage, effect, answer)
 
+    def _make_environment(self, effect: MakeEnvironment) -> None:
+        """Make it after a while; all of them succeed, unless they are stopped."""
+        attempt, id_ = effect.start.attempt, effect.need.id
+        took_s = self.rng.uniform(0.0, MAKING_MAX_S)
+        self._making[attempt] = id_
+        self._agenda.after(took_s, self._environment_made, self.life, attempt, took_s)
+
+    def _environment_made(self, life: int, attempt: Attempt, took_s: float) -> None:
+        if life == self.life and (id_ := self._making.pop(attempt, None)) is not None:
+            self._feed_in(life, EnvironmentMade(attempt, id_, 1, took_s))
+
+    def _stop_making(self, attempt: Attempt) -> None:
+        if (id_ := self._making.pop(attempt, None)) is not None:
+            stopped = EnvironmentMade(attempt, id_, stopped=True)
+            self._agenda.after(0.0, self._feed_in, self.life, stopped)
+
     def _fetch_outputs(self, effect: FetchOutputs) -> None:
         self.blobs.fetch_outputs(effect, partial(self._feed_in, self.life))
 
     def _fetch_checkpoint(self, effect: FetchCheckpoint) -> None:
         self.blobs.fetch_checkpoint(effect, partial(self._feed_in, self.life))
 
-    def _ignore(self, effect: Show | LearnAddresses | DropJob) -> None:
+    def _ignore(
+        self, effect: Show | LearnAddresses | DropJob | RemoveEnvironment
+    ) -> None:
         """Ignore it: nobody watches output, nodes are dialled by name, results stay."""
 
     def _sign_grant(self, effect: SignGrant) -> None:

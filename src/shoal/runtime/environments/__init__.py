@@ -1,0 +1,1 @@
+"""Python environments, setups, caches and shared folders of a live worker."""
