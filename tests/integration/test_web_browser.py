@@ -93,6 +93,12 @@ def test_a_job_is_submitted_watched_and_cancelled_by_hand(home: CliHome) -> None
         {"do": "location.pathname"},
         click(".crumbs a"),
         {"until": "document.querySelector('.jobs tbody .pill.cancelled') && true"},
+        click(".jobs tbody td:nth-child(2)"),  # The row opens, not only its link.
+        text("seen enough"),
+        click("a[data-page=nodes]"),
+        click(".nodes tbody td:nth-child(2)"),
+        text("What the machine uses"),
+        {"until": "document.querySelector('.chart polyline, .chart circle') && true"},
     )
 
     submit = "shoal submit --name '<i>by hand</i>' -- " + command

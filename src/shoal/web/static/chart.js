@@ -3,7 +3,7 @@
 // told with names.
 
 import { amount, h, onWidth, s, span } from "./dom.js";
-import { byteTicks, extent, logTicks, nearest, smoothed, ticks, within, zoomed } from "./scale.js";
+import { byteTicks, clockTicks, extent, logTicks, nearest, smoothed, ticks, within, zoomed } from "./scale.js";
 
 const MARGIN = { left: 50, right: 12, top: 8, bottom: 22 };
 const WIDE = 72; // The left margin of amounts with a unit.
@@ -70,8 +70,8 @@ export function chart(title, { across = "step", write = amount, height = 180, fr
     logButton.hidden = from !== null || found[0] <= 0;
     resetButton.hidden = !zoom;
     const yTicks = (log ? logTicks : isBytes ? byteTicks : ticks)(ys, 4).filter((value) => value >= ys[0] && value <= ys[1]);
-    const xTicks = ticks(xs, Math.max(2, Math.floor(width / 110)));
     const offset = across === "after" ? all[0] : 0;
+    const xTicks = (across === "step" ? ticks : clockTicks)(xs.map((value) => value - offset), Math.max(2, Math.floor(width / 110))).map((value) => value + offset);
     svg.replaceChildren(
       ...yTicks.flatMap((value) => [
         s("line", { class: "grid", x1: left, x2: width - MARGIN.right, y1: y(value), y2: y(value) }),

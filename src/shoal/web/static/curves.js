@@ -80,7 +80,6 @@ export function curvesPanel(parent, nameOf, { together = false } = {}) {
   return {
     tools: h("div", { class: "ticks" }, all, h("label", { class: "tick" }, "smooth", slider)),
     reset() { figures.clear(); began.clear(); },
-    isolate(key) { settings.shown = key ? new Set([key]) : null; ask(); },
     // Told is by key of a line: by name of a figure: points of time, step and value.
     add(told) {
       for (const [key, curves] of Object.entries(told)) {

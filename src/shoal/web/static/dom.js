@@ -63,6 +63,13 @@ export function onWidth(element, draw) {
   }).observe(element);
 }
 
+// Return a function that draws soon, and once for all calls until then: a job of
+// thousands of tasks tells of thousands of things a second.
+export function soon(draw, ms = 250) {
+  let timer = 0;
+  return () => { timer ||= setTimeout(() => { timer = 0; draw(); }, ms); };
+}
+
 export function setText(element, text) {
   const shown = visible(text);
   if (element.textContent !== shown) element.textContent = shown;

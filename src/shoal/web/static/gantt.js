@@ -1,13 +1,14 @@
 // When each task ran where, from what the node remembers of it.
 
 import { shortTask } from "./curves.js";
-import { ENDED, h, now as clockNow, onWidth, rebuild, s, span } from "./dom.js";
+import { ENDED, h, now as clockNow, onWidth, rebuild, s, soon, span } from "./dom.js";
 
 const LANE = 20;
 const NAME = 132;
 const NARROW_NAME = 96;
 const NARROW = 560;
 const BARS_MAX = 400;
+const EVENTS_MAX = 4000;
 const AXIS = 22;
 const LETTER = 6;
 
@@ -49,17 +50,22 @@ export function ganttPanel(parent) {
   let events = [];
   let timer = 0;
   const draw = () => {
-    const runs = runsOf(events).slice(0, BARS_MAX);
+    const runs = runsOf(events).slice(-BARS_MAX);
     const width = Math.floor(parent.clientWidth);
     if (!runs.length || !width) rebuild(parent, h("p", { class: "empty" }, "No task has been placed since this node started."));
     else rebuild(parent, picture(runs, width));
     clearTimeout(timer);
     if (runs.some((run) => run.to === null)) timer = setTimeout(() => { if (!document.hidden) draw(); }, 2000);
   };
+  const drawSoon = soon(draw);
   onWidth(parent, draw);
   return {
     reset() { events = []; },
-    add(told) { events.push(...told); draw(); },
+    add(told) {
+      events.push(...told);
+      if (events.length > 2 * EVENTS_MAX) events = events.slice(-EVENTS_MAX);
+      drawSoon();
+    },
     leave() { clearTimeout(timer); },
   };
 }

@@ -42,7 +42,6 @@ export function jobPage(id, task, restart) {
   let state = "";
   for (const section of [curvesSection, resultsSection, filesSection]) section.hidden = true;
   picker.addEventListener("change", () => go(`/jobs/${id}${picker.value ? `?task=${encodeURIComponent(picker.value)}` : ""}`));
-  if (task) lines.isolate(task);
 
   return {
     element: h("div", { class: "job" },

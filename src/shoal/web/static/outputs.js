@@ -2,12 +2,13 @@
 
 import { ask, order } from "./api.js";
 import { command } from "./cli.js";
-import { bytes, count, h, rebuild } from "./dom.js";
+import { bytes, count, h, rebuild, soon } from "./dom.js";
 import { shortTask } from "./curves.js";
 import { failed } from "./main.js";
 import { quoted } from "./text.js";
 
 const TASKS_OPEN_MAX = 3;
+const LOOK_MS = 2000;
 
 // A link carries no token, so the node gives a ticket for one download.
 export async function download(what) {
@@ -56,13 +57,16 @@ export function outputsPanel(id, task, section) {
     rest > 0 ? h("li", { class: "soft" }, `and ${rest} more: download all of them`) : null));
   }
 
+  const loadSoon = soon(load, LOOK_MS);
   return {
     element: body,
     look(job) {
       const told = `${job.state}/${job.tasks.done}/${job.tasks.failed}`;
       if (told === last) return;
+      const isFirst = !last;
       last = told;
-      load();
+      if (isFirst) load();
+      else loadSoon();
     },
   };
 }

@@ -2,7 +2,7 @@
 
 import { forgetToken, order } from "./api.js";
 import { action, command } from "./cli.js";
-import { amount, bar, clock, count, ENDED, gib, h, percent, rebuild } from "./dom.js";
+import { amount, bar, clock, count, ENDED, gib, h, percent, rebuild, soon } from "./dom.js";
 import { jobsTable } from "./jobs.js";
 import { failed, notice } from "./main.js";
 import { quoted } from "./text.js";
@@ -25,6 +25,10 @@ export function overviewPage() {
   let found = { jobs: [], total: 0 };
   let events = [];
 
+  const drawEvents = soon(() => {
+    quiet.hidden = events.length > 0;
+    rebuild(log, [...events].reverse().map(line));
+  });
   const look = () => rebuild(glance, tiles(nodes, found));
   return {
     element: h("div", { class: "overview" },
@@ -56,8 +60,7 @@ export function overviewPage() {
       jobs: (told) => { found = told; jobs.set(told.jobs); look(); },
       happened: (told) => {
         events = [...events, ...told].slice(-EVENTS_MAX);
-        quiet.hidden = events.length > 0;
-        rebuild(log, [...events].reverse().map(line));
+        drawEvents();
       },
     },
     reset: () => { events = []; },

@@ -27,6 +27,15 @@ export function byteTicks([low, high], most) {
   return ticks([low / unit, high / unit], most).map((value) => value * unit);
 }
 
+// The same for seconds: round on a clock.
+export function clockTicks([low, high], most) {
+  const raw = (high - low) / Math.max(1, most);
+  const step = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200].find((size) => size >= raw * 0.75) ?? 86400;
+  const found = [];
+  for (let at = Math.ceil(low / step) * step; at <= high; at += step) found.push(at);
+  return found;
+}
+
 export function logTicks([low, high], most) {
   const [from, to] = [Math.ceil(Math.log10(low) - 1e-9), Math.floor(Math.log10(high) + 1e-9)];
   if (to - from < 1) return ticks([low, high], most).filter((value) => value > 0);
