@@ -225,12 +225,23 @@ class Reef:
     def start(self) -> None:
         """Start the nodes; the lender gets a secret and a job with output."""
         for node in self.nodes:
-            node.up()
+            node.up(*(self._shares() if node is self.lender else ()))
         self.lender.ok("secret", "set", "PRIZE", typed=self.prize)
         self.job = self.lender.submit("--", "echo", f"the prize is {self.prize}")
         self.lender("wait", self.job)
         eventually(lambda: self.knows_worker(self.alice), READY_S)
         eventually(lambda: self.knows_worker(self.mallory), READY_S)
+
+    def _shares(self) -> list[str]:
+        """Return what the lender shares: a folder with all, and one with nobody."""
+        found: list[str] = []
+        for name, how in (("lent", ":all"), ("private", "")):
+            folder = self.folder / name
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o755)
+            (folder / "prize").write_text(self.prize)
+            found += ["--share", f"{folder}{how}"]
+        return found
 
     def knows_worker(self, node: Node) -> bool:
         """Whether a scheduler knows the lender's machine."""
