@@ -20,7 +20,7 @@ from shoal.core.admission import admission_control
 from shoal.core.admission.admission_control import AdmissionControl, _Case
 from shoal.core.admission.events import AdmissionSigned
 from shoal.core.admission.invitation_book import InvitationBook, OpenInvitation
-from shoal.core.admission.join_requests import JoinRequest, JoinRequests
+from shoal.core.admission.join_requests import JoinAttempt, JoinRequest, JoinRequests
 from shoal.core.artifacts.events import OutputsFetched, OutputsLost, PiecesStored
 from shoal.core.artifacts.piece_fetch import PieceFetch, Step
 from shoal.core.artifacts.piece_serving import PieceServing
@@ -45,7 +45,7 @@ from shoal.core.dispatch.dispatcher import Dispatcher
 from shoal.core.dispatch.run_states import TaskRun
 from shoal.core.dispatch.verdicts import Verdict, judge
 from shoal.core.durability.journal import Finished, Incarnated
-from shoal.core.events import Answer, Effect, Record, StageTask, StartTask
+from shoal.core.events import Answer, Effect, Record, Send, StageTask, StartTask
 from shoal.core.forwarding.forwarded_calls import CallForwarding
 from shoal.core.leasing.attempt_bindings import AttemptBindings
 from shoal.core.leasing.demand_age import DemandAges
@@ -73,11 +73,13 @@ from shoal.protocol.messages import (
     Cancel,
     Demand,
     Grant,
+    Introduction,
     Outcome,
     Refusal,
     Renew,
     Report,
     Rumour,
+    Welcome,
 )
 from shoal.sim.node.disk import Disk
 from shoal.sim.seeds import run_seed
@@ -115,6 +117,8 @@ _receive = Mailbox.receive
 _given_away = admission_control._given
 _on_admission_signed = AdmissionControl._on_signed
 _take_back = AdmissionControl._take_back
+_on_introduction = AdmissionControl._on_introduction
+_on_attempt_answered = JoinAttempt.hear
 _redeem = InvitationBook.redeem
 _hear = JoinRequests.hear
 _on_lane_lost = CallDispatcher._on_lane_lost
@@ -425,6 +429,26 @@ def invitation_does_not_come_back(self: OpenInvitation, given: OpenInvitation) -
     return False
 
 
+def introduced_are_not_sent_on(
+    self: AdmissionControl, gate: NodeId, message: Introduction, now: float
+) -> list[Effect]:
+    """Tell a gate to ask the admin to whom an invitation was given."""
+    found = self._book.proved(message.proof, message.newcomer)
+    if found is None or not found.given_to:
+        return _on_introduction(self, gate, message, now)
+    elsewhere = Refusal(request=message.request, reason="ask there", retry_in_s=2.0)
+    return [Send(gate, elsewhere)]
+
+
+def forgotten_stranger_goes_on(
+    self: JoinAttempt, answer: Welcome | Refusal | AdmissionHeard
+) -> Welcome | Refusal | None:
+    """Repeat a request of which the other node knows nothing."""
+    if isinstance(answer, Refusal):
+        return None
+    return _on_attempt_answered(self, answer)
+
+
 def joined_do_not_go_along(
     one: OpenInvitation, request: RequestId, wall_s: float
 ) -> InvitationGiven:
@@ -716,6 +740,18 @@ BUGS: Final = (
         OpenInvitation,
         "comes_back",
         invitation_does_not_come_back,
+    ),
+    Bug(
+        "introduced are not sent on",
+        AdmissionControl,
+        "_on_introduction",
+        introduced_are_not_sent_on,
+    ),
+    Bug(
+        "forgotten stranger goes on",
+        JoinAttempt,
+        "hear",
+        forgotten_stranger_goes_on,
     ),
     Bug(
         "joined do not go along",

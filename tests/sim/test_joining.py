@@ -1,5 +1,7 @@
 """Newcomers join whole worlds, though admins crash and leave; promises hold."""
 
+import pytest
+
 from shoal.sim.seeds import SeedTrial, draw_script
 
 
@@ -14,3 +16,15 @@ def test_newcomers_are_let_in_in_spite_of_faults() -> None:
         welcomed += trial.joining.welcomed
 
     assert welcomed >= len(seeds)
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        1142,  # The stand-in never heard, and newcomers ask anybody but the giver.
+        1135,  # A stranger asks at two nodes in turn; one of them cannot let it in.
+        2262,
+    ],
+)
+def test_seeds_that_once_left_somebody_out(seed: int) -> None:
+    assert SeedTrial(seed).run().violations == ()

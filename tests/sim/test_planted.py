@@ -36,6 +36,8 @@ FOUND_BY = {
     "welcomed before it is on disk": 102,
     "invitation taken back at once": 152,
     "invitation does not come back": 753,
+    "introduced are not sent on": 1142,
+    "forgotten stranger goes on": 283,
     "joined do not go along": 434,
     "wrong piece believed": 305,
     "fetch never given up": 18,

@@ -500,6 +500,9 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
     "introduction": Introduction(
         request=REQUEST, newcomer=BOB, proof=b"\x05" * 32, name="old-crow"
     ),
+    "introduction:given-away": Introduction(
+        request=REQUEST, newcomer=BOB, proof=b"\x05" * 32, moves=2
+    ),
     "admission-wanted": AdmissionWanted(
         request=REQUEST, commitment=b"\x09" * 32, nonce=b"\x0a" * 16, has="1 GPU"
     ),

@@ -499,6 +499,7 @@ class Introduction(Message, frozen=True, tag="introduction"):
     newcomer: NodeId
     proof: Secret
     name: Name = ""
+    moves: Count = 0  # how often the sender knows the invitation to be given away
 
 
 class Welcome(Message, frozen=True, tag="welcome"):

@@ -3,6 +3,8 @@
 from random import Random
 from typing import Final
 
+import pytest
+
 from shoal.core.admission.admission_control import (
     CASES_MAX,
     HAND_OVER_S,
@@ -319,3 +321,52 @@ def test_an_invitation_of_a_node_that_is_gone_is_redeemed_by_its_stand_in() -> N
     assert isinstance(refused, Refusal)
     assert taken == [(BOSS, InvitationTaken(request=RequestId("g")))]
     assert isinstance(desk.let_in(ANN), Welcome)
+
+
+def back_with_what_was_given_away() -> Desk:
+    """Return a node in its next life, which gave an invitation to BOSS before."""
+    desk = Desk()
+    desk.link(BOSS)
+    desk.invite()
+    keep, _ = handed_over(desk)
+    back = Desk(keep.invitations)
+    back.link(BOSS)
+    back.link(GATE, is_admin=False)
+    return back
+
+
+def introduced(newcomer: NodeId, moves: int = 0) -> Introduction:
+    return Introduction(
+        request=RequestId("i"),
+        newcomer=newcomer,
+        proof=proof_of(SECRET, joining(newcomer)),
+        moves=moves,
+    )
+
+
+@pytest.mark.parametrize("gate", [GATE, BOSS])
+def test_who_is_introduced_gets_in_though_the_stand_in_never_heard(
+    gate: NodeId,
+) -> None:
+    desk = back_with_what_was_given_away()
+
+    [(asked, question)] = sent(desk.hear(gate, introduced(ANN)))
+    assert isinstance(question, Introduction)
+    unknown = Refusal(request=question.request, reason=UNKNOWN)
+    keep = desk.sign(desk.hear(BOSS, unknown))
+    [(told, welcome)] = sent(desk.tell(InvitationsKept(keep.case)))
+
+    assert (asked, question.moves) == (BOSS, 1)
+    assert told == gate
+    assert isinstance(welcome, Welcome)
+    assert welcome.request == "i"
+
+
+def test_two_that_gave_it_to_each_other_do_not_ask_in_circles() -> None:
+    desk = back_with_what_was_given_away()
+
+    [(told, answer)] = sent(desk.hear(BOSS, introduced(ANN, moves=2)))
+
+    assert told == BOSS
+    assert isinstance(answer, Refusal)
+    assert (answer.reason, answer.retry_in_s) == (UNKNOWN, None)

@@ -8,6 +8,7 @@ from shoal.core.admission.join_requests import (
     REQUESTS_MAX,
     REQUESTS_PER_ADDRESS_MAX,
     SILENT_S,
+    JoinAttempt,
     JoinRequest,
     JoinRequests,
 )
@@ -210,3 +211,36 @@ def test_a_code_is_understood_as_people_type_it(typed: str) -> None:
 def test_no_other_text_is_taken_for_a_code(typed: str) -> None:
     assert not is_code(typed, "heron-otter-007")
     assert not is_code(typed, "")
+
+
+def test_a_newcomer_begins_again_with_another_number_where_it_was_forgotten() -> None:
+    numbers = iter((NUMBER, OTHER))
+    attempt = JoinAttempt(ANN, HOST, lambda: next(numbers))
+    request = RequestId("r")
+    before = desk()
+    for now in (0.0, 1.0):
+        told = before.hear(ANN, AT, attempt.wanted(request), now)
+        assert not isinstance(told, JoinRequest)
+        assert attempt.hear(told) is None
+    after = desk()  # The host has restarted.
+
+    forgotten = after.hear(ANN, AT, attempt.wanted(request), 2.0)
+    assert isinstance(forgotten, Refusal)
+    assert attempt.hear(forgotten) is None
+    for now in (3.0, 4.0):
+        told = after.hear(ANN, AT, attempt.wanted(request), now)
+        assert not isinstance(told, JoinRequest)
+        assert attempt.hear(told) is None
+    [asked] = after.pending(4.0)
+
+    assert attempt.ours == OTHER
+    assert asked.code == code_of(ANN, HOST, OTHER, attempt.theirs)
+
+
+def test_a_no_is_final_and_a_later_is_not() -> None:
+    attempt = JoinAttempt(ANN, HOST, lambda: NUMBER)
+    no = Refusal(request=RequestId("r"), reason="somebody there said no")
+    later = Refusal(request=RequestId("r"), reason="busy", retry_in_s=1.0)
+
+    assert attempt.hear(no) is no
+    assert attempt.hear(later) is None

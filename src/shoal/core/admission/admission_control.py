@@ -14,11 +14,13 @@ through these states, each of which ends in an answer:
 
 One node at a time redeems an invitation: the node that gave it out, or the admin to
 whom it gave it when it left (`InvitationGiven`, answered by `InvitationTaken`). That it
-was given away is on disk before it is said. Who joined with it goes along, so whoever
-lost the answer can ask the admin again; and an admin that leaves may give it back. If
-the admin never heard of it, the giver learns so in its next life and takes it back; not
-in the same life, because the message may still be on its way
-(docs/decisions/0017-one-node-redeems-an-invitation.md).
+was given away is on disk before it is said. Who joined with it goes along, so a node
+that lost the answer can ask the admin again; and an admin that leaves may give it back.
+Each time it is given away, its `moves` rise. A node that gave it away sends newcomers
+on, also those that others introduce, but only to a member that knows of fewer moves; so
+a chain of questions ends. If the admin never heard of it, the giver learns so in its
+next life and takes it back; not in the same life, because the message may still be on
+its way (docs/decisions/0017-one-node-redeems-an-invitation.md).
 
 A newcomer without an invitation sends `AdmissionWanted` until a person decides
 (`JoinApproved`, `JoinDeclined`), or is let in at once if the local network is open. See
@@ -131,6 +133,7 @@ class _Case(msgspec.Struct, kw_only=True):
     peers: tuple[PeerAddress, ...] = ()
     to_ask: list[NodeId] = []
     inviter: NodeId | None = None
+    moves: int = 0  # that this node knows of
     asked: tuple[NodeId, RequestId] | None = None
     gives_up_at: float = 0.0
     why: str = ""  # the answer if nobody has a better one
@@ -322,12 +325,14 @@ class AdmissionControl:
             proof=message.proof,
         )
         found = self._book.proved(message.proof, message.newcomer)
-        if found is not None and found.given_to:
-            name = self._tools.name_of(found.given_to)
-            return self._answer(case, _not_now(f"{name} has it now: ask there"), now)
+        is_elsewhere = found is not None and bool(found.given_to)
+        if found is not None and is_elsewhere and found.moves <= message.moves:
+            found = None  # The sender gave it to this node, which never heard of that.
         if len(self._cases) >= CASES_MAX:
             why = f"{CASES_MAX} others are being let in"
             return self._answer(case, _not_now(why), now)
+        if found is not None and is_elsewhere:
+            return self._send_on(found, case, now)
         return self._redeem(case, found, now)
 
     def _redeem(
@@ -411,6 +416,7 @@ class AdmissionControl:
             why = _not_now(f"{name}, who has it now, is not connected")
             return self._answer(case, why, now)
         case.inviter, case.to_ask, case.digest = holder, [holder], found.digest
+        case.moves = found.moves
         case.why = f"{name} does not answer"
         id_ = self._next_id()
         self._cases[id_] = case
@@ -423,7 +429,11 @@ class AdmissionControl:
         peer, request = case.to_ask.pop(0), self._next_request()
         case.asked, case.gives_up_at = (peer, request), now + INTRODUCE_S
         introduction = Introduction(
-            request=request, newcomer=case.newcomer, proof=case.proof, name=case.name
+            request=request,
+            newcomer=case.newcomer,
+            proof=case.proof,
+            name=case.name,
+            moves=case.moves,
         )
         return [Send(peer, introduction)]
 

@@ -27,7 +27,8 @@ from shoal.protocol.messages import Refusal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shoal.model.ids import NodeId
+    from shoal.model.ids import NodeId, RequestId
+    from shoal.protocol.messages import Welcome
 
     CodeOf = Callable[[NodeId, NodeId, bytes, bytes], str]
     """Returns the code of newcomer and host, by the numbers that both drew."""
@@ -42,6 +43,7 @@ SILENT_S: Final = 60.0
 """A request that is not repeated for this long is forgotten."""
 
 ASK_AGAIN_S: Final = 1.0
+BEGIN_AGAIN: Final = "begin again: not known here"
 
 
 class JoinRequest(msgspec.Struct):
@@ -103,7 +105,7 @@ class JoinRequests:
         one = self._asked.get(node)
         shown = commitment(wanted.nonce, node, self._host)
         if one is None or not hmac.compare_digest(shown, one.commitment):
-            return Refusal(request=wanted.request, reason="begin again: not known here")
+            return Refusal(request=wanted.request, reason=BEGIN_AGAIN)
         one.heard_at = now
         one.has = plain_claim(wanted.has)
         one.code = self._code_of(node, self._host, wanted.nonce, one.nonce)
@@ -147,6 +149,51 @@ class JoinRequests:
             for node, one in self._asked.items()
             if now - one.heard_at < SILENT_S
         }
+
+
+@final
+class JoinAttempt:
+    """A newcomer's side of its request at one node, until that node decides.
+
+    A node that restarted knows nothing of the request. Then it begins again, with
+    another number: after the first was shown, somebody could choose theirs to fit.
+    """
+
+    def __init__(
+        self, node: NodeId, host: NodeId, draw: Callable[[], bytes], has: str = ""
+    ) -> None:
+        """Ask `host` to let `node` in; call `draw` for each random number."""
+        self._node = node
+        self._host = host
+        self._draw = draw
+        self._has = has
+        self.ours = draw()
+        self.theirs = b""  # empty until the host has sent its number
+
+    def wanted(self, request: RequestId) -> AdmissionWanted:
+        """Return what to send next."""
+        return AdmissionWanted(
+            request=request,
+            commitment=commitment(self.ours, self._node, self._host),
+            nonce=self.ours if self.theirs else b"",
+            has=self._has,
+        )
+
+    def hear(
+        self, answer: Welcome | Refusal | AdmissionHeard
+    ) -> Welcome | Refusal | None:
+        """Take an answer; return it if it is final."""
+        match answer:
+            case AdmissionHeard():
+                self.theirs = self.theirs or answer.nonce
+                return None
+            case Refusal(reason=reason) if reason == BEGIN_AGAIN:
+                self.ours, self.theirs = self._draw(), b""
+                return None
+            case Refusal() if answer.retry_in_s is not None:
+                return None
+            case _:
+                return answer
 
 
 def plain_claim(text: str) -> str:

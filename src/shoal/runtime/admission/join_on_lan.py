@@ -9,17 +9,19 @@ over. Nothing is joined unless both decide within `PATIENCE_S`.
 from __future__ import annotations
 
 import asyncio
+import functools
 import secrets
 import time
 from typing import TYPE_CHECKING, Final, Literal, final
 
+from shoal.core.admission.join_requests import JoinAttempt
 from shoal.errors import ShoalError
 from shoal.model.ids import RequestId
 from shoal.net.identity.petname import petname
 from shoal.net.joining.join import knock
 from shoal.net.joining.join_codes import code_of
-from shoal.protocol.admission import AdmissionHeard, AdmissionWanted
-from shoal.protocol.admission_proofs import NONCE_BYTES, commitment
+from shoal.protocol.admission import AdmissionHeard
+from shoal.protocol.admission_proofs import NONCE_BYTES
 from shoal.protocol.messages import Refusal, Welcome
 from shoal.runtime.admission.join_by_invitation import belonging
 from shoal.runtime.membership import shoal_membership
@@ -129,44 +131,36 @@ class LanJoin:
         return None
 
     async def _ask(self, near: Near) -> Welcome:
-        nonce = secrets.token_bytes(NONCE_BYTES)
-        own, host = self._identity.node, near.node
-        first = AdmissionWanted(
-            request=RequestId(f"{own}/admission"),
-            commitment=commitment(nonce, own, host),
-            has=self._has,
-        )
-        heard = await self._answered(near, first)
-        if not isinstance(heard, AdmissionHeard):
-            raise ShoalError(f"{petname(host)} did not say its number")
-        self.code, self.state = code_of(own, host, nonce, heard.nonce), "asking"
-        self._say("asked to join; `shoal accept` on the other machine lets you in")
-        self._say(f"type this code there:  {self.code}")
-        shown = AdmissionWanted(
-            request=first.request,
-            commitment=first.commitment,
-            nonce=nonce,
-            has=self._has,
-        )
-        answer = await self._answered(near, shown)
-        if not isinstance(answer, Welcome):
-            raise ShoalError(f"{petname(host)} gave no grant")
-        return answer
-
-    async def _answered(
-        self, near: Near, wanted: AdmissionWanted
-    ) -> Welcome | AdmissionHeard:
         """Ask until the answer is final; raise if it is a refusal."""
+        own, host = self._identity.node, near.node
+        attempt = JoinAttempt(
+            own, host, functools.partial(secrets.token_bytes, NONCE_BYTES), self._has
+        )
+        request = RequestId(f"{own}/admission")
         while True:
             try:
-                answer = await knock(self._identity, near, wanted)
+                answer = await knock(self._identity, near, attempt.wanted(request))
             except (ShoalError, OSError):
-                answer = None  # It may come back.
-            if isinstance(answer, Refusal) and answer.retry_in_s is None:
-                raise ShoalError(f"{petname(near.node)} refused", because=answer.reason)
-            if isinstance(answer, Welcome | AdmissionHeard):
-                return answer
-            await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(AGAIN_S)  # It may come back.
+                continue
+            final_answer = attempt.hear(answer)
+            if isinstance(final_answer, Welcome):
+                return final_answer
+            if isinstance(final_answer, Refusal):
+                raise ShoalError(
+                    f"{petname(host)} refused", because=final_answer.reason
+                )
+            if isinstance(answer, AdmissionHeard):
+                self._show(code_of(own, host, attempt.ours, attempt.theirs))
+            else:
+                await asyncio.sleep(AGAIN_S)
+
+    def _show(self, code: str) -> None:
+        if self.state != "asking":
+            self._say("asked to join; `shoal accept` on the other machine lets you in")
+        if code != self.code:
+            self._say(f"type this code there:  {code}")
+        self.code, self.state = code, "asking"
 
     async def _wait_for_consent(self, near: Near) -> None:
         self.state = "accepted"

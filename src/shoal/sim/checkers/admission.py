@@ -38,7 +38,6 @@ class AdmissionPromises:
         # Since when a node knows that another is revoked, by (node, other).
         self._revoked: dict[tuple[NodeId, NodeId], float] = {}
         self._issued: dict[int, float] = {}  # when an invitation ends, by number
-        self._accepted: dict[NodeId, None] = {}  # of the approved, by an admin
         self._unwanted: dict[NodeId, None] = {}  # newcomers that were revoked
 
     def issued(self, number: int, until_s: float) -> None:
@@ -56,17 +55,15 @@ class AdmissionPromises:
         number, uses = self._invited.get(newcomer, (-1, 0))
         came = self._welcomed.get(number, {})
         is_good = self._issued.get(number, 0.0) > self._agenda.now
-        if newcomer in came or newcomer in self._accepted:
+        if newcomer in came or newcomer in self._approved:
             self._violations.report("A4", f"{newcomer} never hears that it is let in")
         elif is_good and len(came) < uses:
             what = f"{newcomer} never gets in, by invitation {number} for {uses}"
             self._violations.report("A4", f"{what}, used by {', '.join(came)}")
 
-    def approved(self, host: SimHost, newcomer: NodeId) -> None:
-        """Note that a person accepted a newcomer; only admins can let it in."""
+    def approved(self, newcomer: NodeId) -> None:
+        """Note that a person at an admin's screen accepted a newcomer."""
         self._approved[newcomer] = None
-        if host.grant is not None and "admin" in host.grant.roles:
-            self._accepted[newcomer] = None
 
     def signed(self, host: SimHost, newcomer: NodeId) -> None:
         """Check a grant about to be signed (A2, A3)."""

@@ -37,13 +37,14 @@ from shoal.core.admission.events import (
     SignAdmission,
 )
 from shoal.core.admission.invitation_book import InvitationTerms
+from shoal.core.admission.join_requests import JoinAttempt
 from shoal.core.events import MessageReceived
 from shoal.core.membership.members import serial_for_grant, serial_for_revocation
 from shoal.core.peer import Peer
 from shoal.model.ids import NodeId, OwnerId, RequestId
 from shoal.protocol.admission import AdmissionHeard, AdmissionWanted
 from shoal.protocol.admission_proofs import (
-    commitment,
+    NONCE_BYTES,
     joining,
     proof_of,
     secret_digest,
@@ -75,7 +76,7 @@ CROWD: Final = 20  # newcomers that ask a leaving node
 CROWD_S: Final = 0.01
 TERMS: Final = InvitationTerms(roles=("worker",), owner=OwnerId("ann"))
 ADMIN: Final[tuple[Role, ...]] = ("scheduler", "worker", "gate", "admin")
-NONCE: Final = b"n" * 16
+NO_ADMIN: Final = "no admin"
 
 Kind = Literal["invited", "guesser", "stranger"]
 
@@ -205,7 +206,7 @@ class _Asking(msgspec.Struct):
     newcomer: Newcomer
     tries: int = 0
     is_over: bool = False
-    is_heard: bool = False  # of a stranger: whether it may send its nonce
+    attempts: dict[NodeId, JoinAttempt] = {}  # of a stranger, by the node it asks
 
 
 @final
@@ -225,6 +226,8 @@ class JoinTraffic:
         self._script = script
         self._world = world
         self._rng = world.stream("joining")
+        # The script drew its secrets from a stream like the one above.
+        self._guesses = world.stream("guesses")
         self._asking = {one.id: _Asking(one) for one in script.newcomers}
         self._tokens: dict[int, _Asking] = {}  # each token is used once
         self._token = 0
@@ -324,6 +327,7 @@ class JoinTraffic:
                 peer=newcomer.id,
                 message=self._message(asking, door.id),
                 origin=newcomer.id,
+                objection="" if _is_admin(door) else NO_ADMIN,
             )
             delay_s = self._rng.uniform(*LATENCY_S)
             self._world.agenda.after(delay_s, _feed, door, door.life, asked)
@@ -332,16 +336,22 @@ class JoinTraffic:
         newcomer = asking.newcomer
         request = RequestId(f"{newcomer.id}/{asking.tries}")
         if newcomer.kind == "stranger":
-            return AdmissionWanted(
-                request=request,
-                commitment=commitment(NONCE, newcomer.id, door),
-                nonce=NONCE if asking.is_heard else b"",
-            )
+            return self._attempt(asking, door).wanted(request)
         told = self._script.invitations[newcomer.invitation]
-        secret = told.secret if newcomer.kind == "invited" else self._rng.randbytes(16)
+        secret = (
+            told.secret if newcomer.kind == "invited" else self._guesses.randbytes(16)
+        )
         proof = proof_of(secret, joining(newcomer.id))
         print_ = sim_key_print(told.by)
         return Join(request=request, secret=b"", proof=proof, inviter=print_)
+
+    def _attempt(self, asking: _Asking, door: NodeId) -> JoinAttempt:
+        if door not in asking.attempts:
+            drawn = self._rng.randbytes
+            asking.attempts[door] = JoinAttempt(
+                asking.newcomer.id, door, lambda: drawn(NONCE_BYTES)
+            )
+        return asking.attempts[door]
 
     def _answer(self, host: SimHost, effect: AnswerJoin) -> None:
         asking = self._tokens[effect.token]
@@ -350,7 +360,9 @@ class JoinTraffic:
             self._stumble(host)
         if self._rng.random() >= LOST_SHARE:
             delay_s = self._rng.uniform(*LATENCY_S)
-            self._world.agenda.after(delay_s, self._hear, asking, effect.answer)
+            self._world.agenda.after(
+                delay_s, self._hear, asking, host.id, effect.answer
+            )
 
     def _stumble(self, host: SimHost) -> None:
         """Sometimes crash a node that has just admitted somebody."""
@@ -360,17 +372,13 @@ class JoinTraffic:
             self._world.agenda.after(back_s, self._world.restart, host.id)
 
     def _hear(
-        self, asking: _Asking, answer: Welcome | Refusal | AdmissionHeard
+        self, asking: _Asking, door: NodeId, answer: Welcome | Refusal | AdmissionHeard
     ) -> None:
-        match answer:
-            case Welcome():
-                self.welcomed += not asking.is_over
-                asking.is_over = True
-            case AdmissionHeard():
-                asking.is_heard = True
-            case Refusal():
-                if asking.newcomer.kind == "stranger" and answer.retry_in_s is None:
-                    asking.is_heard = False  # It starts over at another node.
+        if isinstance(answer, Welcome):
+            self.welcomed += not asking.is_over
+            asking.is_over = True
+        elif asking.newcomer.kind == "stranger":
+            self._attempt(asking, door).hear(answer)
 
     # Effects of admins' machines.
 
@@ -379,8 +387,8 @@ class JoinTraffic:
         own, machine, terms = host.grant, host.machine, effect.terms
         assert own is not None
         assert isinstance(machine, Peer)
-        if "admin" not in own.roles:
-            self._feed_later(host, AdmissionSigned(effect.case, None, "no admin"))
+        if not _is_admin(host):
+            self._feed_later(host, AdmissionSigned(effect.case, None, NO_ADMIN))
             return
         wall_s = trust.WALL_AT_START_S + self._world.now
         revoked_up_to = machine.membership.roster.revoked_up_to(effect.peer)
@@ -418,7 +426,7 @@ class JoinTraffic:
         newcomer = self._asking[effect.peer].newcomer
         decided: JoinApproved | JoinDeclined = JoinDeclined(effect.peer)
         if newcomer.is_wanted:
-            self.promises.approved(host, effect.peer)
+            self.promises.approved(effect.peer)
             decided = JoinApproved(effect.peer)
         self._feed_later(host, decided, self._rng.uniform(0.5, 5.0))
 
@@ -453,6 +461,10 @@ class JoinTraffic:
 def _feed(host: SimHost, life: int, event: AdmissionEvent) -> None:
     if host.up and host.life == life:
         host.feed(event)
+
+
+def _is_admin(host: SimHost) -> bool:
+    return host.grant is not None and "admin" in host.grant.roles
 
 
 def _nobody_reads(host: SimHost, effect: AuditJoin) -> None:
