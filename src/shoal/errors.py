@@ -24,10 +24,19 @@ codec raises `ProtocolError`, and the host refuses and counts it. Our own mistak
 bugs: an `assert` fails, and none of these exceptions is raised.
 """
 
+from collections.abc import Iterable
 from typing import Literal, final
 
 ProtocolFault = Literal["oversized", "malformed", "unknown-tag", "version"]
 StoreFault = Literal["in-use", "damaged", "missing", "newer", "foreign", "disk", "bug"]
+
+
+def did_you_mean(word: str, known: Iterable[str], *, before: str = "") -> str:
+    """Return a hint that names the known word nearest to another; empty if none is."""
+    from difflib import get_close_matches  # noqa: PLC0415 - Only after a mistake.
+
+    near = get_close_matches(word, sorted(known), n=1)
+    return f"did you mean '{before}{near[0]}'?" if near else ""
 
 
 class ShoalError(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from typing import Final
 
@@ -13,8 +14,11 @@ _ANYWHERE: Final = "192.0.2.1"
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address means the machine itself, on any machine."""
-    return address.startswith("127.") or address in ("::1", "localhost", "")
+    """Whether an address, or the name localhost, means the machine itself."""
+    try:
+        return address == "localhost" or ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
 
 
 def address_towards(address: str = _ANYWHERE) -> str:

@@ -74,9 +74,9 @@ MISTAKES: dict[str, list[tuple[str, int, str]]] = {
     "ping": [("nope", 102, "no node 'nope'"), ("-c 0", 2, "x>=1")],
     "plan": [
         ("nowhere.yaml", 2, "No such file"),
-        ("--driver proces -- true", 2, "did you mean process?"),
-        ("--recipe dilocco", 2, "did you mean diloco?"),
-        ("--policy balancd -- true", 2, "did you mean balanced?"),
+        ("--driver proces -- true", 2, "did you mean 'process'?"),
+        ("--recipe dilocco", 2, "did you mean 'diloco'?"),
+        ("--policy balancd -- true", 2, "did you mean 'balanced'?"),
     ],
     "policy list": [("much", 2, "unexpected extra argument")],
     "policy test": [("nope", 2, "no policy 'nope'")],
@@ -99,8 +99,8 @@ MISTAKES: dict[str, list[tuple[str, int, str]]] = {
     ],
     "run": [
         ("--secret NOPE -- true", 2, "no secret 'NOPE'"),
-        ("--driver proces -- true", 2, "did you mean process?"),
-        ("--recipe dilocco", 2, "did you mean diloco?"),
+        ("--driver proces -- true", 2, "did you mean 'process'?"),
+        ("--recipe dilocco", 2, "did you mean 'diloco'?"),
         ("--workdir nowhere -- true", 2, "nowhere"),
         ("--workdir /etc/passwd -- true", 2, "/etc/passwd is no folder"),
     ],
@@ -124,9 +124,9 @@ MISTAKES: dict[str, list[tuple[str, int, str]]] = {
     "sim run": [("nowhere.yaml", 2, "No such file"), ("--seed x", 2, "valid integer")],
     "sim traces": [("nowhere.csv", 2, "no such file"), (".", 2, "Is a directory")],
     "submit": [
-        ("--policy balancd -- true", 2, "did you mean balanced?"),
-        ("--driver proces -- true", 2, "did you mean process?"),
-        ("--recipe dilocco", 2, "did you mean diloco?"),
+        ("--policy balancd -- true", 2, "did you mean 'balanced'?"),
+        ("--driver proces -- true", 2, "did you mean 'process'?"),
+        ("--recipe dilocco", 2, "did you mean 'diloco'?"),
         ("--workdir nowhere -- true", 2, "nowhere"),
         (".", 2, "Is a directory"),
     ],
@@ -141,13 +141,13 @@ MISTAKES: dict[str, list[tuple[str, int, str]]] = {
 
 SPECS = {
     "typo.yaml": ("command: 'true'\nnodez: 2\n", "nodez"),
-    "driver.yaml": ("command: 'true'\ndriver: proces\n", "did you mean process?"),
-    "recipe.yaml": ("recipe: dilocco\n", "did you mean diloco?"),
+    "driver.yaml": ("command: 'true'\ndriver: proces\n", "did you mean 'process'?"),
+    "recipe.yaml": ("recipe: dilocco\n", "did you mean 'diloco'?"),
     "policy.yaml": (
         "command: 'true'\nplacement: {policy: balancd}\n",
-        "did you mean balanced?",
+        "did you mean 'balanced'?",
     ),
-    "steps.yaml": ("steps: {a: {recipe: ecko}}\n", "did you mean echo?"),
+    "steps.yaml": ("steps: {a: {recipe: ecko}}\n", "did you mean 'echo'?"),
 }
 
 

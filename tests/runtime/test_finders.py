@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from tests.runtime.virtual_time import run
@@ -39,7 +39,7 @@ def told(message: AnyMessage, *peers: NodeId) -> Sequence[tuple[NodeId, AnyMessa
 
     async def main() -> None:
         finder = Finders(
-            cast("LinkSelector", links),
+            cast("LinkSelector[Any, Any]", links),
             None,
             cast("Listener", None),
             Finding(),

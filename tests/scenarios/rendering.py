@@ -73,7 +73,7 @@ def message(message: m.AnyMessage) -> str:
                 f"{p.node}@{','.join(p.addresses)}" if p.addresses else p.node
                 for p in message.peers
             )
-            return f"peers-known {message.request} {known} of {message.size_estimate}"
+            return f"peers-known {message.request} {known}".rstrip()
         case m.ReservationWanted():
             return f"reservation-wanted {message.request}"
         case m.Reservation():

@@ -15,12 +15,12 @@ from typing import Any, Final, NamedTuple
 
 import click
 import msgspec
+from tests.sim import admission_bugs
 
 from shoal.core.admission import admission_control
-from shoal.core.admission.admission_control import AdmissionControl, _Case
-from shoal.core.admission.events import AdmissionSigned
+from shoal.core.admission.admission_control import AdmissionControl
 from shoal.core.admission.invitation_book import InvitationBook, OpenInvitation
-from shoal.core.admission.join_requests import JoinAttempt, JoinRequest, JoinRequests
+from shoal.core.admission.join_requests import JoinAttempt, JoinRequests
 from shoal.core.artifacts.events import OutputsFetched, OutputsLost, PiecesStored
 from shoal.core.artifacts.piece_fetch import PieceFetch, Step
 from shoal.core.artifacts.piece_serving import PieceServing
@@ -45,7 +45,7 @@ from shoal.core.dispatch.dispatcher import Dispatcher
 from shoal.core.dispatch.run_states import TaskRun
 from shoal.core.dispatch.verdicts import Verdict, judge
 from shoal.core.durability.journal import Finished, Incarnated
-from shoal.core.events import Answer, Effect, Record, Send, StageTask, StartTask
+from shoal.core.events import Answer, Effect, Record, StageTask, StartTask
 from shoal.core.forwarding.forwarded_calls import CallForwarding
 from shoal.core.leasing.attempt_bindings import AttemptBindings
 from shoal.core.leasing.demand_age import DemandAges
@@ -60,10 +60,9 @@ from shoal.core.negotiation.negotiator import GangRound, Negotiator
 from shoal.core.scheduling.job_book import JobBook, TaskRecord
 from shoal.core.scheduling.notices import Consequence
 from shoal.core.scheduling.scheduler import Scheduler
-from shoal.model.ids import Attempt, BlobId, LeaseId, NodeId, OwnerId, RequestId, TaskId
+from shoal.model.ids import Attempt, BlobId, LeaseId, NodeId, OwnerId, TaskId
 from shoal.model.job import Input, Job, Task
 from shoal.model.resources import Allocation, Profile
-from shoal.protocol.admission import AdmissionHeard, AdmissionWanted, InvitationGiven
 from shoal.protocol.blobs import PieceWanted
 from shoal.protocol.forwarding import ApiPiece
 from shoal.protocol.mail import Mail
@@ -73,18 +72,15 @@ from shoal.protocol.messages import (
     Cancel,
     Demand,
     Grant,
-    Introduction,
     Outcome,
-    Refusal,
     Renew,
     Report,
     Rumour,
-    Welcome,
 )
 from shoal.sim.node.disk import Disk
 from shoal.sim.seeds import run_seed
 
-SEEDS_MAX: Final = 2_000
+SEEDS_MAX: Final = 3_000
 
 
 class Bug(NamedTuple):
@@ -114,13 +110,6 @@ _on_piece = CallForwarding._on_piece
 _settle = ResultIntake.settle
 _inputs_of = Provisions._inputs_of
 _receive = Mailbox.receive
-_given_away = admission_control._given
-_on_admission_signed = AdmissionControl._on_signed
-_take_back = AdmissionControl._take_back
-_on_introduction = AdmissionControl._on_introduction
-_on_attempt_answered = JoinAttempt.hear
-_redeem = InvitationBook.redeem
-_hear = JoinRequests.hear
 _on_lane_lost = CallDispatcher._on_lane_lost
 _call_result = CallDispatcher._result
 _start = Worker._start
@@ -394,88 +383,6 @@ def letters_under_way_unbounded(self: Mailbox) -> bool:
     return True
 
 
-def welcomed_before_it_is_on_disk(
-    self: AdmissionControl, event: AdmissionSigned, now: float
-) -> list[Effect]:
-    """Let a newcomer in, and write it down a little later."""
-    case = self._cases.get(event.case)
-    if case is None or event.grant is None or not case.digest:
-        return _on_admission_signed(self, event, now)
-    kept = _on_admission_signed(self, event, now)
-    return [*self._welcome(event.case, case, now), *kept]
-
-
-def invitation_taken_back_at_once(
-    self: AdmissionControl, id_: int, case: _Case, now: float
-) -> list[Effect]:
-    """Take back what was given away in the same life."""
-    self._given_before[case.digest] = None
-    return _take_back(self, id_, case, now)
-
-
-def old_invitation_lets_the_revoked_in(
-    self: InvitationBook,
-    found: OpenInvitation,
-    node: NodeId,
-    now: float,
-    revoked_up_to: int,
-) -> str:
-    """Look at uses and time only."""
-    return _redeem(self, found, node, now, -1)
-
-
-def invitation_does_not_come_back(self: OpenInvitation, given: OpenInvitation) -> bool:
-    """Keep sending newcomers on to whom it was given once."""
-    return False
-
-
-def introduced_are_not_sent_on(
-    self: AdmissionControl, gate: NodeId, message: Introduction, now: float
-) -> list[Effect]:
-    """Tell a gate to ask the admin to whom an invitation was given."""
-    found = self._book.proved(message.proof, message.newcomer)
-    if found is None or not found.given_to:
-        return _on_introduction(self, gate, message, now)
-    elsewhere = Refusal(request=message.request, reason="ask there", retry_in_s=2.0)
-    return [Send(gate, elsewhere)]
-
-
-def forgotten_stranger_goes_on(
-    self: JoinAttempt, answer: Welcome | Refusal | AdmissionHeard
-) -> Welcome | Refusal | None:
-    """Repeat a request of which the other node knows nothing."""
-    if isinstance(answer, Refusal):
-        return None
-    return _on_attempt_answered(self, answer)
-
-
-def joined_do_not_go_along(
-    one: OpenInvitation, request: RequestId, wall_s: float
-) -> InvitationGiven:
-    """Give away what is left of an invitation, and nothing else."""
-    given = _given_away(one, request, wall_s)
-    return msgspec.structs.replace(given, joined=())
-
-
-def any_secret_opens(
-    self: InvitationBook, proof: bytes, node: NodeId
-) -> OpenInvitation | None:
-    """Take the first invitation for proved."""
-    return next(iter(self), None)
-
-
-def stranger_let_in_unasked(
-    self: JoinRequests,
-    node: NodeId,
-    origin: str,
-    wanted: AdmissionWanted,
-    now: float,
-) -> AdmissionHeard | Refusal | JoinRequest:
-    """Let in any newcomer that has told its number."""
-    answer = _hear(self, node, origin, wanted, now)
-    return self._asked[node] if wanted.nonce and node in self._asked else answer
-
-
 def batch_not_sent_again(self: ReliableStream) -> None:
     """Take what was sent for taken."""
     self._resend_at = None
@@ -721,46 +628,51 @@ BUGS: Final = (
         "welcomed before it is on disk",
         AdmissionControl,
         "_on_signed",
-        welcomed_before_it_is_on_disk,
+        admission_bugs.welcomed_before_it_is_on_disk,
     ),
     Bug(
         "invitation taken back at once",
         AdmissionControl,
         "_take_back",
-        invitation_taken_back_at_once,
+        admission_bugs.invitation_taken_back_at_once,
     ),
     Bug(
         "old invitation lets the revoked in",
         InvitationBook,
         "redeem",
-        old_invitation_lets_the_revoked_in,
+        admission_bugs.old_invitation_lets_the_revoked_in,
     ),
     Bug(
         "invitation does not come back",
         OpenInvitation,
         "comes_back",
-        invitation_does_not_come_back,
+        admission_bugs.invitation_does_not_come_back,
     ),
     Bug(
         "introduced are not sent on",
         AdmissionControl,
         "_on_introduction",
-        introduced_are_not_sent_on,
+        admission_bugs.introduced_are_not_sent_on,
     ),
     Bug(
         "forgotten stranger goes on",
         JoinAttempt,
         "hear",
-        forgotten_stranger_goes_on,
+        admission_bugs.forgotten_stranger_goes_on,
     ),
     Bug(
         "joined do not go along",
         admission_control,
         "_given",
-        joined_do_not_go_along,
+        admission_bugs.joined_do_not_go_along,
     ),
-    Bug("any secret opens", InvitationBook, "proved", any_secret_opens),
-    Bug("stranger let in unasked", JoinRequests, "hear", stranger_let_in_unasked),
+    Bug("any secret opens", InvitationBook, "proved", admission_bugs.any_secret_opens),
+    Bug(
+        "stranger let in unasked",
+        JoinRequests,
+        "hear",
+        admission_bugs.stranger_let_in_unasked,
+    ),
     Bug("wrong piece believed", PieceFetch, "on_stored", wrong_piece_believed),
     Bug("fetch never given up", PieceFetch, "_is_stalled", fetch_never_given_up),
     Bug("second caller forgotten", PieceFetch, "want", second_caller_forgotten),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from tests.wire.examples import EXAMPLES, GRANT
+from tests.wire.examples import EXAMPLES, GRANT, NO_LONGER_SENT
 
 from shoal.core.membership.members import grant_payload, revocation_payload
 from shoal.protocol.codec import encode
@@ -47,7 +47,8 @@ def record(path: Path) -> list[str]:
     missing = [name for name in new if name not in old]
     with path.open("a") as file:
         file.writelines(f"{name} {new[name].hex()}\n" for name in missing)
-    return [name for name in old if new.get(name) != old[name]]
+    kept = (name for name in old if name not in NO_LONGER_SENT)
+    return [name for name in kept if new.get(name) != old[name]]
 
 
 def main() -> None:

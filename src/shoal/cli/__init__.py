@@ -26,6 +26,7 @@ from shoal.errors import (
     SpecError,
     UnreachableError,
     UsageError,
+    did_you_mean,
 )
 
 if TYPE_CHECKING:
@@ -162,15 +163,12 @@ class LazyGroup(click.Group):
             if ctx.params.get("as_json") and command is not None:
                 rest = ["--json", *rest]
             return name, command, rest
-        from difflib import get_close_matches  # noqa: PLC0415 - Only after a mistake.
-
         meant = ELSEWHERE.get(args[0])
-        near = [meant] if meant else get_close_matches(args[0], COMMANDS, n=1)
+        hint = did_you_mean(args[0], COMMANDS, before="shoal ")
         raise UsageError(
             f"there is no command '{args[0]}'",
-            hint=f"did you mean 'shoal {near[0]}'?"
-            if near
-            else "`shoal --help` lists all commands",
+            hint=(f"did you mean 'shoal {meant}'?" if meant else hint)
+            or "`shoal --help` lists all commands",
         )
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

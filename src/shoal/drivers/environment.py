@@ -125,7 +125,7 @@ def _transports(order: RunOrder) -> dict[str, str]:
     if len(order.addresses) < 2:
         return {}
     own, first = order.addresses[order.task.index], order.addresses[0]
-    found = {} if is_loopback(own) else transport_variables(own)
+    found = {} if not own or is_loopback(own) else transport_variables(own)
     # Otherwise it is told by others, or the address of a router.
     return found or transport_variables(address_towards(first))
 

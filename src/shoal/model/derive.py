@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 from msgspec.structs import replace
 
-from shoal.errors import SpecError
+from shoal.errors import SpecError, did_you_mean
 from shoal.model.gpu import parse_gpu
 from shoal.model.ids import GroupId, JobId, NodeId, OwnerId, TaskId
 from shoal.model.inputs import inputs_from
@@ -36,7 +36,7 @@ from shoal.model.spec.limits import ARGV_CHARS_MAX, ARGV_CHARS_TOTAL_MAX, GROUPS
 from shoal.model.spec.objectives import objective_of
 from shoal.model.spec.points import points, refuse_too_many
 from shoal.model.spec.recipes import RecipePart, parts_of, retry_of
-from shoal.model.spec.steps import nearest, step_job, step_order
+from shoal.model.spec.steps import step_job, step_order
 from shoal.model.spec.verification import STDOUT, check_verify, verify_of
 from shoal.model.text.bounds import INPUTS_MAX, NAME_LENGTH_MAX
 from shoal.model.text.texts import one_line
@@ -336,7 +336,8 @@ class _Shared:
             f"nothing is known for placeholder {{{name}}}",
             path=path,
             because=because,
-            hint=nearest(name, texts) or f"write {{{{{name}}}}} if it is plain text",
+            hint=did_you_mean(name, texts)
+            or f"write {{{{{name}}}}} if it is plain text",
         )
 
 

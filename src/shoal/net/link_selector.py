@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Final, Literal, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, final
 
 import msgspec
 
@@ -24,7 +24,7 @@ from shoal.model.addresses import direct_ones, stream_ones
 from shoal.model.backoff import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from shoal.model.ids import NodeId
     from shoal.net.base import Listener
@@ -154,22 +154,33 @@ class _Seeking(msgspec.Struct):
     tries: int = 0
 
 
+D = TypeVar("D", bound=Direct)
+S = TypeVar("S", bound=StreamTransport)
+
+
 @final
-class LinkSelector:
+class LinkSelector(Generic[D, S]):
     """Implements `Links` with direct links and streams, for one listener.
 
-    Create it on a running loop; call `attach` before the first use.
+    Create it on a running loop. Links and streams report to the selector, so it has
+    them made: each is given its listener, and reports nothing while it is made.
     """
 
-    def __init__(self, node: NodeId, listener: Listener) -> None:
+    def __init__(
+        self,
+        node: NodeId,
+        listener: Listener,
+        *,
+        direct: Callable[[Listener], D],
+        streams: Callable[[LinkSelector[D, S]], S] | None,
+        dials: bool = True,
+    ) -> None:
+        """Select between direct links and streams; without `dials`, open no links."""
         self.node: Final = node
         self.counts: Counter[str] = Counter()
-        self.direct_ears: Final = _DirectEars(self)
         self._listener = listener
         self._loop = asyncio.get_running_loop()
-        self._direct: Direct | None = None
-        self._streams: StreamTransport | None = None
-        self._dials = True
+        self._dials = dials
         self._linked: dict[NodeId, None] = {}  # by a direct link
         self._open: dict[NodeId, _Stream] = {}
         # Peers that the listener takes for connected, and in which of their lives.
@@ -181,20 +192,16 @@ class LinkSelector:
         self._rtts: dict[NodeId, float] = {}  # of linked peers, in seconds
         self._pings: dict[NodeId, list[asyncio.Future[float]]] = {}  # that wait
         self._closing = False
-
-    def attach(
-        self, direct: Direct, streams: StreamTransport | None, *, dials: bool = True
-    ) -> None:
-        """Use these direct links and streams; either may be switched off."""
-        self._direct, self._streams, self._dials = direct, streams, dials
+        self.direct: Final = direct(_DirectEars(self))
+        self.streams: Final = streams(self) if streams is not None else None
 
     # What the host calls.
 
     @property
     def addresses(self) -> tuple[str, ...]:
         """Return where this node can be reached, the best first."""
-        streams = self._streams.addresses if self._streams is not None else ()
-        return (*self._links.addresses, *streams)
+        streams = self.streams.addresses if self.streams is not None else ()
+        return (*self.direct.addresses, *streams)
 
     @property
     def connected(self) -> tuple[NodeId, ...]:
@@ -211,7 +218,7 @@ class LinkSelector:
 
     def trouble(self, peer: NodeId) -> str:
         """Return why there is no direct link to a peer, as far as is known."""
-        return self._links.trouble(peer)
+        return self.direct.trouble(peer)
 
     async def ping(self, peer: NodeId) -> float:
         """Return how long a round trip to a linked peer takes now.
@@ -223,7 +230,7 @@ class LinkSelector:
         self._pings.setdefault(peer, []).append(answer)
         try:
             if peer in self._linked:
-                self._links.reach(peer)
+                self.direct.reach(peer)
             return await answer
         finally:
             self._pings[peer].remove(answer)
@@ -239,28 +246,28 @@ class LinkSelector:
         if peer == self.node:
             return
         if self._dials and (direct := direct_ones(addresses)):
-            self._links.know(peer, direct)
+            self.direct.know(peer, direct)
             if peer in self._open:
-                self._links.reach(peer)
-        if self._streams is not None and stream_ones(addresses):
-            self._streams.know(peer, addresses)
+                self.direct.reach(peer)
+        if self.streams is not None and stream_ones(addresses):
+            self.streams.know(peer, addresses)
             self._hurry(peer)
 
     def reach(self, peer: NodeId) -> None:
         """Open a link to a peer if there is none, without a message to send."""
         if peer != self.node and not self.path(peer):
-            self._links.reach(peer)
+            self.direct.reach(peer)
             self._seek(peer, WANTED_S)
 
     def send(self, peer: NodeId, message: AnyMessage) -> None:
         """Queue a message; without room or path it is dropped."""
         if peer not in self._linked:
             stream = self._open.get(peer)
-            if stream is not None and self._streams is not None:
-                self._streams.send(peer, message)
+            if stream is not None and self.streams is not None:
+                self.streams.send(peer, message)
                 return
             self._seek(peer, 0.0)
-        self._links.send(peer, message)
+        self.direct.send(peer, message)
 
     def disconnect(self, peer: NodeId, reason: str) -> None:
         """Cut the link to a peer, and refuse it for a while."""
@@ -268,9 +275,9 @@ class LinkSelector:
         self._open.pop(peer, None)
         self._held.pop(peer, None)
         self._settle(peer)
-        self._links.disconnect(peer, reason)
-        if self._streams is not None:
-            self._streams.disconnect(peer, reason)
+        self.direct.disconnect(peer, reason)
+        if self.streams is not None:
+            self.streams.disconnect(peer, reason)
         if was_told:
             self._listener.lost(peer)
 
@@ -279,18 +286,18 @@ class LinkSelector:
         self._closing = True
         for peer in [*self._seeking, *self._limbo, *self._upgrades]:
             self._settle(peer)
-        await self._links.close()
+        await self.direct.close()
 
     # What happens to direct links.
 
     def on_connected(self, peer: NodeId, grant: Grant | None) -> None:
         """Make a direct link the path to a peer."""
-        generation = self._links.generation(peer)
+        generation = self.direct.generation(peer)
         was_down = peer in self._limbo or peer not in self._told
         self._linked[peer] = None
         self._settle(peer)
-        if self._streams is not None:
-            self._streams.note_link(peer, is_up=True)
+        if self.streams is not None:
+            self.streams.note_link(peer, is_up=True)
         stream = self._open.get(peer)
         if stream is not None:
             self._hand_over(peer, stream)
@@ -306,8 +313,8 @@ class LinkSelector:
         """Fall back to the stream, if there is one; the listener hears of the break."""
         self._linked.pop(peer, None)
         self._release(peer)
-        if self._streams is not None:
-            self._streams.note_link(peer, is_up=False)
+        if self.streams is not None:
+            self.streams.note_link(peer, is_up=False)
         if self._told.pop(peer, None) is None:
             return
         self._rtts.pop(peer, None)
@@ -317,7 +324,7 @@ class LinkSelector:
             del self._open[peer]  # It ends by itself.
         elif stream is not None:
             self._use(peer, stream)
-        elif self._links.waiting(peer):
+        elif self.direct.waiting(peer):
             self._seek(peer, 0.0)
 
     def on_received(self, peer: NodeId, messages: Sequence[AnyMessage]) -> None:
@@ -360,7 +367,7 @@ class LinkSelector:
             return
         self.counts["limbo"] += 1
         self._limbo[peer] = self._loop.call_later(LIMBO_S, self._give_up, peer)
-        self._links.reach(peer)
+        self.direct.reach(peer)
         # One side begins, or two new streams would get in each other's way.
         self._seek(peer, LIMBO_S, delay_s=0.0 if self.node < peer else AGAIN.first_s)
 
@@ -384,30 +391,25 @@ class LinkSelector:
 
     # How ways change.
 
-    @property
-    def _links(self) -> Direct:
-        assert self._direct is not None, "attach comes first"
-        return self._direct
-
     def _use(self, peer: NodeId, stream: _Stream) -> None:
         """Send everything over a stream, queued messages first."""
-        assert self._streams is not None
+        assert self.streams is not None
         was_down = peer in self._limbo
         self._settle(peer)
         if self._told.get(peer) != stream.generation:
             self._tell_connected(peer, stream.grant, stream.generation)
         elif was_down:
             self._listener.connected(peer, stream.grant)
-        if frames := self._links.take_waiting(peer):
-            self._streams.transmit(peer, frames)
+        if frames := self.direct.take_waiting(peer):
+            self.streams.transmit(peer, frames)
         self._plan_upgrade(peer, 0)
 
     def _hand_over(self, peer: NodeId, stream: _Stream) -> None:
         """Move from the stream to the direct link; hold early messages."""
-        assert self._streams is not None
+        assert self.streams is not None
         if not stream.moved_out:
             stream.moved_out = True
-            self._streams.move(peer)
+            self.streams.move(peer)
         if not stream.moved_in and peer not in self._held:
             held = self._held[peer] = []
             self._loop.call_later(HANDOVER_S, self._hold_no_longer, peer, held)
@@ -447,24 +449,24 @@ class LinkSelector:
 
     def _seek(self, peer: NodeId, for_s: float, delay_s: float | None = None) -> None:
         """Try a stream soon, if there is no link by then, and again for a while."""
-        if self._streams is None or self._closing:
+        if self.streams is None or self._closing:
             return
         until = self._loop.time() + for_s
         if (seeking := self._seeking.get(peer)) is not None:
             seeking.until = max(seeking.until, until)
             return
         if delay_s is None:
-            delay_s = HEAD_START_S if self._links.can_dial(peer) else 0.0
+            delay_s = HEAD_START_S if self.direct.can_dial(peer) else 0.0
         timer = self._loop.call_later(delay_s, self._try_stream, peer)
         self._seeking[peer] = _Seeking(timer, until)
 
     def _try_stream(self, peer: NodeId) -> None:
         seeking = self._seeking.pop(peer)
-        is_wanted = self._links.waiting(peer) or self._loop.time() < seeking.until
-        if self._streams is None or self.path(peer) or not is_wanted:
+        is_wanted = self.direct.waiting(peer) or self._loop.time() < seeking.until
+        if self.streams is None or self.path(peer) or not is_wanted:
             return
-        if self._streams.is_started:
-            self._streams.open(peer)
+        if self.streams.is_started:
+            self.streams.open(peer)
         pause_s = AGAIN.pause_s(seeking.tries)
         seeking.timer = self._loop.call_later(pause_s, self._try_stream, peer)
         seeking.tries += 1
@@ -486,7 +488,7 @@ class LinkSelector:
     def _upgrade(self, peer: NodeId, tries: int) -> None:
         del self._upgrades[peer]
         if peer in self._open and peer not in self._linked:
-            self._links.reach(peer)
+            self.direct.reach(peer)
             self._plan_upgrade(peer, tries + 1)
 
 
@@ -494,7 +496,7 @@ class LinkSelector:
 class _DirectEars:
     """The listener of direct links; passes everything on."""
 
-    def __init__(self, ways: LinkSelector) -> None:
+    def __init__(self, ways: LinkSelector[Any, Any]) -> None:
         self._ways = ways
 
     def connected(self, peer: NodeId, grant: Grant | None) -> None:

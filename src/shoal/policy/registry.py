@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Final, TypeGuard, final
 
-from shoal.errors import PolicyError, UnknownPolicyError
+from shoal.errors import PolicyError, UnknownPolicyError, did_you_mean
 from shoal.policy.custom import AssignsTasks, Custom
 from shoal.policy.interface import Policy
 from shoal.policy.ranking.forage import LearnedForage
@@ -107,13 +106,10 @@ class Registry:
         return Custom(name, made)
 
     def _unknown(self, name: str) -> UnknownPolicyError:
-        near = get_close_matches(name, self.names(), n=1)
         return UnknownPolicyError(
             f"no policy '{name}'",
             because=f"there are {', '.join(self.names())}",
-            hint=f"did you mean {near[0]}?"
-            if near
-            else "`shoal policy list` tells more",
+            hint=did_you_mean(name, self.names()) or "`shoal policy list` tells more",
         )
 
 

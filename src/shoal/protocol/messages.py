@@ -218,7 +218,6 @@ class Demand(Message, frozen=True, tag="demand"):
     preemptible: bool = True
     owner: OwnerId = OwnerId("")
     grant: Grant | None = None
-    warm: Name = ""  # content hash that would better be cached already
     wait_for_s: Seconds = 0.0  # if there is no room, let no worse rank overtake it
     network: bool = False  # whether the tasks use the network
 
@@ -233,7 +232,6 @@ class Offer(Message, frozen=True, tag="offer"):
     leases: Leases
     valid_for_s: Seconds
     displaces: Count = 0
-    warm: bool = False
 
 
 class Refusal(Message, frozen=True, tag="refusal"):
@@ -455,11 +453,10 @@ class PeerAddress(msgspec.Struct, frozen=True):
 
 
 class PeersKnown(Message, frozen=True, tag="peers-known"):
-    """Some members, and an estimate of how many there are."""
+    """Some members."""
 
     request: RequestId
     peers: Annotated[tuple[PeerAddress, ...], Meta(max_length=PEERS_MAX)]
-    size_estimate: Count = 0
 
 
 class ReservationWanted(Message, frozen=True, tag="reservation-wanted"):

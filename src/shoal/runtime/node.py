@@ -148,7 +148,6 @@ class Node:
         self.audit = AuditLog(home, say=say)
         self.feed, self.feed_now = inbox.feed, inbox.feed_now
         self._inbox, self._lanes = inbox, lanes
-        self.renewals = GrantRenewals(self)
         self.calls = CallSessions(self)
         self.outputs = OutputLog(home.outputs)
         self._sweeping: asyncio.Task[None] | None = None
@@ -233,10 +232,13 @@ class Node:
         links: Links,
         finder: Finder,
         performers: Mapping[type[Effect], Callable[..., None]] | None = None,
+        *,
+        shows_grant: Sequence[Callable[[Grant], None]] = (),
     ) -> None:
         """Open drivers, which end an earlier run's processes; run the machine.
 
-        `performers` perform effects about joining and finding members.
+        `performers` perform effects about joining and finding members. Each of
+        `shows_grant` presents a new grant of this node from then on.
         """
         self._links, self._finder = links, finder
         await self.event_log.load()
@@ -255,7 +257,7 @@ class Node:
             artifacts=self.artifacts,
             task_faults=self.task_faults,
             others={
-                **self.renewals.performers,
+                **GrantRenewals(self, shows_grant).performers,
                 **self.artifacts.blobs.performers,
                 **self.api_calls.performers,
                 **self.mail.performers,

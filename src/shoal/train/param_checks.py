@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import functools
 import math
-from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from shoal import validation
-from shoal.errors import SpecError
+from shoal.errors import SpecError, did_you_mean
 from shoal.train.arguments import PROGRAM_PARAMS, like
 from shoal.train.programs import PROGRAMS
 from shoal.train.settings import INNER, TrainSettings
@@ -191,10 +190,9 @@ def _unknown(name: str, recipe: str, program: str, own: Mapping[str, Any]) -> Sp
     known = sorted(
         {*own, *TrainSettings.__struct_encode_fields__, "data_seed", "program"}
     )
-    near = get_close_matches(name, known, n=1)
     return SpecError(
         f"recipe {recipe} has no param '{name}'",
         path=f"$.params.{name}",
         because=f"with program {program} they are {', '.join(known)}",
-        hint=f"did you mean {near[0]}?" if near else "leave it out",
+        hint=did_you_mean(name, known) or "leave it out",
     )

@@ -29,9 +29,9 @@ from shoal.api.server.http_app import (
     header_of,
     make_app,
 )
-from shoal.api.server.http_server import is_loopback
 from shoal.api.service.audited import Origin, came_by, origin, refused
 from shoal.errors import NotAllowedError, UsageError
+from shoal.interfaces import is_loopback
 from shoal.web.downloads import DownloadBody, Downloads, Tickets
 from shoal.web.streams import (
     LOG_BYTES,

@@ -40,13 +40,13 @@ def test_a_node_takes_every_example(path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words", "hint"),
     [
-        ("command: 'true'\ndriver: proces", "no driver 'proces'", "process?"),
+        ("command: 'true'\ndriver: proces", "no driver 'proces'", "'process'?"),
         ("command: 'true'\ndriver: python", "no driver 'python'", "driver: process"),
-        ("recipe: dilocco", "no recipe 'dilocco'", "did you mean diloco?"),
+        ("recipe: dilocco", "no recipe 'dilocco'", "did you mean 'diloco'?"),
         ("recipe: x", "no recipe 'x'", "recipe: train"),
-        ("command: 'true'\nplacement: {policy: balancd}", "'balancd'", "balanced?"),
-        ("steps: {a: {command: 'true'}, b: {recipe: ecko}}", "'ecko'", "echo?"),
-        ("recipe: diloco\nnodes: 2\nparams: {round: 3}", "'round'", "rounds?"),
+        ("command: 'true'\nplacement: {policy: balancd}", "'balancd'", "'balanced'?"),
+        ("steps: {a: {command: 'true'}, b: {recipe: ecko}}", "'ecko'", "'echo'?"),
+        ("recipe: diloco\nnodes: 2\nparams: {round: 3}", "'round'", "'rounds'?"),
         ("recipe: sweep\nsweep: {lr: [0.1, x]}", "'lr' cannot be 'x'", "training.md"),
         (
             "steps: {a: {command: 'true', driver: docker}}",

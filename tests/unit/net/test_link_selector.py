@@ -8,6 +8,7 @@ from tests.runtime.virtual_time import run
 
 from shoal.model.ids import LeaseId, NodeId
 from shoal.net import link_selector
+from shoal.net.base import Listener
 from shoal.net.link_selector import LinkSelector
 from shoal.protocol.codec import encode
 from shoal.protocol.messages import AnyMessage, Grant, PeerAddress, Release
@@ -138,18 +139,23 @@ class Stage:
         self.log = Log()
         self.direct = Direct()
         self.streams = Streams()
-        self.ways = LinkSelector(US, self.log)
-        self.ways.attach(self.direct, self.streams)
+        self.ways = LinkSelector(
+            US, self.log, direct=self._linked, streams=lambda _: self.streams
+        )
+
+    def _linked(self, ears: Listener) -> Direct:
+        self.direct_ears = ears
+        return self.direct
 
     def link(self, generation: int = 1) -> None:
         self.direct.up[BOB] = generation
-        self.ways.direct_ears.connected(BOB, None)
+        self.direct_ears.connected(BOB, None)
         self.direct.sent += self.direct.outbox
         self.direct.outbox = []
 
     def unlink(self) -> None:
         del self.direct.up[BOB]
-        self.ways.direct_ears.lost(BOB)
+        self.direct_ears.lost(BOB)
 
     def open(self, generation: int = 1, *, is_relayed: bool = False) -> None:
         self.ways.opened(BOB, None, generation=generation, is_relayed=is_relayed)
@@ -230,11 +236,11 @@ def test_a_better_way_is_taken_in_order_and_without_notice() -> None:
 
         stage.link()
         stage.ways.send(BOB, word(2))
-        stage.ways.direct_ears.received(BOB, [word(12)])
+        stage.direct_ears.received(BOB, [word(12)])
         stage.ways.received(BOB, [word(11)])
         early = list(stage.log.taken)
         stage.ways.moved(BOB)
-        stage.ways.direct_ears.received(BOB, [word(13)])
+        stage.direct_ears.received(BOB, [word(13)])
         stage.ways.ended(BOB, is_definite=True)
 
         assert stage.streams.said == [word(1), "moved"]
@@ -251,7 +257,7 @@ def test_a_peer_that_never_moves_is_waited_for_but_not_for_ever() -> None:
     async def scene(stage: Stage) -> None:
         stage.open()
         stage.link()
-        stage.ways.direct_ears.received(BOB, [word(1)])
+        stage.direct_ears.received(BOB, [word(1)])
 
         early = list(stage.log.taken)
         await asyncio.sleep(link_selector.HANDOVER_S + 1)
@@ -268,7 +274,7 @@ def test_what_is_held_back_is_bounded() -> None:
         stage.link()
 
         for number in range(link_selector.HELD_MAX + 1):
-            stage.ways.direct_ears.received(BOB, [word(number)])
+            stage.direct_ears.received(BOB, [word(number)])
 
         assert len(stage.log.taken) == link_selector.HELD_MAX + 1
 
@@ -402,7 +408,7 @@ def test_only_the_way_in_use_is_measured() -> None:
         stage.ways.measured(BOB, 0.040)
         stage.link()
         stage.ways.measured(BOB, 0.041)
-        stage.ways.direct_ears.measured(BOB, 0.001)
+        stage.direct_ears.measured(BOB, 0.001)
 
         assert stage.log.rtts == [0.040, 0.001]
         assert stage.ways.rtt_s(BOB) == 0.001
@@ -425,7 +431,7 @@ def test_a_ping_asks_the_direct_link_and_returns_its_answer() -> None:
         asked = [asyncio.ensure_future(stage.ways.ping(BOB)) for _ in range(2)]
         await asyncio.sleep(0)
         assert stage.direct.reached == before + 2
-        stage.ways.direct_ears.measured(BOB, 0.25)
+        stage.direct_ears.measured(BOB, 0.25)
 
         async with asyncio.timeout(5.0):
             assert [await each for each in asked] == [0.25, 0.25]
@@ -456,7 +462,7 @@ def test_a_ping_that_nobody_answers_leaves_nothing_behind() -> None:
             async with asyncio.timeout(5.0):
                 await stage.ways.ping(BOB)
 
-        stage.ways.direct_ears.measured(BOB, 0.25)  # Too late, and no harm.
+        stage.direct_ears.measured(BOB, 0.25)  # Too late, and no harm.
         assert stage.ways.rtt_s(BOB) == 0.25
 
     play(scene)

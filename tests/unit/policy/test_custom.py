@@ -212,7 +212,7 @@ def test_an_unknown_name_gets_the_nearest_as_a_hint() -> None:
     with pytest.raises(PolicyError) as caught:
         Registry({}).get("balancd")
 
-    assert caught.value.hint == "did you mean balanced?"
+    assert caught.value.hint == "did you mean 'balanced'?"
 
 
 def test_a_policy_that_cannot_be_loaded_says_why() -> None:

@@ -33,7 +33,7 @@ def test_params_that_there_are_pass(recipe: str, params: dict[str, object]) -> N
 @pytest.mark.parametrize(
     ("recipe", "params", "path", "because", "hint"),
     [
-        ("diloco", {"round": 9}, "round", "rounds", "did you mean rounds?"),
+        ("diloco", {"round": 9}, "round", "rounds", "did you mean 'rounds'?"),
         ("ddp", {"zebra": 2}, "zebra", "program gpt", "leave it out"),
         ("ddp", {"micro_batches": 2}, "micro_batches", "program gpt", ""),
         ("diloco", {"rounds": "many"}, "rounds", "a whole number", "training.md"),

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from shoal.api.shoal_pb2 import NodeInfo
     from shoal.net.base import Links
+    from shoal.protocol.messages import Grant
     from shoal.runtime.home import Home
     from shoal.runtime.node import Node
     from shoal.runtime.node_factory import NodeOptions
@@ -135,13 +136,19 @@ async def _run(
         desk = AdmissionDesk(node, node.neighbours.known, host.say)
         network = await make_network(node, options.network, desk)
         performers = {**desk.performers, **network.performers}
-        await node.start(network.links, network.finder, performers)
+        tls = _tls_now(node, options)
+        await node.start(
+            network.links,
+            network.finder,
+            performers,
+            shows_grant=(network.show_grant, _renewed_tls(node, options, tls)),
+        )
         near = LocalNetwork(node, network, desk, options.network, host.say)
         places, token = ApiPlaces(), LiveToken(tokens.load_or_make(home, node.id))
         service = Service(
             node, driver, network, desk, near, token, places, stop=stop.ask
         )
-        trust = Trust(token.value, node.owner, node.verified, _tls_of(node, options))
+        trust = Trust(token.value, node.owner, node.verified, tls)
         server = ApiServer(home, service, trust)
         await _open(server, places, options, port)
         figures = MetricsPage(service.metrics_text, node, token.value)
@@ -260,13 +267,6 @@ async def _open_page(page: Page, places: ApiPlaces) -> None:
     places.web_port_was_taken = page.port_was_taken
 
 
-def _tls_of(node: Node, options: NodeOptions) -> ssl.SSLContext:
-    """Return the TLS context of the API, updated whenever the grant is renewed."""
-    tls = _tls_now(node, options)
-    node.renewals.on_kept(lambda _: _renew_tls(node, options, tls))
-    return tls
-
-
 def _tls_now(node: Node, options: NodeOptions) -> ssl.SSLContext:
     """Return a TLS context for the current grant; write the certificate files."""
     grant = node.membership.grant
@@ -275,8 +275,14 @@ def _tls_now(node: Node, options: NodeOptions) -> ssl.SSLContext:
     return credentials.serving(node.home, node.identity, grant, host)
 
 
-def _renew_tls(node: Node, options: NodeOptions, tls: ssl.SSLContext) -> None:
-    """Present the new grant to clients that connect from now on."""
-    with contextlib.suppress(ShoalError, OSError):  # Keep showing the old one.
-        _tls_now(node, options)
-        credentials.load(node.home, tls)
+def _renewed_tls(
+    node: Node, options: NodeOptions, tls: ssl.SSLContext
+) -> Callable[[Grant], None]:
+    """Return what presents a new grant to clients that connect from then on."""
+
+    def show(_: Grant) -> None:
+        with contextlib.suppress(ShoalError, OSError):  # Keep showing the old one.
+            _tls_now(node, options)
+            credentials.load(node.home, tls)
+
+    return show

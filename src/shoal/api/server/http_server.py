@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib
-import ipaddress
 import socket
 import ssl
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
@@ -29,6 +28,8 @@ from shoal.api.node_file import socket_path
 from shoal.api.server.tls_door import TlsDoor
 from shoal.api.sockets import private
 from shoal.errors import ProtocolError
+from shoal.interfaces import is_loopback
+from shoal.net.direct.binding import bound, port_of
 from shoal.net.identity import vouched_certificates
 from shoal.runtime.membership.shoal_membership import write_private
 
@@ -93,19 +94,21 @@ class HttpServer:
     async def open(self, host: str, port: int) -> int:
         """Listen; return the port. Raises `OSError`."""
         if is_loopback(host):
-            self._sockets = await _bound(host, port)
-            bound = int(self._sockets[0].getsockname()[1])
+            self._sockets = await bound(host, port)
+            for each in self._sockets:
+                each.listen(BACKLOG)
+            port = port_of(self._sockets[0])
         else:
             key = page_key(self._home, self._identity, host)
             self.print = key.print
             self._door = TlsDoor(key.tls, _nobody, takes_plain=False)
-            bound = await self._door.open(host, port)
+            port = await self._door.open(host, port)
             self._sockets = [_private_socket(self._inner)]
             await self._door.serve(self._inner)
         loop = asyncio.get_running_loop()
         for each in self._sockets:
             loop.add_reader(each.fileno(), self._wake)
-        return bound
+        return port
 
     def cut(self) -> None:
         """Drop all visitors; new ones may come."""
@@ -148,16 +151,6 @@ class HttpServer:
         return importlib.import_module(name), self._make_app()
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether `host` is reachable from this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def page_key(home: Home, identity: Identity, host: str) -> PageKey:
     """Return the TLS key of pages on a host; write `web.key` and `web.crt` if needed.
 
@@ -187,25 +180,6 @@ def _is_for(pem: bytes, identity: Identity, hosts: set[str]) -> bool:
         )
     except (ProtocolError, ValueError):
         return False
-
-
-async def _bound(host: str, port: int) -> list[socket.socket]:
-    """Bind a listening socket to each address of a host."""
-    found = await asyncio.get_running_loop().getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    made: list[socket.socket] = []
-    try:
-        for family, _, _, _, address in found:
-            made.append(
-                socket.create_server(address[:2], family=family, backlog=BACKLOG)
-            )
-            made[-1].setblocking(False)
-    except OSError:
-        for each in made:
-            each.close()
-        raise
-    return made
 
 
 def _private_socket(path: Path) -> socket.socket:

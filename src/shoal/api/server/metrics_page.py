@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from shoal.api.server.http_server import HttpLimits, HttpServer, is_loopback
+from shoal.api.server.http_server import HttpLimits, HttpServer
 from shoal.errors import ShoalError
+from shoal.interfaces import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable

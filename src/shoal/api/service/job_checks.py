@@ -6,10 +6,9 @@ of the typo at once, with the closest known name.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from shoal.errors import SpecError
+from shoal.errors import SpecError, did_you_mean
 from shoal.model.kinds import RECIPE, foreign
 from shoal.model.spec.recipes import DEFAULT_PROGRAMS
 from shoal.policy.registry import BUILT_IN, Registry
@@ -44,11 +43,8 @@ def _check(what: str, name: str, known: Collection[str]) -> None:
     if name in known:
         return
     names = sorted(known)
-    near = get_close_matches(name, names, n=1)
     raise SpecError(
         f"there is no {what} '{name}'",
         because=f"the {what}s are {', '.join(names)}",
-        hint=f"did you mean {near[0]}?"
-        if near
-        else f"write it like {what}: {names[-1]}",
+        hint=did_you_mean(name, names) or f"write it like {what}: {names[-1]}",
     )

@@ -6,7 +6,7 @@ import json
 import time
 from collections import Counter
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from shoal.api import shoal_pb2 as pb
 from shoal.api.service import callers
@@ -281,7 +281,7 @@ def lagging(book: JobBook, record: JobRecord) -> list[TaskRecord]:
     ]
 
 
-def nodes_view(node: Node, links: LinkSelector) -> list[pb.Node]:
+def nodes_view(node: Node, links: LinkSelector[Any, Any]) -> list[pb.Node]:
     """Return this node, all known workers, and other linked nodes."""
     scheduler = node.peer.scheduler
     views: dict[NodeId, WorkerView] = {}

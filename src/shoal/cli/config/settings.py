@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple, cast, final
 
 import click
 
-from shoal.errors import ShoalError, UsageError
+from shoal.errors import ShoalError, UsageError, did_you_mean
 
 Kind = Literal["text", "flag", "number", "list"]
 Value = str | bool | int | tuple[str, ...]
@@ -107,13 +107,10 @@ def setting_of(name: str, *, where: str = "") -> Setting:
     """Return the setting of this name, or suggest the nearest one."""
     if name in SETTINGS:
         return SETTINGS[name]
-    from difflib import get_close_matches  # noqa: PLC0415 - Only after a mistake.
-
-    near = get_close_matches(name, SETTINGS, n=1)
     raise UsageError(
         f"there is no setting '{name}'{where}",
         because=f"the settings are {', '.join(SETTINGS)}",
-        hint=f"did you mean '{near[0]}'?" if near else "`shoal set` lists them all",
+        hint=did_you_mean(name, SETTINGS) or "`shoal set` lists them all",
     )
 
 

@@ -26,7 +26,6 @@ from shoal.core.events import (
     PeerConnected,
     PeerLost,
     Send,
-    SizeEstimated,
 )
 from shoal.core.machine import Mount
 from shoal.model.ids import NodeId
@@ -79,7 +78,6 @@ class Gate:
         self._rng = rng
         self._known: dict[NodeId, _Known] = {}
         self._reservations: Deadlines[NodeId] = Deadlines()
-        self._size_estimate = 0
         self._addresses: tuple[str, ...] = ()  # where this node can be reached
 
     @property
@@ -99,8 +97,6 @@ class Gate:
             case DeadlineReached():
                 for node in self._reservations.pop_due(now):
                     self._known[node].reserved = False
-            case SizeEstimated():
-                self._size_estimate = event.nodes
             case AddressesChanged():
                 self._addresses = event.addresses
             case _:
@@ -146,7 +142,6 @@ class Gate:
                     for node in sorted(self._rng.sample(others, count))
                 ),
             ),
-            size_estimate=max(self._size_estimate, len(self._known) + 1),
         )
 
     def _on_reservation_wanted(

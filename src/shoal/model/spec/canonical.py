@@ -17,7 +17,7 @@ import msgspec
 from msgspec import inspect
 
 from shoal import validation
-from shoal.errors import SpecError, UsageError
+from shoal.errors import SpecError, UsageError, did_you_mean
 from shoal.model.gpu import format_gpu, parse_gpu
 from shoal.model.spec.documents import scalar_of, text_of
 from shoal.model.spec.environments import (
@@ -38,7 +38,7 @@ from shoal.model.spec.spec import (
     StepSpec,
     Sweep,
 )
-from shoal.model.spec.steps import nearest, step_job, step_order
+from shoal.model.spec.steps import step_job, step_order
 from shoal.model.spec.verification import canonical_verify, check_verify
 from shoal.model.text.bounds import NAME_LENGTH_MAX
 from shoal.model.text.grammar import GrammarError, checker, is_name
@@ -220,7 +220,7 @@ def _refuse_unknown_names(value: Plain, shape: inspect.Type, path: str) -> None:
                     raise SpecError(
                         f"unknown field '{name}'",
                         path=f"{path}.{name}",
-                        hint=nearest(name, known) or f"known: {', '.join(known)}",
+                        hint=did_you_mean(name, known) or f"known: {', '.join(known)}",
                     )
                 _refuse_unknown_names(item, known[name], f"{path}.{name}")
         case inspect.DictType(), dict():
@@ -443,7 +443,7 @@ def _retry(retry: RetrySpec, path: str) -> RetrySpec:
                 f"'{reason}' is no reason to retry",
                 path=f"{path}.on[{place}]",
                 because="the reasons are worker-lost, failed, and exit:1 to exit:255",
-                hint=nearest(reason, (*RETRIED, "exit:1")),
+                hint=did_you_mean(reason, (*RETRIED, "exit:1")),
             )
     most = RETRIES_DEFAULT if retry.max is None else retry.max
     return RetrySpec(max=most, on=tuple(sorted(set(reasons))))

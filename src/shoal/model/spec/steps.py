@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import graphlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shoal.errors import SpecError
+from shoal.errors import SpecError, did_you_mean
 from shoal.model.spec.spec import ResourcesSpec
 
 if TYPE_CHECKING:
@@ -85,11 +84,5 @@ def _refuse_unknown_needs(name: str, step: StepSpec, known: Iterable[str]) -> No
                 f"no step '{needed}'",
                 path=f"$.steps.{name}.needs[{place}]",
                 because=f"the steps are {', '.join(sorted(known))}",
-                hint=nearest(needed, known),
+                hint=did_you_mean(needed, known),
             )
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a question that names what `word` may have meant, or nothing."""
-    close = difflib.get_close_matches(word, sorted(known), n=1)
-    return f"did you mean '{close[0]}'?" if close else ""

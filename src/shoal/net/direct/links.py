@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, final
 from shoal.errors import ProtocolError, ShoalError
 from shoal.net import multiaddr
 from shoal.net.base import IT_SAID, LEAVING
+from shoal.net.direct.binding import bound
 from shoal.net.direct.connection import Connection
 from shoal.net.direct.dialler import Dialler, Endpoint
 from shoal.net.direct.frames import Frame, FrameKind, framed, reason_of
@@ -32,7 +33,7 @@ from shoal.protocol.limits import FRAME_BYTES_MAX
 from shoal.protocol.messages import Hello
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from shoal.model.ids import NodeId
     from shoal.net.base import Listener
@@ -118,12 +119,6 @@ class DirectLinks:
         return tuple(self._announced)
 
     @property
-    def ports(self) -> tuple[int, ...]:
-        """Return the ports on which this node listens."""
-        sockets = (sock for server in self._servers for sock in server.sockets)
-        return tuple(int(sock.getsockname()[1]) for sock in sockets)
-
-    @property
     def connected(self) -> tuple[NodeId, ...]:
         """Return the peers that are linked now."""
         return tuple(self._up)
@@ -143,19 +138,22 @@ class DirectLinks:
         self._grant = grant
         self._contexts = contexts(self._identity, grant)
 
-    async def listen(
-        self, host: str, port: int = 0, announce: Sequence[str] = ()
-    ) -> None:
-        """Listen at this address; port 0 picks a free one.
+    async def listen(self, host: str, port: int = 0) -> None:
+        """Listen at this address; port 0 picks a free one. Raises `OSError`."""
+        sockets = await bound(host, port)
+        await self.serve(sockets, multiaddr.reachable(sockets, self.node))
 
-        `announce` replaces the address of the socket in what others are told, such as
-        that of a router. Raises `OSError` if the port is taken.
-        """
-        server = await self._loop.create_server(
-            lambda: Connection(self, self._contexts.accepting), host, port, backlog=256
-        )
-        self._servers.append(server)
-        self._announced += announce or multiaddr.reachable(server.sockets, self.node)
+    async def serve(
+        self, sockets: Iterable[socket.socket], announce: Iterable[str]
+    ) -> None:
+        """Accept links on bound sockets; tell others these addresses."""
+        make, create = self._accepted, self._loop.create_server
+        for sock in sockets:
+            self._servers.append(await create(make, sock=sock, backlog=256))
+        self._announced += announce
+
+    def _accepted(self) -> Connection:
+        return Connection(self, self._contexts.accepting)
 
     def know(self, peer: NodeId, addresses: Sequence[str]) -> None:
         """Remember where a peer may be dialled."""

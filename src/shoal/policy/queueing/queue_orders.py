@@ -7,12 +7,11 @@ one job and, on columns of numbers, for all of them at once.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, final
 
 import numpy as np
 
-from shoal.errors import UnknownPolicyError
+from shoal.errors import UnknownPolicyError, did_you_mean
 from shoal.policy.table.rows import Floats
 
 if TYPE_CHECKING:
@@ -217,9 +216,8 @@ def order_named(name: str) -> QueueOrder:
     wanted = ALIASES.get(wanted, wanted)
     if wanted in ORDERS:
         return ORDERS[wanted]()
-    near = get_close_matches(wanted, [*ORDERS, *ALIASES], n=1)
     raise UnknownPolicyError(
         f"no queue order '{name}'",
         because=f"there are {', '.join(ORDERS)}",
-        hint=f"did you mean {near[0]}?" if near else "any case will do",
+        hint=did_you_mean(wanted, [*ORDERS, *ALIASES]) or "any case will do",
     )

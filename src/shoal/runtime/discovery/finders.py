@@ -7,7 +7,7 @@ only links are used, and look-ups return nobody.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import msgspec
 
@@ -64,7 +64,7 @@ class Finders:
 
     def __init__(
         self,
-        links: LinkSelector,
+        links: LinkSelector[Any, Any],
         libp2p: Libp2p | None,
         listener: Listener,
         finding: Finding,
@@ -127,7 +127,7 @@ class Libp2pListener:
 
     def __init__(
         self,
-        ways: LinkSelector,
+        ways: LinkSelector[Any, Any],
         listener: Listener,
         finding: Finding,
         feed: Callable[[Event], None],

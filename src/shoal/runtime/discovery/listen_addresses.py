@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import msgspec
 
 from shoal.errors import ShoalError, UsageError
+from shoal.interfaces import is_loopback
 from shoal.model.addresses import direct_ones, stream_ones
 from shoal.net import multiaddr
+from shoal.net.direct.binding import bound, port_of
 from shoal.runtime.membership.shoal_membership import write_private
 
 if TYPE_CHECKING:
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shoal.model.ids import NodeId
-    from shoal.net.direct.links import DirectLinks
     from shoal.runtime.home import Home
 
 LISTEN: Final = "127.0.0.1:0"
@@ -42,42 +43,41 @@ class NetworkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListenAddress(NamedTuple):
-    """A host and a port; port 0 means none."""
+    """Where a node listens for direct links; port 0 and no sockets: nowhere."""
 
     host: str
     port: int
+    sockets: list[socket.socket]
+    announced: list[str]  # what others are told, as multiaddrs
 
 
-async def listen(
-    links: DirectLinks, home: Home, options: NetworkOptions, *, is_on: bool
+async def bind(
+    node: NodeId, home: Home, options: NetworkOptions, *, is_on: bool
 ) -> ListenAddress:
-    """Listen at the user's address, else at the last run's, else on loopback.
-
-    Returns the address, with port 0 if direct links are off and nothing listens.
-    """
+    """Bind the user's address, else that of the last run, else one on loopback."""
     record = home.path / "listen"
     text = options.listen or _read(record) or LISTEN
     host, port = listen_address(text)
     if not is_on:
-        return ListenAddress(host, 0)
-    announce = [_direct_address(each, links.node) for each in options.announce]
+        return ListenAddress(host, 0, [], [])
+    announce = [_direct_address(each, node) for each in options.announce]
     try:
         try:
-            await links.listen(host, port, announce)
+            sockets = await bound(host, port)
         except OSError:
             if options.listen:
                 raise
-            await links.listen(host, 0, announce)
+            sockets = await bound(host)
     except OSError as error:
-        await links.close()
         raise ShoalError(
             f"cannot listen on {text}",
             because=error.strerror or str(error),
             hint="name another address with --listen HOST:PORT",
         ) from error
-    bound = links.ports[0]
-    write_private(record, f"{_bracketed(host)}:{bound}\n".encode())
-    return ListenAddress(host, bound)
+    port = port_of(sockets[0])
+    write_private(record, f"{_bracketed(host)}:{port}\n".encode())
+    announced = announce or multiaddr.reachable(sockets, node)
+    return ListenAddress(host, port, sockets, announced)
 
 
 def listen_address(text: str) -> tuple[str, int]:
@@ -114,7 +114,7 @@ def libp2p_listen(home: Home, place: ListenAddress, options: NetworkOptions) -> 
     wanted = int(_read(home.path / "listen-p2p") or 0)
     if options.listen and place.port:
         wanted = place.port + 1
-    host = _address_of(place.host)
+    host = address_of(place.host)
     version = ipaddress.ip_address(host).version
     return f"/ip{version}/{host}/tcp/{_free(host, wanted)}"
 
@@ -146,17 +146,12 @@ def write_port(home: Home, addresses: tuple[str, ...]) -> None:
             return
 
 
-def _address_of(host: str) -> str:
+def address_of(host: str) -> str:
     """Resolve a host name or address to an address."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
         return socket.gethostbyname(host)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is reachable from this machine only."""
-    return ipaddress.ip_address(_address_of(host)).is_loopback
 
 
 def _bracketed(host: str) -> str:
@@ -173,4 +168,4 @@ def _read(path: Path) -> str:
 def only_here(addresses: Iterable[str]) -> bool:
     """Whether all direct addresses are loopback addresses."""
     hosts = [multiaddr.parse(address).host for address in direct_ones(addresses)]
-    return all(host in ("127.0.0.1", "::1") for host in hosts)
+    return all(is_loopback(host) for host in hosts)

@@ -20,6 +20,7 @@ from shoal.core.discovery.events import (
     ReachPeer,
 )
 from shoal.core.events import AddressesChanged
+from shoal.interfaces import is_loopback
 from shoal.model.addresses import direct_ones, stream_ones
 from shoal.net.direct.links import DirectLinks
 from shoal.net.identity.petname import petname
@@ -34,10 +35,10 @@ from shoal.runtime.discovery.finders import (
 )
 from shoal.runtime.discovery.known_members import MEMBERS_FILE, MembersFile
 from shoal.runtime.discovery.listen_addresses import (
-    is_loopback,
+    address_of,
+    bind,
     libp2p_announce,
     libp2p_listen,
-    listen,
     write_port,
 )
 from shoal.runtime.discovery.relay_limits import relay_room
@@ -50,8 +51,13 @@ if TYPE_CHECKING:
     from shoal.core.events import Effect
     from shoal.core.membership.members import Admission
     from shoal.model.ids import NodeId
+    from shoal.net.base import Listener
+    from shoal.protocol.messages import Grant
     from shoal.runtime.admission.admission_desk import AdmissionDesk
-    from shoal.runtime.discovery.listen_addresses import NetworkOptions
+    from shoal.runtime.discovery.listen_addresses import (
+        ListenAddress,
+        NetworkOptions,
+    )
     from shoal.runtime.node import Node
 
 
@@ -61,9 +67,8 @@ class NodeNetwork:
 
     def __init__(
         self,
-        links: LinkSelector,
+        links: LinkSelector[DirectLinks, Libp2p],
         finder: Finders,
-        libp2p: Libp2p | None,
         neighbours: Neighbours,
         members: MembersFile,
         admission: Callable[[NodeId], Admission | None],
@@ -73,7 +78,7 @@ class NodeNetwork:
     ) -> None:
         self.links: Final = links
         self.finder: Final = finder
-        self.libp2p: Final = libp2p
+        self.libp2p: Final = links.streams
         self.is_gate: Final = is_gate
         self._neighbours = neighbours
         self._known = neighbours.known
@@ -90,6 +95,10 @@ class NodeNetwork:
             KeepMembers: self._members.keep,
             ExpectCompany: self._expect_company,
         }
+
+    def show_grant(self, grant: Grant) -> None:
+        """Present this grant on links that come up from now on."""
+        self.links.direct.renew(grant)
 
     def _reach(self, effect: ReachPeer) -> None:
         self.links.reach(effect.peer)
@@ -164,59 +173,75 @@ async def make_network(
 ) -> NodeNetwork:
     """Return this node's network, already listening."""
     finding, known = node.settings.finding, node.neighbours.known
-    epoch, grant = next_epoch(node.home), node.membership.grant
-    hello = Hello(generation=epoch, name=petname(node.id), grant=grant)
-    ways = LinkSelector(node.id, node.listener)
-    has_libp2p = finding.p2p and is_installed()
-    direct = DirectLinks(
-        node.identity,
-        node.membership.grant,
-        admit=node.admit,
-        listener=ways.direct_ears,
-        hello=msgspec.structs.replace(hello, grant=None),  # It is in the certificate.
-        desk=desk,
-        holds=has_libp2p,
-    )
-    node.renewals.on_kept(direct.renew)
-    place = await listen(direct, node.home, options, is_on=finding.direct)
-    is_public = not is_loopback(place.host)
+    place = await bind(node.id, node.home, options, is_on=finding.direct)
+    is_public = not is_loopback(address_of(place.host))
     is_gate = _is_gate(node, options, is_asked_by_all=is_public and not len(known))
-    libp2p: Libp2p | None = None
-    if has_libp2p:
-        settings = Libp2pSettings(
-            shoal=str(node.membership.root),
-            listen=(libp2p_listen(node.home, place, options),),
-            announce=libp2p_announce(options),
-            direct=direct.addresses,
-            gates=tuple(a for _, where in known for a in stream_ones(where)),
-            is_gate=is_gate,
-            is_relayed=not is_gate,
-            relay=relay_room(options.relay),
-            mdns=finding.mdns,
+    has_libp2p = finding.p2p and is_installed()
+    hello = Hello(
+        generation=next_epoch(node.home),
+        name=petname(node.id),
+        grant=node.membership.grant,
+    )
+
+    def direct(ears: Listener) -> DirectLinks:
+        return DirectLinks(
+            node.identity,
+            node.membership.grant,
+            admit=node.admit,
+            listener=ears,
+            hello=msgspec.structs.replace(hello, grant=None),  # In the certificate.
+            desk=desk,
+            holds=has_libp2p,
         )
 
+    def streams(ways: LinkSelector[DirectLinks, Libp2p]) -> Libp2p:
         def moved_house() -> None:
             write_port(node.home, ways.addresses)
             node.feed(AddressesChanged(ways.addresses))
 
-        ears = Libp2pListener(ways, node.listener, finding, node.feed, moved_house)
+        settings = _libp2p_settings(node, options, place, is_gate=is_gate)
         greeting = Greeting(hello=partial(_shown, node, hello), admit=node.admit)
-        libp2p = Libp2p(node.identity, settings, greeting, ears)
-    ways.attach(direct, libp2p, dials=finding.direct)
+        ears = Libp2pListener(ways, node.listener, finding, node.feed, moved_house)
+        return Libp2p(node.identity, settings, greeting, ears)
+
+    ways = LinkSelector(
+        node.id,
+        node.listener,
+        direct=direct,
+        streams=streams if has_libp2p else None,
+        dials=finding.direct,
+    )
+    await ways.direct.serve(place.sockets, place.announced)
     members = MembersFile(node.home.path / MEMBERS_FILE if finding.gates else None)
-    parts = (libp2p, node.listener, finding, members)
+    parts = (ways.streams, node.listener, finding, members)
     finder = Finders(ways, *parts, Random(node.id))
     is_lonely = not len(known) and not is_public and not options.gate
     node.feed(NetworkOpened(is_gate))
     return NodeNetwork(
         ways,
         finder,
-        libp2p,
         node.neighbours,
         members,
         node.admission,
         is_lonely=is_lonely,
         is_gate=is_gate,
+    )
+
+
+def _libp2p_settings(
+    node: Node, options: NetworkOptions, place: ListenAddress, *, is_gate: bool
+) -> Libp2pSettings:
+    known = node.neighbours.known
+    return Libp2pSettings(
+        shoal=str(node.membership.root),
+        listen=(libp2p_listen(node.home, place, options),),
+        announce=libp2p_announce(options),
+        direct=tuple(place.announced),
+        gates=tuple(a for _, where in known for a in stream_ones(where)),
+        is_gate=is_gate,
+        is_relayed=not is_gate,
+        relay=relay_room(options.relay),
+        mdns=node.settings.finding.mdns,
     )
 
 

@@ -14,10 +14,9 @@ import msgspec
 from shoal.core.durability.audit_chain import AuditEntry
 from shoal.core.events import GrantSigned, KeepGrant, SignGrant
 from shoal.errors import ShoalError
-from shoal.runtime.membership import shoal_membership
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from shoal.core.events import Effect
     from shoal.protocol.messages import Grant
@@ -28,19 +27,15 @@ if TYPE_CHECKING:
 class GrantRenewals:
     """Performs the machine's effects that renew grants."""
 
-    def __init__(self, node: Node) -> None:
-        self.trouble = ""  # why a new grant could not be written
+    def __init__(self, node: Node, shows: Sequence[Callable[[Grant], None]]) -> None:
+        """Prepare to renew; each of `shows` presents a new grant from then on."""
         self._node = node
-        self._showing: list[Callable[[Grant], None]] = []
+        self._shows = shows
 
     @property
     def performers(self) -> Mapping[type[Effect], Callable[..., None]]:
         """The performer of each effect."""
         return {SignGrant: self.sign, KeepGrant: self.keep}
-
-    def on_kept(self, show: Callable[[Grant], None]) -> None:
-        """Call `show` with each new grant, to present from then on."""
-        self._showing.append(show)
 
     def sign(self, effect: SignGrant) -> None:
         """Sign a renewed grant; feed the grant or the reason for refusal."""
@@ -57,13 +52,8 @@ class GrantRenewals:
         """Save this node's new grant, and present it from now on."""
         node = self._node
         node.membership = msgspec.structs.replace(node.membership, grant=effect.grant)
-        try:
-            shoal_membership.save(node.home, node.membership)
-            self.trouble = ""
-        except OSError as error:  # Valid until the next restart.
-            self.trouble = error.strerror or str(error)
         node.granting.keep(effect.grant)
-        for show in self._showing:
+        for show in self._shows:
             show(effect.grant)
 
 

@@ -24,7 +24,7 @@ from shoal.model.ids import OwnerId
 from shoal.model.text.bounds import AMOUNT_MAX
 from shoal.net.identity.identity import Identity
 from shoal.protocol.messages import Grant, Revocation
-from shoal.runtime.membership.shoal_membership import issue
+from shoal.runtime.membership.shoal_membership import issue, save
 
 if TYPE_CHECKING:
     from shoal.core.admission.invitation_book import InvitationTerms
@@ -54,6 +54,7 @@ class GrantSigner:
         membership: ShoalMembership,
         roster: Roster,
     ) -> None:
+        self.trouble = ""  # why this node's own new grant could not be written
         self._home = home
         self._roster = roster
         self._identity = identity
@@ -95,8 +96,13 @@ class GrantSigner:
         return issue(signer, grant)
 
     def keep(self, grant: Grant) -> None:
-        """Sign by this grant from now on, in place of the old one."""
+        """Save this node's new grant, and sign by it from now on."""
         self._membership = msgspec.structs.replace(self._membership, grant=grant)
+        try:
+            save(self._home, self._membership)
+            self.trouble = ""
+        except OSError as error:  # Valid until the next restart.
+            self.trouble = error.strerror or str(error)
 
     def renewed(self, peer: NodeId, old: Grant) -> Grant:
         """Return a grant with the same rights and duration as an old one."""

@@ -29,8 +29,8 @@ def cautions(node: Node, addresses: Iterable[str]) -> list[str]:
         found.append(ROOT_KEY)
     if node.audit.trouble:
         found.append(f"the audit log cannot be written: {node.audit.trouble}")
-    if node.renewals.trouble:
-        found.append(f"the new grant could not be kept: {node.renewals.trouble}")
+    if node.granting.trouble:
+        found.append(f"the new grant could not be kept: {node.granting.trouble}")
     return [text for text in found if text]
 
 

@@ -87,7 +87,7 @@ def own_address(environment: Mapping[str, str]) -> str:
     addresses = environment.get("NODE_IPS", "").split("\n")
     rank = int(environment.get("NODE_RANK", "0"))
     told = addresses[min(rank, len(addresses) - 1)]
-    return address_towards() if is_loopback(told) else told
+    return address_towards() if not told or is_loopback(told) else told
 
 
 @final

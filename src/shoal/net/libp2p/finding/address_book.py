@@ -66,7 +66,7 @@ def is_plain(address: str) -> bool:
     return not is_circuit(address) and not bare(address).endswith(_DIRECT)
 
 
-def is_loopback(address: str) -> bool:
+def is_only_here(address: str) -> bool:
     """Return whether an address is of this machine alone."""
     return address.startswith(("/ip4/127.", "/ip6/::1/"))
 

@@ -48,7 +48,7 @@ def service_type(shoal: str) -> str:
 
 def interfaces_of(addresses: tuple[str, ...]) -> list[str] | InterfaceChoice:
     """Return where to say that we are here: not beyond where we can be reached."""
-    if addresses and all(address_book.is_loopback(address) for address in addresses):
+    if addresses and all(address_book.is_only_here(address) for address in addresses):
         return [LOOPBACK]
     return InterfaceChoice.All
 

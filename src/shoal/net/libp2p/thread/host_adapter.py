@@ -95,7 +95,7 @@ class Libp2pHost:
         addresses: list[str] = []
         for address in self._host.get_transport_addrs():
             expanded = [str(a) for a in expand_wildcard_address(address)]
-            outside = [a for a in expanded if not address_book.is_loopback(a)]
+            outside = [a for a in expanded if not address_book.is_only_here(a)]
             addresses += outside or expanded
         return tuple(dict.fromkeys(addresses))
 
