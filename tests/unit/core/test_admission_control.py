@@ -327,7 +327,7 @@ def back_with_what_was_given_away() -> Desk:
     """Return a node in its next life, which gave an invitation to BOSS before."""
     desk = Desk()
     desk.link(BOSS)
-    desk.invite()
+    desk.invite(uses=2)
     keep, _ = handed_over(desk)
     back = Desk(keep.invitations)
     back.link(BOSS)
@@ -370,3 +370,19 @@ def test_two_that_gave_it_to_each_other_do_not_ask_in_circles() -> None:
     assert told == BOSS
     assert isinstance(answer, Refusal)
     assert (answer.reason, answer.retry_in_s) == (UNKNOWN, None)
+
+
+def test_what_was_taken_back_and_is_given_again_is_not_taken_back_at_once() -> None:
+    desk = back_with_what_was_given_away()
+
+    def unknown_at_the_stand_in(newcomer: NodeId) -> list[Effect]:
+        [(_, question)] = sent(desk.ask(newcomer))
+        assert isinstance(question, Introduction)
+        return desk.hear(BOSS, Refusal(request=question.request, reason=UNKNOWN))
+
+    desk.tell(InvitationsKept(desk.sign(unknown_at_the_stand_in(ANN)).case))
+    handed_over(desk)
+    answer = answer_in(unknown_at_the_stand_in(BOB))
+
+    assert isinstance(answer, Refusal)
+    assert answer.retry_in_s is not None, "it may still be on its way"

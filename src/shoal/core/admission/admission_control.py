@@ -194,6 +194,7 @@ class AdmissionControl:
         self._signs = may_sign
         self._open_lan = open_lan
         self._book = InvitationBook(kept)
+        # Given away in an earlier life, and not taken back since.
         self._given_before = {one.digest: None for one in self._book if one.given_to}
         self._requests = JoinRequests(node, tools.nonce, tools.code_of)
         self._guesses = GuessLimits()
@@ -477,6 +478,7 @@ class AdmissionControl:
             holder = self._tools.name_of(case.inviter or self._node)
             return self._answer(case, _not_now(f"{holder} does not have it yet"), now)
         found.given_to = NodeId("")
+        del self._given_before[case.digest]  # If it is given again, that is this life.
         return self._redeem(case, found, now)
 
     # Newcomers without an invitation.
