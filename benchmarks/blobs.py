@@ -12,6 +12,7 @@ Compare ratios of lines from one run: machines differ, and other work disturbs.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import secrets
@@ -129,7 +130,7 @@ def measure(boss: Home, worker: Home, folder: Path) -> None:
             for n in range(ROUNDS):
                 work = folder / f"{kind}{n}"
                 size = fill(work)
-                hashes.append(timed(lambda work=work: hashed(work)))
+                hashes.append(timed(functools.partial(hashed, work)))
                 start = time.perf_counter()
                 shipped = shipping.ship(client, work)
                 uploads.append(time.perf_counter() - start)

@@ -13,6 +13,8 @@ is left out, and that is said. Compare figures of one run only, and only as rati
 # ruff: noqa: ANN001, ANN201, PLC0415 - Peers are there only in their environments, and
 # have no types that ours could check.
 
+# pyright: reportMissingImports=false, the systems are installed one by one
+
 from __future__ import annotations
 
 import argparse
@@ -520,7 +522,7 @@ def compare(args: argparse.Namespace, envs: Path) -> tuple[dict, dict, int]:
 
 def main() -> None:
     """Compare, print, and write if asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=25, help="start nothing later")
     parser.add_argument("--only", default="", help="names, separated by commas")
@@ -543,8 +545,8 @@ def main() -> None:
     for name, why in left_out.items():
         print(json.dumps({"benchmark": "peers", "system": name, "left_out": why}))
     if args.write:
-        sys.path.insert(0, str(HERE / "report"))
-        from peers_page import write_page
+        sys.path.insert(0, str(HERE.parent))
+        from benchmarks.report.peers_page import write_page
 
         machine = f"{os.cpu_count()} cores, {platform.machine()}, Python "
         machine += f"{platform.python_version()}, load average {os.getloadavg()[2]:.0f}"

@@ -38,7 +38,12 @@ class Deaf:
     async def wrote(self, stream: Stream, offset: int, data: bytes) -> None:
         """Drop it."""
 
-    def progressed(self, fraction: float | None, metrics: dict[str, float]) -> None:
+    def progressed(
+        self,
+        fraction: float | None,
+        metrics: dict[str, float],
+        lines: tuple[bytes, ...],
+    ) -> None:
         """Drop it."""
 
 

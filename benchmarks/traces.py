@@ -167,10 +167,10 @@ def openb_lists(folder: Path, name: str) -> tuple[list[TraceHost], list[Pod]]:
 QUESTIONS = {q.__name__: q for q in (speed, minnow, braid, forage, hosts)}
 
 if __name__ == "__main__":
+    shared: Path | None = None
     try:
         shared = default_folder(Path())
     except UsageError as error:
-        shared = None
         print(f"without traces: {error}", file=sys.stderr)
     for question in sys.argv[1:] or QUESTIONS:
         if shared is not None or question == "hosts":

@@ -51,11 +51,6 @@ def old_invitation_lets_the_revoked_in(
     return _redeem(self, found, node, now, -1)
 
 
-def invitation_does_not_come_back(self: OpenInvitation, given: OpenInvitation) -> bool:
-    """Keep sending newcomers on to whom it was given once."""
-    return False
-
-
 def introduced_are_not_sent_on(
     self: AdmissionControl, gate: NodeId, message: Introduction, now: float
 ) -> list[Effect]:

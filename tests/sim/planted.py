@@ -19,7 +19,7 @@ from tests.sim import admission_bugs
 
 from shoal.core.admission import admission_control
 from shoal.core.admission.admission_control import AdmissionControl
-from shoal.core.admission.invitation_book import InvitationBook, OpenInvitation
+from shoal.core.admission.invitation_book import InvitationBook
 from shoal.core.admission.join_requests import JoinAttempt, JoinRequests
 from shoal.core.artifacts.events import OutputsFetched, OutputsLost, PiecesStored
 from shoal.core.artifacts.piece_fetch import PieceFetch, Step
@@ -80,7 +80,7 @@ from shoal.protocol.messages import (
 from shoal.sim.node.disk import Disk
 from shoal.sim.seeds import run_seed
 
-SEEDS_MAX: Final = 3_000
+SEEDS_MAX: Final = 2_000
 
 
 class Bug(NamedTuple):
@@ -641,12 +641,6 @@ BUGS: Final = (
         InvitationBook,
         "redeem",
         admission_bugs.old_invitation_lets_the_revoked_in,
-    ),
-    Bug(
-        "invitation does not come back",
-        OpenInvitation,
-        "comes_back",
-        admission_bugs.invitation_does_not_come_back,
     ),
     Bug(
         "introduced are not sent on",

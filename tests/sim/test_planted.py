@@ -35,7 +35,6 @@ FOUND_BY = {
     "letters under way unbounded": 57,
     "welcomed before it is on disk": 16,
     "invitation taken back at once": 152,
-    "invitation does not come back": 2931,
     "introduced are not sent on": 1142,
     "forgotten stranger goes on": 283,
     "joined do not go along": 434,

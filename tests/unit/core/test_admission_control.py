@@ -3,6 +3,7 @@
 from random import Random
 from typing import Final
 
+import msgspec
 import pytest
 
 from shoal.core.admission.admission_control import (
@@ -386,3 +387,25 @@ def test_what_was_taken_back_and_is_given_again_is_not_taken_back_at_once() -> N
 
     assert isinstance(answer, Refusal)
     assert answer.retry_in_s is not None, "it may still be on its way"
+
+
+def test_an_invitation_comes_back_with_those_who_joined_meanwhile() -> None:
+    desk = back_with_what_was_given_away()
+    given = InvitationGiven(
+        request=RequestId("g"),
+        digest=secret_digest(SECRET),
+        roles=("worker",),
+        uses=1,
+        ends_in_s=60.0,
+        valid_for_s=60.0,
+        joined=(ANN,),
+        moves=1,
+    )
+
+    desk.hear(BOSS, given)  # It is what this node itself had said.
+    [(asked, _)] = sent(desk.ask(BOB))
+    desk.hear(BOSS, msgspec.structs.replace(given, moves=2))
+    answers = [desk.let_in(node) for node in (ANN, BOB, GATE)]
+
+    assert asked == BOSS
+    assert [type(answer) for answer in answers] == [Welcome, Welcome, Refusal]
