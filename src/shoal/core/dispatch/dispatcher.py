@@ -293,12 +293,27 @@ class Dispatcher:
         return self.on_started(holding.worker, run.attempt, now, allocation)
 
     def _send_back(
-        self, holding: HeldLease, reason: str, now: float, *, doubt: bool = False
+        self,
+        holding: HeldLease,
+        reason: str,
+        now: float,
+        *,
+        doubt: bool = False,
+        but: TaskRun | None = None,
     ) -> list[Consequence]:
-        """Put back the tasks that are queued at a lease."""
+        """Put back the tasks that are queued at a lease, apart from one.
+
+        While the report of the first is on its way, a later one may have started. It
+        is lost with the lease.
+        """
         follows: list[Consequence] = []
-        for run in self._book.queued(holding.line):
-            follows += self._execute(judge_waiting(reason, doubt=doubt), run, now)
+        for run in map(self._book.runs.get, tuple(holding.line)):
+            if run is None or run is but or run.lost:
+                continue
+            if run.queued:
+                follows += self._execute(judge_waiting(reason, doubt=doubt), run, now)
+            else:
+                follows += self._lose_run(run, reason, now)
         return follows
 
     def on_refusal(
@@ -324,7 +339,8 @@ class Dispatcher:
         )
         follows: list[Consequence] = []
         if holding is not None:
-            follows += self._send_back(holding, verdict.reason, now, doubt=doubt)
+            why = verdict.reason
+            follows += self._send_back(holding, why, now, doubt=doubt, but=run)
             if refusal.reason in ("lease-unknown", "lease-ended"):
                 self._holdings.drop(holding)
             else:
@@ -394,7 +410,8 @@ class Dispatcher:
         """Put back what is queued at a lost worker's lease, and cancel it there."""
         waiting = self._book.queued(holding.line)
         self._holdings.prefetch.close(holding)
-        follows = self._send_back(holding, reason, now, doubt=True)
+        first = self._run_on(holding)
+        follows = self._send_back(holding, reason, now, doubt=True, but=first)
         return [*follows, *self.stop_all(waiting, now)]
 
     def on_progress(self, progress: Progress, now: float) -> list[Consequence]:
@@ -628,7 +645,7 @@ class Dispatcher:
 
     def _lose(self, holding: HeldLease, reason: str, now: float) -> list[Consequence]:
         run = self._run_on(holding)
-        follows = self._send_back(holding, reason, now, doubt=True)
+        follows = self._send_back(holding, reason, now, doubt=True, but=run)
         self._holdings.drop(holding)
         if run is None or run.lost:
             return follows
