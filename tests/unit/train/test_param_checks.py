@@ -59,7 +59,7 @@ def test_params_that_there_are_pass(recipe: str, params: dict[str, object]) -> N
         ),
         ("diloco", {"inner.ddp": 0}, "inner.ddp", "at least 1", "training.md"),
         ("diloco", {"inner.fsdp": "all"}, "inner.fsdp", "a whole", "training.md"),
-        ("diloco", {"inner.tp": 2}, "inner.tp", "inner.ddp", "did you mean inner."),
+        ("diloco", {"inner.tp": 2}, "inner.tp", "inner.ddp", "did you mean 'inner."),
         ("ddp", {"inner.ddp": 2}, "inner.ddp", "diloco", "leave it out"),
         (
             "diloco",
