@@ -118,7 +118,7 @@ def pool(count: int, *args: str) -> Iterator[list[LiveNode]]:
 def known(node: LiveNode) -> int:
     """Return how many nodes it knows."""
     with node.client() as client:
-        return len(client.nodes().nodes)
+        return sum(not node.away for node in client.nodes().nodes)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

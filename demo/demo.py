@@ -213,7 +213,7 @@ def make_shoal(a: Machine, b: Machine, c: Machine) -> None:
 
     def all_known() -> bool:
         with a.client() as client:
-            return len(client.nodes().nodes) == 3
+            return sum(not node.away for node in client.nodes().nodes) == 3
 
     until(all_known)
     a.types("nodes")

@@ -160,9 +160,10 @@ class LiveNode:
             return client.info().node
 
     def views(self) -> dict[str, pb.Node]:
-        """Return all that the node knows of nodes."""
+        """Return all that the node knows of nodes that are here."""
         with self.client() as client:
-            return {node.name.id: node for node in client.nodes().nodes}
+            found = client.nodes().nodes
+        return {node.name.id: node for node in found if not node.away}
 
     def task_processes(self) -> list[leftovers.LeftoverProcess]:
         """Return the processes of tasks, in which supervisors do not count."""

@@ -26,7 +26,8 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHome]:
 
 
 def nodes_of(home: CliHome) -> set[str]:
-    return {node["petname"] for node in home.json("nodes")["nodes"]}
+    found = home.json("nodes")["nodes"]
+    return {node["petname"] for node in found if not node["away"]}
 
 
 def joined_by(host: CliHome, second: CliHome, *grants: str) -> None:

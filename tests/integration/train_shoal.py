@@ -141,7 +141,7 @@ class TrainShoal:
 
     def _nodes(self) -> int:
         with self._client() as client:
-            return len(client.nodes().nodes)
+            return sum(not node.away for node in client.nodes().nodes)
 
     def _client(self) -> Client:
         return connect(home=Home(self.first.path))
