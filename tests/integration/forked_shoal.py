@@ -8,6 +8,7 @@ of `shoal` as a shell starts it.
 
 import atexit
 import contextlib
+import ctypes
 import functools
 import importlib
 import json
@@ -45,6 +46,12 @@ COMMANDS = tuple(
     if module.removeprefix("shoal.cli.") not in SLOW
 )
 """All commands but those that load much, which takes longer to fork."""
+
+IN_SPACE = ("ip", "netns", "exec")
+"""What runs a command in the network namespace that is named next."""
+
+SPACES = Path("/run/netns")
+CLONE_NEWNET = 0x40000000
 
 NODES = (
     *("shoal.cli.nodes.up", "shoal.api.server.daemon", "shoal.net.event_loop"),
@@ -97,24 +104,35 @@ def start(
     args: Sequence[str],
     env: Mapping[str, str],
     files: tuple[IO[bytes] | int, IO[bytes] | int, IO[bytes] | int],
+    prefix: Sequence[str] = (),
 ) -> ForkedShoal:
-    """Run `shoal` in a fork with these files as input, output and error output."""
+    """Run `shoal` in a fork with these files as input, output and error output.
+
+    A prefix that runs commands in a network namespace is obeyed.
+    """
     told, tell = os.pipe()
-    order = json.dumps([list(args), dict(env), str(Path.cwd())]).encode()
+    space = prefix[-1] if prefix else ""
+    order = json.dumps([list(args), dict(env), str(Path.cwd()), space]).encode()
     numbers = [each if isinstance(each, int) else each.fileno() for each in files]
     socket.send_fds(_server(modules), [order], [*numbers, tell])
     os.close(tell)
     return ForkedShoal(told, args)
 
 
-def start_node(args: Sequence[str], env: Mapping[str, str], log: Path) -> ForkedShoal:
+def start_node(
+    args: Sequence[str], env: Mapping[str, str], log: Path, prefix: Sequence[str] = ()
+) -> ForkedShoal:
     """Run a node in a fork, which writes into a log."""
     with log.open("ab") as written, Path(os.devnull).open("rb") as nothing:
-        return start(NODES, args, env, (nothing, written, written))
+        return start(NODES, args, env, (nothing, written, written), prefix)
 
 
 def run(
-    args: Sequence[str], env: Mapping[str, str], typed: str, timeout_s: float
+    args: Sequence[str],
+    env: Mapping[str, str],
+    typed: str,
+    timeout_s: float,
+    prefix: Sequence[str] = (),
 ) -> tuple[int, str, str]:
     """Run a command to its end; return its exit code and what it wrote."""
     with tempfile.TemporaryFile() as given:
@@ -122,7 +140,7 @@ def run(
         given.seek(0)
         pipes = [os.pipe(), os.pipe()]
         (_, out), (_, err) = pipes
-        process = start(COMMANDS, args, env, (given, out, err))
+        process = start(COMMANDS, args, env, (given, out, err), prefix)
         os.close(out)
         os.close(err)
     until = time.monotonic() + timeout_s
@@ -145,8 +163,12 @@ def run(
     return code, said, told
 
 
-def can_fork(args: Sequence[str], env: Mapping[str, str]) -> bool:
+def can_fork(
+    args: Sequence[str], env: Mapping[str, str], prefix: Sequence[str] = ()
+) -> bool:
     """Whether a fork would be as good as a new process."""
+    if prefix and tuple(prefix[:-1]) != IN_SPACE:
+        return False
     size = sum(map(len, (*args, *env.values())))
     fixed = {name: text for name, text in env.items() if name.startswith(FIXED)}
     is_ours = shutil.which("shoal", path=env["PATH"]) == str(OURS)
@@ -212,12 +234,18 @@ def _line(number: int) -> bytes:
     return str(number).ljust(LINE_BYTES).encode()
 
 
-def _become(files: list[int], args: list[str], env: dict[str, str], cwd: str) -> None:
+def _become(
+    files: list[int], args: list[str], env: dict[str, str], cwd: str, space: str
+) -> None:
     *passed, told = files
     for number, descriptor in enumerate(passed):
         os.dup2(descriptor, number)
         os.close(descriptor)
     os.close(told)
+    if space:
+        with (SPACES / space).open("rb") as namespace:
+            entered = ctypes.CDLL(None).setns(namespace.fileno(), CLONE_NEWNET)
+        assert entered == 0, space
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)

@@ -1,8 +1,5 @@
 """Nodes that know a gate's address at most, and must find each other."""
 
-import os
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -207,21 +204,6 @@ def linked(node: LiveNode) -> dict[str, str]:
     return {
         id_: view.path for id_, view in views.items() if view.path and not view.self
     }
-
-
-def command(
-    node: LiveNode, *args: str, prefix: Sequence[str] = ()
-) -> subprocess.CompletedProcess[str]:
-    """Run a command as a user types it in the home of a node."""
-    env = {**os.environ, "SHOAL_HOME": str(node.home.path)}
-    return subprocess.run(
-        [*prefix, sys.executable, "-m", "shoal.cli", *args],
-        capture_output=True,
-        text=True,
-        env=env,
-        timeout=FOUND_S,
-        check=False,
-    )
 
 
 def p2p_state(node: LiveNode) -> str:

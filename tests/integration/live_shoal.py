@@ -101,8 +101,8 @@ class LiveNode:
         if failpoint:
             env[VARIABLE] = failpoint
         up = ("up", "--no-sandbox", "-q", *self._args)
-        if not self._prefix and forked_shoal.can_fork(up, env):
-            self.process = forked_shoal.start_node(up, env, self.home.log)
+        if forked_shoal.can_fork(up, env, self._prefix):
+            self.process = forked_shoal.start_node(up, env, self.home.log, self._prefix)
             return
         with self.home.log.open("ab") as log:
             self.process = subprocess.Popen(

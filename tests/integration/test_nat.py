@@ -1,13 +1,12 @@
 """Nodes behind routers that let nobody in, in network namespaces with NAT."""
 
-import json
 from pathlib import Path
 
 import pytest
+from tests.integration.cli_home import CliHome
 from tests.integration.found_shoal import (
     FOUND_S,
     Found,
-    command,
     finished,
     job_of,
     linked,
@@ -86,7 +85,7 @@ def test_two_behind_nat_work_through_a_gate_and_outlive_the_circuits_between_the
     assert linked(asking)[worker.id] == "relay"
     assert linked(asking)[gate.id] == "direct"
     done = finished(asking, job)
-    said = command(asking, "logs", job).stdout
+    said = CliHome(asking.home.path).ok("logs", job)
 
     assert done.state == pb.STATE_DONE
     assert job_of(asking, job).tasks[0].attempts == 1
@@ -104,21 +103,23 @@ def test_whom_a_node_behind_nat_invited_is_let_in_at_a_gate(
     reef.restart(host)
     eventually(lambda: gate.id in linked(host), FOUND_S, host.story)
     _, elsewhere = net.home("two", 22, symmetric=True)
-    guest = reef.guest("guest", elsewhere)
+    guest, late = reef.guest("guest", elsewhere), reef.guest("late")
+    inviting = CliHome(host.home.path, behind)
 
     def names_the_gate() -> bool:
-        said = command(host, "invite", "--json", prefix=behind).stdout
-        return any(public in address for address in json.loads(said)["addresses"])
+        return any(public in each for each in inviting.json("invite")["addresses"])
 
     eventually(names_the_gate, FOUND_S, host.story)
-    text = command(host, "invite", "-q", prefix=behind).stdout.strip()
-    joined = command(guest, "join", "--no-up", text, prefix=elsewhere)
-    again = command(reef.guest("late"), "join", "--no-up", text, prefix=elsewhere)
+    text = inviting.ok("invite", "-q").strip()
+    joined, again = (
+        CliHome(node.home.path, elsewhere)("join", "--no-up", text)
+        for node in (guest, late)
+    )
     reef.restart(guest)
     done = finished(host, submit(host, "echo found"))
 
-    assert joined.returncode == 0, joined.stderr
-    assert again.returncode == 1
-    assert "the invitation is used up" in again.stderr
+    assert joined.code == 0, joined.err
+    assert again.code == 1
+    assert "the invitation is used up" in again.err
     assert done.state == pb.STATE_DONE
     assert linked(host)[guest.id] == "relay"

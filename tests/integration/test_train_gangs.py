@@ -71,23 +71,19 @@ params: {{rounds: 1000000, inner_steps: 40, batch: 8, context: 16, width: 32,
 """
 
 
-def test_a_pipeline_goes_on_when_a_peer_and_then_a_node_is_killed(
-    tmp_path: Path,
-) -> None:
+def test_a_pipeline_goes_on_when_a_node_is_killed(tmp_path: Path) -> None:
     with train_shoal(tmp_path, "a", "b") as shoal:
         job = shoal.submit(tmp_path, PIPELINE)
         shoal.wait_for(job, "loss", lambda line: line["step"] >= 130)
 
-        kill(job, "main.1")
-        shoal.wait_for_resumed(job, 1)
         shoal.homes["b"].kill()
         shoal.add("c")
-        shoal.wait_for_resumed(job, 2)
-        steps = sorted(line["step"] for line in shoal.said(job, "resumed"))
-        shoal.wait_for(job, "loss", lambda line: line["step"] > steps[-1] + 100)
+        shoal.wait_for_resumed(job, 1)
+        [step] = [line["step"] for line in shoal.said(job, "resumed")]
+        shoal.wait_for(job, "loss", lambda line: line["step"] > step + 100)
         shoal.first.ok("cancel", job)
 
-        assert steps[0] >= 40
+        assert step >= 40
         losses = {line["step"]: line["loss"] for line in shoal.said(job, "loss")}
         assert sorted(losses) == list(range(1, len(losses) + 1)), "no step is lost"
         assert losses[len(losses)] < 0.8 * losses[1]

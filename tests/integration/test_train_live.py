@@ -10,19 +10,65 @@ from tests.integration.train_shoal import eventually, kill, train_shoal
 
 pytestmark = pytest.mark.integration
 
-DIGITS = """
+# With arrays: to load torch and its data takes each process five seconds of CPU. It
+# takes its time instead, so that whoever is to be killed is still at work.
+PROGRAM = """
+import os, time
+import numpy as np
+from shoal.train.arguments import program_params
+from shoal.train.diloco.session import DilocoSession
+from shoal.train.settings import settings_of
+from shoal.train.task_context import TaskContext
+from shoal.train.weights import ArrayWeights
+
+params = program_params(seed=1)
+around = TaskContext.of(os.environ)
+truth = np.linspace(-1.0, 1.0, 64, dtype=np.float32)
+weights = np.zeros_like(truth)
+chance = np.random.default_rng(params.data_seed)
+
+def measure():
+    return {"loss": float(np.square(weights - truth).mean())}
+
+with DilocoSession(
+    around.exchange(),
+    settings_of(params.all),
+    life=around.life,
+    weights=ArrayWeights({"truth": weights}),
+    aggregator=around.aggregator,
+    validate=measure,
+) as run:
+    while not run.finished:
+        x = chance.standard_normal((32, 64), dtype=np.float32)
+        wrong = x @ (weights - truth)
+        weights -= np.float32(0.01) * wrong @ x / len(x)
+        time.sleep(0.03)
+        run.step(samples=32, loss=float(np.square(wrong).mean()))
+"""
+JOB = """
 recipe: diloco
 nodes: 2..3
-params: {program: digits, rounds: %d, inner_steps: %d, gather: 60, silence: 10}
+workdir: %s
+params: {program: train.py, rounds: 60, inner_steps: 20, gather: 60, silence: 10}
+resources: {cpu: 0.5, ram: 1GB}
+"""
+DIGITS = """
+recipe: diloco
+nodes: 2
+params: {program: digits, rounds: 25, inner_steps: 100, gather: 60, silence: 10,
+  checkpoint_every: 5}
 resources: {cpu: 0.5, ram: 1GB}
 """
 
 
-def test_three_nodes_learn_digits_though_a_worker_the_aggregator_and_a_node_die(
+def test_three_nodes_learn_though_a_worker_the_aggregator_and_a_node_die(
     tmp_path: Path,
 ) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (folder / "train.py").write_text(PROGRAM)
     with train_shoal(tmp_path, "a", "b", "c") as shoal:
-        job = shoal.submit(tmp_path, DIGITS % (60, 80))
+        job = shoal.submit(tmp_path, JOB % folder)
         shoal.wait_for_round(job, 5)
 
         kill(job, "train.1")
@@ -46,20 +92,18 @@ def test_three_nodes_learn_digits_though_a_worker_the_aggregator_and_a_node_die(
         assert kinds[:2] == ["initial", "checkpoint"]
         # Of a worker that died the rest has the outcome, if not its contributions.
         assert set(kinds[2:]) <= {"checkpoint", "weights"}
-        assert shoal.lines(job, "validation")[-1]["validation_accuracy"] > 0.95
+        assert shoal.lines(job, "validation")[-1]["validation_loss"] < 1e-3
 
         shoal.first.ok("pull", job, "--to", str(tmp_path / "pulled"))
         [path] = tmp_path.glob("pulled/**/model.safetensors")
-        weights = load_file(path)
-        assert weights["layers.0.weight"].shape == (64, 64)
-        assert all(np.isfinite(array).all() for array in weights.values())
+        truth = np.linspace(-1.0, 1.0, 64)
+        np.testing.assert_allclose(load_file(path)["truth"], truth, atol=0.1)
 
 
 @pytest.mark.soak  # Takes minutes.
 def test_training_goes_on_though_all_of_its_tasks_die_at_once(tmp_path: Path) -> None:
-    spec = DIGITS.replace("gather: 60", "gather: 60, checkpoint_every: 5") % (25, 100)
     with train_shoal(tmp_path, "a", "b") as shoal:
-        job = shoal.submit(tmp_path, spec.replace("2..3", "2"))
+        job = shoal.submit(tmp_path, DIGITS)
         shoal.wait_for_round(job, 12)
 
         for name in ("aggregate.0", "train.0", "train.1"):

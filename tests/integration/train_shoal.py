@@ -57,7 +57,8 @@ class TrainShoal:
         if self.homes:
             before = self._nodes()
             [text] = self.first.ok("invite", "-q").split()[-1:]
-            home.ok("join", text)
+            home.ok("join", text, "--no-up")
+            home.up(*UP)
             eventually(lambda: self._nodes() > before)
         else:
             home.up(*UP)
