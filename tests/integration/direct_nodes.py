@@ -118,7 +118,7 @@ async def node(
     return Node(who, links, log)
 
 
-async def eventually(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
+async def eventually(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
     """Wait until something is true; fail if that takes too long."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110

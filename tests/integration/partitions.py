@@ -9,7 +9,7 @@ from tests.integration.islands import Islands
 from tests.integration.live_shoal import LiveNode, LiveShoal, eventually
 from tests.integration.live_work import Work, violations
 
-SEEN_S = 30.0
+SEEN_S = 180.0
 PATIENCE_S = 180.0
 SLOTS_OF_A_WORKER = 2
 

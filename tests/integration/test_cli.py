@@ -165,7 +165,7 @@ def test_interrupting_run_cancels_the_job(home: CliHome) -> None:
     assert running.stdout.readline() == "up\n"
 
     running.send_signal(2)
-    _, err = running.communicate(timeout=30)
+    _, err = running.communicate(timeout=120)
 
     assert running.returncode == 103
     assert "cancelling job" in err

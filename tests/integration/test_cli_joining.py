@@ -90,7 +90,7 @@ def test_an_invitation_outlives_a_crash_of_the_node_that_gave_it(make: Make) -> 
         assert line, said
         said += line
     first.up()
-    out, err = joining.communicate(timeout=30.0)
+    out, err = joining.communicate(timeout=120.0)
     late = third("join", invitation, "--no-up", "--wait", "0s")
 
     assert too_soon.code == 105

@@ -107,7 +107,7 @@ def test_a_job_that_ran_when_its_node_was_killed_runs_again(make: Make) -> None:
     assert running.stdout.readline() == "begun\n"
 
     shoal.kill()
-    _, err = running.communicate(timeout=30)
+    _, err = running.communicate(timeout=120)
     shoal.ok("up", "--background")
 
     assert running.returncode == 105, err
@@ -165,7 +165,7 @@ def test_a_node_in_the_foreground_ends_on_a_signal(make: Make) -> None:
     document = json.loads(node.stdout.readline())
 
     node.terminate()
-    _, err = node.communicate(timeout=30)
+    _, err = node.communicate(timeout=120)
 
     assert document["pid"] == node.pid
     assert node.returncode == 0, err
@@ -233,7 +233,7 @@ def test_several_first_commands_at_once_share_one_node(make: Make) -> None:
     shoal = make("one")
 
     running = [shoal.start("run", "--", "echo", f"hi {n}") for n in range(3)]
-    done = [each.communicate(timeout=40) for each in running]
+    done = [each.communicate(timeout=120) for each in running]
 
     assert [out for out, _ in done] == [f"hi {n}\n" for n in range(3)], done
     assert len(shoal.json("ps")["jobs"]) == 3
@@ -277,7 +277,7 @@ def test_a_node_whose_terminal_goes_away_ends_in_good_order(make: Make) -> None:
     eventually(lambda: shoal.json("ps")["jobs"][0]["state"] == "running")
 
     node.send_signal(signal.SIGHUP)
-    _, err = node.communicate(timeout=30)
+    _, err = node.communicate(timeout=120)
 
     assert node.returncode == 0
     assert "waiting until 1 task ends; Ctrl-C again waits no longer" in err

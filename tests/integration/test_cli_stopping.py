@@ -64,7 +64,7 @@ def test_what_ends_run_cancels_its_job(home: CliHome, number: int, reason: str) 
     running = begun(home)
 
     running.send_signal(number)
-    _, err = running.communicate(timeout=30)
+    _, err = running.communicate(timeout=120)
 
     job = last_of(home)
     assert running.returncode == 103
@@ -81,7 +81,7 @@ def test_a_program_is_told_what_became_of_a_job_that_was_stopped(
     assert running.stderr.readline() == "up\n"
 
     running.send_signal(signal.SIGTERM)
-    out, _ = running.communicate(timeout=30)
+    out, _ = running.communicate(timeout=120)
 
     assert running.returncode == 103
     assert '"state": "cancelled"' in out
@@ -98,7 +98,7 @@ def test_signals_that_come_in_pairs_cancel_once(home: CliHome) -> None:
 
         running.send_signal(first)
         running.send_signal(second)
-        running.communicate(timeout=30)
+        running.communicate(timeout=120)
 
         assert running.returncode == 103, (first, second)
         assert last_of(home)["state"] == "cancelled"
@@ -112,7 +112,7 @@ def test_a_run_that_ignores_the_end_of_its_terminal_goes_on(home: CliHome) -> No
     running.send_signal(signal.SIGHUP)
     job = last_of(home)
     running.send_signal(signal.SIGTERM)
-    running.communicate(timeout=30)
+    running.communicate(timeout=120)
 
     assert job["state"] == "running"
     assert running.returncode == 103
@@ -157,7 +157,7 @@ def test_a_job_ends_when_nobody_reads_what_its_run_prints(home: CliHome) -> None
     assert os.read(reading, 6) == b"going\n"
 
     os.close(reading)
-    _, err = running.communicate(timeout=30)
+    _, err = running.communicate(timeout=120)
 
     job = last_of(home)
     assert running.returncode == 103
@@ -180,7 +180,7 @@ def test_no_job_is_left_of_a_run_that_was_stopped_while_it_was_submitting(
         eventually(lambda: number not in signals_of(running.pid, "ShdPnd"))
     finally:
         os.kill(node, signal.SIGCONT)
-    _, err = running.communicate(timeout=30)
+    _, err = running.communicate(timeout=120)
 
     assert running.returncode in (103, 130), err
     assert "Traceback" not in err
@@ -219,7 +219,7 @@ def test_a_node_that_went_away_is_said_with_what_becomes_of_the_job(
         assert any("cancelling job" in line for line in running.stderr)
     finally:
         shoal.kill()
-    _, err = running.communicate(timeout=30)
+    _, err = running.communicate(timeout=120)
 
     assert running.returncode == 105
     assert re.search(r"next:  job (\w+) may still run: `shoal cancel \1`", err), err

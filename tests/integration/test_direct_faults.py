@@ -20,6 +20,7 @@ from tests.integration.direct_nodes import (
     output,
     run,
 )
+from tests.integration.live_shoal import promised
 
 from shoal.model.ids import LeaseId, NodeId
 from shoal.net.direct.settings import LinkSettings
@@ -39,7 +40,7 @@ async def child(number: int) -> AsyncIterator[tuple[int, NodeId, list[str]]]:
     )
     assert process.stdout is not None
     try:
-        said = json.loads(await asyncio.wait_for(process.stdout.readline(), 20))
+        said = json.loads(await asyncio.wait_for(process.stdout.readline(), 120))
         yield process.pid, NodeId(said["node"]), said["at"]
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -49,7 +50,7 @@ async def child(number: int) -> AsyncIterator[tuple[int, NodeId, list[str]]]:
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_peer_that_is_killed_is_missed_at_once(loop: str) -> None:
-    async def main() -> None:
+    async def missed_s() -> float:
         ann = await node(1)
         async with child(2) as (pid, bob, addresses):
             ann.links.know(bob, addresses)
@@ -57,16 +58,19 @@ def test_a_peer_that_is_killed_is_missed_at_once(loop: str) -> None:
             await eventually(lambda: bob in ann.links.connected)
 
             os.kill(pid, signal.SIGKILL)
-            await eventually(lambda: ann.log.count("lost", bob), timeout_s=1.0)
+            killed_at = time.monotonic()
+            await eventually(lambda: ann.log.count("lost", bob))
+            took_s = time.monotonic() - killed_at
 
         await ann.links.close()
+        return took_s
 
-    run(main(), loop)
+    promised(lambda: run(missed_s(), loop), 1.0)
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_peer_that_stops_is_missed_within_three_to_six_seconds(loop: str) -> None:
-    async def main() -> None:
+    async def missed_s() -> float:
         clock = asyncio.get_running_loop().time
         ann = await node(1)
         async with child(2) as (pid, bob, addresses):
@@ -76,17 +80,18 @@ def test_a_peer_that_stops_is_missed_within_three_to_six_seconds(loop: str) -> N
 
             os.kill(pid, signal.SIGSTOP)
             stopped_at = clock()
-            await eventually(lambda: ann.log.count("lost", bob), timeout_s=8.0)
+            await eventually(lambda: ann.log.count("lost", bob))
             lost_after_s = clock() - stopped_at
             os.kill(pid, signal.SIGCONT)
             ann.links.send(bob, numbered(2))
             await eventually(lambda: ann.log.count("connected", bob) == 2)
 
-        assert 3.0 <= lost_after_s <= 6.0
+        assert lost_after_s >= 3.0
         assert ann.links.counts["silent"] == 1
         await ann.links.close()
+        return lost_after_s
 
-    run(main(), loop)
+    promised(lambda: run(missed_s(), loop), 6.0)
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -127,7 +132,7 @@ def test_twenty_nodes_link_all_to_all_and_lose_nothing() -> None:
             await asyncio.sleep(0.01)
         pairs = [(one, other) for one in nodes for other in nodes if one is not other]
         await eventually(
-            lambda: all(len(one.heard(other)) == 20 for one, other in pairs), 30.0
+            lambda: all(len(one.heard(other)) == 20 for one, other in pairs), 120.0
         )
 
         for one, other in pairs:
@@ -151,10 +156,11 @@ def test_a_node_that_restarts_replaces_its_old_link_at_once(
         again = await node(second, generation=2)
         again.know(ann)
         again.say(ann, numbered(2))
-        await eventually(lambda: len(ann.heard(bob)) == 2, timeout_s=2.0)
+        await eventually(lambda: len(ann.heard(bob)) == 2)
 
         told = [event for event, _ in ann.log.events]
         assert told == ["connected", "lost", "connected"]
+        assert ann.links.counts["silent"] == 0, "it did not take that long"
         await closed(ann, bob, again)
 
     run(main())

@@ -358,7 +358,7 @@ def test_a_second_stop_shortens_the_grace_and_never_lengthens_it(
         assert outcome.reason == "killed: it did not end within its grace"
         return time.monotonic() - began
 
-    assert 0.1 <= with_driver(tmp_path, act) < 5
+    assert 0.1 <= with_driver(tmp_path, act) < 20.0
 
 
 def test_a_stop_before_the_start_means_that_nothing_starts(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -354,10 +353,8 @@ def test_a_sandbox_dies_with_its_supervisor(node: Node) -> None:
         markers = await asyncio.to_thread(lambda: list(node.root.glob("supervisor-*")))
         for marker in markers:
             os.kill(int(marker.read_text(encoding="ascii").split()[0]), signal.SIGKILL)
-        began = time.monotonic()
-        outcome = await running
-        assert time.monotonic() - began < 5
-        return outcome.kind
+        async with asyncio.timeout(60):
+            return (await running).kind
 
     assert with_driver(node.root, act, BOXED) == "lost"
     assert marked(worker_mark(node.root)) == []

@@ -365,7 +365,7 @@ time.sleep(600)
     child.wait()
 
     eventually(lambda: {job["id"] for job in active_jobs(home)} <= before)
-    eventually(lambda: set(lane_pids(home.path)) <= lanes, timeout_s=8.0)
+    eventually(lambda: set(lane_pids(home.path)) <= lanes)
     child.stdout.close()
 
 

@@ -6,45 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from tests.integration.train_shoal import eventually, kill, train_shoal
+from tests.integration.train_shoal import (
+    eventually,
+    kill,
+    train_shoal,
+    with_arrays,
+)
 
 pytestmark = pytest.mark.integration
 
-# With arrays: to load torch and its data takes each process five seconds of CPU. It
-# takes its time instead, so that whoever is to be killed is still at work.
-PROGRAM = """
-import os, time
-import numpy as np
-from shoal.train.arguments import program_params
-from shoal.train.diloco.session import DilocoSession
-from shoal.train.settings import settings_of
-from shoal.train.task_context import TaskContext
-from shoal.train.weights import ArrayWeights
-
-params = program_params(seed=1)
-around = TaskContext.of(os.environ)
-truth = np.linspace(-1.0, 1.0, 64, dtype=np.float32)
-weights = np.zeros_like(truth)
-chance = np.random.default_rng(params.data_seed)
-
-def measure():
-    return {"loss": float(np.square(weights - truth).mean())}
-
-with DilocoSession(
-    around.exchange(),
-    settings_of(params.all),
-    life=around.life,
-    weights=ArrayWeights({"truth": weights}),
-    aggregator=around.aggregator,
-    validate=measure,
-) as run:
-    while not run.finished:
-        x = chance.standard_normal((32, 64), dtype=np.float32)
-        wrong = x @ (weights - truth)
-        weights -= np.float32(0.01) * wrong @ x / len(x)
-        time.sleep(0.03)
-        run.step(samples=32, loss=float(np.square(wrong).mean()))
-"""
 JOB = """
 recipe: diloco
 nodes: 2..3
@@ -64,11 +34,8 @@ resources: {cpu: 0.5, ram: 1GB}
 def test_three_nodes_learn_though_a_worker_the_aggregator_and_a_node_die(
     tmp_path: Path,
 ) -> None:
-    folder = tmp_path / "job"
-    folder.mkdir()
-    (folder / "train.py").write_text(PROGRAM)
     with train_shoal(tmp_path, "a", "b", "c") as shoal:
-        job = shoal.submit(tmp_path, JOB % folder)
+        job = shoal.submit(tmp_path, JOB % with_arrays(tmp_path / "job"))
         shoal.wait_for_round(job, 5)
 
         kill(job, "train.1")

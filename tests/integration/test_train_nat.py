@@ -1,12 +1,14 @@
 """Machines that cannot dial each other train one model through a gate."""
 
 import json
-import uuid
+from pathlib import Path
 
 import pytest
+from tests.integration.cli_home import CliHome
 from tests.integration.found_shoal import Found, finished, linked
 from tests.integration.live_shoal import LiveNode
 from tests.integration.namespaces import Internet
+from tests.integration.train_shoal import with_arrays
 
 from shoal.api import shoal_pb2 as pb
 
@@ -19,8 +21,9 @@ MOST = "resources: {cpu: 1.5}"
 DILOCO = f"""
 recipe: diloco
 nodes: 2
-params: {{program: gpt, rounds: 8, inner_steps: 3, compress: float32, batch: 4,
-  corpus_bytes: 300000, validation_batches: 1, gather: 120}}
+workdir: %s
+params: {{program: train.py, size: 100000, rounds: 8, inner_steps: 3,
+  compress: float32, gather: 120}}
 {MOST}
 """
 DDP = f"""
@@ -33,10 +36,9 @@ params: {{program: digits, rounds: 1, inner_steps: 5}}
 
 def submit(node: LiveNode, spec: str) -> str:
     """Hand in a job; return its id."""
-    job = uuid.uuid4().hex[:8]
-    with node.client() as client:
-        client.submit(pb.SubmitRequest(job_id=job, yaml=spec))
-    return job
+    path = node.home.path / "job.yaml"
+    path.write_text(spec)
+    return CliHome(node.home.path).ok("submit", "-q", str(path)).strip()
 
 
 def said(node: LiveNode, job: str) -> str:
@@ -47,7 +49,7 @@ def said(node: LiveNode, job: str) -> str:
 
 
 def test_two_behind_nat_train_through_a_gate_or_are_told_why_not(
-    net: Internet, reef: Found
+    net: Internet, reef: Found, tmp_path: Path
 ) -> None:
     public, there = net.machine("gate", 10)
     gate = reef.found("gate", public, "--no-worker", prefix=there)
@@ -57,7 +59,7 @@ def test_two_behind_nat_train_through_a_gate_or_are_told_why_not(
         workers.append(reef.join(name, where, prefix=there, gates=[gate]))
     asking, other = workers
 
-    job = submit(asking, DILOCO)
+    job = submit(asking, DILOCO % with_arrays(tmp_path / "job"))
     done = finished(asking, job, LONG_S)
 
     text = said(asking, job)

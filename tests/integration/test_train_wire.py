@@ -12,6 +12,7 @@ from tests.integration.found_shoal import finished, shoal
 from tests.integration.live_shoal import LiveNode, eventually
 from tests.integration.namespaces import internet, missing
 from tests.integration.test_train_nat import said, submit
+from tests.integration.train_shoal import with_arrays
 
 from shoal.api import shoal_pb2 as pb
 
@@ -22,17 +23,17 @@ LONG_S = 240.0
 SPEC = """
 recipe: diloco
 nodes: 2
-params: {program: gpt, rounds: 8, inner_steps: 8, fragments: 4, compress: float32,
-  batch: 4, corpus_bytes: 300000, validation_batches: 1, gather: 120,
-  checkpoint_every: 4}
+workdir: %s
+params: {program: train.py, size: 200000, rounds: 8, inner_steps: 8, fragments: 4,
+  compress: float32, gather: 120, checkpoint_every: 4}
 resources: {cpu: 1.5}
 """
 SHARED = """
 recipe: diloco
 nodes: 3
-params: {program: gpt, width: 96, rounds: 12, inner_steps: 1, compress: float32,
-  batch: 1, corpus_bytes: 300000, validation_batches: 1, validate_every: 12,
-  gather: 120, checkpoint_every: 100}
+workdir: %s
+params: {program: train.py, size: 200000, rounds: 12, inner_steps: 1,
+  compress: float32, validate_every: 12, gather: 120, checkpoint_every: 100}
 resources: {cpu: 1.5}
 """
 
@@ -40,9 +41,12 @@ resources: {cpu: 1.5}
 class Wired:
     """Nodes on links of 20 Mbit/s, and the counters of their interfaces."""
 
-    def __init__(self, nodes: list[LiveNode], spaces: list[tuple[str, ...]]) -> None:
+    def __init__(
+        self, nodes: list[LiveNode], spaces: list[tuple[str, ...]], folder: Path
+    ) -> None:
         self.nodes = nodes
         self._spaces = spaces
+        self._folder = with_arrays(folder)
 
     def left_so_far(self) -> list[int]:
         """Return the bytes that left each machine, as its interface counts them."""
@@ -55,7 +59,7 @@ class Wired:
     def run(self, spec: str) -> tuple[list[dict[str, Any]], list[int]]:
         """Run a job to its end; return its lines, and what left each machine."""
         before = self.left_so_far()
-        job = submit(self.nodes[0], spec)
+        job = submit(self.nodes[0], spec % self._folder)
         done = finished(self.nodes[0], job, LONG_S)
         after = self.left_so_far()
         text = said(self.nodes[0], job)
@@ -80,7 +84,7 @@ def wired(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wired]:
             nodes.append(start(f"node{number}", address, prefix=prefix))
         first = nodes[0]
         eventually(lambda: len(first.views()) == NODES, 60.0, first.story)
-        yield Wired(nodes, spaces)
+        yield Wired(nodes, spaces, folder / "job")
 
 
 def test_the_interfaces_carry_what_a_run_claims_to_send(wired: Wired) -> None:

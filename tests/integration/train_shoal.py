@@ -21,6 +21,46 @@ ENDS = (pb.STATE_DONE, pb.STATE_FAILED, pb.STATE_CANCELLED, pb.STATE_UNKNOWN)
 MEET = ("set", "task-network", "all")  # Ranks of other owners meet over the network.
 UP = ("--port", "0", "--without", "p2p")
 
+ARRAYS = """
+import os, time
+import numpy as np
+from shoal.train.arguments import program_params
+from shoal.train.diloco.session import DilocoSession
+from shoal.train.settings import settings_of
+from shoal.train.task_context import TaskContext
+from shoal.train.weights import ArrayWeights
+
+params = program_params(seed=1, size=64, step_s=0.03)
+around = TaskContext.of(os.environ)
+truth = np.linspace(-1.0, 1.0, params.size, dtype=np.float32)
+weights = np.zeros_like(truth)
+chance = np.random.default_rng(params.data_seed)
+
+def measure():
+    return {"loss": float(np.square(weights - truth).mean())}
+
+with DilocoSession(
+    around.exchange(),
+    settings_of(params.all),
+    life=around.life,
+    weights=ArrayWeights({"truth": weights}),
+    aggregator=around.aggregator,
+    validate=measure,
+) as run:
+    while not run.finished:
+        seen = truth + np.float32(0.1) * chance.standard_normal(
+            params.size, dtype=np.float32
+        )
+        weights += np.float32(0.02) * (seen - weights)
+        time.sleep(params.step_s)
+        run.step(samples=32, loss=measure()["loss"])
+"""
+"""A loop that learns an array, in its own time.
+
+To load torch and its data takes each process five seconds of CPU. This is for what
+does not depend on them: who dies, and what is sent.
+"""
+
 
 def eventually(
     condition: Callable[[], bool], what: Callable[[], object] = lambda: ""
@@ -177,6 +217,13 @@ def kill(job: str, name: str) -> None:
     for pid in found:
         with suppress(ProcessLookupError):  # It ended with the one before.
             os.kill(pid, signal.SIGKILL)
+
+
+def with_arrays(folder: Path) -> Path:
+    """Make a work directory with a `train.py` that needs no torch."""
+    folder.mkdir()
+    (folder / "train.py").write_text(ARRAYS)
+    return folder
 
 
 @contextmanager

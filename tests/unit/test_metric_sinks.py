@@ -92,7 +92,7 @@ def test_a_sink_that_is_stuck_never_blocks_and_what_is_too_much_is_dropped(
     sinks.close()
     took_s = time.monotonic() - began
 
-    assert took_s < 5
+    assert took_s < 60, "it would have waited for ever"
     assert capsys.readouterr().err.count("too slow") == 1
     stuck.free.set()
 
