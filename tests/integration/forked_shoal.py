@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import ctypes
 import functools
+import gc
 import importlib
 import json
 import os
@@ -255,6 +256,7 @@ def _become(
 if __name__ == "__main__":
     for module in sys.argv[2:]:
         importlib.import_module(module)
+    gc.freeze()
     serve(socket.socket(fileno=int(sys.argv[1])))
     entry = importlib.import_module("shoal.entry")
     sys.exit(entry.main())

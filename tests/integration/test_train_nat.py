@@ -14,7 +14,7 @@ from shoal.api import shoal_pb2 as pb
 
 pytestmark = pytest.mark.integration
 
-LONG_S = 240.0
+LONG_S = 600.0
 
 # So much of a machine that no second task fits on it.
 MOST = "resources: {cpu: 1.5}"

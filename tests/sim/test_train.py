@@ -57,7 +57,10 @@ def test_every_round_is_closed_with_everybody_if_nothing_fails(fragments: int) -
 
 
 @pytest.mark.parametrize("fragments", [1, 3])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    "seed",
+    [*range(4), *(pytest.param(n, marks=pytest.mark.soak) for n in range(4, 12))],
+)
 def test_no_round_is_lost_though_workers_and_aggregator_die(
     seed: int, fragments: int
 ) -> None:
