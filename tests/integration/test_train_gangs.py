@@ -79,11 +79,11 @@ def test_a_pipeline_goes_on_when_a_node_is_killed(tmp_path: Path) -> None:
         shoal.homes["b"].kill()
         shoal.add("c")
         shoal.wait_for_resumed(job, 1)
-        [step] = [line["step"] for line in shoal.said(job, "resumed")]
-        shoal.wait_for(job, "loss", lambda line: line["step"] > step + 100)
+        steps = sorted(line["step"] for line in shoal.said(job, "resumed"))
+        shoal.wait_for(job, "loss", lambda line: line["step"] > steps[-1] + 100)
         shoal.first.ok("cancel", job)
 
-        assert step >= 40
+        assert steps[0] >= 40
         losses = {line["step"]: line["loss"] for line in shoal.said(job, "loss")}
         assert sorted(losses) == list(range(1, len(losses) + 1)), "no step is lost"
         assert losses[len(losses)] < 0.8 * losses[1]
