@@ -31,8 +31,8 @@ LONG = (  # In rows of one for each worker: few that train at the same time.
     "test_artifacts_crashes",
     # The third.
     "test_cli",
-    "test_world",
-    "test_screens",
+    "test_own_ddp",
+    "test_train_wire",
     "test_first_five_minutes",
     "test_train_memory",
     "test_hostile_node",
