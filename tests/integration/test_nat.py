@@ -73,14 +73,14 @@ def test_two_behind_nat_work_through_a_gate_and_outlive_the_circuits_between_the
     net: Internet, reef: Found
 ) -> None:
     public, there = net.machine("gate", 10)
-    args = ("--no-worker", "--relay", "time=4s")
+    args = ("--no-worker", "--relay", "time=8s")
     gate = reef.found("gate", public, *args, prefix=there)
     where, there = net.home("one", 21, symmetric=True)
     asking = reef.join("asking", where, "--no-worker", prefix=there, gates=[gate])
     where, there = net.home("two", 22, symmetric=True)
     worker = reef.join("worker", where, prefix=there, gates=[gate])
 
-    job = submit(asking, "for n in 1 2 3 4 5 6; do echo part $n; sleep 2; done")
+    job = submit(asking, "for n in 1 2 3 4 5 6; do echo part $n; sleep 3; done")
     assert runs(asking, job) == worker.id
     assert linked(asking)[worker.id] == "relay"
     assert linked(asking)[gate.id] == "direct"
