@@ -69,7 +69,8 @@ soak: setup ## Kill and freeze live nodes, at every failpoint and at random; MIN
 test-integrations: setup ## Install transformers, lightning and others, and test with them.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--no-build-isolation -e '.[integrations]'
-	@$(BIN)/pytest -n 2 tests/runtime/test_train_frameworks.py tests/runtime/test_metric_sinks.py $(PYTEST_FLAGS)
+	@$(BIN)/pytest -n 2 -m "not soak" tests/runtime/test_train_frameworks.py \
+		tests/runtime/test_metric_sinks.py tests/integration/test_libraries.py $(PYTEST_FLAGS)
 
 lint: setup ## Check format, style, layers and types.
 	$(BIN)/ruff format --check .

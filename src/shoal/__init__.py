@@ -33,6 +33,11 @@ _LAZY = {
 }
 
 
+def __dir__() -> list[str]:
+    """List public names, imported or not."""
+    return sorted({*globals(), *_LAZY})
+
+
 def __getattr__(name: str) -> object:
     """Import public names on first use."""
     if name not in _LAZY:

@@ -80,7 +80,7 @@ class GetRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ..., tasks_max: _Optional[int] = ..., task_states: _Optional[_Iterable[_Union[State, str]]] = ...) -> None: ...
 
 class ListRequest(_message.Message):
-    __slots__ = ("active_only", "jobs_max", "active_max", "states", "name", "owner", "since_s")
+    __slots__ = ("active_only", "jobs_max", "active_max", "states", "name", "owner", "since_s", "interpreters")
     ACTIVE_ONLY_FIELD_NUMBER: _ClassVar[int]
     JOBS_MAX_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_MAX_FIELD_NUMBER: _ClassVar[int]
@@ -88,6 +88,7 @@ class ListRequest(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     SINCE_S_FIELD_NUMBER: _ClassVar[int]
+    INTERPRETERS_FIELD_NUMBER: _ClassVar[int]
     active_only: bool
     jobs_max: int
     active_max: int
@@ -95,7 +96,8 @@ class ListRequest(_message.Message):
     name: str
     owner: str
     since_s: float
-    def __init__(self, active_only: _Optional[bool] = ..., jobs_max: _Optional[int] = ..., active_max: _Optional[int] = ..., states: _Optional[_Iterable[_Union[State, str]]] = ..., name: _Optional[str] = ..., owner: _Optional[str] = ..., since_s: _Optional[float] = ...) -> None: ...
+    interpreters: bool
+    def __init__(self, active_only: _Optional[bool] = ..., jobs_max: _Optional[int] = ..., active_max: _Optional[int] = ..., states: _Optional[_Iterable[_Union[State, str]]] = ..., name: _Optional[str] = ..., owner: _Optional[str] = ..., since_s: _Optional[float] = ..., interpreters: _Optional[bool] = ...) -> None: ...
 
 class ListReply(_message.Message):
     __slots__ = ("jobs", "total")
@@ -1052,16 +1054,18 @@ class CallsRequest(_message.Message):
     def __init__(self, pools: _Optional[_Iterable[_Union[CallPool, _Mapping]]] = ..., functions: _Optional[_Iterable[_Union[CallFunction, _Mapping]]] = ..., calls: _Optional[_Iterable[_Union[Call, _Mapping]]] = ..., stops: _Optional[_Iterable[int]] = ..., backlogs: _Optional[_Iterable[_Union[CallBacklog, _Mapping]]] = ...) -> None: ...
 
 class CallPool(_message.Message):
-    __slots__ = ("id", "spec", "lanes_max", "idle_s")
+    __slots__ = ("id", "spec", "lanes_max", "idle_s", "never_s")
     ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     LANES_MAX_FIELD_NUMBER: _ClassVar[int]
     IDLE_S_FIELD_NUMBER: _ClassVar[int]
+    NEVER_S_FIELD_NUMBER: _ClassVar[int]
     id: int
     spec: str
     lanes_max: int
     idle_s: float
-    def __init__(self, id: _Optional[int] = ..., spec: _Optional[str] = ..., lanes_max: _Optional[int] = ..., idle_s: _Optional[float] = ...) -> None: ...
+    never_s: float
+    def __init__(self, id: _Optional[int] = ..., spec: _Optional[str] = ..., lanes_max: _Optional[int] = ..., idle_s: _Optional[float] = ..., never_s: _Optional[float] = ...) -> None: ...
 
 class CallFunction(_message.Message):
     __slots__ = ("id", "code")

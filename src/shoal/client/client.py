@@ -39,9 +39,10 @@ from shoal.api.call_frames import calls_socket
 from shoal.api.client import client as api
 from shoal.api.job_ids import new_job_id
 from shoal.api.shoal_pb2 import SubmitRequest
-from shoal.client.functions import Functions, send_along
+from shoal.client.functions import Functions, carried
 from shoal.client.futures import Future
 from shoal.client.jobs import Job, spec_fields
+from shoal.client.notebook import table
 from shoal.client.options import CallOptions, ClientOptions
 from shoal.client.stream import CallStream, Pending, PoolQueue, parts_of
 from shoal.client.wires import GrpcWire, SocketWire
@@ -214,16 +215,20 @@ class Client:
         *,
         at_once: bool,
     ) -> Future[Any]:
-        number, code = self._functions.number(function, at_once=at_once)
+        number, code = self._functions.number(function, at_once=at_once, given=given)
         if code is not None:
             self._stream.define(number, code)
         if not number:
-            send_along(function)
-            given = (function, *given)
-        return self._send(options, number, payloads.dumps(given))
+            given = (carried(function, given), *given)
+        name = getattr(function, "__qualname__", type(function).__name__)
+        return self._send(options, number, payloads.dumps(given), name)
 
     def _send(
-        self, options: CallOptions, function: int, pieces: list[bytes | memoryview]
+        self,
+        options: CallOptions,
+        function: int,
+        pieces: list[bytes | memoryview],
+        name: str,
     ) -> Future[Any]:
         if os.getpid() != self._pid:
             raise UsageError(
@@ -242,7 +247,7 @@ class Client:
         pool = self._pools.get(options) or self._pool(options)
         call = Pending(pool, function, parts, options.retries, future, options.results)
         stream = self._stream
-        future.bind(lambda: stream.drop(call), lambda: stream.stop(call))
+        future.bind(lambda: stream.drop(call), lambda: stream.stop(call), name)
         stream.put(call)
         return future
 
@@ -253,7 +258,9 @@ class Client:
             if found is None:
                 lanes = options.lanes or 0
                 spec = self._shipped(options)
-                found = self._stream.pool(spec, lanes, options.idle_s)
+                found = self._stream.pool(
+                    spec, lanes, options.idle_s, options.never_s
+                )
                 self._pools[kind] = found
                 self._look_after(found)
             self._pools[options] = found
@@ -308,8 +315,8 @@ class Client:
         def look() -> None:
             if not pool.lanes and (pool.out or pool.waiting) and not self._closed:
                 _log.warning(
-                    "no interpreter has come up after %.0f s; "
-                    "`shoal explain last` says what it waits for",
+                    "no interpreter has come up after %.0f s; `shoal ps --all` has "
+                    "their job, `shoal explain JOB` what it waits for",
                     PATIENCE_S,
                 )
 
@@ -321,6 +328,13 @@ class Client:
     def lanes(self) -> int:
         """Number of interpreters that take calls of this client now."""
         return sum(pool.lanes for pool in set(self._pools.values()))
+
+    @property
+    def slots(self) -> int:
+        """CPUs of all known nodes that run tasks: how many calls may run at once."""
+        with self._connected() as client:
+            nodes = client.nodes().nodes
+        return max(1, sum(node.total.cpu_milli for node in nodes) // 1_000)
 
     @property
     def defaults(self) -> CallOptions:
@@ -355,6 +369,34 @@ class Client:
                 ship_all(client, document)
             request = SubmitRequest(job_id=new_job_id(), json=json.dumps(document))
             return Job(self._connected, client.submit(request).job.id)
+
+    # For people.
+
+    def __repr__(self) -> str:
+        """Show the node, the interpreters and the open calls."""
+        pools = set(self._pools.values())
+        calls = sum(pool.out + len(pool.waiting) for pool in pools)
+        where = self._node or "the node of this machine"
+        state = ", closed" if self._closed else ""
+        return f"<Client of {where}: {self.lanes} interpreters, {calls} calls{state}>"
+
+    def _repr_html_(self) -> str:
+        """Show the nodes of the shoal as a table in a notebook."""
+        try:
+            with self._connected() as client:
+                nodes = client.nodes().nodes
+        except ShoalError as error:
+            return table(repr(self), [(error,)])
+        rows = [
+            (
+                node.name.petname,
+                f"{node.free.cpu_milli / 1_000:g} of {node.total.cpu_milli / 1_000:g}",
+                f"{node.free.gpu_milli / 1_000:g} of {node.total.gpu_milli / 1_000:g}",
+                node.path,
+            )
+            for node in nodes
+        ]
+        return table(repr(self), rows, ("node", "CPUs free", "GPUs free", "path"))
 
     # Closing.
 

@@ -9,12 +9,12 @@ carries its function again.
 from __future__ import annotations
 
 import sys
-import sysconfig
 import threading
 import weakref
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
+from shoal.client import local_modules
+from shoal.client.local_modules import Carried, bundle_for, is_installed
 from shoal.protocol import payloads
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ KEPT_BYTES_MAX: Final = 32 << 20
 """Bytes of numbered functions per client; past it, calls carry their function."""
 
 KNOWN_MAX: Final = 100_000
+_PLAIN: Final = frozenset({"builtins", "math", "operator", "time"})
+"""Modules whose functions need nothing: no time is spent on them."""
 
 
 @final
@@ -37,13 +39,14 @@ class Functions:
         self._bytes = 0
 
     def number(
-        self, function: Callable[..., Any], *, at_once: bool
+        self, function: Callable[..., Any], *, at_once: bool, given: object = None
     ) -> tuple[int, bytes | None]:
         """Return a function's number, and its code if that must be sent first.
 
         Number 0 means that the call must carry the function itself. That is the case
         on first use unless `at_once`, since most functions are called only once, and
-        when the code would exceed `KEPT_BYTES_MAX`.
+        when the code would exceed `KEPT_BYTES_MAX`. `given` are arguments of a call:
+        local modules of their classes travel with the function.
         """
         key = id(function)
         found = self._known.get(key)
@@ -54,7 +57,7 @@ class Functions:
             if not (at_once or seen):
                 self._note(key, function, 0)
                 return 0, None
-            code = b"".join(pickled(function))
+            code = b"".join(pickled(function, given))
             if self._bytes + len(code) > KEPT_BYTES_MAX:
                 return 0, None
             self._bytes += len(code)
@@ -72,10 +75,21 @@ class Functions:
         self._known[key] = (reference, number)
 
 
-def pickled(value: object) -> list[bytes | memoryview]:
-    """Return a pickle in pieces; it includes functions of the user's own modules."""
-    send_along(value)
-    return payloads.dumps(value)
+def pickled(function: object, given: object = None) -> list[bytes | memoryview]:
+    """Return a pickle in pieces, with the user's own modules that it needs."""
+    return payloads.dumps(carried(function, given))
+
+
+def carried(function: object, given: object = None) -> object:
+    """Return what to pickle in place of a function: it, with local modules."""
+    if getattr(function, "__module__", None) in _PLAIN:
+        return function
+    send_along(function)
+    bundle = bundle_for(function, given)
+    if bundle is None:
+        return function
+    payloads.cloudpickle().register_pickle_by_value(local_modules)
+    return Carried(function, bundle)
 
 
 def send_along(function: object) -> None:
@@ -87,21 +101,7 @@ def send_along(function: object) -> None:
     name = getattr(function, "__module__", None)
     module = sys.modules.get(name) if isinstance(name, str) else None
     file = getattr(module, "__file__", None)
-    if module is None or name == "__main__" or not file or _is_installed(file):
+    if module is None or name == "__main__" or not file or is_installed(file):
         return
     package = sys.modules.get(module.__name__.partition(".")[0], module)
     payloads.cloudpickle().register_pickle_by_value(package)
-
-
-def _is_installed(file: str) -> bool:
-    path = Path(file)
-    return any(path.is_relative_to(folder) for folder in _INSTALLED)
-
-
-_INSTALLED: Final = tuple(
-    dict.fromkeys(
-        path
-        for name in ("stdlib", "platstdlib", "purelib", "platlib")
-        if (path := sysconfig.get_path(name))
-    )
-)

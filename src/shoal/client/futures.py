@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from typing import TYPE_CHECKING, Generic, TypeVar, final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
+
+from shoal.client.notebook import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
 T = TypeVar("T")
+
+SHOWN_MAX: Final = 200
 
 
 @final
@@ -24,10 +28,31 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         super().__init__()
         self._drop: Callable[[], None] | None = None
         self._stop: Callable[[], None] | None = None
+        self._name = ""
 
-    def bind(self, drop: Callable[[], None], stop: Callable[[], None]) -> None:
-        """Set the callbacks: `drop` on cancellation, `stop` to interrupt the call."""
-        self._drop, self._stop = drop, stop
+    def bind(
+        self, drop: Callable[[], None], stop: Callable[[], None], name: str = ""
+    ) -> None:
+        """Name the function, and set what cancels and what interrupts its call."""
+        self._drop, self._stop, self._name = drop, stop, name
+
+    def __repr__(self) -> str:
+        """Show the function, and how its call stands."""
+        return f"<Future {self._name or 'call'}: {self._standing()}>"
+
+    def _repr_html_(self) -> str:
+        """Show the call as a table in a notebook."""
+        return table(f"Future {self._name or 'call'}", [(self._standing(),)])
+
+    def _standing(self) -> str:
+        if self.cancelled():
+            return "cancelled"
+        if not self.done():
+            return "running" if self.running() else "waiting"
+        error = self.exception(0)
+        if error is not None:
+            return f"raised {type(error).__name__}: {error}"[:SHOWN_MAX]
+        return f"returned {type(self.result(0)).__name__}"
 
     def cancel(self) -> bool:
         """Cancel the call if it was not sent yet; return whether it was cancelled."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from shoal.api import shoal_pb2 as pb
 from shoal.api.documents import state_of
+from shoal.client.notebook import table
 from shoal.errors import ShoalError, UnreachableError, UsageError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ ENDS: Final = frozenset(
     {pb.STATE_DONE, pb.STATE_FAILED, pb.STATE_CANCELLED, pb.STATE_UNKNOWN}
 )
 FILES: Final = (".yaml", ".yml", ".json")
+TASKS_SHOWN: Final = 50
 
 
 @final
@@ -47,8 +49,31 @@ class Job:
         self._dial = dial
 
     def __repr__(self) -> str:
-        """Show the id, without asking the node."""
-        return f"Job({self.id!r})"
+        """Show the id, and name and state if the node answers."""
+        try:
+            job = self._get()
+        except ShoalError:
+            return f"Job({self.id!r})"
+        return f"<Job {self.id} {job.name!r} {_state_text(job)}>"
+
+    def _repr_html_(self) -> str:
+        """Show the job and its tasks as a table in a notebook."""
+        try:
+            with self._dial() as client:
+                job = client.get(self.id, tasks_max=TASKS_SHOWN)
+        except ShoalError as error:
+            return table(f"Job {self.id}", [("unknown", error)])
+        rows = [
+            (
+                each.label or each.id.partition(".")[2],
+                state_of(each.state),
+                ", ".join(node.petname for node in each.nodes),
+                each.reason,
+            )
+            for each in job.tasks
+        ]
+        title = f"Job {self.id} {job.name}: {_state_text(job)}"
+        return table(title, rows, ("task", "state", "node", "why"))
 
     @property
     def state(self) -> str:
@@ -166,6 +191,14 @@ class Job:
     def _get(self) -> pb.Job:
         with self._dial() as client:
             return client.get(self.id, tasks_max=1)
+
+
+def _state_text(job: pb.Job) -> str:
+    """Say how a job stands: its state, how many of its tasks are done, and why."""
+    counts = job.counts
+    whole = sum(value for _, value in counts.ListFields())
+    done = f", {counts.done} of {whole} tasks done" if whole > 1 else ""
+    return f"{state_of(job.state)}{done}" + (f": {job.reason}" if job.reason else "")
 
 
 def as_frame(rows: list[dict[str, Any]], frame: bool | None) -> Any:  # noqa: ANN401

@@ -16,6 +16,7 @@ from shoal.model.text.bounds import NAME_LENGTH_MAX
 from shoal.protocol.plain_values import RESULTS_VARIABLE
 
 IDLE_S: Final = 30.0
+NEVER_S: Final = 15.0
 RETRIES: Final = 3
 RETRIES_MAX: Final = 1_000
 
@@ -24,7 +25,8 @@ class ClientOptions(TypedDict, total=False):
     """Options as users write them; missing ones keep the client's value.
 
     `lanes` is the maximum number of interpreters (default: as many as the shoal has
-    room for), `idle_s` how long an idle interpreter is kept, and `retries` how often a
+    room for), `idle_s` how long an idle interpreter is kept, `never_s` after how long
+    calls fail that no known node could run even when idle, and `retries` how often a
     call is rerun if its interpreter is lost. `cpu`, `gpu` and `ram` are the needs of
     one interpreter, written as in a job spec; `python` is its program, or its
     environment as in a job spec: a requirements file, a mapping, or a list of packages.
@@ -36,6 +38,7 @@ class ClientOptions(TypedDict, total=False):
 
     lanes: int | None
     idle_s: float
+    never_s: float
     retries: int
     cpu: float | str | None
     gpu: int | str | None
@@ -57,6 +60,7 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     lanes: int | None = None
     idle_s: float = IDLE_S
+    never_s: float = NEVER_S
     retries: int = RETRIES
     cpu: float | str | None = None
     gpu: int | str | None = None
@@ -159,6 +163,7 @@ def _check(options: CallOptions) -> None:
         ("lanes", options.lanes if options.lanes is not None else 1, 1, 1_024),
         ("retries", options.retries, 0, RETRIES_MAX),
         ("idle_s", options.idle_s, 0, 86_400),
+        ("never_s", options.never_s, 0.1, 86_400),
     )
     for name, value, least, most in bounds:
         if not least <= value <= most:

@@ -98,10 +98,12 @@ class Pending:
 class PoolQueue:
     """Waiting calls, credit and lanes for one kind of interpreter."""
 
-    def __init__(self, id_: int, spec: str, lanes_max: int, idle_s: float) -> None:
+    def __init__(
+        self, id_: int, spec: str, lanes_max: int, idle_s: float, never_s: float
+    ) -> None:
         self.id = id_
         self.message = pb.CallPool(
-            id=id_, spec=spec, lanes_max=lanes_max, idle_s=idle_s
+            id=id_, spec=spec, lanes_max=lanes_max, idle_s=idle_s, never_s=never_s
         )
         self.waiting: deque[Pending] = deque()
         self.credit = CREDIT_AT_FIRST
@@ -136,11 +138,13 @@ class CallStream:
 
     # For callers.
 
-    def pool(self, spec: str, lanes_max: int, idle_s: float) -> PoolQueue:
+    def pool(
+        self, spec: str, lanes_max: int, idle_s: float, never_s: float
+    ) -> PoolQueue:
         """Add a pool of interpreters; return its queue."""
         with self._lock:
             id_ = len(self._pools) + 1
-            self._pools[id_] = PoolQueue(id_, spec, lanes_max, idle_s)
+            self._pools[id_] = PoolQueue(id_, spec, lanes_max, idle_s, never_s)
             return self._pools[id_]
 
     def define(self, number: int, code: bytes) -> None:

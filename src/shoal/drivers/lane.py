@@ -200,15 +200,15 @@ class LaneProgram:
         self._add(call_items.item(call_items.VALUE, call.number, last))
 
     def _value_of(self, call: _Waiting) -> object:
-        told: Any = payloads.loads(call.payload)
         function: Any
         if call.function:
-            args, kwargs = told
+            # It comes first: it may bring modules that the arguments are of.
             function = self._functions[call.function]
             if isinstance(function, bytes | bytearray):
                 function = self._functions[call.function] = payloads.loads(function)
+            args, kwargs = payloads.loads(call.payload)
         else:
-            function, args, kwargs = told
+            function, args, kwargs = payloads.loads(call.payload)
         if kwargs is None:  # A batch of calls.
             return [function(*each) for each in args]
         return function(*args, **kwargs)

@@ -65,6 +65,15 @@ class Scheduler:
 
     def __init__(self) -> None:
         self.book = JobBook()
+        self.has_waiting = False
+        self.wanted: list[TaskId] = []
+        self.why = ""
+
+    def never(self, _job: Job) -> str:
+        return self.why
+
+    def room_wanted(self, _tasks: object, _besides: object) -> list[TaskId]:
+        return self.wanted if self.has_waiting else []
 
 
 class Shoal:
@@ -126,8 +135,8 @@ class Shoal:
         made = [Call(call, 0, (b"x",), retries, size=1) for call in calls]
         self.feed(OTTER, PoolTold("p", CallsCame(made)))
 
-    def start(self) -> None:
-        """Submit the lane that the pool wants, and let it come up."""
+    def submit(self) -> None:
+        """Submit the lane that the pool wants."""
         self.feed(OTTER, LanesHired("p", JOB, (TASK,)))
         group = GroupId("p-0.main")
         task = Task(id=TASK, job=JOB, group=group)
@@ -135,9 +144,13 @@ class Shoal:
             id=JOB, owner=OwnerId("ann"), groups=(Group(id=group, tasks=(task,)),)
         )
         self.scheduler.book.submit(Submitted(job, 0.0), 0.0)
+        self.feed(OTTER, LanesAccepted("p", JOB, (TASK,)))
+
+    def start(self) -> None:
+        """Submit the lane that the pool wants, and let it come up."""
+        self.submit()
         place = AttemptPlace(TASK, LANE, HERON, LeaseId("l"), 0)
         self.scheduler.book.assign((place,), 0.0)
-        self.feed(OTTER, LanesAccepted("p", JOB, (TASK,)))
         self.feed(HERON, LaneUp(LANE, TASK))
         self.feed(HERON, LaneWrote(LANE, [READY]))
         self.settle()
@@ -296,6 +309,62 @@ def test_calls_are_refused_if_no_lane_can_be_hired(shoal: Shoal) -> None:
     shoal.feed(OTTER, LanesRefused("p", 1, "too many jobs"))
 
     assert answers(shoal) == [(7, "refused")]
+
+
+def test_calls_that_no_worker_could_ever_run_are_refused_with_the_reason() -> None:
+    shoal = Shoal()
+    shoal.call(7)
+    shoal.submit()
+    shoal.scheduler.why = "no node has an A100"
+
+    shoal.wait(14.9)
+    before = answers(shoal)
+    shoal.wait(0.2)
+
+    assert before == []
+    [refused] = [e for e in shoal.done if isinstance(e, AnswerCalls)]
+    assert refused.results[0].kind == "refused"
+    assert b"no node has an A100" in refused.results[0].payload
+    assert shoal.of(CancelLanes) == [CancelLanes((JOB,))]
+
+
+def test_calls_wait_for_room_that_others_hold_and_are_looked_at_again() -> None:
+    shoal = Shoal()
+    shoal.call(7)
+    shoal.submit()
+
+    shoal.wait(40.0)
+    before = answers(shoal)
+    shoal.scheduler.why = "no node has an A100"
+    shoal.wait(15.0)
+
+    assert before == []
+    assert answers(shoal) == [(7, "refused")]
+
+
+def test_an_idle_lane_leaves_soon_if_a_job_waits_for_its_room(shoal: Shoal) -> None:
+    shoal.start()
+    shoal.feed(HERON, LaneWrote(LANE, [value(7)]))
+    shoal.settle()
+    shoal.scheduler.has_waiting, shoal.scheduler.wanted = True, [TASK]
+
+    shoal.feed(OTTER, JournalSynced())
+    shoal.settle()
+    before = [e for e in shoal.of(WriteLane) if e == WriteLane(LANE, [LEAVE])]
+    shoal.wait(0.6)
+
+    assert before == []
+    assert shoal.of(WriteLane)[-1] == WriteLane(LANE, [LEAVE])
+
+
+def test_a_lane_that_works_stays_though_a_job_waits(shoal: Shoal) -> None:
+    shoal.start()
+    shoal.scheduler.has_waiting, shoal.scheduler.wanted = True, [TASK]
+
+    shoal.feed(OTTER, JournalSynced())
+    shoal.wait(10.0)
+
+    assert WriteLane(LANE, [LEAVE]) not in shoal.of(WriteLane)
 
 
 def test_a_lane_whose_results_are_not_taken_is_paused_and_goes_on_later(

@@ -54,7 +54,9 @@ class Intake:
         """Apply one message; raise `UsageError` if it is invalid."""
         session = self._session
         for pool in request.pools:
-            session.open_pool(pool.id, pool.spec, pool.lanes_max, pool.idle_s)
+            session.open_pool(
+                pool.id, pool.spec, pool.lanes_max, pool.idle_s, pool.never_s
+            )
         for function in request.functions:
             session.define(function.id, function.code)
         by_pool: dict[int, list[Call]] = {}

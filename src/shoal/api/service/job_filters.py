@@ -7,6 +7,7 @@ from fnmatch import translate
 from typing import TYPE_CHECKING
 
 from shoal.api.service import views
+from shoal.runtime.calls.sessions import DRIVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,8 +26,14 @@ def kept(
     return [
         record
         for record in records
-        if (not request.owner or record.job.owner == request.owner)
+        if (request.interpreters or not _is_of_calls(record))
+        and (not request.owner or record.job.owner == request.owner)
         and record.wall_s >= request.since_s
         and (name is None or name.match(record.job.name) is not None)
         and (not states or views.job_state(node, record) in states)
     ]
+
+
+def _is_of_calls(record: JobRecord) -> bool:
+    """Whether the tasks of a job are interpreters that run calls of functions."""
+    return record.job.groups[0].tasks[0].work.driver == DRIVER

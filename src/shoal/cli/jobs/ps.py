@@ -46,7 +46,11 @@ def _typed() -> str:
 
 @click.command()
 @click.option(
-    "-a", "--all", "all_jobs", is_flag=True, help="List all jobs, not only the latest."
+    "-a",
+    "--all",
+    "all_jobs",
+    is_flag=True,
+    help="List all jobs, not only the latest, and interpreters of function calls.",
 )
 @click.option(
     "--active", "active_only", is_flag=True, help="Leave out jobs that have ended."
@@ -86,7 +90,9 @@ def ps(
     A node knows the jobs submitted to it; with --everywhere it asks your other nodes.
     """
     most = 0 if all_jobs or as_json else LATEST
-    request = pb.ListRequest(jobs_max=most, active_max=most, **filters)
+    request = pb.ListRequest(
+        jobs_max=most, active_max=most, interpreters=all_jobs, **filters
+    )
     active = request.active_only
     with api.connect(node) as client:
         if everywhere:

@@ -5,7 +5,8 @@ another. Calls sent ahead hide the latency of the network, but a call sent too f
 waits behind a slow one while other lanes are idle. So every lane has a window: the
 calls that it does in `AHEAD_S`, as measured. Calls beyond all windows stay with the
 client, which is told its credit. Lanes are hired while more calls wait than lanes take,
-and told to leave after `idle_s` without a call.
+and told to leave after `idle_s` without a call; after `YIELD_S` if a job waits for
+their room.
 
 A call is answered once, with its first result. It runs again only if its lane was lost
 before the result was back, and no more often than it allows. Every call that was on a
@@ -38,6 +39,10 @@ WINDOW_BYTES: Final = 4 << 20
 CREDIT_LEAST: Final = 4
 STALLED_S: Final = 0.2
 """A lane that has not answered for so long gives back what has not begun."""
+
+YIELD_S: Final = 0.5
+"""A lane without a call for so long leaves if somebody waits for its room. Not sooner:
+between two calls of a loop every lane is idle."""
 
 HIRE_AGAIN_S: Final = 1.0
 HIRES_FAILED_MAX: Final = 3
@@ -113,6 +118,12 @@ class HireFailed(msgspec.Struct, frozen=True):
     definite: bool = False
 
 
+class RoomWanted(msgspec.Struct, frozen=True):
+    """Jobs wait for the room of these lanes, and of no others."""
+
+    lanes: tuple[Lane, ...]
+
+
 class CallDeadline(msgspec.Struct, frozen=True):
     """The machine's `next_deadline` has come."""
 
@@ -125,6 +136,7 @@ Event = (
     | LaneSaid
     | LaneLost
     | HireFailed
+    | RoomWanted
     | CallDeadline
 )
 
@@ -223,6 +235,7 @@ class CallDispatcher:
         self._hires_failed = 0
         self._hire_at = 0.0
         self._credit = 0
+        self._yielding: frozenset[Lane] = frozenset()  # lanes whose room is wanted
 
     @property
     def lanes(self) -> int:
@@ -259,6 +272,9 @@ class CallDispatcher:
                 effects = self._on_stops_asked(event.calls)
             case HireFailed():
                 effects = self._on_hire_failed(event, now)
+            case RoomWanted():
+                self._yielding = frozenset(event.lanes)
+                effects = []
             case CallDeadline():
                 effects = []
             case _:
@@ -277,7 +293,7 @@ class CallDispatcher:
             if lane.leaving:
                 continue
             if not lane.out:
-                times.append(lane.since + self._idle_s)
+                times.append(lane.since + self._kept_s(lane))
             elif some_idle and len(lane.out) > 1 and not lane.recalled:
                 times.append(lane.since + STALLED_S)
         return min(times, default=None)
@@ -484,11 +500,15 @@ class CallDispatcher:
     def _dismiss(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
         for lane in self._lanes.values():
-            if lane.out or lane.leaving or now < lane.since + self._idle_s:
+            if lane.out or lane.leaving or now < lane.since + self._kept_s(lane):
                 continue
             lane.leaving = True
             effects.append(TellLane(lane.id, [item(call_items.LEAVE, 0)]))
         return effects
+
+    def _kept_s(self, lane: _Lane) -> float:
+        """Return how long a lane is kept without a call."""
+        return min(self._idle_s, YIELD_S) if lane.id in self._yielding else self._idle_s
 
     @property
     def _wanted(self) -> int:

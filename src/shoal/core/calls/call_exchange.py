@@ -60,7 +60,7 @@ from shoal.core.events import (
     Send,
 )
 from shoal.core.machine import Mount
-from shoal.model.ids import Attempt, NodeId, TaskId
+from shoal.model.ids import Attempt, JobId, NodeId, TaskId
 from shoal.protocol import call_items
 from shoal.protocol.call_batches import CallBatch, ResultBatch
 
@@ -79,6 +79,10 @@ LINGER_S: Final = 30.0
 UNLINKED_S: Final = 3.0
 """How long a worker may be out of reach before its calls are run elsewhere."""
 
+YIELD_AGAIN_S: Final = 1.0
+"""How often it is looked whether lanes should make room for a job that waits."""
+
+ALL: Final = "all"
 LEAVE: Final = call_items.item(call_items.LEAVE, 0)
 
 
@@ -127,6 +131,11 @@ class CallExchange:
         self._pool_streams: Deadlines[Attempt] = Deadlines(heap)
         self._pool_due: Deadlines[str] = Deadlines(heap)
         self._unlinked: Deadlines[NodeId] = Deadlines(heap)
+        # Jobs of lanes that have not come, and when to see whether any worker could
+        # ever run them.
+        self._doubts: Deadlines[JobId] = Deadlines(heap)
+        self._doubted: dict[JobId, LanesAccepted] = {}
+        self._yields: Deadlines[str] = Deadlines(heap)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take in one fact; return what to do about it. Raising is a bug."""
@@ -142,7 +151,8 @@ class CallExchange:
             case LanesHired() | LanesAccepted() | LanesRefused():
                 return self._on_hire(event, now)
             case JournalSynced():
-                return self._look(list(self._pools.values()), now)
+                pools = list(self._pools.values())
+                return self._look(pools, now) + self._yield_room(pools, now)
             case PeerConnected():
                 return self._on_linked(event.peer, now)
             case PeerLost():
@@ -263,6 +273,8 @@ class CallExchange:
                 return []
             case LanesAccepted():
                 pool.accept(event.tasks)
+                self._doubted[event.job] = event
+                self._doubts.set(event.job, now + pool.never_s)
                 return self._look([pool], now)
             case LanesRefused():
                 return pool.refuse(event.tasks, event.count, event.reason, now)
@@ -302,6 +314,46 @@ class CallExchange:
         book = self._scheduler.book
         return [effect for pool in pools for effect in pool.look(book, now)]
 
+    def _doubt(self, hired: LanesAccepted, now: float) -> list[Effect]:
+        """Refuse calls whose lanes no known worker could run, and say why.
+
+        Not at once: other workers may be found. Lanes that merely wait for room are
+        looked at again.
+        """
+        pool = self._pools.get(hired.pool)
+        if pool is None or self._scheduler is None:
+            return []
+        book = self._scheduler.book
+        record = book.jobs.get(hired.job)
+        waiting = [
+            task
+            for task in hired.tasks
+            if (found := book.tasks.get(task)) is not None and found.state == "waiting"
+        ]
+        if record is None or not waiting:
+            return []
+        why = self._scheduler.never(record.job)
+        if not why:
+            self._doubted[hired.job] = hired
+            self._doubts.set(hired.job, now + pool.never_s)
+            return []
+        reason = f"no node could run its interpreter: {why}"
+        refused = pool.refuse(tuple(waiting), len(waiting), reason, now)
+        return [CancelLanes((hired.job,)), *refused]
+
+    def _yield_room(self, pools: list[LanePool], now: float) -> list[Effect]:
+        """Let lanes know whether jobs wait for their room."""
+        if self._scheduler is None:
+            return []
+        effects: list[Effect] = []
+        for pool in pools:
+            lanes = pool.tasks
+            wanted = self._scheduler.room_wanted(lanes, pool.jobs)
+            effects += pool.yield_room(tuple(lanes[task] for task in wanted), now)
+        if pools and self._scheduler.has_waiting:
+            self._yields.set(ALL, now + YIELD_AGAIN_S)  # Lanes come up, and tasks end.
+        return effects
+
     # Links and time.
 
     def _on_linked(self, peer: NodeId, now: float) -> list[Effect]:
@@ -325,6 +377,10 @@ class CallExchange:
                 effects += pool.pump(attempt, now)
         for name in self._pool_due.pop_due(now):
             effects += self._pools[name].tell(CallDeadline(), now)
+        if self._yields.pop_due(now):
+            effects += self._yield_room(list(self._pools.values()), now)
+        for job in self._doubts.pop_due(now):
+            effects += self._doubt(self._doubted.pop(job), now)
         for peer in self._unlinked.pop_due(now):
             for pool in self._pools.values():
                 effects += pool.give_up(peer, now)

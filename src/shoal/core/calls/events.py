@@ -60,6 +60,7 @@ class PoolOpened(msgspec.Struct, frozen=True):
     functions: dict[int, list[bytes]]
     lanes_max: int
     idle_s: float
+    never_s: float = 15.0  # calls that no worker could run are refused after this
 
 
 class PoolTold(msgspec.Struct, frozen=True):

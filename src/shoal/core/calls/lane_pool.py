@@ -21,6 +21,7 @@ from shoal.core.calls.call_dispatcher import (
     LaneLost,
     LaneOpened,
     LaneSaid,
+    RoomWanted,
     TellLane,
 )
 from shoal.core.calls.events import (
@@ -68,6 +69,7 @@ class LanePool:
         """
         self.name = opened.pool
         self.owner = opened.owner
+        self.never_s = opened.never_s
         self.lanes: dict[Attempt, PoolLane] = {}
         self._dispatcher = CallDispatcher(
             opened.functions, lanes_max=opened.lanes_max, idle_s=opened.idle_s
@@ -79,6 +81,7 @@ class LanePool:
         self._job_of: dict[TaskId, JobId] = {}  # of tasks that have not ended
         self._given_up: dict[Attempt, None] = {}  # as many as lanes were lost so
         self._open = True
+        self._yielding: tuple[Attempt, ...] = ()
 
     def begin(self, now: float) -> list[Effect]:
         """Grant the first credit."""
@@ -172,6 +175,24 @@ class LanePool:
                 self._given_up[attempt] = None
                 effects += self._lose(attempt, "its node is out of reach", now)
         return effects
+
+    @property
+    def tasks(self) -> dict[TaskId, Attempt]:
+        """The tasks that are lanes now, and their attempts."""
+        heard = self._tasks.items()
+        return {task: attempt for task, attempt in heard if attempt is not None}
+
+    @property
+    def jobs(self) -> frozenset[JobId]:
+        """The jobs of its lanes that have not ended."""
+        return frozenset(self._job_of.values())
+
+    def yield_room(self, lanes: tuple[Attempt, ...], now: float) -> list[Effect]:
+        """Let idle ones of these lanes leave soon, and no others."""
+        if lanes == self._yielding:
+            return []
+        self._yielding = lanes
+        return self.tell(RoomWanted(lanes), now)
 
     def set_open(self, *, is_open: bool, now: float) -> list[Effect]:
         """Take results in, or let lanes wait with them."""

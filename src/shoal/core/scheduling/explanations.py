@@ -145,6 +145,14 @@ def placement_of(group: Group, job: Job, views: WorkerViews) -> Explanation:
     return max(found, key=lambda each: (each.fitting > 0, each.able > 0))
 
 
+def never(job: Job, views: WorkerViews) -> str:
+    """Say why no known worker could run the first group of a job, if so."""
+    if not len(views):
+        return "no worker is known"
+    first = job.groups[0]
+    return placement_of(first, job, views).never or too_large(first, job, views)
+
+
 def hopeless(job: Job, views: WorkerViews) -> list[str]:
     """Say which groups of a job no known worker could run, why, and what would help."""
     told: list[str] = []

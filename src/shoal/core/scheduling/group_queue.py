@@ -93,6 +93,11 @@ class GroupQueue:
             id_ = GroupId(entry.id)
             yield self._waiting[id_][0], self._book.groups[id_]
 
+    def groups(self) -> Iterator[GroupRecord]:
+        """Yield the waiting groups in the order in which they came."""
+        for id_ in self._waiting:
+            yield self._book.groups[id_]
+
     def need(self, group: GroupRecord) -> int:
         """Return how many slots a group wants beyond those being won for it."""
         if group.is_gang and not group.live:

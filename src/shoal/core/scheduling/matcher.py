@@ -31,7 +31,7 @@ from shoal.core.negotiation.negotiator import GangRound, Negotiator, Wish
 from shoal.core.timing import GANG_WAIT_S, WAIT_ASK_S, WAIT_S
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from shoal.core.dispatch.dispatcher import Dispatcher
     from shoal.core.events import Effect
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from shoal.core.scheduling.reservations import Reservations
     from shoal.core.scheduling.slot_placer import SlotPlacer
     from shoal.core.scheduling.task_selection import TaskSelection
-    from shoal.model.ids import GroupId, NodeId, TaskId
+    from shoal.model.ids import GroupId, JobId, NodeId, TaskId
     from shoal.model.resources import Profile
     from shoal.policy.table.worker_table import TakenRoom
 
@@ -49,6 +49,7 @@ ASK_MAX: Final = 64  # slots asked for in one message
 WAIT_ASK_MAX: Final = 8  # full workers asked at one time
 WAIT_ASKED_MAX: Final = 1_024
 SERVED_MAX: Final = 256  # groups looked at in one pass
+WAITING_LOOKED_AT_MAX: Final = 64  # groups for which interpreters would give way
 
 
 class MatchPass(msgspec.Struct):
@@ -148,6 +149,24 @@ class Matcher:
                 spare += others
                 count -= 1
         return self._holdings.release(spare)
+
+    def room_wanted(
+        self,
+        held: Mapping[NodeId, Mapping[TaskId, HeldLease]],
+        besides: Collection[JobId],
+    ) -> list[TaskId]:
+        """Return the tasks without whose leases a waiting group would fit."""
+        shapes = dict.fromkeys(
+            shape_of(self._book.jobs[group.job].job, group.group.tasks[0], 0)
+            for group in islice(self._queue.groups(), WAITING_LOOKED_AT_MAX)
+            if group.job not in besides
+        )
+        found: list[TaskId] = []
+        for leases in held.values():
+            some = list(leases.values())
+            if any(self._placer.fits_without(some, shape) for shape in shapes):
+                found += leases
+        return found
 
     # The pass.
 

@@ -79,6 +79,7 @@ from shoal.core.scheduling.explanations import (
     TaskExplanation,
     explain_task,
     hopeless,
+    never,
     too_large,
 )
 from shoal.core.scheduling.group_queue import GroupQueue
@@ -105,7 +106,7 @@ from shoal.core.scheduling.slot_placer import SlotPlacer
 from shoal.core.scheduling.task_selection import TaskSelection
 from shoal.core.timing import HEARSAY_S, LINGER_S, TENURE_S
 from shoal.core.verification.verifier import Verifier
-from shoal.model.ids import LeaseId, NodeId, TaskId
+from shoal.model.ids import JobId, LeaseId, NodeId, TaskId
 from shoal.policy.queueing.queue import Usage
 from shoal.protocol.messages import (
     Checkpoint,
@@ -130,7 +131,7 @@ from shoal.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from random import Random
 
     from shoal.core.discovery.worker_views import PathCost
@@ -269,9 +270,35 @@ class Scheduler:
         """Say which groups of a job no known worker could run even when idle."""
         return hopeless(job, self._views)
 
+    def never(self, job: Job) -> str:
+        """Say why no known worker could run the first group of a job, if so."""
+        return never(job, self._views)
+
     def too_large(self, group: Group, job: Job) -> str:
         """Say that the known workers could not hold a gang even when idle, if so."""
         return too_large(group, job, self._views)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether any group waits for slots."""
+        return self._queue.kinds > 0
+
+    def room_wanted(
+        self, tasks: Iterable[TaskId], besides: Collection[JobId]
+    ) -> list[TaskId]:
+        """Return those of some running tasks without which a waiting job would fit.
+
+        Jobs that are not to count as waiting are `besides`.
+        """
+        if not self._queue.kinds:
+            return []
+        held: dict[NodeId, dict[TaskId, HeldLease]] = {}
+        for task in tasks:
+            record = self._book.tasks.get(task)
+            for run in record.live.values() if record else ():
+                if holding := self._holdings.at(run.worker, run.lease):
+                    held.setdefault(run.worker, {})[task] = holding
+        return self._matcher.room_wanted(held, besides)
 
     # The one door.
 

@@ -50,6 +50,9 @@ UNTOLD_BYTES_HIGH: Final = 32 << 20
 IDLE_MAX_S: Final = 86_400.0
 """Longest time that an idle interpreter is kept."""
 
+NEVER_S: Final = 15.0
+"""How long other workers are looked for if no known one could run a call."""
+
 RESULTS_PER_REPLY_MAX: Final = 2_048
 REPLY_BYTES: Final = 4 << 20
 
@@ -238,7 +241,9 @@ class CallSession:
 
     # From the client.
 
-    def open_pool(self, id_: int, spec: str, lanes_max: int, idle_s: float) -> None:
+    def open_pool(
+        self, id_: int, spec: str, lanes_max: int, idle_s: float, never_s: float = 0.0
+    ) -> None:
         """Open a pool of interpreters; do nothing if it is open."""
         if id_ in self._pools:
             return
@@ -252,7 +257,8 @@ class CallSession:
         hiring = self._pools[id_] = LaneHiring(node, name, spec, self.submitter)
         self._calls.register(name, self)
         most, idle_s = hiring.most(lanes_max), min(max(0.0, idle_s), IDLE_MAX_S)
-        node.feed(PoolOpened(name, self.of, self.functions, most, idle_s))
+        never_s = min(max(0.0, never_s), IDLE_MAX_S) or NEVER_S
+        node.feed(PoolOpened(name, self.of, self.functions, most, idle_s, never_s))
         if self._slow:
             node.feed(PoolSlowed(name, slow=True))
 
