@@ -139,9 +139,9 @@ class CallStream:
     # For callers.
 
     def pool(
-        self, spec: str, lanes_max: int, idle_s: float, never_s: float
+        self, spec: str, lanes_max: int, idle_s: float, never_s: float = 0.0
     ) -> PoolQueue:
-        """Add a pool of interpreters; return its queue."""
+        """Add a pool of interpreters; return its queue. No `never_s`: the default."""
         with self._lock:
             id_ = len(self._pools) + 1
             self._pools[id_] = PoolQueue(id_, spec, lanes_max, idle_s, never_s)

@@ -15,7 +15,7 @@ from shoal.model.spec.submission import load_spec
 from shoal.model.totals import totals
 
 FOLDER = Path(__file__).parents[3] / "examples"
-EXAMPLES = sorted(path for path in FOLDER.iterdir() if path.is_file())
+EXAMPLES = sorted((*FOLDER.glob("*.yaml"), *FOLDER.glob("*.json")))
 SPECS = [path for path in EXAMPLES if path.suffix == ".yaml"]
 
 
