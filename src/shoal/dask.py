@@ -6,6 +6,10 @@ Workers need Dask, and what the tasks import. Options of `shoal.Client`, and `cl
 go to `dask.compute` as well.
 """
 
+# Dask has no types, and need not be installed.
+# pyright: reportMissingImports=false, reportMissingTypeStubs=false
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

@@ -13,6 +13,10 @@ Options of `shoal.Client` such as `cpu` and `gpu` go to `parallel_config` as wel
 need joblib only if the functions do. Calls inside of calls run one after another.
 """
 
+# joblib has no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportIncompatibleMethodOverride=false
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

@@ -18,7 +18,7 @@ from tests.integration.pool_nodes import Reef
 from tests.unit.client.test_plain_results import HOSTILE
 
 from shoal.api.service.function_calls import CallServer
-from shoal.client.functions import send_along
+from shoal.client.code.functions import send_along
 from shoal.client.futures import Future
 from shoal.client.options import CallOptions
 from shoal.client.results import Results

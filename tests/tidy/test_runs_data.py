@@ -17,6 +17,10 @@ ALLOWED: dict[str, tuple[str, set[str]]] = {
         "is the interpreter that runs a user's functions, in the sandbox of a task",
         {"imports pickle"},
     ),
+    "joblib.py": (
+        "registers a backend of joblib, and loads no file with it",
+        {"imports joblib"},
+    ),
     "protocol/payloads.py": (
         "is used by interpreters in their sandbox, and by `client/results.py`",
         {"imports pickle", "imports cloudpickle"},

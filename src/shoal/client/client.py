@@ -39,7 +39,7 @@ from shoal.api.call_frames import calls_socket
 from shoal.api.client import client as api
 from shoal.api.job_ids import new_job_id
 from shoal.api.shoal_pb2 import SubmitRequest
-from shoal.client.functions import Functions, carried
+from shoal.client.code.functions import Functions, carried
 from shoal.client.futures import Future
 from shoal.client.jobs import Job, spec_fields
 from shoal.client.notebook import table
@@ -258,9 +258,7 @@ class Client:
             if found is None:
                 lanes = options.lanes or 0
                 spec = self._shipped(options)
-                found = self._stream.pool(
-                    spec, lanes, options.idle_s, options.never_s
-                )
+                found = self._stream.pool(spec, lanes, options.idle_s, options.never_s)
                 self._pools[kind] = found
                 self._look_after(found)
             self._pools[options] = found

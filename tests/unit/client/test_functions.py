@@ -3,8 +3,8 @@ from typing import cast
 
 import pytest
 
-from shoal.client import functions
-from shoal.client.functions import Functions
+from shoal.client.code import functions
+from shoal.client.code.functions import Functions
 from shoal.client.options import CallOptions, ClientOptions
 from shoal.errors import SpecError, UsageError
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.client import local_modules
-from shoal.client.functions import pickled
-from shoal.client.local_modules import bundle_for
+from shoal.client.code import local_modules
+from shoal.client.code.functions import pickled
+from shoal.client.code.local_modules import bundle_for
 from shoal.errors import UsageError
 from shoal.protocol import payloads
 
@@ -86,7 +86,7 @@ def test_what_a_function_names_or_imports_travels(
 def test_modules_of_arguments_travel(folder: Path) -> None:
     import helper_of_test  # type: ignore[import-not-found]  # noqa: PLC0415
 
-    assert folder in Path(helper_of_test.__file__).parents
+    assert folder in Path(str(helper_of_test.__file__)).parents
     assert names_in(bundle_for(math.sqrt, ([helper_of_test.Kind()], {}))) == WHOLE
 
 

@@ -117,11 +117,12 @@ def _kinds_of(value: object, depth: int = 3) -> Iterator[str]:
     kind = type(value)
     if kind.__module__ not in ("builtins", "__main__"):
         yield kind.__module__
+    held: Any = value
     if depth and isinstance(value, tuple | list):
-        for each in value[:VALUES_LOOKED_AT_MAX]:
+        for each in held[:VALUES_LOOKED_AT_MAX]:
             yield from _kinds_of(each, depth - 1)
     elif depth and isinstance(value, dict):
-        yield from _kinds_of([*value.values()], depth)
+        yield from _kinds_of(list(held.values()), depth)
     elif isinstance(value, type | types.FunctionType):
         yield value.__module__
 
@@ -248,7 +249,7 @@ def is_installed(file: str) -> bool:
 
 def _is_ours(path: Path) -> bool:
     """Whether it is shoal itself, which may be installed from its source."""
-    return path.is_relative_to(Path(__file__).parents[1])
+    return path.is_relative_to(Path(__file__).parents[2])
 
 
 def _files_of(root: Path) -> list[tuple[str, Path]]:

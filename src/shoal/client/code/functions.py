@@ -13,8 +13,8 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final, final
 
-from shoal.client import local_modules
-from shoal.client.local_modules import Carried, bundle_for, is_installed
+from shoal.client.code import local_modules
+from shoal.client.code.local_modules import Carried, bundle_for, is_installed
 from shoal.protocol import payloads
 
 if TYPE_CHECKING:

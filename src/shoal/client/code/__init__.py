@@ -1,0 +1,1 @@
+"""The code of functions on its way: pickles, and local modules beside them."""
