@@ -68,7 +68,8 @@ class RunLog:
 
     def tell(self, fields: Mapping[str, object]) -> None:
         """Print fields as one line, and report the metrics among them."""
-        print(json.dumps(task_metrics.as_json(dict(fields))), flush=True)
+        line = json.dumps(task_metrics.as_json(dict(fields)), allow_nan=False)
+        print(line, flush=True)
         measured = {
             name: value
             for name, value in fields.items()
