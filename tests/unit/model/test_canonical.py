@@ -92,6 +92,18 @@ def test_two_ways_to_write_one_job_are_equal(
     assert spec_of({"command": "x", **one}) == spec_of({"command": "x", **other})
 
 
+def test_a_mapping_in_params_is_another_way_to_write_dotted_names() -> None:
+    nested = "recipe: diloco\nparams: {rounds: 2, inner: {ddp: 2}}\n"
+    steps = "steps: {a: {recipe: diloco, params: {inner: {fsdp: 4}}}}\n"
+
+    assert spec_of(read_yaml(nested)).params == {"rounds": 2, "inner.ddp": 2}
+    assert spec_of(read_yaml(steps)).steps["a"].params == {"inner.fsdp": 4}
+    for wrong in ("{inner.ddp: 1, inner: {ddp: 2}}", "{inner: {ddp: {a: 1}}}"):
+        with pytest.raises(SpecError) as refused:
+            spec_of(read_yaml(f"recipe: diloco\nparams: {wrong}\n"))
+        assert refused.value.path == "$.params.inner.ddp"
+
+
 def test_indexes_that_are_not_evenly_spaced_are_listed() -> None:
     assert spec_of({"command": "x", "array": "1-2,9"}).array == "1,2,9"
 

@@ -135,13 +135,24 @@ def _flat(part: dict[str, Plain]) -> dict[str, Plain]:
             for name, step in steps.items()
         }
     if isinstance(params := part.get("params"), dict):
-        flat["params"] = {
-            f"{name}.{inner}" if inner else name: each
-            for name, value in params.items()
-            for inner, each in (
-                value.items() if isinstance(value, dict) else (("", value),)
-            )
-        }
+        flat["params"] = _flat_params(params)
+    return flat
+
+
+def _flat_params(params: dict[str, Plain]) -> dict[str, Plain]:
+    flat: dict[str, Plain] = {}
+    for name, value in params.items():
+        inside = value if isinstance(value, dict) else {"": value}
+        for inner, each in inside.items():
+            whole = f"{name}.{inner}" if inner else name
+            if whole in flat:
+                raise SpecError(
+                    f"param '{whole}' is given twice",
+                    path=f"$.params.{whole}",
+                    because=f"`{name}: {{{inner}: ...}}` is another way to write it",
+                    hint="keep one of them",
+                )
+            flat[whole] = each
     return flat
 
 
