@@ -42,7 +42,7 @@ from tests.sim.train_failures import FailureModel, goodput
 from shoal.train.diloco.rules import RoundRules
 
 CHIPS: Final = 1_200_000
-SCALES: Final = ((8, 1), (8, 4), (32, 1), (128, 1), (256, 1), (1_024, 1))
+SCALES: Final = ((8, 1), (8, 4), (32, 1), (128, 1), (256, 1))
 """Workers, and fragments."""
 
 SEEDS: Final = 5
@@ -89,8 +89,8 @@ def simulated() -> None:
             gather_s=5.0,
         )
         model = FailureModel(chips=CHIPS // workers)
-        seeds = range(SEEDS if workers <= 32 else 2 if workers <= 256 else 1)
-        span_s = SPAN_S if workers <= 128 else SPAN_S / (4 if workers <= 256 else 10)
+        seeds = range(SEEDS if workers <= 32 else 2)
+        span_s = SPAN_S if workers <= 128 else SPAN_S / 4
         found = [goodput(seed, rules, model, span_s) for seed in seeds]
         tell(
             "goodput",

@@ -108,7 +108,7 @@ def test_two_workers_train_an_example_together(folder: str, tmp_path: Path) -> N
     rounds = [line for line in lines_of(told[0]) if line["event"] == "round"]
     assert [line["round"] for line in rounds] == [1, 2, 3]
     losses = [line["loss"] for line in rounds]
-    assert losses[-1] < 0.7 * losses[0]
+    assert losses[-1] < 0.8 * losses[0]
     by_worker = [part["loss"] for part in rounds[-1]["by_worker"].values()]
     assert len(by_worker) == WORKERS
     assert by_worker[0] != by_worker[1], "they draw different batches"
