@@ -38,7 +38,7 @@ def cached_names(work: Work) -> dict[str, str]:
 
 
 def environment_name(need: PythonNeed) -> str:
-    """Return the name of an environment: one for the same content, whoever asks."""
+    """Return the name of an environment; the same content has the same name."""
     content = need.digest or need.files
     return f"{ENVIRONMENT}{need.version}|{content}|{'|'.join(need.packages)}"
 

@@ -46,7 +46,7 @@ def encode(at_s: float, metrics: Mapping[str, float]) -> list[bytes]:
 
 
 def packed(lines: Iterable[bytes], bytes_max: int) -> Iterator[bytes]:
-    """Join lines to pieces of at most so many bytes."""
+    """Join lines to pieces of at most `bytes_max` bytes."""
     assert bytes_max >= LINE_BYTES_MAX
     piece = bytearray()
     for line in lines:

@@ -169,7 +169,7 @@ class Rumour(msgspec.Struct, frozen=True, array_like=True, gc=False):
     node: NodeId
     epoch: Count
     seq: Count
-    hops: Hops = 0  # so many more nodes may hear of it
+    hops: Hops = 0  # how many more nodes may hear of it
     cpu_milli: Amount = 0
     memory_bytes: Amount = 0
     gpus: Count = 0  # devices that are wholly free
@@ -502,7 +502,7 @@ class Introduction(Message, frozen=True, tag="introduction"):
 class Welcome(Message, frozen=True, tag="welcome"):
     """The receiver is a member by this grant, and these members can be dialled.
 
-    Through a gate, the proof says that this comes from whoever knows the secret.
+    Through a gate, the proof says that the sender knows the secret.
     """
 
     request: RequestId

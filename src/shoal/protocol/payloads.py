@@ -1,6 +1,6 @@
 """Values as bytes: arguments on their way to an interpreter, results on their way back.
 
-Nodes pass the bytes on and never load them. Whoever loads them runs what is in them:
+Nodes pass the bytes on and never load them. Loading them runs what is in them:
 interpreters do, in their sandbox, and a client whose own machines sent them.
 Plain values are pickled as they are. Whatever else is pickled by cloudpickle, so that
 functions and classes of a script travel too, with large buffers beside the pickle

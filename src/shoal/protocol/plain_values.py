@@ -67,7 +67,7 @@ BESIDE_BYTES: Final = 4_096
 """Bytes from this length on travel beside the structure."""
 
 NUMBERS_LEAST: Final = 32
-"""A list with so many numbers of one type travels as an array of them."""
+"""From this length on, a list of numbers of one type travels as an array."""
 
 KINDS: Final = frozenset("biufcSUmM")
 """Kinds of numpy's types: no objects, no records."""

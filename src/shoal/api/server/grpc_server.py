@@ -151,7 +151,7 @@ class ApiServer:
     def renew(self, token: str) -> None:
         """Require a new token, and drop clients that used the old one.
 
-        They are dropped after `CUT_S`, so that whoever asked gets the answer.
+        They are dropped after `CUT_S`, so that the caller gets its answer.
         """
         self._rights.renew(token)
         loop = asyncio.get_running_loop()

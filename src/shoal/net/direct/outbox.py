@@ -24,7 +24,7 @@ ALL_OUTBOXES_BYTES_MAX: Final = 128 << 20
 """Bytes queued for all peers together."""
 
 SOFT_SHARE: Final = 2
-"""Soft messages get this fraction of the room: one in so many parts."""
+"""Soft messages get one part in this many of the room."""
 
 PIECES_SHARE: Final = 2
 """Pieces of blobs get one in this many parts: more than a peer requests at once."""

@@ -1,7 +1,7 @@
 """The identity of a node: an Ed25519 key and the id derived from it.
 
 A node id is the libp2p peer id of the key as text, `12D3KooW...`. The public key is
-inside the id, so whoever knows an id can verify what that node signed. The private
+inside the id, so a node that knows an id can verify what that node signed. The private
 key is in one file that nobody but its owner may read.
 """
 

@@ -1,4 +1,4 @@
-"""Make environments with uv, as tasks of whoever wants them.
+"""Make environments with uv, as tasks of the owner that wants them.
 
 The worker machine decides what is made, when, and what goes; this performs it. Making
 an environment runs code that packages bring, so it runs like the task that wants it: in

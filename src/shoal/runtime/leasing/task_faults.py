@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TRACEBACKS_MAX: Final = 20
 SPAN_S: Final = 60.0
-"""At most so many tracebacks are written in this time; the others are counted."""
+"""In this time a bounded number of tracebacks is written; the others are counted."""
 
 
 @final

@@ -71,7 +71,7 @@ class MetricLog:
         key = (attempt.generation, attempt.sequence)
         if known is None:
             if offset > 0 or self._files(task)[:-1]:
-                return  # There is more on disk, for whoever looks.
+                return  # The rest is on disk.
             known = self._known[task] = _Known({}, {})
             self._forget()
         end = known.ends.get(key, 0)

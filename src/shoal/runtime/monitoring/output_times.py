@@ -20,7 +20,7 @@ SUFFIX: Final = ".times"
 RECORD: Final = struct.Struct("<Qd")  # offset in bytes, seconds since 1970
 GAP_S: Final = 0.05
 RECORDS_PER_GAP: Final = 10_000
-"""After so many records the gap has doubled, then tripled, and so on."""
+"""After this many records the gap has doubled, then tripled, and so on."""
 
 FILES_KNOWN_MAX: Final = 1_024
 

@@ -43,7 +43,7 @@ V = TypeVar("V")
 
 @final
 class Bucket:
-    """Lets through so many per second on average, and a burst of so many."""
+    """Limits a rate: an average per second, and a burst."""
 
     def __init__(self, per_s: float, burst: float, now: float) -> None:
         self._per_s = per_s

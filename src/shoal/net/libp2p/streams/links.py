@@ -1,6 +1,6 @@
 """All links over streams: admission, and one link per peer.
 
-Whoever opens a stream greets first and shows its grant; the other side shows nothing
+The opener of a stream greets first and shows its grant; the other side shows nothing
 before the node has admitted it. It has a link when the opener has admitted it as well,
 which shows in the ping that comes over every new link. If two peers open a stream to
 each other at the same time, that of the smaller id stays, on both sides.

@@ -110,7 +110,7 @@ class Bell:
         self._rung = trio.Event()
 
     def ring(self) -> None:
-        """Wake whoever waits. From any thread, and even when it is too late."""
+        """Wake the waiting side. Any thread may call it, at any time."""
         try:
             soon(self._token, self._ring)
         except trio.RunFinishedError:
