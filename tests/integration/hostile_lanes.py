@@ -7,6 +7,8 @@ from typing import Any, cast
 
 from shoal.drivers import Promises, RunOrder, Stream, Watcher
 from shoal.drivers.python import LaneDesk, LaneEnd, LaneLine
+from shoal.drivers.supervisor.visit_line import VisitLine
+from shoal.errors import ShoalError
 from shoal.model.ids import Attempt
 from shoal.protocol import call_items
 from shoal.protocol.messages import Outcome
@@ -74,6 +76,10 @@ class HostileDriver:
     def stop(self, attempt: Attempt, grace_s: float) -> None:
         """Go."""
         self._ended[attempt].set()
+
+    def visits(self, attempt: Attempt) -> VisitLine:
+        """Let nobody in."""
+        raise ShoalError("nobody may")
 
     async def clear(self, attempt: Attempt) -> None:
         """Have nothing to kill."""

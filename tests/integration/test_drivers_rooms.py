@@ -283,8 +283,9 @@ print([connects(socket.AF_UNIX, "\\0{name}" + end) for end in ("-own", "")])
 )
 def test_a_supervisor_that_is_told_nonsense_ends(said: bytes) -> None:
     ours, theirs = socket.socketpair()
-    with ours, theirs:
-        pid = supervisors._spawn(theirs.fileno(), "nobody", 0)
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs, near, far:
+        pid = supervisors._spawn((theirs.fileno(), far.fileno()), "nobody", 0)
         theirs.close()
 
         ours.sendall(said)

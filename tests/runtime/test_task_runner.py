@@ -18,6 +18,7 @@ from shoal.model.job import Task, Work
 from shoal.model.resources import Allocation
 from shoal.protocol.messages import Outcome
 from shoal.runtime.artifacts.artifacts import Artifacts
+from shoal.runtime.channels.task_visits import TaskVisits
 from shoal.runtime.durability.crash_notes import CrashNotes, Window
 from shoal.runtime.home import Home
 from shoal.runtime.leasing import task_runner
@@ -55,6 +56,7 @@ class World:
             self.feed,
             cast("Artifacts", self),
             cast("MailCalls", self),
+            cast("TaskVisits", self),
             self.handling,
             self.task_faults,
         )
@@ -123,6 +125,8 @@ class World:
             return {}
 
         return nothing
+
+    def begin(self, attempt: Attempt, driver: Driver) -> None: ...
 
     def end(self, attempt: Attempt) -> None: ...
 

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import click
 import msgspec
 from tests.sim import admission_bugs
+from tests.sim.planted_channels import CHANNEL_BUGS
 
 from shoal.core.admission import admission_control
 from shoal.core.admission.admission_control import AdmissionControl
@@ -500,6 +501,7 @@ def announcement_answered_again(
 
 
 BUGS: Final = (
+    *(Bug(*bug) for bug in CHANNEL_BUGS),
     Bug("result not de-duplicated", Dispatcher, "on_report", result_not_deduplicated),
     Bug(
         "lost dispatch not retried",

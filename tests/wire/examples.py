@@ -37,6 +37,13 @@ from shoal.protocol.admission import (
 )
 from shoal.protocol.blobs import BlobPiece, PieceRefusal, PieceWanted
 from shoal.protocol.call_batches import CallBatch, ResultBatch
+from shoal.protocol.channels.messages import (
+    ChannelBatch,
+    ChannelEnd,
+    ChannelId,
+    ChannelOpen,
+    ChannelUse,
+)
 from shoal.protocol.forwarding import ApiCall, ApiPiece, ApiReceipt
 from shoal.protocol.grants import GrantRenewed, GrantWanted
 from shoal.protocol.mail import Mail, MailReceipt
@@ -433,6 +440,36 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         made="its setup ran in 2.0 s",
     ),
     "checkpoint": Checkpoint(attempt=ATTEMPT, seq=2, tree=TREE, path="out/step-100.pt"),
+    "channel-open": ChannelOpen(
+        channel=ChannelId(7, 3, 1),
+        use=ChannelUse(
+            kind="program",
+            argv=("bash", "-l"),
+            terminal=True,
+            rows=24,
+            columns=80,
+            terminal_type="xterm",
+        ),
+        attempt=ATTEMPT,
+    ),
+    "channel-open-job": ChannelOpen(
+        channel=ChannelId(7, 4, 0),
+        use=ChannelUse(kind="port", port=8888),
+        job="last",
+        task="lr=0.1",
+    ),
+    "channel-batch": ChannelBatch(
+        channel=ChannelId(7, 3, 1),
+        by_opener=True,
+        first=4,
+        taken=9,
+        items=(b"Dls\n",),
+        open=False,
+        probe=True,
+    ),
+    "channel-end": ChannelEnd(
+        channel=ChannelId(7, 3, 1), by_opener=False, reason="the link broke"
+    ),
     "call-batch": CallBatch(
         attempt=ATTEMPT,
         first=7,

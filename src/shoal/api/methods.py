@@ -16,7 +16,7 @@ from shoal.api.failures import message_of, shown_of
 from shoal.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
     from google.protobuf.message import Message
 
@@ -62,18 +62,39 @@ class Methods:
             for each in SERVICE.methods
         }
 
+    def takes_stream(self, name: str) -> bool:
+        """Return whether the request of a method is a stream."""
+        method = self.by_name.get(name)
+        return method is not None and method.takes_stream
+
     async def answers(self, name: str, data: bytes) -> AsyncGenerator[Message]:
         """Yield the answers to a call; refuse methods with request streams."""
         method = self.by_name.get(name)
         if method is None or method.takes_stream:
-            raise UsageError(
-                f"there is no call '{name[:80]}' here",
-                because="the node is of another version than the command",
-                hint="restart it: shoal down; shoal up",
-            )
+            raise _unknown(name)
         async with aclosing(method.replies(method.request.FromString(data))) as found:
             async for each in found:
                 yield each
+
+    async def stream_answers(
+        self, name: str, requests: AsyncIterator[bytes]
+    ) -> AsyncGenerator[Message]:
+        """Yield the answers to a call whose request is a stream."""
+        method = self.by_name.get(name)
+        if method is None or not method.takes_stream:
+            raise _unknown(name)
+        asked = (method.request.FromString(data) async for data in requests)
+        async with aclosing(method.replies(asked)) as found:
+            async for each in found:
+                yield each
+
+
+def _unknown(name: str) -> UsageError:
+    return UsageError(
+        f"there is no call '{name[:80]}' here",
+        because="the node is of another version than the command",
+        hint="restart it: shoal down; shoal up",
+    )
 
 
 def told(error: Exception) -> pb.Error:

@@ -69,6 +69,66 @@ class SubmitReply(_message.Message):
     notes: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., needs: _Optional[str] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class ChannelRequest(_message.Message):
+    __slots__ = ("target", "items")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    target: ChannelTarget
+    items: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, target: _Optional[_Union[ChannelTarget, _Mapping]] = ..., items: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class ChannelTarget(_message.Message):
+    __slots__ = ("job", "task", "node", "port", "program", "input")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    PROGRAM_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    task: str
+    node: str
+    port: int
+    program: ChannelProgram
+    input: ChannelInput
+    def __init__(self, job: _Optional[str] = ..., task: _Optional[str] = ..., node: _Optional[str] = ..., port: _Optional[int] = ..., program: _Optional[_Union[ChannelProgram, _Mapping]] = ..., input: _Optional[_Union[ChannelInput, _Mapping]] = ...) -> None: ...
+
+class ChannelProgram(_message.Message):
+    __slots__ = ("argv", "terminal")
+    ARGV_FIELD_NUMBER: _ClassVar[int]
+    TERMINAL_FIELD_NUMBER: _ClassVar[int]
+    argv: _containers.RepeatedScalarFieldContainer[str]
+    terminal: ChannelTerminal
+    def __init__(self, argv: _Optional[_Iterable[str]] = ..., terminal: _Optional[_Union[ChannelTerminal, _Mapping]] = ...) -> None: ...
+
+class ChannelInput(_message.Message):
+    __slots__ = ("terminal",)
+    TERMINAL_FIELD_NUMBER: _ClassVar[int]
+    terminal: ChannelTerminal
+    def __init__(self, terminal: _Optional[_Union[ChannelTerminal, _Mapping]] = ...) -> None: ...
+
+class ChannelTerminal(_message.Message):
+    __slots__ = ("rows", "columns", "type")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    rows: int
+    columns: int
+    type: str
+    def __init__(self, rows: _Optional[int] = ..., columns: _Optional[int] = ..., type: _Optional[str] = ...) -> None: ...
+
+class ChannelReply(_message.Message):
+    __slots__ = ("items", "job", "task", "worker")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedScalarFieldContainer[bytes]
+    job: str
+    task: str
+    worker: str
+    def __init__(self, items: _Optional[_Iterable[bytes]] = ..., job: _Optional[str] = ..., task: _Optional[str] = ..., worker: _Optional[str] = ...) -> None: ...
+
 class GetRequest(_message.Message):
     __slots__ = ("job", "tasks_max", "task_states")
     JOB_FIELD_NUMBER: _ClassVar[int]

@@ -42,6 +42,7 @@ ROOMS = {
     "lab": "sim",
     "members": "accept audit init invite join key leave renew revoke secret token",
     "nodes": "doctor down drain nodes ping server up web worker",
+    "tasks": "forward",
 }
 """Commands by room; each is a function in the module of its name."""
 
@@ -52,6 +53,7 @@ COMMANDS: dict[str, str] = {
         for name in names.split()
     },
     **dict.fromkeys(("monitor", "top"), "shoal.cli.monitor.command:monitor"),
+    "exec": "shoal.cli.tasks.exec:exec_",
     "set": "shoal.cli.config.set:set_",
 }
 
@@ -63,6 +65,8 @@ HELP = {
         "ps": "List jobs.",
         "show": "Show a job and its tasks.",
         "logs": "Print a job's output.",
+        "exec": "Run a command inside a running task.",
+        "forward": "Reach TCP ports of a running task.",
         "metrics": "Print or export what a job reported by shoal.log.",
         "wait": "Wait for jobs to finish.",
         "pull": "Download a job's outputs.",

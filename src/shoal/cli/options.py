@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 PORT_MAX: Final = 65_535
 ABOUT_JOBS: Final = frozenset(
     {
-        *("cancel", "events", "explain", "logs", "metrics"),
+        *("cancel", "events", "exec", "explain", "forward", "logs", "metrics"),
         *("ps", "pull", "retry", "rm", "show", "usage", "wait"),
     }
 )

@@ -18,6 +18,7 @@ import msgspec
 from shoal.core.admission.events import AdmissionEffect, AdmissionEvent
 from shoal.core.artifacts.events import ArtifactEffect, ArtifactEvent
 from shoal.core.calls.events import CallEffect, CallEvent
+from shoal.core.channels.events import ChannelEffect, ChannelEvent
 from shoal.core.discovery.events import DiscoveryEffect, DiscoveryEvent
 from shoal.core.durability.journal import Entry
 from shoal.core.environments.events import (
@@ -266,6 +267,7 @@ Event = (
     | EnvironmentEvent
     | CallEvent
     | HousekeepingEvent
+    | ChannelEvent
 )
 
 # Effects.
@@ -435,6 +437,7 @@ Effect = (
     | EnvironmentEffect
     | CallEffect
     | HousekeepingEffect
+    | ChannelEffect
 )
 
 Taker = Callable[[NodeId, Any, float], list[Effect]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
@@ -18,6 +18,9 @@ from shoal.model.job import Task
 from shoal.model.kinds import TaskNetwork
 from shoal.model.resources import Allocation
 from shoal.protocol.messages import Outcome
+
+if TYPE_CHECKING:
+    from shoal.drivers.supervisor.visit_line import VisitLine
 
 Stream = Literal["stdout", "stderr"]
 
@@ -152,6 +155,14 @@ class Driver(Protocol):
         """Send SIGTERM now and SIGKILL after the grace; a repeat may shorten it.
 
         Does nothing if the attempt is not running.
+        """
+        ...
+
+    def visits(self, attempt: Attempt) -> VisitLine:
+        """Return what lets programs and connections join a running attempt.
+
+        They run as the task does, with its limits, and end with it. Raises
+        `ShoalError` if it does not run, or if this driver cannot do that.
         """
         ...
 

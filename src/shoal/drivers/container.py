@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from shoal.drivers import RunOrder, Stream, Watcher
     from shoal.drivers.container_engines import Engine
+    from shoal.drivers.supervisor.visit_line import VisitLine
     from shoal.model.ids import Attempt
 
 REMOVE_TIMEOUT_S: Final = 30.0
@@ -285,6 +286,14 @@ class ContainerDriver:
     def stop(self, attempt: Attempt, grace_s: float) -> None:
         """Send SIGTERM now and SIGKILL after the grace; a repeat may shorten it."""
         self._processes.stop(attempt, min(grace_s, GRACE_MAX_S))
+
+    def visits(self, attempt: Attempt) -> VisitLine:
+        """Raise: the supervisor sees the engine's client, not the container."""
+        raise ShoalError(
+            "a task in a container cannot be joined",
+            because="the program inside is a child of the engine, not of shoal",
+            hint=f"on its machine: {self._engine.kind} exec",
+        )
 
     async def clear(self, attempt: Attempt) -> None:
         """Kill all processes of an attempt whose run raised; raise if any survives."""

@@ -36,9 +36,10 @@ from shoal.drivers.supervisor.supervisors import (
     SupervisorProcess,
     Supervisors,
 )
+from shoal.drivers.supervisor.visit_line import VisitLine
 from shoal.drivers.task_socket import PATH_BYTES_MAX
 from shoal.drivers.workdirs import Workdirs, hand_over
-from shoal.errors import UsageError
+from shoal.errors import ShoalError, UsageError
 from shoal.model.text.bounds import TEXT_LENGTH_MAX
 from shoal.model.text.texts import cleaned
 from shoal.protocol.messages import Outcome
@@ -209,6 +210,14 @@ class ProcessDriver:
         running.stop_grace_s = grace_s if before is None else min(before, grace_s)
         if running.supervisor is not None:
             running.supervisor.stop(grace_s)
+
+    def visits(self, attempt: Attempt) -> VisitLine:
+        """Return what lets others join a running attempt; see `Driver.visits`."""
+        running = self._running.get(attempt)
+        used = None if running is None else running.supervisor
+        if used is None or used.visits is None:
+            raise ShoalError("the task does not run yet, or not any more")
+        return used.visits
 
     async def clear(self, attempt: Attempt) -> None:
         """Kill all processes of an attempt whose run raised; raise if any survives."""

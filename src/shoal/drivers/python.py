@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from shoal.drivers import Promises, RunOrder, Watcher
     from shoal.drivers.process import ProcessDriver
+    from shoal.drivers.supervisor.visit_line import VisitLine
     from shoal.model.ids import Attempt
 
 FOLDER: Final = ".shoal"
@@ -203,6 +204,10 @@ class PythonDriver:
     def stop(self, attempt: Attempt, grace_s: float) -> None:
         """Let the running call end within the grace; waiting calls are given back."""
         self._process.stop(attempt, grace_s)
+
+    def visits(self, attempt: Attempt) -> VisitLine:
+        """Return what lets others join a running attempt; see `Driver.visits`."""
+        return self._process.visits(attempt)
 
     async def clear(self, attempt: Attempt) -> None:
         """Kill all processes of an attempt whose run raised; raise if any survives."""

@@ -26,6 +26,7 @@ from shoal.model.text.grammar import checker
 from shoal.model.text.texts import cleaned
 from shoal.protocol.admission import AdmissionWanted
 from shoal.protocol.blobs import PieceRefusal
+from shoal.protocol.channels.messages import ChannelEnd
 from shoal.protocol.forwarding import ApiPiece
 from shoal.protocol.grants import GrantRenewed, GrantWanted
 from shoal.protocol.limits import (
@@ -308,6 +309,7 @@ _CHECKS: Final[dict[type, Callable[[Any], str | None]]] = {
     Staging: _clean_staging,
     Report: lambda message: _clean(message.outcome, "reason"),
     ApiPiece: lambda message: _clean(message, "reason"),
+    ChannelEnd: lambda message: _clean(message, "reason"),
     Goodbye: lambda message: _clean(message, "reason"),
     PieceRefusal: lambda message: _clean(message, "reason"),
     AdmissionWanted: lambda message: _clean(message, "has"),

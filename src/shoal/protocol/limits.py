@@ -80,6 +80,11 @@ ITEMS_MAX: Final = 1_024
 """Items for an interpreter, or from it, in one message."""
 
 ITEM_BYTES_MAX: Final = 262_144
+SLOTS_MAX: Final = 64
+"""Channels that a node may have open at one other node."""
+
+PORT_MAX: Final = 65_535
+SIDE_MAX: Final = 4_096  # rows or columns of a terminal
 VALUES_MAX: Final = 256
 EXIT_CODE_MAX: Final = (1 << 32) - 1
 

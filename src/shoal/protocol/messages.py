@@ -31,6 +31,7 @@ from shoal.model.text.bounds import (
 from shoal.protocol import admission
 from shoal.protocol.blobs import BlobPiece, PieceRefusal, PieceWanted
 from shoal.protocol.call_batches import ToLanes
+from shoal.protocol.channels.messages import ToChannels
 from shoal.protocol.forwarding import ToApi
 from shoal.protocol.grants import Grant as Grant  # noqa: PLC0414 - Exported.
 from shoal.protocol.grants import GrantRenewed, GrantWanted
@@ -582,6 +583,7 @@ AnyMessage = (
     | ToGossip
     | ToStore
     | ToLanes
+    | ToChannels
     | ToPost
     | ToApi
     | ToAny

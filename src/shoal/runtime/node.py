@@ -20,6 +20,7 @@ from shoal import failpoints
 from shoal.core.admission.admission_control import AdmissionControl
 from shoal.core.artifacts.blob_transfers import BlobTransfers
 from shoal.core.calls.call_exchange import CallExchange
+from shoal.core.channels.channels import Channels
 from shoal.core.discovery.gate import Gate
 from shoal.core.discovery.known_members import KnownMembers
 from shoal.core.discovery.load_gossip import LoadGossip
@@ -53,6 +54,8 @@ from shoal.protocol.messages import Role
 from shoal.runtime.admission.admission_desk import TOOLS, load_invitations
 from shoal.runtime.artifacts.artifacts import Artifacts, default_cache_bytes
 from shoal.runtime.calls.sessions import CallSessions
+from shoal.runtime.channels.channel_ends import ChannelEnds
+from shoal.runtime.channels.task_visits import TaskVisits
 from shoal.runtime.clients import WaitingClients
 from shoal.runtime.discovery.finders import Finding
 from shoal.runtime.discovery.known_members import MEMBERS_FILE, load_members
@@ -153,16 +156,16 @@ class Node:
         self._sweeping: asyncio.Task[None] | None = None
         self.artifacts = self._make_artifacts(drivers.get("process"))
         self._job_files = JobFiles(self.outputs, self.artifacts, self.feed)
-        self.mail = MailCalls(self.feed)
+        self.mail, self.visits = MailCalls(self.feed), TaskVisits(self.feed)
         self.api_calls = CallRunner(self.feed)
+        self.channels = ChannelEnds(inbox, self.visits.serve)
         self.seen, self.machine = SeenMembers(home.members), MachineWatch(home.path)
         self.listener: Listener = self._make_listener()
         self.clients = WaitingClients(self.feed, self._is_behind, self.news)
-        self.task_faults = TaskFaults(self.event_log)
-        self.handling = CrashNotes(home)
-        notes, faults = self.handling, self.task_faults
+        self.task_faults = faults = TaskFaults(self.event_log)
+        self.handling = notes = CrashNotes(home)
         self.tasks = TaskRunner(
-            drivers, self.feed, self.artifacts, self.mail, notes, faults
+            drivers, self.feed, self.artifacts, self.mail, self.visits, notes, faults
         )
         self._drivers = drivers
         self._unlike = tuple(dict.fromkeys(drivers.values()))  # without aliases
@@ -262,6 +265,7 @@ class Node:
                 **self.api_calls.performers,
                 **self.mail.performers,
                 **self._job_files.performers,
+                **self.channels.performers,
                 **(performers or {}),
                 **self.calls.performers,
                 **self._lanes.performers,
@@ -339,6 +343,8 @@ class Node:
         await self.seen.close()
         await self.api_calls.close()
         await self.calls.close()
+        self.channels.close()
+        await self.visits.close()
         if (environments := self.artifacts.environments) is not None:
             await environments.close()
         await self.tasks.close()
@@ -368,9 +374,9 @@ class Node:
         self.roster = roster = Roster(self.membership.members(), time.time() - now)
         worker = scheduler = gate = None
         gossip = LoadGossip(self.id, self._rng, sign=self.identity.sign, verify=verify)
+        epoch = next_epoch(self.home)
+        failpoints.reach("boot.epoch")
         if "worker" in settings.roles:
-            epoch = next_epoch(self.home)
-            failpoints.reach("boot.epoch")
             worker = Worker(
                 self.id,
                 settings.capacity,
@@ -416,9 +422,11 @@ class Node:
         )
         self.usage = UsageLedger(entries, roster.wall_s(0.0))
         calls = CallExchange(roster, scheduler)
+        channels = Channels(roster, grant.owner, epoch)
         blobs = BlobTransfers(self.id, roster, scheduler)
-        others = (self.forwarded_calls, mail, calls, blobs, self.admission_control)
-        machines = [gossip, *roles, self.neighbours, *others, self.usage]
+        others = (self.forwarded_calls, mail, calls, blobs, channels)
+        own = (self.admission_control, self.usage)
+        machines = [gossip, *roles, self.neighbours, *others, *own]
         return Peer(Membership(self.id, roster, grant, entries), machines)
 
     def _known_members(self) -> KnownMembers:

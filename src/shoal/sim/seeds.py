@@ -22,10 +22,16 @@ from shoal.model.job import Job
 from shoal.model.resources import Capacity
 from shoal.protocol import codec
 from shoal.protocol.blobs import BlobPiece, PieceWanted
+from shoal.protocol.channels.messages import ChannelBatch, ChannelEnd
 from shoal.protocol.forwarding import ApiPiece
 from shoal.protocol.messages import AnyMessage, Role, Welcome
 from shoal.sim.agenda import Agenda
 from shoal.sim.artifacts import with_artifacts
+from shoal.sim.channels.traffic import (
+    ChannelScript,
+    ChannelTraffic,
+    draw_channel_script,
+)
 from shoal.sim.checkers.ending import Ending
 from shoal.sim.checkers.suite import Suite
 from shoal.sim.checkers.violations import Violation
@@ -105,6 +111,7 @@ class SeedScript(msgspec.Struct, frozen=True, kw_only=True):
     joining: JoinScript | None = None  # newcomers, in some worlds
     blobs: BlobScript | None = None  # trees that nodes fetch, in some worlds
     neighbours: NeighbourScript | None = None  # members that find each other
+    channels: ChannelScript | None = None  # channels to tasks, in some worlds
 
 
 def draw_script(seed: int) -> SeedScript:
@@ -156,6 +163,11 @@ def draw_script(seed: int) -> SeedScript:
             plan.heal_s,
         ),
         neighbours=draw_neighbour_script(Random(f"{seed}/neighbours"), plan.heal_s),
+        channels=draw_channel_script(
+            Random(f"{seed}/channels"),
+            [node for node in nodes if "scheduler" in node.roles],
+            plan.heal_s,
+        ),
     )
 
 
@@ -236,11 +248,10 @@ class SeedTrial:
             self.blobs = self._add_blobs(script.blobs)
         self.neighbours: NeighbourTraffic | None = None
         if script.neighbours is not None:
-            found = NeighbourTraffic(
-                script.neighbours, self.world, self.suite.violations
-            )
-            self.neighbours = found
-            self.world.scene.performers.update(found.performers)
+            self.neighbours = self._add_neighbours(script.neighbours)
+        self.channels: ChannelTraffic | None = None
+        if script.channels is not None:
+            self.channels = self._add_channels(script.channels)
         self.clients = self.suite.clients = SimClients(agenda, self._submit)
         self.suite.hosts = self.world.hosts
         if any(plan.mail is not None for plan in script.workload.plans.values()):
@@ -279,14 +290,10 @@ class SeedTrial:
             world.add(spec, up=joins_s is None)
             if joins_s is not None:
                 world.agenda.at(joins_s, world.restart, spec.id)
-        if self.api is not None:
-            self.api.schedule()
-        if self.joining is not None:
-            self.joining.schedule()
-        if self.blobs is not None:
-            self.blobs.schedule()
-        if self.neighbours is not None:
-            self.neighbours.schedule()
+        more = (self.api, self.joining, self.blobs, self.neighbours, self.channels)
+        for traffic in more:
+            if traffic is not None:
+                traffic.schedule()
         for errand in self.script.workload.errands:
             self.clients.go(errand)
         if self.calls is not None:
@@ -303,9 +310,9 @@ class SeedTrial:
             world, self.clients, self.suite.journals, violations, self._opinions
         )
         ending.run(plan.heal_s)
-        for traffic in (self.blobs, self.neighbours, self.joining):
-            if traffic is not None:
-                traffic.settle()
+        for ended in (self.blobs, self.neighbours, self.joining):
+            if ended is not None:
+                ended.settle()
 
     def _add_mail(self) -> None:
         """Let tasks write letters, and check them."""
@@ -333,6 +340,23 @@ class SeedTrial:
         self.suite.told[PieceWanted] = blobs.promises.told
         self.suite.readers.append(blobs.promises.safe)
         return blobs
+
+    def _add_neighbours(self, script: NeighbourScript) -> NeighbourTraffic:
+        """Let members find each other, and check that."""
+        found = NeighbourTraffic(script, self.world, self.suite.violations)
+        self.world.scene.performers.update(found.performers)
+        return found
+
+    def _add_channels(self, script: ChannelScript) -> ChannelTraffic:
+        """Let users open channels to tasks, and check them."""
+        channels = ChannelTraffic(script, self.world, self.suite.violations)
+        self.world.scene.talks.append(channels)
+        self.world.scene.performers.update(channels.performers)
+        self.suite.sent.update(
+            dict.fromkeys((ChannelBatch, ChannelEnd), channels.promises.sent)
+        )
+        self.suite.readers.append(channels.promises.safe)
+        return channels
 
     def _add_forger(self, kind: Kind) -> None:
         victim = self.script.nodes[0].grant

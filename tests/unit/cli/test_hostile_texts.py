@@ -75,6 +75,8 @@ SAYS_NOTHING_OF_OTHERS = {
     "audit": "tests/unit/cli/test_audit.py has its own",
     "completion": "prints a script of ours",
     "down": "says the name of the own node",
+    "exec": "output goes through the filter of logs; errors the way of all errors",
+    "forward": "says addresses of this machine; errors go the way of all errors",
     "init": "asks no node",
     "join": "asks no API; its errors go the way of all errors",
     "key": "asks no node",

@@ -16,6 +16,8 @@ from shoal.cli.options import ABOUT_JOBS
 from shoal.errors import UsageError
 
 NEEDED = {
+    "exec": ("a", "ls"),
+    "forward": ("a", "80"),
     "cancel": ("x",),
     "rm": ("x",),
     "plan": ("--", "true"),

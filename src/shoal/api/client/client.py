@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar, final
 
 from shoal.api import node_file
 from shoal.api import shoal_pb2 as pb
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import grpc
     from google.protobuf.message import Message
 
+    from shoal.api.client.grpc_stream import GrpcStream
+    from shoal.api.client.socket_client import SocketStream
     from shoal.api.client.tls_client import Credentials
     from shoal.api.node_file import NodeFile
 
@@ -36,6 +38,7 @@ MESSAGE_BYTES_MAX: Final = 64 << 20
 HERE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 M = TypeVar("M", bound="Message")
+TaskChannel: TypeAlias = "SocketStream | GrpcStream"
 
 _OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
@@ -255,6 +258,16 @@ class Client:
         with self._errors_told():
             call = self._method("stream_stream", "Calls", pb.CallsReply)
             yield from call(requests, metadata=self._metadata)
+
+    def channel(self, target: pb.ChannelTarget) -> TaskChannel:
+        """Open a channel to a task."""
+        first = pb.ChannelRequest(target=target)
+        if self._plain is not None:
+            return self._plain.stream("Channel", first)
+        from shoal.api.client.grpc_stream import GrpcStream  # noqa: PLC0415 - Slow.
+
+        call = self._method("stream_stream", "Channel", pb.ChannelReply)
+        return GrpcStream(call, self._metadata, first, self._name)
 
     @property
     def _channel(self) -> grpc.Channel:

@@ -2,13 +2,16 @@
 
 Theory of operation. The client connects to `node.plain`, sends one frame with the name
 of a method, a zero byte and the request, and reads frames: answers, then an end or an
-error. One connection serves one call; hanging up cancels it. The node's side is
+error. Where requests are a stream, further frames have a request each. One connection
+serves one call; hanging up cancels it. The node's side is
 `api/server/socket_server`; both serve the methods of `shoal.proto`, as gRPC does for
 other machines (decision 35).
 """
 
 from __future__ import annotations
 
+import contextlib
+import select
 import socket
 import time
 from pathlib import Path
@@ -84,6 +87,18 @@ class SocketCalls:
 
         raise error_of(_read(pb.Error, failure))
 
+    def stream(self, method: str, first: Message) -> SocketStream:
+        """Begin a call whose requests are a stream."""
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            line.connect(str(self._path))
+            check_peer(line, self._path)
+            line.sendall(packed(MESSAGE, method.encode() + b"\0" + _bytes(first)))
+        except OSError as error:
+            line.close()
+            raise self._silent(error.strerror or str(error)) from None
+        return SocketStream(line, self._silent("it hung up, so it ends or has died"))
+
     def _frames(
         self, line: socket.socket, until: float | None
     ) -> Iterator[tuple[int, bytes]]:
@@ -114,6 +129,55 @@ class SocketCalls:
             hint="`shoal doctor` looks for the cause; "
             "its jobs go on when it is up again",
         )
+
+
+@final
+class SocketStream:
+    """A call whose requests are a stream. One thread may write, and another read."""
+
+    def __init__(self, line: socket.socket, silence: UnreachableError) -> None:
+        """Raise `silence` if the node hangs up."""
+        self._line = line
+        self._silence = silence
+        self._closed = False
+
+    def send(self, request: Message) -> None:
+        """Send a request, once there is room; raise `OSError` if the call is over."""
+        self._line.sendall(packed(MESSAGE, _bytes(request)))
+
+    def replies(self, type_: type[M]) -> Iterator[M]:
+        """Yield the answers; raise the error that the node reports."""
+        buffer = frame_buffer()
+        while data := self._received():
+            for body in buffer.feed(data):
+                if body[0] == END:
+                    return
+                if body[0] == ERROR:
+                    from shoal.api.failures import error_of  # noqa: PLC0415
+
+                    raise error_of(_read(pb.Error, body[1:]))
+                yield _read(type_, body[1:])
+        if not self._closed:
+            raise self._silence
+
+    def _received(self) -> bytes:
+        """Wait for bytes of the node; no timeout, which would concern `send`, too."""
+        try:
+            while not select.select([self._line], [], [], LOOK_UP_S)[0]:
+                pass
+            return self._line.recv(READ_BYTES)
+        except (OSError, ValueError):  # It was closed here, or there.
+            return b""
+
+    def close(self) -> None:
+        """Hang up, which ends the call; any thread may do that."""
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._line.shutdown(socket.SHUT_RDWR)
+
+
+def _bytes(message: Message) -> bytes:
+    return message.SerializeToString()
 
 
 def _read(type_: type[M], data: bytes) -> M:
@@ -165,3 +229,9 @@ class ForwardedCalls:
                     hint="run the same version of shoal on both",
                 ) from None
             yield answer
+
+    def stream(self, method: str, first: Message) -> SocketStream:
+        """Begin a call whose requests are a stream."""
+        assert isinstance(first, pb.ChannelRequest), "nothing else is forwarded"
+        first.target.node = self._node
+        return self._near.stream(method, first)

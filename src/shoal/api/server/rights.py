@@ -44,6 +44,7 @@ NEEDED: Final[dict[str, Role | None]] = {
         ("Plan", "Curves", "Events", "Metrics", "Outputs", "Calls"), "scheduler"
     ),
     **dict.fromkeys(("MissingBlobs", "PutBlobs", "GetBlobs"), "scheduler"),
+    "Channel": "scheduler",
     **dict.fromkeys(
         ("Invite", "Requests", "Accept", "Revoke", "Drain", "Shutdown", "Forget"),
         "admin",
@@ -64,7 +65,7 @@ machine, the secrets and the other nodes of its owner."""
 
 FORWARDED: Final = frozenset(
     {"Get", "List", "Watch", "Logs", "Cancel", "Remove", "Retry", "Curves"}
-    | {"Usage", "Drain"}
+    | {"Usage", "Drain", "Channel"}
     | {"Explain", "Events", "Outputs", "GetBlobs", "Inspect"}
 )
 """Methods that nodes of one owner may call at each other: all concern jobs there, or

@@ -13,12 +13,17 @@ from shoal.api.sockets import private
 from shoal.framing import FramingError
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
     from pathlib import Path
+
+    from google.protobuf.message import Message
 
     from shoal.api.methods import Methods
 
 END_S: Final = 0.5
 READ_BYTES: Final = 1 << 18
+REQUESTS_WAITING_MAX: Final = 4
+"""Requests of a stream that wait for the call; then the client waits."""
 
 
 @final
@@ -64,13 +69,19 @@ class SocketServer:
     async def _serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        request = await _request(reader)
+        frames = _frames(reader)
+        request = await anext(frames, None)
         if request is None:
             return
         name, _, data = request[1:].partition(b"\0")
         method = name.decode(errors="replace")
-        work = asyncio.ensure_future(self._answer(method, data, writer))
-        gone = asyncio.ensure_future(reader.read(1))
+        requests = Requests(data)
+        if self._methods.takes_stream(method):
+            answers = self._methods.stream_answers(method, requests.all())
+        else:
+            answers = self._methods.answers(method, data)
+        work = asyncio.ensure_future(self._answer(answers, writer))
+        gone = asyncio.ensure_future(requests.read(frames))
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -80,10 +91,10 @@ class SocketServer:
             await work
 
     async def _answer(
-        self, name: str, data: bytes, writer: asyncio.StreamWriter
+        self, answers: AsyncGenerator[Message], writer: asyncio.StreamWriter
     ) -> None:
         try:
-            async with aclosing(self._methods.answers(name, data)) as answers:
+            async with aclosing(answers):
                 async for answer in answers:
                     writer.write(frame(MESSAGE, answer))
                     await writer.drain()
@@ -95,10 +106,28 @@ class SocketServer:
         await writer.drain()
 
 
-async def _request(reader: asyncio.StreamReader) -> bytes | None:
-    """Read the request frame; return None if the client hangs up first."""
+@final
+class Requests:
+    """The requests of one call, of which most have one; the client reads on slowly."""
+
+    def __init__(self, first: bytes) -> None:
+        self._waiting: asyncio.Queue[bytes] = asyncio.Queue(REQUESTS_WAITING_MAX)
+        self._waiting.put_nowait(first)
+
+    async def read(self, frames: AsyncIterator[bytes]) -> None:
+        """Take in requests until the client hangs up."""
+        async for frame_ in frames:
+            await self._waiting.put(frame_[1:])
+
+    async def all(self) -> AsyncGenerator[bytes]:
+        """Yield requests as they come; they end when the client hangs up."""
+        while True:
+            yield await self._waiting.get()
+
+
+async def _frames(reader: asyncio.StreamReader) -> AsyncGenerator[bytes]:
+    """Yield the frames of a client until it hangs up."""
     buffer = frame_buffer()
     while data := await reader.read(READ_BYTES):
-        if bodies := buffer.feed(data):
-            return bodies[0]
-    return None
+        for body in buffer.feed(data):
+            yield body

@@ -72,6 +72,7 @@ AUDITED: Final[dict[str, str]] = {
     "GetBlobs": "read-blobs",
     "Calls": "call-functions",
     "Remove": "remove",
+    "Channel": "enter-task",
     "Invite": "invite",
     "Accept": "accept",
     "Revoke": "revoke",
@@ -143,6 +144,13 @@ def refused(
     log(AuditEntry(what=what, result="refused", because=why, **_from(place)))
 
 
+def entered(
+    log: Callable[[AuditEntry], None], place: Origin, job: str, task: str
+) -> None:
+    """Record that another node opened a channel to a task, for its user."""
+    log(AuditEntry(what=AUDITED["Channel"], job=job, target=task, **_from(place)))
+
+
 def _answering(
     what: str, call: Callable[[Any, Any], Awaitable[Any]]
 ) -> Callable[[Any, Any], Awaitable[Any]]:
@@ -208,6 +216,8 @@ def _fields(what: str, request: Any, reply: Any) -> dict[str, str]:  # noqa: ANN
             return {"job": reply.job.id if reply is not None else request.job_id}
         case "remove" if reply is not None:
             return {"job": reply.job.id}
+        case "enter-task":
+            return {"job": reply.job, "target": reply.task} if reply else {}
         case "cancel" | "remove" | "read-output":
             return {"job": request.job}
         case "secret-set" | "secret-remove":

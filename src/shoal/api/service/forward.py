@@ -71,27 +71,34 @@ class Forwarder:
 
     async def call(self, request: pb.ForwardRequest) -> AsyncGenerator[pb.ForwardReply]:
         """Forward a call to the node that a user names; raise the errors it reports."""
-        known = [self._node.id, *known_nodes(self._node, self._network)]
-        try:
-            peer = node_called(request.node, known)
-        except NotFoundError as error:
-            error.hint += "; an address is HOST:PORT"
-            raise
         check_forwarded(request.method)
+        peer = await self.reach(request.node)
         if peer == self._node.id:
             async for own in self._methods.answers(request.method, request.request):
                 yield pb.ForwardReply(reply=own.SerializeToString())
             return
+        asking = self._ask(peer, request.method, request.request)
+        async with aclosing(asking) as answers:
+            async for data in answers:
+                yield pb.ForwardReply(reply=data)
+
+    async def reach(self, name: str) -> NodeId:
+        """Return the node of this owner that a user names, once it is linked."""
+        known = [self._node.id, *known_nodes(self._node, self._network)]
+        try:
+            peer = node_called(name, known)
+        except NotFoundError as error:
+            error.hint += "; an address is HOST:PORT"
+            raise
+        if peer == self._node.id:
+            return peer
         try:
             async with asyncio.timeout(REACH_S):
                 await self._reach(peer)
         except TimeoutError:
             raise out_of_reach(peer, self._network.links.trouble(peer)) from None
         check_owner(petname(peer), self._admission(peer).owner, self._node.owner)
-        asking = self._ask(peer, request.method, request.request)
-        async with aclosing(asking) as answers:
-            async for data in answers:
-                yield pb.ForwardReply(reply=data)
+        return peer
 
     async def jobs_everywhere(
         self, request: pb.ListEverywhereRequest

@@ -37,6 +37,7 @@ from shoal.api.service.audited import CallAudit, audited
 from shoal.api.service.forward import Forwarder
 from shoal.api.service.inspection import Inspector
 from shoal.api.service.log_reader import LogReader
+from shoal.api.service.task_channels import TaskChannels
 from shoal.api.service.usage_view import usage_view
 from shoal.core.admission.invitation_book import InvitationTerms
 from shoal.core.membership.quotas import Quota, narrowed_job
@@ -132,6 +133,7 @@ class Service(ArtifactCalls):
         self.audit = CallAudit(node)
         self._forwarding = Forwarder(node, network, self.methods)
         self._inspector = Inspector(node, network, self._forwarding, self._cautions)
+        self._channels = TaskChannels(node, self._tasks_of, self._forwarding.reach)
         self._began = asyncio.get_running_loop().time()
         self._near = near
         self._places = places
@@ -426,6 +428,14 @@ class Service(ArtifactCalls):
         ):
             yield reply
 
+    async def on_channel(
+        self, requests: AsyncIterator[pb.ChannelRequest]
+    ) -> AsyncIterator[pb.ChannelReply]:
+        """Serve a channel to a task until it ends, or the client disconnects."""
+        async with aclosing(self._channels.serve(requests)) as replies:
+            async for reply in replies:
+                yield reply
+
     # Other nodes of the same owner.
 
     async def on_list_everywhere(
@@ -647,6 +657,10 @@ class Service(ArtifactCalls):
                 hint="`shoal down` ends it",
             )
         return node_called(selector, known_nodes(self._node, self._network))
+
+    def _tasks_of(self, job: str, task: str) -> tuple[JobRecord, list[TaskRecord]]:
+        record = self._find(job)
+        return record, self._tasks(record, task)
 
     def _tasks(self, record: JobRecord, selector: str) -> list[TaskRecord]:
         return tasks_called(selector, record, self._book)

@@ -100,7 +100,7 @@ def follow(
     sequences that could harm a terminal are removed, unless the user asked for `raw`
     output.
     """
-    outs = _Outs(raw=raw)
+    outs = Outs(raw=raw)
     try:
         _follow(pieces, outs, names, times=times, aside=aside)
     finally:
@@ -109,7 +109,7 @@ def follow(
 
 def _follow(
     pieces: Iterable[pb.LogPiece],
-    outs: _Outs,
+    outs: Outs,
     names: Mapping[str, str] | None,
     *,
     times: bool,
@@ -176,7 +176,7 @@ def _name(task: str, names: Mapping[str, str]) -> str:
 
 
 @final
-class _Outs:
+class Outs:
     """The two output streams of this process."""
 
     def __init__(self, *, raw: bool) -> None:
@@ -184,6 +184,7 @@ class _Outs:
         self._open: dict[bool, BinaryIO | Screened] = {}
 
     def write(self, stream: int, data: bytes) -> None:
+        """Write to one of them; a terminal gets what cannot harm it."""
         is_error = stream == pb.STREAM_STDERR
         if is_error not in self._open:
             text = sys.stderr if is_error else sys.stdout
@@ -194,6 +195,7 @@ class _Outs:
         out.flush()
 
     def close(self) -> None:
+        """Reset colours that were left on."""
         for out in self._open.values():
             if isinstance(out, Screened):
                 out.close()

@@ -4,12 +4,13 @@ Theory of operation. A link loses what is in flight when it breaks, and drops wh
 not fit; a lost call or result would be waited for without end. So each side numbers its
 items from 0 and keeps them until the other side has said how many it took. Without such
 a word everything from the first item not taken is sent again, after 1 s, then with
-growing pauses up to 8 s. The word travels with items of the other direction, or alone
-after 0.1 s. Each lane has one stream, with one `ReliableStream` at either end.
+growing pauses up to 8 s. What overtakes something else waits for it here. The word
+travels with items of the other direction, or alone after 0.1 s. Each lane, and each
+channel to a task, has one stream, with one `ReliableStream` at either end.
 
 A side whose consumer is slow says that it is not `open`. Nothing new is sent to it, and
 the other side asks now and then whether that has changed. What is in flight is bounded
-by `WINDOW_BYTES` and `WINDOW_ITEMS`; what is put is bounded by whoever puts it. Nothing
+by its window and `WINDOW_ITEMS`; what is put is bounded by whoever puts it. Nothing
 is durable: a stream ends with its lane or its client.
 """
 
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 WINDOW_BYTES: Final = 4 << 20
-"""What may be on its way to the other side."""
+"""What may be on its way to the other side, unless a stream has its own window."""
 
 WINDOW_ITEMS: Final = 8_192
 BATCH_BYTES: Final = 400_000
 BATCH_ITEMS: Final = 1_024
-ACK_BYTES: Final = WINDOW_BYTES // 4
+ACK_SHARE: Final = 4  # of a window
 ACK_ITEMS: Final = WINDOW_ITEMS // 4
 ACK_AFTER_S: Final = 0.1
 """How long the word that something was taken waits for something to go with it."""
@@ -55,7 +56,8 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
 class ReliableStream:
     """One side. `put` what shall be sent, and send whatever `due` returns."""
 
-    def __init__(self) -> None:
+    def __init__(self, window_bytes: int = WINDOW_BYTES) -> None:
+        """Have at most this much on its way to the other side."""
         self.open = True  # whether our consumer can take more
         self._kept: deque[bytes] = deque()  # put, and not known to be taken
         self._kept_bytes = 0
@@ -63,12 +65,16 @@ class ReliableStream:
         self._sent = 0  # how many of these were sent
         self._sent_bytes = 0
         self._taken = 0  # items of the other side that came, in order
+        self._early: dict[int, tuple[bytes, ...]] = {}  # came before their turn
+        self._early_bytes = 0  # at most a window
         self._told_taken = 0
         self._told_open = True
         self._untold_bytes = 0
         self._ack_at: float | None = None
         self._other_open = True
         self._answer = False  # the other side asked
+        self._ask = False  # whether to ask the other side for a word
+        self._window_bytes = window_bytes
         self._tries = 0  # resends since the other side last took anything
         self._resend_at: float | None = None
 
@@ -94,12 +100,16 @@ class ReliableStream:
         if batch.probe:
             self._answer = True
         skip = self._taken - batch.first
+        if skip < 0:
+            self._keep_early(batch)
         if skip < 0 or skip >= len(batch.items):
             if batch.items:
                 self._answer = True  # A gap, or a repeat: say where we are.
             return []
         fresh = list(batch.items[skip:])
         self._taken += len(fresh)
+        if self._early:
+            fresh += self._take_early()
         self._untold_bytes += sum(map(len, fresh))
         if self._ack_at is None:
             self._ack_at = now + ACK_AFTER_S
@@ -111,7 +121,7 @@ class ReliableStream:
             self._go_back()
         batches: list[Batch] = []
         while (items := self._next_items()) or (not batches and self._must_tell(now)):
-            first, asks = self._first + self._sent, self._is_asking
+            first, asks = self._first + self._sent, self._ask or self._is_asking
             batches.append(Batch(first, self._taken, items, self.open, asks))
             self._sent += len(items)
             self._sent_bytes += sum(map(len, items))
@@ -126,10 +136,41 @@ class ReliableStream:
             self._tries = 0
             self._resend_at = now
 
+    def answer(self) -> None:
+        """Say something, for the other side to know that this one is there."""
+        self._answer = True
+
+    def ask(self) -> None:
+        """Have the other side say something, to know that it is there."""
+        self._ask = True
+
     def next_deadline(self) -> float | None:
         """When `due` wants to be asked again, if nothing happens before."""
         times = [at for at in (self._ack_at, self._resend_at) if at is not None]
         return min(times, default=None)
+
+    def _keep_early(self, batch: Batch) -> None:
+        """Keep what came before its turn, if it fits into a window."""
+        size = sum(map(len, batch.items))
+        if self._early_bytes + size <= self._window_bytes and batch.items:
+            self._early_bytes += size - self._forget_early(batch.first)
+            self._early[batch.first] = batch.items
+
+    def _take_early(self) -> list[bytes]:
+        """Return what came before its turn, and whose turn it is now."""
+        fresh: list[bytes] = []
+        for first in sorted(self._early):
+            if first > self._taken:
+                break
+            items = self._early[first][self._taken - first :]
+            self._early_bytes -= self._forget_early(first)
+            fresh += items
+            self._taken += len(items)
+        return fresh
+
+    def _forget_early(self, first: int) -> int:
+        """Forget a batch that came early; return how large it was."""
+        return sum(map(len, self._early.pop(first, ())))
 
     @property
     def _is_shut_out(self) -> bool:
@@ -167,7 +208,7 @@ class ReliableStream:
             if taken and size + len(data) > BATCH_BYTES:
                 break
             in_flight = self._sent + len(taken)
-            if in_flight and self._sent_bytes + size + len(data) > WINDOW_BYTES:
+            if in_flight and self._sent_bytes + size + len(data) > self._window_bytes:
                 break
             if in_flight >= WINDOW_ITEMS:
                 break
@@ -176,10 +217,10 @@ class ReliableStream:
         return tuple(taken)
 
     def _must_tell(self, now: float) -> bool:
-        if self._answer or self._told_open != self.open:
+        if self._answer or self._ask or self._told_open != self.open:
             return True
         untold = self._taken - self._told_taken
-        if untold >= ACK_ITEMS or self._untold_bytes >= ACK_BYTES:
+        if untold >= ACK_ITEMS or self._untold_bytes >= self._window_bytes // ACK_SHARE:
             return True
         return self._ack_at is not None and self._ack_at <= now
 
@@ -187,4 +228,4 @@ class ReliableStream:
         self._told_taken, self._untold_bytes = self._taken, 0
         self._told_open = self.open
         self._ack_at = None
-        self._answer = False
+        self._answer = self._ask = False

@@ -6,6 +6,10 @@ ends all other processes, however fast they fork. For each entry it mounts the t
 own folders and forks a child, which drops all privileges and executes the program. When
 the program ends, the keeper kills and reaps the rest, then answers ENDED.
 
+While a program runs, others may join it (`visit_frames.py`): the keeper forks them with
+the same limits, privileges and folders, or connects to a port from inside. They end
+with the program.
+
 There are two nested user namespaces: the outer one owns the mounts; tasks run in the
 inner one, where no further user namespace can be made.
 
@@ -15,15 +19,22 @@ Supervisors use this, so it may import only the standard library.
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import resource
 import select
 import signal
 import socket
+import termios
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
-from shoal.drivers.sandbox import mounts
-from shoal.drivers.sandbox.privileges import call, give_up
+from shoal.drivers.sandbox import connecting, mounts
+from shoal.drivers.sandbox.privileges import (
+    call,
+    give_up,
+    leave_abstract_sockets,
+)
 from shoal.drivers.sandbox.room_frames import (
     ANSWER_BYTES_MAX,
     ENDED,
@@ -33,14 +44,29 @@ from shoal.drivers.sandbox.room_frames import (
     STARTED,
     RoomAnswer,
     pack_answer,
+    unpack_answer,
     unpacked,
 )
+from shoal.drivers.sandbox.visit_frames import (
+    FDS_MAX,
+    LEFT,
+    MARK,
+    OPENED,
+    PORT6,
+    PROGRAM,
+    REFUSED,
+    VisitAnswer,
+    pack_visit_answer,
+    unpack_visit,
+)
+from shoal.drivers.sandbox.visit_frames import KILL as KILL_VISIT
 from shoal.drivers.supervisor.frame_fields import FrameError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from shoal.drivers.sandbox.room_frames import RoomEntry
+    from shoal.drivers.sandbox.visit_frames import VisitOrder
 
 WORK: Final = "/job"
 """The work directory inside: a name that hides no folder with users' programs."""
@@ -74,7 +100,8 @@ def guarded(fails: int, step: Callable[[], NoReturn]) -> NoReturn:
     try:
         step()
     except OSError as error:
-        why = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        place = os.fsdecode(error.filename) if error.filename else ""
+        why = f"{place}: {error.strerror}" if place else str(error)
         os.write(fails, pack_answer(RoomAnswer(FAILED, reason=why)))
     except BaseException as error:  # noqa: BLE001 - A child must end here.
         os.write(fails, pack_answer(RoomAnswer(FAILED, reason=repr(error))))
@@ -94,6 +121,7 @@ class Keeper:
         self._pid = 0  # of the running program
         self._settings = -1  # /proc/sys, writable only through this
         self._namespaces: mounts.Namespaces | None = None
+        self._visitors: dict[int, tuple[int, int]] = {}  # number and pid, by pidfd
 
     def serve(self) -> NoReturn:
         """Start programs for the supervisor, one at a time."""
@@ -102,6 +130,8 @@ class Keeper:
         mounts.mount(b"none", "/", b"", mounts.MS_REC | mounts.MS_PRIVATE)
         self._settings = mounts.mount_proc()
         self._namespaces = mounts.Namespaces(root=self._root)
+        # Here and not in each program: those who join a task must see its processes.
+        leave_abstract_sockets()
         self._say(STARTED)
         while True:
             data, fds, flags, _ = socket.recv_fds(
@@ -111,8 +141,11 @@ class Keeper:
                 os.set_inheritable(fd, False)
             if not data:
                 os._exit(0)
-            if len(fds) >= FILES:  # Anything else is a late notice.
+            if len(fds) >= FILES and not data.startswith(MARK):
                 self._on_message(data, fds, whole=not flags & socket.MSG_TRUNC)
+            else:  # A notice or a visit that came too late.
+                for fd in fds:
+                    os.close(fd)
 
     def _say(self, kind: bytes, number: int = 0, reason: str = "") -> None:
         self._line.send(pack_answer(RoomAnswer(kind, number, reason)))
@@ -155,25 +188,121 @@ class Keeper:
         socket.send_fds(self._line, [answer], scratch)  # For measuring.
         for fd in scratch:
             os.close(fd)
-        self._attend()
+        self._attend(entry)
 
-    def _attend(self) -> None:
-        """Wait until the program ends, forwarding notices and kills."""
+    def _attend(self, entry: RoomEntry) -> None:
+        """Wait until the program ends, forwarding notices, kills and visits."""
         pidfd = os.pidfd_open(self._pid)
         poll = select.poll()
         poll.register(pidfd, select.POLLIN)
         poll.register(self._line, select.POLLIN)
-        while not any(fd == pidfd for fd, _ in poll.poll()):
-            said = self._line.recv(1)
-            if not said:
-                os._exit(0)
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(-1, signal.SIGTERM if said == NOTICE else signal.SIGKILL)
-        os.close(pidfd)
+        while pidfd not in (ready := [fd for fd, _ in poll.poll()]):
+            for fd in ready:
+                if fd in self._visitors:
+                    poll.unregister(fd)
+                    self._see_off(fd)
+                elif (visitor := self._on_order(entry)) is not None:
+                    poll.register(visitor, select.POLLIN)
+        for fd in (pidfd, *self._visitors):
+            os.close(fd)
+        self._visitors = {}
         code = self._empty()
         for place in SCRATCH:  # Else files count for the next task.
             mounts.unmount(place)
         self._say(ENDED, code)
+
+    def _on_order(self, entry: RoomEntry) -> int | None:
+        """Obey the supervisor; return the pidfd of a visitor, if there is a new one."""
+        said, fds, flags, _ = socket.recv_fds(self._line, MESSAGE_BYTES_MAX, FDS_MAX)
+        for fd in fds:
+            os.set_inheritable(fd, False)
+        if not said:
+            os._exit(0)
+        try:
+            if said.startswith(MARK):
+                return self._on_visit(
+                    entry, said, fds, whole=not flags & socket.MSG_TRUNC
+                )
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGTERM if said == NOTICE else signal.SIGKILL)
+        finally:
+            for fd in fds:
+                os.close(fd)
+        return None
+
+    # Visits.
+
+    def _on_visit(
+        self, entry: RoomEntry, said: bytes, fds: list[int], *, whole: bool
+    ) -> int | None:
+        number = 0
+        try:
+            if not whole:
+                raise FrameError("a visit is too long")
+            visit = unpack_visit(said)
+            number = visit.number
+            if visit.kind == KILL_VISIT:
+                self._turn_out(number)
+                return None
+            if visit.kind == PROGRAM:
+                return self._let_in(entry, visit, fds)
+            self._connect(visit)
+        except (FrameError, OSError) as error:
+            self._answer_visit(VisitAnswer(REFUSED, number, reason=str(error)))
+        return None
+
+    def _answer_visit(self, answer: VisitAnswer, *fds: int) -> None:
+        socket.send_fds(self._line, [pack_visit_answer(answer)], fds)
+
+    def _connect(self, visit: VisitOrder) -> None:
+        family = socket.AF_INET6 if visit.kind == PORT6 else socket.AF_INET
+        if not connecting.listens(visit.port, family, connecting.processes()):
+            raise OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+        with connecting.connecting(visit.port, family) as line:
+            self._answer_visit(VisitAnswer(OPENED, visit.number), line.fileno())
+
+    def _let_in(self, entry: RoomEntry, visit: VisitOrder, fds: list[int]) -> int:
+        """Start a program beside the task, and answer; return its pidfd."""
+        terminal = os.openpty() if visit.terminal else ()
+        files = list(terminal[1:]) * FILES or fds
+        own = entry._replace(argv=visit.argv, env=[*entry.env, *visit.env])
+        failed, fails = os.pipe2(os.O_CLOEXEC)
+        try:
+            if len(files) != FILES:
+                raise FrameError("a program needs three descriptors, or a terminal")
+            pid = os.fork()
+            if pid == 0:
+                guarded(
+                    fails, lambda: self._become(own, files, terminal=visit.terminal)
+                )
+            os.close(fails)
+            fails = -1
+            if answer := os.read(failed, ANSWER_BYTES_MAX):
+                os.waitpid(pid, 0)
+                raise OSError(unpack_answer(answer).reason)
+            pidfd = os.pidfd_open(pid)
+            self._visitors[pidfd] = (visit.number, pid)
+            self._answer_visit(VisitAnswer(OPENED, visit.number), *terminal[:1])
+        finally:
+            for fd in (failed, fails, *terminal):
+                if fd >= 0:
+                    os.close(fd)
+        return pidfd
+
+    def _see_off(self, pidfd: int) -> None:
+        """Reap a visitor that has ended, and say how."""
+        number, pid = self._visitors.pop(pidfd)
+        os.close(pidfd)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        code = code if code >= 0 else 128 - code
+        self._answer_visit(VisitAnswer(LEFT, number, code))
+
+    def _turn_out(self, number: int) -> None:
+        """Kill a visitor and its group; it is seen off like any other."""
+        for known, pid in self._visitors.values():
+            if known == number:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
 
     def _empty(self) -> int:
         """Kill and reap all processes inside; return the program's exit code."""
@@ -212,14 +341,19 @@ class Keeper:
         mounts.attach(own, WORK)
         os.close(own)
 
-    def _become(self, entry: RoomEntry, files: Sequence[int]) -> NoReturn:
+    def _become(
+        self, entry: RoomEntry, files: Sequence[int], *, terminal: bool = False
+    ) -> NoReturn:
         """Drop all privileges and execute the program."""
         for target, fd in enumerate(files):
             os.dup2(fd, target)
         assert self._namespaces is not None
         self._namespaces.hide()
         os.setsid()
-        os.setpriority(os.PRIO_PROCESS, 0, TASK_NICE)
+        if terminal:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        if os.getpriority(os.PRIO_PROCESS, 0) < TASK_NICE:  # Less takes a privilege.
+            os.setpriority(os.PRIO_PROCESS, 0, TASK_NICE)
         call("setns", self._inner, NEWUSER)
         os.setresgid(INNER_UID, INNER_UID, INNER_UID)
         os.setresuid(INNER_UID, INNER_UID, INNER_UID)

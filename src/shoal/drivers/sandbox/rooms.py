@@ -35,6 +35,13 @@ from shoal.drivers.sandbox.room_frames import (
     packed,
     unpack_answer,
 )
+from shoal.drivers.sandbox.visit_frames import (
+    FDS_MAX,
+    LEFT,
+    OPENED,
+    PACKET_BYTES_MAX,
+    REFUSED,
+)
 from shoal.drivers.supervisor.frame_fields import FrameError
 from shoal.drivers.supervisor.process_tree import read_text
 
@@ -158,6 +165,18 @@ class SandboxRoom:
             for fd in fds[len(files) :]:
                 os.close(fd)
         return self._hear(STARTED)
+
+    def visit(self, order: bytes, files: Sequence[int]) -> None:
+        """Let somebody join the running program; the answer comes over `line`."""
+        socket.send_fds(self.line, [order], files)
+
+    def visit_answer(self) -> tuple[bytes, list[int]] | None:
+        """Return the next message if it is about a visit, with its descriptors."""
+        if self.line.recv(1, socket.MSG_PEEK) not in (OPENED, REFUSED, LEFT):
+            return None
+        flags = socket.MSG_CMSG_CLOEXEC
+        said, fds, _, _ = socket.recv_fds(self.line, PACKET_BYTES_MAX, FDS_MAX, flags)
+        return said, fds
 
     def _forget_scratch(self) -> None:
         for fd in self.scratch:

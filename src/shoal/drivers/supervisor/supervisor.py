@@ -50,6 +50,7 @@ from shoal.drivers.supervisor.supervisor_frames import (
     unpack_start,
     unpack_stop,
 )
+from shoal.drivers.supervisor.visits import SupervisorVisits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,9 +63,11 @@ for name, path in (("shoal", sys.argv[2] + "/.."), ("shoal.drivers", sys.argv[2]
     sys.modules[name] = type(sys)(name)
     sys.modules[name].__path__ = [path]
 from shoal.drivers.supervisor.supervisor import main
-main(int(sys.argv[1]))
+main(int(sys.argv[1]), int(sys.argv[1]) + 1)
 """
 """Starts a supervisor; arguments: its socket and the folder of `shoal.drivers`.
+
+The socket after that is for visits.
 
 The packages above are stubs, because the real ones import packages that a supervisor
 lacks.
@@ -121,15 +124,26 @@ def why_not_started(path: str, error: OSError) -> str:
             return f"cannot start '{path}': {error.strerror}"
 
 
-def _spawn(argv: Sequence[str], env: Sequence[str], files: tuple[int, ...]) -> int:
+def _spawn(
+    argv: Sequence[str],
+    env: Sequence[str],
+    files: tuple[int, ...],
+    terminal: str = "",
+) -> int:
+    """Start a program in a session of its own, with these files or on a terminal."""
     path = find_program(argv[0], env)
     pairs = (text.partition("=") for text in env)
+    actions: list[tuple[int, ...] | tuple[int, int, str, int, int]]
+    actions = [(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(files)]
+    if terminal:  # The first that the leader of a session opens controls it.
+        actions = [(os.POSIX_SPAWN_OPEN, 0, terminal, os.O_RDWR, 0)]
+        actions += [(os.POSIX_SPAWN_DUP2, 0, n) for n in (1, 2)]
     try:
         return os.posix_spawn(
             path,
             list(argv),
             {name: value for name, _, value in pairs},
-            file_actions=[(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(files)],
+            file_actions=actions,
             setsid=True,
             setsigmask=(),
             setsigdef=(signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM),
@@ -230,14 +244,14 @@ class SupervisedRun:
         self.setting_up = bool(start.setup)
         self.watch = UsageWatch(start)
         self._null = null
-        self._room = room
+        self.room = room
         self.pipes: dict[int, tuple[bytes, OutputFiles]] = {}
         self._ends: list[int] = []
 
     def open(self) -> None:
         """Start the setup, or the program if there is none; both share the pipes."""
         _prepare(self.start)
-        _keep_to(0 if self._room is None else self._room.pid, self.start.cpus)
+        _keep_to(0 if self.room is None else self.room.pid, self.start.cpus)
         for kind, name in ((STDOUT, "stdout"), (STDERR, "stderr")):
             ours, theirs = os.pipe2(os.O_CLOEXEC)
             os.set_blocking(ours, False)
@@ -253,7 +267,7 @@ class SupervisedRun:
 
     def _launch(self, argv: Sequence[str]) -> None:
         files = (self._null, *self._ends)
-        if self._room is None:
+        if self.room is None:
             self._spawn(argv, files)
         else:
             start = self.start
@@ -267,10 +281,10 @@ class SupervisedRun:
                 start.file_bytes,
             )
             try:
-                self._room.start(entry, files)
+                self.room.start(entry, files)
             except (RoomError, FrameError, OSError) as error:
                 raise NotStartedError(f"not started in its sandbox: {error}") from error
-            self.exit_fd = self._room.line.fileno()
+            self.exit_fd = self.room.line.fileno()
         if not self.setting_up:
             self._close_ends()
 
@@ -283,18 +297,42 @@ class SupervisedRun:
         except OSError as error:
             raise NotStartedError(f"no group for it: {error.strerror}") from error
         self.exit_fd = os.pidfd_open(self.pid)
+        self._limit(self.pid)
+
+    def _limit(self, pid: int) -> None:
         with contextlib.suppress(OSError):
-            if most := start.file_bytes:
-                resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (most, most))
-            os.setpriority(os.PRIO_PROCESS, self.pid, TASK_NICE)
-            fd = os.open(f"/proc/{self.pid}/oom_score_adj", os.O_WRONLY)
+            if most := self.start.file_bytes:
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
+            os.setpriority(os.PRIO_PROCESS, pid, TASK_NICE)
+            fd = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY)
             os.write(fd, TASK_OOM_SCORE.encode())
             os.close(fd)
 
+    def spawn_beside(
+        self,
+        argv: Sequence[str],
+        env: Sequence[str],
+        files: tuple[int, ...],
+        terminal: str,
+    ) -> int:
+        """Start another program as the task was started; return its pid."""
+        start = self.start
+        try:
+            with inside(start.doors, start.home):
+                pid = _spawn(argv, [*start.env, *env], files, terminal)
+        except NotStartedError as error:
+            raise ValueError(str(error)) from error
+        self._limit(pid)
+        return pid
+
+    def take_input(self) -> tuple[int, ...]:
+        """Return the other end of the task's standard input, once."""
+        raise ValueError("its standard input is not open")
+
     def reap(self) -> int:
         """Reap the ended program; return its exit code, 128 + N for signal N."""
-        if self._room is not None:
-            code = self._room.ended()
+        if self.room is not None:
+            code = self.room.ended()
             return KILLED if code is None else code
         os.close(self.exit_fd)
         self.exit_fd = -1
@@ -304,22 +342,22 @@ class SupervisedRun:
 
     def give_notice(self) -> None:
         """Send SIGTERM, so that the task may end by itself."""
-        if self._room is None:
+        if self.room is None:
             give_notice(self.pid, boxed=self.start.boxed)
         else:
-            self._room.notify()
+            self.room.notify()
 
     def kill(self) -> None:
         """Kill the program; its other processes are killed once it has ended."""
-        if self._room is None:
+        if self.room is None:
             os.kill(self.pid, signal.SIGKILL)
         else:
-            self._room.notify(kill=True)
+            self.room.notify(kill=True)
 
     def look(self) -> None:
         """Kill the task if it exceeds a limit."""
-        top = os.getpid() if self._room is None else self._room.pid
-        scratch = () if self._room is None else self._room.scratch
+        top = os.getpid() if self.room is None else self.room.pid
+        scratch = () if self.room is None else self.room.scratch
         self.excess = self.excess or self.watch.look(top, scratch)
         if self.excess:
             self.kill()
@@ -337,7 +375,7 @@ class SupervisedRun:
             os.close(fd)
             kept.close()
         self.pipes = {}
-        if self.exit_fd >= 0 and self._room is None:
+        if self.exit_fd >= 0 and self.room is None:
             os.close(self.exit_fd)
 
 
@@ -345,7 +383,7 @@ class SupervisedRun:
 class Supervisor:
     """Serves the node and one task in a single-threaded loop."""
 
-    def __init__(self, line: socket.socket) -> None:
+    def __init__(self, line: socket.socket, visits: socket.socket) -> None:
         self._line = line
         self._poll = select.poll()
         self._null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
@@ -357,6 +395,7 @@ class Supervisor:
         self._handlers: dict[int, Callable[[int], None]] = {}
         line.setblocking(False)
         self._watch(line.fileno(), self._on_line)
+        self._visits = SupervisorVisits(visits, self._watch, self._unwatch)
 
     def serve(self) -> NoReturn:
         """Serve until the node is gone."""
@@ -437,6 +476,7 @@ class Supervisor:
         for fd in run.pipes:
             self._watch(fd, self._on_pipe)
         self._watch(run.exit_fd, self._on_exit)
+        self._visits.run = run
 
     def _room_for(self, start: StartAttempt) -> SandboxRoom:
         """Return the sandbox for a task, evicting the least recently used if needed."""
@@ -514,6 +554,8 @@ class Supervisor:
     def _on_exit(self, fd: int) -> None:
         run = self._run
         assert run is not None
+        if run.room is not None and self._visits.pass_on(run.room):
+            return
         self._unwatch(fd)
         code = run.reap()
         stopped = run.kill_at is not None or run.late or run.excess
@@ -531,6 +573,7 @@ class Supervisor:
         """Kill remaining processes, forward remaining output, then report the end."""
         run = self._run
         assert run is not None
+        self._visits.end()
         if not self._rooms:  # A keeper has done that in its sandbox.
             kill_all_below()
         # The task is dead, so blocking on the node delays nothing else.
@@ -564,12 +607,13 @@ def _on_signal(_number: int, _frame: object) -> NoReturn:
     raise SystemExit
 
 
-def main(fd: int) -> None:
-    """Serve the node at the other end of the socket `fd`."""
-    os.set_inheritable(fd, False)  # A task must not inherit this.
+def main(fd: int, visits: int) -> None:
+    """Serve the node at the other end of the sockets `fd` and `visits`, the next."""
+    for each in (fd, visits):
+        os.set_inheritable(each, False)  # A task must not inherit this.
     # Close descriptors that the node may have inherited.
     os.closerange(3, fd)
-    os.closerange(fd + 1, FILES_END)
+    os.closerange(visits + 1, FILES_END)
     line = socket.socket(fileno=fd)
     libc = ctypes.CDLL(None)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
@@ -583,7 +627,7 @@ def main(fd: int) -> None:
     most = OPEN_FILES_MAX if hard < 0 else min(hard, OPEN_FILES_MAX)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     try:
-        Supervisor(line).serve()
+        Supervisor(line, socket.socket(fileno=visits)).serve()
     except (ConnectionError, BrokenPipeError):
         pass  # The node is gone.
     finally:

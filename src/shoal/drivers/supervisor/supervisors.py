@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import signal
 import socket
@@ -27,6 +28,7 @@ from shoal.drivers import Stream
 from shoal.drivers.supervisor import leftovers, supervisor
 from shoal.drivers.supervisor import supervisor_frames as frames
 from shoal.drivers.supervisor.frame_fields import FrameError
+from shoal.drivers.supervisor.visit_line import VisitLine
 from shoal.drivers.task_socket import TaskSocket
 
 SUPERVISORS_MAX: Final = 1_024
@@ -34,6 +36,7 @@ IDLE_MAX: Final = 32
 PENDING_BYTES_MAX: Final = 4 * supervisor.PIECE_BYTES_MAX
 """Output of one task that may wait in the node before reading is paused."""
 
+FDS_FROM: Final = 10
 READ_BYTES: Final = 1 << 16
 KILL_WAIT_S: Final = 10.0
 HERE: Final = Path(__file__).parents[1]
@@ -74,6 +77,7 @@ class SupervisorProcess(asyncio.BufferedProtocol):
         self._frames: deque[tuple[bytes, bytes]] = deque()
         self._pending_bytes = 0
         self._waiter: asyncio.Future[None] | None = None
+        self.visits: VisitLine | None = None
 
     async def start(self, mark: str) -> None:
         """Start the process in its own session, without our environment.
@@ -81,13 +85,17 @@ class SupervisorProcess(asyncio.BufferedProtocol):
         Its environment carries `mark`, so that a later run of the node finds it.
         """
         ours, theirs = socket.socketpair()
+        near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            self.pid = _spawn(theirs.fileno(), mark, self.slot)
+            self.pid = _spawn((theirs.fileno(), far.fileno()), mark, self.slot)
         except OSError:
             ours.close()
+            near.close()
             raise
         finally:
             theirs.close()
+            far.close()
+        self.visits = VisitLine(near)
         self._pidfd = os.pidfd_open(self.pid)
         leftovers.write_marker(self._marker, self.pid)
         ours.setblocking(False)
@@ -139,6 +147,9 @@ class SupervisorProcess(asyncio.BufferedProtocol):
             self.stop(0.0)
             await self._wait_for_end()
             raise
+        finally:
+            if self.visits is not None:
+                self.visits.end()
 
     def stop(self, grace_s: float) -> None:
         """Tell the supervisor to stop its task within the grace."""
@@ -200,6 +211,8 @@ class SupervisorProcess(asyncio.BufferedProtocol):
         """Disconnect, so that it kills its task and exits; kill it if it does not."""
         if self._transport is not None:
             self._transport.close()
+        if self.visits is not None:
+            self.visits.close()
         if self._pidfd >= 0:
             if not await _readable(self._pidfd, KILL_WAIT_S):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
@@ -211,15 +224,25 @@ class SupervisorProcess(asyncio.BufferedProtocol):
         self.reports.close()
 
 
-def _spawn(fd: int, mark: str, slot: int) -> int:
-    """Start a supervisor with the socket `fd` as its descriptor 3; return its pid."""
+def _spawn(fds: tuple[int, int], mark: str, slot: int) -> int:
+    """Start a supervisor with these sockets as descriptors 3 and 4; return its pid."""
+    # A descriptor may have the number of another one's copy.
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FDS_FROM) for fd in fds]
+    try:
+        return _spawned(high, mark, slot)
+    finally:
+        for fd in high:
+            os.close(fd)
+
+
+def _spawned(fds: list[int], mark: str, slot: int) -> int:
     return os.posix_spawn(
         sys.executable,
         [*(sys.executable, "-I", "-S", "-c", supervisor.BOOT), "3", str(HERE)],
         {leftovers.VARIABLE: mark, leftovers.SLOT_VARIABLE: str(slot)},
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_DUP2, fd, 3),
+            *((os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(fds, start=3)),
         ],
         setsid=True,
         setsigdef=(signal.SIGPIPE, signal.SIGINT, signal.SIGTERM),

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from shoal.model.ids import Attempt
     from shoal.runtime.artifacts.artifacts import Artifacts
     from shoal.runtime.artifacts.kept_stdout import KeptStdout
+    from shoal.runtime.channels.task_visits import TaskVisits
     from shoal.runtime.durability.crash_notes import CrashNotes
     from shoal.runtime.leasing.task_faults import TaskFaults
     from shoal.runtime.mail.mail_calls import MailCalls
@@ -75,20 +76,22 @@ class TaskRunner:
         feed: Callable[[Event], None],
         artifacts: Artifacts,
         mail: MailCalls,
+        visits: TaskVisits,
         handling: CrashNotes,
         task_faults: TaskFaults,
     ) -> None:
         """Run attempts with `drivers`; report their ends to `feed`.
 
         `artifacts` fetches what a task needs and stores its outputs; `mail` connects
-        it to the other tasks of its job. An exception in any of these ends the
-        attempt and is noted in `task_faults`. `handling` knows which jobs crashed
-        this node before.
+        it to the other tasks of its job, `visits` to commands of its owner. An
+        exception in any of these ends the attempt and is noted in `task_faults`.
+        `handling` knows which jobs crashed this node before.
         """
         self._drivers = drivers
         self._feed = feed
         self._artifacts = artifacts
         self._mail = mail
+        self._visits = visits
         self._handling = handling
         self._task_faults = task_faults
         self._staging: dict[Attempt, asyncio.Task[None]] = {}
@@ -293,6 +296,7 @@ class TaskRunner:
     ) -> Outcome:
         """Let the driver run an attempt; no process is left on return."""
         self._mail.open(order.attempt, order.task)
+        self._visits.begin(order.attempt, driver)
         try:
             return await driver.run(order, watcher)
         except Exception as error:  # noqa: BLE001 - No driver ends the node.
@@ -300,6 +304,7 @@ class TaskRunner:
             await self._cleared(driver, order)
             return Outcome("lost", reason=reason)
         finally:
+            self._visits.end(order.attempt)
             self._mail.end(order.attempt)
 
     async def _cleared(self, driver: Driver, order: RunOrder) -> None:

@@ -11,6 +11,7 @@ from shoal.core.admission.admission_control import AdmissionControl
 from shoal.core.admission.invitation_book import InvitationBook
 from shoal.core.artifacts.blob_transfers import BlobTransfers
 from shoal.core.calls.call_exchange import CallExchange
+from shoal.core.channels.channels import Channels
 from shoal.core.discovery.gate import Gate
 from shoal.core.discovery.known_members import KnownMembers
 from shoal.core.discovery.load_gossip import LoadGossip
@@ -73,7 +74,8 @@ def join_roles(
     blobs = BlobTransfers(life.spec.id, roster, scheduler)
     others = (mail, CallExchange(roster, scheduler), _admission(life, roster), blobs)
     usage = UsageLedger(life.journal, life.wall_at_zero_s)
-    machines = (gossip, *roles, calls, *others, _neighbours(life), usage)
+    channels = Channels(roster, None if grant is None else grant.owner, life.number)
+    machines = (gossip, *roles, calls, *others, channels, _neighbours(life), usage)
     return Peer(
         Membership(life.spec.id, roster, grant, life.journal),
         [machine for machine in machines if machine is not None],

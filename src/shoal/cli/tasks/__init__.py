@@ -1,0 +1,1 @@
+"""Commands that join a running task: programs, ports and notebooks."""

@@ -1,0 +1,158 @@
+"""Carries bytes between this terminal and a channel to a task.
+
+One thread reads standard input, the main thread writes what comes back. The terminal
+is raw while a program has it, so that every key goes there, and is restored however
+that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import stat
+import sys
+import termios
+import threading
+import tty
+from typing import TYPE_CHECKING, Final
+
+from shoal.api import shoal_pb2 as pb
+from shoal.cli.display.task_output import Outs
+from shoal.errors import ShoalError, UsageError
+from shoal.protocol.channels import items
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from shoal.api.client.client import TaskChannel
+
+READ_BYTES: Final = items.BODY_BYTES_MAX
+
+
+def target_of(job: str) -> pb.ChannelTarget:
+    """Return what a user means by JOB or JOB/TASK."""
+    job, _, task = job.partition("/")
+    return pb.ChannelTarget(job=job or "last", task=task)
+
+
+def terminal_here() -> pb.ChannelTerminal:
+    """Return the size and kind of this terminal; raise if there is none."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(
+            "there is no terminal here",
+            because="-t needs standard input and output to be one",
+            hint="leave -t out: input and output then go through pipes",
+        )
+    size = shutil.get_terminal_size()
+    kind = os.environ.get("TERM", "")
+    return pb.ChannelTerminal(rows=size.lines, columns=size.columns, type=kind)
+
+
+def has_input() -> bool:
+    """Return whether standard input is a pipe or a file, and so meant to be read."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
+
+
+def send(channel: TaskChannel, *what: bytes) -> None:
+    """Send items; what a channel that is over does not take is lost."""
+    with contextlib.suppress(OSError):
+        channel.send(pb.ChannelRequest(items=what))
+
+
+def feed_input(channel: TaskChannel) -> None:
+    """Send standard input to its end, in the background."""
+    threading.Thread(target=_feed, args=(channel,), daemon=True).start()
+
+
+def _feed(channel: TaskChannel) -> None:
+    fd = sys.stdin.fileno()
+    with contextlib.suppress(OSError):
+        while data := os.read(fd, READ_BYTES):
+            channel.send(pb.ChannelRequest(items=[items.DATA + data]))
+        channel.send(pb.ChannelRequest(items=[items.EOF]))
+
+
+@contextlib.contextmanager
+def raw_terminal(resized: Callable[[int, int], None]) -> Generator[None]:
+    """Give every key to a program, and tell it when the window changes its size."""
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+
+    def tell(_number: int, _frame: object) -> None:
+        size = shutil.get_terminal_size()
+        resized(size.lines, size.columns)
+
+    def stop(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    handlers = {signal.SIGWINCH: tell, signal.SIGTERM: stop, signal.SIGHUP: stop}
+    tty.setraw(fd, termios.TCSADRAIN)  # Not FLUSH: keep what was typed ahead.
+    old = {number: signal.signal(number, do) for number, do in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+        with contextlib.suppress(termios.error):  # As when the window was closed.
+            termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+
+def on_terminal(channel: TaskChannel) -> int | None:
+    """Let a program have this terminal; return its exit code, if it has one."""
+    with raw_terminal(lambda *size: send(channel, items.resize(*size))):
+        feed_input(channel)
+        return _shown(channel, _write_raw)
+
+
+def on_pipes(channel: TaskChannel, *, with_input: bool, raw: bool) -> int | None:
+    """Let a program have our pipes; return its exit code, if it has one."""
+    if with_input:
+        feed_input(channel)
+    else:
+        send(channel, items.EOF)
+    outs = Outs(raw=raw)
+    try:
+        return _shown(channel, outs.write)
+    finally:
+        outs.close()
+
+
+def _write_raw(_stream: int, data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _shown(channel: TaskChannel, write: Callable[[int, bytes], None]) -> int | None:
+    for kind, body in heard(channel):
+        if kind == items.DATA:
+            write(pb.STREAM_STDOUT, body)
+        elif kind == items.ERRORS:
+            write(pb.STREAM_STDERR, body)
+        elif kind == items.EXIT:
+            return items.code_of(body)
+    return None
+
+
+def heard(channel: TaskChannel) -> Iterator[tuple[bytes, bytes]]:
+    """Yield kind and body of each item; raise if the worker refuses."""
+    for reply in channel.replies(pb.ChannelReply):
+        for item in reply.items:
+            if item[:1] == items.FAILED:
+                what, because, hint = items.reasons_of(item[1:])
+                raise ShoalError(what, because=because, hint=hint)
+            yield item[:1], item[1:]
+
+
+def broken_off(job: str) -> ShoalError:
+    """Return the error for a program whose exit code never came."""
+    return ShoalError(
+        "the program ended without an exit code",
+        because="the channel to it ended, and so did the program",
+        hint=f"`shoal show {job}` says whether the task still runs",
+    )

@@ -1,0 +1,1 @@
+"""Channels: streams of bytes between a user's command and a task."""

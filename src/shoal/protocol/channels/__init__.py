@@ -1,0 +1,1 @@
+"""Messages and items of channels to tasks."""

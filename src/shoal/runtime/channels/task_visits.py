@@ -1,0 +1,325 @@
+"""Serves channels to tasks that run here: ports, and programs that join them.
+
+The scheduler of the attempt opened the channel; the machine has seen to that. A driver
+opens the port or starts the program inside the sandbox of the task (`Driver.visits`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import socket
+import struct
+import termios
+from typing import TYPE_CHECKING, Final, final
+
+from shoal.core.channels.events import TaskClosed, TaskOpened
+from shoal.drivers.sandbox.visit_frames import PORT, PORT6
+from shoal.errors import ShoalError
+from shoal.protocol.channels import items
+from shoal.runtime.channels.descriptors import DescriptorReader, DescriptorWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from shoal.core.events import Event
+    from shoal.core.membership.members import Admission
+    from shoal.drivers import Driver
+    from shoal.drivers.supervisor.visit_line import VisitLine, Visitor
+    from shoal.model.ids import Attempt
+    from shoal.protocol.channels.messages import ChannelOpen, ChannelUse
+    from shoal.runtime.channels.channel_ends import ChannelLine
+
+CONNECT_S: Final = 10.0
+OPEN_S: Final = 20.0
+DRAIN_S: Final = 0.3
+"""How long a program that has ended may stay silent, though others hold its output."""
+
+TERMINAL_TYPE: Final = "xterm-256color"
+_SIZE: Final = struct.Struct("HHHH")
+END_OF_INPUT: Final = b"\x04"
+
+
+@final
+class TaskVisits:
+    """Lets channels into the tasks of this node."""
+
+    def __init__(self, feed: Callable[[Event], None]) -> None:
+        """Tell the machine which tasks run by `feed`."""
+        self._feed = feed
+        self._drivers: dict[Attempt, Driver] = {}
+        self._visits: set[asyncio.Task[None]] = set()
+
+    def begin(self, attempt: Attempt, driver: Driver) -> None:
+        """Let channels into an attempt from now on."""
+        self._drivers[attempt] = driver
+        self._feed(TaskOpened(attempt))
+
+    def end(self, attempt: Attempt) -> None:
+        """Let nobody into an attempt any more."""
+        if self._drivers.pop(attempt, None) is not None:
+            self._feed(TaskClosed(attempt))
+
+    def serve(
+        self, line: ChannelLine, caller: Admission, asked: ChannelOpen
+    ) -> PortVisit | ProgramVisit:
+        """Serve one channel."""
+        del caller
+        attempt, use = asked.attempt, asked.use
+        assert attempt is not None
+        driver = self._drivers.get(attempt)
+        visit: PortVisit | ProgramVisit
+        visit = PortVisit(line) if use.kind == "port" else ProgramVisit(line)
+        serving = self._run(visit, driver, attempt, use)
+        task = asyncio.get_running_loop().create_task(serving)
+        visit.task = task
+        self._visits.add(task)
+        task.add_done_callback(self._visits.discard)
+        return visit
+
+    async def close(self) -> None:
+        """End all visits."""
+        visits = list(self._visits)
+        for visit in visits:
+            visit.cancel()
+        await asyncio.gather(*visits, return_exceptions=True)
+
+    async def _run(
+        self,
+        visit: PortVisit | ProgramVisit,
+        driver: Driver | None,
+        attempt: Attempt,
+        use: ChannelUse,
+    ) -> None:
+        try:
+            if driver is None:
+                raise ShoalError("the task has ended")
+            await visit.run(driver.visits(attempt), use)
+        except ShoalError as error:
+            visit.fail(error)
+        except OSError as error:
+            visit.fail(ShoalError("the worker failed", because=str(error)))
+
+
+class _Visit:
+    """What ports and programs have in common."""
+
+    def __init__(self, line: ChannelLine) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self._line = line
+        self._readers: list[DescriptorReader] = []
+        self._writer: DescriptorWriter | None = None
+        self._early: list[bytes] = []  # items that came before there was a writer
+        self._over = asyncio.Event()
+        self._is_lost = False
+
+    def deliver(self, found: tuple[bytes, ...]) -> None:
+        """Pass items of the user on."""
+        for item in found:
+            if self._writer is None:
+                self._early.append(item)
+            else:
+                self.take(item[:1], item[1:])
+
+    def take(self, kind: bytes, body: bytes) -> None:
+        """Take one item of the user."""
+        assert self._writer is not None
+        if kind == items.DATA:
+            self._writer.write(body)
+        elif kind == items.EOF:
+            self._writer.end()
+
+    def pause(self, *, paused: bool) -> None:
+        """Read nothing while the user is behind."""
+        for reader in self._readers:
+            reader.pause(paused=paused)
+
+    def ended(self, reason: str) -> None:
+        """Give up: the user has gone."""
+        del reason
+        self._is_lost = True
+        if self.task is not None:
+            self.task.cancel()
+
+    def fail(self, error: ShoalError) -> None:
+        """Tell the user why there is nothing."""
+        if not self._is_lost:
+            told = items.failed(error.what, error.because or "", error.hint or "")
+            self._line.write(told)
+            self._line.finish()
+
+    def _begin(self, writer: DescriptorWriter, *readers: DescriptorReader) -> None:
+        self._writer = writer
+        self._readers += readers
+        self._line.write(items.READY)
+        early, self._early = self._early, []
+        self.deliver(tuple(early))
+
+    def _slowed(self, is_slow: bool) -> None:
+        self._line.slow(slow=is_slow)
+
+    def _reading(self, fd: int, kind: bytes) -> DescriptorReader:
+        return DescriptorReader(
+            fd, lambda data: self._line.write(kind + data), self._over.set
+        )
+
+    def _stop(self) -> None:
+        for reader in self._readers:
+            reader.stop()
+        if self._writer is not None:
+            self._writer.stop()
+
+
+@final
+class PortVisit(_Visit):
+    """A connection to a port of a task."""
+
+    async def run(self, line: VisitLine, use: ChannelUse) -> None:
+        """Carry bytes both ways until both sides have said all."""
+        connection = await _connected(line, use.port)
+        fd = connection.fileno()
+        written = asyncio.Event()
+
+        def finish(_fd: int) -> None:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_WR)
+            written.set()
+
+        try:
+            self._begin(
+                DescriptorWriter(fd, self._slowed, finish),
+                self._reading(fd, items.DATA),
+            )
+            await self._over.wait()
+            if any(reader.is_broken for reader in self._readers):
+                self._line.drop("the task broke the connection off")
+                return
+            self._line.write(items.EOF)
+            await written.wait()
+            self._line.finish()
+        finally:
+            self._stop()
+            connection.close()
+
+
+async def _connected(line: VisitLine, port: int) -> socket.socket:
+    """Return a socket that is connected to a port of the task."""
+    error = ""
+    for kind in (PORT, PORT6):
+        try:
+            async with asyncio.timeout(OPEN_S):
+                connection = await line.socket(kind, port)
+        except TimeoutError:
+            raise ShoalError("the sandbox of the task does not answer") from None
+        except ShoalError as refused:
+            error = error or refused.what
+            continue
+        if not (why := await _trouble(connection)):
+            return connection
+        connection.close()
+        error = error or why
+    raise ShoalError(
+        f"nothing of the task listens on port {port}",
+        because=error,
+        hint="it may not be up yet; servers in a task listen on 127.0.0.1 or 0.0.0.0",
+    )
+
+
+async def _trouble(connection: socket.socket) -> str:
+    """Wait until a socket is connected; return why it is not."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_writer(connection.fileno(), ready.set)
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            await ready.wait()
+    except TimeoutError:
+        return "it takes no connections"
+    finally:
+        loop.remove_writer(connection.fileno())
+    number = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    return os.strerror(number) if number else ""
+
+
+@final
+class ProgramVisit(_Visit):
+    """A program that joins a task."""
+
+    def __init__(self, line: ChannelLine) -> None:
+        super().__init__(line)
+        self._visitor: Visitor | None = None
+        self._is_terminal = False
+
+    async def run(self, line: VisitLine, use: ChannelUse) -> None:
+        """Carry input, output and exit code of the program."""
+        visitor = self._visitor = await _opened(self._opening(line, use))
+        self._is_terminal = use.terminal
+        if use.terminal:
+            self._resize(use.rows, use.columns)
+        try:
+            self._attach(visitor)
+            code = await visitor.code
+            await self._drain()
+            self._line.write(items.exit_item(code))
+            self._line.finish()
+        finally:
+            self._stop()
+            visitor.close()
+
+    def _opening(
+        self, line: VisitLine, use: ChannelUse
+    ) -> Coroutine[object, object, Visitor]:
+        env = [f"TERM={use.terminal_type or TERMINAL_TYPE}"] if use.terminal else []
+        return line.program(use.argv, env, terminal=use.terminal)
+
+    def _attach(self, visitor: Visitor) -> None:
+        into = visitor.both if visitor.into < 0 else visitor.into
+        readers = [self._reading(visitor.both, items.DATA)]
+        if visitor.errors >= 0:
+            readers.append(self._reading(visitor.errors, items.ERRORS))
+        self._begin(DescriptorWriter(into, self._slowed, self._finished), *readers)
+
+    def take(self, kind: bytes, body: bytes) -> None:
+        """Take one item of the user."""
+        if kind == items.RESIZE and (size := items.size_of(body)) is not None:
+            self._resize(*size)
+        elif kind == items.EOF and self._is_terminal:
+            super().take(items.DATA, END_OF_INPUT)
+        else:
+            super().take(kind, body)
+
+    def _finished(self, fd: int) -> None:
+        """Close the program's input: the user has no more."""
+        visitor = self._visitor
+        if visitor is not None and visitor.into == fd:
+            visitor.into = -1
+            os.close(fd)
+
+    def _resize(self, rows: int, columns: int) -> None:
+        if self._is_terminal and rows and columns and self._visitor is not None:
+            size = _SIZE.pack(rows, columns, 0, 0)
+            with contextlib.suppress(OSError):
+                fcntl.ioctl(self._visitor.both, termios.TIOCSWINSZ, size)
+
+    async def _drain(self) -> None:
+        """Read what an ended program has written; others may still hold its output."""
+        last = -1
+        while not all(reader.is_over for reader in self._readers):
+            reads = sum(reader.reads for reader in self._readers)
+            is_paused = any(reader.is_paused for reader in self._readers)
+            if reads == last and not is_paused:
+                return
+            last = reads
+            self._over.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_S):
+                    await self._over.wait()
+
+
+async def _opened(opening: Coroutine[object, object, Visitor]) -> Visitor:
+    try:
+        async with asyncio.timeout(OPEN_S):
+            return await opening
+    except TimeoutError:
+        raise ShoalError("the sandbox of the task does not answer") from None

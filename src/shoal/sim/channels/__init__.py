@@ -1,0 +1,1 @@
+"""Channels to tasks in simulated worlds: their users, and the promises."""

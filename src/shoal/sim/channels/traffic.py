@@ -1,0 +1,329 @@
+"""Simulate channels from schedulers to tasks, with users who come, write and leave.
+
+Some schedulers open channels to tasks of theirs that run, and write numbered items.
+The worker's end echoes each of them, and says how many there were at last. Users are
+slow at times, leave early, or ask for attempts that are not theirs. A laptop of the
+owner of a scheduler opens channels to that and to other schedulers, and may be revoked
+meanwhile. The promises are in `promises`.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any, Final, final
+
+import msgspec
+
+from shoal.core.channels.channels import HEARD_S, SILENT_S
+from shoal.core.channels.events import (
+    ChannelDropped,
+    ChannelFinished,
+    ChannelSlowed,
+    ChannelWanted,
+    ChannelWrote,
+    DeliverItems,
+    EndChannel,
+    PauseChannel,
+    ServeChannel,
+    TaskClosed,
+    TaskOpened,
+)
+from shoal.core.events import MessageReceived
+from shoal.core.membership.members import TERM
+from shoal.model.ids import Attempt, NodeId
+from shoal.protocol.channels.messages import ChannelUse
+from shoal.sim.channels.promises import ChannelPromises
+from shoal.sim.node import trust
+from shoal.sim.node.host import NodeSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from shoal.core.events import Event
+    from shoal.sim.checkers.violations import Violations
+    from shoal.sim.node.driver import SimProcess
+    from shoal.sim.node.host import SimHost
+    from shoal.sim.world import World
+
+WORLDS_SHARE: Final = 0.15  # share of worlds with channels
+USERS_MAX: Final = 12
+SLOW_SHARE: Final = 0.3
+LEAVES_SHARE: Final = 0.2
+LAPTOP: Final = NodeId("c0")
+LAPTOP_SHARE: Final = 0.4  # share of users that sit at the laptop
+REVOKED_SHARE: Final = 0.4
+LINKED_S: Final = 1.0  # time until a dialled link is up, if ever
+WRONG_SHARE: Final = 0.15  # share of users that want what is not theirs
+PIECES: Final = (0, 1, 5, 40)
+SIZES: Final = (4, 100, 60_000)
+EOF: Final = b"eof"
+USE: Final = ChannelUse(kind="port", port=80)
+
+
+class ChannelErrand(msgspec.Struct, frozen=True, kw_only=True):
+    """One user who wants a channel to some task of a scheduler."""
+
+    at_s: float
+    scheduler: NodeId
+    pieces: int
+    size: int
+    pause_s: float
+    slow_s: float = 0.0  # how long it reads nothing, after the first item
+    leaves_after: int | None = None  # items
+    is_wrong: bool = False  # wants a task of another scheduler
+    by_laptop: bool = False  # wants a job of that scheduler
+
+
+class ChannelScript(msgspec.Struct, frozen=True, kw_only=True):
+    """All channels of a world."""
+
+    errands: tuple[ChannelErrand, ...]
+    heal_s: float
+    laptop: NodeSpec
+    revoked_s: float | None = None  # when the laptop is revoked, if ever
+
+
+def draw_channel_script(
+    rng: Random, schedulers: list[NodeSpec], heal_s: float
+) -> ChannelScript | None:
+    """Draw users of channels; None if this world has none."""
+    if rng.random() >= WORLDS_SHARE:
+        return None
+    owner = rng.choice(schedulers).owner
+    grant = trust.grant(LAPTOP, ("scheduler",), owner)
+    count = rng.randint(4, USERS_MAX)
+    return ChannelScript(
+        errands=tuple(_draw_errand(rng, schedulers, heal_s) for _ in range(count)),
+        heal_s=heal_s,
+        laptop=NodeSpec(id=LAPTOP, roles=(), owner=owner, grant=grant),
+        revoked_s=rng.uniform(1.0, heal_s) if rng.random() < REVOKED_SHARE else None,
+    )
+
+
+def _draw_errand(
+    rng: Random, schedulers: list[NodeSpec], heal_s: float
+) -> ChannelErrand:
+    pieces = rng.choice(PIECES)
+    return ChannelErrand(
+        at_s=rng.uniform(1.0, heal_s + 20.0),
+        scheduler=rng.choice(schedulers).id,
+        by_laptop=rng.random() < LAPTOP_SHARE,
+        pieces=pieces,
+        size=rng.choice(SIZES),
+        pause_s=rng.choice((0.0, 0.01, 0.5)),
+        slow_s=rng.uniform(1.0, 20.0) if rng.random() < SLOW_SHARE else 0.0,
+        leaves_after=rng.randint(0, pieces) if rng.random() < LEAVES_SHARE else None,
+        is_wrong=rng.random() < WRONG_SHARE,
+    )
+
+
+class _User(msgspec.Struct):
+    """A user, and how far it got."""
+
+    errand: ChannelErrand
+    host: SimHost
+    life: int
+    said: int = 0
+    heard: int = 0
+    is_paused: bool = False
+    is_over: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"a user of {self.host.id} at {self.errand.at_s:.1f} s"
+
+
+class _Echo(msgspec.Struct):
+    """A worker's end: it sends back whatever comes."""
+
+    heard: int = 0
+
+
+_Key = tuple[NodeId, int, int]  # node, life, end
+
+
+@final
+class ChannelTraffic:
+    """The users of channels in one world, and the tasks at the other end."""
+
+    def __init__(
+        self, script: ChannelScript, world: World, violations: Violations
+    ) -> None:
+        self.completed = 0
+        self.promises = ChannelPromises(violations, world.agenda, world.hosts)
+        self._script = script
+        self._world = world
+        self._users: dict[_Key, _User] = {}
+        self._echoes: dict[_Key, _Echo] = {}
+        self._running: dict[Attempt, NodeId] = {}
+        self._number = 0
+
+    @property
+    def performers(self) -> Mapping[type, Callable[[SimHost, Any], None]]:
+        """The performer of each effect."""
+        return {
+            ServeChannel: self._serve,
+            DeliverItems: self._deliver,
+            PauseChannel: self._pause,
+            EndChannel: self._end,
+        }
+
+    def schedule(self) -> None:
+        """Add the laptop, and schedule all users."""
+        script, agenda = self._script, self._world.agenda
+        self._world.add(script.laptop)
+        for errand in script.errands:
+            if errand.by_laptop:
+                agenda.at(errand.at_s - LINKED_S, self._reach, errand.scheduler)
+            agenda.at(errand.at_s, self._come, errand)
+        if script.revoked_s is not None:
+            agenda.at(script.revoked_s, self._revoke)
+        agenda.after(1.0, self._sweep)
+
+    def _reach(self, scheduler: NodeId) -> None:
+        host = self._world.hosts[LAPTOP]
+        if host.up:
+            self._world.network.reach(host, scheduler)
+
+    def _revoke(self) -> None:
+        revocation = trust.revocation(LAPTOP, serial=TERM - 1)
+        for host in self._world.hosts.values():
+            if host.id != LAPTOP:
+                self._world.feed(host.id, MessageReceived(trust.ROOT, revocation))
+
+    def started(self, host: SimHost, process: SimProcess) -> None:
+        """Let channels into a process."""
+        attempt = process.start.attempt
+        self._running[attempt] = host.id
+        opened = TaskOpened(attempt)
+        self._world.agenda.after(0.0, self._tell, host, host.life, opened)
+
+    def reaped(self, host: SimHost, process: SimProcess) -> None:
+        """Let nobody into a process any more."""
+        self._running.pop(process.start.attempt, None)
+        host.feed(TaskClosed(process.start.attempt))
+
+    # Users.
+
+    def _come(self, errand: ChannelErrand) -> None:
+        at = LAPTOP if errand.by_laptop else errand.scheduler
+        host = self._world.hosts[at]
+        self._number += 1
+        number = self._number
+        wanted = self._wanted(number, errand)
+        if not host.up or wanted is None:
+            return
+        user = self._users[host.id, host.life, number] = _User(errand, host, host.life)
+        host.feed(wanted)
+        takes_s = errand.pieces * errand.pause_s + errand.slow_s
+        late_s = max(0.0, self._script.heal_s - self._world.now)
+        bound_s = late_s + 4 * SILENT_S + HEARD_S + takes_s
+        self._world.agenda.after(bound_s, self._check_over, user)
+        self._world.agenda.after(errand.pause_s, self._write, number, user)
+
+    def _wanted(self, number: int, errand: ChannelErrand) -> ChannelWanted | None:
+        if errand.by_laptop:
+            return ChannelWanted(number, errand.scheduler, USE, job="last")
+        found = [
+            (attempt, worker)
+            for attempt, worker in sorted(self._running.items())
+            if (attempt.scheduler == errand.scheduler) != errand.is_wrong
+        ]
+        if not found:
+            return None
+        attempt, worker = found[number % len(found)]
+        return ChannelWanted(number, worker, USE, attempt)
+
+    def _check_over(self, user: _User) -> None:
+        if user.host.up and user.host.life == user.life:
+            self.promises.check_over(user.name, is_over=user.is_over)
+
+    def _write(self, number: int, user: _User) -> None:
+        errand = user.errand
+        if user.is_over or not user.host.up or user.host.life != user.life:
+            return
+        if user.said == errand.leaves_after:
+            user.is_over = True
+            user.host.feed(ChannelDropped(number, "the user left"))
+            return
+        if not user.is_paused:
+            is_last = user.said == errand.pieces
+            item = EOF if is_last else _item(user.said, errand.size)
+            user.said += 1
+            user.host.feed(ChannelWrote(number, (item,)))
+            if is_last:
+                return
+        pause_s = max(errand.pause_s, 0.1 if user.is_paused else 0.0)
+        self._world.agenda.after(pause_s, self._write, number, user)
+
+    def _heard_item(self, number: int, user: _User, item: bytes) -> None:
+        if user.is_over:
+            return
+        if item.startswith(EOF):
+            user.is_over = True
+            count = int(item.removeprefix(EOF))
+            is_whole = count == user.heard == user.errand.pieces
+            self.promises.ended_well(user.name, is_whole=is_whole)
+            self.completed += 1
+            finished = ChannelFinished(number)
+            self._world.agenda.after(0.0, self._tell, user.host, user.life, finished)
+            return
+        self.promises.delivered(user.name, int(item.split(b".")[0]), user.heard)
+        user.heard += 1
+        if user.heard == 1 and user.errand.slow_s:
+            later = self._world.agenda.after
+            slow, fast = ChannelSlowed(number, slow=True), ChannelSlowed(number, False)
+            later(0.0, self._tell, user.host, user.life, slow)
+            later(user.errand.slow_s, self._tell, user.host, user.life, fast)
+
+    # Both ends.
+
+    def _serve(self, host: SimHost, effect: ServeChannel) -> None:
+        self.promises.served(host, effect.caller.node, effect.asked)
+        self._echoes[host.id, host.life, effect.end] = _Echo()
+
+    def _deliver(self, host: SimHost, effect: DeliverItems) -> None:
+        key = (host.id, host.life, effect.end)
+        if (user := self._users.get(key)) is not None:
+            for item in effect.items:
+                self._heard_item(effect.end, user, item)
+            return
+        echo = self._echoes[key]
+        for item in effect.items:
+            back = item
+            if item == EOF:
+                back = EOF + str(echo.heard).encode()
+            else:
+                what = f"a task on {host.id}"
+                self.promises.delivered(what, int(item.split(b".")[0]), echo.heard)
+                echo.heard += 1
+            wrote = ChannelWrote(effect.end, (back,))
+            self._world.agenda.after(0.0, self._tell, host, host.life, wrote)
+            if item == EOF:
+                done = ChannelFinished(effect.end)
+                self._world.agenda.after(0.001, self._tell, host, host.life, done)
+
+    def _pause(self, host: SimHost, effect: PauseChannel) -> None:
+        user = self._users.get((host.id, host.life, effect.end))
+        if user is not None:
+            user.is_paused = effect.paused
+        else:
+            slowed = ChannelSlowed(effect.end, effect.paused)
+            self._world.agenda.after(0.0, self._tell, host, host.life, slowed)
+
+    def _end(self, host: SimHost, effect: EndChannel) -> None:
+        user = self._users.get((host.id, host.life, effect.end))
+        if user is not None:
+            user.is_over = True
+
+    def _tell(self, host: SimHost, life: int, event: Event) -> None:
+        if host.up and host.life == life:
+            host.feed(event)
+
+    def _sweep(self) -> None:
+        self.promises.sweep(self._world.hosts.values())
+        self._world.agenda.after(1.0, self._sweep)
+
+
+def _item(number: int, size: int) -> bytes:
+    return str(number).encode().ljust(size, b".")
