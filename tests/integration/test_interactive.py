@@ -281,4 +281,4 @@ def test_a_command_ends_when_its_task_does(two: Two) -> None:
 
         two.desktop.ok("cancel", job)
 
-        assert process.wait(PATIENCE_S) == 137
+        assert process.wait(PATIENCE_S) in (137, 143)  # Killed, or told to end.
