@@ -422,11 +422,10 @@ class Node:
         )
         self.usage = UsageLedger(entries, roster.wall_s(0.0))
         calls = CallExchange(roster, scheduler)
-        channels = Channels(roster, grant.owner, epoch)
         blobs = BlobTransfers(self.id, roster, scheduler)
-        others = (self.forwarded_calls, mail, calls, blobs, channels)
-        own = (self.admission_control, self.usage)
-        machines = [gossip, *roles, self.neighbours, *others, *own]
+        channels = Channels(roster, grant.owner, epoch)
+        others = (self.forwarded_calls, mail, calls, blobs, channels, self.usage)
+        machines = [gossip, *roles, self.neighbours, *others, self.admission_control]
         return Peer(Membership(self.id, roster, grant, entries), machines)
 
     def _known_members(self) -> KnownMembers:
