@@ -43,6 +43,11 @@ class TaskMount(msgspec.Struct, frozen=True, kw_only=True):
     variable: str = ""
     programs: bool = False
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether a task reads it where it lies."""
+        return self.source == self.place and not self.writable
+
     def seen_at(self, *, mounted: bool) -> str:
         """Return where a task finds it."""
         return self.place if mounted else self.source

@@ -365,23 +365,30 @@ class ProcessDriver:
         box, work = self._sandbox, order.task.work
         if box is None:
             return _Command(directory, work.setup, work.argv)
+        # What lies at its own path may lie below /tmp, where a task has its own files.
+        there = (m.source for m in order.mounts if m.is_in_place)
+        readable = (*self.settings.readable, *there)
         shares = order.allocation.shares
         files = [self.settings.device_files.get(share.device, ()) for share in shares]
         inside = boxes.Box(
             directory=str(self.root) if box.stays else directory,
             socket=str(used.reports.path),
             devices=tuple(dict.fromkeys(path for paths in files for path in paths)),
-            readable=self.settings.readable,
+            readable=readable,
             network=order.reach != "none",
             names=self._names[order.reach],
-            mounts=tuple((m.source, m.place, m.writable) for m in order.mounts),
+            mounts=tuple(
+                (m.source, m.place, m.writable)
+                for m in order.mounts
+                if m.source not in readable
+            ),
             scratch_bytes=0 if box.stays else scratch,
             slot=_number_of(order, used),
         )
         if not box.stays:
             setup = box.argv(inside, work.setup) if work.setup else ()
             return _Command("/", setup, box.argv(inside, work.argv))
-        shown, room = boxes.hidden(self.settings.readable), _room(box, inside)
+        shown, room = boxes.hidden(readable), _room(box, inside)
         uplink: tuple[str, ...] = ()
         if order.reach == "internet":
             assert not isinstance(self._internet, str), "asked before it starts"

@@ -410,7 +410,8 @@ class Service(ArtifactCalls):
             if (said := self._scheduler.explain(task.task.id)) is not None
         ]
         for view in found:
-            if moving := self._node.outputs.moving(TaskId(view.task)):
+            moving = self._node.outputs.moving(TaskId(view.task))
+            if moving and view.state == pb.STATE_RUNNING:
                 view.why.insert(0, moving)
             if view.state == pb.STATE_WAITING:
                 view.why[:0] = views.away(self._node, record.job)
