@@ -17,7 +17,8 @@ HUMANIZE = "def intcomma(number):\n    return f'{number:,}'\n"
 
 
 @pytest.mark.parametrize(
-    "guide", ["first-job", "environments", "data", "housekeeping", "sweeps"]
+    "guide",
+    ["first-job", "environments", "data", "housekeeping", "interactive", "sweeps"],
 )
 def test_a_guide_does_what_it_says(
     guide: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
