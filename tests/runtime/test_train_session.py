@@ -316,20 +316,22 @@ def test_a_run_goes_on_in_other_fragments_and_never_with_nothing_to_do(
     tmp_path: Path,
 ) -> None:
     first = settings(rounds=4, fragments=2, compress="float32")
-    run_all(tmp_path, first, Loop(target=7.0))
-    (tmp_path / "out" / "state.safetensors").rename(tmp_path / "state.safetensors")
+    run_all(tmp_path / "first", first, Loop(target=7.0))
+    left, later = tmp_path / "first" / "out" / "state.safetensors", tmp_path / "later"
+    later.mkdir()
+    left.rename(later / "state.safetensors")
     resumed = {"resume": "state.safetensors", "compress": "float32"}
 
     again = Loop(target=7.0)
-    final, _ = run_all(tmp_path, settings(rounds=6, **resumed), again, epoch=2)
+    final, _ = run_all(later, settings(rounds=6, **resumed), again)
 
     assert again.steps == 8
     assert np.abs(final - 7).max() < np.abs(START - 7).max()
     same = settings(rounds=4, **resumed)
-    exchange = FolderExchange(tmp_path, "aggregate.0")
-    shutil.rmtree(tmp_path / "checkpoint")
+    exchange = FolderExchange(later, "aggregate.0")
+    shutil.rmtree(later / "checkpoint")
     with pytest.raises(UsageError, match="has done 4 rounds, and this job asks for 4"):
-        Aggregator(exchange, same, 3, tmp_path, RunCurves(same, StringIO()))
+        Aggregator(exchange, same, 2, later, RunCurves(same, StringIO()))
 
 
 class Rolling(Loop):
