@@ -25,7 +25,7 @@ from shoal.errors import SpecError, did_you_mean
 from shoal.model.gpu import parse_gpu
 from shoal.model.ids import GroupId, JobId, NodeId, OwnerId, TaskId
 from shoal.model.inputs import inputs_from
-from shoal.model.job import Group, Job, Task, Work
+from shoal.model.job import Group, Job, OnEnd, Task, Work
 from shoal.model.kinds import PROGRAM, RECIPE, is_built_in
 from shoal.model.resources import Profile
 from shoal.model.spec.canonical import at, canonical, nodes_of
@@ -87,6 +87,7 @@ def derive(
         max_rtt_s=None if rtt is None else parse_duration(rtt),
         same_leaf=placement.same_leaf,
         nodes=tuple(map(NodeId, placement.node)),
+        on_end=_on_end(spec),
     )
 
 
@@ -344,6 +345,12 @@ class _Shared:
 def _words(command: str | tuple[Scalar, ...] | None) -> tuple[str, ...]:
     assert not isinstance(command, str)
     return tuple(text_of(word) for word in command or ())
+
+
+def _on_end(spec: JobSpec) -> OnEnd | None:
+    if spec.on_end is None:
+        return None
+    return OnEnd(spec.on_end.webhook, _words(spec.on_end.command))
 
 
 def _default_name(spec: JobSpec) -> str:

@@ -192,6 +192,13 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     objective: Objective | None = None
 
 
+class OnEnd(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is called once a job has ended, on the node that it was submitted to."""
+
+    webhook: PathText = ""
+    command: Arguments = ()
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything a scheduler must know to run a job, with nothing left to derive."""
 
@@ -208,6 +215,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     policy: str = ""  # empty: the scheduler's own
     max_rtt_s: Seconds | None = None  # farthest a worker may be from the scheduler
     same_leaf: SameLeaf = "no"  # whether a gang sits under one switch
+    on_end: OnEnd | None = None
     nodes: tuple[NodeId, ...] = ()  # the only workers that may run it, unless empty
 
     @property

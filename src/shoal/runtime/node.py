@@ -65,6 +65,7 @@ from shoal.runtime.durability.node_journal import NodeJournal
 from shoal.runtime.environments.loans import Loans
 from shoal.runtime.forwarding.call_runner import CallRunner
 from shoal.runtime.host import Host
+from shoal.runtime.housekeeping.end_callers import EndCallers
 from shoal.runtime.housekeeping.job_files import JobFiles
 from shoal.runtime.leasing.task_faults import TaskFaults
 from shoal.runtime.leasing.task_runner import TaskRunner
@@ -155,7 +156,8 @@ class Node:
         self.outputs = OutputLog(home.outputs)
         self._sweeping: asyncio.Task[None] | None = None
         self.artifacts = self._make_artifacts(drivers.get("process"))
-        self._job_files = JobFiles(self.outputs, self.artifacts, self.feed)
+        files = JobFiles(self.outputs, self.artifacts, self.feed)
+        self._job_files, self._end_callers = files, EndCallers(self.feed)
         self.mail, self.visits = MailCalls(self.feed), TaskVisits(self.feed)
         self.api_calls = CallRunner(self.feed)
         self.channels = ChannelEnds(inbox, self.visits.serve)
@@ -266,6 +268,7 @@ class Node:
                 **self.mail.performers,
                 **self._job_files.performers,
                 **self.channels.performers,
+                **self._end_callers.performers,
                 **(performers or {}),
                 **self.calls.performers,
                 **self._lanes.performers,
@@ -348,6 +351,7 @@ class Node:
         if (environments := self.artifacts.environments) is not None:
             await environments.close()
         await self.tasks.close()
+        await self._end_callers.close()
         await self._job_files.close()
         await self.artifacts.close()
         if self._host is not None:

@@ -11,15 +11,18 @@ from shoal.api.server.rights import (
     OWN,
     Rights,
     check_neighbour,
+    check_on_end,
     check_secrets,
     check_submitter,
 )
 from shoal.api.server.rights import member as called_by
 from shoal.api.server.tls_door import Guest
+from shoal.api.service.callers import Caller, Way
 from shoal.core.membership.members import Admission
 from shoal.errors import NotAllowedError
 from shoal.model.derive import derive
 from shoal.model.ids import JobId, OwnerId
+from shoal.model.job import Job, OnEnd
 from shoal.model.spec.submission import load_spec
 from shoal.net.identity.certificates import Shown
 from shoal.protocol.messages import Role
@@ -196,6 +199,25 @@ def asks(admission: Admission, method: str) -> None:
         check_neighbour("otter", admission, OwnerId("ann"), method)
 
     copy_context().run(check)  # As a task does: what it may see of secrets ends there.
+
+
+def test_a_command_at_the_end_of_a_job_is_for_the_user_of_the_node_alone() -> None:
+    def job(on_end: OnEnd | None) -> Job:
+        return Job(id=JobId("j"), owner=OwnerId("ann"), groups=(), on_end=on_end)
+
+    command, hook = OnEnd(command=("true",)), OnEnd(webhook="http://127.0.0.1/")
+    check_on_end(job(command), Caller())
+    ways: tuple[Way, ...] = ("token", "certificate", "link")
+    for way in ways:
+        own = Caller(way=way, owner=OwnerId("ann"), is_own=True)
+        check_on_end(job(hook), own)
+        with pytest.raises(NotAllowedError, match="may not have a command run"):
+            check_on_end(job(command), own)
+        other = Caller(way=way, owner=OwnerId("bob"), is_own=False)
+        check_on_end(job(None), other)
+        for asked in (command, hook):
+            with pytest.raises(NotAllowedError, match="anything called"):
+                check_on_end(job(asked), other)
 
 
 def test_only_an_admin_of_the_same_owner_drains_another_node() -> None:

@@ -205,6 +205,30 @@ def check_secrets(job: Job, caller: Caller) -> None:
     )
 
 
+def check_on_end(job: Job, caller: Caller) -> None:
+    """Raise if a job asks for a call at its end that the caller may not ask for.
+
+    A webhook reaches whatever the node can reach, so it is for its owner alone. A
+    command runs without a sandbox, so it is for who can run commands here anyway:
+    the user of the node, by the socket that only this user can open. Neither a token
+    nor another node is enough.
+    """
+    if job.on_end is None:
+        return
+    if not caller.is_own:
+        raise NotAllowedError(
+            "this client may not have anything called from this node",
+            because="on_end is for the owner of the node",
+            hint="submit it on a node of your own",
+        )
+    if job.on_end.command and caller.way != "socket":
+        raise NotAllowedError(
+            "this client may not have a command run on this node",
+            because="on_end.command is for the user of the node, on its own machine",
+            hint="submit it there, or use on_end.webhook",
+        )
+
+
 def check_submitter(membership: ShoalMembership, trouble: str | None) -> None:
     """Raise if this node may not submit jobs: no worker would ever take them.
 

@@ -195,6 +195,7 @@ class Service(ArtifactCalls):
             )
         self._check_submitter()
         rights.check_secrets(job, caller)
+        rights.check_on_end(job, caller)
         if needs_artifacts(job):
             await self._check_artifacts(job)
         answer = await self._node.clients.submit(job, caller.grant)

@@ -66,6 +66,8 @@ def _ends(book: JobBook, job: JobRecord) -> list[Entry]:
     entries: list[Entry] = [_kept(record) for record in records if record.ended]
     if job.reason:
         entries.append(Cancelled(job.job.id, job.reason))
+    if job.called is not None:
+        entries.append(job.called)
     return entries
 
 

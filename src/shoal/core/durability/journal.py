@@ -147,6 +147,13 @@ class Revoked(msgspec.Struct, frozen=True, tag="revoked"):
     revocation: Revocation
 
 
+class EndCalled(msgspec.Struct, frozen=True, tag="end-called"):
+    """What this ended job names was called, or given up for this reason."""
+
+    job: JobId
+    trouble: str = ""
+
+
 class DrainSet(msgspec.Struct, frozen=True, tag="drain-set"):
     """The worker of this node takes no new tasks from now on, or takes them again."""
 
@@ -217,6 +224,7 @@ Entry = (
     | Removed
     | UsageAdded
     | DrainSet
+    | EndCalled
     | RunKept
     | TaskKept
     | Answered

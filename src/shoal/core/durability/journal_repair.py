@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from shoal.core.durability.journal import (
     Assigned,
     Cancelled,
+    EndCalled,
     Exited,
     Finished,
     Returned,
@@ -71,7 +72,7 @@ def job_of(entry: Entry) -> JobId | None:
     match entry:
         case Submitted():
             return entry.job.id
-        case Cancelled():
+        case Cancelled() | EndCalled():
             return entry.job
         case Assigned():
             return _job(entry.places[0].task) if entry.places else None

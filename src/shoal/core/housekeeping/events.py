@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from shoal.model.ids import JobId, NodeId, OwnerId
-from shoal.model.job import Job
+from shoal.model.job import Job, JobState, OnEnd
 
 
 class RemovalRequested(msgspec.Struct, frozen=True):
@@ -43,6 +43,36 @@ class RunsMetered(msgspec.Struct, frozen=True):
     runs: tuple[MeteredRun, ...]
 
 
+class EndReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a webhook or a command is told about an ended job."""
+
+    version: int = 1
+    key: str  # the same for each call about this job: a repeated one can be told
+    job: JobId
+    name: str
+    owner: OwnerId
+    state: JobState
+    reason: str
+    exit_code: int | None
+    submitted_s: float  # since 1970
+    ended_s: float
+    tasks: dict[str, int]  # how many ended in which state
+
+
+class EndCallEnded(msgspec.Struct, frozen=True):
+    """A call at the end of a job was made, or failed for this reason."""
+
+    job: JobId
+    trouble: str = ""
+
+
+class CallEnd(msgspec.Struct, frozen=True):
+    """Call what a job names for its end; answered by `EndCallEnded`."""
+
+    on_end: OnEnd
+    report: EndReport
+
+
 class DropJob(msgspec.Struct, frozen=True):
     """Delete what is here of a job that was removed: output, results, checkpoints.
 
@@ -52,5 +82,5 @@ class DropJob(msgspec.Struct, frozen=True):
     job: Job
 
 
-HousekeepingEvent = RemovalRequested | JobMeasured | RunsMetered
-HousekeepingEffect = DropJob
+HousekeepingEvent = RemovalRequested | JobMeasured | RunsMetered | EndCallEnded
+HousekeepingEffect = DropJob | CallEnd

@@ -131,7 +131,7 @@ class Retention:
             too_large = rule.size_bytes is not None and total > rule.size_bytes
             if not (place < excess or too_large or is_old):
                 continue
-            if age_s < FRESH_S:
+            if age_s < FRESH_S or self._book.is_call_open(self._book.jobs[job]):
                 some_are_fresh = True
             else:
                 doomed.append(job)

@@ -31,6 +31,7 @@ from shoal.core.durability.journal import (
     AttemptPlace,
     Cancelled,
     DrainSet,
+    EndCalled,
     Entry,
     Exited,
     Finished,
@@ -134,6 +135,7 @@ class JobRecord(msgspec.Struct, kw_only=True):
     open: int = 0
     state: JobState = "active"
     reason: str = ""
+    called: EndCalled | None = None  # how the call at its end went
 
     @property
     def quota(self) -> Quota:
@@ -157,6 +159,7 @@ class JobBook:
         self.answered = 0  # the number of the latest answer
         self._replayed_s: float | None = None  # time of day of the entry being replayed
         self.numbered = 0  # the number of the latest job
+        self._just_ended: list[JobId] = []  # jobs to call for, not asked for yet
         self._over: list[tuple[TaskRun, Task, Job]] = []  # runs not asked for yet
         self.ends = 0  # how many jobs have ended
         self._ended: dict[JobId, None] = {}  # in the order of their ends
@@ -433,6 +436,21 @@ class JobBook:
             self.finish(task.id, "cancelled", now, reason=reason or "cancelled")
         return entries
 
+    def end_called(self, job: JobId, trouble: str) -> list[Entry]:
+        """Note that the call at the end of a job was made, or given up."""
+        entry = self.jobs[job].called = EndCalled(job, trouble)
+        return [entry]
+
+    def is_call_open(self, record: JobRecord) -> bool:
+        """Whether the call at the end of a job is still to be made."""
+        has_ended = record.state != "active"
+        return has_ended and record.job.on_end is not None and record.called is None
+
+    def take_ended(self) -> list[JobId]:
+        """Return the jobs that ended since the last time."""
+        ended, self._just_ended = self._just_ended, []
+        return ended
+
     def remove(self, jobs: Iterable[JobId]) -> list[Entry]:
         """Forget jobs that have ended."""
         gone = tuple(jobs)
@@ -483,8 +501,8 @@ class JobBook:
             case Cancelled():
                 if entry.job in self.jobs:
                     self.cancel(entry.job, entry.reason, now)
-            case Removed() | Revoked() | UsageAdded() | DrainSet():
-                self._replay_removed(entry)
+            case Removed() | EndCalled() | Revoked() | UsageAdded() | DrainSet():
+                self._replay_upkeep(entry)
             case RunKept():
                 self._start(entry.place, entry.gang, now)
             case TaskKept():
@@ -494,9 +512,12 @@ class JobBook:
             case Judged() | StandingKept():
                 self.standings.take(entry)
 
-    def _replay_removed(self, entry: Removed | Revoked | UsageAdded | DrainSet) -> None:
-        if isinstance(entry, Removed):  # The others are for other machines.
+    def _replay_upkeep(self, entry: Entry) -> None:
+        if isinstance(entry, Removed):
             self.remove(job for job in entry.jobs if job in self._ended)
+        elif isinstance(entry, EndCalled) and entry.job in self.jobs:
+            self.jobs[entry.job].called = entry
+        # The others are for other machines, which share this journal.
 
     def _replay_assigned(self, entry: Assigned, now: float) -> None:
         known = [p for p in entry.places if p.task in self.tasks]
@@ -589,6 +610,8 @@ class JobBook:
         job.state = next(state for state in _WORST if state in states)
         self._ended[job.job.id] = None
         self.ends += 1
+        if job.job.on_end is not None:
+            self._just_ended.append(job.job.id)
         while len(self._ended) > ENDED_JOBS_MAX or len(self.tasks) > TASKS_KEPT_MAX:
             oldest = next(iter(self._ended), None)
             if oldest is None:

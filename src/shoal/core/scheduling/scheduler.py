@@ -68,7 +68,11 @@ from shoal.core.events import (
     Show,
     WallClockRead,
 )
-from shoal.core.housekeeping.events import JobMeasured, RemovalRequested
+from shoal.core.housekeeping.events import (
+    EndCallEnded,
+    JobMeasured,
+    RemovalRequested,
+)
 from shoal.core.housekeeping.retention import KeepRule
 from shoal.core.housekeeping.upkeep import Upkeep
 from shoal.core.machine import Mount
@@ -171,6 +175,7 @@ class Scheduler:
             CheckpointMissed,
             RemovalRequested,
             JobMeasured,
+            EndCallEnded,
         ),
     )
 
@@ -211,7 +216,7 @@ class Scheduler:
         self._dispatcher = Dispatcher(
             node, book, holdings, usage, heap, views.address, verifier, provisions
         )
-        self._upkeep = Upkeep(book, keep, heap)
+        self._upkeep = Upkeep(book, keep, heap, now)
         self._refusals = RefusalCache(heap)
         self._reservations = Reservations(book, views, holdings)
         self._selection = TaskSelection(book, views, holdings, verifier, heap)
@@ -332,7 +337,7 @@ class Scheduler:
                 return self.results.settle(event, now)
             case CheckpointKept() | CheckpointMissed():
                 return [*self._provisions.on_fetched(event)]
-            case RemovalRequested() | JobMeasured():
+            case RemovalRequested() | JobMeasured() | EndCallEnded():
                 return [*self._upkeep.on_event(event, now)]
             case Booted():
                 return [self._incarnate(), *self._dispatcher.recover(now)]

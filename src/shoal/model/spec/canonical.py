@@ -32,6 +32,7 @@ from shoal.model.spec.objectives import check_objective
 from shoal.model.spec.points import format_array, parse_array, points, values_of
 from shoal.model.spec.spec import (
     JobSpec,
+    OnEndSpec,
     PlacementSpec,
     ResourcesSpec,
     RetrySpec,
@@ -483,6 +484,20 @@ def _placement(placement: PlacementSpec, path: str) -> PlacementSpec:
     )
 
 
+def _on_end(on_end: OnEndSpec, path: str) -> OnEndSpec | None:
+    command = _argv(on_end.command, f"{path}.command") if on_end.command else ()
+    if on_end.webhook and not on_end.webhook.startswith(("https://", "http://")):
+        raise SpecError(
+            "that is no webhook",
+            path=f"{path}.webhook",
+            because="it is the URL of a web server",
+            hint="write it like https://example.org/hooks/shoal",
+        )
+    if not on_end.webhook and not command:
+        return None
+    return OnEndSpec(webhook=on_end.webhook, command=command)
+
+
 def _node_names(node: str | tuple[str, ...], path: str) -> tuple[str, ...]:
     names = (node,) if isinstance(node, str) else node
     if len(names) > NODES_MAX:
@@ -550,6 +565,7 @@ _FORMS: Final[dict[str, Callable[[Any, str], object]]] = {
     "time_limit": _time_limit,
     "grace": _duration,
     "placement": _placement,
+    "on_end": _on_end,
     "driver": _identifier,
     "python": canonical_python,
     "mounts": canonical_lent,

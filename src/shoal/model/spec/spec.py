@@ -444,6 +444,31 @@ class StepSpec(Strict, frozen=True):
     objective: Objective = None
 
 
+class OnEndSpec(Strict, frozen=True):
+    """What is called once the job has ended, however it ended.
+
+    It is called by the node that the job was submitted to, at least once: a repeated
+    call has the same `key`. A call that fails is tried again, for some hours.
+    """
+
+    webhook: Annotated[
+        PathText,
+        Meta(
+            description="URL that gets a POST with a report as JSON.",
+            examples=["https://example.org/hooks/shoal"],
+        ),
+    ] = ""
+    command: Annotated[
+        CommandText | tuple[Scalar, ...],
+        Meta(
+            description="Program and arguments, never a shell; runs on that node as "
+            "its user, with the report on standard input. Only from this user's own "
+            "command line.",
+            examples=["notify-send shoal", ["python", "/home/ann/told.py"]],
+        ),
+    ] = ()
+
+
 class JobSpec(Strict, frozen=True):
     """A job. It has a `command`, a `recipe` or `steps`; all else is optional."""
 
@@ -514,6 +539,9 @@ class JobSpec(Strict, frozen=True):
         Meta(description="How results are checked; by default they are trusted."),
     ] = None
     objective: Objective = None
+    on_end: Annotated[
+        OnEndSpec | None, Meta(description="What is called at the end of the job.")
+    ] = None
 
 
 def job_schema() -> dict[str, Any]:

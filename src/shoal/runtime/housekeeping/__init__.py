@@ -1,1 +1,1 @@
-"""Files of removed jobs: measured, and deleted."""
+"""Ended jobs: their files measured and deleted, and what they name called."""

@@ -16,6 +16,7 @@ from shoal.core.durability.journal import (
     AttemptPlace,
     Cancelled,
     DrainSet,
+    EndCalled,
     Entry,
     Exited,
     Finished,
@@ -165,8 +166,8 @@ class Journals:
                 self._on_cancelled(truth, entry.job)
             case Revoked() | UsageAdded() | DrainSet():
                 pass  # No task is affected.
-            case Removed():
-                self._on_removed(truth, entry)
+            case Removed() | EndCalled():
+                self._on_after_end(truth, entry)
             case Answered():
                 self._on_answered(truth, entry)
             case Judged():
@@ -174,10 +175,15 @@ class Journals:
             case RunKept() | TaskKept() | StandingKept():
                 pass  # Nothing new, and no simulated disk is ever compacted.
 
-    def _on_removed(self, truth: JournalTruth, entry: Removed) -> None:
-        for job in entry.jobs:
+    def _on_after_end(self, truth: JournalTruth, entry: Removed | EndCalled) -> None:
+        """Check what happens only to jobs that have ended."""
+        if isinstance(entry, Removed):
+            promise, what, jobs = "I14", "removed", entry.jobs
+        else:
+            promise, what, jobs = "I15", "called for", (entry.job,)
+        for job in jobs:
             if not truth.ended(job):
-                self._violations.report("I14", f"{job} is removed, and has not ended")
+                self._violations.report(promise, f"{job} is {what}, and has not ended")
 
     def answered(self, host: SimHost, answer: Answer, request: Request) -> None:
         """Check an answer to a client against the safe entries."""

@@ -44,7 +44,7 @@ from shoal.core.events import (
     StopTask,
     WallClockRead,
 )
-from shoal.core.housekeeping.events import DropJob
+from shoal.core.housekeeping.events import CallEnd, DropJob, EndCallEnded
 from shoal.core.leasing.owner_rules import OwnerRules
 from shoal.core.machine import Decider
 from shoal.core.membership.grant_renewal import renewed
@@ -245,6 +245,7 @@ class SimHost:
             Show: self._ignore,
             LearnAddresses: self._ignore,
             DropJob: self._ignore,
+            CallEnd: self._call_end,
             SignGrant: self._sign_grant,
             KeepGrant: self._keep_grant,
             **{kind: partial(do, self) for kind, do in scene.performers.items()},
@@ -460,6 +461,10 @@ class SimHost:
         self, effect: Show | LearnAddresses | DropJob | RemoveEnvironment
     ) -> None:
         """Ignore it: nobody watches output, nodes are dialled by name, results stay."""
+
+    def _call_end(self, effect: CallEnd) -> None:
+        event = EndCallEnded(effect.report.job)
+        self._agenda.after(0.0, self._hear_itself, self.life, event)
 
     def _sign_grant(self, effect: SignGrant) -> None:
         grant, wall_s = self.grant, WALL_AT_START_S + self._agenda.now
