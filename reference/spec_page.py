@@ -29,6 +29,7 @@ TITLES: Final = {
     "VerifySpec": "Verify",
     "PythonSpec": "Python",
     "ObjectiveSpec": "Objective",
+    "OnEndSpec": "On end",
 }
 WORDS: Final = {
     "string": "text",

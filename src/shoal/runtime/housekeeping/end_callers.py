@@ -3,8 +3,8 @@
 A webhook is a POST of the report as JSON. No redirect is followed, and nothing but the
 status of the answer is read. A command is run as the node's user, without a sandbox: it
 is only taken from that user's own socket (`rights.check_on_end`). It gets the report on
-its standard input, in the user's home; its output is discarded. Neither holds up the node: there are a few
-threads of their own, and a limit of time for each call.
+its standard input, in the user's home; its output is discarded. Neither holds up the
+node: there are a few threads of their own, and a limit of time for each call.
 """
 
 from __future__ import annotations
