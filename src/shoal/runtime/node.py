@@ -141,8 +141,7 @@ class Node:
 
         `drivers` and `lanes` report to `inbox`; `say` tells the user of trouble.
         """
-        self.home = home
-        self.identity = identity
+        self.home, self.identity = home, identity
         self.membership = membership
         self.settings = settings
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
