@@ -191,9 +191,7 @@ class SimHost:
     """A node of the world."""
 
     def __init__(self, scene: Scene, spec: NodeSpec, index: int, rng: Random) -> None:
-        self.spec = spec
-        self.id = spec.id
-        self.index = index
+        self.spec, self.id, self.index = spec, spec.id, index
         self.grant = spec.grant
         self.up = False
         self.left = False  # left for good
