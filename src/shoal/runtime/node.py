@@ -273,10 +273,9 @@ class Node:
                 **self._lanes.performers,
             },
         )
-        host = Host(
+        self._host = host = Host(
             self.peer, self._records, performer.perform, on_failure=self._fail_at
         )
-        self._host = host
         loop = asyncio.get_running_loop()
         self._journal.start(
             loop.call_soon_threadsafe, on_synced=self._synced, on_failed=self._fail
