@@ -103,6 +103,7 @@ class _End(msgspec.Struct):
     stream: ReliableStream
     gives_up_at: float
     beat_at: float  # of an opener: when it asks for a word, or to be opened, again
+    heard_at: float  # when the other end last said something, or this one was made
     tries: int = 0  # of opening; rises until something is heard
     heard: bool = False
     paused: bool = False
@@ -239,7 +240,7 @@ class Channels:
 
     def _add(self, number: int, peer: NodeId, asked: ChannelOpen, now: float) -> _End:
         stream = ReliableStream(WINDOW_BYTES)
-        end = _End(number, peer, asked, stream, now + SILENT_S, now + BEAT_S)
+        end = _End(number, peer, asked, stream, now + SILENT_S, now + BEAT_S, now)
         self._ends[number] = end
         self._numbers[end.key] = number
         return end
@@ -307,7 +308,7 @@ class Channels:
             self.counts["items for no channel"] += 1
             return [_end_of(peer, batch.channel, UNKNOWN, by_opener=is_opener)]
         end = self._ends[number]
-        end.gives_up_at = now + SILENT_S
+        end.heard_at, end.gives_up_at = now, now + SILENT_S
         if not end.heard:
             end.heard = True
             end.beat_at = now + BEAT_S
@@ -423,7 +424,8 @@ class Channels:
     def _on_linked(self, peer: NodeId, now: float) -> list[Effect]:
         """Send again what may have been lost with the last link."""
         for end in self._ends_to(peer):
-            end.gives_up_at = now + SILENT_S
+            # A link alone is no word: to one who was revoked, links come and go.
+            end.gives_up_at = max(end.gives_up_at, end.heard_at + SILENT_S)
             end.stream.hasten(now)
             if end.is_opener:
                 end.beat_at = now
