@@ -13,6 +13,10 @@ from shoal.model.backoff import Backoff
 HOLD_S: Final = 6.0  # a worker keeps an offer open
 ROUND_S: Final = 3.0  # a scheduler collects the offers of a gang
 ELASTIC_ROUND_S: Final = 0.5  # it waits so long for more than the least it needs
+LOOK_AROUND_S: Final = 0.1  # before a gang is placed, others may say what they have
+PATIENCE_S: Final = 120.0  # a gang waits for a good place, if none has ended here yet
+PATIENCE_MIN_S: Final = 5.0  # else about as long as gangs run, within these bounds
+PATIENCE_MAX_S: Final = 300.0
 ROUND_PAUSE: Final = Backoff(0.5, 8.0, spread=(0.5, 1.0))  # between two rounds
 
 LEASE_S: Final = 15.0  # a committed lease lives between renewals

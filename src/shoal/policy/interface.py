@@ -41,6 +41,14 @@ Chosen: TypeAlias = int | Breach | str | None
 """A row of the table; a broken promise; or no row, perhaps with the reason."""
 
 
+class GangNeed(msgspec.Struct, frozen=True, gc=False):
+    """What the tasks of a request, which start together, need as a gang."""
+
+    size: int  # tasks of the whole gang
+    beside: Collection[NodeId] = ()  # workers with slots for other tasks of it
+    patient: bool = False  # whether it would rather wait than be spread
+
+
 class PlacementRequest(msgspec.Struct, frozen=True, gc=False):
     """Tasks of one shape that want to be placed."""
 
@@ -48,6 +56,7 @@ class PlacementRequest(msgspec.Struct, frozen=True, gc=False):
     count: int
     rng: Random
     warm: Collection[str] = ()  # marks of what the tasks would find cached
+    gang: GangNeed | None = None  # None: the tasks do not talk to each other
 
 
 class Chooser(Protocol):

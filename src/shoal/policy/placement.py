@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from random import Random
 
-    from shoal.policy.interface import Policy
+    from shoal.policy.interface import GangNeed, Policy
 
 
 class Placed(msgspec.Struct, frozen=True, gc=False):
@@ -54,6 +54,7 @@ def place(  # noqa: PLR0913 - each of these is a separate wish of the caller
     exclude: Collection[NodeId] = (),
     at_most: int | None = None,
     warm: Collection[str] = (),
+    gang: GangNeed | None = None,
 ) -> Placed:
     """Choose workers for up to `count` tasks and book each task in the table.
 
@@ -63,7 +64,7 @@ def place(  # noqa: PLR0913 - each of these is a separate wish of the caller
     number of a ranking's key; of equally good workers the smallest node id is chosen.
     """
     shape = TaskShape(profile, driver, rtt_max_us, nodes)
-    chooser = policy.chooser(PlacementRequest(shape, count, rng, warm), table)
+    chooser = policy.chooser(PlacementRequest(shape, count, rng, warm, gang), table)
     need, best = chooser.need, chooser.best
     takens: list[TakenRoom] = []
     tally: dict[NodeId, int] = {}

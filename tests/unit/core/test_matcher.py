@@ -17,7 +17,6 @@ from shoal.core.scheduling.scheduler import Scheduler
 from shoal.model.ids import JobId, LeaseId, NodeId
 from shoal.model.job import Job
 from shoal.model.resources import Capacity, Profile
-from shoal.policy.table.leaves import LABEL
 from shoal.protocol import messages as m
 from shoal.protocol.message import Message
 
@@ -47,7 +46,7 @@ def inventory(seq: int, leaf: str = "a", free: int = 500) -> m.Inventory:
     return m.Inventory(
         epoch=1,
         seq=seq,
-        capacity=Capacity(cpu_milli=500, labels=((LABEL, leaf),)),
+        capacity=Capacity(cpu_milli=500, labels=(("leaf", leaf),)),
         load=m.Load(cpu_milli=free),
         drivers=("process",),
     )

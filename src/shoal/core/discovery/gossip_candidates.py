@@ -41,6 +41,13 @@ class GossipCandidates:
         self._asked: dict[NodeId, float] = {}  # until when each is left alone
         self._rests_until = float("-inf")
 
+    def names_others(self, profile: Profile, seen: Container[NodeId]) -> bool:
+        """Whether gossip names a worker that is not in `seen` and may have room."""
+        return any(
+            rumour.node not in seen and _may_hold(rumour, profile)
+            for rumour in self._known.values()
+        )
+
     def whom_to_ask(
         self, unmet: Mapping[Profile, int], seen: Container[NodeId], now: float
     ) -> list[NodeId]:

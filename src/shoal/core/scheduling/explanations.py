@@ -17,7 +17,7 @@ from shoal.model.caches import cached_names, cached_words, mark_of
 from shoal.model.ids import NodeId, TaskId
 from shoal.model.job import TaskState
 from shoal.policy.explanation import Explanation, explain
-from shoal.policy.table import leaves
+from shoal.policy.table import domains
 
 if TYPE_CHECKING:
     from shoal.core.discovery.worker_views import WorkerViews
@@ -302,7 +302,7 @@ def _parted(group: GroupRecord, job: JobRecord, views: WorkerViews) -> str:
         return ""
     shape = shape_of(job.job, group.group.tasks[0], 0)
     least = _least(group)
-    if leaves.snuggest(shape.asked, least, views.table):
+    if domains.snuggest(shape.asked, least, views.table):
         return ""
     return f"no leaf has room for {least} of its tasks"
 

@@ -21,7 +21,7 @@ import msgspec
 
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.negotiation.held_leases import LeaseShape, shape_of
-from shoal.core.timing import ROUND_PAUSE
+from shoal.core.timing import LOOK_AROUND_S, ROUND_PAUSE
 from shoal.model.ids import GroupId
 from shoal.model.resources import Profile
 from shoal.policy.queueing.queue import QueueEntry, TaskQueue
@@ -113,6 +113,10 @@ class GroupQueue:
         rest = self._rests.get(gang)
         return rest is not None and rest.until > now
 
+    def is_new(self, gang: GroupId) -> bool:
+        """Whether a gang has never rested."""
+        return gang not in self._rests
+
     def rounds_failed(self, gang: GroupId) -> int:
         """Return how often a gang has failed to get all its slots."""
         rest = self._rests.get(gang)
@@ -151,6 +155,11 @@ class GroupQueue:
         rest.until = now + ROUND_PAUSE.pause_s(rest.failed - 1, self._rng)
         self._rest_ends.set(gang, rest.until)
         self.note(gang)
+
+    def look_around(self, gang: GroupId, now: float) -> None:
+        """Let a new gang rest until workers that were asked have answered."""
+        self._rests[gang] = _Rest(until=now + LOOK_AROUND_S)
+        self._rest_ends.set(gang, now + LOOK_AROUND_S)
 
     def due(self, now: float) -> bool:
         """Note the gangs that have rested; return whether there are any."""

@@ -62,6 +62,9 @@ TASKS_KEPT_MAX: Final = 200_000
 ENDED_JOBS_MAX: Final = 1_000
 """Ended jobs that are kept, also when a journal is compacted; the oldest go first."""
 
+GANG_WEIGHT: Final = 0.25
+"""Of the latest gang, in how long gangs run."""
+
 _WORST: Final[tuple[JobState, ...]] = ("failed", "unknown", "cancelled", "done")
 
 
@@ -157,6 +160,7 @@ class JobBook:
         self.wall_at_zero_s = wall_at_zero_s
         self.standings = Standings()
         self.answered = 0  # the number of the latest answer
+        self.gangs_run_s: float | None = None  # about as long as the latest ones ran
         self._replayed_s: float | None = None  # time of day of the entry being replayed
         self.numbered = 0  # the number of the latest job
         self._just_ended: list[JobId] = []  # jobs to call for, not asked for yet
@@ -423,8 +427,14 @@ class JobBook:
         group.exited.pop(task, None)
         group.open -= 1
         if group.open == 0:
+            if group.is_gang and group.done_s:
+                self._learn_gang(max(group.done_s))
             entries += self._end_group(group, now)
         return entries
+
+    def _learn_gang(self, run_s: float) -> None:
+        usual_s = self.gangs_run_s if self.gangs_run_s is not None else run_s
+        self.gangs_run_s = usual_s + GANG_WEIGHT * (run_s - usual_s)
 
     def cancel(self, job: JobId, reason: str, now: float) -> list[Entry]:
         """End every task of a job that has not ended."""

@@ -12,7 +12,9 @@ a group goes to a waiting task of that group (`use_won`). Only what is left over
 3. Short tasks are sent ahead to leases in use, to start when one ends there.
 
 A gang is asked for as a whole: the negotiator holds its offers until there are enough.
-When it cannot be placed, room is reserved for it, which others stay off.
+Before it is first placed, workers that gossip names are asked what they have: the place
+for all of it may be where this node never sent a task. For a while it may wait for such
+a place (`_is_patient`); room is reserved for it, which others stay off.
 
 A pass sends and books, and never waits for anything: what comes of it arrives later as
 notices. It looks at `SERVED_MAX` groups at most. Nothing here is durable.
@@ -28,7 +30,14 @@ import msgspec
 from shoal.core.dispatch.prefetch import share
 from shoal.core.negotiation.held_leases import shape_of
 from shoal.core.negotiation.negotiator import GangRound, Negotiator, Wish
-from shoal.core.timing import GANG_WAIT_S, WAIT_ASK_S, WAIT_S
+from shoal.core.timing import (
+    GANG_WAIT_S,
+    PATIENCE_MAX_S,
+    PATIENCE_MIN_S,
+    PATIENCE_S,
+    WAIT_ASK_S,
+    WAIT_S,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -214,7 +223,12 @@ class Matcher:
         count = self._within_quota(job, wish.shape, round_.missing)
         asked = self._negotiator.asked_workers(round_.request)
         takens = self._placer.place_more(
-            group, wish.shape, count, [*round_.refused], asked
+            group,
+            wish.shape,
+            count,
+            [*round_.refused],
+            asked,
+            patient=self._is_patient(group, now),
         )
         return self._ask(wish, takens, now)
 
@@ -296,6 +310,9 @@ class Matcher:
     ) -> list[Effect]:
         if self._queue.rests(group.id, now):
             return []
+        if self._queue.is_new(group.id) and self._placer.others_may_have_room(group):
+            self._queue.look_around(group.id, now)
+            return []
         wanted = self._queue.need(group)
         least = min(group.group.gang_min, group.open)
         effects: list[Effect] = []
@@ -307,7 +324,9 @@ class Matcher:
             if count < least:
                 continue
             barred = self._reservations.barred(group, job.job.priority, now)
-            takens = self._placer.place_gang(group, shape, count, least, barred)
+            takens = self._placer.place_gang(
+                group, shape, count, least, barred, patient=self._is_patient(group, now)
+            )
             displaced: list[NodeId] = []
             if job.job.preempt and shape.same_leaf != "require":
                 short = least - len(takens)
@@ -411,6 +430,21 @@ class Matcher:
         return msgspec.structs.replace(wish, rank=rank)
 
     # Needs.
+
+    def _is_patient(self, group: GroupRecord, now: float) -> bool:
+        """Whether a gang had better wait for a good place than be spread.
+
+        Nobody knows how long a gang will run, nor how much slower it would be when it
+        is spread. It waits about as long as gangs run here: had it been twice as slow,
+        it would have lost as much.
+        """
+        usual_s = self._book.gangs_run_s
+        wait_s = PATIENCE_S if usual_s is None else usual_s
+        limit_s = group.group.tasks[0].time_limit_s
+        if limit_s is not None:
+            wait_s = min(wait_s, limit_s)
+        wait_s = min(max(wait_s, PATIENCE_MIN_S), PATIENCE_MAX_S)
+        return now - group.waiting_since < wait_s
 
     def _live_at(self, group: GroupRecord) -> list[NodeId]:
         """Return where the tasks of a group run."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from shoal.core.negotiation.held_leases import LeaseShape
     from shoal.model.ids import NodeId
-    from shoal.policy.interface import Policy
+    from shoal.policy.interface import GangNeed, Policy
     from shoal.policy.queueing.queue_orders import QueueOrder
     from shoal.policy.table.worker_table import WorkerTable
 
@@ -49,6 +49,7 @@ class PolicyLookup:
         rng: Random,
         exclude: Collection[NodeId],
         warm: Collection[str] = (),
+        gang: GangNeed | None = None,
     ) -> Placed:
         """Choose workers for tasks of a shape, and book slots (`policy.placement`)."""
         return place(
@@ -62,6 +63,7 @@ class PolicyLookup:
             nodes=shape.nodes,
             exclude=exclude,
             warm=warm,
+            gang=gang,
         )
 
     def refusal(self, name: str) -> str:

@@ -9,14 +9,14 @@ that is stuck, until it starts or ends.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 import msgspec
 
 from shoal.model.ids import GroupId, NodeId
 from shoal.model.resources import Allocation, total
 from shoal.policy.queueing.backfill import BackfillPlan, BackfillWish, Running
-from shoal.policy.table import leaves
+from shoal.policy.table.gang_room import ANYWHERE, LEAF
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from shoal.core.negotiation.held_leases import HeldLeases, LeaseShape
     from shoal.core.scheduling.job_book import GroupRecord, JobBook
     from shoal.policy.worker_view import WorkerView
-
-WORKERS_CONSIDERED_MAX: Final = 256
 
 
 class RoomReservation(msgspec.Struct, frozen=True):
@@ -120,29 +118,21 @@ class Reservations:
     def _candidates(self, shape: LeaseShape, least: int) -> list[NodeId]:
         """Return workers, each as often as it could hold a task if it were idle.
 
-        The largest come first, and about twice as many as needed; none if too few.
+        They are in one part of the network, as small as it can be. The largest come
+        first, and about twice as many as needed; none if too few.
         """
         table = self._views.table
-        nodes = table.nodes()[:WORKERS_CONSIDERED_MAX]
+        narrow = LEAF if shape.same_leaf == "require" else ANYWHERE
+        room = table.gang_room(shape.asked).to_wait_for(least, narrow)
+        nodes = [table.row(index).node for index in room]
         asked = shape.asked
         slots = {node: table.slots_if_idle(node, asked, least) for node in nodes}
-        if shape.same_leaf == "require":
-            nodes = self._under_one_leaf(slots, least)
         chosen: list[NodeId] = []
         for node in sorted(nodes, key=lambda node: (-slots[node], node)):
             if len(chosen) >= 2 * least:
                 break
             chosen += [node] * slots[node]
         return chosen if len(chosen) >= least else []
-
-    def _under_one_leaf(self, slots: dict[NodeId, int], least: int) -> list[NodeId]:
-        """Return the workers of the smallest leaf that could hold the gang if idle."""
-        found: list[tuple[int, list[NodeId]]] = []
-        for nodes in leaves.leaves(self._views.table).values():
-            room = sum(slots.get(node, 0) for node in nodes)
-            if room >= least:
-                found.append((room, [node for node in nodes if node in slots]))
-        return min(found, key=lambda leaf: leaf[0])[1] if found else []
 
     def _promised(
         self,

@@ -227,7 +227,14 @@ class Scheduler:
         self._matcher = Matcher(
             book,
             self._queue,
-            SlotPlacer(views, self._policies, self._refusals, self._selection, rng),
+            SlotPlacer(
+                views,
+                self._gossip_candidates,
+                self._policies,
+                self._refusals,
+                self._selection,
+                rng,
+            ),
             self._selection,
             self._reservations,
             holdings,

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from shoal.policy.interface import GangNeed
 from shoal.policy.placement import Placed
-from shoal.policy.table import leaves
+from shoal.policy.table import domains
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from random import Random
 
+    from shoal.core.discovery.gossip_candidates import GossipCandidates
     from shoal.core.discovery.worker_views import WorkerViews
     from shoal.core.negotiation.held_leases import HeldLease, LeaseShape
     from shoal.core.scheduling.job_book import GroupRecord
@@ -37,11 +39,14 @@ class SlotPlacer:
     def __init__(
         self,
         views: WorkerViews,
+        heard: GossipCandidates,
         policies: PolicyLookup,
         refusals: RefusalCache,
         selection: TaskSelection,
         rng: Random,
     ) -> None:
+        self._views = views
+        self._heard = heard
         self._table = views.table
         self._policies = policies
         self._refusals = refusals
@@ -69,6 +74,11 @@ class SlotPlacer:
             return takens
         return takens + self._place(group, shape, short, exclude).takens
 
+    def others_may_have_room(self, group: GroupRecord) -> bool:
+        """Whether gossip names a worker with room that never told us what it has."""
+        profiles = group.group.tasks[0].profiles
+        return any(self._heard.names_others(one, self._views) for one in profiles)
+
     def place_gang(
         self,
         group: GroupRecord,
@@ -76,19 +86,26 @@ class SlotPlacer:
         count: int,
         least: int,
         barred: Collection[NodeId],
+        *,
+        patient: bool,
     ) -> tuple[TakenRoom, ...]:
-        """Book slots for a gang: for all of it if possible, under one leaf if asked."""
+        """Book slots for a gang: for all of it if possible, under one leaf if asked.
+
+        A policy that sees the network may book none for a patient gang, which would
+        do better to wait.
+        """
         avoided = self._selection.avoided(group, shape)
         exclude = [*self._refusals.of(shape.profile), *avoided, *barred]
+        gang = GangNeed(count, patient=patient)
         if shape.same_leaf == "no":
-            return self._place(group, shape, count, exclude).takens
+            return self._place(group, shape, count, exclude, gang).takens
         for wanted in dict.fromkeys((count, least)):
-            if nodes := leaves.snuggest(shape.asked, wanted, self._table, exclude):
-                exclude += leaves.elsewhere(self._table, nodes)
-                return self._place(group, shape, count, exclude).takens
+            if nodes := domains.snuggest(shape.asked, wanted, self._table, exclude):
+                exclude += domains.elsewhere(self._table, nodes)
+                return self._place(group, shape, count, exclude, gang).takens
         if shape.same_leaf == "require":
             return ()
-        return self._place(group, shape, count, exclude).takens
+        return self._place(group, shape, count, exclude, gang).takens
 
     def place_more(
         self,
@@ -97,17 +114,20 @@ class SlotPlacer:
         count: int,
         exclude: Collection[NodeId],
         beside: Sequence[NodeId],
+        *,
+        patient: bool,
     ) -> tuple[TakenRoom, ...]:
         """Book more slots for a gang that is being won, beside the workers it has."""
         exclude = [*exclude, *self._refusals.of(shape.profile), *beside]
         exclude += self.elsewhere(shape, beside)
-        return self._place(group, shape, count, exclude).takens
+        gang = GangNeed(len(group.waiting), beside, patient)
+        return self._place(group, shape, count, exclude, gang).takens
 
     def elsewhere(self, shape: LeaseShape, nodes: Sequence[NodeId]) -> list[NodeId]:
         """Return the workers under other leaves, if a gang must stay under one."""
         if shape.same_leaf != "require":
             return []
-        return [*leaves.elsewhere(self._table, nodes)]
+        return [*domains.elsewhere(self._table, nodes)]
 
     def give_back(self, takens: Sequence[TakenRoom]) -> None:
         """Give back bookings that no demand was sent for."""
@@ -164,6 +184,7 @@ class SlotPlacer:
         shape: LeaseShape,
         count: int,
         exclude: Collection[NodeId],
+        gang: GangNeed | None = None,
     ) -> Placed:
-        table, rng = self._table, self._rng
-        return self._policies.place(shape, count, table, rng, exclude, group.marks)
+        table, rng, marks = self._table, self._rng, group.marks
+        return self._policies.place(shape, count, table, rng, exclude, marks, gang)

@@ -8,14 +8,22 @@ and `Columns` have the same attributes, so that one formula serves both: see `Ro
 from __future__ import annotations
 
 from bisect import bisect_left
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal.model.ids import NodeId
-from shoal.model.resources import WHOLE_GPU_MILLI, Allocation, Capacity, DeviceShare
-from shoal.policy.table.task_shapes import NEVER, Kinds, Need
+from shoal.model.resources import (
+    WHOLE_GPU_MILLI,
+    Allocation,
+    Capacity,
+    DeviceShare,
+    Ledger,
+    Profile,
+)
+from shoal.policy.table.task_shapes import NEVER, Kinds, Need, TaskShape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +36,12 @@ IntOrColumn: TypeAlias = int | Ints
 """An integer when it is about one worker, a column of integers when about all."""
 
 NO_KIND: Final = -1
+
+SLOTS_MAX: Final = 4_096
+"""Tasks of one shape on one worker: more are not told apart."""
+
+CAPACITIES_MAX: Final = 4_096
+"""Capacities of which it is remembered how many tasks of a profile they hold."""
 
 
 class RowRoom(Protocol):
@@ -228,6 +242,47 @@ class WorkerRow:
             return self.mixed and len(self.fitting(need)) >= need.gpus_min
         return need.whole or self._has_shares(need, size)
 
+    def slots(self, need: Need) -> int:
+        """Return how many tasks would fit now, beside each other."""
+        if not self.fits(need):
+            return 0
+        most = SLOTS_MAX
+        if need.cpu_milli:
+            most = min(most, self.cpu_milli // need.cpu_milli)
+        if need.memory_bytes:
+            most = min(most, self.memory_bytes // need.memory_bytes)
+        if need.disk_bytes:
+            most = min(most, self.disk_bytes // need.disk_bytes)
+        if need.gpus_min == 0:
+            return most
+        if self.kind == NO_KIND or need.gpus_min < need.gpus_max:
+            return self._slots_tried(need, most)
+        if need.whole:
+            return min(most, self.gpus_whole // need.gpus_min)
+        if need.gpus_min > 1:
+            return self._slots_tried(need, most)
+        size = need.sizes[self.kind] or 1
+        shares = zip(self.gpu_free, self.gpu_memory_free, strict=True)
+        milli = need.gpu_milli
+        return min(most, sum([min(f // milli, m // size) for f, m in shares]))
+
+    def _slots_tried(self, need: Need, most: int) -> int:
+        """Count slots by filling them, where it matters which devices are taken."""
+        filled: list[Allocation] = []
+        while len(filled) < most and self.fits(need):
+            filled.append(self.book(need))
+        for allocation in reversed(filled):
+            self.free(allocation)
+        return len(filled)
+
+    def slots_if_idle(self, shape: TaskShape, most: int) -> int:
+        """Return how many tasks, up to `most`, would fit if nothing ran here."""
+        if self.draining or shape.driver not in self.drivers:
+            return 0
+        if shape.nodes and self.node not in shape.nodes:
+            return 0
+        return _slots_of(self.capacity, shape.profile, most)
+
     def fits_idle(self, need: Need) -> bool:
         """Tell whether a task would fit if nothing else ran here."""
         capacity = self.capacity
@@ -370,6 +425,12 @@ class WorkerRow:
             for place, share in enumerate(free)
             if share >= milli and memory[place] >= sizes[kinds[place]]
         ]
+
+
+@lru_cache(CAPACITIES_MAX)
+def _slots_of(capacity: Capacity, profile: Profile, most: int) -> int:
+    """Return how many tasks, up to `most`, an idle worker could hold."""
+    return Ledger(capacity).use_up(profile, most)
 
 
 def _within(amount: int, most: int) -> int:

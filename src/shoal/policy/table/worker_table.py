@@ -6,15 +6,15 @@ what they claim to have.
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 import msgspec
 
 from shoal.model.ids import NodeId
-from shoal.model.resources import Allocation, Capacity, Ledger, Profile
+from shoal.model.resources import Allocation, Capacity, Profile
 from shoal.policy.ranking.cache_affinity import WarmRows
 from shoal.policy.ranking.ranking import Ranking
+from shoal.policy.table.gang_room import GangRoom, GangRooms
 from shoal.policy.table.grid import Grid
 from shoal.policy.table.rows import WorkerRow
 from shoal.policy.table.shortlist import Shortlist, Shortlists
@@ -22,12 +22,9 @@ from shoal.policy.table.task_shapes import KINDS_MAX, Kinds, Need, TaskShape
 from shoal.policy.worker_view import WorkerView, view_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 __all__ = ["TakenRoom", "WorkerTable", "WorkerView"]
-
-CAPACITIES_MAX: Final = 4_096
-"""Capacities of which it is remembered how many tasks of a profile they hold."""
 
 
 class TakenRoom(msgspec.Struct, frozen=True, gc=False):
@@ -53,6 +50,7 @@ class WorkerTable:
         self._index: dict[NodeId, int] = {}
         self._kinds = Kinds()
         self._shortlists = Shortlists(self.grid, self._kinds)
+        self._gang_rooms = GangRooms(self.grid, self._kinds)
         self._booked = 0  # bookings so far; each has a number of its own
 
     def __contains__(self, node: object) -> bool:
@@ -102,12 +100,12 @@ class WorkerTable:
         index = self._index.get(node)
         if index is None:
             return 0
-        row = self.row(index)
-        if row.draining or shape.driver not in row.drivers:
-            return 0
-        if shape.nodes and node not in shape.nodes:
-            return 0
-        return _slots_of(row.capacity, shape.profile, most)
+        return self.row(index).slots_if_idle(shape, most)
+
+    def indices(self, nodes: Collection[NodeId]) -> list[int]:
+        """Return the rows of the nodes that are known."""
+        index = self._index
+        return [index[node] for node in nodes if node in index]
 
     def is_booked(self, node: NodeId) -> bool:
         """Whether something was booked on a known worker since its last report."""
@@ -187,20 +185,19 @@ class WorkerTable:
         """Return the workers that fit a shape, best first."""
         return self._shortlists.get(shape, ranking)
 
+    def gang_room(self, shape: TaskShape) -> GangRoom:
+        """Return the room for gangs of this shape, by network domain."""
+        return self._gang_rooms.get(shape)
+
     def _number_kinds_anew(self) -> None:
         """Forget kinds of devices that no worker has any more."""
         self._kinds = Kinds()
         self._shortlists = Shortlists(self.grid, self._kinds)
+        self._gang_rooms = GangRooms(self.grid, self._kinds)
         for index in self.grid.order().tolist():
             row = self.row(index)
             row.set_kinds(self._kinds)
             self.grid.replace(index, row)
-
-
-@lru_cache(CAPACITIES_MAX)
-def _slots_of(capacity: Capacity, profile: Profile, most: int) -> int:
-    """Return how many tasks, up to `most`, an idle worker could hold."""
-    return Ledger(capacity).use_up(profile, most)
 
 
 def _with_distinct_devices(capacity: Capacity) -> Capacity:

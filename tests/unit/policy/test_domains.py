@@ -1,10 +1,10 @@
-"""Which workers sit under one switch."""
+"""Which workers are near each other in the network."""
 
 from __future__ import annotations
 
 from shoal.model.ids import NodeId
 from shoal.model.resources import Capacity, Profile
-from shoal.policy.table import leaves
+from shoal.policy.table import domains
 from shoal.policy.table.task_shapes import TaskShape
 from shoal.policy.table.worker_table import WorkerTable, WorkerView
 
@@ -31,31 +31,31 @@ def test_leaves_are_declared_or_measured() -> None:
         ("far2", 1, "", 501),
     )
 
-    assert leaves.leaves(made) == {
-        "alone far1": ["far1"],
-        "alone far2": ["far2"],
-        "leaf rack7": ["a", "b"],
-        "local network": ["near1", "near2"],
+    assert domains.leaves(made) == {
+        ("", "", "alone far1"): ["far1"],
+        ("", "", "alone far2"): ["far2"],
+        ("", "", "leaf rack7"): ["a", "b"],
+        ("", "", "local network"): ["near1", "near2"],
     }
 
 
 def test_a_gang_goes_where_it_fits_most_snugly() -> None:
     made = table(("a", 4, "x", 1), ("b", 4, "x", 1), ("c", 2, "y", 1), ("d", 1, "y", 1))
 
-    assert leaves.snuggest(ONE_CPU, 3, made) == ["c", "d"]
-    assert leaves.snuggest(ONE_CPU, 4, made) == ["a", "b"]
-    assert leaves.snuggest(ONE_CPU, 3, made, [NodeId("c")]) == ["a", "b"]
-    assert leaves.snuggest(ONE_CPU, 9, made) == []
+    assert domains.snuggest(ONE_CPU, 3, made) == ["c", "d"]
+    assert domains.snuggest(ONE_CPU, 4, made) == ["a", "b"]
+    assert domains.snuggest(ONE_CPU, 3, made, [NodeId("c")]) == ["a", "b"]
+    assert domains.snuggest(ONE_CPU, 9, made) == []
 
 
 def test_what_is_taken_is_no_room() -> None:
     made = table(("a", 4, "x", 1), ("c", 3, "y", 1))
     made.take(NodeId("c"), ONE_CPU.profile)
 
-    assert leaves.snuggest(ONE_CPU, 3, made) == ["a"]
+    assert domains.snuggest(ONE_CPU, 3, made) == ["a"]
 
 
 def test_elsewhere_is_everybody_under_other_leaves() -> None:
     made = table(("a", 1, "x", 1), ("b", 1, "x", 1), ("c", 1, "y", 1), ("d", 1, "", 1))
 
-    assert leaves.elsewhere(made, [NodeId("b")]) == ["c", "d"]
+    assert domains.elsewhere(made, [NodeId("b")]) == ["c", "d"]

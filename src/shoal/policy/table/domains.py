@@ -1,13 +1,15 @@
-"""Leaf switches: which workers sit under one, for gangs that stay together.
+"""Network domains: which workers are near each other.
 
-A worker's leaf is what its owner declared as the label `leaf`. Without that, workers
-that are as near to this node as only its own network is share one leaf, and any other
-has a leaf to itself: nothing says whether two distant workers are together.
+A worker is at a site, in a pod of leaves and under a leaf switch. Its owner declares
+them by the labels `site`, `pod` and `leaf`. A site or pod that is not declared tells
+nothing apart. A leaf that is not declared is guessed: workers that are as near to this
+node as only its own network is share one, and any other has a leaf to itself, since
+nothing says whether two distant workers are together.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -17,26 +19,38 @@ if TYPE_CHECKING:
     from shoal.policy.table.task_shapes import TaskShape
     from shoal.policy.table.worker_table import WorkerTable
 
-LABEL: Final = "leaf"
+LEVELS: Final = 3
+"""Site, pod and leaf."""
+
 LOCAL: Final = "local network"
 LOCAL_US: Final = 500
 """A round trip within one network takes no longer."""
 
+DomainPath: TypeAlias = tuple[str, ...]
+"""The names of a worker's domains, the widest first."""
 
-def leaf_of(row: WorkerRow) -> str:
-    """Return the leaf of a worker."""
+
+def path_of(row: WorkerRow) -> DomainPath:
+    """Return the site, pod and leaf of a worker."""
+    site = pod = leaf = ""
     for key, value in row.capacity.labels:
-        if key == LABEL:
-            return f"{LABEL} {value}"
-    return LOCAL if row.path_cost_us <= LOCAL_US else f"alone {row.node}"
+        if key == "leaf":
+            leaf = f"leaf {value}"
+        elif key == "pod":
+            pod = value
+        elif key == "site":
+            site = value
+    if not leaf:
+        leaf = LOCAL if row.path_cost_us <= LOCAL_US else f"alone {row.node}"
+    return site, pod, leaf
 
 
-def leaves(table: WorkerTable) -> dict[str, list[NodeId]]:
+def leaves(table: WorkerTable) -> dict[DomainPath, list[NodeId]]:
     """Return the workers of each leaf; leaves and workers are in order."""
-    found: dict[str, list[NodeId]] = {}
+    found: dict[DomainPath, list[NodeId]] = {}
     for index in table.grid.order().tolist():
         row = table.row(index)
-        found.setdefault(leaf_of(row), []).append(row.node)
+        found.setdefault(path_of(row), []).append(row.node)
     return dict(sorted(found.items()))
 
 
@@ -47,14 +61,11 @@ def snuggest(
 
     No workers if no leaf has room. Large leaves stay free for large gangs.
     """
+    need = table.need(shape)
     best: tuple[int, list[NodeId]] | None = None
     for nodes in leaves(table).values():
-        slots = 0
-        for node in nodes:
-            view = table.view(node)
-            assert view is not None
-            if node not in exclude and view.fits(shape):
-                slots += view.ledger.use_up(shape.profile, 2 * count)
+        rows = table.indices([node for node in nodes if node not in exclude])
+        slots = sum(table.row(index).slots(need) for index in rows)
         if slots >= count and (best is None or slots < best[0]):
             best = (slots, nodes)
     return [] if best is None else best[1]

@@ -1,0 +1,214 @@
+"""Gangs are planned as one: under as few switches as possible."""
+
+from __future__ import annotations
+
+from itertools import product
+from random import Random
+
+import pytest
+
+from shoal.model.ids import NodeId
+from shoal.model.resources import Capacity, Device, GpuNeed, Profile
+from shoal.policy.interface import GangNeed
+from shoal.policy.placement import place
+from shoal.policy.ranking.compact import Compact
+from shoal.policy.table.gang_room import LEAF, GangPlan
+from shoal.policy.table.task_shapes import TaskShape
+from shoal.policy.table.worker_table import WorkerTable, WorkerView
+
+ONE_CPU = TaskShape(Profile(cpu_milli=1_000))
+
+
+def table(*workers: tuple[str, int, str], cost_us: int = 9) -> WorkerTable:
+    """Make workers of: name, CPUs, and `site/pod/leaf`."""
+    made = WorkerTable()
+    for name, cpus, where in workers:
+        labels = tuple(zip(("site", "pod", "leaf"), where.split("/"), strict=True))
+        capacity = Capacity(cpu_milli=1_000 * cpus, labels=labels)
+        made.put(WorkerView.idle(NodeId(name), capacity, path_cost_us=cost_us))
+    return made
+
+
+def planned(made: WorkerTable, count: int, **more: object) -> dict[str, int]:
+    """Return how many tasks of a gang each worker gets."""
+    plan = made.gang_room(ONE_CPU).plan(count, **more)  # type: ignore[arg-type]
+    return {made.row(row).node: tasks for row, tasks in plan}
+
+
+def test_a_gang_takes_the_narrowest_domain_that_holds_it() -> None:
+    made = table(
+        ("a", 2, "s/p/1"), ("b", 2, "s/p/1"), ("c", 3, "s/p/2"), ("d", 9, "t/q/3")
+    )
+
+    assert planned(made, 3) == {"c": 3}
+    assert planned(made, 8) == {"d": 8}
+    assert planned(made, 9) == {"d": 9}
+    made.take(NodeId("d"), Profile(cpu_milli=8_000))
+    assert planned(made, 4) == {"a": 2, "b": 2}
+    assert planned(made, 7) == {"c": 3, "a": 2, "b": 2}
+    assert planned(made, 8) == {"a": 2, "b": 2, "c": 3, "d": 1}
+
+
+def test_of_equal_domains_the_one_with_least_room_and_then_the_nearest_is_taken() -> (
+    None
+):
+    made = table(("a", 8, "s/p/1"), ("b", 5, "s/p/2"), ("c", 5, "s/p/3"))
+    made.set_path_cost(NodeId("c"), 1)
+
+    assert planned(made, 4) == {"c": 4}
+    assert planned(made, 4, skip=made.indices([NodeId("c")])) == {"b": 4}
+
+
+def test_few_large_workers_are_better_than_many_small_ones() -> None:
+    small = [(f"s{number}", 1, "s/p/1") for number in range(8)]
+    made = table(*small, ("a", 5, "s/p/2"), ("b", 5, "s/p/2"))
+
+    assert planned(made, 8) == {"a": 5, "b": 3}
+
+
+def test_more_tasks_join_the_domain_of_those_that_sit_already() -> None:
+    made = table(("a", 1, "s/p/1"), ("b", 4, "s/p/1"), ("c", 2, "s/p/2"))
+    beside = made.indices([NodeId("a")])
+
+    assert planned(made, 2, beside=beside) == {"b": 2}
+    assert planned(made, 5, beside=beside, skip=beside, narrow=LEAF) == {}
+    assert planned(made, 5, beside=beside, skip=beside) == {"b": 4, "c": 1}
+
+
+def test_a_gang_waits_for_the_narrowest_domain_that_could_hold_it() -> None:
+    made = table(
+        ("a", 2, "s/p/1"), ("b", 2, "s/p/1"), ("c", 2, "s/p/2"), ("d", 2, "s/p/2")
+    )
+    room = made.gang_room(ONE_CPU)
+    for node in "abc":
+        made.take(NodeId(node), Profile(cpu_milli=1_000))
+
+    assert [made.row(row).node for row in room.to_wait_for(4)] == ["c", "d"]
+    assert len(room.to_wait_for(5)) == 4
+    assert room.to_wait_for(5, LEAF) == []
+    assert room.to_wait_for(9) == []
+
+
+def test_a_patient_gang_is_not_spread_and_an_impatient_one_is() -> None:
+    made = table(*((f"w{number}", 2, f"s/p/{number // 2}") for number in range(6)))
+    for number in (0, 2, 4):
+        made.take(NodeId(f"w{number}"), Profile(cpu_milli=2_000))
+
+    waits = place(
+        ONE_CPU.profile, 4, made, Compact(), Random(1), gang=GangNeed(4, patient=True)
+    )
+    goes = place(ONE_CPU.profile, 4, made, Compact(), Random(1), gang=GangNeed(4))
+
+    assert waits.takens == ()
+    assert waits.reason == "no part of the network has room for the whole gang yet"
+    assert sorted(goes.nodes) == ["w1", "w1", "w3", "w3"]
+
+
+def test_no_worker_gets_more_of_a_gang_than_allowed() -> None:
+    made = table(("a", 4, "s/p/1"), ("b", 4, "s/p/1"))
+
+    placed = place(
+        ONE_CPU.profile, 4, made, Compact(), Random(1), at_most=1, gang=GangNeed(4)
+    )
+
+    assert placed.nodes == ["a"]
+
+
+def switches(made: WorkerTable, plan: dict[str, int]) -> tuple[int, ...]:
+    """Return how many sites, pods, leaves and workers a plan uses."""
+    paths = [
+        (*dict(made.row(index).capacity.labels).values(), node)
+        for node in plan
+        for index in made.indices([NodeId(node)])
+    ]
+    return tuple(len({path[: depth + 1] for path in paths}) for depth in range(4))
+
+
+def oracle(made: WorkerTable, free: dict[str, int], count: int) -> tuple[int, ...]:
+    """Return the least that any plan uses, by trying all of them."""
+    names = list(free)
+    tried = product(*(range(free[name] + 1) for name in names))
+    plans = (dict(zip(names, tasks, strict=True)) for tasks in tried)
+    return min(
+        switches(made, {name: tasks for name, tasks in plan.items() if tasks})
+        for plan in plans
+        if sum(plan.values()) == count
+    )
+
+
+def test_plans_are_as_compact_as_those_of_an_oracle() -> None:
+    links, best = 0, 0
+    for seed in range(120):
+        rng = Random(seed)
+        free = {f"w{number}": rng.randint(0, 4) for number in range(6)}
+        made = table(
+            *(
+                (
+                    name,
+                    cpus,
+                    f"{rng.randrange(2)}/{rng.randrange(2)}/{rng.randrange(2)}",
+                )
+                for name, cpus in free.items()
+            )
+        )
+        count = rng.randint(1, max(1, sum(free.values())))
+        if sum(free.values()) < count:
+            continue
+
+        got, want = switches(made, planned(made, count)), oracle(made, free, count)
+
+        parted = next((at for at, parts in enumerate(want) if parts > 1), 3)
+        assert got[: parted + 1] == want[: parted + 1], f"seed {seed}"
+        links += sum(got)
+        best += sum(want)
+    assert links <= 1.05 * best, (links, best)
+
+
+def whole(plan: GangPlan) -> int:
+    """Return the tasks of a plan."""
+    return sum(tasks for _, tasks in plan)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_counts_kept_up_to_date_equal_counts_made_anew(seed: int) -> None:
+    rng = Random(seed)
+    device = Device("0", "nvidia", "A100", 80 << 30)
+    half = TaskShape(Profile(cpu_milli=500, gpu=GpuNeed(count=1, milli=500)))
+    pair = TaskShape(Profile(gpu=GpuNeed(count=2, count_max=3)))
+    made = WorkerTable()
+    nodes = [NodeId(f"w{number}") for number in range(20)]
+    for node in nodes:
+        made.put(view(node, rng, device))
+    rooms = {shape: made.gang_room(shape) for shape in (half, pair, ONE_CPU)}
+    taken = []
+    for _ in range(200):
+        node = rng.choice(nodes)
+        shape = rng.choice([*rooms])
+        if rng.random() < 0.1:
+            made.put(view(node, rng, device))
+        elif (known := made.view(node)) is not None and known.fits(shape):
+            taken.append(made.take(node, shape.profile))
+        elif taken:
+            made.give(taken.pop(rng.randrange(len(taken))))
+        anew = WorkerTable()
+        for other in made.nodes():
+            seen = made.view(other)
+            assert seen is not None
+            anew.put(seen)
+        assert whole(rooms[shape].plan(999)) == whole(anew.gang_room(shape).plan(999))
+        for other in made.nodes():
+            seen = made.view(other)
+            assert seen is not None
+            slots = made.row(made.indices([other])[0]).slots(rooms[shape].need)
+            assert slots == seen.ledger.use_up(shape.profile, 99), (other, shape)
+
+
+def view(node: NodeId, rng: Random, device: Device) -> WorkerView:
+    """Draw an idle worker."""
+    devices = tuple(
+        Device(str(number), device.vendor, device.model, device.memory_bytes)
+        for number in range(rng.randint(0, 3))
+    )
+    labels = (("leaf", str(rng.randrange(4))),)
+    capacity = Capacity(cpu_milli=rng.randint(0, 8_000), devices=devices, labels=labels)
+    return WorkerView.idle(node, capacity)
