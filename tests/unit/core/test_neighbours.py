@@ -173,3 +173,14 @@ def test_few_members_are_remembered() -> None:
         known.note(node, [PLACE])
 
     assert len(known) == KEPT_MAX
+
+
+def test_one_neighbour_that_never_answers_does_not_keep_us_from_the_others() -> None:
+    ours = opened()
+    peers = crowd(limits.LINKS_FEW)
+    link(ours, *peers)
+    ours.handle(DeadlineReached(), 0.0)
+
+    effects = ours.handle(DeadlineReached(), limits.ASK_S)
+
+    assert sorted(e.peer for e in effects if isinstance(e, Send)) == sorted(peers)

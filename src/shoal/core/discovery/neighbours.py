@@ -9,8 +9,8 @@ for other members, and links to those until it has `LINKS_WANTED`:
 - `PeersWanted` of a neighbour -> its addresses are remembered for the next life.
 - `Announcement` -> the scheduler that announces can be dialled from now on.
 
-While it has fewer than `LINKS_FEW` links it tries all known members, and asks one
-neighbour, every `KNOCK_S`; otherwise every `ASK_S`. A small shoal becomes fully linked.
+While it has fewer than `LINKS_FEW` links it tries all known members, and asks a few
+neighbours, every `KNOCK_S`; otherwise every `ASK_S`. A small shoal becomes fully linked.
 
 The host keeps the members that were met (`KeepMembers`); all else is forgotten in a
 crash. Bounded are the gates and the members known, and the links that it opens itself.
@@ -151,14 +151,17 @@ class Neighbours:
         return self._knock() if is_due or len(self._linked) < LINKS_FEW else []
 
     def _knock(self) -> list[Effect]:
-        """Try all known members that are not linked; ask one that is for others."""
+        """Try all known members that are not linked; ask some that are for others.
+
+        Not only one: it may never answer, and nobody would notice for a minute.
+        """
         effects: list[Effect] = []
         for peer, addresses in self.known:
             if peer not in self._linked:
                 effects += [LearnAddresses(peer, addresses), ReachPeer(peer)]
-        if self._linked:
-            effects.append(self._ask(self._rng.choice(tuple(self._linked))))
-        return effects
+        some = min(LINKS_FEW, len(self._linked))
+        asked = self._rng.sample(tuple(self._linked), some)
+        return effects + [self._ask(peer) for peer in asked]
 
     # What members say.
 
