@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from shoal.model.job import Task, Work
-    from shoal.policy.interface import Policy
+    from shoal.policy.interface import GangNeed, Policy
     from shoal.policy.table.worker_table import WorkerTable
 
 When = Literal["now", "later", "never"]
@@ -55,18 +55,20 @@ def plan(
     idle: Sequence[Mapping[NodeId, int]] = (),
     nodes: tuple[NodeId, ...] = (),
     rtt_max_us: int | None = None,
+    gang: GangNeed | None = None,
 ) -> PlacementPlan:
     """Say where `count` such tasks would go; the first wish that fits counts.
 
     `idle` has for each wish how many leases are kept where; they are used first. Only
-    `nodes` may run them, if any are given. The policy should be a fresh one: a policy
+    `nodes` may run them, if any are given. `gang` tells that they start together. The
+    policy should be a fresh one: a policy
     that learns would take this for real.
     """
     first: PlacementPlan | None = None
     for number, profile in enumerate(task.profiles):
         kept: Mapping[NodeId, int] = idle[number] if idle else {}
         shape = TaskShape(profile, need_of(task.work), rtt_max_us, nodes)
-        found = _plan(shape, task.work, count, table, policy, rng, kept)
+        found = _plan(shape, task.work, count, table, policy, rng, kept, gang)
         if found.room:
             return found
         first = first or found
@@ -82,12 +84,13 @@ def _plan(
     policy: Policy,
     rng: Random,
     kept: Mapping[NodeId, int],
+    gang: GangNeed | None,
 ) -> PlacementPlan:
     free = _nodes(shape, len(table), table, policy, rng, work, at_most=1)
     ranked = list(dict.fromkeys([*sorted(kept), *free]))
     slots = [node for node in sorted(kept) for _ in range(kept[node])][:count]
     left = count - len(slots)
-    slots += _nodes(shape, left, table, policy, rng, work, at_most=None)
+    slots += _nodes(shape, left, table, policy, rng, work, at_most=None, gang=gang)
     now = [
         Prospect(n, "now", max(1, slots.count(n)), _cached(n, work, table))
         for n in ranked
@@ -117,6 +120,7 @@ def _nodes(
     work: Work,
     *,
     at_most: int | None,
+    gang: GangNeed | None = None,
 ) -> list[NodeId]:
     """Place tasks and take that back at once; return where they would have gone."""
     placed = place(
@@ -130,6 +134,7 @@ def _nodes(
         rtt_max_us=shape.rtt_max_us,
         at_most=at_most,
         warm=marks_of(work),
+        gang=gang,
     )
     for taken in reversed(placed.takens):
         table.give(taken)

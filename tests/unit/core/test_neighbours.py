@@ -131,7 +131,7 @@ def test_known_members_are_tried_again_and_again_while_there_are_few_links() -> 
     assert due is not None
     again = ours.handle(DeadlineReached(), due)
     assert reached(again) == [GATE]
-    assert len(asked(again)) == 1
+    assert len(asked(again)) == limits.LINKS_FEW
 
 
 def test_linked_members_are_remembered_for_the_next_life() -> None:

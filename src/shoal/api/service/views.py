@@ -20,8 +20,9 @@ from shoal.model.kinds import driver_of
 from shoal.model.resources import Capacity, Profile
 from shoal.model.totals import amounts_of
 from shoal.net.identity.petname import petname
+from shoal.policy.interface import GangNeed
 from shoal.policy.planning import plan
-from shoal.policy.registry import Registry
+from shoal.policy.registry import DEFAULT, Registry
 from shoal.runtime.monitoring.seen_members import WORDS
 
 if TYPE_CHECKING:
@@ -506,7 +507,7 @@ WHEN: Final = {
 def plan_view(node: Node, job: Job, nodes: list[pb.Node]) -> list[pb.GroupPlan]:
     """Return where each group of a job would go; `nodes` are views to include."""
     name = job.policy or node.settings.policy
-    policy = Registry().make(name) if name else Registry().make("balanced")
+    policy = Registry().make(name or DEFAULT)
     shown = {each.name.id: each for each in nodes}
     groups = job.groups[:GROUPS_MAX]
     return [_group(node, job, group, policy, shown) for group in groups]
@@ -535,6 +536,7 @@ def _group(
     if not group.gang_min:  # A gang always needs new leases.
         shapes = [shape_of(job, first, n) for n in range(len(first.profiles))]
         idle = [scheduler.holdings.idle_at(shape) for shape in shapes]
+    gang = GangNeed(len(group.tasks)) if group.gang_min else None
     found = plan(
         first,
         len(group.tasks),
@@ -544,6 +546,7 @@ def _group(
         idle,
         nodes=job.nodes,
         rtt_max_us=shape_of(job, first, 0).rtt_max_us,
+        gang=gang,
     )
     return pb.GroupPlan(
         group=group.id.partition(".")[2],

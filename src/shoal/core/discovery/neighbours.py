@@ -10,7 +10,7 @@ for other members, and links to those until it has `LINKS_WANTED`:
 - `Announcement` -> the scheduler that announces can be dialled from now on.
 
 While it has fewer than `LINKS_FEW` links it tries all known members, and asks a few
-neighbours, every `KNOCK_S`; otherwise every `ASK_S`. A small shoal becomes fully linked.
+neighbours, every `KNOCK_S`; otherwise every `ASK_S`. A small shoal is fully linked.
 
 The host keeps the members that were met (`KeepMembers`); all else is forgotten in a
 crash. Bounded are the gates and the members known, and the links that it opens itself.

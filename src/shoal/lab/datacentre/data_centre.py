@@ -168,13 +168,13 @@ class DataCentre:
         late = {h.name for h in self.settings.planned_faults if h.what == "join"}
         boots = self.world.stream("boot")
         for place, node in enumerate(self.names):
-            leaf = self.fabric.nodes[self.routes.anchor(self.fabric.hosts[place])].name
+            leaf = self.routes.anchor(self.fabric.hosts[place])
             spec = NodeSpec(
                 id=node,
                 roles=ROLES,
                 owner=OWNER,
                 grant=trust.grant(node, ROLES, OWNER, valid_for_s=1e9),
-                capacity=_with_leaf(self.settings.host, leaf),
+                capacity=_labelled(self.settings.host, self.fabric, leaf),
             )
             self.world.add(spec, up=False)
             if node not in late:
@@ -327,5 +327,10 @@ class DataCentre:
         return host.up and any(True for _ in self.fabric.neighbours(node))
 
 
-def _with_leaf(capacity: Capacity, leaf: str) -> Capacity:
-    return msgspec.structs.replace(capacity, labels=(("leaf", leaf),))
+def _labelled(capacity: Capacity, fabric: Fabric, leaf: int) -> Capacity:
+    """Declare the leaf of a host, and its pod: the first switch above the leaf."""
+    switch = fabric.nodes[leaf]
+    joined = (fabric.nodes[end] for end, _ in fabric.neighbours(leaf))
+    pod = min((node.name for node in joined if node.tier > switch.tier), default="")
+    labels = (("leaf", switch.name), ("pod", pod)) if pod else (("leaf", switch.name),)
+    return msgspec.structs.replace(capacity, labels=labels)
