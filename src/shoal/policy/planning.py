@@ -46,12 +46,13 @@ class PlacementPlan(msgspec.Struct, frozen=True):
     never: str = ""  # what no worker has, if none could run it even when idle
 
 
-def plan(
+def plan(  # noqa: PLR0913 - each of these is a separate wish of the caller
     task: Task,
     count: int,
     table: WorkerTable,
     policy: Policy,
     rng: Random,
+    *,
     idle: Sequence[Mapping[NodeId, int]] = (),
     nodes: tuple[NodeId, ...] = (),
     rtt_max_us: int | None = None,

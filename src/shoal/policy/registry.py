@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeGuard, final
 from shoal.errors import PolicyError, UnknownPolicyError, did_you_mean
 from shoal.policy.custom import AssignsTasks, Custom
 from shoal.policy.interface import Policy
-from shoal.policy.ranking.compact import Compact
+from shoal.policy.ranking.compact import CompactGangs
 from shoal.policy.ranking.forage import LearnedForage
 from shoal.policy.ranking.fragmentation import LearnedFgd
 from shoal.policy.ranking.packing import GpuClustering, GpuPacking
@@ -38,7 +38,7 @@ def _sampled_forage() -> Sampled:
 BUILT_IN: Final[Mapping[str, Callable[[], Policy]]] = {
     "balanced": Balanced,
     "best-fit": BestFit,
-    "compact": Compact,
+    "compact": CompactGangs,
     "dot-product": DotProduct,
     "fgd": LearnedFgd,
     "forage": LearnedForage,

@@ -11,7 +11,7 @@ from shoal.model.ids import NodeId
 from shoal.model.resources import Capacity, Device, GpuNeed, Profile
 from shoal.policy.interface import GangNeed
 from shoal.policy.placement import place
-from shoal.policy.ranking.compact import Compact
+from shoal.policy.ranking.compact import CompactGangs
 from shoal.policy.table.gang_room import LEAF, GangPlan
 from shoal.policy.table.task_shapes import TaskShape
 from shoal.policy.table.worker_table import WorkerTable, WorkerView
@@ -95,9 +95,14 @@ def test_a_patient_gang_is_not_spread_and_an_impatient_one_is() -> None:
         made.take(NodeId(f"w{number}"), Profile(cpu_milli=2_000))
 
     waits = place(
-        ONE_CPU.profile, 4, made, Compact(), Random(1), gang=GangNeed(4, patient=True)
+        ONE_CPU.profile,
+        4,
+        made,
+        CompactGangs(),
+        Random(1),
+        gang=GangNeed(4, patient=True),
     )
-    goes = place(ONE_CPU.profile, 4, made, Compact(), Random(1), gang=GangNeed(4))
+    goes = place(ONE_CPU.profile, 4, made, CompactGangs(), Random(1), gang=GangNeed(4))
 
     assert waits.takens == ()
     assert waits.reason == "no part of the network has room for the whole gang yet"
@@ -108,7 +113,7 @@ def test_no_worker_gets_more_of_a_gang_than_allowed() -> None:
     made = table(("a", 4, "s/p/1"), ("b", 4, "s/p/1"))
 
     placed = place(
-        ONE_CPU.profile, 4, made, Compact(), Random(1), at_most=1, gang=GangNeed(4)
+        ONE_CPU.profile, 4, made, CompactGangs(), Random(1), at_most=1, gang=GangNeed(4)
     )
 
     assert placed.nodes == ["a"]

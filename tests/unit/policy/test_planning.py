@@ -110,7 +110,7 @@ def test_leases_that_are_kept_are_room_and_come_first() -> None:
     task = task_of(Profile(cpu_milli=4_000))
     policy = Registry({}).make("balanced")
 
-    found = plan(task, 4, table, policy, Random(0), [{B: 1}])
+    found = plan(task, 4, table, policy, Random(0), idle=[{B: 1}])
 
     assert [(p.node, p.when, p.slots) for p in found.prospects] == [
         (B, "now", 1),

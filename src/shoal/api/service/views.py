@@ -543,7 +543,7 @@ def _group(
         table,
         policy,
         Random(0),
-        idle,
+        idle=idle,
         nodes=job.nodes,
         rtt_max_us=shape_of(job, first, 0).rtt_max_us,
         gang=gang,

@@ -204,7 +204,7 @@ class Scheduler:
         book = self._book = _next_life(journal, roster, now)
         heap = self._heap = DeadlineHeap()
         views = self._views = WorkerViews(node, heap, path_cost)
-        self._gossip_candidates = GossipCandidates(node, heard, views.cost)
+        heard_of = self._gossip_candidates = GossipCandidates(node, heard, views.cost)
         self._discovery = WorkerSearch(node, grant, rng, heap)
         holdings = self._holdings = HeldLeases(views.table, heap)
         negotiator = self._negotiator = Negotiator(
@@ -217,9 +217,9 @@ class Scheduler:
             node, book, holdings, usage, heap, views.address, verifier, provisions
         )
         self._upkeep = Upkeep(book, keep, heap, now)
-        self._refusals = RefusalCache(heap)
+        refusals = self._refusals = RefusalCache(heap)
         self._reservations = Reservations(book, views, holdings)
-        self._selection = TaskSelection(book, views, holdings, verifier, heap)
+        choice = self._selection = TaskSelection(book, views, holdings, verifier, heap)
         self._queue = GroupQueue(
             book, negotiator, self._reservations, usage, self._policies.order, rng, heap
         )
@@ -227,15 +227,8 @@ class Scheduler:
         self._matcher = Matcher(
             book,
             self._queue,
-            SlotPlacer(
-                views,
-                self._gossip_candidates,
-                self._policies,
-                self._refusals,
-                self._selection,
-                rng,
-            ),
-            self._selection,
+            SlotPlacer(views, heard_of, self._policies, refusals, choice, rng),
+            choice,
             self._reservations,
             holdings,
             negotiator,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Compact(RankedPolicy):
+class CompactGangs(RankedPolicy):
     """Gangs close together in the network, single tasks where least is wasted."""
 
     name = "compact"

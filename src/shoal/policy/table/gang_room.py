@@ -197,7 +197,8 @@ class GangRoom:
 
     def _level(self, level: int) -> Ints:
         """Return the domain of each row at a level."""
-        return self._domains[level]
+        domains: Ints = self._domains[level]
+        return domains
 
     # Counting.
 
