@@ -13,7 +13,8 @@ is left out, and that is said. Compare figures of one run only, and only as rati
 # ruff: noqa: ANN001, ANN201, PLC0415 - Peers are there only in their environments, and
 # have no types that ours could check.
 
-# pyright: reportMissingImports=false, the systems are installed one by one
+# The systems are installed one by one.
+# pyright: reportMissingImports=false
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def raw_terminal(resized: Callable[[int, int], None]) -> Generator[None]:
 
 def on_terminal(channel: TaskChannel) -> int | None:
     """Let a program have this terminal; return its exit code, if it has one."""
-    with raw_terminal(lambda *size: send(channel, items.resize(*size))):
+    with raw_terminal(lambda rows, cols: send(channel, items.resize(rows, cols))):
         feed_input(channel)
         return _shown(channel, _write_raw)
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class ChannelUser(Protocol):
     """Uses one end of a channel. None of these may block."""
 
-    def deliver(self, items: tuple[bytes, ...]) -> None:
+    def deliver(self, items: tuple[bytes, ...], /) -> None:
         """Take items of the other end."""
         ...
 
