@@ -6,8 +6,14 @@ from tests.sim.planted import BUGS, SEEDS_MAX, Bug, find
 from shoal.sim.seeds import run_seed
 
 FOUND_BY = {
+    "piece taken twice": 4,
+    "lost piece overlooked": 4,
+    "started before it is staged": 4,
+    "result accepted before its outputs": 4,
+    "lost outputs taken for fetched": 9,
+    "held report forgotten": 4,
     "lost dispatch not retried": 5,
-    "device freed before the kill": 93,
+    "device freed before the kill": 264,
     "offer kept after withdrawal": 12,
     "renewal by a stranger accepted": 38,
     "quota not kept by the worker": 31,
@@ -15,10 +21,10 @@ FOUND_BY = {
     "called back and run": 5,
     "attempt of two leases": 12,
     "age believed": 12,
-    "leases of nothing unbounded": 12,
+    "leases of nothing unbounded": 29,
     "forged rumour believed": 12,
     "revocation forgotten": 31,
-    "call run for anybody": 65,
+    "call run for anybody": 18,
     "silence not noticed": 65,
     "channel for anybody": 7,
     "channel of another owner": 65,
@@ -36,7 +42,7 @@ FOUND_BY = {
     "calls of anybody believed": 13,
     "letter not sent again": 4,
     "letter delivered again": 4,
-    "letter overtaken": 4,
+    "letter overtaken": 45,
     "letter of anybody relayed": 54,
     "letter relayed to another job": 4,
     "receipt of anybody passed on": 54,
@@ -55,7 +61,7 @@ FOUND_BY = {
     "file for anybody": 61,
     "reads without bound": 18,
     "asked for all at once": 61,
-    "announcement answered again": 29,
+    "announcement answered again": 13,
 }
 """Which seed to try first, where it is not 0, as `make sim-bugs` prints it.
 
