@@ -60,7 +60,7 @@ def test_who_lends_to_recipes_runs_recipes_and_nothing_else(
     assert drivers_of(home) == ["recipe"]
     assert ran.code == 0, ran.err
     assert "hello" in ran.out
-    assert reasons == ["driver process not offered"] * 2
+    assert reasons == ["does not offer the driver process"] * 2
     assert planned.code == 104
 
 

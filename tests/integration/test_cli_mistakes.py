@@ -41,13 +41,16 @@ MISTAKES: dict[str, list[tuple[str, int, str]]] = {
     "completion": [("tcsh", 2, "'bash', 'zsh', 'fish'")],
     "doctor": [("much", 2, "unexpected extra argument")],
     "down": [("--grace soon", 2, "write it like 90s")],
+    "drain": [("nope", 102, "no node 'nope'")],
     "events": [("-n many", 2, "not a valid integer")],
+    "exec": [("nope -- true", 102, UNKNOWN)],
     "explain": [
         ("nope", 102, UNKNOWN),
         ("twin", 2, TWICE),
         ("all", 2, "can mean several"),
         ("twin1 --task 9", 102, "no task '9'"),
     ],
+    "forward": [("nope 80", 102, UNKNOWN)],
     "init": [("other", 1, "belongs to the shoal")],
     "invite": [
         ("--uses 0", 2, "range"),
@@ -58,6 +61,7 @@ MISTAKES: dict[str, list[tuple[str, int, str]]] = {
     "join": [("shoal1-AAAAAAA", 1, "is running")],
     "key lock": [("--passphrase-file nowhere", 2, "nowhere")],
     "key unlock": [("--passphrase-file nowhere", 2, "nowhere")],
+    "leave": [("much", 2, "unexpected extra argument")],
     "logs": [
         ("nope", 102, UNKNOWN),
         ("twin", 2, TWICE),
@@ -97,6 +101,7 @@ MISTAKES: dict[str, list[tuple[str, int, str]]] = {
         ("nope", 102, "there is no node 'nope'"),
         ("12D3KooWnope", 2, "'12D3KooWnope' is not a node id"),
     ],
+    "rm": [("nope", 102, UNKNOWN), ("long", 1, "has not ended")],
     "run": [
         ("--secret NOPE -- true", 2, "no secret 'NOPE'"),
         ("--driver proces -- true", 2, "did you mean 'process'?"),
@@ -134,6 +139,7 @@ MISTAKES: dict[str, list[tuple[str, int, str]]] = {
     "token show": [("much", 2, "unexpected extra argument")],
     "top": [("-1 --worker nope", 102, "there is no node 'nope'")],
     "up": [("--listen nowhere", 1, "is running already")],
+    "usage": [("--by moon", 2, "'week'")],
     "wait": [("nope", 102, UNKNOWN), ("twin", 2, TWICE), ("x --timeout y", 2, "90s")],
     "web": [("nope", 102, UNKNOWN)],
     "worker": [("--scheduler nowhere", 2, NOWHERE)],

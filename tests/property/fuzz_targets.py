@@ -282,7 +282,9 @@ class _Session:
     name = "s"
     of = OwnerId("o")
 
-    def open_pool(self, id_: int, spec: str, lanes_max: int, idle_s: float) -> None:
+    def open_pool(
+        self, id_: int, spec: str, lanes_max: int, idle_s: float, never_s: float = 0.0
+    ) -> None:
         load_spec(spec, "json")
 
     def define(self, id_: int, code: bytes) -> None:

@@ -28,7 +28,7 @@ def node(path: Path, roles: tuple[str, ...] = ("worker",)) -> Any:  # noqa: ANN4
         membership=belongs,
         settings=SimpleNamespace(roles=roles),
         audit=SimpleNamespace(trouble=""),
-        renewals=SimpleNamespace(trouble=""),
+        granting=SimpleNamespace(trouble=""),
         peer=SimpleNamespace(
             membership=SimpleNamespace(renewal=SimpleNamespace(trouble=""))
         ),

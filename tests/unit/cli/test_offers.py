@@ -3,7 +3,7 @@
 import pytest
 
 from shoal.api import shoal_pb2 as pb
-from shoal.cli.display.offers import OFFERS_SHOWN_MAX, stuck, tell
+from shoal.cli.display.offers import OFFERS_SHOWN_MAX, tell
 
 NOW = pb.Prospect.WHEN_NOW
 NEVER = pb.Prospect.WHEN_NEVER
@@ -86,20 +86,3 @@ def test_each_of_several_groups_is_a_line(capsys: Captured) -> None:
         "  train: no known node runs tasks: it waits for one",
         "  and 3 other groups",
     ]
-
-
-def test_what_no_node_can_ever_run_is_said_with_the_reason_and_what_helps() -> None:
-    bare = [prospect(name, NEVER, 0, "no torch here") for name in ("crow", "otter")]
-    later = prospect("heron", pb.Prospect.WHEN_LATER, 0, "cpu 0 < 1")
-    groups = [
-        group(prospect("crow"), name="aggregate"),
-        group(*bare, name="train", more=1),
-        group(later, bare[0], name="waits"),
-        group(name="nobody"),
-    ]
-
-    [said] = stuck(pb.PlanReply(groups=groups))
-    why = "none of 3 nodes known here can run train: crow: no torch here"
-    assert said == f"{why} · helps: --gpus 2"
-    [alone] = stuck(pb.PlanReply(groups=[group(bare[0])]))
-    assert alone.startswith("the one node known here cannot run main: crow: ")

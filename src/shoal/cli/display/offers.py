@@ -11,7 +11,7 @@ from shoal.cli.options import talk
 from shoal.cli.terminal import echo_styled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from shoal.api import shoal_pb2 as pb
 
@@ -64,20 +64,6 @@ def tell(plan: pb.PlanReply) -> None:
             talk(f"  and {left} other nodes")
         if group.room < group.least and group.helps:
             talk("  helps: " + "   |   ".join(group.helps))
-
-
-def stuck(plan: pb.PlanReply) -> Iterator[str]:
-    """Say which groups no known node can ever run, and why: waiting is of no use."""
-    for group in plan.groups:
-        first = next(iter(group.prospects), None)  # The best; one that never fits is.
-        if first is None or first.when != first.WHEN_NEVER:
-            continue
-        known = len(group.prospects) + group.more
-        nodes = "the one node" if known == 1 else f"none of {known} nodes"
-        can = "cannot" if known == 1 else "can"
-        why = f"{nodes} known here {can} run {group.group}"
-        helps = f" · helps: {group.helps[0]}" if group.helps else ""
-        yield f"{why}: {first.node.name.petname}: {first.why}{helps}"
 
 
 def _in_short(group: pb.GroupPlan) -> str:

@@ -33,7 +33,7 @@ from shoal.cli.display.printing import (
 )
 from shoal.cli.display.task_output import follow, names_of
 from shoal.cli.job_input.spec_flags import JobCommand, job_options, spec_of
-from shoal.cli.jobs.submit import ask_for_offers, pack, send_in
+from shoal.cli.jobs.submit import pack, send_in
 from shoal.cli.options import (
     json_option,
     node_option,
@@ -148,7 +148,7 @@ def run(
                 if watch and not as_json:
                     show = partial(_curves, client, job, names or {})
                 if not quiet:
-                    tell = partial(_tell_placing, client, id_, packed, began)
+                    tell = partial(_tell_placing, client, id_, began)
                     threading.Thread(target=tell, daemon=True).start()
                 end = _follow(client, job, show)
             except (StopSignal, OSError) as why:
@@ -260,9 +260,8 @@ def _follow(
         raise _left_alone(job.id, error) from None
 
 
-def _tell_placing(client: api.Client, job: str, packed: str, began: float) -> None:
+def _tell_placing(client: api.Client, job: str, began: float) -> None:
     """Report where the job runs, or why it waits, while another thread shows output."""
-    _tell_stuck(client, job, packed)
     timer = threading.Timer(PATIENCE_S, _tell_waiting, args=(client, job))
     timer.daemon = True
     timer.start()
@@ -276,15 +275,6 @@ def _tell_placing(client: api.Client, job: str, packed: str, began: float) -> No
             if has_ended(view):
                 break
     timer.cancel()
-
-
-def _tell_stuck(client: api.Client, job: str, packed: str) -> None:
-    """Say at once if no known node can ever run a part of the job."""
-    from shoal.cli.display.offers import stuck  # noqa: PLC0415 - Output comes first.
-
-    plan = ask_for_offers(client, packed)
-    for why in stuck(plan) if plan else ():
-        talk(f"job {job} waits: {why} (shoal explain {job})")
 
 
 def _tell_waiting(client: api.Client, job: str) -> None:

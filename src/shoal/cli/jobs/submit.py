@@ -52,7 +52,7 @@ def submit(
     plan: PlanReply | None = None
     with api.connect(node) as client:
         packed = pack(client, spec, quiet=quiet or as_json)
-        if offers or not (quiet or as_json):
+        if offers:
             plan = ask_for_offers(client, packed)
         reply = send_in(client, packed)
     job = reply.job
@@ -63,12 +63,9 @@ def submit(
     echo(job.id)
     talk(f"job {job.id} ({job.name}) submitted · {reply.needs}", quiet=quiet)
     if plan is not None and not quiet:
-        from shoal.cli.display.offers import stuck, tell  # noqa: PLC0415 - Not for scripts.
+        from shoal.cli.display.offers import tell  # noqa: PLC0415 - Not for scripts.
 
-        if offers:
-            tell(plan)
-        for why in stuck(plan):
-            talk(f"it waits: {why}")
+        tell(plan)
     for note in reply.notes:
         talk(f"note: {note}", quiet=quiet)
     suggest(
