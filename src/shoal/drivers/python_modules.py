@@ -6,13 +6,13 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING, Final
 
-from shoal.model.spec.recipes import LEARNING, MODULES
+from shoal.model.spec.recipes import JUDGING, LEARNING, MODULES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 LOOKED_FOR: Final = tuple(
-    sorted({*LEARNING, *(name for names in MODULES.values() for name in names)})
+    sorted({*JUDGING, *LEARNING, *(n for names in MODULES.values() for n in names)})
 )
 """All that programs of recipes import and a machine may not have."""
 

@@ -130,7 +130,7 @@ LEARNING = ("torch", "safetensors")
         ("recipe: ddp\nnodes: 2", [LEARNING]),
         ("recipe: pipeline\nnodes: 2", [LEARNING]),
         ("recipe: eval\nparams: {program: train.py}", [LEARNING]),
-        ("recipe: sweep\nsweep: {lr: [1, 2]}", [(), (*LEARNING, "sklearn")]),
+        ("recipe: sweep\nsweep: {lr: [1, 2]}", [("shoal",), (*LEARNING, "sklearn")]),
         ("recipe: train", [(*LEARNING, "sklearn")]),
         ("recipe: echo", [()]),
         ("recipe: diloco\nnodes: 2\nsetup: pip install torch", [(), ()]),

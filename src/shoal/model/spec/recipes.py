@@ -57,6 +57,9 @@ _KILLED: Final = (134, 135, 137, 139, 143)
 AVERAGING: Final = ("safetensors",)
 """Modules of Python that an aggregator imports."""
 
+JUDGING: Final = ("shoal",)
+"""Modules that a program which compares trials imports."""
+
 LEARNING: Final = ("torch", "safetensors")
 """Modules that a program which trains or measures a model imports."""
 
@@ -118,7 +121,8 @@ def parts_of(spec: JobSpec, name: str, path: str) -> list[RecipePart]:
             outputs=spec.outputs or (OUTPUTS,),
         )
         trials = replace(spec, params=judged)
-        return [RecipePart(JUDGE, judge), RecipePart(TRIALS, trials, learning)]
+        judged_by = RecipePart(JUDGE, judge, JUDGING if learning else ())
+        return [judged_by, RecipePart(TRIALS, trials, learning)]
     if spec.recipe != DILOCO:
         return [RecipePart(name, spec, learning)]
     if most == 1 and (spec.array is not None or spec.sweep is not None):
