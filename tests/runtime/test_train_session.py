@@ -1,7 +1,6 @@
 """Whole DiLoCo runs in one process: real threads, files and weights."""
 
 import json
-import math
 import shutil
 import threading
 import time
@@ -154,10 +153,12 @@ def test_momentum_rises_with_the_rounds_of_each_fragment(
     )
     steps = [4] * 5 if fragments == 1 else [2] + [4] * 4  # before the first one's syncs
     moved = momentum = 0.0
+    gain = 2 ** (2 / 3)
     for done, each in enumerate(steps):
-        kept = min(done / (done + 3), 1 - 0.7 / math.sqrt(2))
+        kept = min(done / (done + 3), 1 - 0.7 / gain)
+        rate = max(0.7, min(1.0, gain * (1 - kept)))
         momentum = kept * momentum + 0.1 * each
-        moved += 0.7 * (0.1 * each + kept * momentum)
+        moved += rate * (0.1 * each + kept * momentum)
 
     final, _ = run_all(tmp_path, chosen, Slope(target=0.0), Slope(target=0.0))
 
