@@ -49,7 +49,7 @@ FOUND_BY = {
     "letters under way unbounded": 57,
     "welcomed before it is on disk": 16,
     "invitation taken back at once": 152,
-    "introduced are not sent on": 750,
+    "introduced are not sent on": 2760,
     "forgotten stranger goes on": 283,
     "joined do not go along": 434,
     "any secret opens": 4,
