@@ -155,7 +155,8 @@ def test_functions_of_a_member_run_in_its_name_and_get_no_secrets(far: Far) -> N
             yield pb.CallsRequest(pools=[pb.CallPool(id=1, spec=spec, lanes_max=1)])
             yield pb.CallsRequest(backlogs=[pb.CallBacklog(pool=1, waiting=1)])
             with connect({far.address!r}) as other:
-                while not (jobs := other.jobs().jobs):
+                every = pb.ListRequest(interpreters=True)
+                while not (jobs := other.jobs_like(every).jobs):
                     pass
             print(jobs[0].owner, jobs[0].name)
         try:
