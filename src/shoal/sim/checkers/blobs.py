@@ -15,14 +15,13 @@ from shoal.core.artifacts.blob_transfers import BlobTransfers
 from shoal.core.artifacts.piece_fetch import UNDER_WAY_MAX
 from shoal.core.artifacts.piece_serving import QUESTIONS_ALL_MAX, READS_MAX
 from shoal.core.artifacts.piece_sources import WINDOW_MAX
-from shoal.core.durability.journal import Entry
+from shoal.core.durability.journal import Entry, Revoked
 from shoal.core.events import Effect, MessageReceived
 from shoal.core.peer import Peer
 from shoal.model.ids import BlobId, NodeId
 from shoal.protocol.blobs import BlobPiece, PieceWanted
 from shoal.protocol.limits import PIECE_BYTES_MAX
 from shoal.sim.agenda import Agenda
-from shoal.sim.checkers.revocations import KnownRevocations
 from shoal.sim.checkers.violations import Violations
 from shoal.sim.node.host import SimHost
 
@@ -54,7 +53,8 @@ class BlobPromises:
         self._states: dict[int, BlobErrandState] = {}
         self._published: dict[tuple[NodeId, BlobId], None] = {}
         self._asked: dict[tuple[NodeId, NodeId, BlobId], dict[BlobId, None]] = {}
-        self._revocations = KnownRevocations(agenda)
+        # Since when a node knows that another is revoked, by (node, other).
+        self._revoked: dict[tuple[NodeId, NodeId], float] = {}
         self._reads: dict[tuple[NodeId, int], int] = {}  # under way, by node and life
 
     # B1: what arrives is what was asked for. B2: every fetch ends.
@@ -118,7 +118,8 @@ class BlobPromises:
         if not isinstance(host.machine, Peer):
             return  # A hostile node promises nothing.
         blob = message.blob
-        if self._revocations.knows(host, peer):
+        since = self._revoked.get((host.id, peer))
+        if since is not None and self._agenda.now > since:
             what = f"{host.id} sends a piece to {peer}, which it knows revoked"
             self._violations.report("B3", what)
         named = self._asked.get((host.id, peer, blob), {})
@@ -133,7 +134,10 @@ class BlobPromises:
 
     def safe(self, host: SimHost, entries: Sequence[Entry]) -> None:
         """Note revocations that a node has on disk."""
-        self._revocations.note(host, entries)
+        for entry in entries:
+            if isinstance(entry, Revoked):
+                key = (host.id, entry.revocation.node)
+                self._revoked.setdefault(key, self._agenda.now)
 
     # B4: what is under way is bounded.
 
