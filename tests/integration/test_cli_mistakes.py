@@ -127,6 +127,10 @@ MISTAKES: dict[str, list[tuple[str, int, str]]] = {
     ],
     "sim reproduce": [("--traces nowhere", 2, "no such file")],
     "sim run": [("nowhere.yaml", 2, "No such file"), ("--seed x", 2, "valid integer")],
+    "sim sweep": [
+        ("nowhere.yaml", 2, "No such file"),
+        ("--vary seed", 2, "does not say what to vary"),
+    ],
     "sim traces": [("nowhere.csv", 2, "no such file"), (".", 2, "Is a directory")],
     "submit": [
         ("--policy balancd -- true", 2, "did you mean 'balanced'?"),

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 COMMANDS: Final[dict[str, str]] = {
     "reproduce": "shoal.cli.lab.sim_traces:reproduce",
+    "sweep": "shoal.cli.lab.sim_sweep:sweep",
     "traces": "shoal.cli.lab.sim_traces:traces",
 }
 """Other commands under `shoal sim`, imported when called."""
@@ -58,13 +59,14 @@ class SimGroup(click.Group):
     "\b\n"
     "shoal sim SCENARIO.yaml\n"
     "shoal sim --leaves 8 --jobs poisson:200 --policy simple,nearest --seed 7\n"
+    "shoal sim sweep SCENARIO.yaml --vary seed=1..5 --policy all\n"
     "shoal sim run --help lists all flags",
 )
 def sim() -> None:
     """Run a scenario, or the command that the first word names."""
 
 
-_FLAGS: Final[OptionTable] = (
+FLAGS: Final[OptionTable] = (
     (("--fabric",), {"help": "leaf-spine, fat-tree, wan, or a graph file."}),
     (("--spines",), {"type": int, "help": "Spine switches of a leaf-spine fabric."}),
     (("--leaves",), {"type": int, "help": "Leaf switches of a leaf-spine fabric."}),
@@ -77,7 +79,7 @@ _FLAGS: Final[OptionTable] = (
     (("--gpu",), {"help": "GPUs of each host: A100:80GB:4."}),
     (("--jobs",), {"help": "Number and arrival of jobs: poisson:200, burst:50."}),
     (("--load",), {"type": float, "help": "Average load on all devices: 0.7."}),
-    (("--policy",), {"help": "Policies to compare: simple,balanced,nearest."}),
+    (("--policy",), {"help": "Policies to compare: simple,nearest; or all."}),
     (("--overlay",), {"help": "Gossip overlays: flood,random,mst,nearest."}),
     (("--loss",), {"type": float, "help": "Share of messages that are lost."}),
     (
@@ -92,7 +94,7 @@ _FLAGS: Final[OptionTable] = (
 
 @click.command("run")
 @click.argument("scenario", required=False, type=click.Path(path_type=Path))
-@options_of(_FLAGS)
+@options_of(FLAGS)
 @click.option(
     "--html", type=click.Path(path_type=Path), help="Write an HTML report here."
 )
@@ -109,7 +111,7 @@ def run(
     pictures: Path | None,
     as_json: bool,
     quiet: bool,
-    **flags: Any,  # noqa: ANN401 - one for each of _FLAGS
+    **flags: Any,  # noqa: ANN401 - one for each of FLAGS
 ) -> None:
     """Simulate SCENARIO, or what the flags describe, and print the results."""
     # Imported here: numpy and rustworkx cost more than the rest of the command line.
@@ -117,8 +119,14 @@ def run(
     from shoal.lab.datacentre.scenario import convert  # noqa: PLC0415
     from shoal.lab.datacentre.settings import resolve  # noqa: PLC0415
 
-    document, folder = _document(scenario)
-    _apply(document, flags)
+    document, folder = document_of(scenario)
+    if "vary" in document:
+        raise UsageError(
+            f"scenario {scenario} is a sweep",
+            because="it says what to vary",
+            hint=f"run `shoal sim sweep {scenario}`",
+        )
+    apply_flags(document, flags)
     settings, fabric = resolve(convert(document), folder)
     with _Bar(quiet=quiet) as bar:
         comparison = compare(settings, fabric, bar.told)
@@ -134,7 +142,8 @@ def run(
         suggest(f"{again} (pictures)", "shoal policy list", quiet=quiet)
 
 
-def _document(scenario: Path | None) -> tuple[dict[str, Any], Path]:
+def document_of(scenario: Path | None) -> tuple[dict[str, Any], Path]:
+    """Read a scenario file; return its fields and its folder. No file: no fields."""
     from shoal.lab.datacentre.scenario import read_scenario  # noqa: PLC0415
 
     if scenario is None:
@@ -161,7 +170,7 @@ def _document(scenario: Path | None) -> tuple[dict[str, Any], Path]:
     return dict(document), scenario.parent
 
 
-def _apply(document: dict[str, Any], flags: dict[str, Any]) -> None:
+def apply_flags(document: dict[str, Any], flags: dict[str, Any]) -> None:
     """Override the scenario by flags."""
 
     def put(value: object, *path: str) -> None:
@@ -269,6 +278,11 @@ def _write(html: Path | None, folder: Path | None, comparison: Comparison) -> No
     files = {} if html is None else {html: page(comparison)}
     if folder is not None:
         files |= {folder / name: svg for name, svg in pictures(comparison).items()}
+    write_files(files)
+
+
+def write_files(files: dict[Path, str]) -> None:
+    """Write texts to files, and say so."""
     for path, text in files.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

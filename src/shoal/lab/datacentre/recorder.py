@@ -103,6 +103,7 @@ class Recorder(HostWatch):
         self.points: list[SeriesPoint] = []
         self.busy_s = 0.0  # devices times seconds
         self.refusals = 0
+        self.starts = 0
         self.ended = 0
         self.changed_at: dict[NodeId, float] = {}  # when each host's room last changed
         self.clients: SimClients | None = None
@@ -142,6 +143,7 @@ class Recorder(HostWatch):
         if len(self.bars) < BARS_MAX:
             self.bars.append(bar)
         self._running[host.index, process.pid] = bar
+        self.starts += 1
         life = self.lives[task.job]
         if life.started < 0:
             life.started = self._agenda.now

@@ -89,6 +89,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     cross_leaf_share: float
     links: tuple[LinkUse, ...]
     preemptions: int
+    starts: int  # of tasks, again after a crash or a preemption
     refusals: int
     messages: int
     message_bytes: int
@@ -114,7 +115,14 @@ def summarise(centre: DataCentre, events: int, history: str) -> RunResult:
     waits = [
         life.started - life.submitted for life in lives.values() if life.started >= 0
     ]
-    times = [life.ended - life.submitted for life in over.values()]
+    # A job that has not ended counts with the time that it has taken so far: leaving
+    # it out would flatter whoever let it wait.
+    now = centre.world.now
+    times = [
+        (life.ended if life.ended >= 0 else now) - life.submitted
+        for life in lives.values()
+        if life.submitted <= now
+    ]
     makespan_s = max((life.ended for life in over.values()), default=centre.world.now)
     size = centre.width
     return RunResult(
@@ -139,6 +147,7 @@ def summarise(centre: DataCentre, events: int, history: str) -> RunResult:
         cross_leaf_share=traffic.crossed_bytes / max(1.0, traffic.moved_bytes),
         links=_links(centre, makespan_s),
         preemptions=recorder.preemptions,
+        starts=recorder.starts,
         refusals=recorder.refusals,
         messages=meter.counts.total(),
         message_bytes=meter.bytes.total(),

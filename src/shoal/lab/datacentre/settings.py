@@ -36,6 +36,9 @@ T = TypeVar("T")
 HOSTS_MAX: Final = 20_000
 """Hosts in one world: each is a whole node, of some tens of kilobytes."""
 
+ALL: Final = "all"
+"""In place of policies: every one that there is."""
+
 Arrivals = Literal["poisson", "burst", "every"]
 ARRIVALS: Final[tuple[Arrivals, ...]] = ("poisson", "burst", "every")
 What = Literal["fail", "join", "leave"]
@@ -252,12 +255,14 @@ def _submit_to(jobs: JobsSpec, fabric: Fabric) -> tuple[str, ...]:
 
 def _policies(names: tuple[str, ...]) -> tuple[str, ...]:
     registry = Registry()
+    if names == (ALL,):
+        return tuple(registry.names())
     for place, name in enumerate(names):
         if name not in registry.names():
             raise SpecError(
                 f"no policy '{name}'",
                 path=f"$.policies[{place}]",
-                hint=f"allowed here: {', '.join(registry.names())}",
+                hint=f"allowed here: {', '.join(registry.names())}; or only {ALL}",
             )
     return names
 

@@ -77,9 +77,9 @@ def over_time(results: list[RunResult], marks: Marks) -> str:
         hue = place % HUES
         step_s = result.series.step_s
         used = [(step_s * n, value) for n, value in enumerate(result.series.used)]
-        parts.append(_line(upper, used, hue, f"{name}: devices in use"))
+        parts.append(curve(upper, used, hue, f"{name}: devices in use"))
         waiting = [(step_s * n, v) for n, v in enumerate(result.series.waiting)]
-        parts.append(_line(lower, waiting, hue, f"{name}: tasks that wait"))
+        parts.append(curve(lower, waiting, hue, f"{name}: tasks that wait"))
     return picture(WIDTH, top + 374, "".join(parts), "utilisation and queue over time")
 
 
@@ -105,11 +105,11 @@ def spreading(results: list[RunResult], interval_s: float) -> str:
     ]
     for place, (result, name) in enumerate(zip(results, columns(results), strict=True)):
         gossip = result.gossip
-        curve = zip(gossip.curve_s, gossip.curve_share, strict=True)
-        points = [(at, reached) for at, reached in curve if at <= span_s]
+        heard = zip(gossip.curve_s, gossip.curve_share, strict=True)
+        points = [(at, reached) for at, reached in heard if at <= span_s]
         points.append((span_s, points[-1][1]))
         told = f"{name}: 99 % know after {seconds(gossip.converged_p50_s)}"
-        parts.append(_line(frame, points, place % HUES, told))
+        parts.append(curve(frame, points, place % HUES, told))
     return picture(WIDTH, 252, "".join(parts), "how news spreads")
 
 
@@ -155,8 +155,16 @@ def marked(frame: PlotFrame, marks: Marks, *, named: bool = True) -> str:
     return "".join(parts)
 
 
-def _line(
+def curve(
     frame: PlotFrame, points: Sequence[tuple[float, float]], hue: int, told: str
 ) -> str:
+    """Return a line through points; from the ninth on, colours come back dashed."""
+    dashes = "none" if hue < HUES else "7 4"
     path = " ".join(f"{number(frame.x(x))},{number(frame.y(y))}" for x, y in points)
-    return element("polyline", title(told), points=path, class_=f"line hue{hue}")
+    return element(
+        "polyline",
+        title(told),
+        points=path,
+        class_=f"line hue{hue % HUES}",
+        stroke_dasharray=dashes,
+    )

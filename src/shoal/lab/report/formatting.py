@@ -63,6 +63,7 @@ ROWS: Final[tuple[Row, ...]] = (
     ("hottest link", hottest),
     ("preemptions", lambda r: count(r.preemptions)),
     ("refusals", lambda r: count(r.refusals)),
+    ("per task started", lambda r: f"{r.refusals / max(1, r.starts):.2f}"),
     ("messages", lambda r: count(r.messages)),
     ("message bytes", lambda r: size(r.message_bytes)),
 )

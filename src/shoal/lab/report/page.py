@@ -126,17 +126,23 @@ def page(comparison: Comparison) -> str:
         *(_run(comparison, run, place) for place, run in enumerate(comparison.runs)),
         _footer(comparison),
     ]
+    return document(settings.name, "".join(body), SCRIPT if many else "")
+
+
+def document(name: str, body: str, script: str = "") -> str:
+    """Return a whole page with the style of all reports."""
     head = (
         '<meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        + element("title", escape(f"{settings.name} - shoal sim"))
+        + element("title", escape(f"{name} - shoal sim"))
         + element("style", STYLE)
     )
-    script = element("script", SCRIPT) if many else ""
+    if script:
+        script = element("script", script)
     return (
         '<!doctype html><html lang="en">'
         + element("head", head)
-        + element("body", element("main", "".join(body)) + script)
+        + element("body", element("main", body) + script)
         + "</html>\n"
     )
 
