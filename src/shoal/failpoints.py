@@ -87,7 +87,7 @@ _ACTIONS: Final = (*_SIGNALS, "raise")
 
 @final
 class Failpoint:
-    """One place that strikes when it has been passed so many times."""
+    """One place that strikes when it has been passed a given number of times."""
 
     def __init__(self, name: str, passing: int, action: str) -> None:
         self.name = name

@@ -149,7 +149,7 @@ def walk(
     below: str,
     goes: Callable[[str, bool], bool] = lambda _path, _is_folder: True,
 ) -> Iterator[PackedFolder]:
-    """Go through all that is at or below a path, folders only if they are empty."""
+    """Yield files at or below a path, and empty folders."""
     if below:
         names = below.split("/")
         try:

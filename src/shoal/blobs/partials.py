@@ -1,4 +1,4 @@
-"""Blobs still being fetched: the room they take, for whom, and since when.
+"""Blobs still being fetched: their size, their owner, and when they began.
 
 Each counts with all the bytes that it will have, from its beginning: what is promised
 to one cannot be promised to another. Who fetches it no more leaves it for the next who

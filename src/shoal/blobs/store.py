@@ -159,7 +159,7 @@ class BlobStore:
             return len(blobs), sum(size_of(blob) or 0 for blob in blobs)
 
     def release(self, holder: str) -> None:
-        """Let go of all that `holder` held."""
+        """Release everything that `holder` held."""
         with self._lock:
             for blob in self._held.pop(holder, ()):
                 self._let_go(holder, blob)

@@ -406,7 +406,7 @@ class Tell(msgspec.Struct, frozen=True):
 
 
 class Show(msgspec.Struct, frozen=True):
-    """Pass output or progress of a task of ours on to whoever watches."""
+    """Pass a task's output or progress on to its watchers."""
 
     task: Task
     message: AnyMessage

@@ -59,7 +59,7 @@ def packed(lines: Iterable[bytes], bytes_max: int) -> Iterator[bytes]:
 
 
 def decode(data: bytes) -> Iterator[MetricReport]:
-    """Go through the reports in whole lines; whatever is none is passed over."""
+    """Yield the reports in whole lines; skip other lines."""
     for line in data.split(b"\n"):
         if line and (report := _report(line.lstrip(b"\0"))) is not None:
             yield report

@@ -49,7 +49,7 @@ class Device(msgspec.Struct, frozen=True):
 
 
 class Capacity(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that a worker lends. Labels are sorted pairs.
+    """What a worker lends. Labels are sorted pairs.
 
     `lacks` names modules that the Python of its tasks was looked for and not found to
     have; a worker of an older release says nothing of it.

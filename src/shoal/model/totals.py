@@ -53,7 +53,7 @@ class Amounts(msgspec.Struct, frozen=True):
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """All that a job needs, and the most of each resource that it can use at once."""
+    """A job's needs, and the most of each resource that it can use at once."""
 
     tasks: int
     whole: Amounts
@@ -118,7 +118,7 @@ def _peak(groups: tuple[Group, ...], needed: Mapping[GroupId, Amounts]) -> Amoun
 
 
 def _all_needs(groups: Iterable[Group]) -> dict[GroupId, frozenset[GroupId]]:
-    """Return all that must have ended before each group; groups come in order."""
+    """Return what must end before each group starts; groups come in order."""
     before: dict[GroupId, frozenset[GroupId]] = {}
     for group in groups:
         before[group.id] = frozenset(group.needs).union(

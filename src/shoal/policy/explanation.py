@@ -122,7 +122,7 @@ def _summary(rejected: tuple[Rejected, ...]) -> tuple[tuple[str, int], ...]:
 
 
 def _what_matters(condition: str, row: WorkerRow) -> Hashable:
-    """Return all that the words of a condition depend on."""
+    """Return everything that a condition's wording depends on."""
     match condition:
         case "cpu":
             return (row.cpu_milli, row.cpu_milli_all)

@@ -98,7 +98,7 @@ def _no_driver(shape: TaskShape, rows: list[WorkerRow]) -> str:
 
 
 def _not_lent(uses: tuple[str, ...], rows: list[WorkerRow]) -> str:
-    """Name what nobody lends, and what else of its kind is lent."""
+    """Name a resource that no worker lends, and what they lend instead."""
     lent = sorted({name for row in rows for name in row.lends})
     for wanted in uses:
         kind, _, name = wanted.partition(":")
@@ -119,7 +119,7 @@ def _not_lent(uses: tuple[str, ...], rows: list[WorkerRow]) -> str:
 
 
 def _no_label(labels: tuple[tuple[str, str], ...], rows: list[WorkerRow]) -> str:
-    """Name the label that nobody carries, and one that is written almost like it."""
+    """Name a label that no worker carries, and the most similar one."""
     carried = sorted({f"{key}={value}" for row in rows for key, value in row.labels})
     for key, value in labels:
         wanted = f"{key}={value}"

@@ -133,7 +133,7 @@ class Hasher:
         return bytes(self._leaves)
 
     def name(self) -> BlobId:
-        """Return the name of all that was taken in; nothing may follow."""
+        """Return the name of the bytes so far; no more may follow."""
         return name_of_leaves(self.size, self.leaves())
 
 

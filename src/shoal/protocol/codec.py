@@ -280,7 +280,7 @@ def _clean_staging(staging: Staging) -> None:
 
 
 def _clean(message: Any, field: str) -> None:  # noqa: ANN401 - Of several kinds.
-    """Make a free text fit for people; nobody else has the message yet."""
+    """Clean a free text in place; the message is not shared yet."""
     text: str = getattr(message, field)
     if not text.isprintable():
         msgspec.structs.force_setattr(message, field, cleaned(text))

@@ -96,7 +96,7 @@ class Hello(Message, frozen=True, tag="hello"):
 
 
 class Want(msgspec.Struct, frozen=True):
-    """So many tasks of this profile look for workers."""
+    """`count` tasks of this profile look for workers."""
 
     profile: Profile
     count: Count
@@ -133,7 +133,7 @@ class Load(msgspec.Struct, frozen=True, gc=False):
 
 
 class Inventory(Message, frozen=True, tag="inventory"):
-    """All that a worker has and what is free of it. A later `seq` replaces earlier."""
+    """A worker's capacity and what is free of it. The latest `seq` counts."""
 
     epoch: Count
     seq: Count
@@ -261,7 +261,7 @@ class Committed(Message, frozen=True, tag="committed"):
 
 
 class Release(Message, frozen=True, tag="release"):
-    """These leases are no longer needed. Whatever still runs on them is stopped."""
+    """These leases are no longer needed. Tasks on them are stopped."""
 
     leases: Leases
 
@@ -477,7 +477,7 @@ class Reservation(Message, frozen=True, tag="reservation"):
 
 
 class Join(Message, frozen=True, tag="join"):
-    """Let me in: somebody invited me with this secret. The link proved who I am.
+    """Asks to join with the secret of an invitation. The link proved the sender's id.
 
     To a gate, which must not learn the secret, a newcomer shows a proof that it knows
     it, and a print of the key of the node that gave it out.
@@ -522,7 +522,7 @@ class Goodbye(Message, frozen=True, tag="goodbye"):
 
 
 class BlobHeld(Message, frozen=True, tag="blob-held"):
-    """These hold a blob and all that it names; without any, the sender itself does."""
+    """Holders of a blob and of all blobs that it names; if empty, the sender."""
 
     blob: BlobId
     holders: Annotated[tuple[PeerAddress, ...], Meta(max_length=HOLDERS_MAX)] = ()

@@ -58,7 +58,6 @@ class Host:
     ) -> None:
         """Perform effects by `perform`; pass a machine's error to `on_failure`."""
         self.dropped = 0  # peer messages dropped as the inbox was full
-        self.handled = 0
         self.handling: Event | None = None  # the machine's latest event
         self._machine = machine
         self._journal = journal
@@ -136,7 +135,6 @@ class Host:
             self._schedule()
 
     def _tell(self, event: Event) -> None:
-        self.handled += 1
         self.handling = event
         for effect in self._machine.handle(event, self._loop.time()):
             if type(effect) is Record:

@@ -42,7 +42,7 @@ class Inbox:
             self.feed(event)
 
     def open(self, host: Host, first: Iterable[Event]) -> None:
-        """Hand `first` to the host, then what came early, then all that comes."""
+        """Hand `first` to the host, then early events, then the rest."""
         early, self._early = self._early, []
         self._host = host
         for event in (*first, *early):

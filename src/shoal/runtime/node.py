@@ -305,7 +305,7 @@ class Node:
         yield Booted()
 
     def _unconfined(self) -> list[str]:
-        """Return why drivers do not confine tasks, for those that do not."""
+        """Return, for each driver that does not confine tasks, the reason."""
         reasons = (each.promises.confined for each in self._unlike)
         return [reason for reason in dict.fromkeys(reasons) if reason]
 

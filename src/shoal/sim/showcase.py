@@ -111,7 +111,7 @@ def competing_gangs(
 def one_announcement(
     seed: int = 0, *, workers: int = 10_000, tasks: int = 8
 ) -> CrowdFigures:
-    """Run one scheduler that knows nobody and seeks room for a few tasks."""
+    """Run one scheduler that knows no worker and seeks room for a few tasks."""
     nodes = [_node("s0", ("scheduler",))]
     nodes += [_node(f"w{n}", ("worker",), slots=1) for n in range(workers)]
     group = make_group("j", "main", tasks, (SLOT,))

@@ -17,8 +17,6 @@ Kind = Literal["host", "switch"]
 NODES_MAX: Final = 1_000_000
 NAMES_SHOWN: Final = 8
 
-NS_PER_S: Final = 1_000_000_000
-
 
 class FabricNode(msgspec.Struct, frozen=True):
     """A host or a switch. `tier` is 0 for hosts and grows towards the core."""

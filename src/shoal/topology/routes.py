@@ -115,7 +115,7 @@ class Routes:
         return self._anchor[node]
 
     def graph(self) -> rx.PyGraph[int, float]:
-        """Return all that works as a graph of its own, its edges with their costs."""
+        """Return the working part of the fabric as a graph with costs."""
         fabric = self.fabric
         graph: rx.PyGraph[int, float] = rx.PyGraph()
         graph.add_nodes_from(list(range(len(fabric.nodes))))

@@ -155,11 +155,11 @@ class FolderExchange:
             time.sleep(POLL_S)
 
     def draft(self) -> Path:
-        """Name a file beside those that were put, so that it can be moved there."""
+        """Return a path in the exchange folder, for a file that is moved later."""
         return self._own / f"{os.getpid()}-{next(self._numbers)}"
 
     def put(self, path: Path) -> str:
-        """Move a file to those of all, under the hash of its content."""
+        """Move a file into the exchange folder, under the hash of its content."""
         with path.open("rb") as file:
             name = hashlib.file_digest(file, "sha256").hexdigest()
         path.replace(self._folder / "files" / name)

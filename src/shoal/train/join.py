@@ -168,7 +168,7 @@ class DilocoRun:
         return self._session.global_step
 
     def shard(self, dataset: Sized) -> Subset[Any]:
-        """Return this worker's part: the same one, whoever else is there."""
+        """Return this worker's part: the same one, regardless of other workers."""
         return shard_of(dataset, self.rank, self.world)
 
     def step(self, samples: int, loss: float, tokens: int = 0) -> None:

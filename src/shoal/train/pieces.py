@@ -71,7 +71,7 @@ class PieceExchange:
         over_s: float = 0.0,
         pause: Callable[[float], object] = time.sleep,
     ) -> Path:
-        """Fetch a file, piece by piece, over at least so many seconds."""
+        """Fetch a file, piece by piece, over at least the given seconds."""
         manifest = self._manifest(file, holder, kind)
         _, at, node = file.partition("@")
         path = self._exchange.draft()

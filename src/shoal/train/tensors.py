@@ -149,7 +149,7 @@ def _size(shape: tuple[int, ...]) -> int:
 
 
 def _part(of: slice, number: int, parts: int) -> slice:
-    """Return one of so many equal parts of a range."""
+    """Return one of several equal parts of a range."""
     size = of.stop - of.start
     return slice(
         of.start + size * number // parts, of.start + size * (number + 1) // parts
@@ -242,7 +242,7 @@ def load_weights(path: Path) -> tuple[Layout, Array]:
 
 
 def load_state(path: Path, fragments: int) -> State:
-    """Read a checkpoint, or weights as those of a run that begins."""
+    """Read a checkpoint, or bare weights as the start of a run."""
     with _opened(path) as (file, head):
         if "momentum" not in file.keys():  # noqa: SIM118 - It is no mapping.
             layout, flat = _read_weights(file, head, "")

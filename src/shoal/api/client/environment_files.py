@@ -24,7 +24,7 @@ _FOLDERS: Final = re.compile(r"(-f|--find-links)(?:\s+|=)(?!https?:)")
 
 
 def read_requirements(path: Path) -> dict[str, bytes]:
-    """Return what a requirements file and all that it includes come to."""
+    """Return a requirements file with its includes expanded."""
     lines: dict[str, list[str]] = {"requirements.txt": [], "constraints.txt": []}
     _read_lines(path, lines, "requirements.txt", 0)
     return {

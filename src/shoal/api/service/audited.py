@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Origin(NamedTuple):
-    """How a call came, and from whom."""
+    """Where a call came from, and who made it."""
 
     way: str = "socket"  # or token, page, certificate, link
     node: str = ""

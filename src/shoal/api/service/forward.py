@@ -103,7 +103,7 @@ class Forwarder:
     async def jobs_everywhere(
         self, request: pb.ListEverywhereRequest
     ) -> pb.ListEverywhereReply:
-        """Return jobs of this and other nodes; name those that do not answer."""
+        """Return jobs of this and other nodes; name nodes that do not answer."""
         timeout_s = min(request.timeout_s or ANSWER_S, ANSWER_MAX_S)
         asked = request.list.SerializeToString()
         reply = pb.ListEverywhereReply()

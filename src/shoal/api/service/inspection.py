@@ -1,4 +1,4 @@
-"""What nodes are, do and use: this one, others of its owner, and those that are away.
+"""Describes nodes: this one, others of its owner, and members that are away.
 
 What a machine uses is its owner's business. So a node tells it to nodes of the same
 owner only, which ask for it over the link. A list of nodes shows what each of these
@@ -73,7 +73,7 @@ class Inspector:
         self._asking: dict[NodeId, asyncio.Task[None]] = {}
 
     async def nodes(self) -> list[pb.Node]:
-        """Return this node, the nodes it knows, and those that are away."""
+        """Return this node, the nodes it knows, and members that are away."""
         found = views.nodes_view(self._node, self._network.links)
         if callers.current().is_own:
             self._add_use(found[0])

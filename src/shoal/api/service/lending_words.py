@@ -1,4 +1,4 @@
-"""A machine's own rules in sentences: what its owner lends, to whom, and how."""
+"""Puts an owner's lending rules into sentences."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def figure(value: float | None) -> str:
 
 
 def best_text(job: Job, order: Order | None) -> str:
-    """Say which task is best, and by what; nothing if nobody knows."""
+    """Name the best task and its metric; nothing if there is no metric."""
     order = order or best_first(job)
     found = results(job, order)
     if order is None or not found or order.name not in found[0].metrics:

@@ -21,7 +21,7 @@ from shoal.cli.options import any_node_option, json_option, quiet_option, sugges
 def cancel(
     jobs: tuple[str, ...], reason: str, node: str | None, as_json: bool, quiet: bool
 ) -> None:
-    """Cancel JOBs, by id, last, or all that have not ended."""
+    """Cancel jobs: by id, the last one, or every job that has not ended."""
     with api.connect(node) as client:
         replies = [client.cancel(job, reason) for job in expanded(client, jobs)]
     if as_json:

@@ -96,7 +96,7 @@ def rm(
 
 
 def _chosen(client: Client, jobs: tuple[str, ...], name: str) -> list[pb.Job]:
-    """Return the named jobs, or all that have ended."""
+    """Return the named jobs, or all ended jobs."""
     if jobs and jobs != ("all",):
         return [client.get(job, 1) for job in expanded(client, jobs)]
     return list(client.jobs_like(pb.ListRequest(states=ENDED, name=name)).jobs)

@@ -103,7 +103,7 @@ def idle_state(node: Node, *, brief: bool = False) -> str:
 
 
 class Shares(NamedTuple):
-    """The shares of a machine that are really in use; empty where nobody tells."""
+    """Measured use of a machine, as shares; empty if it was not reported."""
 
     cpu: str = ""
     memory: str = ""

@@ -183,7 +183,7 @@ class Door:
 
 
 def _carry(line: socket.socket, channel: TaskChannel) -> bool:
-    """Carry bytes both ways; return whether both sides said all that they had."""
+    """Copy bytes both ways; return whether both sides ended cleanly."""
     sent = threading.Event()
     upwards = threading.Thread(
         target=_send_all, args=(line, channel, sent), daemon=True

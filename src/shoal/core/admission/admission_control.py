@@ -208,7 +208,7 @@ class AdmissionControl:
         self._questions = 0
 
     def waiting(self, now: float) -> list[JoinRequest]:
-        """Return the newcomers for whom a person has to decide."""
+        """Return newcomers that wait for a person's decision."""
         return self._requests.pending(now)
 
     def has_invited(self, now: float) -> bool:
@@ -638,12 +638,12 @@ class AdmissionControl:
 
 
 def least(wanted: int | None, own: int | None) -> int | None:
-    """Return the smaller quota: nobody gives more than it has."""
+    """Return the smaller quota: a node cannot grant more than it has."""
     return min((one for one in (wanted, own) if one is not None), default=None)
 
 
 def _not_now(reason: str) -> Refusal:
-    """Return a no that may be a yes when somebody is back."""
+    """Return a refusal that asks the newcomer to try again later."""
     return Refusal(reason=reason, retry_in_s=RETRY_S)
 
 

@@ -27,7 +27,7 @@ class OutputsFetched(msgspec.Struct, frozen=True):
 
 
 class OutputsLost(msgspec.Struct, frozen=True):
-    """The outputs of an attempt cannot be had, and nobody tries again."""
+    """Fetching the outputs of an attempt failed for good."""
 
     attempt: Attempt
     reason: str
@@ -257,7 +257,7 @@ class FinishBlob(msgspec.Struct, frozen=True):
 
 
 class LeaveBlob(msgspec.Struct, frozen=True):
-    """Nobody fetches this blob any more; what came of it may make room."""
+    """The fetch of this blob was abandoned; its pieces may be deleted."""
 
     blob: BlobId
 

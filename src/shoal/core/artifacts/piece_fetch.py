@@ -308,7 +308,7 @@ class PieceFetch:
         return self._begin(fetch)
 
     def on_stored(self, event: PiecesStored, now: float) -> list[Step]:
-        """Count pieces that are on disk; ask others for those that were wrong."""
+        """Count stored pieces; ask other holders for pieces that were wrong."""
         fetch = self._by_number.get(event.fetch)
         if fetch is None:
             return []

@@ -1,4 +1,4 @@
-"""Fetch a tree with all its files, from whoever has them.
+"""Fetch a tree with all its files, from any holder.
 
 Theory of operation. First the disk is asked what the tree lists. If the tree is not
 here it is fetched as a blob, and the disk is asked again. Then its missing files are

@@ -68,13 +68,13 @@ class Call(msgspec.Struct):
 
 
 class CallsCame(msgspec.Struct, frozen=True):
-    """The client wants these to run, and has so many more that it may not send yet."""
+    """The client submits calls, within its credit."""
 
     calls: list[Call]
 
 
 class BacklogTold(msgspec.Struct, frozen=True):
-    """The client has so many more calls that it may not send yet."""
+    """The number of the client's calls that wait for credit has changed."""
 
     waiting: int
 
@@ -111,7 +111,7 @@ class LaneLost(msgspec.Struct, frozen=True):
 
 
 class HireFailed(msgspec.Struct, frozen=True):
-    """So many interpreters that were wanted did not come. Definite: none ever will."""
+    """Hiring `count` interpreters failed. Definite: it can never succeed."""
 
     count: int
     reason: str
@@ -171,13 +171,13 @@ class CallAnswer(msgspec.Struct, frozen=True):
 
 
 class CreditGranted(msgspec.Struct, frozen=True):
-    """Let the client have so many calls out that have no result."""
+    """Set how many calls without a result the client may have out."""
 
     credit: int
 
 
 class Hire(msgspec.Struct, frozen=True):
-    """Get so many more lanes; answered by as many `LaneOpened` and `HireFailed`."""
+    """Hire `count` lanes; each is answered by `LaneOpened` or `HireFailed`."""
 
     count: int
 
@@ -299,7 +299,7 @@ class CallDispatcher:
         return min(times, default=None)
 
     def farewell(self) -> list[TellLane]:
-        """Return what lanes are told when nobody wants a result any more."""
+        """Return the messages that tell lanes to drop an unwanted call."""
         leave = item(call_items.LEAVE, 0)
         return [
             TellLane(

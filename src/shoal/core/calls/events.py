@@ -161,7 +161,7 @@ class TellPool(msgspec.Struct, frozen=True):
 
 
 class HireLanes(msgspec.Struct, frozen=True):
-    """Submit a job of so many interpreters for a pool.
+    """Submit a job that adds `count` interpreters to a pool.
 
     Answered by `LanesHired` and `LanesAccepted`, or by `LanesRefused`.
     """

@@ -54,7 +54,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
 
 @final
 class ReliableStream:
-    """One side. `put` what shall be sent, and send whatever `due` returns."""
+    """One side of a stream. `put` items to send; send what `due` returns."""
 
     def __init__(self, window_bytes: int = WINDOW_BYTES) -> None:
         """Have at most this much on its way to the other side."""

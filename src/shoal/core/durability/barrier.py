@@ -47,7 +47,7 @@ class Barrier:
         return self._needed > self._safe
 
     def rise(self, sequence: int, entry: Entry) -> None:
-        """Hold back all that follows until the record of this number is on disk."""
+        """Hold back what follows until the record of this number is on disk."""
         assert sequence > self._needed
         self._needed = sequence
         if type(entry) is Assigned:

@@ -136,7 +136,7 @@ class Cancelled(msgspec.Struct, frozen=True, tag="cancelled"):
 
 
 class Removed(msgspec.Struct, frozen=True, tag="removed"):
-    """These ended jobs are forgotten, with all that they left."""
+    """These ended jobs are forgotten, with their files."""
 
     jobs: tuple[JobId, ...]
 

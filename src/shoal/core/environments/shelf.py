@@ -89,7 +89,7 @@ def _id(*parts: str) -> EnvironmentId:
 
 
 class _Making(msgspec.Struct):
-    """An environment that is being made, and by whom; `line` are those that wait."""
+    """An environment being made, its maker, and the `line` that waits for it."""
 
     maker: Attempt
     owners: tuple[OwnerId, ...]
@@ -102,7 +102,7 @@ class EnvironmentShelf:
     """The environments of one worker; see the module."""
 
     def __init__(self, bytes_max: int) -> None:
-        """Keep at most so many bytes, and what is in use."""
+        """Keep at most this many bytes, and what is in use."""
         self._bytes_max = bytes_max
         self._kept: dict[EnvironmentId, KeptEnvironment] = {}  # least used first
         self._making: dict[EnvironmentId, _Making] = {}

@@ -75,7 +75,7 @@ class ContinueCall(msgspec.Struct, frozen=True):
 
 
 class StopCall(msgspec.Struct, frozen=True):
-    """End a call that runs here: nobody waits for its answers, or may have them."""
+    """End a call that runs here: its caller is gone or lost its rights."""
 
     run: int
 

@@ -201,7 +201,7 @@ class CallForwarding:
         return effects
 
     def _part(self, peer: NodeId) -> list[Effect]:
-        """End all calls of a link that is gone, or new: there is nobody to tell."""
+        """End all calls of a link that was lost or replaced."""
         served = [run for run, call in self._served.items() if call.peer == peer]
         asked = [key for key in self._asked if key[0] == peer]
         why = "the link to it broke"
@@ -290,7 +290,7 @@ class CallForwarding:
         return [*effects, ContinueCall(run)]
 
     def _beat(self, now: float) -> list[Effect]:
-        """Say of each call that it goes on; end those that nobody follows."""
+        """Keep calls alive; end calls that nobody follows."""
         effects: list[Effect] = []
         for run, served in list(self._served.items()):
             if now - served.heard_at > SILENT_S:

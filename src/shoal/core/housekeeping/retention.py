@@ -115,7 +115,7 @@ class Retention:
             self._due.set_earlier("look", now)
 
     def _doomed(self, now: float) -> tuple[list[JobId], bool]:
-        """Return the jobs beyond the rule, those that ended first at the front.
+        """Return the jobs beyond the rule, oldest end first.
 
         And whether there are more, which ended just now.
         """

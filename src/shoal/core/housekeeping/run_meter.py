@@ -1,4 +1,4 @@
-"""Meters the attempts of a scheduler: how long each ran, where, and for whom.
+"""Meters attempts: how long each ran, where, and for which owner.
 
 An attempt counts from when its worker started it to when it is over, however it ends.
 Those that go on are metered every `METER_S`, so that a crash loses little, and that a

@@ -45,7 +45,7 @@ class LoadPublisher:
         heap: DeadlineHeap,
         environments: Callable[[OwnerId], tuple[str, ...]] = lambda _owner: (),
     ) -> None:
-        """Publish; `environments` returns the marks of those that an owner may use."""
+        """Publish; `environments` returns marks of what an owner may use."""
         self._addresses: tuple[str, ...] = ()  # where this worker can be dialled
         self._warm: tuple[str, ...] = ()  # at most WARM_MAX marks, the newest first
         self._all_told = True  # whether all who were shown this worker know these

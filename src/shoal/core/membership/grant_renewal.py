@@ -236,7 +236,7 @@ class GrantRenewal:
         return own + sorted(others, key=lambda peer: self._rank(peer, grant))
 
     def _admins(self, now: float) -> tuple[NodeId, ...]:
-        """Return admins that somebody else may ask."""
+        """Return admins that a peer may ask."""
         found = {peer for peer in self._linked if self._may_sign(peer, now)}
         found |= _signed_by(self.grant) if self.grant is not None else set()
         return tuple(sorted(found)[:ADMINS_MAX])

@@ -126,7 +126,7 @@ class Members:
 
     @property
     def revocations(self) -> tuple[Revocation, ...]:
-        """All that stand, the newest last, to be passed on to a node that joins."""
+        """All valid revocations, newest last, for a node that joins."""
         return tuple(
             revocation
             for signed in self._revocations.values()
@@ -277,7 +277,7 @@ def highest_serial(node: NodeId, grants: Iterable[Grant]) -> int:
 
 
 def _lineage(grant: Grant) -> list[Grant]:
-    """List `grant` and those of its signers; at most one more than is allowed."""
+    """List `grant` and its signers' grants; at most one more than is allowed."""
     lineage = [grant]
     while len(lineage) <= DELEGATIONS_MAX + 1 and (above := lineage[-1].delegation):
         lineage.append(above)

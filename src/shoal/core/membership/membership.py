@@ -152,7 +152,7 @@ class Membership:
         return []
 
     def _on_revocation(self, revocation: Revocation, now: float) -> list[Effect]:
-        """Cut off the revoked node, and end all that it has here."""
+        """Cut off the revoked node, and end everything that it runs here."""
         if not self.roster.revoke(revocation):
             return []
         node, reason = revocation.node, f"revoked up to serial {revocation.serial}"

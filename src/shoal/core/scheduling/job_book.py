@@ -177,7 +177,7 @@ class JobBook:
         return list(self._ended)
 
     def ended_wall_s(self, job: JobId) -> float:
-        """Return when an ended job ended, by the wall clock; 0 if nobody knows."""
+        """Return the wall-clock time of a job's end; 0 if unknown."""
         tasks = self.jobs[job].job.tasks()
         return max((self.tasks[task.id].ended_wall_s for task in tasks), default=0.0)
 

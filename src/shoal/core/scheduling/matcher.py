@@ -214,7 +214,7 @@ class Matcher:
         return done
 
     def _refill(self, round_: GangRound, now: float) -> list[Effect]:
-        """Ask other workers in place of those that refused a gang."""
+        """Ask other workers in place of workers that refused a gang."""
         if round_.phase != "collecting" or round_.missing <= 0:
             return []
         wish = round_.wish

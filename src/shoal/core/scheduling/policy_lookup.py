@@ -1,4 +1,4 @@
-"""The policies of a scheduler: its default, and those that jobs name."""
+"""A scheduler's policies: its default, and policies named by jobs."""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ class Scheduler:
     def room_wanted(
         self, tasks: Iterable[TaskId], besides: Collection[JobId]
     ) -> list[TaskId]:
-        """Return those of some running tasks without which a waiting job would fit.
+        """Of some running tasks, return those whose end would let a waiting job fit.
 
         Jobs that are not to count as waiting are `besides`.
         """

@@ -1,1 +1,1 @@
-"""Results of machines that nobody trusts: which agree, and who is believed."""
+"""Results of untrusted machines: which agree, and which workers are believed."""

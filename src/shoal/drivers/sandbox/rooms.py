@@ -167,7 +167,7 @@ class SandboxRoom:
         return self._hear(STARTED)
 
     def visit(self, order: bytes, files: Sequence[int]) -> None:
-        """Let somebody join the running program; the answer comes over `line`."""
+        """Let a visitor join the running program; the answer comes over `line`."""
         socket.send_fds(self.line, [order], files)
 
     def visit_answer(self) -> tuple[bytes, list[int]] | None:

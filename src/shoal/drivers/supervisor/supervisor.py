@@ -672,7 +672,7 @@ class OutputFiles:
         self._close()
 
     def _append(self, data: bytes) -> None:
-        """Write data; after a disk error, drop it and all that follows."""
+        """Write data; after a disk error, drop it and the rest."""
         if not self._path or not data:
             return
         try:

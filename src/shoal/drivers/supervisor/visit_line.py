@@ -1,4 +1,4 @@
-"""The node's side of visits: asks a supervisor to let somebody join its task.
+"""The node's side of visits: asks a supervisor to let a visitor join its task.
 
 `open` returns a `Visitor`, whose descriptors lead straight to the program or the
 connection. Whoever has it closes it. Visitors that are left when the task ends are told
@@ -40,7 +40,7 @@ ENDED: Final = "the task has ended"
 
 @final
 class Visitor:
-    """Somebody who joined a task, and the descriptors that lead there; -1: none."""
+    """A visitor of a task, and its descriptors; -1: none."""
 
     def __init__(
         self, number: int, line: VisitLine, both: int, errors: int = -1, into: int = -1

@@ -277,7 +277,7 @@ class Traffic:
         self.crossed_bytes += moved * crossing
 
     def _settle_soon(self) -> None:
-        """Share links anew once all that happens at this moment has happened."""
+        """Share links anew after the last event of this moment."""
         if not self._settling:
             self._settling = True
             self._agenda.after(0.0, self._settle)

@@ -46,7 +46,7 @@ def training_jobs(path: Path, unit: TimeUnit | None = None) -> Iterator[TraceJob
 
 
 def _unit_of(sample: list[TraceFields]) -> TimeUnit:
-    """Tell from how long jobs ran and how many steps of so many ms they took."""
+    """Derive the work of jobs from their run times and step times."""
     votes = 0
     for row in sample:
         step_ms = row.number("iteration_time", 0.0)

@@ -61,7 +61,7 @@ def step_job(spec: JobSpec, name: str) -> JobSpec:
 
 
 def step_order(spec: JobSpec) -> tuple[str, ...]:
-    """Return the names of the steps, each after all that it needs, else by name."""
+    """Return step names in order: needs first, otherwise by name."""
     for name, step in spec.steps.items():
         _refuse_unknown_needs(name, step, spec.steps)
     graph = {name: sorted(spec.steps[name].needs) for name in sorted(spec.steps)}

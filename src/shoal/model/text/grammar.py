@@ -320,7 +320,7 @@ def _options_of(info: inspect.Type) -> Iterator[inspect.Type]:
 
 
 def _bare(info: inspect.Type) -> inspect.Type:
-    """Return a type without what is said about it."""
+    """Return a type without its annotations."""
     return _bare(info.type) if isinstance(info, inspect.Metadata) else info
 
 

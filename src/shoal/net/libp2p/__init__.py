@@ -1,4 +1,4 @@
-"""Finding peers, and reaching those that no direct link reaches, by libp2p.
+"""Finding peers, and reaching peers without a direct link, by libp2p.
 
 libp2p runs in a thread of its own under trio, because its Python library knows no
 asyncio. The node sees only `port.Libp2p`, which obeys `Finder` and `Links`, and loads

@@ -126,7 +126,7 @@ class Libp2p:
             self._order(peer, lambda _host: self._shared.book.add(peer, known))
 
     def open(self, peer: NodeId) -> None:
-        """Open a stream to a peer if there is none, by whatever way there is."""
+        """Open a stream to a peer if there is none, by any route."""
         self._order(peer, lambda host: host.links.open(peer))
 
     def transmit(self, peer: NodeId, frames: Sequence[bytes]) -> None:

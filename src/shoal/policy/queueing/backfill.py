@@ -60,7 +60,7 @@ class Busy(msgspec.Struct, frozen=True):
 
 @final
 class BackfillPlan:
-    """What is promised to whom, for workers in a fixed order.
+    """Reservations, for workers in a fixed order.
 
     Promises are made one after another and never withdrawn: make them in the order
     of the queue. The price of one grows with what runs and with what was promised

@@ -129,7 +129,7 @@ class Braid:
     def select(
         self, waiting: Iterable[Candidate], fits: Fits, unmet: Candidate | None
     ) -> list[SharingGroup]:
-        """Choose who runs now and with whom, until no other job fits.
+        """Choose jobs to run now, and which share a worker, until no other fits.
 
         `unmet` is the first job that would have to wait if no jobs shared, or None if
         there is none. Jobs must come in order of remaining time times GPUs.

@@ -170,7 +170,7 @@ class WorkerRow:
 
     @property
     def state(self) -> int:
-        """A number for what is free here and of what kind: all that decides what fits.
+        """Free resources as a number: rows of equal numbers fit the same tasks.
 
         Except for how far away it is. Workers with the same number are alike, but for
         memory and disk that are more than any task asks for: hardly two workers have

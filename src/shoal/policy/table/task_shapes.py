@@ -25,7 +25,7 @@ KINDS_MAX: Final = 4_096
 
 
 class TaskShape(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """All that decides whether a worker can run a task."""
+    """Everything that decides whether a worker can run a task."""
 
     profile: Profile = Profile()
     driver: str = "process"

@@ -64,7 +64,7 @@ class WorkerTable:
         return [self.row(index).node for index in self.grid.order().tolist()]
 
     def put(self, view: WorkerView) -> None:
-        """Add a worker, or replace all that is known of it."""
+        """Add a worker, or replace what is known about it."""
         if len(self._kinds) > KINDS_MAX:
             self._number_kinds_anew()
         row = WorkerRow(view.node, _with_distinct_devices(view.capacity), self._kinds)

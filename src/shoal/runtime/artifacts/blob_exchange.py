@@ -302,7 +302,7 @@ class BlobExchange:
 def _store_all(
     store: BlobStore, batch: dict[int, list[StorePiece]]
 ) -> list[PiecesStored]:
-    """Prove pieces and write those that are right. Runs in a thread."""
+    """Check pieces and write the valid ones. Runs in a thread."""
     return [_store_some(store, fetch, pieces) for fetch, pieces in batch.items()]
 
 

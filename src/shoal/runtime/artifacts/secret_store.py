@@ -82,7 +82,7 @@ class SecretStore:
     def seal_for(
         self, worker: NodeId, attempt: Attempt, names: tuple[str, ...]
     ) -> dict[str, bytes]:
-        """Return secrets sealed to a worker, without those that cannot be read.
+        """Return secrets sealed to a worker; skip unreadable ones.
 
         The worker reports the missing ones.
         """

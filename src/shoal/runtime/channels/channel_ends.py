@@ -1,4 +1,4 @@
-"""Connects the ends of channels to whoever uses them: clients, tasks, or each other.
+"""Connects the ends of channels to clients, to tasks, or to each other.
 
 `core.channels` decides everything; this hands its effects to the user of each end, and
 turns what the user does into facts.

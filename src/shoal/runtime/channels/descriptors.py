@@ -96,7 +96,7 @@ class DescriptorWriter:
         os.set_blocking(fd, False)
 
     def write(self, data: bytes) -> None:
-        """Write data, after all that was written before."""
+        """Write data, after all earlier writes."""
         if self.is_over or self._is_last or not data:
             return
         if not self._unwritten:

@@ -58,7 +58,7 @@ class TaskVisits:
         self._feed(TaskOpened(attempt))
 
     def end(self, attempt: Attempt) -> None:
-        """Let nobody into an attempt any more."""
+        """Refuse further visits of an attempt."""
         if self._drivers.pop(attempt, None) is not None:
             self._feed(TaskClosed(attempt))
 

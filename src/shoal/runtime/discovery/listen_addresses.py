@@ -120,7 +120,7 @@ def libp2p_listen(home: Home, place: ListenAddress, options: NetworkOptions) -> 
 
 
 def libp2p_announce(options: NetworkOptions) -> tuple[str, ...]:
-    """Return announced libp2p addresses: one port above those of direct links."""
+    """Return announced libp2p addresses: the ports of direct links plus one."""
     places = [listen_address(text) for text in options.announce]
     return tuple(_multiaddr(host, port + 1) for host, port in places)
 

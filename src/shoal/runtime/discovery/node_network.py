@@ -158,7 +158,7 @@ class NodeNetwork:
             self._start()
 
     def expect_company(self) -> None:
-        """Start libp2p on a lone node, as somebody was invited or connected."""
+        """Start libp2p on a lone node, after an invitation or a connection."""
         self._is_lonely = False
         if self._is_ready:
             self._start()

@@ -222,7 +222,7 @@ def note(home: Home, entry: AuditEntry) -> None:
 
 
 def revoked(revocation: Revocation) -> AuditEntry:
-    """Record a revocation: which node, and by whom."""
+    """Record a revocation: the node, and who revoked it."""
     because = f"up to serial {revocation.serial}"
     return AuditEntry(
         what="revoked",

@@ -136,7 +136,7 @@ def spelled_out(texts: Iterable[str], flag: str) -> tuple[str, ...]:
 
 @final
 class Loans:
-    """All that one worker lends by name."""
+    """What one worker lends by name."""
 
     def __init__(self, shares: Iterable[str] = (), pythons: Iterable[str] = ()) -> None:
         """Read the flags; raise `UsageError` if one is wrong."""

@@ -178,7 +178,7 @@ class EnvironmentMaker:
                 self._do(self._measure(each.id))
 
     async def close(self) -> None:
-        """Stop all that is being made; start nothing more."""
+        """Stop all builds; start no more."""
         self._closed = True
         for making in self._making.values():
             making.cancel()

@@ -1,4 +1,4 @@
-"""Runs forwarded API calls: answers those of peers, and hands clients their answers.
+"""Runs forwarded API calls: answers peers, and hands answers to clients.
 
 `core.forwarding.forwarded_calls` decides everything; this does what it asks for.
 """

@@ -1,4 +1,4 @@
-"""What this machine uses: CPU, memory, disk, network and GPUs, now and of late.
+"""Measures this machine: CPU, memory, disk, network and GPUs, now and recently.
 
 A node lends a part of its machine, and the rest of the machine has other work. So what
 is lent says little about what is used. Every `SAMPLE_S` the counters of the system are

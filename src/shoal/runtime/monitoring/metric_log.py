@@ -51,14 +51,14 @@ class _Known(NamedTuple):
 
 @final
 class MetricLog:
-    """The metrics of tasks, as far as anybody has looked at them."""
+    """The metrics of tasks, read when first asked for."""
 
     def __init__(
         self,
         files: Callable[[TaskId], list[tuple[int, int, Path]]],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Read the files that `files` names for a task, those of old attempts first."""
+        """Read the files that `files` names for a task, oldest attempt first."""
         self.curves = MetricHistory()
         self._files = files
         self._clock = clock

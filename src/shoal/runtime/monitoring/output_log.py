@@ -149,7 +149,7 @@ class OutputLog:
         )
 
     async def remove(self, tasks: Collection[TaskId]) -> None:
-        """Remove all that is kept of some tasks."""
+        """Delete the kept output of some tasks."""
         folders = {self._root / _file_name(task) for task in tasks}
         for path in [path for path in self._open if path.parent in folders]:
             os.close(self._open.pop(path))

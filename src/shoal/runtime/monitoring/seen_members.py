@@ -1,4 +1,4 @@
-"""The members that this node was linked to, and those of them that are away.
+"""Members that this node was linked to, and which of them are away.
 
 For people only: nothing is decided by it. A member that goes stays listed, with when
 and how it went, until it is seen again, somebody forgets it, or `KEPT_MAX` others came

@@ -134,7 +134,7 @@ class _User(msgspec.Struct):
 
 
 class _Echo(msgspec.Struct):
-    """A worker's end: it sends back whatever comes."""
+    """A worker's end: an echo."""
 
     heard: int = 0
 
@@ -199,7 +199,7 @@ class ChannelTraffic:
         self._world.agenda.after(0.0, self._tell, host, host.life, opened)
 
     def reaped(self, host: SimHost, process: SimProcess) -> None:
-        """Let nobody into a process any more."""
+        """Refuse further visits of a process."""
         self._running.pop(process.start.attempt, None)
         host.feed(TaskClosed(process.start.attempt))
 

@@ -124,7 +124,7 @@ Pacing = Callable[["SimHost", SimProcess, float, Callable[[], None]], None]
 
 
 class HostWatch:
-    """Events for a world's observers; override those of interest."""
+    """Events for a world's observers; override as needed."""
 
     def __init__(self) -> None:
         self.sent: dict[type, SentHook] = {}  # by message type, when sent
@@ -458,7 +458,7 @@ class SimHost:
     def _ignore(
         self, effect: Show | LearnAddresses | DropJob | RemoveEnvironment
     ) -> None:
-        """Ignore it: nobody watches output, nodes are dialled by name, results stay."""
+        """Ignore it: a world has no watchers, dials by name, and keeps results."""
 
     def _call_end(self, effect: CallEnd) -> None:
         event = EndCallEnded(effect.report.job)

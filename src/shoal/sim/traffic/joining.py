@@ -365,7 +365,7 @@ class JoinTraffic:
             )
 
     def _stumble(self, host: SimHost) -> None:
-        """Sometimes crash a node that has just admitted somebody."""
+        """Sometimes crash a node that has just admitted another."""
         if not self._is_settling and self._rng.random() < STUMBLE_SHARE:
             self._world.agenda.after(0.0, self._end_life, host, host.life)
             back_s = self._rng.uniform(*STUMBLE_S)

@@ -94,7 +94,7 @@ def _member(rng: Random, name: NodeId, gates: Sequence[NodeId]) -> NodeSpec:
 
 @final
 class NeighbourTraffic:
-    """The members of one world, and where each can be dialled by whom."""
+    """The members of one world, and their addresses as seen by each other."""
 
     def __init__(
         self, script: NeighbourScript, world: World, violations: Violations

@@ -321,7 +321,7 @@ class Aggregator:
         return events.Averaged(update)
 
     def _give_out(self, order: events.Average, chunks: list[bytes]) -> messages.Update:
-        """Offer the outcome of a sync, and forget those that nobody can need."""
+        """Offer the outcome of a sync; forget outcomes that nobody needs."""
         state, part = self._state, self._part(order.sync)
         assert state is not None
         path = self._exchange.draft()

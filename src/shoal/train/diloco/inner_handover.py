@@ -40,7 +40,7 @@ class InnerHandover:
     def take(
         self, said: Sequence[Status], closed: int, *, is_last: bool
     ) -> list[SaveInner]:
-        """Ask for what a loop keeps if somebody lacks it; save it if it is the last."""
+        """Ask for a loop's kept state if a worker lacks it; save the last one."""
         donor = self._find_donor(said)
         if donor is None:
             return []

@@ -193,7 +193,7 @@ class Member:
         self.segment = max(self.segment, self.merged)
 
     def has_lost_its_way(self) -> None:
-        """Note that the shared weights here are not those of the others."""
+        """Note that the shared weights here differ from the others'."""
         self._loaded = False
 
     def has_reloaded(self, syncs: int, check: int) -> None:
@@ -306,7 +306,7 @@ class Member:
 
     @property
     def loaded(self) -> bool:
-        """Whether the shared weights here are those of the others."""
+        """Whether the shared weights here equal the others'."""
         return self._loaded
 
     @property

@@ -1,4 +1,4 @@
-"""Give memory back that the C library holds though nobody uses it."""
+"""Return unused memory of the C library to the system."""
 
 from __future__ import annotations
 

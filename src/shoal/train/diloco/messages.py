@@ -80,7 +80,7 @@ def of_shares(contribution: Contribution, files: Sequence[str]) -> Contribution:
 
 
 def files_of(contribution: Contribution) -> tuple[str, ...]:
-    """Return the files of a contribution; those of its shares are in one place."""
+    """Return the files of a contribution; its shares are in one file."""
     _, at, node = contribution.file.partition("@")
     shares = tuple(f"{content}{at}{node}" for content in contribution.shares)
     return shares or (contribution.file,)

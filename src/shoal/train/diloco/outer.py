@@ -31,7 +31,7 @@ that takes over goes on with the same steps.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 import numpy as np
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 OuterKind = Literal["nesterov", "sgd"]
 Combination = Literal["mean", "trimmed", "median"]
-COMBINATIONS: Final[tuple[Combination, ...]] = get_args(Combination)
 
 WARM_UP: Final = 3
 """The least for which Nesterov's sequence t / (t + c) is known to accelerate."""
@@ -71,7 +70,7 @@ class Outer(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int = 0
 
     def at(self, rounds_done: int, workers: float) -> tuple[float, float]:
-        """Return rate and momentum after so many rounds, with so many equal workers."""
+        """Return rate and momentum after `rounds_done` rounds."""
         assert rounds_done >= 0
         assert workers >= 1
         if self.kind == "sgd":

@@ -71,11 +71,6 @@ class StepPace:
         """Steps per second of computing, by worker."""
         return self._speeds
 
-    @property
-    def transfers(self) -> Mapping[str, float]:
-        """Seconds of transfer in a sync, by worker."""
-        return self._transfers
-
     def measured(self, worker: str, steps: int, seconds: float) -> None:
         """Note how long a worker took for its steps."""
         if steps > 0 and seconds > 0:
@@ -173,7 +168,7 @@ class Patience:
         return self._heard_at.get(worker, 0.0) + max(SILENT_LEAST_S, usual)
 
     def listen(self, now: float) -> None:
-        """Note who is silent, at a time when all that came was heard."""
+        """Note silent workers; call it only when the inbox is empty."""
         self._silent.update(w for w in self._heard_at if self.silent_at(w) <= now)
 
     def heard_of(self, workers: tuple[str, ...]) -> tuple[str, ...]:

@@ -357,7 +357,7 @@ class Rounds:
         return None
 
     def _agreeing(self) -> list[Status]:
-        """Return the most advanced workers, of those that are alike the most."""
+        """Return the largest group of most advanced workers that agree."""
         far = [status for status in self._said() if status.merged == self._far]
         checks = [status.check for status in far]
         common = max(checks, key=lambda check: (checks.count(check), check), default=0)
@@ -430,7 +430,7 @@ class Rounds:
     # Closing syncs.
 
     def _advance(self, now: float) -> list[Effect]:
-        """Do all that can be done now."""
+        """Take every step that is possible now."""
         effects: list[Effect] = []
         if self._stopped:
             return effects
@@ -612,12 +612,12 @@ class Rounds:
         self._left = kept if self.shares else self._left
 
     def _weights_are_wanted(self) -> bool:
-        """Whether somebody cannot follow, and there are no weights to take."""
+        """Whether a worker cannot follow because there are no weights to take."""
         lacking = any(self._cannot_follow(status) for status in self._said())
         return lacking and self._weights_now() is None
 
     def _weights_now(self) -> KeptState | None:
-        """Return weights from which updates lead to those of now."""
+        """Return weights from which the kept updates lead to the present ones."""
         found = self._weights
         if found is None or found.syncs > self.closed:
             return None
@@ -667,7 +667,7 @@ class Rounds:
     # Telling.
 
     def _tell_news(self) -> list[Effect]:
-        """Tell everybody what concerns all, or else those of whom there is news."""
+        """Send news for all to everybody, other news to the workers concerned."""
         self._choose_keepers()
         concerns_all = (
             (self.phase, self.closed, self._failed, self._names),
@@ -759,7 +759,7 @@ class Rounds:
     # The end.
 
     def _give_up(self, refused: dict[str, str]) -> list[Effect]:
-        """End the run, since nobody's contribution can be used."""
+        """End the run: no contribution is usable."""
         self._failed = self._stopped = True
         effects = [e for name in self.members for e in self._tell(name, again=False)]
         named = "; ".join(f"{name}: {why}" for name, why in sorted(refused.items()))

@@ -39,7 +39,7 @@ def is_rank(environment: Mapping[str, str]) -> bool:
 
 
 def run_ranks(count: int) -> int:
-    """Run this process's own command as so many ranks; return the code to exit with."""
+    """Run this process's own command once per rank; return the exit code."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         ranks = [_start(rank, count, Path(folder) / "meeting") for rank in range(count)]
         stack.callback(_stop, ranks)

@@ -300,7 +300,7 @@ class LayeredModel:
             _copied(layer, owner, 0)
 
     def scatter(self) -> None:
-        """Give all layers to those that compute them."""
+        """Give all layers to the stages that compute them."""
         for layer, owner in zip(self._layers, self._owners, strict=True):
             _copied(layer, 0, owner)
 

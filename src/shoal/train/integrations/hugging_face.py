@@ -28,7 +28,7 @@ __all__ = ["ShoalTrainerCallback", "worker_seed"]
 
 @final
 class ShoalTrainerCallback(TrainerCallback):
-    """Joins a Trainer with those of the job's other tasks."""
+    """Joins a Trainer with the Trainers of the job's other tasks."""
 
     def __init__(self, trainer: Trainer | None = None) -> None:
         """Validate by `trainer.evaluate()`, if there is a trainer with data for it."""

@@ -23,7 +23,7 @@ __all__ = ["ShoalCallback", "worker_seed"]
 
 @final
 class ShoalCallback(Callback):
-    """Joins a Trainer with those of the job's other tasks."""
+    """Joins a Trainer with the Trainers of the job's other tasks."""
 
     def __init__(self, validate: Validate | None = None) -> None:
         """Let `validate` measure the shared weights, whenever that is due."""

@@ -44,7 +44,7 @@ class Dht(Protocol):
         ...
 
     def closest_known(self, key: bytes) -> list[NodeId]:
-        """Return those of the nodes that we know which are nearest to a key."""
+        """Return the known nodes that are nearest to a key."""
         ...
 
     async def closest(self, key: bytes) -> list[NodeId]:
@@ -52,7 +52,7 @@ class Dht(Protocol):
         ...
 
     async def provide(self, key: bytes) -> bool:
-        """Put a record of ours where it belongs; return whether somebody has it."""
+        """Store a record of ours at its nearest nodes; return whether any took it."""
         ...
 
     def records_here(self, key: bytes) -> list[tuple[NodeId, tuple[str, ...]]]:
@@ -111,7 +111,7 @@ class DhtDirectory:
         self._news.set()
 
     async def look_up(self, lookup: int, key: str, limit: int) -> None:
-        """Find providers and report them, whatever was found in time."""
+        """Find providers; report those that were found in time."""
         found: Records = {}
         if self._waiting < WAITING_MAX:
             self._waiting += 1

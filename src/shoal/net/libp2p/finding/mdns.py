@@ -41,7 +41,7 @@ _FIELD: Final = b"dnsaddr="
 
 
 def service_type(shoal: str) -> str:
-    """Return the name that the members of a shoal look for; it tells nobody else."""
+    """Return the name that members of a shoal look for; it reveals nothing."""
     digest = hashlib.sha256(b"shoal-mdns-v1\0" + shoal.encode()).hexdigest()
     return f"_p2p-{digest[:10]}._udp.local."
 

@@ -180,7 +180,7 @@ class Mesh:
                     start(nursery, self._host.befriend, peer)
 
     async def _mend(self) -> None:
-        """Connect anew if gossip has nobody to go to, though there are neighbours."""
+        """Reconnect if gossip has no peers although there are neighbours."""
         now = monotonic()
         neighbours = self._host.neighbours()
         if self._host.mesh(self._topic) or not neighbours:

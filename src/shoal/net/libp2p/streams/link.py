@@ -44,7 +44,7 @@ End = Literal["broken", "closed", "silent", "moved"]
 
 @final
 class StreamLink:
-    """One stream to one peer. One task writes; whatever else wants to say queues it."""
+    """One stream to one peer. One task writes; all others queue."""
 
     def __init__(
         self,

@@ -87,7 +87,7 @@ class StreamLinks:
         is_relayed: Callable[[NodeId], bool],
         nursery: trio.Nursery,
     ) -> None:
-        """Get streams by `reach`, which returns None for whom it cannot reach.
+        """Get streams by `reach`, which returns None for a peer out of reach.
 
         `is_relayed` says whether the way to a peer leads through a gate.
         """
@@ -150,7 +150,7 @@ class StreamLinks:
             start(self._nursery, self._open, peer)
 
     def move(self, peer: NodeId) -> None:
-        """Let the link to a peer end when all that is queued has gone."""
+        """Close the link to a peer after its queue was sent."""
         row = self._rows.get(peer)
         if row is not None:
             row.link.move()

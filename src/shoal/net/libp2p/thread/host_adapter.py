@@ -233,7 +233,7 @@ class Libp2pHost:
         return [node_of(peer) for peer in self._dht.routing_table.get_peer_ids()]
 
     def closest_known(self, key: bytes) -> list[NodeId]:
-        """Return those of the nodes that we know which are nearest to a key."""
+        """Return the known nodes that are nearest to a key."""
         table = self._dht.routing_table
         return [node_of(peer) for peer in table.find_local_closest_peers(key)]
 
@@ -250,7 +250,7 @@ class Libp2pHost:
         return await self.closest(id_of(peer).to_bytes())
 
     async def provide(self, key: bytes) -> bool:
-        """Put a record of ours where it belongs; return whether somebody has it."""
+        """Store a record of ours at its nearest nodes; return whether any took it."""
         store = self._dht.provider_store
         try:
             return await store.provide(key)

@@ -108,7 +108,7 @@ class HostPlan(NamedTuple):
 
 @final
 class IdleConnector(AutoConnector):
-    """Dials nobody.
+    """Never dials.
 
     Trap 10: the swarm dials known peers by itself, until it has half as many
     connections as it may have; a low watermark of 0 does not keep it from that.

@@ -51,7 +51,7 @@ class ThreadChannel(Generic[T]):
             wake()
 
     def detach(self) -> None:
-        """Wake nobody; things wait for the next receiver, within the limit."""
+        """Queue without a receiver, within the limit."""
         with self._lock:
             self._wake = None
             self._awake = False

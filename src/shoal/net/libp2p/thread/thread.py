@@ -127,7 +127,7 @@ class Bell:
 
 @final
 class Libp2pThread:
-    """One host and all that it does for us."""
+    """One libp2p host and its services."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class Libp2pThread:
             self._shared.counts["publish-failed"] += 1
 
     async def _reach(self, peer: NodeId) -> Pipe | None:
-        """Open a stream to a peer, by whatever way there is; None if there is none."""
+        """Open a stream to a peer by any route; None if there is none."""
         host = self._host
         if host.is_connected(peer):
             pipe = await host.open(peer, PROTOCOL)
@@ -244,7 +244,7 @@ class Libp2pThread:
             dialled.set()
 
     async def _go_through_gates(self, peer: NodeId, known: tuple[str, ...]) -> bool:
-        """Try the gates that the peer named, then those that we know."""
+        """Try the peer's gates, then the gates that we know."""
         named = [address for address in known if address_book.is_circuit(address)]
         guesses = [address_book.circuit(a, peer) for a in self._mesh.gate_addresses()]
         for address in dict.fromkeys([*named, *guesses]):

@@ -26,7 +26,7 @@ EACH: Final = 3
 
 
 def shares_of(rules: RoundRules, values: int) -> int:
-    """Return how many shares a model of so many values is cut into; 0 with a centre.
+    """Return the number of shares of a model of this size; 0 with a centre.
 
     It depends on nothing that changes, so whoever takes over comes to the same.
     """

@@ -145,7 +145,7 @@ class _Sync(msgspec.Struct):
 
 
 class _Asked(msgspec.Struct):
-    """Weights that are wanted: by whom they are to be offered, after how many syncs."""
+    """A request for weights: which worker offers them, after which sync."""
 
     worker: str
     syncs: int
@@ -285,7 +285,7 @@ class ShareCoordinator:
         sync.wanted[worker] = contribution
 
     def _publish(self, order: PublishState, turn: _Turn) -> None:
-        """Let a worker offer its weights; begin again if nobody has any."""
+        """Let a worker offer its weights; begin again if none has any."""
         if self._loaded():
             self._asked[order.kind] = _Asked("", self.rounds.closed)
         elif self._here == self.rounds.closed:
@@ -371,7 +371,7 @@ class ShareCoordinator:
         return [name for name, said in here if said.loaded and not said.leaving]
 
     def _assign(self) -> None:
-        """Give every share an owner: who has the weights and keeps nobody waiting."""
+        """Give every share an owner that has the weights and is not slow."""
         loaded = self._loaded()
         present = [name for name in loaded if name not in self._relieved]
         present = present or loaded or sorted(self._statuses)

@@ -106,7 +106,7 @@ class Reduced(msgspec.Struct, frozen=True, omit_defaults=True):
 class ShareReport(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True
 ):
-    """All that a worker has done of its duties."""
+    """Which of its duties a worker has done."""
 
     worker: Name
     life: Count = 0

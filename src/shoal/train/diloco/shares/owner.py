@@ -76,7 +76,7 @@ class ShareOwner:
         shares: int,
         fail: Callable[[BaseException], None],
     ) -> None:
-        """Average over `weights`, which somebody else merges updates into."""
+        """Average over `weights`, into which the caller merges updates."""
         self.shares = shares
         self.guard = threading.Lock()
         step = OuterStep(settings.outer_rule(), settings.average, settings.compress)
@@ -108,14 +108,14 @@ class ShareOwner:
         self._feed(DutiesReceived(duties))
 
     def tell(self) -> None:
-        """Repeat what is done, if anybody waits for it."""
+        """Repeat finished work for workers that wait for it."""
         with self._lock:
             report = self._machine.report() if self._machine.has_duties else None
         if report is not None:
             self._send(report)
 
     def note_syncs(self, syncs: int) -> None:
-        """Note that weights and momentum are those after so many syncs.
+        """Note after which sync the weights and momentum are.
 
         Below 0 they are not those of the others.
         """
@@ -252,7 +252,7 @@ class ShareOwner:
         return ShareOutcome(share, file, done.check, size)
 
     def _parts(self, order: ReduceShares, share: int) -> list[Path]:
-        """Return the files of a share, of all that count."""
+        """Return the files of a share from every counted contribution."""
         return [self._files[order.sync, each, share] for each in order.contributions]
 
     def _offer(self) -> ReducerEvent:

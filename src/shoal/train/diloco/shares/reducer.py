@@ -54,7 +54,7 @@ class SharesReduced(msgspec.Struct, frozen=True):
 
 
 class SharesMerged(msgspec.Struct, frozen=True):
-    """The weights here are those after so many syncs."""
+    """After which sync the weights here are."""
 
     syncs: int
 
@@ -158,7 +158,7 @@ class Reducer:
 
     @property
     def is_fetching(self) -> bool:
-        """Whether there is more to come before anybody needs to know."""
+        """Whether more will follow before a report is due."""
         return any(progress.fetching for progress in self._syncs.values())
 
     @property
@@ -170,7 +170,7 @@ class Reducer:
         return bool(duties.reductions) or duties.offer is not None
 
     def report(self) -> ShareReport:
-        """Return all that is done."""
+        """Return the finished duties."""
         self._seq += 1
         duties = self._duties
         return ShareReport(
@@ -249,7 +249,7 @@ class Reducer:
         progress.outcomes.update({each.share: each for each in event.outcomes})
 
     def _advance(self) -> list[ReducerEffect]:
-        """Do all that can be done now."""
+        """Take every step that is possible now."""
         duties = self._duties
         effects: list[ReducerEffect] = []
         if duties is None:

@@ -47,7 +47,7 @@ class AveragedShare(msgspec.Struct, frozen=True):
 
 @final
 class OuterState:
-    """All weights, into which somebody else merges updates, and their momentum."""
+    """All weights, into which the caller merges updates, and their momentum."""
 
     def __init__(
         self,
