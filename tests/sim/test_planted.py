@@ -31,6 +31,7 @@ FOUND_BY = {
     "channel opened again": 4,
     "lost items overlooked": 4,
     "items taken twice": 4,
+    "late batch opens": 1252,
     "silent channel kept": 477,
     "writer never paused": 173,
     "revoked node gets items": 176,

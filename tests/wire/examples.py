@@ -487,6 +487,13 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         open=False,
         probe=True,
     ),
+    "channel-batch-turn": ChannelBatch(
+        channel=ChannelId(7, 3, 1), by_opener=True, first=4, taken=9, turn=2
+    ),
+    "call-batch-turn": CallBatch(attempt=ATTEMPT, first=7, taken=5, turn=2),
+    "result-batch-turn": ResultBatch(
+        task=TASK.id, attempt=ATTEMPT, first=5, taken=9, turn=2
+    ),
     "mail": Mail(
         attempt=ATTEMPT,
         seq=4,

@@ -12,7 +12,8 @@ class CallBatch(Message, frozen=True, tag="call-batch"):
     """Items for the interpreter that runs as this attempt, numbered from `first`.
 
     `taken` acknowledges items of the other side; they are never sent again. A side that
-    is not `open` accepts nothing new for now. A `probe` asks for an answer.
+    is not `open` accepts nothing new for now; `turn` counts how often that has changed,
+    so a late batch changes nothing. A `probe` asks for an answer.
     """
 
     attempt: Attempt
@@ -21,6 +22,7 @@ class CallBatch(Message, frozen=True, tag="call-batch"):
     items: Items = ()
     open: bool = True
     probe: bool = False
+    turn: Count = 0
 
 
 class ResultBatch(Message, frozen=True, tag="result-batch"):
@@ -33,6 +35,7 @@ class ResultBatch(Message, frozen=True, tag="result-batch"):
     items: Items = ()
     open: bool = True
     probe: bool = False
+    turn: Count = 0
 
 
 ToLanes = CallBatch | ResultBatch

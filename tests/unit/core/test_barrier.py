@@ -2,6 +2,8 @@
 
 from tests.unit.core.builders import attempt, place
 
+from shoal.core.calls.events import PauseLane
+from shoal.core.channels.events import PauseChannel
 from shoal.core.durability.barrier import Barrier
 from shoal.core.durability.journal import Assigned, Incarnated
 from shoal.core.events import Answer, StartTask
@@ -33,6 +35,16 @@ def test_an_effect_waits_for_the_record_before_it() -> None:
     assert barrier.holds(answer(1))
     assert list(barrier.synced(1)) == [answer(1)]
     assert not barrier.holds(answer(2))
+
+
+def test_who_shall_write_no_more_is_told_at_once() -> None:
+    barrier = Barrier()
+    barrier.rise(1, Incarnated(1))
+
+    assert barrier.holds(answer(1))
+    assert not barrier.holds(PauseChannel(1, paused=True))
+    assert not barrier.holds(PauseLane(attempt(1), paused=True))
+    assert len(barrier) == 1
 
 
 def test_an_effect_waits_for_no_record_after_it() -> None:

@@ -286,6 +286,22 @@ def test_a_lane_that_was_given_up_is_told_to_leave(shoal: Shoal) -> None:
     assert answers(shoal) == []
 
 
+def test_a_lane_that_was_shut_out_before_a_restart_may_say_the_rest(
+    shoal: Shoal,
+) -> None:
+    shoal.start()
+    shut = CallBatch(attempt=LANE, first=2, taken=1, open=False, turn=1)
+    shoal.feed(HERON, MessageReceived(OTTER, shut))
+    restarted = CallExchange(NoRoster(), shoal.scheduler)  # type: ignore[arg-type]
+    shoal.nodes[OTTER] = restarted
+
+    shoal.feed(HERON, LaneWrote(LANE, [value(7)]))
+    shoal.wait(5.0)
+
+    said = [message for peer, message in shoal.sent if peer == OTTER]
+    assert value(7) in [i for m in said if isinstance(m, ResultBatch) for i in m.items]
+
+
 def test_jobs_of_a_client_that_is_gone_are_cancelled(shoal: Shoal) -> None:
     shoal.start()
 

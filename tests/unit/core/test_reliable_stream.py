@@ -74,7 +74,47 @@ def test_a_probe_is_answered_with_whether_there_is_room() -> None:
 
     courier.receive(Batch(0, 0, (), True, True), 1.0)
 
-    assert courier.due(1.0) == [Batch(0, 0, (), False)]
+    assert courier.due(1.0) == [Batch(0, 0, (), False, turn=1)]
+
+
+def test_two_sides_that_are_slow_do_not_ask_each_other_without_end() -> None:
+    here, there = ReliableStream(), ReliableStream()
+    for side, other in ((here, there), (there, here)):
+        side.open = False
+        [word] = side.due(0.0)
+        other.receive(word, 0.0)
+        side.put([b"a"])
+    said = 0
+
+    here.due(0.0)
+    todo = here.due(RESEND_S)
+    side, other = there, here
+    while todo and said < 10:
+        for batch in todo:
+            side.receive(batch, RESEND_S)
+        said += len(todo)
+        todo, side, other = side.due(RESEND_S), other, side
+
+    assert said == 2  # a question and its answer
+
+
+def test_a_batch_that_was_overtaken_opens_no_side_that_has_closed() -> None:
+    here, there = ReliableStream(), ReliableStream()
+    there.answer()
+    [late] = there.due(0.0)
+    there.open = False
+    [closed] = there.due(0.1)
+
+    here.receive(closed, 0.2)
+    here.receive(late, 0.3)
+    here.put([b"a"])
+    assert here.due(0.4) == []
+
+    there.open = True
+    [opened] = there.due(0.5)
+    here.receive(opened, 0.6)
+    here.receive(closed, 0.7)
+    assert here.due(0.8) == [Batch(0, 0, (b"a",))]
 
 
 def test_no_more_is_on_its_way_than_the_window() -> None:

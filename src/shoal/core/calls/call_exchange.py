@@ -50,7 +50,7 @@ from shoal.core.calls.events import (
     WriteLane,
 )
 from shoal.core.calls.lane_pool import LanePool, batch_of, wait_for
-from shoal.core.calls.reliable_stream import ReliableStream
+from shoal.core.calls.reliable_stream import TURN_LAST, ReliableStream
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import (
     DeadlineReached,
@@ -217,6 +217,7 @@ class CallExchange:
                     items=out.items,
                     open=out.open,
                     probe=out.probe,
+                    turn=out.turn,
                 ),
             )
             for out in end.stream.due(now)
@@ -297,7 +298,11 @@ class CallExchange:
         """Tell a lane that nobody wants to leave; it asks again if this is lost."""
         taken = batch.first + len(batch.items)
         answer = CallBatch(
-            attempt=batch.attempt, first=batch.taken, taken=taken, items=(LEAVE,)
+            attempt=batch.attempt,
+            first=batch.taken,
+            taken=taken,
+            items=(LEAVE,),
+            turn=TURN_LAST,
         )
         return Send(peer, answer)
 

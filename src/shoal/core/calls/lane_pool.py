@@ -151,6 +151,7 @@ class LanePool:
                     items=out.items,
                     open=out.open,
                     probe=out.probe,
+                    turn=out.turn,
                 ),
             )
             for out in lane.stream.due(now)
@@ -280,7 +281,12 @@ class LanePool:
 def batch_of(message: CallBatch | ResultBatch) -> Batch:
     """Return what a message brings to a stream."""
     return Batch(
-        message.first, message.taken, message.items, message.open, message.probe
+        first=message.first,
+        taken=message.taken,
+        items=message.items,
+        open=message.open,
+        probe=message.probe,
+        turn=message.turn,
     )
 
 

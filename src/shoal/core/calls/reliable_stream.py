@@ -9,9 +9,11 @@ travels with items of the other direction, or alone after 0.1 s. Each lane, and 
 channel to a task, has one stream, with one `ReliableStream` at either end.
 
 A side whose consumer is slow says that it is not `open`. Nothing new is sent to it, and
-the other side asks now and then whether that has changed. What is in flight is bounded
-by its window and `WINDOW_ITEMS`; what is put is bounded by whoever puts it. Nothing
-is durable: a stream ends with its lane or its client.
+the other side asks now and then whether that has changed. An answer never asks back, or
+two sides that are both slow would ask each other without end. Each change has a `turn`:
+a batch that was overtaken opens no side that has closed since. What is in flight is
+bounded by its window and `WINDOW_ITEMS`; what is put is bounded by whoever puts it.
+Nothing is durable: a stream ends with its lane or its client.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from shoal.model.backoff import Backoff
+from shoal.model.text.bounds import AMOUNT_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +41,9 @@ ACK_ITEMS: Final = WINDOW_ITEMS // 4
 ACK_AFTER_S: Final = 0.1
 """How long the word that something was taken waits for something to go with it."""
 
+TURN_LAST: Final = AMOUNT_MAX
+"""Of one who has forgotten the stream: no turn that it said before is later."""
+
 RESEND_S: Final = 1.0
 RESEND: Final = Backoff(RESEND_S, 8.0)
 
@@ -50,6 +56,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     items: tuple[bytes, ...] = ()
     open: bool = True
     probe: bool = False  # asks for an answer
+    turn: int = 0  # how often `open` has changed so far
 
 
 @final
@@ -69,9 +76,11 @@ class ReliableStream:
         self._early_bytes = 0  # at most a window
         self._told_taken = 0
         self._told_open = True
+        self._turn = 0  # how often that has changed
         self._untold_bytes = 0
         self._ack_at: float | None = None
         self._other_open = True
+        self._other_turn = 0
         self._answer = False  # the other side asked
         self._ask = False  # whether to ask the other side for a word
         self._window_bytes = window_bytes
@@ -96,7 +105,8 @@ class ReliableStream:
     def receive(self, batch: Batch, now: float) -> list[bytes]:
         """Take in a batch; return the items that are new, in order."""
         self._on_taken(batch.taken, now)
-        self._other_open = batch.open
+        if batch.turn >= self._other_turn:
+            self._other_open, self._other_turn = batch.open, batch.turn
         if batch.probe:
             self._answer = True
         skip = self._taken - batch.first
@@ -121,8 +131,9 @@ class ReliableStream:
             self._go_back()
         batches: list[Batch] = []
         while (items := self._next_items()) or (not batches and self._must_tell(now)):
-            first, asks = self._first + self._sent, self._ask or self._is_asking
-            batches.append(Batch(first, self._taken, items, self.open, asks))
+            self._turn += self._told_open != self.open
+            first, turn = self._first + self._sent, self._turn
+            batches.append(Batch(first, self._taken, items, self.open, self._ask, turn))
             self._sent += len(items)
             self._sent_bytes += sum(map(len, items))
             self._note_told()
@@ -176,10 +187,6 @@ class ReliableStream:
     def _is_shut_out(self) -> bool:
         return not self._other_open and bool(self._kept)
 
-    @property
-    def _is_asking(self) -> bool:
-        return self._is_shut_out and self._sent == 0
-
     def _on_taken(self, taken: int, now: float) -> None:
         count = taken - self._first
         if count <= 0 or count > self._sent:
@@ -197,7 +204,7 @@ class ReliableStream:
         self._resend_at = None
         self._tries += 1
         if self._is_shut_out:
-            self._answer = True  # An empty batch that asks.
+            self._ask = True
 
     def _next_items(self) -> tuple[bytes, ...]:
         if not self._other_open or self._sent == len(self._kept):

@@ -312,8 +312,7 @@ class Channels:
         if not end.heard:
             end.heard = True
             end.beat_at = now + BEAT_S
-        received = Batch(batch.first, batch.taken, batch.items, batch.open, batch.probe)
-        fresh = end.stream.receive(received, now)
+        fresh = end.stream.receive(_received(batch), now)
         effects: list[Effect] = []
         if fresh and not end.finished:
             effects.append(DeliverItems(number, tuple(fresh)))
@@ -388,6 +387,7 @@ class Channels:
                     items=out.items,
                     open=out.open,
                     probe=out.probe,
+                    turn=out.turn,
                 ),
             )
             for out in end.stream.due(now)
@@ -460,6 +460,17 @@ class Channels:
 
 def _end_of(peer: NodeId, channel: ChannelId, reason: str, *, by_opener: bool) -> Send:
     return Send(peer, ChannelEnd(channel=channel, by_opener=by_opener, reason=reason))
+
+
+def _received(batch: ChannelBatch) -> Batch:
+    return Batch(
+        first=batch.first,
+        taken=batch.taken,
+        items=batch.items,
+        open=batch.open,
+        probe=batch.probe,
+        turn=batch.turn,
+    )
 
 
 def _silence(end: _End) -> str:

@@ -7,8 +7,10 @@ appends records to the journal at once and tells the barrier about every durable
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
+from shoal.core.calls.events import PauseLane
+from shoal.core.channels.events import PauseChannel
 from shoal.core.durability.journal import Assigned
 from shoal.core.events import MakeEnvironment, StageTask, StartTask
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 
 _Before = StageTask | MakeEnvironment
+_AT_ONCE: Final = frozenset({PauseChannel, PauseLane})
 
 
 @final
@@ -58,13 +61,16 @@ class Barrier:
         """Return whether `effect` must wait; if so, it is kept until it may go.
 
         To stage or start a task says nothing of what else was recorded meanwhile: it
-        waits for its own assignment, so that no device waits for others' results.
+        waits for its own assignment, so that no device waits for others' results. Who
+        shall write no more is told at once: a slow disk would cost memory without end.
         """
         start = effect.start if isinstance(effect, _Before) else effect
         if type(start) is StartTask and start.attempt not in self._assigned:
             return False
         # What is being let go right now still comes before this.
         if self._needed > self._safe or self._held:
+            if type(effect) in _AT_ONCE:
+                return False
             self._held.append((self._needed, effect))
             return True
         return False

@@ -74,6 +74,7 @@ class ChannelBatch(Message, frozen=True, tag="channel-batch"):
     items: ChannelItems = ()
     open: bool = True
     probe: bool = False
+    turn: Count = 0
 
 
 class ChannelEnd(Message, frozen=True, tag="channel-end"):
