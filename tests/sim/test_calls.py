@@ -1,7 +1,7 @@
 """Functions are called in some worlds, or the promises about them would be empty."""
 
+from shoal.sim.calls.traffic import CALLS_SHARE
 from shoal.sim.seeds import SeedTrial, draw_script
-from shoal.sim.traffic.calls import CALLS_SHARE
 
 
 def test_calls_are_answered_in_worlds_that_draw_them() -> None:

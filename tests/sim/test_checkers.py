@@ -48,7 +48,7 @@ from shoal.protocol.messages import (
     Renew,
     Report,
 )
-from shoal.sim.artifacts import OUTPUTS, with_work
+from shoal.sim.artifacts.workload import OUTPUTS, with_work
 from shoal.sim.checkers.ending import Ending
 from shoal.sim.checkers.strangers import CONTAINER_MAX
 from shoal.sim.checkers.suite import Suite

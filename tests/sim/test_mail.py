@@ -1,7 +1,7 @@
 """Letters are written and read in some worlds, or their promises would be empty."""
 
+from shoal.sim.mail.traffic import MAIL_SHARE
 from shoal.sim.seeds import SeedTrial, draw_script
-from shoal.sim.traffic.mail import MAIL_SHARE
 
 
 def test_letters_arrive_in_worlds_that_draw_them() -> None:

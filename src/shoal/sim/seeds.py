@@ -25,8 +25,11 @@ from shoal.protocol.blobs import BlobPiece, PieceWanted
 from shoal.protocol.channels.messages import ChannelBatch, ChannelEnd
 from shoal.protocol.forwarding import ApiPiece
 from shoal.protocol.messages import AnyMessage, Role, Welcome
+from shoal.sim.admission.traffic import JoinScript, JoinTraffic, draw_join_script
 from shoal.sim.agenda import Agenda
-from shoal.sim.artifacts import with_artifacts
+from shoal.sim.artifacts.traffic import BlobScript, BlobTraffic, draw_blob_script
+from shoal.sim.artifacts.workload import with_artifacts
+from shoal.sim.calls.traffic import CallScript, CallTraffic, draw_calls
 from shoal.sim.channels.traffic import (
     ChannelScript,
     ChannelTraffic,
@@ -36,6 +39,11 @@ from shoal.sim.checkers.ending import Ending
 from shoal.sim.checkers.suite import Suite
 from shoal.sim.checkers.violations import Violation
 from shoal.sim.clients import SimClients
+from shoal.sim.discovery.traffic import (
+    NeighbourScript,
+    NeighbourTraffic,
+    draw_neighbour_script,
+)
 from shoal.sim.faults.forger import (
     FORGER,
     KINDS,
@@ -51,19 +59,11 @@ from shoal.sim.faults.schedule import (
     draw_plan,
     with_wrong_clock,
 )
+from shoal.sim.forwarding.traffic import ApiScript, ApiTraffic, draw_api_script
+from shoal.sim.mail.traffic import SimTaskMail, draw_mail
 from shoal.sim.node import trust
 from shoal.sim.node.assembly import PeerOpinions, assemble_peer, compact_journal
 from shoal.sim.node.host import NodeLife, NodeSpec, Tap
-from shoal.sim.traffic.blobs import BlobScript, BlobTraffic, draw_blob_script
-from shoal.sim.traffic.calls import CallScript, CallTraffic, draw_calls
-from shoal.sim.traffic.forwarding import ApiScript, ApiTraffic, draw_api_script
-from shoal.sim.traffic.joining import JoinScript, JoinTraffic, draw_join_script
-from shoal.sim.traffic.mail import SimTaskMail, draw_mail
-from shoal.sim.traffic.neighbours import (
-    NeighbourScript,
-    NeighbourTraffic,
-    draw_neighbour_script,
-)
 from shoal.sim.workload import (
     OWNERS,
     Errand,
@@ -232,17 +232,14 @@ class SeedTrial:
         self.world.scene.compact = compact_journal
         self.api: ApiTraffic | None = None
         if script.api is not None:
-            self.api = ApiTraffic(script.api, self.world, self.suite.violations)
+            self.api = ApiTraffic(script.api, self.world, self.suite)
             self.world.scene.performers.update(self.api.performers)
             self.suite.sent[ApiPiece] = self.api.promises.sent
-            self.suite.readers.append(self.api.promises.safe)
         self.joining: JoinTraffic | None = None
         if script.joining is not None:
-            violations = self.suite.violations
-            self.joining = JoinTraffic(script.joining, self.world, violations)
+            self.joining = JoinTraffic(script.joining, self.world, self.suite)
             self.world.scene.performers.update(self.joining.performers)
             self.suite.sent[Welcome] = self.joining.promises.sent
-            self.suite.readers.append(self.joining.promises.safe)
         self.blobs: BlobTraffic | None = None
         if script.blobs is not None:
             self.blobs = self._add_blobs(script.blobs)
@@ -333,12 +330,11 @@ class SeedTrial:
 
     def _add_blobs(self, script: BlobScript) -> BlobTraffic:
         """Let nodes fetch trees from each other, and check that."""
-        blobs = BlobTraffic(script, self.world, self.suite.violations)
+        blobs = BlobTraffic(script, self.world, self.suite)
         self.world.scene.performers.update(blobs.performers)
         self.suite.sent[BlobPiece] = blobs.promises.sent
         self.suite.sent[PieceWanted] = blobs.promises.asked
         self.suite.told[PieceWanted] = blobs.promises.told
-        self.suite.readers.append(blobs.promises.safe)
         return blobs
 
     def _add_neighbours(self, script: NeighbourScript) -> NeighbourTraffic:
@@ -349,13 +345,12 @@ class SeedTrial:
 
     def _add_channels(self, script: ChannelScript) -> ChannelTraffic:
         """Let users open channels to tasks, and check them."""
-        channels = ChannelTraffic(script, self.world, self.suite.violations)
+        channels = ChannelTraffic(script, self.world, self.suite)
         self.world.scene.talks.append(channels)
         self.world.scene.performers.update(channels.performers)
         self.suite.sent.update(
             dict.fromkeys((ChannelBatch, ChannelEnd), channels.promises.sent)
         )
-        self.suite.readers.append(channels.promises.safe)
         return channels
 
     def _add_forger(self, kind: Kind) -> None:

@@ -51,8 +51,8 @@ from shoal.protocol.messages import (
     Refusal,
     Welcome,
 )
+from shoal.sim.admission.traffic import ADMIN, sim_key_print, sim_tools
 from shoal.sim.node import trust
-from shoal.sim.traffic.joining import ADMIN, sim_key_print, sim_tools
 
 ROOT, BOSS, GATE, ANN, BOB = map(NodeId, ("root", "boss", "gate", "ann", "bob"))
 SECRET: Final = b"s" * 16

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import final
 
 from shoal.core.channels.channels import CHANNELS_MAX, OPENED_MAX, WINDOW_BYTES
 from shoal.core.channels.channels import Channels as ChannelMachine
-from shoal.core.durability.journal import Entry, Revoked
 from shoal.core.peer import Peer
 from shoal.model.ids import Attempt, NodeId
 from shoal.protocol.channels.items import ITEM_BYTES_MAX
 from shoal.protocol.channels.messages import ChannelOpen
-from shoal.sim.agenda import Agenda
+from shoal.sim.checkers.revocations import KnownRevocations
 from shoal.sim.checkers.violations import Violations
 from shoal.sim.node.host import SimHost
 
@@ -22,14 +21,15 @@ class ChannelPromises:
     """Checks what comes out of channels, who opened them, and what they hold."""
 
     def __init__(
-        self, violations: Violations, agenda: Agenda, hosts: Mapping[NodeId, SimHost]
+        self,
+        violations: Violations,
+        revocations: KnownRevocations,
+        hosts: Mapping[NodeId, SimHost],
     ) -> None:
         self._violations = violations
         self._hosts = hosts
-        self._agenda = agenda
         self._opened: dict[tuple[NodeId, object], int] = {}
-        # Since when a node knows that another is revoked, by (node, other).
-        self._revoked: dict[tuple[NodeId, NodeId], float] = {}
+        self._revocations = revocations
 
     # H1: items arrive once and in order, or the channel ends with an error.
 
@@ -61,7 +61,7 @@ class ChannelPromises:
         if attempt is not None and attempt not in runs:
             text = f"{host.id} serves a channel to {attempt}, which does not run there"
             self._violations.report("H2", text)
-        if self._is_revoked(host, peer):
+        if self._revocations.knows(host, peer):
             text = f"{host.id} serves {peer}, which it knows to be revoked"
             self._violations.report("H3", text)
         key = (host.id, (host.life, peer, asked.channel))
@@ -78,20 +78,9 @@ class ChannelPromises:
 
     def sent(self, host: SimHost, peer: NodeId, message: object) -> None:
         """Check items that a node sends."""
-        if self._is_revoked(host, peer):
+        if self._revocations.knows(host, peer):
             text = f"{host.id} sends {type(message).__name__} to {peer}, revoked"
             self._violations.report("H3", text)
-
-    def safe(self, host: SimHost, entries: Sequence[Entry]) -> None:
-        """Note revocations that a node has on disk."""
-        for entry in entries:
-            if isinstance(entry, Revoked):
-                key = (host.id, entry.revocation.node)
-                self._revoked.setdefault(key, self._agenda.now)
-
-    def _is_revoked(self, host: SimHost, node: NodeId) -> bool:
-        since = self._revoked.get((host.id, node))
-        return since is not None and self._agenda.now > since
 
     # H4: a node keeps two windows for each channel, and no more channels than it may.
 

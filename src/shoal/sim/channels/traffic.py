@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from shoal.core.events import Event
-    from shoal.sim.checkers.violations import Violations
+    from shoal.sim.checkers.suite import Suite
     from shoal.sim.node.driver import SimProcess
     from shoal.sim.node.host import SimHost
     from shoal.sim.world import World
@@ -146,11 +146,11 @@ _Key = tuple[NodeId, int, int]  # node, life, end
 class ChannelTraffic:
     """The users of channels in one world, and the tasks at the other end."""
 
-    def __init__(
-        self, script: ChannelScript, world: World, violations: Violations
-    ) -> None:
+    def __init__(self, script: ChannelScript, world: World, suite: Suite) -> None:
         self.completed = 0
-        self.promises = ChannelPromises(violations, world.agenda, world.hosts)
+        self.promises = ChannelPromises(
+            suite.violations, suite.revocations, world.hosts
+        )
         self._script = script
         self._world = world
         self._users: dict[_Key, _User] = {}

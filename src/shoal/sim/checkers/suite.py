@@ -27,17 +27,18 @@ from shoal.protocol.messages import (
     Revocation,
 )
 from shoal.sim.agenda import Agenda
-from shoal.sim.checkers.calls import CallPromises
-from shoal.sim.checkers.discovery import AnnouncementPromises
+from shoal.sim.artifacts.outputs import Outputs
+from shoal.sim.calls.promises import CallPromises
 from shoal.sim.checkers.journals import Journals
-from shoal.sim.checkers.mail import Letters
-from shoal.sim.checkers.outputs import Outputs
 from shoal.sim.checkers.processes import Processes
 from shoal.sim.checkers.quotas import Quotas
+from shoal.sim.checkers.revocations import KnownRevocations
 from shoal.sim.checkers.strangers import Strangers
 from shoal.sim.checkers.verification import Verification
 from shoal.sim.checkers.violations import Violations
 from shoal.sim.clients import SimClients
+from shoal.sim.discovery.promises import AnnouncementPromises
+from shoal.sim.mail.promises import Letters
 from shoal.sim.node.driver import SimProcess
 from shoal.sim.node.host import HostWatch, SentHook, SimHost
 from shoal.sim.opinions import Opinions
@@ -58,6 +59,7 @@ class Suite(HostWatch):
     ) -> None:
         super().__init__()
         self.violations = Violations(agenda)
+        self.revocations = KnownRevocations(agenda)
         self.journals = Journals(self.violations)
         self.processes = Processes(self.violations, self.journals, jobs)
         self.outputs = Outputs(self.violations, self.journals, jobs)
@@ -142,6 +144,7 @@ class Suite(HostWatch):
 
     def safe(self, host: SimHost, entries: Sequence[Entry]) -> None:
         """Check entries that are now safe on disk."""
+        self.revocations.note(host, entries)
         for entry in entries:
             self.journals.safe(host, entry)
             self.outputs.safe(host, entry)

@@ -11,7 +11,7 @@ import msgspec
 from shoal.model.ids import GroupId, JobId, NodeId, OwnerId
 from shoal.model.job import Job, Retry, Verify
 from shoal.model.resources import GIB, Capacity, Profile
-from shoal.sim.artifacts import OUTPUTS, with_work
+from shoal.sim.artifacts.workload import OUTPUTS, with_work
 from shoal.sim.checkers.verification import Verification, of_group
 from shoal.sim.faults.cheats import Cheat
 from shoal.sim.faults.schedule import DRIFT, Cast, FaultPlan, draw_plan

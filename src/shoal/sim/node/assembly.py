@@ -31,10 +31,10 @@ from shoal.core.scheduling.policy_lookup import PolicyLookup
 from shoal.core.scheduling.scheduler import Scheduler
 from shoal.model.ids import NodeId
 from shoal.protocol.messages import Load, Revocation
+from shoal.sim.admission.traffic import sim_tools
 from shoal.sim.node import trust
 from shoal.sim.node.host import NodeLife, SimHost
 from shoal.sim.opinions import Leases, WorkerOpinion
-from shoal.sim.traffic.joining import sim_tools
 
 
 def assemble_peer(life: NodeLife) -> Peer:

@@ -4,7 +4,7 @@ Some laptops join the world, with no role except to call the APIs of schedulers 
 each other. An API's answer is a function of the request, so every answer can be
 checked where it arrives. Clients read slowly, leave early, and lose calls in crashes.
 Some laptops have another owner, and one may be revoked during a call. The promises are
-in `checkers.forwarding`.
+in `promises`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from shoal.core.forwarding.forwarded_calls import SILENT_S
 from shoal.core.membership.members import TERM
 from shoal.model.ids import NodeId, OwnerId
 from shoal.protocol.limits import OUTPUT_BYTES_MAX
-from shoal.sim.checkers.forwarding import ForwardingPromises
+from shoal.sim.forwarding.promises import ForwardingPromises
 from shoal.sim.node import trust
 from shoal.sim.node.host import NodeSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from shoal.sim.checkers.violations import Violations
+    from shoal.sim.checkers.suite import Suite
     from shoal.sim.node.host import SimHost
     from shoal.sim.world import World
 
@@ -139,9 +139,11 @@ _RunKey = tuple[NodeId, int, int]  # node, life, run
 class ApiTraffic:
     """The APIs and clients of one world."""
 
-    def __init__(self, script: ApiScript, world: World, violations: Violations) -> None:
+    def __init__(self, script: ApiScript, world: World, suite: Suite) -> None:
         self.completed = 0
-        self.promises = ForwardingPromises(violations, world.agenda, world.hosts)
+        self.promises = ForwardingPromises(
+            suite.violations, suite.revocations, world.hosts
+        )
         self._script = script
         self._world = world
         self._clients: dict[int, _Client] = {}  # by token; each is used once

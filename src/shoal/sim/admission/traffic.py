@@ -5,7 +5,7 @@ More newcomers than an invitation allows ask with it, at any of these nodes; oth
 guess, or ask without an invitation until a person decides. Admins crash, or leave in
 good order and hand over to others. Newcomers are revoked and ask again with their old
 invitation. After the last fault all that may join get time to. The promises are in
-`checkers.admission`.
+`promises`.
 
 A newcomer has its own connection to the node that it asks. Messages on it may get
 lost; then it asks again.
@@ -50,7 +50,7 @@ from shoal.protocol.admission_proofs import (
     secret_digest,
 )
 from shoal.protocol.messages import Grant, Join, Refusal, Role, Welcome
-from shoal.sim.checkers.admission import AdmissionPromises
+from shoal.sim.admission.promises import AdmissionPromises
 from shoal.sim.node import trust
 from shoal.sim.node.host import NodeSpec
 
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from shoal.core.admission.events import AdmissionEvent
-    from shoal.sim.checkers.violations import Violations
+    from shoal.sim.checkers.suite import Suite
     from shoal.sim.node.host import SimHost
     from shoal.sim.world import World
 
@@ -213,15 +213,15 @@ class _Asking(msgspec.Struct):
 class JoinTraffic:
     """The newcomers of one world, their connections, and invitation files."""
 
-    def __init__(
-        self, script: JoinScript, world: World, violations: Violations
-    ) -> None:
+    def __init__(self, script: JoinScript, world: World, suite: Suite) -> None:
         invited = {
             one.id: (one.invitation, script.invitations[one.invitation].uses)
             for one in script.newcomers
             if one.kind == "invited"
         }
-        self.promises = AdmissionPromises(violations, world.agenda, invited)
+        self.promises = AdmissionPromises(
+            suite.violations, world.agenda, suite.revocations, invited
+        )
         self.welcomed = 0
         self._script = script
         self._world = world

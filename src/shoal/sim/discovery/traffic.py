@@ -3,7 +3,7 @@
 Some worlds have a crowd of members that each know a gate or two, and nobody else. They
 can dial only where they have learned an address. Gates and members crash and are cut
 off; one gate may name nodes that do not exist. A crashed member knows its gates and
-what its disk kept. The promises are in `checkers.discovery`.
+what its disk kept. The promises are in `promises`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shoal.core.discovery.events import (
 )
 from shoal.model.ids import NodeId, OwnerId, RequestId
 from shoal.protocol.messages import PeerAddress, PeersKnown, Role
-from shoal.sim.checkers.discovery import NeighbourPromises
+from shoal.sim.discovery.promises import NeighbourPromises
 from shoal.sim.node import trust
 from shoal.sim.node.host import NodeSpec, address_of
 

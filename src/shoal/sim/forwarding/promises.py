@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import final
 
-from shoal.core.durability.journal import Entry, Revoked
 from shoal.model.ids import NodeId
 from shoal.protocol.forwarding import ApiPiece
-from shoal.sim.agenda import Agenda
+from shoal.sim.checkers.revocations import KnownRevocations
 from shoal.sim.checkers.violations import Violations
 from shoal.sim.node.host import SimHost
 
@@ -18,14 +17,15 @@ class ForwardingPromises:
     """Checks answers to clients, calls run by APIs, and messages sent."""
 
     def __init__(
-        self, violations: Violations, agenda: Agenda, hosts: Mapping[NodeId, SimHost]
+        self,
+        violations: Violations,
+        revocations: KnownRevocations,
+        hosts: Mapping[NodeId, SimHost],
     ) -> None:
         self._violations = violations
-        self._agenda = agenda
         self._hosts = hosts
         self._over: dict[int, None] = {}  # calls that ended or were abandoned
-        # Since when a node knows that another is revoked, by (node, other).
-        self._revoked: dict[tuple[NodeId, NodeId], float] = {}
+        self._revocations = revocations
 
     # F1: answers arrive once and in order, followed by one end.
 
@@ -65,27 +65,15 @@ class ForwardingPromises:
         if not self._is_same_owner(host, caller):
             what = f"{host.id} runs a call of {caller}, of another owner"
             self._violations.report("F2", what)
-        if self._is_revoked(host, caller):
+        if self._revocations.knows(host, caller):
             self._violations.report("F2", f"{host.id} runs a call of {caller}, revoked")
 
     def sent(self, host: SimHost, peer: NodeId, message: object) -> None:
         """Check a piece of an answer that a node sends."""
         assert isinstance(message, ApiPiece)
-        if message.kind != "refusal" and self._is_revoked(host, peer):
+        if message.kind != "refusal" and self._revocations.knows(host, peer):
             what = f"{host.id} sends {message.kind} to {peer}, which it knows revoked"
             self._violations.report("F2", what)
-
-    def safe(self, host: SimHost, entries: Sequence[Entry]) -> None:
-        """Note revocations that a node has on disk."""
-        for entry in entries:
-            if isinstance(entry, Revoked):
-                key = (host.id, entry.revocation.node)
-                self._revoked.setdefault(key, self._agenda.now)
-
-    def _is_revoked(self, host: SimHost, node: NodeId) -> bool:
-        # Answers decided earlier are sent by the time the record is safe.
-        since = self._revoked.get((host.id, node))
-        return since is not None and self._agenda.now > since
 
     def _is_same_owner(self, host: SimHost, node: NodeId) -> bool:
         own, shown = host.spec.grant, self._hosts[node].spec.grant

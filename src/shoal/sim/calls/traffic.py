@@ -37,7 +37,7 @@ from shoal.model.ids import Attempt, JobId, NodeId, OwnerId
 from shoal.model.job import Job, Retry
 from shoal.model.resources import Profile
 from shoal.protocol import call_items
-from shoal.sim.checkers.calls import CallPromises, value_of
+from shoal.sim.calls.promises import CallPromises, value_of
 from shoal.sim.node.driver import Behaviour, SimProcess
 from shoal.sim.workload import Errand, make_group
 

@@ -28,7 +28,7 @@ from shoal.model.job import Job, Retry
 from shoal.model.resources import Profile
 from shoal.protocol.mail import Mail
 from shoal.sim.agenda import Agenda
-from shoal.sim.checkers.mail import Letter, Letters
+from shoal.sim.mail.promises import Letter, Letters
 from shoal.sim.network import SimNetwork
 from shoal.sim.node.driver import Behaviour, MailHabit, Plans, SimProcess
 from shoal.sim.node.host import PerformAt, SimHost

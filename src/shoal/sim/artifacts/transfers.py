@@ -6,7 +6,7 @@ hosts are asked to do. The bounds of B4 that only a machine can see are read fro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final, final
 
 import msgspec
@@ -15,13 +15,13 @@ from shoal.core.artifacts.blob_transfers import BlobTransfers
 from shoal.core.artifacts.piece_fetch import UNDER_WAY_MAX
 from shoal.core.artifacts.piece_serving import QUESTIONS_ALL_MAX, READS_MAX
 from shoal.core.artifacts.piece_sources import WINDOW_MAX
-from shoal.core.durability.journal import Entry, Revoked
 from shoal.core.events import Effect, MessageReceived
 from shoal.core.peer import Peer
 from shoal.model.ids import BlobId, NodeId
 from shoal.protocol.blobs import BlobPiece, PieceWanted
 from shoal.protocol.limits import PIECE_BYTES_MAX
 from shoal.sim.agenda import Agenda
+from shoal.sim.checkers.revocations import KnownRevocations
 from shoal.sim.checkers.violations import Violations
 from shoal.sim.node.host import SimHost
 
@@ -46,15 +46,20 @@ class BlobErrandState(msgspec.Struct):
 class BlobPromises:
     """Checks what arrives, what leaves, and how much is under way."""
 
-    def __init__(self, violations: Violations, agenda: Agenda, listed: Listed) -> None:
+    def __init__(
+        self,
+        violations: Violations,
+        agenda: Agenda,
+        revocations: KnownRevocations,
+        listed: Listed,
+    ) -> None:
         self._violations = violations
         self._agenda = agenda
         self._listed = listed
         self._states: dict[int, BlobErrandState] = {}
         self._published: dict[tuple[NodeId, BlobId], None] = {}
         self._asked: dict[tuple[NodeId, NodeId, BlobId], dict[BlobId, None]] = {}
-        # Since when a node knows that another is revoked, by (node, other).
-        self._revoked: dict[tuple[NodeId, NodeId], float] = {}
+        self._revocations = revocations
         self._reads: dict[tuple[NodeId, int], int] = {}  # under way, by node and life
 
     # B1: what arrives is what was asked for. B2: every fetch ends.
@@ -118,8 +123,7 @@ class BlobPromises:
         if not isinstance(host.machine, Peer):
             return  # A hostile node promises nothing.
         blob = message.blob
-        since = self._revoked.get((host.id, peer))
-        if since is not None and self._agenda.now > since:
+        if self._revocations.knows(host, peer):
             what = f"{host.id} sends a piece to {peer}, which it knows revoked"
             self._violations.report("B3", what)
         named = self._asked.get((host.id, peer, blob), {})
@@ -131,13 +135,6 @@ class BlobPromises:
         if not is_told and (host.id, blob) not in self._published:
             what = f"{host.id} sends {peer} a piece of {blob[:8]}, which is not for it"
             self._violations.report("B3", what)
-
-    def safe(self, host: SimHost, entries: Sequence[Entry]) -> None:
-        """Note revocations that a node has on disk."""
-        for entry in entries:
-            if isinstance(entry, Revoked):
-                key = (host.id, entry.revocation.node)
-                self._revoked.setdefault(key, self._agenda.now)
 
     # B4: what is under way is bounded.
 

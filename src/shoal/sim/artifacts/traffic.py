@@ -4,7 +4,7 @@ Some worlds have trees of real bytes at some nodes, which others want: alone or 
 once, from several holders, of which some are gone, some have only what they fetched
 themselves, and one may send wrong bytes. Some ask for a file by its name alone, which
 only a published one is for. Nodes are revoked, crash and leave while they fetch and
-serve; disks are slow, full or forgetful. The promises are in `checkers.blobs`.
+serve; disks are slow, full or forgetful. The promises are in `transfers`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from shoal.protocol.blob_hashing import (
     piece_hash,
 )
 from shoal.protocol.limits import PIECE_BYTES_MAX
-from shoal.sim.checkers.blobs import BlobErrandState, BlobPromises
+from shoal.sim.artifacts.transfers import BlobErrandState, BlobPromises
 from shoal.sim.node import trust
 from shoal.sim.node.host import NodeSpec, address_of
 
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     from shoal.core.artifacts.events import BlobEvent
     from shoal.protocol.blobs import PieceWanted
-    from shoal.sim.checkers.violations import Violations
+    from shoal.sim.checkers.suite import Suite
     from shoal.sim.node.host import SimHost
     from shoal.sim.world import World
 
@@ -247,12 +247,12 @@ class _SimStore(msgspec.Struct):
 class BlobTraffic:
     """The disks of one world, and who waits for what."""
 
-    def __init__(
-        self, script: BlobScript, world: World, violations: Violations
-    ) -> None:
+    def __init__(self, script: BlobScript, world: World, suite: Suite) -> None:
         self.arrived = 0
         listed = {tree.name: frozenset(tree.files) for tree in script.trees}
-        self.promises = BlobPromises(violations, world.agenda, listed)
+        self.promises = BlobPromises(
+            suite.violations, world.agenda, suite.revocations, listed
+        )
         self._script = script
         self._world = world
         self._rng = world.stream("blobs")

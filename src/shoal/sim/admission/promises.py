@@ -9,13 +9,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import final
 
-from shoal.core.durability.journal import Entry, Revoked
 from shoal.model.ids import NodeId
 from shoal.protocol.messages import Welcome
 from shoal.sim.agenda import Agenda
+from shoal.sim.checkers.revocations import KnownRevocations
 from shoal.sim.checkers.violations import Violations
 from shoal.sim.node.host import SimHost
 
@@ -28,15 +28,18 @@ class AdmissionPromises:
     """Checks every grant signed for or sent to a newcomer."""
 
     def __init__(
-        self, violations: Violations, agenda: Agenda, invited: Allowed
+        self,
+        violations: Violations,
+        agenda: Agenda,
+        revocations: KnownRevocations,
+        invited: Allowed,
     ) -> None:
         self._violations = violations
         self._agenda = agenda
         self._invited = invited
         self._approved: dict[NodeId, None] = {}  # newcomers accepted by a person
         self._welcomed: dict[int, dict[NodeId, None]] = {}  # newcomers by invitation
-        # Since when a node knows that another is revoked, by (node, other).
-        self._revoked: dict[tuple[NodeId, NodeId], float] = {}
+        self._revocations = revocations
         self._issued: dict[int, float] = {}  # when an invitation ends, by number
         self._unwanted: dict[NodeId, None] = {}  # newcomers that were revoked
 
@@ -70,9 +73,8 @@ class AdmissionPromises:
         if newcomer not in self._invited and newcomer not in self._approved:
             what = f"{host.id} lets {newcomer} in, whom nobody invited or approved"
             self._violations.report("A3", what)
-        since = self._revoked.get((host.id, newcomer))
         # Grants decided earlier are sent by the time the record is safe.
-        if since is not None and self._agenda.now > since:
+        if self._revocations.knows(host, newcomer):
             what = f"{host.id} lets {newcomer} in again, which it knows revoked"
             self._violations.report("A2", what)
 
@@ -93,10 +95,3 @@ class AdmissionPromises:
             names = ", ".join(came)
             what = f"{host.id} lets in one more by invitation {number} for {uses}"
             self._violations.report("A1", f"{what}: {names}")
-
-    def safe(self, host: SimHost, entries: Sequence[Entry]) -> None:
-        """Note revocations that a node has on disk."""
-        for entry in entries:
-            if isinstance(entry, Revoked):
-                key = (host.id, entry.revocation.node)
-                self._revoked.setdefault(key, self._agenda.now)

@@ -1,0 +1,1 @@
+"""Newcomers in simulated worlds: how they join, and the promises."""

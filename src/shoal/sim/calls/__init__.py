@@ -1,0 +1,1 @@
+"""Calls of functions in simulated worlds: their client, and the promises."""

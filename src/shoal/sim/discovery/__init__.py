@@ -1,0 +1,1 @@
+"""Members of simulated worlds that find each other, and the promises."""

@@ -1,0 +1,1 @@
+"""API calls between nodes of simulated worlds: who asks, and the promises."""

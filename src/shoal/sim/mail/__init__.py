@@ -1,0 +1,1 @@
+"""Letters between tasks of simulated worlds: who writes, and the promises."""

@@ -1,1 +1,0 @@
-"""Simulated traffic besides jobs: mail, calls, API requests and joining."""
