@@ -185,7 +185,7 @@ OBJECTS: Final[dict[str, Shape]] = {
         "owner": ("text", "the node that submitted it"),
         "state": (
             "text",
-            "blocked, waiting, running, done, failed, cancelled, unknown",
+            "blocked, waiting, running, done, failed, cancelled, unknown, scheduled",
         ),
         "reason": ("text", "why it is in this state; may be empty"),
         "priority": ("int", "from -100 to 100"),
@@ -198,6 +198,16 @@ OBJECTS: Final[dict[str, Shape]] = {
         "fraction": ("float or null", "progress from 0 to 1"),
         "at?": ("name", "the node that has it, with --everywhere"),
         "objective": ("objective or null", "what its tasks are compared by"),
+        "schedule": ("schedule or null", "when it runs again, if it is a schedule"),
+        "scheduled_by": ("text", "the schedule that started it; may be empty"),
+    },
+    "schedule": {
+        "cron": ("text", "when it runs, in the words of cron"),
+        "timezone": ("text", "time zone of these words"),
+        "next_s": ("float", "when it runs next, in seconds since 1970; 0 if never"),
+        "runs": ("int", "how many runs were started"),
+        "last": ("text", "the job of the last run"),
+        "skipped": ("text", "why the run that was due last was not started"),
     },
     "silent": {**NODE_NAME, "reason": ("text", "why it did not list its jobs")},
     "objective": {
@@ -306,6 +316,9 @@ OBJECTS: Final[dict[str, Shape]] = {
         "network": ("bool", "whether its tasks use the network"),
         "gang_min": ("int", "tasks that must run together; 0 if they are independent"),
         "driver": ("text", "what runs it"),
+        "python": ("text", "its Python environment, as text; may be empty"),
+        "mounts": ("list of text", "folders that workers share, by name"),
+        "caches": ("list of text", "caches that last on workers, by name"),
     },
     "output": {
         "task": ("text", "the task"),
@@ -357,6 +370,7 @@ OBJECTS: Final[dict[str, Shape]] = {
         "needs": ("text", "its requirements, as text"),
         "groups": ("list of group", "placement of each group"),
         "more": ("int", "number of groups not listed"),
+        "schedule": ("schedule or null", "when it would run, if it is a schedule"),
     },
     "newcomer": {
         **NODE_NAME,

@@ -30,6 +30,7 @@ TITLES: Final = {
     "PythonSpec": "Python",
     "ObjectiveSpec": "Objective",
     "OnEndSpec": "On end",
+    "ScheduleSpec": "Schedule",
 }
 WORDS: Final = {
     "string": "text",

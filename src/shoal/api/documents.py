@@ -74,8 +74,21 @@ def job_fields(job: pb.Job) -> dict[str, Any]:
     """Return a job as JSON fields, without its tasks."""
     fields = fields_of(job, without=("tasks", "steps", "more_steps"))
     counts = fields.pop("counts")
-    objective = fields["objective"] if job.objective.metric else None
-    return {**fields, "tasks": counts, **_times(job), "objective": objective}
+    parts = {
+        "objective": fields["objective"] if job.objective.metric else None,
+        "schedule": fields["schedule"] if _has_schedule(job) else None,
+    }
+    return {**fields, "tasks": counts, **_times(job), **parts}
+
+
+def plan_fields(plan: pb.PlanReply) -> dict[str, Any]:
+    """Return where a job would run, as JSON fields."""
+    fields = fields_of(plan)
+    return {**fields, "schedule": fields["schedule"] if _has_schedule(plan) else None}
+
+
+def _has_schedule(what: pb.Job | pb.PlanReply) -> bool:
+    return what.HasField("schedule")
 
 
 def steps_fields(job: pb.Job) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     STATE_FAILED: _ClassVar[State]
     STATE_CANCELLED: _ClassVar[State]
     STATE_UNKNOWN: _ClassVar[State]
+    STATE_SCHEDULED: _ClassVar[State]
 
 class Stream(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -32,6 +33,7 @@ STATE_DONE: State
 STATE_FAILED: State
 STATE_CANCELLED: State
 STATE_UNKNOWN: State
+STATE_SCHEDULED: State
 STREAM_UNSPECIFIED: Stream
 STREAM_STDOUT: Stream
 STREAM_STDERR: Stream
@@ -218,7 +220,7 @@ class WatchRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "name", "owner", "state", "reason", "priority", "submitted_s", "counts", "nodes", "exit_code", "tasks", "fraction", "number", "began_s", "ended_s", "objective", "steps", "more_steps")
+    __slots__ = ("id", "name", "owner", "state", "reason", "priority", "submitted_s", "counts", "nodes", "exit_code", "tasks", "fraction", "number", "began_s", "ended_s", "objective", "steps", "more_steps", "schedule", "scheduled_by")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
@@ -237,6 +239,8 @@ class Job(_message.Message):
     OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     MORE_STEPS_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULED_BY_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     owner: str
@@ -255,10 +259,28 @@ class Job(_message.Message):
     objective: Objective
     steps: _containers.RepeatedCompositeFieldContainer[Step]
     more_steps: int
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., owner: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., priority: _Optional[int] = ..., submitted_s: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., exit_code: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., fraction: _Optional[float] = ..., number: _Optional[int] = ..., began_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., objective: _Optional[_Union[Objective, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., more_steps: _Optional[int] = ...) -> None: ...
+    schedule: Schedule
+    scheduled_by: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., owner: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., priority: _Optional[int] = ..., submitted_s: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., exit_code: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., fraction: _Optional[float] = ..., number: _Optional[int] = ..., began_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., objective: _Optional[_Union[Objective, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., more_steps: _Optional[int] = ..., schedule: _Optional[_Union[Schedule, _Mapping]] = ..., scheduled_by: _Optional[str] = ...) -> None: ...
+
+class Schedule(_message.Message):
+    __slots__ = ("cron", "timezone", "next_s", "runs", "last", "skipped")
+    CRON_FIELD_NUMBER: _ClassVar[int]
+    TIMEZONE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_S_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    cron: str
+    timezone: str
+    next_s: float
+    runs: int
+    last: str
+    skipped: str
+    def __init__(self, cron: _Optional[str] = ..., timezone: _Optional[str] = ..., next_s: _Optional[float] = ..., runs: _Optional[int] = ..., last: _Optional[str] = ..., skipped: _Optional[str] = ...) -> None: ...
 
 class Step(_message.Message):
-    __slots__ = ("name", "after", "counts", "argv", "recipe", "setup", "env", "secrets", "outputs", "image", "needs", "time_limit_s", "network", "gang_min", "driver")
+    __slots__ = ("name", "after", "counts", "argv", "recipe", "setup", "env", "secrets", "outputs", "image", "needs", "time_limit_s", "network", "gang_min", "driver", "python", "mounts", "caches")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -281,6 +303,9 @@ class Step(_message.Message):
     NETWORK_FIELD_NUMBER: _ClassVar[int]
     GANG_MIN_FIELD_NUMBER: _ClassVar[int]
     DRIVER_FIELD_NUMBER: _ClassVar[int]
+    PYTHON_FIELD_NUMBER: _ClassVar[int]
+    MOUNTS_FIELD_NUMBER: _ClassVar[int]
+    CACHES_FIELD_NUMBER: _ClassVar[int]
     name: str
     after: _containers.RepeatedScalarFieldContainer[str]
     counts: Counts
@@ -296,7 +321,10 @@ class Step(_message.Message):
     network: bool
     gang_min: int
     driver: str
-    def __init__(self, name: _Optional[str] = ..., after: _Optional[_Iterable[str]] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., argv: _Optional[_Iterable[str]] = ..., recipe: _Optional[str] = ..., setup: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Iterable[str]] = ..., outputs: _Optional[_Iterable[str]] = ..., image: _Optional[str] = ..., needs: _Optional[str] = ..., time_limit_s: _Optional[float] = ..., network: _Optional[bool] = ..., gang_min: _Optional[int] = ..., driver: _Optional[str] = ...) -> None: ...
+    python: str
+    mounts: _containers.RepeatedScalarFieldContainer[str]
+    caches: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., after: _Optional[_Iterable[str]] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., argv: _Optional[_Iterable[str]] = ..., recipe: _Optional[str] = ..., setup: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Iterable[str]] = ..., outputs: _Optional[_Iterable[str]] = ..., image: _Optional[str] = ..., needs: _Optional[str] = ..., time_limit_s: _Optional[float] = ..., network: _Optional[bool] = ..., gang_min: _Optional[int] = ..., driver: _Optional[str] = ..., python: _Optional[str] = ..., mounts: _Optional[_Iterable[str]] = ..., caches: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Objective(_message.Message):
     __slots__ = ("metric", "goal")
@@ -563,16 +591,18 @@ class PlanRequest(_message.Message):
     def __init__(self, yaml: _Optional[str] = ..., json: _Optional[str] = ...) -> None: ...
 
 class PlanReply(_message.Message):
-    __slots__ = ("groups", "more", "needs", "fits_now")
+    __slots__ = ("groups", "more", "needs", "fits_now", "schedule")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     NEEDS_FIELD_NUMBER: _ClassVar[int]
     FITS_NOW_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedCompositeFieldContainer[GroupPlan]
     more: int
     needs: str
     fits_now: bool
-    def __init__(self, groups: _Optional[_Iterable[_Union[GroupPlan, _Mapping]]] = ..., more: _Optional[int] = ..., needs: _Optional[str] = ..., fits_now: _Optional[bool] = ...) -> None: ...
+    schedule: Schedule
+    def __init__(self, groups: _Optional[_Iterable[_Union[GroupPlan, _Mapping]]] = ..., more: _Optional[int] = ..., needs: _Optional[str] = ..., fits_now: _Optional[bool] = ..., schedule: _Optional[_Union[Schedule, _Mapping]] = ...) -> None: ...
 
 class GroupPlan(_message.Message):
     __slots__ = ("group", "tasks", "needs", "least", "room", "prospects", "more", "helps", "after", "never")

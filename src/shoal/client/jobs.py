@@ -77,7 +77,10 @@ class Job:
 
     @property
     def state(self) -> str:
-        """One of blocked, waiting, running, done, failed, cancelled and unknown."""
+        """One of blocked, waiting, running, done, failed, cancelled and unknown.
+
+        A job with a schedule is scheduled until it is cancelled.
+        """
         return state_of(self._get().state)
 
     @property

@@ -31,12 +31,12 @@ from shoal.model.resources import Profile
 from shoal.model.spec.canonical import at, canonical, nodes_of
 from shoal.model.spec.documents import text_of
 from shoal.model.spec.environments import python_need
-from shoal.model.spec.labels import labels_of
 from shoal.model.spec.limits import ARGV_CHARS_MAX, ARGV_CHARS_TOTAL_MAX, GROUPS_MAX
-from shoal.model.spec.objectives import objective_of
 from shoal.model.spec.points import points, refuse_too_many
 from shoal.model.spec.recipes import RecipePart, parts_of, retry_of
+from shoal.model.spec.schedules import schedule_of
 from shoal.model.spec.steps import step_job, step_order
+from shoal.model.spec.sweeps import labels_of, objective_of
 from shoal.model.spec.verification import STDOUT, check_verify, verify_of
 from shoal.model.text.bounds import INPUTS_MAX, NAME_LENGTH_MAX
 from shoal.model.text.texts import one_line
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from shoal.model.ids import BlobId
-    from shoal.model.job import Input, Scalar
+    from shoal.model.job import Input, Occurrence, Scalar
     from shoal.model.spec.spec import JobSpec, ResourcesSpec
 
 MAIN: Final = "main"
@@ -88,6 +88,7 @@ def derive(
         same_leaf=placement.same_leaf,
         nodes=tuple(map(NodeId, placement.node)),
         on_end=_on_end(spec),
+        schedule=schedule_of(spec.schedule),
     )
 
 
@@ -369,12 +370,15 @@ def again(
     id_: JobId,
     done: Collection[TaskId] = (),
     outputs: Mapping[TaskId, BlobId] | None = None,
+    *,
+    occurrence: Occurrence | None = None,
 ) -> Job:
     """Return a new job with the tasks of an old one, except the `done` ones.
 
     A task keeps its index, so its part of the work stays the same. A gang runs whole
     or not at all, also the second time. `outputs` of tasks that do not run again are
-    handed to what needs them. There must be something left to do.
+    handed to what needs them. There must be something left to do. What comes again of
+    a schedule is a run of it, at once or as its next `occurrence`.
     """
     groups: list[Group] = []
     rerun: dict[GroupId, tuple[Task, ...]] = {}
@@ -402,7 +406,9 @@ def again(
         made = replace(group, id=name, tasks=tasks, needs=needs, inputs=inputs)
         groups.append(made)
     assert groups, "all tasks are done"
-    return replace(job, id=id_, groups=tuple(groups))
+    return replace(
+        job, id=id_, groups=tuple(groups), schedule=None, occurrence=occurrence
+    )
 
 
 def _kept_inputs(

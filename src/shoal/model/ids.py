@@ -1,6 +1,6 @@
 """Ids. An id is a name, never authority: authority comes from a grant."""
 
-from typing import Any, NewType
+from typing import Any, Final, NewType
 
 import msgspec
 
@@ -13,6 +13,8 @@ OwnerId = NewType("OwnerId", str)
 """The member that submitted a job, and is charged for it in the fair share."""
 
 JobId = NewType("JobId", str)
+JOB_ID_LENGTH_MAX: Final = 64
+
 GroupId = NewType("GroupId", str)
 """Tasks of one job that are derived together: `job.name`."""
 

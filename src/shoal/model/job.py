@@ -57,6 +57,8 @@ TaskState = Literal[
 
 SameLeaf = Literal["no", "prefer", "require"]
 
+DEFAULT_ZONE: Final = "UTC"
+
 ENDS: Final = frozenset({"done", "failed", "cancelled", "unknown"})
 
 
@@ -199,6 +201,27 @@ class OnEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     command: Arguments = ()
 
 
+class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
+    """When a job runs again and again: a cron expression, in a time zone.
+
+    `overlap` says what happens to a run that is due while the last one goes on,
+    `missed` what happens to one that was due while nobody could start it.
+    """
+
+    cron: Name
+    timezone: Name = DEFAULT_ZONE
+    overlap: Literal["skip", "allow"] = "skip"
+    missed: Literal["run", "skip"] = "run"
+
+
+class Occurrence(msgspec.Struct, frozen=True, array_like=True):
+    """Which run of which schedule a job is."""
+
+    schedule: JobId
+    number: Count  # its first run is 1
+    due_s: float  # since 1970
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything a scheduler must know to run a job, with nothing left to derive."""
 
@@ -217,6 +240,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     same_leaf: SameLeaf = "no"  # whether a gang sits under one switch
     on_end: OnEnd | None = None
     nodes: tuple[NodeId, ...] = ()  # the only workers that may run it, unless empty
+    schedule: Schedule | None = None  # it never runs itself, but starts jobs like it
+    occurrence: Occurrence | None = None  # a schedule started it
 
     @property
     def may_run_again(self) -> bool:

@@ -80,7 +80,7 @@ from shoal.runtime.monitoring.machine_use import MachineWatch
 from shoal.runtime.monitoring.output_log import OutputLog
 from shoal.runtime.monitoring.seen_members import SeenMembers
 from shoal.runtime.performer import NetworkListener, Performer
-from shoal.runtime.wall_clock import WallClock
+from shoal.runtime.wall_clock import WallClock, zone_of
 from shoal.store.journal import Journal
 from shoal.store.journal_mark import Begin
 
@@ -374,7 +374,7 @@ class Node:
         settings, grant = self.settings, self.membership.grant
         now = asyncio.get_running_loop().time()
         self.roster = roster = Roster(self.membership.members(), time.time() - now)
-        worker = scheduler = gate = None
+        worker = scheduler = None
         gossip = LoadGossip(self.id, self._rng, sign=self.identity.sign, verify=verify)
         epoch = next_epoch(self.home)
         failpoints.reach("boot.epoch")
@@ -401,11 +401,11 @@ class Node:
                 heard=gossip.known,
                 seal=self.artifacts.secrets.seal_for,
                 keep=settings.keep,
+                zone=zone_of,
                 rng=self._rng,
                 now=now,
             )
-        if "gate" in settings.roles:
-            gate = Gate(self.id, rng=self._rng)
+        gate = Gate(self.id, rng=self._rng) if "gate" in settings.roles else None
         self.forwarded_calls = CallForwarding(roster, grant.owner)
         mail = TaskMail(self.id, scheduler)
         roles = [m for m in (worker, scheduler, gate) if m is not None]

@@ -8,18 +8,37 @@ a boot. So no reading is trusted for long.
 from __future__ import annotations
 
 import asyncio
+import functools
+import re
 import time
 from typing import TYPE_CHECKING, Final, final
+from zoneinfo import ZoneInfo
 
 from shoal.core.events import WallClockRead
+from shoal.model.spec.schedules import utc_only
 from shoal.runtime.alarm import Alarm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import tzinfo
 
     from shoal.core.events import Event
 
 READ_EVERY_S: Final = 10.0
+
+
+_ZONE: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
+
+
+@functools.lru_cache(maxsize=64)
+def zone_of(name: str) -> tzinfo | None:
+    """Return a time zone of this machine by its name; None if there is none."""
+    if _ZONE.fullmatch(name) is None:
+        return None
+    try:
+        return utc_only(name) or ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # No such file, or none of the kind.
+        return None
 
 
 @final

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from shoal.model.ids import JobId, NodeId, OwnerId
+from shoal.model.ids import JOB_ID_LENGTH_MAX, JobId, NodeId, OwnerId
 from shoal.runtime.clients import Submitter
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ Way = Literal["socket", "token", "certificate", "link"]
 """How a caller authenticated; the web page uses the token."""
 
 MARK_CHARS: Final = 8
-JOB_ID_CHARS_MAX: Final = 64
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +64,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         if self.is_own or self.owner is None:
             return JobId(drawn)
         mark = hashlib.sha256(self.owner.encode()).hexdigest()[:MARK_CHARS]
-        return JobId(f"{drawn[: JOB_ID_CHARS_MAX - MARK_CHARS - 1]}-{mark}")
+        return JobId(f"{drawn[: JOB_ID_LENGTH_MAX - MARK_CHARS - 1]}-{mark}")
 
 
 USER: Final = Caller()

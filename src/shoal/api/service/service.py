@@ -45,6 +45,7 @@ from shoal.errors import NotFoundError, ShoalError, UsageError
 from shoal.model.derive import again, derive
 from shoal.model.ids import JobId, NodeId, OwnerId, TaskId
 from shoal.model.job_notes import notes
+from shoal.model.spec.schedules import next_after
 from shoal.model.spec.submission import load_spec
 from shoal.model.text.bounds import NAME_LENGTH_MAX
 from shoal.model.text.grammar import is_name
@@ -56,6 +57,7 @@ from shoal.runtime.discovery.listen_addresses import only_here
 from shoal.runtime.membership.grant_signing import ROLES
 from shoal.runtime.membership.revocation import revoke
 from shoal.runtime.monitoring.node_warnings import cautions
+from shoal.runtime.wall_clock import zone_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -156,10 +158,14 @@ class Service(ArtifactCalls):
         return await self._hand_in(self._with_node_ids(job))
 
     async def on_retry(self, request: pb.RetryRequest) -> pb.SubmitReply:
-        """Run an ended job again, or only its unfinished tasks, as a new job."""
+        """Run an ended job again, or only its unfinished tasks, as a new job.
+
+        A schedule is run at once, besides its own times.
+        """
         check_id(request.job_id)
         record = self._find(request.job)
-        if self._node.state_of(record.job.id) == "active":
+        is_schedule = record.job.schedule is not None
+        if self._node.state_of(record.job.id) == "active" and not is_schedule:
             raise ShoalError(
                 f"job {record.job.id} has not ended",
                 because="it would run twice at the same time",
@@ -200,10 +206,7 @@ class Service(ArtifactCalls):
             await self._check_artifacts(job)
         answer = await self._node.clients.submit(job, caller.grant)
         if answer.refused:
-            raise ShoalError(
-                f"the job was not accepted: {answer.refused}",
-                hint="`shoal show last` shows the last job that was",
-            )
+            raise _not_accepted(answer.refused)
         view = views.job_view(self._node, self._book.jobs[job.id])
         told = [*notes(job), *self._scheduler.hopeless(job)]
         return pb.SubmitReply(job=view, needs=str(totals(job)), notes=told)
@@ -364,7 +367,20 @@ class Service(ArtifactCalls):
             more=len(job.groups) - len(groups),
             needs=str(totals(job)),
             fits_now=all(map(views.begins_in_time, groups)),
+            schedule=self._first_run(job),
         )
+
+    def _first_run(self, job: Job) -> pb.Schedule | None:
+        """Return when a schedule would first run; refuse what never could."""
+        if job.schedule is None:
+            return None
+        now = asyncio.get_running_loop().time()
+        if why := self._scheduler.schedules.refusal(job, now):
+            raise _not_accepted(why)
+        zone = zone_of(job.schedule.timezone)
+        assert zone is not None
+        first_s = next_after(job.schedule, time.time(), zone)
+        return views.schedule_view(job.schedule, first_s)
 
     async def on_events(self, request: pb.EventsRequest) -> AsyncIterator[pb.Event]:
         """Yield events that the caller may see."""
@@ -666,6 +682,13 @@ class Service(ArtifactCalls):
 
     def _tasks(self, record: JobRecord, selector: str) -> list[TaskRecord]:
         return tasks_called(selector, record, self._book)
+
+
+def _not_accepted(why: str) -> ShoalError:
+    return ShoalError(
+        f"the job was not accepted: {why}",
+        hint="`shoal show last` shows the last job that was",
+    )
 
 
 @functools.lru_cache(SHORT_SPECS_KEPT)

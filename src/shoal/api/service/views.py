@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from datetime import UTC, datetime
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,7 @@ from shoal.policy.interface import GangNeed
 from shoal.policy.planning import plan
 from shoal.policy.registry import DEFAULT, Registry
 from shoal.runtime.monitoring.seen_members import WORDS
+from shoal.runtime.wall_clock import zone_of
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -31,8 +33,9 @@ if TYPE_CHECKING:
 
     from shoal.core.scheduling.explanations import TaskExplanation
     from shoal.core.scheduling.job_book import JobBook, JobRecord, TaskRecord
+    from shoal.core.scheduling.scheduler import Scheduler
     from shoal.model.ids import NodeId, TaskId
-    from shoal.model.job import Group, Job, Task
+    from shoal.model.job import Group, Job, PythonNeed, Schedule, Task
     from shoal.net.link_selector import LinkSelector
     from shoal.policy.interface import Policy
     from shoal.policy.planning import Prospect
@@ -90,6 +93,10 @@ def job_view(node: Node, record: JobRecord) -> pb.Job:
         counts=pb.Counts(**counts),
         nodes=map(name_of, _nodes(records)),
     )
+    if state == "active" and job.schedule is not None:
+        _add_schedule(scheduler, record, view)
+    if job.occurrence is not None:
+        view.scheduled_by = job.occurrence.schedule
     if (code := _exit_code(records, state)) is not None:
         view.exit_code = code
     aims = (group.objective for group in job.groups if group.objective is not None)
@@ -100,6 +107,37 @@ def job_view(node: Node, record: JobRecord) -> pb.Job:
     return view
 
 
+def _add_schedule(scheduler: Scheduler, record: JobRecord, view: pb.Job) -> None:
+    """Add what a schedule has started, and when it runs next."""
+    said, known = record.job.schedule, scheduler.book.schedules[record.job.id]
+    assert said is not None
+    view.schedule.CopyFrom(
+        schedule_view(said, scheduler.schedules.next_run(record.job.id))
+    )
+    view.schedule.runs, view.schedule.last = known.runs, known.last
+    view.schedule.skipped = known.skipped
+    view.state = pb.STATE_SCHEDULED
+    skipped = f"; {moment(said, known.settled_s)} was skipped: {known.skipped}"
+    view.reason = _next_text(view.schedule, said) + (skipped if known.skipped else "")
+
+
+def schedule_view(said: Schedule, next_s: float | None) -> pb.Schedule:
+    """Return a schedule and when it runs next."""
+    return pb.Schedule(cron=said.cron, timezone=said.timezone, next_s=next_s or 0.0)
+
+
+def _next_text(view: pb.Schedule, said: Schedule) -> str:
+    if not view.next_s:
+        return f"it does not run: there is no time zone {said.timezone} here"
+    return f"next run {moment(said, view.next_s)}"
+
+
+def moment(said: Schedule, wall_s: float) -> str:
+    """Format a time in the zone of a schedule."""
+    at = datetime.fromtimestamp(wall_s, zone_of(said.timezone) or UTC)
+    return f"{at:%Y-%m-%d %H:%M} {said.timezone}"
+
+
 def job_state(node: Node, record: JobRecord) -> pb.State:
     """Return the state of a job, as `job_view` shows it."""
     scheduler = node.peer.scheduler
@@ -107,6 +145,8 @@ def job_state(node: Node, record: JobRecord) -> pb.State:
     state = node.state_of(record.job.id) or "active"
     if state != "active":
         return STATES[state]
+    if record.job.schedule is not None:
+        return pb.STATE_SCHEDULED
     tasks = scheduler.book.tasks
     counts = Counter[str](tasks[task.id].state for task in record.job.tasks())
     return STATES[_liveliest(counts)]
@@ -139,7 +179,20 @@ def add_steps(book: JobBook, record: JobRecord, view: pb.Job) -> None:
             network=work.network,
             gang_min=group.gang_min,
             driver=work.driver,
+            python=_python_text(work.python),
+            mounts=work.mounts,
+            caches=work.caches,
         )
+
+
+def _python_text(need: PythonNeed) -> str:
+    """Say which Python environment a step runs in."""
+    if need.name:
+        return need.name
+    parts = [f"Python {need.version}"] if need.version else []
+    parts += [", ".join(need.packages)] if need.packages else []
+    parts += ["files of the project"] if need.files else []
+    return ": ".join(parts)
 
 
 def task_view(node: Node, record: TaskRecord) -> pb.Task:

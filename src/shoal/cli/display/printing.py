@@ -267,6 +267,19 @@ def age(since_s: float) -> str:
     return span(max(0.0, time.time() - since_s))
 
 
+def moment_text(wall_s: float) -> str:
+    """Format a moment in the time zone of this machine, if it is known."""
+    if not wall_s:
+        return ""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall_s))
+
+
+def first_run_text(schedule: pb.Schedule) -> str:
+    """Say when a schedule runs first, by the clock of this machine."""
+    wait = span(max(0.0, schedule.next_s - time.time()))
+    return f"first run {moment_text(schedule.next_s)}, in {wait}"
+
+
 def span(duration_s: float) -> str:
     """Format a duration in its two largest units."""
     if duration_s < 1:

@@ -105,6 +105,13 @@ _FLAGS: Final[OptionTable] = (
         },
     ),
     (("--time-limit",), {"help": "Time limit per task: 90s, 2h."}),
+    (
+        ("--schedule",),
+        {
+            "metavar": "CRON",
+            "help": "Run it again and again: '0 3 * * *', or @daily; times are UTC.",
+        },
+    ),
     (("--grace",), {"help": "Time between SIGTERM and SIGKILL: 10s."}),
     (("--policy",), {"help": "Placement policy; see `shoal policy list`."}),
     (

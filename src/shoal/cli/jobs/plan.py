@@ -9,9 +9,9 @@ import click
 
 from shoal.api import shoal_pb2 as pb
 from shoal.api.client import client as api
-from shoal.api.documents import fields_of
+from shoal.api.documents import plan_fields
 from shoal.cli.display.offers import HEADINGS, rows
-from shoal.cli.display.printing import echo_json, echo_table
+from shoal.cli.display.printing import echo_json, echo_table, first_run_text
 from shoal.cli.exit_codes import ExitCode
 from shoal.cli.job_input.spec_flags import JobCommand, job_options, spec_of
 from shoal.cli.options import json_option, node_option, suggest, talk
@@ -37,7 +37,7 @@ def plan(
     with api.connect(node) as client:
         reply = client.plan(pb.PlanRequest(json=spec))
     if as_json:
-        echo_json(fields_of(reply))
+        echo_json(plan_fields(reply))
     else:
         _print(reply)
     sys.exit(ExitCode.OK if reply.fits_now else ExitCode.NOT_PLACEABLE)
@@ -61,7 +61,10 @@ def _print(reply: pb.PlanReply) -> None:
             echo("helps: " + "   |   ".join(group.helps))
     if reply.more:
         echo(f"and {reply.more} other groups")
-    if reply.fits_now:
+    if reply.HasField("schedule"):
+        talk(f"{first_run_text(reply.schedule)} · {reply.needs}")
+        suggest("shoal submit with the same arguments", "shoal nodes")
+    elif reply.fits_now:
         later = ", the others after it" if any(g.after for g in reply.groups) else ""
         talk(f"it would start now{later} · {reply.needs}")
         suggest("shoal submit with the same arguments", "shoal nodes")

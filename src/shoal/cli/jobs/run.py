@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import signal
 import sys
 import threading
@@ -42,7 +43,7 @@ from shoal.cli.options import (
     suggest,
     talk,
 )
-from shoal.errors import NotFoundError, ShoalError, UnreachableError
+from shoal.errors import NotFoundError, ShoalError, UnreachableError, UsageError
 from shoal.runtime.home import Home
 
 if TYPE_CHECKING:
@@ -134,6 +135,13 @@ def run(
     only the JSON document.
     """
     spec = spec_of(words, config, flags)
+    if '"schedule"' in spec and json.loads(spec).get("schedule"):
+        raise UsageError(
+            "a job with a schedule does not run now",
+            because="each of its runs starts at its own time",
+            hint="`shoal submit` with the same arguments; "
+            "`shoal retry JOB` runs it once more at any time",
+        )
     home, quiet = Home.default(), quiet or as_json
     if not node and node_file.running(home) is None:
         _start_node(home, quiet=quiet)

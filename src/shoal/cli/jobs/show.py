@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from typing import TYPE_CHECKING
 
 import click
@@ -16,6 +15,7 @@ from shoal.cli.display.printing import (
     echo_json,
     echo_table,
     has_ended,
+    moment_text,
     places,
     shortened,
     span,
@@ -30,7 +30,7 @@ from shoal.errors import UsageError
 
 if TYPE_CHECKING:
     from shoal.api.results import Order
-    from shoal.api.shoal_pb2 import Counts, Job, Task
+    from shoal.api.shoal_pb2 import Counts, Job, Schedule, Task
 
 
 @click.command()
@@ -95,6 +95,9 @@ def show(
     if total > len(found.tasks):
         more = f"shoal show {found.id} --tasks {total}{at_node()}"
         echo(f"and {total - len(found.tasks)} more: {more}")
+    if found.HasField("schedule"):
+        suggest(f"shoal retry {found.id} runs it now", f"shoal cancel {found.id}")
+        return
     more = "shoal ps" if has_ended(found) else f"shoal explain {found.id}"
     suggest(f"shoal logs {found.id}", more)
 
@@ -105,11 +108,14 @@ def _describe(found: Job, best: str) -> None:
         "job": f"{found.id}  {found.name}",
         "state": state_of(found.state),
         "why": why(found),
+        "schedule": _schedule_text(found.schedule),
+        "runs": _runs_text(found.schedule),
+        "of": found.scheduled_by,
         "tasks": _counted(found.counts),
         "best": best,
         "submitted": f"{age(found.submitted_s)} ago",
-        "began": _moment(found.began_s),
-        "ended": _moment(found.ended_s),
+        "began": moment_text(found.began_s),
+        "ended": moment_text(found.ended_s),
         "took": _took(found),
         "priority": str(found.priority) if found.priority else "",
         "node": places(found.nodes),
@@ -121,6 +127,15 @@ def _describe(found: Job, best: str) -> None:
     for name, text in rows.items():
         if text:
             echo(f"{name:<10} {text}")
+
+
+def _schedule_text(schedule: Schedule) -> str:
+    return f"{schedule.cron} ({schedule.timezone})" if schedule.cron else ""
+
+
+def _runs_text(schedule: Schedule) -> str:
+    last = f", the last is {schedule.last}" if schedule.last else ""
+    return f"{schedule.runs}{last}" if schedule.cron else ""
 
 
 def _sort_tasks(job: Job, order: Order | None) -> None:
@@ -159,13 +174,6 @@ def _counted(counts: Counts) -> str:
     if _total(counts) == 1:
         return ""
     return ", ".join(f"{number} {field.name}" for field, number in counts.ListFields())
-
-
-def _moment(wall_s: float) -> str:
-    """Format a moment, if it is known."""
-    if not wall_s:
-        return ""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall_s))
 
 
 def _took(what: Job | Task) -> str:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.api.client import client as api
-from shoal.api.documents import fields_of, job_fields
+from shoal.api.documents import job_fields, plan_fields
 from shoal.api.job_ids import new_job_id
 from shoal.api.shoal_pb2 import PlanRequest, SubmitRequest
-from shoal.cli.display.printing import echo_json, size_text
+from shoal.cli.display.printing import echo_json, first_run_text, size_text
 from shoal.cli.job_input.spec_flags import JobCommand, job_options, spec_of
 from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
 from shoal.cli.terminal import echo
@@ -57,7 +57,7 @@ def submit(
         reply = send_in(client, packed)
     job = reply.job
     if as_json:
-        found = {} if plan is None else {"offers": fields_of(plan)}
+        found = {} if plan is None else {"offers": plan_fields(plan)}
         echo_json({"job": job_fields(job), "needs": reply.needs, **found})
         return
     echo(job.id)
@@ -68,6 +68,10 @@ def submit(
         tell(plan)
     for note in reply.notes:
         talk(f"note: {note}", quiet=quiet)
+    if job.HasField("schedule"):
+        talk(first_run_text(job.schedule), quiet=quiet)
+        suggest(f"shoal show {job.id}", f"shoal cancel {job.id}", quiet=quiet)
+        return
     suggest(
         f"shoal logs -f {job.id}",
         f"shoal explain {job.id}",

@@ -44,6 +44,7 @@ def compacted(
     entries += others
     entries += book.standings.kept()
     entries += map(_submitted, book.jobs.values())
+    entries += book.schedules.values()
     # Ends come first: they unblock what waits or runs. Jobs end in the same order.
     ended = [book.jobs[id_] for id_ in book.ended]
     active = [job for job in book.jobs.values() if job.state == "active"]
@@ -57,7 +58,13 @@ def compacted(
 
 def _submitted(job: JobRecord) -> Submitted:
     return Submitted(
-        job.job, job.wall_s, job.quota_gpus, job.quota_cpu_milli, job.number
+        job.job,
+        job.wall_s,
+        job.quota_gpus,
+        job.quota_cpu_milli,
+        job.number,
+        job.by,
+        job.serial,
     )
 
 

@@ -31,6 +31,8 @@ class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
     quota_gpus: int | None = None
     quota_cpu_milli: int | None = None
     number: int = 0  # counts the jobs of this scheduler; 0 in journals before it did
+    by: NodeId = NodeId("")  # whose grant it was submitted by, if not our own
+    serial: int = 0  # of that grant
 
 
 class AttemptPlace(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -160,6 +162,16 @@ class DrainSet(msgspec.Struct, frozen=True, tag="drain-set"):
     on: bool
 
 
+class ScheduleMoved(msgspec.Struct, frozen=True, tag="schedule-moved"):
+    """All runs of this schedule up to a time are settled: started, or skipped."""
+
+    schedule: JobId
+    settled_s: float  # since 1970
+    runs: int  # how many were started so far
+    last: JobId = JobId("")  # the latest run
+    skipped: str = ""  # why the run that was due then was not started
+
+
 class UsageRow(msgspec.Struct, frozen=True, array_like=True):
     """What attempts took on one day: CPU and GPU time in thousandths of a second.
 
@@ -225,6 +237,7 @@ Entry = (
     | UsageAdded
     | DrainSet
     | EndCalled
+    | ScheduleMoved
     | RunKept
     | TaskKept
     | Answered

@@ -16,6 +16,7 @@ from shoal.core.durability.journal import (
     Finished,
     Returned,
     RunKept,
+    ScheduleMoved,
     Submitted,
     TaskKept,
 )
@@ -74,6 +75,8 @@ def job_of(entry: Entry) -> JobId | None:
             return entry.job.id
         case Cancelled() | EndCalled():
             return entry.job
+        case ScheduleMoved():
+            return entry.schedule
         case Assigned():
             return _job(entry.places[0].task) if entry.places else None
         case RunKept():

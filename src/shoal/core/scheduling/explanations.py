@@ -204,7 +204,9 @@ def _explain_placed(
         why = [_how_it_ended(record)]
     why += what_is_missing(record, group)
     workers = [run.worker for run in record.live.values()]
-    if record.state == "blocked":
+    if record.state == "blocked" and job.job.schedule is not None:
+        why.append("it is a schedule: each of its runs is a job of its own")
+    elif record.state == "blocked":
         why += _open_needs(book, group)
     elif record.state == "running":
         why += _why_there(record, group, job, views, policies)

@@ -7,6 +7,9 @@ needs others is *blocked* until those have ended; then its tasks are
     running   at least one attempt is live, or an answer is being checked
     done, failed, unknown, cancelled   for good
 
+A job with a schedule never runs: its tasks stay blocked until it is cancelled. What
+`schedules` has of it is which runs are settled; a run is a job of its own.
+
 A group that ends badly cancels the groups that need it. A job ends with its last group,
 in the worst state of its tasks, and is kept for a while so that people can look it up.
 
@@ -41,6 +44,7 @@ from shoal.core.durability.journal import (
     Returned,
     Revoked,
     RunKept,
+    ScheduleMoved,
     StandingKept,
     Submitted,
     TaskKept,
@@ -50,7 +54,15 @@ from shoal.core.membership.quotas import Quota
 from shoal.core.verification.standings import Standings
 from shoal.model.caches import marks_of
 from shoal.model.ids import Attempt, GroupId, JobId, NodeId, TaskId
-from shoal.model.job import ENDS, Group, Job, JobState, Task, TaskState
+from shoal.model.job import (
+    ENDS,
+    Group,
+    Job,
+    JobState,
+    Occurrence,
+    Task,
+    TaskState,
+)
 from shoal.protocol.messages import Outcome
 
 if TYPE_CHECKING:
@@ -139,6 +151,8 @@ class JobRecord(msgspec.Struct, kw_only=True):
     state: JobState = "active"
     reason: str = ""
     called: EndCalled | None = None  # how the call at its end went
+    by: NodeId = NodeId("")  # whose grant it was submitted by, if not our own
+    serial: int = 0
 
     @property
     def quota(self) -> Quota:
@@ -157,6 +171,8 @@ class JobBook:
         self.groups: dict[GroupId, GroupRecord] = {}
         self.tasks: dict[TaskId, TaskRecord] = {}
         self.runs: dict[Attempt, TaskRun] = {}
+        self.schedules: dict[JobId, ScheduleMoved] = {}  # of those that have not ended
+        self.schedule_changes = 0  # how often that changed
         self.wall_at_zero_s = wall_at_zero_s
         self.standings = Standings()
         self.answered = 0  # the number of the latest answer
@@ -225,7 +241,13 @@ class JobBook:
             quota_cpu_milli=entry.quota_cpu_milli,
             number=number,
             open=len(job.groups),
+            by=entry.by,
+            serial=entry.serial,
         )
+        if job.schedule is not None:
+            self._move(ScheduleMoved(job.id, entry.wall_s, 0))
+        if job.occurrence is not None:
+            self._note_run(job.id, job.occurrence)
         for group in job.groups:
             self.groups[group.id] = GroupRecord(
                 group=group,
@@ -236,12 +258,29 @@ class JobBook:
             for needed in group.needs:
                 self._dependents.setdefault(needed, []).append(group.id)
             for task in group.tasks:
-                state: TaskState = "blocked" if group.needs else "waiting"
+                is_blocked = group.needs or job.schedule is not None
+                state: TaskState = "blocked" if is_blocked else "waiting"
                 self.tasks[task.id] = TaskRecord(task=task, state=state)
         for group in job.groups:
-            if not group.needs:
+            if not group.needs and job.schedule is None:
                 self._unblock(self.groups[group.id], now - age_s)
         return [entry if entry.number else replace(entry, number=number)]
+
+    def _note_run(self, job: JobId, run: Occurrence) -> None:
+        """Note that a schedule started a job: it never starts this run again."""
+        if (known := self.schedules.get(run.schedule)) is not None:
+            settled_s, runs = max(known.settled_s, run.due_s), run.number
+            self._move(ScheduleMoved(run.schedule, settled_s, runs, last=job))
+
+    def skip_run(self, schedule: JobId, due_s: float, reason: str) -> list[Entry]:
+        """Settle all runs of a schedule up to a time without starting one."""
+        known = self.schedules[schedule]
+        return [self._move(replace(known, settled_s=due_s, skipped=reason))]
+
+    def _move(self, moved: ScheduleMoved) -> Entry:
+        self.schedules[moved.schedule] = moved
+        self.schedule_changes += 1
+        return moved
 
     def assign(self, places: tuple[AttemptPlace, ...], now: float) -> list[Entry]:
         """Start attempts; from now on their reports count.
@@ -454,7 +493,8 @@ class JobBook:
     def is_call_open(self, record: JobRecord) -> bool:
         """Whether the call at the end of a job is still to be made."""
         has_ended = record.state != "active"
-        return has_ended and record.job.on_end is not None and record.called is None
+        names_one = record.job.on_end is not None and record.job.schedule is None
+        return has_ended and names_one and record.called is None
 
     def take_ended(self) -> list[JobId]:
         """Return the jobs that ended since the last time."""
@@ -511,7 +551,14 @@ class JobBook:
             case Cancelled():
                 if entry.job in self.jobs:
                     self.cancel(entry.job, entry.reason, now)
-            case Removed() | EndCalled() | Revoked() | UsageAdded() | DrainSet():
+            case (
+                Removed()
+                | EndCalled()
+                | ScheduleMoved()
+                | Revoked()
+                | UsageAdded()
+                | DrainSet()
+            ):
                 self._replay_upkeep(entry)
             case RunKept():
                 self._start(entry.place, entry.gang, now)
@@ -527,6 +574,8 @@ class JobBook:
             self.remove(job for job in entry.jobs if job in self._ended)
         elif isinstance(entry, EndCalled) and entry.job in self.jobs:
             self.jobs[entry.job].called = entry
+        elif isinstance(entry, ScheduleMoved) and entry.schedule in self.schedules:
+            self._move(entry)
         # The others are for other machines, which share this journal.
 
     def _replay_assigned(self, entry: Assigned, now: float) -> None:
@@ -620,6 +669,8 @@ class JobBook:
         job.state = next(state for state in _WORST if state in states)
         self._ended[job.job.id] = None
         self.ends += 1
+        if self.schedules.pop(job.job.id, None) is not None:
+            self.schedule_changes += 1
         if job.job.on_end is not None:
             self._just_ended.append(job.job.id)
         while len(self._ended) > ENDED_JOBS_MAX or len(self.tasks) > TASKS_KEPT_MAX:

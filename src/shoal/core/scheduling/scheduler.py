@@ -10,6 +10,7 @@ Theory of operation. The scheduler owns the parts and joins them; each has one c
     Dispatcher       `Assignment`, `Report`: runs tasks on leases, retries, gives up
     Verifier         how many answers a task needs whose workers are not trusted
     WorkerSearch     announces and looks up what no known worker can run
+    Schedules        starts the next run of a job that runs again and again
 
 `handle` passes a fact to the part that it concerns. A part returns consequences:
 effects, for the host, and notices, such as `Won` or `Freed`, for the other parts. The
@@ -106,11 +107,13 @@ from shoal.core.scheduling.notices import (
 from shoal.core.scheduling.policy_lookup import PolicyLookup
 from shoal.core.scheduling.refusal_cache import RefusalCache
 from shoal.core.scheduling.reservations import Reservations
+from shoal.core.scheduling.schedules import Schedules
 from shoal.core.scheduling.slot_placer import SlotPlacer
 from shoal.core.scheduling.task_selection import TaskSelection
 from shoal.core.timing import HEARSAY_S, LINGER_S, TENURE_S
 from shoal.core.verification.verifier import Verifier
 from shoal.model.ids import JobId, LeaseId, NodeId, TaskId
+from shoal.model.spec.schedules import ZoneLookup, utc_only
 from shoal.policy.queueing.queue import Usage
 from shoal.protocol.messages import (
     Checkpoint,
@@ -191,13 +194,14 @@ class Scheduler:
         path_cost: PathCost | None = None,
         seal: Seal = seal_nothing,
         keep: KeepRule = KEEP_ALL,
+        zone: ZoneLookup = utc_only,
         rng: Random,
         now: float = 0.0,
     ) -> None:
         """Continue from `journal`, in the next generation; `Booted` sets it going.
 
         `heard` is rumours about workers, kept up to date by gossip; `path_cost` guesses
-        how far workers are; `keep` limits how many ended jobs stay.
+        how far workers are; `keep` limits how many ended jobs stay; `zone` knows zones.
         """
         self.node, self.counts = node, Counter[str]()
         self._roster, self._policies = roster, policies or PolicyLookup()
@@ -210,13 +214,13 @@ class Scheduler:
         negotiator = self._negotiator = Negotiator(
             node, book.generation, holdings, views.table, heap
         )
-        usage = Usage()
         provisions = self._provisions = Provisions(book, grant, seal)
-        verifier = Verifier(book, roster.owner_of, rng)
+        usage, verifier = Usage(), Verifier(book, roster.owner_of, rng)
         self._dispatcher = Dispatcher(
             node, book, holdings, usage, heap, views.address, verifier, provisions
         )
         self._upkeep = Upkeep(book, keep, heap, now)
+        self.schedules = Schedules(book, roster, zone, heap)
         refusals = self._refusals = RefusalCache(heap)
         self._reservations = Reservations(book, views, holdings)
         choice = self._selection = TaskSelection(book, views, holdings, verifier, heap)
@@ -234,9 +238,8 @@ class Scheduler:
             negotiator,
             self._dispatcher,
         )
-        self._lingering: Deadlines[LeaseId] = Deadlines(heap)
+        self._lingering, self._chores = Deadlines[LeaseId](heap), Deadlines[str](heap)
         self._match_wanted, self._rests_until = False, float("-inf")
-        self._chores: Deadlines[str] = Deadlines(heap)
         self._take = self._takers()
 
     # What others may read.
@@ -311,6 +314,7 @@ class Scheduler:
         """Take in one fact; return what to do about it. Raising is a bug."""
         effects = self._applied(self._on_event(event, now), now)
         effects += self._upkeep.look(now)
+        self.schedules.look(now)
         if self._match_wanted:
             effects += self._match_or_rest(now)
         return effects
@@ -372,13 +376,17 @@ class Scheduler:
         admission = self._submitter(event, now)
         if isinstance(admission, str):
             return [Answer(event.token, job.id, refused=admission)]
-        if reason := flaw(job) or self._policies.refusal(job.policy):
+        reason = flaw(job) or self._policies.refusal(job.policy)
+        reason = reason or self.schedules.refusal(job, now)
+        if reason:
             return [Answer(event.token, job.id, refused=reason)]
         entry = Submitted(
             _clamped(job, admission),
             self._roster.wall_s(now),
             admission.quota_gpus,
             admission.quota_cpu_milli,
+            by=NodeId("") if event.grant is None else event.grant.node,
+            serial=0 if event.grant is None else event.grant.serial,
         )
         entries = self._book.submit(entry, now)
         needs = [NeedChanged(group.id) for group in job.groups]
@@ -562,6 +570,7 @@ class Scheduler:
         if self._chores.pop_due(now):
             follows.append(RoomChanged())  # The pass that was put off is due.
         follows += self._upkeep.due(now)
+        follows += self.schedules.due(now)
         follows += self._release_idle(now)
         return follows
 

@@ -28,8 +28,8 @@ from shoal.model.spec.environments import (
 )
 from shoal.model.spec.globs import Glob
 from shoal.model.spec.limits import ARGV_CHARS_MAX, ARGV_WORDS_MAX, NODES_MAX
-from shoal.model.spec.objectives import check_objective
 from shoal.model.spec.points import format_array, parse_array, points, values_of
+from shoal.model.spec.schedules import canonical_schedule
 from shoal.model.spec.spec import (
     JobSpec,
     OnEndSpec,
@@ -40,6 +40,7 @@ from shoal.model.spec.spec import (
     Sweep,
 )
 from shoal.model.spec.steps import step_job, step_order
+from shoal.model.spec.sweeps import check_objective
 from shoal.model.spec.verification import canonical_verify, check_verify
 from shoal.model.text.bounds import NAME_LENGTH_MAX
 from shoal.model.text.grammar import GrammarError, checker, is_name
@@ -571,6 +572,7 @@ _FORMS: Final[dict[str, Callable[[Any, str], object]]] = {
     "mounts": canonical_lent,
     "cache": canonical_caches,
     "verify": canonical_verify,
+    "schedule": canonical_schedule,
 }
 _SHAPE: Final = inspect.type_info(JobSpec)
 

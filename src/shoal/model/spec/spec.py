@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from shoal.model.job import PRIORITY_MAX, PRIORITY_MIN, SameLeaf, Scalar
+from shoal.model.job import DEFAULT_ZONE, PRIORITY_MAX, PRIORITY_MIN, SameLeaf, Scalar
 from shoal.model.spec.limits import (
     ALTERNATIVES_MAX,
     ANSWERS_MAX,
@@ -469,6 +469,50 @@ class OnEndSpec(Strict, frozen=True):
     ] = ()
 
 
+class ScheduleSpec(Strict, frozen=True):
+    """When the job runs again and again.
+
+    Each run is a job of its own. The schedule lasts until it is cancelled.
+    """
+
+    cron: Annotated[
+        Name,
+        Meta(
+            description="Minute, hour, day of the month, month, day of the week; or "
+            "@hourly, @daily, @weekly, @monthly, @yearly.",
+            examples=["0 3 * * *", "*/15 8-18 * * MON-FRI", "@daily"],
+        ),
+    ]
+    timezone: Annotated[
+        Name,
+        Meta(
+            description="Time zone of the cron expression.", examples=["Europe/Berlin"]
+        ),
+    ] = DEFAULT_ZONE
+    overlap: Annotated[
+        Literal["skip", "allow"],
+        Meta(
+            description="What happens to a run that is due before the last one ended."
+        ),
+    ] = "skip"
+    missed: Annotated[
+        Literal["run", "skip"],
+        Meta(
+            description="What happens to runs that were due while the node was down: "
+            "the latest of them runs late, or none."
+        ),
+    ] = "run"
+
+
+Schedule = Annotated[
+    Name | ScheduleSpec | None,
+    Meta(
+        description="Runs the job again and again, at times in the words of cron.",
+        examples=["0 3 * * *", {"cron": "0 3 * * *", "timezone": "Europe/Berlin"}],
+    ),
+]
+
+
 class JobSpec(Strict, frozen=True):
     """A job. It has a `command`, a `recipe` or `steps`; all else is optional."""
 
@@ -542,6 +586,7 @@ class JobSpec(Strict, frozen=True):
     on_end: Annotated[
         OnEndSpec | None, Meta(description="What is called at the end of the job.")
     ] = None
+    schedule: Schedule = None
 
 
 def job_schema() -> dict[str, Any]:

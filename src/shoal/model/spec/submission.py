@@ -75,6 +75,7 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     retries: int | None = None
     retry_on: tuple[str, ...] = ()
     time_limit: str | None = None
+    schedule: str | None = None
     grace: str | None = None
     policy: str | None = None
     labels: tuple[str, ...] = ()  # name=value
@@ -98,6 +99,7 @@ _AS_IN_SPEC: Final = (
     "preempt",
     "preemptible",
     "time_limit",
+    "schedule",
     "grace",
     "network",
     "driver",

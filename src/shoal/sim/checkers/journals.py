@@ -26,6 +26,7 @@ from shoal.core.durability.journal import (
     Returned,
     Revoked,
     RunKept,
+    ScheduleMoved,
     StandingKept,
     Submitted,
     TaskKept,
@@ -164,7 +165,7 @@ class Journals:
                 self._on_finished(truth, entry)
             case Cancelled():
                 self._on_cancelled(truth, entry.job)
-            case Revoked() | UsageAdded() | DrainSet():
+            case Revoked() | UsageAdded() | DrainSet() | ScheduleMoved():
                 pass  # No task is affected.
             case Removed() | EndCalled():
                 self._on_after_end(truth, entry)

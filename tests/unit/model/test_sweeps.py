@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from shoal.model.derive import derive
 from shoal.model.ids import JobId, OwnerId
 from shoal.model.job import Scalar
-from shoal.model.spec.labels import LABEL_LENGTH_MAX, labels_of
 from shoal.model.spec.submission import load_spec
+from shoal.model.spec.sweeps import LABEL_LENGTH_MAX, labels_of
 from shoal.model.text.bounds import NAME_LENGTH_MAX
 from shoal.model.text.grammar import is_below, is_name
 

@@ -1,7 +1,8 @@
-"""What the points of a sweep or array are called: `lr=0.003`, or the index.
+"""The tasks of a sweep or array: what they are called, and what compares them.
 
-A label is what people read and type, and the name of a folder. So it has only
-characters that need no quotes, and no two points of one job or step share one.
+A label, such as `lr=0.003` or the index, is what people read and type, and the name of
+a folder. So it has only characters that need no quotes, and no two points of one job or
+step share one.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from shoal.errors import SpecError
+from shoal.model.job import Objective
 from shoal.model.spec.documents import text_of
 from shoal.model.text.bounds import NAME_LENGTH_MAX
 
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from shoal.model.job import Scalar
+    from shoal.model.spec.spec import JobSpec
 
 INDEX: Final = "index"
 VALUE_LENGTH_MAX: Final = 40
@@ -59,3 +63,26 @@ def _label(point: Mapping[str, Scalar]) -> str:
     plain = "".join(c if c.isalnum() or c in _PLAIN else "_" for c in ",".join(parts))
     short = plain.encode()[:LABEL_LENGTH_MAX].decode("utf-8", "ignore")
     return short or "point"
+
+
+def check_objective(spec: JobSpec, path: str, nodes: int) -> None:
+    """Refuse to stop what cannot be stopped early; `nodes` run each point."""
+    objective = spec.objective
+    if objective is None or objective.first_rung is None:
+        return
+    if nodes > 1 or spec.verify is not None:
+        what = "a verified task" if spec.verify is not None else "the tasks of a gang"
+        raise SpecError(
+            f"{what} cannot be stopped early",
+            path=f"{path}.objective.first_rung",
+            because="several of them are needed for one result",
+            hint="leave out first_rung; the objective still says which is best",
+        )
+
+
+def objective_of(spec: JobSpec) -> Objective | None:
+    """Return what a spec compares its tasks by, if anything."""
+    said = spec.objective
+    if said is None:
+        return None
+    return Objective(said.metric, said.goal, said.first_rung or 0, said.eta)
