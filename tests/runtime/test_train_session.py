@@ -17,9 +17,11 @@ from safetensors.numpy import load_file
 from shoal.errors import ShoalError, UsageError
 from shoal.train import tensors
 from shoal.train.curves import RunCurves
+from shoal.train.diloco import messages
 from shoal.train.diloco.aggregator import Aggregator
 from shoal.train.diloco.compression import Array
 from shoal.train.diloco.session import DilocoSession
+from shoal.train.diloco.shares.messages import decode_from_worker
 from shoal.train.exchange import Exchange, FolderExchange
 from shoal.train.settings import TrainSettings, settings_of
 from shoal.train.weights import ArrayWeights
@@ -273,7 +275,6 @@ class Patient(Loop):
         return self._kept.exists() and tensors.progress_of(self._kept) == (4, 1)
 
 
-@pytest.mark.soak  # On a busy machine it sometimes begins anew, which nobody explained.
 def test_a_run_goes_on_though_everybody_was_gone_at_once(tmp_path: Path) -> None:
     chosen = settings(rounds=5, checkpoint_every=2, compress="float32")
     whole, _ = run_all(tmp_path / "whole", chosen, Loop(target=7.0))
@@ -482,3 +483,61 @@ class GarbageExchange:
         if self._put > 2:  # After the first weights and their list of pieces.
             path.write_bytes(b"garbage")
         return self._inner.put(path)
+
+
+class StuckExchange:
+    """Never gets done with a file that another thread than the loop's puts."""
+
+    def __init__(self, exchange: FolderExchange) -> None:
+        self._exchange = exchange
+        self._own = threading.current_thread()
+        self.is_stuck = threading.Event()
+
+    def put(self, path: Path) -> str:
+        if threading.current_thread() is not self._own:
+            self.is_stuck.set()
+            threading.Event().wait(20)
+        return self._exchange.put(path)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._exchange, name)
+
+
+def test_an_error_does_not_wait_for_a_transfer(tmp_path: Path) -> None:
+    chosen = settings(fragments=2)
+    aggregator = FolderExchange(tmp_path, "aggregate.0")
+    stuck = StuckExchange(FolderExchange(tmp_path, "train.0"))
+    loop = Loop(target=7.0)
+
+    def direct() -> None:
+        mail = aggregator.receive(timeout_s=10)
+        assert mail is not None
+        said = decode_from_worker(mail.data)
+        assert isinstance(said, messages.Status)
+        order = messages.Directive(
+            epoch=1,
+            seq=1,
+            life=1,
+            running=True,
+            weights=messages.KeptState(0, said.initial),
+            steps={"0": 1, "1": 1},
+        )
+        aggregator.send("train.0", messages.encode(order))
+
+    def fail() -> NoReturn:
+        with DilocoSession(
+            cast("Exchange", stuck),
+            chosen,
+            life=1,
+            weights=ArrayWeights({"w": loop.weights}),
+        ) as run:
+            run.step(samples=1, loss=0.0)
+            assert stuck.is_stuck.wait(10)
+            raise ValueError(time.monotonic())
+
+    helper = threading.Thread(target=direct)
+    helper.start()
+    with pytest.raises(ValueError, match=r"\d") as raised:
+        fail()
+    helper.join()
+    assert time.monotonic() - raised.value.args[0] < 3

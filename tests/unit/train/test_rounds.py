@@ -345,3 +345,32 @@ def test_what_a_loop_keeps_is_asked_of_another_if_its_worker_dies() -> None:
     assert directives["c"].inner is None
     assert directives["c"].inner_comes
     assert directives["b"].share_inner == 1
+
+
+def test_a_run_goes_on_from_what_it_left_though_a_late_word_claims_more() -> None:
+    """The last word of a worker may come when it, and all it had, are gone."""
+    rules = RoundRules(rounds=5, inner_steps=8, quorum=1, workers=1)
+    machine = rounds.Rounds(rules, epoch=2, left=KeptState(4, "left"))
+    late = status("a", 9, 5, holds=KeptState(4, "gone"), check=4, leaving=True)
+    assert of_kind(machine.handle(late, 0.0), events.LoadState)
+    machine.handle(events.Loaded(4), 0.1)
+    assert machine.phase == "gathering", "nobody has what it would replay"
+
+    effects = machine.handle(status("a", 1, life=2, loaded=False, segment=0), 0.5)
+
+    loads = of_kind(effects, events.LoadState)
+    assert [(load.kind, load.syncs) for load in loads] == [("checkpoint", 4)]
+
+
+def test_a_checkpoint_that_falls_due_while_one_is_written_is_written_next() -> None:
+    machine = running(checkpoint_every=2)
+    contribute_and_close(machine, 0)
+    assert contribute_and_close(machine, 1)
+    contribute_and_close(machine, 2)
+    assert not contribute_and_close(machine, 3), "one is being written"
+
+    early = machine.handle(events.Published("checkpoint", 2, "c2"), 30.0)
+    late = machine.handle(events.Published("checkpoint", 4, "c4"), 31.0)
+
+    assert of_kind(early, events.PublishState) == [events.PublishState("checkpoint")]
+    assert not of_kind(late, events.PublishState)

@@ -47,6 +47,9 @@ ALONE_S: Final = 1_800.0
 ASK_S: Final = 1.0
 """If no worker says anything for so long, all are asked after."""
 
+ASK_LEAVING_S: Final = 0.2
+"""The same after a worker said that it leaves: it may have been the last."""
+
 ASK_MAX_S: Final = 10.0
 """The pause between questions grows to this: letters to absent workers are few."""
 
@@ -152,7 +155,8 @@ class Aggregator:
     def _turn(self) -> None:
         due = self._coordinator.next_deadline()
         now = time.monotonic()
-        wait_s = POLL_S if due is None else min(POLL_S, max(0.0, due - now))
+        poll_s = min(POLL_S, self._ask_s)
+        wait_s = poll_s if due is None else min(poll_s, max(0.0, due - now))
         try:
             event = self._events.get(timeout=wait_s)
         except queue.Empty:
@@ -210,6 +214,8 @@ class Aggregator:
         if isinstance(said, ShareReport):
             self._events.put(coordinator.ReportReceived(said))
             return
+        if said.leaving:
+            self._ask_s = ASK_LEAVING_S
         if said.validation:
             self._curves.validated(said)
         self._events.put(events.StatusReceived(said))
@@ -404,7 +410,6 @@ class Aggregator:
         if state.syncs < self._settings.rounds * self._settings.fragments:
             self._save_round(state)
             self._save_elsewhere(path)
-            self._left = self._folder / CHECKPOINT / STATE
         else:
             weights = self._folder / OUT / "model.safetensors"
             tensors.save_weights(weights, state.layout, state.weights)
@@ -424,6 +429,7 @@ class Aggregator:
         draft = folder / f".{STATE}.draft"
         shutil.copyfile(path, draft)
         draft.replace(folder / STATE)
+        self._left = folder / STATE
         if os.environ.get(task_client.SOCKET_VARIABLE):
             with contextlib.suppress(ShoalError):  # Workers keep one too.
                 task_client.checkpoint(folder)

@@ -122,6 +122,7 @@ class Rounds:
         self._weights: KeptState | None = None
         self._weights_holder = ""  # a worker, or nobody but us
         self._checkpoint: KeptState | None = None
+        self._checkpoint_due = 0  # syncs that it must include
         self._keep_over_s = 0.0
         self._publishing: list[str] = []
         self._inner = InnerHandover(2 * rules.fragments)
@@ -169,7 +170,7 @@ class Rounds:
             case Averaged():
                 effects = self._on_averaged(event, now)
             case Published():
-                self._on_published(event, now)
+                effects = self._on_published(event)
             case PartsLost():
                 self._on_parts_lost(event)
             case UpdatesLost():
@@ -345,8 +346,10 @@ class Rounds:
         held = [(s.holds.syncs, s.worker, s.holds.file) for s in said if s.holds]
         if self._left is not None and (held or self._left.syncs >= far):
             held.append((self._left.syncs, "", self._left.file))
+        syncs, worker, file = max(held, default=(-1, "", ""))
+        if syncs >= far:
+            self._cannot_replay = False  # Whoever had merged more is gone.
         if held and not self._cannot_replay:
-            syncs, worker, file = max(held)
             return LoadState("checkpoint", worker, syncs, file)
         if far == 0:
             worker, file = min((s.worker, s.initial) for s in said)
@@ -385,6 +388,7 @@ class Rounds:
         assert load is not None
         self.phase = "running"
         self.closed = event.syncs
+        self._checkpoint_due = 0
         self._opened_at = now
         effects: list[Effect] = []
         is_initial = load.kind == "initial" and load.syncs == event.syncs
@@ -580,6 +584,7 @@ class Rounds:
         if self.closed % self.rules.checkpoint_syncs or self.closed >= self.rules.syncs:
             return []
         self._keep_over_s = round(UNHURRIED * took_s * self.rules.checkpoint_syncs, 1)
+        self._checkpoint_due = self.closed
         return self._publish("checkpoint")
 
     def _on_parts_lost(self, event: PartsLost) -> None:
@@ -602,14 +607,16 @@ class Rounds:
         self._publishing.append(kind)
         return [PublishState(kind)]
 
-    def _on_published(self, event: Published, now: float) -> None:
+    def _on_published(self, event: Published) -> list[Effect]:
         self._publishing = [k for k in self._publishing if k != event.kind]
         kept = KeptState(event.syncs, event.file)
         if event.kind == "weights":
             self._weights, self._weights_holder = kept, event.holder
-            return
-        self._checkpoint = kept
-        self._left = kept if self.shares else self._left
+            return []
+        self._checkpoint = self._left = kept  # The host has it as well.
+        if kept.syncs < self._checkpoint_due:
+            return self._publish("checkpoint")
+        return []
 
     def _weights_are_wanted(self) -> bool:
         """Whether a worker cannot follow because there are no weights to take."""

@@ -58,6 +58,9 @@ RETRY_S: Final = 0.5
 LEAVE_S: Final = 5.0
 """How long to wait for the helping threads at the end: for a transfer no longer."""
 
+FAIL_S: Final = 1.0
+"""The same when the loop raised: its error is not known before the process ends."""
+
 
 class InnerState(Protocol):
     """What a loop keeps besides its weights: optimizer, schedule."""
@@ -149,8 +152,8 @@ class DilocoSession:
             thread.start()
         try:
             self._find_work()
-        except BaseException:
-            self.__exit__()
+        except BaseException as error:
+            self.__exit__(type(error), error)
             raise
         return self
 
@@ -166,7 +169,8 @@ class DilocoSession:
         self._keeping.put(None)
         # A thread that drops the last tensor while the interpreter ends takes the
         # process down: torch cannot be left in the middle of freeing.
-        until = time.monotonic() + LEAVE_S
+        raised = any(exception) or self._failure is not None
+        until = time.monotonic() + (FAIL_S if raised else LEAVE_S)
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
 

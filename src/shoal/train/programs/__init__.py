@@ -1,5 +1,6 @@
 """Programs to copy and change. Each is flat, and runs alone or as tasks of a job."""
 
+import gc
 import runpy
 import sys
 from pathlib import Path
@@ -17,6 +18,15 @@ TRY_AGAIN: Final = 33
 
 def run_program(name: str) -> None:
     """Run a program that comes with shoal, or a file of the job's workdir."""
+    try:
+        _run(name)
+    finally:
+        # The process ends now, and its reason waits for that. To look once more through
+        # all that torch has loaded, for garbage, would take a second of CPU time.
+        gc.freeze()
+
+
+def _run(name: str) -> None:
     if name in PROGRAMS:
         runpy.run_module(f"shoal.train.programs.{name}", run_name="__main__")
         return
