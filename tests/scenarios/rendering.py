@@ -198,6 +198,8 @@ def entry(entry: journal.Entry) -> str:
         case journal.Returned():
             counts = f"failures {entry.failures} crashes {entry.crashes}"
             return f"returned {entry.attempt} {entry.task} {counts}: {entry.reason}"
+        case journal.Renewed():
+            return f"renewed {entry.task}"
         case journal.Finished():
             by = f" by {entry.attempt}" if entry.attempt else ""
             why = f": {entry.reason}" if entry.reason else ""

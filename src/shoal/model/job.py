@@ -65,8 +65,9 @@ ENDS: Final = frozenset({"done", "failed", "cancelled", "unknown"})
 class Retry(msgspec.Struct, frozen=True):
     """When and how often a failed task is retried.
 
-    `on` holds "worker-lost", "exit:N" and "failed" (any exit but 0). Losing a worker
-    is bounded by the crash limit as well; preemption is never counted.
+    `on` holds "worker-lost", "exit:N" and "failed" (any exit but 0). Failures are
+    counted anew from each new checkpoint. Losing a worker is bounded by the crash limit
+    as well; preemption is never counted.
     """
 
     max: int = 3

@@ -5,7 +5,8 @@ from a tree. The host is asked to fetch it. Of each task one is fetched at a tim
 of those that come meanwhile only the newest follows: a task that saves faster than its
 link carries must not keep each fetch from its end. When all of the tree is here
 (`CheckpointKept`), every later attempt of the task gets it; if it cannot be had
-(`CheckpointMissed`), the last one serves. The host remembers checkpoints on disk and
+(`CheckpointMissed`), the last one serves. One that differs from the last is progress:
+failures are counted anew from there. The host remembers checkpoints on disk and
 tells them again when the node starts.
 
     Checkpoint --none under way--> FetchCheckpoint --kept, missed--> the one that waits
@@ -38,6 +39,7 @@ from shoal.core.artifacts.events import (
     CheckpointMissed,
     FetchCheckpoint,
 )
+from shoal.core.events import Record
 from shoal.model.ids import Attempt, BlobId, NodeId
 from shoal.model.inputs import inputs_from
 from shoal.model.job import Input
@@ -111,15 +113,21 @@ class Provisions:
 
     def on_fetched(
         self, event: CheckpointKept | CheckpointMissed
-    ) -> list[FetchCheckpoint]:
+    ) -> list[FetchCheckpoint | Record]:
         """Give later attempts of a task a checkpoint that is here; fetch the next."""
+        effects: list[FetchCheckpoint | Record] = []
         if isinstance(event, CheckpointKept):
+            before = self._kept.get(event.task)
+            if event.task in self._fetching and event.task in self._book.tasks:
+                is_new = before is None or before.tree != event.tree
+                renewed = self._book.renew(event.task) if is_new else ()
+                effects += [Record(entry) for entry in renewed]
             _remember(self._kept, event.task, event)
         newer = self._waiting.pop(event.task, None)
         if newer is None:
             self._fetching.pop(event.task, None)
-            return []
-        return [newer]
+            return effects
+        return [*effects, newer]
 
     def of(self, run: TaskRun, task: Task) -> Provision:
         """Return what an assignment takes along."""

@@ -32,6 +32,7 @@ from shoal.core.dispatch.assignment_sender import AssignmentSender
 from shoal.core.dispatch.early_stopping import EarlyStopping
 from shoal.core.dispatch.stragglers import Stragglers
 from shoal.core.dispatch.verdicts import (
+    CRASH_SPAN_S,
     Verdict,
     judge,
     judge_lost,
@@ -244,7 +245,7 @@ class Dispatcher:
             record = self._book.tasks[run.task]
             job = self._book.jobs[record.task.job].job
             self._charge(job, run, now)
-            ran_s = now - run.since
+            ran_s = self._span(run, now)
             failures = self._book.failures_of(run.task)
             verdict = judge(
                 job, record, run, report.outcome, failures=failures, ran_s=ran_s
@@ -333,7 +334,7 @@ class Dispatcher:
                 self._holdings.prefetch.close(holding)  # One refusal is enough.
             verdict = judge_waiting(refusal.reason, doubt=doubt)
             return self._execute(verdict, run, now)
-        failures, ran_s = self._book.failures_of(run.task), now - run.since
+        failures, ran_s = self._book.failures_of(run.task), self._span(run, now)
         verdict = judge_refused(
             job, record, run, refusal.reason, failures=failures, ran_s=ran_s
         )
@@ -662,7 +663,7 @@ class Dispatcher:
         self._give_ups.set(run.attempt, now + doubt_s)
         if job.at_most_once:
             return []
-        ran_s = now - run.since
+        ran_s = self._span(run, now)
         verdict = judge_lost(job, record, run, reason, over=False, ran_s=ran_s)
         if verdict.do != "again":
             return []  # A report may be on its way: it fails only when it is over.
@@ -678,6 +679,13 @@ class Dispatcher:
             record.state = "waiting"
         self._verifier.refresh(run.task, now)
         return [NeedChanged(group.id)]
+
+    def _span(self, run: TaskRun, now: float) -> float:
+        """Return how long an attempt ran; a long one says that its task is harmless."""
+        ran_s = now - run.since
+        if ran_s > CRASH_SPAN_S:
+            self._book.acquit(run)
+        return ran_s
 
     def _move(self, run: TaskRun, event: RunEvent, now: float) -> list[Consequence]:
         """Change a run by what its worker said; a lost one may be found by that."""

@@ -2,8 +2,11 @@
 
 Plain functions. A *failure* is the task's own: it counts against the retries that its
 job allows. A *crash* is the loss of a worker that the task may have caused; a few of
-them end it. A preemption counts as neither. For a job that runs at most once, nothing
-that may have started is ever tried again: its end is failed, or unknown.
+them in a row end it. A preemption counts as neither. Failures are counted anew when a
+new checkpoint of the task is kept (`JobBook.renew`), and crashes when an attempt ran
+for long: what gets on may last for days, and lose a worker now and then. For a job that
+runs at most once, nothing that may have started is ever tried again: its end is failed,
+or unknown.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from shoal.protocol.messages import Outcome
 
 CRASHES_MAX: Final = 5
-"""Crashes after which a task has failed."""
+"""Crashes, with no long attempt between them, after which a task has failed."""
 
 CRASH_SPAN_S: Final = 600.0
 """An attempt that ran this long before its worker was lost is not to blame."""

@@ -118,6 +118,15 @@ class Returned(msgspec.Struct, frozen=True, tag="returned"):
     reason: str = ""
 
 
+class Renewed(msgspec.Struct, frozen=True, tag="renewed"):
+    """A new checkpoint of this task is kept: its failures are counted anew.
+
+    So are those of its job's gangs, which work on the same.
+    """
+
+    task: TaskId
+
+
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
     """The one end of this task."""
 
@@ -230,6 +239,7 @@ Entry = (
     | Assigned
     | Exited
     | Returned
+    | Renewed
     | Finished
     | Cancelled
     | Revoked

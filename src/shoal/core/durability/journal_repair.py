@@ -14,6 +14,7 @@ from shoal.core.durability.journal import (
     EndCalled,
     Exited,
     Finished,
+    Renewed,
     Returned,
     RunKept,
     ScheduleMoved,
@@ -81,7 +82,7 @@ def job_of(entry: Entry) -> JobId | None:
             return _job(entry.places[0].task) if entry.places else None
         case RunKept():
             return _job(entry.place.task)
-        case Exited() | Returned() | Finished() | TaskKept():
+        case Exited() | Returned() | Renewed() | Finished() | TaskKept():
             return _job(entry.task)
         case _:
             return None

@@ -41,6 +41,7 @@ from shoal.core.durability.journal import (
     Incarnated,
     Judged,
     Removed,
+    Renewed,
     Returned,
     Revoked,
     RunKept,
@@ -412,6 +413,24 @@ class JobBook:
         self.wait_again(task)
         return [Returned(task, attempt, record.failures, record.crashes, reason)]
 
+    def renew(self, task: TaskId) -> list[Entry]:
+        """Count the failures of a task anew, because it has made progress.
+
+        Those of its job's gangs too, such as the workers of an aggregator. A job of
+        days may fail more often than one that gets nowhere.
+        """
+        gangs = [g for g in self.job_of(task).job.groups if self.groups[g.id].is_gang]
+        members = [task, *(member.id for gang in gangs for member in gang.tasks)]
+        failed = [m for m in map(self.tasks.__getitem__, members) if m.failures]
+        for record in failed:
+            record.failures = 0
+        return [Renewed(task)] if failed else []
+
+    def acquit(self, run: TaskRun) -> None:
+        """Forget earlier crashes of a task, because an attempt of it ran for long."""
+        record = self.tasks[run.task]
+        record.crashes = sum(other.blamed for other in record.live.values())
+
     def wait_again(self, task: TaskId) -> None:
         """Let a task want a slot again."""
         record = self.tasks[task]
@@ -537,8 +556,8 @@ class JobBook:
             case Exited():
                 if run := self.runs.get(entry.attempt):
                     self.exit(run, entry.outcome)
-            case Returned():
-                self._replay_returned(entry)
+            case Returned() | Renewed():
+                self._replay_counts(entry)
             case Finished():
                 self.finish(
                     entry.task,
@@ -587,9 +606,12 @@ class JobBook:
                 self.group_of(place.task).seconds[place.task] = None
         self.assign(places, now)
 
-    def _replay_returned(self, entry: Returned) -> None:
+    def _replay_counts(self, entry: Returned | Renewed) -> None:
         record = self.tasks.get(entry.task)
         if record is None or record.ended:
+            return
+        if isinstance(entry, Renewed):
+            self.renew(entry.task)
             return
         if run := self.runs.get(entry.attempt):
             self.put_back(run, entry.reason)

@@ -16,6 +16,7 @@ ARTIFACTS_SHARE: Final = 0.3  # share of worlds with such tasks
 OUTPUTS_SHARE: Final = 0.6  # share of their jobs that leave outputs
 CODE_SHARE: Final = 0.5  # share of their jobs that need code
 SAVING_SHARE: Final = 0.3  # share of their tasks that save checkpoints
+SAVES: Final = 3  # starts of such a task that save one; what saves for ever never ends
 OUTPUTS: Final = Work(outputs=("out",))
 
 
@@ -28,7 +29,7 @@ def with_artifacts(rng: Random, workload: Workload) -> Workload:
         for errand in workload.errands
     )
     plans: Plans = {
-        task: msgspec.structs.replace(plan, talks=True, saves=True)
+        task: msgspec.structs.replace(plan, talks=True, saves=SAVES)
         if rng.random() < SAVING_SHARE
         else plan
         for task, plan in workload.plans.items()

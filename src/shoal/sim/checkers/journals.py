@@ -23,6 +23,7 @@ from shoal.core.durability.journal import (
     Incarnated,
     Judged,
     Removed,
+    Renewed,
     Returned,
     Revoked,
     RunKept,
@@ -161,6 +162,8 @@ class Journals:
                 self._on_exited(truth, entry)
             case Returned():
                 self._on_returned(truth, entry)
+            case Renewed():
+                self._on_renewed(truth, entry.task)
             case Finished():
                 self._on_finished(truth, entry)
             case Cancelled():
@@ -289,6 +292,17 @@ class Journals:
         if entry.attempt in task.answered:
             task.answered.clear()  # They agree that it failed.
             task.live.clear()
+
+    def _on_renewed(self, truth: JournalTruth, task: TaskId) -> None:
+        own = GroupId(task.rpartition(".")[0])
+        groups = next(
+            job.groups
+            for job in truth.jobs.values()
+            if own in [group.id for group in job.groups]
+        )
+        gangs = [group for group in groups if group.gang_min > 0]
+        for member in (task, *(each.id for gang in gangs for each in gang.tasks)):
+            truth.tasks[member].failures = 0
 
     def _on_finished(self, truth: JournalTruth, entry: Finished) -> None:
         truth.changes += 1

@@ -61,7 +61,7 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
     talks: bool = False  # reports progress and writes output
     mail: MailHabit | None = None
     lane: bool = False  # runs function calls
-    saves: bool = False  # also saves a checkpoint when it talks
+    saves: int = 0  # so many starts also save a checkpoint when they talk
 
 
 class SimProcess(msgspec.Struct, eq=False):
@@ -215,7 +215,7 @@ class SimDriver:
             attempt = process.start.attempt
             self._feed(TaskProgressed(attempt, 0.5, {"loss": 1.0}))
             self._feed(TaskWrote(attempt, "stdout", 0, b"half way\n"))
-            if process.behaviour.saves:
+            if self._starts[process.start.task.id] <= process.behaviour.saves:
                 self._feed(TaskSaved(attempt, self.save("half way"), "ckpt"))
 
     def _feed_end(self, order: StartTask, outcome: Outcome) -> None:
