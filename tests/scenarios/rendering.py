@@ -110,7 +110,7 @@ def _to_scheduler(message: m.ToScheduler) -> str:
             return f"committed {message.request} {words(message.leases)}"
         case m.Withdrawal():
             return f"withdrawal {words(message.leases)}: {message.reason}"
-        case m.Renewed():
+        case m.RetriesRenewed():
             alive = [_occupied(one) for one in message.leases]
             gone = ["gone", *message.gone] if message.gone else []
             return words(["renewed", *alive, *gone])
@@ -198,7 +198,7 @@ def entry(entry: journal.Entry) -> str:
         case journal.Returned():
             counts = f"failures {entry.failures} crashes {entry.crashes}"
             return f"returned {entry.attempt} {entry.task} {counts}: {entry.reason}"
-        case journal.Renewed():
+        case journal.RetriesRenewed():
             return f"renewed {entry.task}"
         case journal.Finished():
             by = f" by {entry.attempt}" if entry.attempt else ""

@@ -118,7 +118,7 @@ class Returned(msgspec.Struct, frozen=True, tag="returned"):
     reason: str = ""
 
 
-class Renewed(msgspec.Struct, frozen=True, tag="renewed"):
+class RetriesRenewed(msgspec.Struct, frozen=True, tag="retries-renewed"):
     """A new checkpoint of this task is kept: its failures are counted anew.
 
     So are those of its job's gangs, which work on the same.
@@ -239,7 +239,7 @@ Entry = (
     | Assigned
     | Exited
     | Returned
-    | Renewed
+    | RetriesRenewed
     | Finished
     | Cancelled
     | Revoked

@@ -14,7 +14,7 @@ from shoal.core.durability.journal import (
     EndCalled,
     Exited,
     Finished,
-    Renewed,
+    RetriesRenewed,
     Returned,
     RunKept,
     ScheduleMoved,
@@ -82,7 +82,7 @@ def job_of(entry: Entry) -> JobId | None:
             return _job(entry.places[0].task) if entry.places else None
         case RunKept():
             return _job(entry.place.task)
-        case Exited() | Returned() | Renewed() | Finished() | TaskKept():
+        case Exited() | Returned() | RetriesRenewed() | Finished() | TaskKept():
             return _job(entry.task)
         case _:
             return None

@@ -41,7 +41,7 @@ from shoal.core.durability.journal import (
     Incarnated,
     Judged,
     Removed,
-    Renewed,
+    RetriesRenewed,
     Returned,
     Revoked,
     RunKept,
@@ -424,7 +424,7 @@ class JobBook:
         failed = [m for m in map(self.tasks.__getitem__, members) if m.failures]
         for record in failed:
             record.failures = 0
-        return [Renewed(task)] if failed else []
+        return [RetriesRenewed(task)] if failed else []
 
     def acquit(self, run: TaskRun) -> None:
         """Forget earlier crashes of a task, because an attempt of it ran for long."""
@@ -556,7 +556,7 @@ class JobBook:
             case Exited():
                 if run := self.runs.get(entry.attempt):
                     self.exit(run, entry.outcome)
-            case Returned() | Renewed():
+            case Returned() | RetriesRenewed():
                 self._replay_counts(entry)
             case Finished():
                 self.finish(
@@ -606,11 +606,11 @@ class JobBook:
                 self.group_of(place.task).seconds[place.task] = None
         self.assign(places, now)
 
-    def _replay_counts(self, entry: Returned | Renewed) -> None:
+    def _replay_counts(self, entry: Returned | RetriesRenewed) -> None:
         record = self.tasks.get(entry.task)
         if record is None or record.ended:
             return
-        if isinstance(entry, Renewed):
+        if isinstance(entry, RetriesRenewed):
             self.renew(entry.task)
             return
         if run := self.runs.get(entry.attempt):

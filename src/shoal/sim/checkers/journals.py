@@ -23,7 +23,7 @@ from shoal.core.durability.journal import (
     Incarnated,
     Judged,
     Removed,
-    Renewed,
+    RetriesRenewed,
     Returned,
     Revoked,
     RunKept,
@@ -162,7 +162,7 @@ class Journals:
                 self._on_exited(truth, entry)
             case Returned():
                 self._on_returned(truth, entry)
-            case Renewed():
+            case RetriesRenewed():
                 self._on_renewed(truth, entry.task)
             case Finished():
                 self._on_finished(truth, entry)
