@@ -255,7 +255,7 @@ def test_the_deadline_follows_the_slowest_link() -> None:
     [late] = of_kind(effects, events.ReportMember)
     assert (late.kind, late.worker) == ("left-out", "b")
     assert "in 10 s" in late.reason
-    assert slow.pace.transfers["b"] == 40.0
+    assert slow.pace.seconds("b", 0) == 40.0
     assert slow.handle(events.RoundDeadline(), 60.2) == []
 
 
