@@ -124,6 +124,20 @@ def test_the_next_task_of_a_supervisor_begins_with_all_of_its_memory(
 
 
 @pytest.mark.parametrize("settings", [grouped])
+def test_a_task_that_booked_hardly_any_memory_starts_after_one_that_used_much(
+    tmp_path: Path, settings: ProcessSettings
+) -> None:
+    async def act(driver: ProcessDriver) -> list[Outcome]:
+        large = shell("head -c 90M /dev/zero > /dev/shm/left")
+        small = [shell("true", allocation=Allocation(memory_bytes=n)) for n in (1, MIB)]
+        return [await driver.run(each, Watched()) for each in (large, *small)]
+
+    outcomes = with_driver(tmp_path, act, settings)
+
+    assert [each.exit_code for each in outcomes] == [0] * 3, outcomes
+
+
+@pytest.mark.parametrize("settings", [grouped])
 def test_a_task_gets_no_more_cpu_than_it_has_booked(
     tmp_path: Path, settings: ProcessSettings
 ) -> None:

@@ -14,6 +14,7 @@ limit, giving the numbers as the reason.
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import os
 import tempfile
@@ -60,6 +61,7 @@ KEPT_FREE_MAX: Final = 10 << 30
 """Disk space kept free for the owner: this, or a twentieth of the disk if less."""
 
 DISK_LEAST: Final = 64 << 20
+MEMORY_LEAST: Final = 32 << 20
 SLOTS: Final = 1_000_000
 """More than there are slots: the uids of owners come after those of slots."""
 
@@ -417,7 +419,15 @@ class ProcessDriver:
         if self._limited.get(used.slot) != limits:  # Tasks often have the same limits.
             self._limited.pop(used.slot, None)
             self._cgroups.doors(used.slot)
-            self._cgroups.limit(used.slot, limits)
+            try:
+                self._cgroups.limit(used.slot, limits)
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+                used.lost = True  # Its sandbox goes, and the next try has a new one.
+                most = f"{limits.memory_bytes >> 20} MiB"
+                why = f"what tasks before it left in memory is more than its {most}"
+                raise UsageError(why) from None
             self._limited[used.slot] = limits
         return self._cgroups.out_of_memory(used.slot)
 
@@ -520,13 +530,17 @@ def limits_of(
 ) -> cgroup.CgroupLimits:
     """Return the limits of a task: what it has booked.
 
-    A task of another owner that booked no memory or CPU gets a default limit.
+    A task of another owner that booked no memory or CPU gets a default limit. One that
+    booked less memory than it takes to start a process gets that much: its supervisor
+    is inside while it forks, and would be killed in its place.
     """
     allocation = order.allocation
     memory_bytes, cpu_milli = allocation.memory_bytes, allocation.cpu_milli
     if order.foreign:
         memory_bytes = memory_bytes or _most_memory()
         cpu_milli = cpu_milli or CPU_MILLI_UNBOOKED
+    if memory_bytes:
+        memory_bytes = max(memory_bytes, MEMORY_LEAST)
     return cgroup.CgroupLimits(memory_bytes, cpu_milli, processes)
 
 
