@@ -91,7 +91,7 @@ class Pending:
         self.results: Results = results
         self.running = False  # sent at least once
         self.dropped = False  # cancelled; ignore it
-        self.came: list[bytes] = []  # parts of the result so far
+        self.came = bytearray()  # of the result so far
 
 
 @final
@@ -405,7 +405,7 @@ class CallStream:
                 if result.more:
                     if result.part == 0:
                         call.came.clear()
-                    call.came.append(result.payload)
+                    call.came += result.payload
                     continue
                 del self._sent[result.id]
                 self._sent_bytes -= call.size
@@ -467,7 +467,8 @@ def _settle(call: Pending, result: pb.CallResult, *, own: bool) -> None:
     if kind == pb.CallResult.KIND_VALUE:
         data: bytes | bytearray = payload
         if call.came and result.part:
-            data = bytearray().join([*call.came, payload])
+            call.came += payload
+            data, call.came = call.came, bytearray()
         try:
             value = value_of(data, pickles=pickles)
         except BaseException as error:  # noqa: BLE001 - Unpickling may run user code.
@@ -507,4 +508,4 @@ def _lost_with_stream() -> CallLostError:
 
 def parts_of(pieces: list[bytes | memoryview]) -> tuple[bytes, ...]:
     """Split a payload into parts that fit into messages."""
-    return payloads.parts_of(pieces, PART_BYTES)
+    return tuple(payloads.parts_of(pieces, PART_BYTES))

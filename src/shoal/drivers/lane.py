@@ -192,11 +192,13 @@ class LaneProgram:
             head = call_items.HEAD.pack(call_items.VALUE, call.number)
             self._add(head + bytes(pieces[0]))
             return
-        *first, last = payloads.parts_of(pieces, call_items.PART_BYTES)
-        for part in first:
-            self._add(call_items.item(call_items.VALUE_PART, call.number, part))
+        last = b""
+        for place, part in enumerate(payloads.parts_of(pieces, call_items.PART_BYTES)):
+            if place:
+                self._add(call_items.item(call_items.VALUE_PART, call.number, last))
             if self._results_bytes > FLUSH_BYTES:
                 self._flush()
+            last = part
         self._add(call_items.item(call_items.VALUE, call.number, last))
 
     def _value_of(self, call: _Waiting) -> object:

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 PROTOCOL: Final = 5
 WHOLE: Final = 0
@@ -26,6 +26,7 @@ WHOLE: Final = 0
 BESIDE: Final = 1
 """The first byte, if buffers follow the pickle; their number and sizes come first."""
 
+LARGE_BYTES: Final = 1 << 16
 BUFFERS_MAX: Final = 100_000
 _COUNT: Final = struct.Struct("<BI")
 _SIMPLE: Final = frozenset({int, float, str, bytes, bool, type(None)})
@@ -65,16 +66,21 @@ def dumps(value: object) -> list[bytes | memoryview]:
     Raises whatever pickling it raises.
     """
     if is_plain(value):
-        return [b"\0" + pickle.dumps(value, PROTOCOL)]
+        return _whole(pickle.dumps(value, PROTOCOL))
     buffers: list[pickle.PickleBuffer] = []
     dump = cloudpickle().dumps
     data: bytes = dump(value, PROTOCOL, buffer_callback=buffers.append)
     if not buffers:
-        return [b"\0" + data]
+        return _whole(data)
     views = [buffer.raw() for buffer in buffers]
     sizes = [len(data), *(view.nbytes for view in views)]
     head = _COUNT.pack(BESIDE, len(sizes)) + struct.pack(f"<{len(sizes)}Q", *sizes)
     return [head + data, *views]
+
+
+def _whole(data: bytes) -> list[bytes | memoryview]:
+    """Return the pieces of a pickle that has all; a large one is not copied."""
+    return [b"\0" + data] if len(data) < LARGE_BYTES else [b"\0", data]
 
 
 def loads(data: bytes | bytearray | memoryview) -> Any:  # noqa: ANN401 - Whatever was pickled.
@@ -102,22 +108,23 @@ def loads(data: bytes | bytearray | memoryview) -> Any:  # noqa: ANN401 - Whatev
     return pickle.loads(pieces[0], buffers=pieces[1:])  # noqa: S301
 
 
-def parts_of(pieces: Sequence[bytes | memoryview], size: int) -> tuple[bytes, ...]:
-    """Return the same bytes in parts of at most `size`, one at least."""
-    if len(pieces) == 1 and len(pieces[0]) <= size:
-        return (bytes(pieces[0]),)
-    parts: list[bytes] = []
-    part = bytearray()
+def parts_of(pieces: Sequence[bytes | memoryview], size: int) -> Iterator[bytes]:
+    """Go through the same bytes in parts of at most `size`, one at least.
+
+    Each is cut out when its turn comes: all at once would be one more copy.
+    """
+    rest, is_first = b"", True
     for piece in pieces:
         view = memoryview(piece).cast("B")
-        start = 0
-        while start < len(view):
-            taken = view[start : start + size - len(part)]
-            part += taken
-            start += len(taken)
-            if len(part) == size:
-                parts.append(bytes(part))
-                part = bytearray()
-    if part or not parts:
-        parts.append(bytes(part))
-    return tuple(parts)
+        start = size - len(rest)
+        if len(view) < start:
+            rest += view
+            continue
+        yield rest + view[:start]
+        is_first = False
+        while len(view) - start >= size:
+            yield bytes(view[start : start + size])
+            start += size
+        rest = bytes(view[start:])
+    if rest or is_first:
+        yield rest
