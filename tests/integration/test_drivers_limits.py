@@ -6,9 +6,11 @@ import signal
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.unit.drivers.orders import Watched, order, run, shell, with_driver
 
+from shoal.drivers import TaskMount
 from shoal.drivers.limits import cgroup
 from shoal.drivers.process import ProcessDriver, ProcessSettings
 from shoal.model.resources import Allocation
@@ -249,6 +251,27 @@ def test_a_task_that_uses_too_much_disk_is_killed_by_the_numbers(
     assert outcome.reason.startswith("killed: it")
     deep = "its folders are more than 512 deep"
     assert outcome.reason.endswith(("its limit is 24 MiB", deep))
+
+
+def test_a_task_that_fills_its_cache_is_killed_while_it_does(tmp_path: Path) -> None:
+    cache = tmp_path / "kept"
+    cache.mkdir()
+    mount = TaskMount(
+        source=str(cache),
+        place="/cache/hf",
+        writable=True,
+        ours=True,
+        variable="HF_HOME",
+        bytes_max=20 * MIB,
+    )
+    program = "head -c 40M /dev/zero > $HF_HOME/large; sleep 60"
+    one = msgspec.structs.replace(shell(program), mounts=(mount,))
+
+    outcome, _ = run(tmp_path / "root", one, GROUPED)
+
+    assert outcome.exit_code == KILLED
+    assert "its cache has 40 MiB" in outcome.reason
+    assert "may have 20 MiB; `shoal up --environments`" in outcome.reason
 
 
 FRUGAL = """

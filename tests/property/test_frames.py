@@ -82,6 +82,7 @@ START = StartAttempt(
     doors=["/cg/slot/cgroup.procs"],
     home=["/cg/cgroup.procs"],
     uplink=["/usr/bin/slirp4netns", "eth0"],
+    caches=["1048576:/caches/hf"],
     argv=["/bin/echo", "hello"],
 )
 ENTRY = RoomEntry("/tasks/x", 1 << 20, 64, ["/s"], ["A=1"], ["/bin/true", "--", "x"])

@@ -42,6 +42,7 @@ class TaskMount(msgspec.Struct, frozen=True, kw_only=True):
     ours: bool = False  # made here: it is given to the user that the task runs as
     variable: str = ""
     programs: bool = False
+    bytes_max: int = 0  # a task that fills it beyond this is killed; 0: no limit
 
     @property
     def is_in_place(self) -> bool:

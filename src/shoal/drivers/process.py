@@ -344,6 +344,11 @@ class ProcessDriver:
             home=groups.home if groups else (),
             argv=command.argv,
             uplink=command.uplink,
+            caches=[
+                f"{mount.bytes_max}:{mount.source}"
+                for mount in order.mounts
+                if mount.bytes_max
+            ],
         )
 
     def _uid_of(self, order: RunOrder, used: SupervisorProcess) -> int | None:

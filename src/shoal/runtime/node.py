@@ -219,12 +219,18 @@ class Node:
             owner=self.owner,
             cache_bytes=self.settings.cache_bytes
             or default_cache_bytes(self.home.path),
+            environment_bytes=self._environment_bytes,
             process=process,
             loans=self.settings.loans,
             feed=self.feed,
             scheduler=lambda: self.scheduler,
             on_failure=self._fail,
         )
+
+    @property
+    def _environment_bytes(self) -> int:
+        """How much environments and caches may take here."""
+        return self.settings.environment_bytes or default_cache_bytes(self.home.path)
 
     def _make_listener(self) -> NetworkListener:
         return NetworkListener(
@@ -387,8 +393,7 @@ class Node:
                 epoch=epoch,
                 rng=self._rng,
                 journal=entries,
-                environment_bytes=settings.environment_bytes
-                or default_cache_bytes(self.home.path),
+                environment_bytes=self._environment_bytes,
             )
         if "scheduler" in settings.roles:
             roster.meet(self.id, grant, now)

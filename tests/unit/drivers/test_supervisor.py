@@ -51,6 +51,7 @@ STARTS = st.builds(
     disk_bytes=st.integers(0, 1 << 53),
     keep_bytes=st.integers(0, 1 << 53),
     file_bytes=st.integers(0, 1 << 53),
+    caches=st.lists(TEXTS.map(lambda text: f"1:{text}"), max_size=3),
 )
 
 

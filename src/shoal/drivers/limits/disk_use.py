@@ -1,4 +1,4 @@
-"""Measure how much disk space a task uses by walking its work directory.
+"""Measure how much disk space a task uses by walking its folders.
 
 Each look walks for `SLICE_S`, however many files there are, and the next continues
 there. If the disk has lost enough space that the task may be over its limit, a look
@@ -47,10 +47,18 @@ class _Level(NamedTuple):
 
 @final
 class DiskUse:
-    """Watches the work directory of one task."""
+    """Watches one folder of a task: its work directory, or a cache that lasts."""
 
-    def __init__(self, folder: str, limit_bytes: int, keep_bytes: int) -> None:
+    def __init__(
+        self,
+        folder: str,
+        limit_bytes: int,
+        keep_bytes: int = 0,
+        *,
+        is_cache: bool = False,
+    ) -> None:
         """Allow `limit_bytes` for `folder`, and keep `keep_bytes` of its disk free."""
+        self._is_cache = is_cache
         self._folder = folder
         self._above = os.path.dirname(folder)  # noqa: PTH120 - It exists first.
         self._limit = limit_bytes
@@ -73,6 +81,12 @@ class DiskUse:
             self._start_over()  # Files counted early may be gone by now.
             self._walk(CLOSELY_S)
             used = max(self._counted, self._last) + self._removed(top)
+        if used > self._limit and self._is_cache:
+            raise Excess(
+                f"its cache has {used >> 20} MiB, and all caches and environments of "
+                f"this worker may have {self._limit >> 20} MiB; "
+                "`shoal up --environments` says how much"
+            )
         if used > self._limit:
             limit = f"its limit is {self._limit >> 20} MiB"
             raise Excess(f"it used {used >> 20} MiB of disk, {limit}")
@@ -152,7 +166,12 @@ class DiskUse:
     # Removed files that are still open.
 
     def _removed(self, top: int) -> int:
-        """Return the bytes of removed files that the task still has open."""
+        """Return the bytes of removed files that the task still has open.
+
+        Whatever folder they were in, they count once: for the work directory.
+        """
+        if self._is_cache:
+            return 0
         device = os.stat(self._folder).st_dev  # noqa: PTH116
         found: dict[int, int] = {}
         for path in open_files(descendants(top)):

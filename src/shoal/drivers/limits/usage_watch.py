@@ -102,14 +102,18 @@ class UsageWatch:
     def __init__(self, start: StartAttempt) -> None:
         self._next = time.monotonic() + LOOK_S
         self._memory_bytes = start.memory_bytes
-        self._disk: DiskUse | None = None
+        self._disks: list[DiskUse] = []
         if start.disk_bytes:
-            self._disk = DiskUse(start.folder, start.disk_bytes, start.keep_bytes)
+            own = DiskUse(start.folder, start.disk_bytes, start.keep_bytes)
+            self._disks.append(own)
+        for cache in start.caches:
+            most, _, folder = cache.partition(":")
+            self._disks.append(DiskUse(folder, int(most), is_cache=True))
 
     @property
     def every_s(self) -> float | None:
         """How often to call `look`; None if there is nothing to check."""
-        return LOOK_S if self._memory_bytes or self._disk else None
+        return LOOK_S if self._memory_bytes or self._disks else None
 
     def look(self, top: int, scratch: Sequence[int]) -> str:
         """Return which limit the processes below `top` exceed; empty if none.
@@ -124,16 +128,16 @@ class UsageWatch:
         if limit and (used := memory_used(top, limit, scratch)) > limit:
             told = f"it used {used >> 20} MiB of memory"
             return f"{told}, its limit is {limit >> 20} MiB"
-        if self._disk is not None:
+        for disk in self._disks:
             try:
-                self._disk.look(top)
+                disk.look(top)
             except Excess as excess:
                 return str(excess)
             except OSError:
-                return ""  # The work directory is gone.
+                continue  # The folder is gone.
         return ""
 
     def close(self) -> None:
         """Close all files."""
-        if self._disk is not None:
-            self._disk.close()
+        for disk in self._disks:
+            disk.close()

@@ -62,6 +62,7 @@ class StartAttempt(NamedTuple):
     keep_bytes: int = 0  # space to keep free on the disk
     file_bytes: int = 0  # size limit of one file; 0 for none
     uplink: Sequence[str] = ()  # command that connects the room's network
+    caches: Sequence[str] = ()  # `BYTES:FOLDER` of other folders that are limited
 
 
 class AttemptEnded(NamedTuple):
@@ -134,12 +135,15 @@ def unpack_start(body: bytes) -> StartAttempt:
         keep_bytes=fields.number(),
         file_bytes=fields.number(),
         uplink=fields.texts(),
+        caches=fields.texts(),
     )
     fields.end()
     if not start.argv:
         raise FrameError("there is no program to run")
     if not all(map(_is_cpu, start.cpus.split(",") if start.cpus else ())):
         raise FrameError("the CPUs are no list of numbers")
+    if not all(each.partition(":")[0].isdecimal() for each in start.caches):
+        raise FrameError("a cache has no size")
     return start
 
 

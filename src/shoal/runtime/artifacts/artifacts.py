@@ -70,6 +70,7 @@ class Artifacts:
         *,
         owner: OwnerId,
         cache_bytes: int,
+        environment_bytes: int,
         process: Driver | None,
         loans: Loans,
         feed: Callable[[Event], None],
@@ -104,6 +105,7 @@ class Artifacts:
                 feed,
                 owner,
                 self._staging.opened,
+                environment_bytes,
             )
         compares = (
             None if process is None else CompareCommands(process, self.blobs, outputs)

@@ -117,11 +117,14 @@ class EnvironmentMaker:
         feed: Callable[[Event], None],
         owner: OwnerId,
         open_secrets: Callable[[StartTask], dict[str, str]],
+        bytes_max: int,
     ) -> None:
         """Keep environments below `root`, and make them with `driver`.
 
-        Owners other than `owner` are foreign.
+        Owners other than `owner` are foreign. A task whose cache is larger than
+        `bytes_max` is killed; the machine removes what is beyond that in between.
         """
+        self._bytes_max = bytes_max
         self.records = EnvironmentRecords(root)
         self.loans = loans
         self.known = EnvironmentsFound(())  # set by `open`
@@ -236,6 +239,7 @@ class EnvironmentMaker:
                     writable=True,
                     ours=True,
                     variable=CACHES[each.name],
+                    bytes_max=self._bytes_max,
                 )
 
     # Making.
