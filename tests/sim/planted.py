@@ -22,12 +22,18 @@ from shoal.core.admission import admission_control
 from shoal.core.admission.admission_control import AdmissionControl
 from shoal.core.admission.invitation_book import InvitationBook
 from shoal.core.admission.join_requests import JoinAttempt, JoinRequests
-from shoal.core.artifacts.events import OutputsFetched, OutputsLost, PiecesStored
+from shoal.core.artifacts.events import (
+    OutputsFetched,
+    OutputsLost,
+    PiecesStored,
+    TreeRead,
+)
 from shoal.core.artifacts.piece_fetch import PieceFetch, Step
 from shoal.core.artifacts.piece_serving import PieceServing
 from shoal.core.artifacts.piece_sources import Source
 from shoal.core.artifacts.provisions import Provisions
 from shoal.core.artifacts.result_intake import ResultIntake
+from shoal.core.artifacts.tree_fetch import TreeFetch
 from shoal.core.calls import call_exchange
 from shoal.core.calls.call_dispatcher import (
     Call,
@@ -116,6 +122,7 @@ _call_result = CallDispatcher._result
 _start = Worker._start
 _on_stored = PieceFetch.on_stored
 _want = PieceFetch.want
+_on_tree_read = TreeFetch.on_read
 _learn = Neighbours._learn
 
 
@@ -466,6 +473,11 @@ def file_for_anybody(self: PieceServing, wanted: PieceWanted) -> bool:
     return True
 
 
+def tree_without_its_files(self: TreeFetch, event: TreeRead, now: float) -> list[Any]:
+    """Take a tree for whole once its list is here."""
+    return _on_tree_read(self, msgspec.structs.replace(event, missing=()), now)
+
+
 def reads_without_bound(self: PieceServing) -> bool:
     """Read for all peers at once."""
     return True
@@ -673,6 +685,7 @@ BUGS: Final = (
     Bug("fetch never given up", PieceFetch, "_is_stalled", fetch_never_given_up),
     Bug("second caller forgotten", PieceFetch, "want", second_caller_forgotten),
     Bug("file for anybody", PieceServing, "_may_have", file_for_anybody),
+    Bug("tree without its files", TreeFetch, "on_read", tree_without_its_files),
     Bug("reads without bound", PieceServing, "_may_read", reads_without_bound),
     Bug("asked for all at once", Source, "room", asked_for_all_at_once),
     Bug(

@@ -59,6 +59,7 @@ FOUND_BY = {
     "wrong piece believed": 214,
     "fetch never given up": 18,
     "second caller forgotten": 18,
+    "tree without its files": 7,
     "file for anybody": 61,
     "reads without bound": 18,
     "asked for all at once": 61,

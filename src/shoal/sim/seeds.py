@@ -21,7 +21,6 @@ from shoal.model.ids import JobId, NodeId
 from shoal.model.job import Job
 from shoal.model.resources import Capacity
 from shoal.protocol import codec
-from shoal.protocol.blobs import BlobPiece, PieceWanted
 from shoal.protocol.channels.messages import ChannelBatch, ChannelEnd
 from shoal.protocol.forwarding import ApiPiece
 from shoal.protocol.messages import AnyMessage, Role, Welcome
@@ -242,7 +241,7 @@ class SeedTrial:
             self.suite.sent[Welcome] = self.joining.promises.sent
         self.blobs: BlobTraffic | None = None
         if script.blobs is not None:
-            self.blobs = self._add_blobs(script.blobs)
+            self.blobs = BlobTraffic(script.blobs, self.world, self.suite)
         self.neighbours: NeighbourTraffic | None = None
         if script.neighbours is not None:
             self.neighbours = self._add_neighbours(script.neighbours)
@@ -278,15 +277,19 @@ class SeedTrial:
         )
 
     def _run(self) -> None:
-        world, plan = self.world, self.script.plan
+        world, plan, code = self.world, self.script.plan, self.script.workload.code
         world.plans.update(self.script.workload.plans)
         if self.script.forger is not None:
             self._add_forger(self.script.forger)
+        world.scene.disks_fail_until_s = plan.heal_s
         for spec in self.script.nodes:
             joins_s = self.script.joins_s.get(spec.id)
             world.add(spec, up=joins_s is None)
             if joins_s is not None:
                 world.agenda.at(joins_s, world.restart, spec.id)
+        for host in world.hosts.values():
+            if code is not None and "scheduler" in host.spec.roles:
+                host.blobs.keep(code)
         more = (self.api, self.joining, self.blobs, self.neighbours, self.channels)
         for traffic in more:
             if traffic is not None:
@@ -327,15 +330,6 @@ class SeedTrial:
         self.world.scene.performers.update(calls.performers)
         self.suite.readers.append(calls.safe)
         return calls
-
-    def _add_blobs(self, script: BlobScript) -> BlobTraffic:
-        """Let nodes fetch trees from each other, and check that."""
-        blobs = BlobTraffic(script, self.world, self.suite)
-        self.world.scene.performers.update(blobs.performers)
-        self.suite.sent[BlobPiece] = blobs.promises.sent
-        self.suite.sent[PieceWanted] = blobs.promises.asked
-        self.suite.told[PieceWanted] = blobs.promises.told
-        return blobs
 
     def _add_neighbours(self, script: NeighbourScript) -> NeighbourTraffic:
         """Let members find each other, and check that."""

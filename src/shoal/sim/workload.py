@@ -10,6 +10,7 @@ import msgspec
 from shoal.model.ids import GroupId, JobId, NodeId, OwnerId, TaskId
 from shoal.model.job import Group, Job, Retry, Task
 from shoal.model.resources import GIB, Capacity, Device, GpuNeed, Profile
+from shoal.sim.node.blobs import PackedTree
 from shoal.sim.node.driver import Behaviour, Plans
 
 JOBS: Final = (3, 14)
@@ -47,6 +48,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
     errands: tuple[Errand, ...]
     plans: Plans
+    code: PackedTree | None = None  # that some jobs need; schedulers have it
 
 
 def draw_capacity(rng: Random) -> Capacity:

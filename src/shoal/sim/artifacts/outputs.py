@@ -20,9 +20,9 @@ from shoal.model.job import Job
 from shoal.protocol.messages import ALL_OUTPUTS, Acknowledgement, Outcome
 from shoal.sim.checkers.journals import Journals
 from shoal.sim.checkers.violations import Violations
-from shoal.sim.node.blobs import needed_by
 from shoal.sim.node.driver import SimProcess
 from shoal.sim.node.host import SimHost
+from shoal.sim.node.staging import needed_by
 
 
 @final
@@ -68,7 +68,7 @@ class Outputs:
         """Check that a new process has its code, inputs and checkpoint."""
         start = process.start
         for tree in needed_by(start):
-            if tree not in host.blobs.trees:
+            if not host.blobs.has_tree(tree):
                 what = f"{host.id} starts {start.attempt} without {tree}"
                 self._violations.report("O3", what)
         needed = self._needed.get(start.task.group, ())
@@ -104,7 +104,7 @@ class Outputs:
         if task not in self._leaving or outcome is None or outcome.exit_code != 0:
             return
         trees = outcome.outputs.values()
-        if not trees or any(tree not in host.blobs.trees for tree in trees):
+        if not trees or not all(map(host.blobs.has_tree, trees)):
             what = f"{host.id} accepts {attempt} of {task} without its outputs"
             self._violations.report("O1", what)
 

@@ -9,63 +9,30 @@ serve; disks are slow, full or forgetful. The promises are in `transfers`.
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, Literal, final
+from typing import TYPE_CHECKING, Final, Literal, final
 
 import msgspec
 
-from shoal.blobs import trees
-from shoal.core.artifacts.events import (
-    AnswerFetch,
-    BlobFinished,
-    BlobGivenOut,
-    BlobWanted,
-    FetchDropped,
-    FindPieces,
-    FinishBlob,
-    LeaveBlob,
-    MakeRoom,
-    PiecesFound,
-    PiecesOf,
-    PiecesRead,
-    PiecesStored,
-    ReadPieces,
-    ReadTree,
-    RoomMade,
-    StorePiece,
-    TreeRead,
-    TreeWanted,
-)
+from shoal.core.artifacts.events import BlobGivenOut
 from shoal.core.events import AddressesChanged, MessageReceived
 from shoal.core.membership.members import TERM
 from shoal.model.ids import BlobId, NodeId, OwnerId
-from shoal.protocol.blob_hashing import (
-    HASH_BYTES,
-    Hasher,
-    is_piece,
-    name_of_bytes,
-    node_of,
-    piece_hash,
-)
 from shoal.protocol.limits import PIECE_BYTES_MAX
-from shoal.sim.artifacts.transfers import BlobErrandState, BlobPromises
+from shoal.sim.artifacts.transfers import BlobErrandState
 from shoal.sim.node import trust
+from shoal.sim.node.blobs import PackedTree, pack_tree
 from shoal.sim.node.host import NodeSpec, address_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from shoal.core.artifacts.events import BlobEvent
-    from shoal.protocol.blobs import PieceWanted
     from shoal.sim.checkers.suite import Suite
     from shoal.sim.node.host import SimHost
     from shoal.sim.world import World
 
 WORLDS_SHARE: Final = 0.12  # share of worlds with such trees
-DISK_S: Final = (0.0005, 0.03)
-SLOW_DISK_S: Final = 1.0
-FULL_SHARE: Final = 0.01  # share of writes that a disk refuses
-FORGOTTEN_SHARE: Final = 0.02  # share of trees that a holder has dropped from its cache
 LIES: Final = (0.05, 0.5, 1.0)  # shares of a liar's pieces that are wrong
 SIZES: Final = (0, 1, 5_000, PIECE_BYTES_MAX, 3 * PIECE_BYTES_MAX + 7, 400_000)
 BIG_BYTES: Final = 80 * PIECE_BYTES_MAX  # more than one peer is asked for at a time
@@ -82,9 +49,7 @@ class SimTree(msgspec.Struct, frozen=True, kw_only=True):
     """A folder that one node has from the start."""
 
     home: NodeId
-    name: BlobId
-    files: dict[BlobId, bytes]
-    data: bytes  # of the tree itself
+    packed: PackedTree
 
 
 class BlobErrand(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,12 +131,7 @@ def _draw_tree(rng: Random, home: NodeId) -> SimTree:
     contents = [rng.randbytes(rng.choice(SIZES)) for _ in range(rng.randint(1, 5))]
     if rng.random() < BIG_SHARE:
         contents.append(rng.randbytes(BIG_BYTES))
-    files = {name_of_bytes(data): data for data in contents}
-    entries = [
-        trees.TreeEntry(f"f{number}", "file", name) for number, name in enumerate(files)
-    ]
-    data = trees.encode(trees.make(rng.randbytes(16), entries))
-    return SimTree(home=home, name=name_of_bytes(data), files=files, data=data)
+    return SimTree(home=home, packed=pack_tree(rng.randbytes(16), contents))
 
 
 def _draw_errands(
@@ -185,7 +145,7 @@ def _draw_errands(
     """Draw who wants a tree: a crowd at once, some later, and one after all faults."""
     others = [node for node in everybody if node != tree.home]
     rush_s = rng.uniform(0.5, heal_s)
-    is_big = any(len(data) == BIG_BYTES for data in tree.files.values())
+    is_big = any(len(data) == BIG_BYTES for data in tree.packed.files.values())
     most = min(FEW, len(others)) if is_big else len(others)
     crowd = rng.sample(others, rng.randint(min(2, most), most))
     errands = [
@@ -236,42 +196,16 @@ def _draw_sources(
     return tuple(found)
 
 
-class _SimStore(msgspec.Struct):
-    """What one node has on its disk; it survives crashes."""
-
-    whole: dict[BlobId, bytes] = {}
-    partial: dict[BlobId, dict[int, bytes]] = {}
-
-
 @final
 class BlobTraffic:
-    """The disks of one world, and who waits for what."""
+    """Who has which trees in one world, and who waits for them."""
 
     def __init__(self, script: BlobScript, world: World, suite: Suite) -> None:
         self.arrived = 0
-        listed = {tree.name: frozenset(tree.files) for tree in script.trees}
-        self.promises = BlobPromises(
-            suite.violations, world.agenda, suite.revocations, listed
-        )
         self._script = script
         self._world = world
-        self._rng = world.stream("blobs")
-        self._stores: dict[NodeId, _SimStore] = {}
-        self._errands: dict[int, BlobErrand] = {}  # by token; each is used once
-
-    @property
-    def performers(self) -> Mapping[type, Callable[[SimHost, Any], None]]:
-        """The performer of each effect."""
-        return {
-            MakeRoom: self._make_room,
-            StorePiece: self._store,
-            FindPieces: self._find,
-            FinishBlob: self._finish,
-            LeaveBlob: self._leave_blob,
-            ReadTree: self._read_tree,
-            ReadPieces: self._read_pieces,
-            AnswerFetch: self._answer,
-        }
+        self._promises = suite.transfers
+        self._open: dict[int, int] = {}  # tokens of errands that have not ended
 
     def schedule(self) -> None:
         """Add the nodes and their trees, and schedule the script."""
@@ -279,15 +213,13 @@ class BlobTraffic:
         for spec in script.nodes:
             world.add(spec)
         for tree in script.trees:
-            store = self._store_of(tree.home)
-            store.whole.update(tree.files)
-            store.whole[tree.name] = tree.data
+            world.hosts[tree.home].blobs.keep(tree.packed)
         for host in world.hosts.values():
+            host.blobs.lies = script.liars.get(host.id, 0.0)
             # So that those who hold a tree can be named to others.
             host.feed(AddressesChanged((address_of(host.id),)))
-        for token, errand in enumerate(script.errands, start=1):
-            self._errands[token] = errand
-            agenda.at(errand.at_s, self._want, token)
+        for number, errand in enumerate(script.errands, start=1):
+            agenda.at(errand.at_s, self._want, number, errand)
         for at_s, node, down_s in script.crashes:
             agenda.at(at_s, world.crash, node)
             agenda.at(at_s + down_s, world.restart, node)
@@ -295,19 +227,14 @@ class BlobTraffic:
             agenda.at(script.leaves[0], world.leave, script.leaves[1])
         if script.revoked is not None:
             agenda.at(script.revoked[0], self._revoke, script.revoked[1])
-        agenda.after(SWEEP_S, self._sweep)
 
     def settle(self) -> None:
         """Run the healed world until every fetch has ended."""
         world, script = self._world, self._script
-        world.run(max(world.now, script.heal_s + LATE_S + SWEEP_S))
-        while not world.agenda.stopped and self.promises.open():
+        world.run(max(world.now, script.heal_s + LATE_S + 1.0))
+        while not world.agenda.stopped and self._promises.open():
             world.run(world.now + 1.0)
-            self.promises.check_over(script.heal_s + LATE_S)
-
-    def _sweep(self) -> None:
-        self.promises.sweep(self._world.hosts.values())
-        self._world.agenda.after(SWEEP_S, self._sweep)
+            self._promises.check_over(script.heal_s + LATE_S)
 
     def _revoke(self, node: NodeId) -> None:
         revocation = trust.revocation(node, serial=TERM - 1)
@@ -317,59 +244,60 @@ class BlobTraffic:
 
     # Who wants what.
 
-    def _want(self, token: int) -> None:
-        errand = self._errands[token]
-        host, tree = self._world.hosts[errand.node], self._script.trees[errand.tree]
+    def _want(self, number: int, errand: BlobErrand) -> None:
+        host, tree = self._world.hosts[errand.node], self._tree_of(errand)
         if not host.up:
             return
-        what = f"{errand.kind} {tree.name[:8]} for {host.id}, number {token}"
+        what = f"{errand.kind} {tree.name[:8]} for {host.id}, number {number}"
         state = BlobErrandState(host, host.life, what, errand.must_arrive)
-        self.promises.began(token, state)
+        self._promises.began(number, state)
+        done = partial(self._ended, number, errand)
+        blobs, sources = host.blobs, errand.sources
         if errand.kind == "tree":
-            sources, tries = errand.sources, errand.tries
-            host.feed(TreeWanted(token, tree.name, sources, tries))
+            token = blobs.fetch_tree(tree.name, sources, done, tries=errand.tries)
         else:
             blob = self._file_of(errand)
             if errand.kind == "published":
-                self._publish(tree.home, blob)
-            if blob in self._store_of(host.id).whole:
-                self.promises.dropped(token)  # It has the file from the tree.
+                self._publish(self._script.trees[errand.tree].home, blob)
+            if blob in blobs.whole:
+                self._promises.dropped(number)  # It has the file from the tree.
                 return
-            host.feed(BlobWanted(token, blob, errand.sources))
+            token = blobs.fetch(blob, sources, done)
+        self._open[number] = token
         if errand.dropped_after_s is not None:
-            drop = (host, host.life, token)
-            self._world.agenda.after(errand.dropped_after_s, self._drop, *drop)
+            host.later(errand.dropped_after_s, partial(self._drop, host, number))
 
     def _publish(self, home: NodeId, blob: BlobId) -> None:
         """Let a task of a node give out a file that it has."""
         host = self._world.hosts[home]
         if host.up:
-            self.promises.published(host, blob)
+            self._promises.published(host, blob)
             host.feed(BlobGivenOut(blob))
 
-    def _drop(self, host: SimHost, life: int, token: int) -> None:
-        if host.up and host.life == life and token in self._errands:
-            self.promises.dropped(token)
-            del self._errands[token]
-            host.feed(FetchDropped(token))
+    def _drop(self, host: SimHost, number: int) -> None:
+        token = self._open.pop(number, None)
+        if token is not None:
+            self._promises.dropped(number)
+            host.blobs.drop(token)
+
+    def _tree_of(self, errand: BlobErrand) -> PackedTree:
+        return self._script.trees[errand.tree].packed
 
     def _file_of(self, errand: BlobErrand) -> BlobId:
-        return next(iter(self._script.trees[errand.tree].files))
+        return next(iter(self._tree_of(errand).files))
 
-    def _answer(self, host: SimHost, effect: AnswerFetch) -> None:
-        errand = self._errands.pop(effect.token, None)
-        if errand is None:
-            return  # It was dropped when this was on its way.
-        here, tree = self._store_of(host.id).whole, self._script.trees[errand.tree]
-        wanted = {tree.name: tree.data, **tree.files}
+    def _ended(self, number: int, errand: BlobErrand, reason: str) -> None:
+        if self._open.pop(number, None) is None:
+            return  # It was dropped just now.
+        wanted, here = self._tree_of(errand).blobs, self._world.hosts[errand.node].blobs
         if errand.kind != "tree":
             blob = self._file_of(errand)
-            wanted = {blob: tree.files[blob]}
-        self.arrived += not effect.reason
-        self.promises.ended(
-            effect.token,
-            effect.reason,
-            is_right=all(here.get(blob) == data for blob, data in wanted.items()),
+            wanted = {blob: wanted[blob]}
+        self.arrived += not reason
+        self._promises.ended(
+            number,
+            reason,
+            is_right=all(here.whole.get(blob) == data for blob, data in wanted.items()),
             may_have=errand.kind == "tree" or self._may_have(errand),
         )
 
@@ -379,135 +307,8 @@ class BlobTraffic:
         is_told = any(
             each.kind == "tree"
             and each.node == errand.node
-            and blob in script.trees[each.tree].files
+            and blob in self._tree_of(each).files
             for each in script.errands
         )
         nodes = self._world.hosts
-        return is_told or any(self.promises.is_published(n, blob) for n in nodes)
-
-    # Disks.
-
-    def _store_of(self, node: NodeId) -> _SimStore:
-        return self._stores.setdefault(node, _SimStore())
-
-    def _later(self, host: SimHost, fact: Callable[[], BlobEvent]) -> None:
-        """Let a disk take its time, and tell the machine what came of it."""
-        delay_s = self._rng.uniform(*DISK_S)
-        if host.disk.slow:
-            delay_s += self._rng.uniform(0.0, SLOW_DISK_S)
-        self._world.agenda.after(delay_s, _tell, host, host.life, fact)
-
-    def _is_full(self) -> bool:
-        return self._rng.random() < FULL_SHARE and self._world.now < self._script.heal_s
-
-    def _make_room(self, host: SimHost, effect: MakeRoom) -> None:
-        fetch, blob = effect.fetch, effect.blob
-        reason = "the disk is full" if self._is_full() else ""
-        partial = self._store_of(host.id).partial
-        resumed = blob in partial
-        if not reason:
-            partial.setdefault(blob, {})
-        self._later(host, lambda: RoomMade(fetch, blob, resumed, reason))
-
-    def _store(self, host: SimHost, effect: StorePiece) -> None:
-        store, is_full = self._store_of(host.id), self._is_full()
-
-        def write() -> PiecesStored:
-            if is_full:
-                return PiecesStored(effect.fetch, reason="the disk is full")
-            if not is_piece(effect.blob, effect.leaf, effect.data):
-                return PiecesStored(effect.fetch, wrong=(effect.index,))
-            if not effect.leaf:
-                store.whole[effect.blob] = effect.data
-            elif effect.blob in store.partial:
-                store.partial[effect.blob][effect.index] = effect.data
-            else:
-                return PiecesStored(effect.fetch, reason="it had to make room")
-            return PiecesStored(effect.fetch, stored=(effect.index,))
-
-        self._later(host, write)
-
-    def _find(self, host: SimHost, effect: FindPieces) -> None:
-        here = self._store_of(host.id).partial.get(effect.blob, {})
-        leaves = effect.leaves
-        found = tuple(
-            effect.first + nth
-            for nth in range(len(leaves) // HASH_BYTES)
-            if piece_hash(0, here.get(effect.first + nth, b"?"))
-            == leaves[nth * HASH_BYTES : (nth + 1) * HASH_BYTES]
-        )
-        self._later(host, lambda: PiecesFound(effect.fetch, effect.part, found))
-
-    def _finish(self, host: SimHost, effect: FinishBlob) -> None:
-        store = self._store_of(host.id)
-
-        def finish() -> BlobFinished:
-            pieces = store.partial.pop(effect.blob, {})
-            store.whole[effect.blob] = b"".join(pieces[n] for n in sorted(pieces))
-            return BlobFinished(effect.fetch)
-
-        self._later(host, finish)
-
-    def _leave_blob(self, host: SimHost, effect: LeaveBlob) -> None:
-        """Keep what was fetched for the next who wants it, or lose it at once."""
-        if self._rng.random() < FORGOTTEN_SHARE:
-            self._store_of(host.id).partial.pop(effect.blob, None)
-
-    def _read_tree(self, host: SimHost, effect: ReadTree) -> None:
-        whole = self._store_of(host.id).whole
-
-        def read() -> TreeRead:
-            data = whole.get(effect.tree)
-            found = "it is not held here" if data is None else trees.decode(data)
-            if isinstance(found, str):
-                is_here = data is not None
-                return TreeRead(
-                    effect.token, effect.tree, is_here=is_here, reason=found
-                )
-            files = tuple(found.files())
-            missing = tuple(blob for blob in files if blob not in whole)
-            return TreeRead(effect.token, effect.tree, files, missing)
-
-        self._later(host, read)
-
-    def _read_pieces(self, host: SimHost, effect: ReadPieces) -> None:
-        life = host.life
-        self.promises.reading(host, life, 1)
-
-        def read() -> PiecesRead:
-            self.promises.reading(host, life, -1)
-            found = tuple(self._pieces(host.id, wanted) for wanted in effect.wanted)
-            return PiecesRead(effect.peer, found)
-
-        self._later(host, read)
-
-    def _pieces(self, node: NodeId, wanted: PieceWanted) -> PiecesOf:
-        data = self._store_of(node).whole.get(wanted.blob)
-        if data is None:
-            return PiecesOf(wanted.blob, reason="it is not held here")
-        pieces = tuple(
-            (level, index, self._said(node, _piece(data, level, index)))
-            for level, index in wanted.pieces
-        )
-        return PiecesOf(wanted.blob, pieces)
-
-    def _said(self, node: NodeId, piece: bytes) -> bytes:
-        """Return a piece as a node sends it, which may lie."""
-        if self._rng.random() >= self._script.liars.get(node, 0.0):
-            return piece
-        if not piece or self._rng.random() < 0.2:
-            return piece + b"!"
-        return bytes([piece[0] ^ 1]) + piece[1:]
-
-
-def _piece(data: bytes, level: int, index: int) -> bytes:
-    if level == 0:
-        return data[index * PIECE_BYTES_MAX : (index + 1) * PIECE_BYTES_MAX]
-    hasher = Hasher()
-    hasher.update(data)
-    return node_of(len(data), hasher.leaves(), level, index) or b""
-
-
-def _tell(host: SimHost, life: int, fact: Callable[[], BlobEvent]) -> None:
-    if host.up and host.life == life:
-        host.feed(fact())
+        return is_told or any(self._promises.is_published(n, blob) for n in nodes)

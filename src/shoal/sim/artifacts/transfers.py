@@ -6,7 +6,7 @@ hosts are asked to do. The bounds of B4 that only a machine can see are read fro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final, final
 
 import msgspec
@@ -28,9 +28,6 @@ from shoal.sim.node.host import SimHost
 ENDS_S: Final = 240.0
 """Time after the last fault by which every fetch has ended: two tries that stall."""
 
-Listed = Mapping[BlobId, frozenset[BlobId]]
-"""The files of each tree of a world."""
-
 
 class BlobErrandState(msgspec.Struct):
     """A fetch that somebody waits for."""
@@ -51,16 +48,13 @@ class BlobPromises:
         violations: Violations,
         agenda: Agenda,
         revocations: KnownRevocations,
-        listed: Listed,
     ) -> None:
         self._violations = violations
         self._agenda = agenda
-        self._listed = listed
         self._states: dict[int, BlobErrandState] = {}
         self._published: dict[tuple[NodeId, BlobId], None] = {}
         self._asked: dict[tuple[NodeId, NodeId, BlobId], dict[BlobId, None]] = {}
         self._revocations = revocations
-        self._reads: dict[tuple[NodeId, int], int] = {}  # under way, by node and life
 
     # B1: what arrives is what was asked for. B2: every fetch ends.
 
@@ -127,10 +121,9 @@ class BlobPromises:
             what = f"{host.id} sends a piece to {peer}, which it knows revoked"
             self._violations.report("B3", what)
         named = self._asked.get((host.id, peer, blob), {})
+        trees = host.blobs.known
         is_told = any(
-            blob == tree or blob in self._listed[tree]
-            for tree in named
-            if tree in self._listed
+            blob == name or blob in trees[name].files for name in named if name in trees
         )
         if not is_told and (host.id, blob) not in self._published:
             what = f"{host.id} sends {peer} a piece of {blob[:8]}, which is not for it"
@@ -138,10 +131,8 @@ class BlobPromises:
 
     # B4: what is under way is bounded.
 
-    def reading(self, host: SimHost, life: int, change: int) -> None:
-        """Count a read that began or ended."""
-        count = self._reads.get((host.id, life), 0) + change
-        self._reads[host.id, life] = count
+    def reads(self, host: SimHost, count: int) -> None:
+        """Check how many peers a node reads for at once."""
         if count > READS_MAX:
             self._violations.report("B4", f"{host.id} reads for {count} peers at once")
 
@@ -157,7 +148,7 @@ class BlobPromises:
     def sweep(self, hosts: Iterable[SimHost]) -> None:
         """Check what each machine has under way."""
         for host in hosts:
-            blobs = _blobs_of(host)
+            blobs = _blobs_of(host) if host.blobs.known else None
             if blobs is None:
                 continue
             if blobs.fetching.under_way > UNDER_WAY_MAX + PIECE_BYTES_MAX:

@@ -9,6 +9,8 @@ import msgspec
 
 from shoal.model.caches import TREE
 from shoal.model.job import Group, Job, Work
+from shoal.protocol.limits import PIECE_BYTES_MAX
+from shoal.sim.node.blobs import PackedTree, pack_tree
 from shoal.sim.node.driver import Plans
 from shoal.sim.workload import Workload
 
@@ -17,6 +19,7 @@ OUTPUTS_SHARE: Final = 0.6  # share of their jobs that leave outputs
 CODE_SHARE: Final = 0.5  # share of their jobs that need code
 SAVING_SHARE: Final = 0.3  # share of their tasks that save checkpoints
 SAVES: Final = 3  # starts of such a task that save one; what saves for ever never ends
+CODE_BYTES: Final = (300, 2 * PIECE_BYTES_MAX + 7)  # sizes of its files
 OUTPUTS: Final = Work(outputs=("out",))
 
 
@@ -24,8 +27,11 @@ def with_artifacts(rng: Random, workload: Workload) -> Workload:
     """Add code, outputs and checkpoints to a workload, in some worlds."""
     if rng.random() >= ARTIFACTS_SHARE:
         return workload
+    code = pack_tree(rng.randbytes(16), [rng.randbytes(n) for n in CODE_BYTES])
     errands = tuple(
-        msgspec.structs.replace(errand, job=with_work(errand.job, _draw_work(rng)))
+        msgspec.structs.replace(
+            errand, job=with_work(errand.job, _draw_work(rng, code))
+        )
         for errand in workload.errands
     )
     plans: Plans = {
@@ -34,12 +40,12 @@ def with_artifacts(rng: Random, workload: Workload) -> Workload:
         else plan
         for task, plan in workload.plans.items()
     }
-    return Workload(errands=errands, plans=plans)
+    return Workload(errands=errands, plans=plans, code=code)
 
 
-def _draw_work(rng: Random) -> Work:
+def _draw_work(rng: Random, code: PackedTree) -> Work:
     return Work(
-        workdir=f"{TREE}code" if rng.random() < CODE_SHARE else "",
+        workdir=f"{TREE}{code.name}" if rng.random() < CODE_SHARE else "",
         outputs=OUTPUTS.outputs if rng.random() < OUTPUTS_SHARE else (),
     )
 

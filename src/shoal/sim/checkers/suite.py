@@ -10,6 +10,7 @@ from shoal.core.durability.journal import Entry
 from shoal.core.events import Answer, Effect, MessageReceived
 from shoal.model.ids import JobId, NodeId
 from shoal.model.job import Job
+from shoal.protocol.blobs import BlobPiece, PieceWanted
 from shoal.protocol.call_batches import CallBatch, ResultBatch
 from shoal.protocol.mail import Mail, MailReceipt
 from shoal.protocol.messages import (
@@ -28,6 +29,7 @@ from shoal.protocol.messages import (
 )
 from shoal.sim.agenda import Agenda
 from shoal.sim.artifacts.outputs import Outputs
+from shoal.sim.artifacts.transfers import BlobPromises
 from shoal.sim.calls.promises import CallPromises
 from shoal.sim.checkers.journals import Journals
 from shoal.sim.checkers.processes import Processes
@@ -63,6 +65,7 @@ class Suite(HostWatch):
         self.journals = Journals(self.violations)
         self.processes = Processes(self.violations, self.journals, jobs)
         self.outputs = Outputs(self.violations, self.journals, jobs)
+        self.transfers = BlobPromises(self.violations, agenda, self.revocations)
         self.strangers = Strangers(self.violations)
         self.quotas = Quotas(self.violations, opinions)
         self.announcements = AnnouncementPromises(self.violations)
@@ -83,6 +86,8 @@ class Suite(HostWatch):
                 Acknowledgement: _if_honest(self.journals.acknowledged),
                 Report: _if_honest(self.processes.said_over),
                 Refusal: _if_honest(self.processes.said_over),
+                BlobPiece: self.transfers.sent,
+                PieceWanted: self.transfers.asked,
             }
         )
         self.told.update(
@@ -93,6 +98,7 @@ class Suite(HostWatch):
                 Report: self.journals.reported,
                 Revocation: self.strangers.revoked,
                 Announcement: self.announcements.told,
+                PieceWanted: self.transfers.told,
             }
         )
         self.facts.update(
@@ -142,6 +148,10 @@ class Suite(HostWatch):
             host.crash(power=True)
             self._agenda.after(POISON_DOWN_S, _boot, host, host.life)
 
+    def reads(self, host: SimHost, count: int) -> None:
+        """Check how much a node reads for its peers."""
+        self.transfers.reads(host, count)
+
     def safe(self, host: SimHost, entries: Sequence[Entry]) -> None:
         """Check entries that are now safe on disk."""
         self.revocations.note(host, entries)
@@ -173,6 +183,7 @@ class Suite(HostWatch):
     def _sweep(self) -> None:
         self.processes.sweep(list(self.hosts.values()), self._opinions)
         self.quotas.sweep(self.hosts)
+        self.transfers.sweep(self.hosts.values())
         if self.calls is not None:
             self.calls.sweep()
         if self.letters is not None:

@@ -165,7 +165,7 @@ def _inside(host: SimHost, outcome: Outcome) -> str:
     """Return the content of fetched outputs, not the worker's claim."""
     if outcome.exit_code != 0:
         return "failed"
-    return host.blobs.trees.get(outcome.outputs.get(ALL_OUTPUTS, ""), "")
+    return host.staging.inside(outcome.outputs.get(ALL_OUTPUTS, ""))
 
 
 def of_group(tasks: Mapping[TaskId, int], group: GroupId) -> dict[TaskId, int]:

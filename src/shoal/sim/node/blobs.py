@@ -1,175 +1,306 @@
-"""Simulate the trees on one node's disk, and fetching them from other nodes.
+"""Simulate the blobs on one node's disk, and who waits for more of them.
 
-A tree is a name and, instead of files, a digest of its content. It is synced before
-anybody is told of it, so it survives crashes. A share of trees is lost at once, as if
-a cache were full or a disk bad.
+The twin of `runtime.artifacts.blob_exchange`: `core.artifacts.blob_transfers` decides
+who is asked for which piece and who gets one; this does what it says. What is on disk
+survives crashes, also of a blob that is not whole yet. Who waits for it does not.
+Disks are slow at times; while a world has faults, they are also full or forgetful.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Final, Protocol, final
+from typing import Any, Final, Protocol, final
 
 import msgspec
 
+from shoal.blobs import trees
 from shoal.core.artifacts.events import (
-    CheckpointKept,
-    CheckpointMissed,
-    FetchCheckpoint,
-    FetchOutputs,
-    OutputsFetched,
-    OutputsLost,
-    StagingEnded,
+    AnswerFetch,
+    BlobEvent,
+    BlobFinished,
+    BlobWanted,
+    FetchDropped,
+    FindPieces,
+    FinishBlob,
+    LeaveBlob,
+    MakeRoom,
+    PiecesFound,
+    PiecesOf,
+    PiecesRead,
+    PiecesStored,
+    ReadPieces,
+    ReadTree,
+    RoomMade,
+    StorePiece,
+    TreeRead,
+    TreeWanted,
 )
-from shoal.core.events import Event, StageTask, StartTask, TaskStaged
-from shoal.model.caches import TREE
-from shoal.model.ids import Attempt, BlobId, NodeId
-from shoal.model.job import Task
-from shoal.protocol.messages import ALL_OUTPUTS, Outcome
-from shoal.sim.agenda import Agenda
-from shoal.sim.faults.cheats import right
+from shoal.core.events import Event
+from shoal.model.ids import BlobId, NodeId
+from shoal.protocol.blob_hashing import (
+    HASH_BYTES,
+    Hasher,
+    is_piece,
+    name_of_bytes,
+    node_of,
+    piece_hash,
+)
+from shoal.protocol.blobs import PieceWanted
+from shoal.protocol.limits import PIECE_BYTES_MAX
 
-FETCH_S: Final = (0.005, 2.0)
-AGAIN_S: Final = 2.0
-TRIES_MAX: Final = 2
-LOST_SHARE: Final = 0.05
-STAGED_BYTES: Final = 1_000_000
+DISK_S: Final = (0.0005, 0.03)
+SLOW_DISK_S: Final = 1.0
+FULL_SHARE: Final = 0.01  # share of writes that a disk refuses
+FORGOTTEN_SHARE: Final = 0.02  # share of partial blobs that a disk drops
 
-Answer = Callable[[Event], None]
-"""Feeds a fact to the machine, unless its node has crashed since."""
+Done = Callable[[str], None]
+"""Told how a fetch ended: the reason why it failed, or nothing."""
 
 
-class TreeSource(Protocol):
-    """Looks up the trees that a node can currently fetch from another."""
+class PackedTree(msgspec.Struct, frozen=True):
+    """A folder as it is: the truth about a tree of the world."""
 
-    def __call__(self, node: NodeId) -> dict[str, str] | None:
-        """Return the trees of a node; None if it cannot be reached."""
+    name: BlobId
+    data: bytes  # of the tree itself
+    files: dict[BlobId, bytes]
+
+    @property
+    def blobs(self) -> dict[BlobId, bytes]:
+        """The tree itself and its files."""
+        return {self.name: self.data, **self.files}
+
+
+def pack_tree(
+    salt: bytes, contents: Sequence[bytes], folders: Sequence[str] = ()
+) -> PackedTree:
+    """Return the tree of a folder with these files and empty folders."""
+    files = {name_of_bytes(data): data for data in contents}
+    entries = [
+        trees.TreeEntry(f"f{number}", "file", name) for number, name in enumerate(files)
+    ]
+    entries += [trees.TreeEntry(folder, "folder") for folder in folders]
+    data = trees.encode(trees.make(salt, entries))
+    return PackedTree(name_of_bytes(data), data, files)
+
+
+class NodeCalls(Protocol):
+    """What blobs need of the node they are on."""
+
+    def feed(self, event: Event) -> None:
+        """Tell the machine a fact."""
         ...
 
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Call back after a while, unless the node crashes before."""
+        ...
 
-class WhenFetched(Protocol):
-    """Called when trees were fetched, or cannot be."""
+    def is_disk_slow(self) -> bool:
+        """Whether disk operations take long now."""
+        ...
 
-    def __call__(self, *, is_here: bool) -> None:
-        """Continue after a fetch."""
+    def is_disk_faulty(self) -> bool:
+        """Whether the disk may refuse or forget something now."""
         ...
 
 
 @final
 class SimBlobs:
-    """The trees of one node by name, across restarts."""
+    """The blobs of one node, across restarts."""
 
     def __init__(
-        self, node: NodeId, agenda: Agenda, rng: Random, source: TreeSource
+        self, node: NodeCalls, rng: Random, known: dict[BlobId, PackedTree]
     ) -> None:
-        self.trees: dict[str, str] = {}  # name to content
+        """Add trees that are made here to those `known` in the whole world."""
+        self.whole: dict[BlobId, bytes] = {}
+        self.known = known  # the trees of the world
+        self.lies = 0.0  # share of pieces that it sends and are wrong
+        self.on_reads: Callable[[int], None] = _ignore  # told how many are under way
+        self._partial: dict[BlobId, dict[int, bytes]] = {}
         self._node = node
-        self._agenda = agenda
         self._rng = rng
-        self._source = source
-        self._made = 0
-        self._stopped: dict[Attempt, None] = {}
+        self._tokens = itertools.count(1)
+        self._calls: dict[int, Done] = {}
+        self._reads = 0
 
-    def pack(self, task: Task, outcome: Outcome) -> Outcome:
-        """Store a process's outputs; return the outcome that its worker reports.
+    @property
+    def performers(self) -> Mapping[type, Callable[[Any], None]]:
+        """The performer of each effect."""
+        return {
+            MakeRoom: self._make_room,
+            StorePiece: self._store,
+            FindPieces: self._find,
+            FinishBlob: self._finish,
+            LeaveBlob: self._leave,
+            ReadTree: self._read_tree,
+            ReadPieces: self._read_pieces,
+            AnswerFetch: self._answer,
+        }
 
-        The worker claims the right digest, whatever the outputs contain.
-        """
-        if not task.work.outputs or outcome.exit_code is None:
-            return outcome
-        tree = self.make(outcome.digest)
-        return msgspec.structs.replace(
-            outcome, outputs={ALL_OUTPUTS: tree}, digest=right(task.id)
+    def crashed(self) -> None:
+        """Forget who waits for what."""
+        self._calls.clear()
+        self._reads = 0
+
+    def keep(self, tree: PackedTree, *, is_lost: bool = False) -> None:
+        """Store a tree, unless it is lost at once: only the world knows it then."""
+        self.known[tree.name] = tree
+        if not is_lost:
+            self.whole.update(tree.blobs)
+
+    def has_tree(self, name: str) -> bool:
+        """Whether a tree and all its files are on this disk, as they really are."""
+        tree = self.known.get(BlobId(name))
+        return tree is not None and all(
+            self.whole.get(blob) == data for blob, data in tree.blobs.items()
         )
 
-    def make(self, inside: str) -> BlobId:
-        """Store a new tree, unless it is lost at once; return its name."""
-        self._made += 1
-        name = hashlib.sha256(f"{self._node}/{self._made}".encode()).hexdigest()
-        tree = BlobId(f"{name}-1")
-        if self._rng.random() >= LOST_SHARE:
-            self.trees[tree] = inside
-        return tree
+    # Who wants what.
 
-    # Effects of the machine.
+    def fetch_tree(
+        self, tree: BlobId, sources: tuple[NodeId, ...], done: Done, *, tries: int = 1
+    ) -> int:
+        """Fetch a tree with its files; return a token to drop it by."""
+        token = self._call(done)
+        self._node.feed(TreeWanted(token, tree, sources, tries))
+        return token
 
-    def fetch_outputs(self, effect: FetchOutputs, answer: Answer) -> None:
-        """Fetch outputs after a delay; answer with the result."""
+    def fetch(self, blob: BlobId, sources: tuple[NodeId, ...], done: Done) -> int:
+        """Fetch a blob by its name alone; return a token to drop it by."""
+        token = self._call(done)
+        self._node.feed(BlobWanted(token, blob, sources))
+        return token
 
-        def done(*, is_here: bool) -> None:
-            if not is_here:
-                answer(OutputsLost(effect.attempt, "its outputs cannot be had"))
-                return
-            inside = self.trees[effect.outcome.outputs[ALL_OUTPUTS]]
-            digest = "" if effect.verify is None else inside
-            answer(OutputsFetched(effect.attempt, digest))
+    def drop(self, token: int) -> None:
+        """Want something no more."""
+        if self._calls.pop(token, None) is not None:
+            self._node.feed(FetchDropped(token))
 
-        self._fetch(effect.worker, tuple(effect.outcome.outputs.values()), done)
+    def _call(self, done: Done) -> int:
+        token = next(self._tokens)
+        self._calls[token] = done
+        return token
 
-    def fetch_checkpoint(self, effect: FetchCheckpoint, answer: Answer) -> None:
-        """Fetch a checkpoint; answer with the result."""
+    def _answer(self, effect: AnswerFetch) -> None:
+        done = self._calls.pop(effect.token, None)
+        if done is not None:  # Else it was dropped when this was on its way.
+            self._node.later(0.0, lambda: done(effect.reason))
 
-        def done(*, is_here: bool) -> None:
-            if is_here:
-                answer(CheckpointKept(effect.task, effect.tree, effect.path))
+    # The disk.
+
+    def _later(self, fact: Callable[[], BlobEvent]) -> None:
+        """Let the disk take its time, and tell the machine what came of it."""
+        delay_s = self._rng.uniform(*DISK_S)
+        if self._node.is_disk_slow():
+            delay_s += self._rng.uniform(0.0, SLOW_DISK_S)
+        self._node.later(delay_s, lambda: self._node.feed(fact()))
+
+    def _fails(self, share: float) -> bool:
+        return self._rng.random() < share and self._node.is_disk_faulty()
+
+    def _make_room(self, effect: MakeRoom) -> None:
+        fetch, blob = effect.fetch, effect.blob
+        reason = "the disk is full" if self._fails(FULL_SHARE) else ""
+        resumed = blob in self._partial
+        if not reason:
+            self._partial.setdefault(blob, {})
+        self._later(lambda: RoomMade(fetch, blob, resumed, reason))
+
+    def _store(self, effect: StorePiece) -> None:
+        is_full = self._fails(FULL_SHARE)
+
+        def write() -> PiecesStored:
+            if is_full:
+                return PiecesStored(effect.fetch, reason="the disk is full")
+            if not is_piece(effect.blob, effect.leaf, effect.data):
+                return PiecesStored(effect.fetch, wrong=(effect.index,))
+            if not effect.leaf:
+                self.whole[effect.blob] = effect.data
+            elif effect.blob in self._partial:
+                self._partial[effect.blob][effect.index] = effect.data
             else:
-                answer(CheckpointMissed(effect.task))
+                return PiecesStored(effect.fetch, reason="it had to make room")
+            return PiecesStored(effect.fetch, stored=(effect.index,))
 
-        self._fetch(effect.worker, (effect.tree,), done)
+        self._later(write)
 
-    def stage(self, effect: StageTask, answer: Answer) -> None:
-        """Fetch a task's trees; report progress and the result."""
-        attempt = effect.start.attempt
+    def _find(self, effect: FindPieces) -> None:
+        here = self._partial.get(effect.blob, {})
+        leaves = effect.leaves
+        found = tuple(
+            effect.first + nth
+            for nth in range(len(leaves) // HASH_BYTES)
+            if piece_hash(0, here.get(effect.first + nth, b"?"))
+            == leaves[nth * HASH_BYTES : (nth + 1) * HASH_BYTES]
+        )
+        self._later(lambda: PiecesFound(effect.fetch, effect.part, found))
 
-        def done(*, is_here: bool) -> None:
-            if attempt in self._stopped:
-                answer(StagingEnded(attempt, "stopped before it started"))
-            elif is_here:
-                answer(TaskStaged(attempt, STAGED_BYTES, STAGED_BYTES))
-                answer(StagingEnded(attempt))
-            else:
-                answer(StagingEnded(attempt, "its workdir cannot be had"))
+    def _finish(self, effect: FinishBlob) -> None:
+        def finish() -> BlobFinished:
+            pieces = self._partial.pop(effect.blob, {})
+            self.whole[effect.blob] = b"".join(pieces[n] for n in sorted(pieces))
+            return BlobFinished(effect.fetch)
 
-        answer(TaskStaged(attempt, 0, STAGED_BYTES))
-        self._fetch(attempt.scheduler, needed_by(effect.start), done)
+        self._later(finish)
 
-    def stop(self, attempt: Attempt) -> None:
-        """Stop staging an attempt."""
-        self._stopped[attempt] = None
+    def _leave(self, effect: LeaveBlob) -> None:
+        """Keep what was fetched for the next who wants it, or lose it at once."""
+        if self._fails(FORGOTTEN_SHARE):
+            self._partial.pop(effect.blob, None)
 
-    def _fetch(
-        self,
-        node: NodeId,
-        trees: tuple[str, ...],
-        done: WhenFetched,
-        tries: int = TRIES_MAX,
-    ) -> None:
-        delay_s = self._rng.uniform(*FETCH_S) + AGAIN_S * (TRIES_MAX - tries)
-        self._agenda.after(delay_s, self._arrive, node, trees, done, tries)
+    def _read_tree(self, effect: ReadTree) -> None:
+        def read() -> TreeRead:
+            data = self.whole.get(effect.tree)
+            found = "it is not held here" if data is None else trees.decode(data)
+            if isinstance(found, str):
+                is_here = data is not None
+                return TreeRead(
+                    effect.token, effect.tree, is_here=is_here, reason=found
+                )
+            files = tuple(found.files())
+            missing = tuple(blob for blob in files if blob not in self.whole)
+            return TreeRead(effect.token, effect.tree, files, missing)
 
-    def _arrive(
-        self, node: NodeId, trees: tuple[str, ...], done: WhenFetched, tries: int
-    ) -> None:
-        there = self._source(node)
-        found = [tree for tree in trees if _holds(there, tree)]
-        self.trees.update((tree, (there or {}).get(tree, "")) for tree in found)
-        if all(tree in self.trees for tree in trees):
-            done(is_here=True)
-        elif tries > 1:
-            self._fetch(node, trees, done, tries - 1)
-        else:
-            done(is_here=False)
+        self._later(read)
+
+    def _read_pieces(self, effect: ReadPieces) -> None:
+        self._reads += 1
+        self.on_reads(self._reads)
+
+        def read() -> PiecesRead:
+            self._reads -= 1
+            found = tuple(self._pieces(wanted) for wanted in effect.wanted)
+            return PiecesRead(effect.peer, found)
+
+        self._later(read)
+
+    def _pieces(self, wanted: PieceWanted) -> PiecesOf:
+        data = self.whole.get(wanted.blob)
+        if data is None:
+            return PiecesOf(wanted.blob, reason="it is not held here")
+        pieces = tuple(
+            (level, index, self._said(_piece(data, level, index)))
+            for level, index in wanted.pieces
+        )
+        return PiecesOf(wanted.blob, pieces)
+
+    def _said(self, piece: bytes) -> bytes:
+        """Return a piece as this node sends it, which may lie."""
+        if not self.lies or self._rng.random() >= self.lies:
+            return piece
+        if not piece or self._rng.random() < 0.2:
+            return piece + b"!"
+        return bytes([piece[0] ^ 1]) + piece[1:]
 
 
-def _holds(there: dict[str, str] | None, tree: str) -> bool:
-    """Whether a node has a tree; schedulers have all code of their jobs."""
-    return there is not None and (tree in there or tree.startswith(TREE))
+def _piece(data: bytes, level: int, index: int) -> bytes:
+    if level == 0:
+        return data[index * PIECE_BYTES_MAX : (index + 1) * PIECE_BYTES_MAX]
+    hasher = Hasher()
+    hasher.update(data)
+    return node_of(len(data), hasher.leaves(), level, index) or b""
 
 
-def needed_by(start: StartTask) -> tuple[str, ...]:
-    """Return the trees that an attempt needs to start."""
-    inputs = (each.tree for each in start.inputs)
-    trees = (start.task.work.workdir, start.checkpoint, *inputs)
-    return tuple(tree for tree in trees if tree)
+def _ignore(_: int) -> None:
+    """Ignore it."""

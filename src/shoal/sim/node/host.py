@@ -48,7 +48,7 @@ from shoal.core.housekeeping.events import CallEnd, DropJob, EndCallEnded
 from shoal.core.leasing.owner_rules import OwnerRules
 from shoal.core.machine import Decider
 from shoal.core.membership.grant_renewal import renewed
-from shoal.model.ids import Attempt, EnvironmentId, NodeId, OwnerId
+from shoal.model.ids import Attempt, BlobId, EnvironmentId, NodeId, OwnerId
 from shoal.model.job import Task
 from shoal.model.resources import Capacity
 from shoal.protocol.messages import Grant, Outcome, Role
@@ -56,10 +56,11 @@ from shoal.sim.agenda import Agenda
 from shoal.sim.faults.cheats import Cheat, CheatAnswers
 from shoal.sim.history import BATCH, WorldHistory
 from shoal.sim.network import SimLink, SimNetwork
-from shoal.sim.node.blobs import SimBlobs
+from shoal.sim.node.blobs import PackedTree, SimBlobs
 from shoal.sim.node.dht import SimDht
 from shoal.sim.node.disk import Disk
 from shoal.sim.node.driver import Plans, SimDriver, SimProcess, Starts
+from shoal.sim.node.staging import SimStaging
 from shoal.sim.node.trust import ROOT, WALL_AT_START_S, sign_grant
 
 UPTIME_MAX_S: Final = 1e6
@@ -153,6 +154,9 @@ class HostWatch:
     def poisoned(self, host: SimHost, process: SimProcess) -> None:
         """Let a process crash its whole machine."""
 
+    def reads(self, host: SimHost, count: int) -> None:
+        """Note that a node reads blobs for so many peers at once."""
+
 
 class TaskTalk(Protocol):
     """Lets processes talk to their node, as over their sockets."""
@@ -183,6 +187,8 @@ class Scene(msgspec.Struct, kw_only=True):
     tap: Tap | None = None
     performers: dict[type, PerformAt] = {}  # for optional kinds of traffic
     pacing: Pacing | None = None  # how long work takes, if not fixed
+    trees: dict[BlobId, PackedTree] = {}  # all that were ever made, as they really are
+    disks_fail_until_s: float = 0.0  # disks may refuse and forget blobs until then
     talks: list[TaskTalk] = []  # tasks' talk with their nodes
 
 
@@ -209,7 +215,9 @@ class SimHost:
         self.disk = Disk(scene.agenda, rng, self._perform, self._on_safe)
         self._scene = scene
         chance = Random(f"{scene.seed}/blobs/{spec.id}")
-        self.blobs = SimBlobs(spec.id, scene.agenda, chance, self._trees_of)
+        self.blobs = SimBlobs(self, chance, scene.trees)
+        self.blobs.on_reads = partial(scene.watch.reads, self)
+        self.staging = SimStaging(spec.id, self, self.blobs, chance)
         self.driver = self._new_driver(scene)
         self._agenda = scene.agenda
         self._network = scene.network
@@ -238,14 +246,15 @@ class SimHost:
             StageTask: self._stage_task,
             MakeEnvironment: self._make_environment,
             RemoveEnvironment: self._ignore,
-            FetchOutputs: self._fetch_outputs,
-            FetchCheckpoint: self._fetch_checkpoint,
+            FetchOutputs: self.staging.fetch_outputs,
+            FetchCheckpoint: self.staging.fetch_checkpoint,
             Show: self._ignore,
             LearnAddresses: self._ignore,
             DropJob: self._ignore,
             CallEnd: self._call_end,
             SignGrant: self._sign_grant,
             KeepGrant: self._keep_grant,
+            **self.blobs.performers,
             **{kind: partial(do, self) for kind, do in scene.performers.items()},
         }
 
@@ -302,6 +311,8 @@ class SimHost:
         self.life += 1
         self.machine = None
         self._making.clear()
+        self.blobs.crashed()
+        self.staging.crashed()
         self._scene.network.drop(self, closed=closed)
         self.disk.crash()
         if power:
@@ -373,6 +384,22 @@ class SimHost:
         self.now_local = max(self.now_local, due)
         self.feed(DEADLINE_REACHED)
 
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Call back after a while, unless the node crashes before."""
+        self._agenda.after(delay_s, self._call_back, self.life, call)
+
+    def _call_back(self, life: int, call: Callable[[], None]) -> None:
+        if self.up and life == self.life:
+            call()
+
+    def is_disk_slow(self) -> bool:
+        """Whether disk operations take long now."""
+        return self.disk.slow
+
+    def is_disk_faulty(self) -> bool:
+        """Whether the disk may refuse or forget a blob now."""
+        return self._agenda.now < self._scene.disks_fail_until_s
+
     def _estimate_size(self, life: int) -> None:
         if self.up and life == self.life:
             nodes = len(self._scene.network) * self.rng.uniform(0.7, 1.4)
@@ -425,13 +452,12 @@ class SimHost:
 
     def _stop_task(self, effect: StopTask) -> None:
         self._stop_making(effect.attempt)
-        self.blobs.stop(effect.attempt)
+        self.staging.stop(effect.attempt)
         self.driver.stop(effect)
 
     def _stage_task(self, effect: StageTask) -> None:
         # Not at once: no facts are fed while effects are performed.
-        answer = partial(self._feed_in, self.life)
-        self._agenda.after(0.0, self.blobs.stage, effect, answer)
+        self.later(0.0, partial(self.staging.stage, effect))
 
     def _make_environment(self, effect: MakeEnvironment) -> None:
         """Make it after a while; all of them succeed, unless they are stopped."""
@@ -448,12 +474,6 @@ class SimHost:
         if (id_ := self._making.pop(attempt, None)) is not None:
             stopped = EnvironmentMade(attempt, id_, stopped=True)
             self._agenda.after(0.0, self._feed_in, self.life, stopped)
-
-    def _fetch_outputs(self, effect: FetchOutputs) -> None:
-        self.blobs.fetch_outputs(effect, partial(self._feed_in, self.life))
-
-    def _fetch_checkpoint(self, effect: FetchCheckpoint) -> None:
-        self.blobs.fetch_checkpoint(effect, partial(self._feed_in, self.life))
 
     def _ignore(
         self, effect: Show | LearnAddresses | DropJob | RemoveEnvironment
@@ -499,7 +519,7 @@ class SimHost:
         if scene.pacing is not None:
             driver.pace = partial(scene.pacing, self)
         driver.say = self._outcome
-        driver.save = self.blobs.make
+        driver.save = self.staging.make
         driver.on_started = self._on_started
         driver.on_reaped = self._on_reaped
         driver.on_poison = partial(scene.watch.poisoned, self)
@@ -507,15 +527,7 @@ class SimHost:
 
     def _outcome(self, task: Task, exit_code: int | None) -> Outcome:
         """Return the outcome that the worker reports for a process."""
-        return self.blobs.pack(task, self.answers.outcome(task.id, exit_code))
-
-    def _trees_of(self, node: NodeId) -> dict[str, str] | None:
-        """Return the trees of a node; None if it cannot be reached."""
-        host, network = self._scene.hosts[node], self._network
-        if host is self:
-            return self.blobs.trees
-        cut = network.blocked(host, self) or network.blocked(self, host)
-        return host.blobs.trees if host.up and not cut else None
+        return self.staging.pack(task, self.answers.outcome(task.id, exit_code))
 
     def _on_started(self, process: SimProcess) -> None:
         self._scene.watch.started(self, process)
