@@ -17,6 +17,7 @@ import click
 import msgspec
 from tests.sim import admission_bugs
 from tests.sim.planted_channels import CHANNEL_BUGS
+from tests.sim.planted_upkeep import UPKEEP_BUGS
 
 from shoal.core.admission import admission_control
 from shoal.core.admission.admission_control import AdmissionControl
@@ -513,7 +514,7 @@ def announcement_answered_again(
 
 
 BUGS: Final = (
-    *(Bug(*bug) for bug in CHANNEL_BUGS),
+    *(Bug(*bug) for bug in (*CHANNEL_BUGS, *UPKEEP_BUGS)),
     Bug("result not de-duplicated", Dispatcher, "on_report", result_not_deduplicated),
     Bug(
         "lost dispatch not retried",

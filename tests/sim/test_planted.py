@@ -61,6 +61,8 @@ FOUND_BY = {
     "second caller forgotten": 18,
     "tree without its files": 7,
     "file for anybody": 61,
+    "environment not waited for": 3,
+    "environment removed in use": 23,
     "reads without bound": 18,
     "asked for all at once": 61,
     "announcement answered again": 13,

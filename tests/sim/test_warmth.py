@@ -8,6 +8,7 @@ from tests.unit.core.builders import job
 
 from shoal.core.events import JobSubmitted
 from shoal.core.peer import Peer
+from shoal.model.caches import TREE
 from shoal.model.ids import JobId, NodeId, OwnerId, TaskId
 from shoal.model.job import Job, Work
 from shoal.model.resources import Capacity
@@ -15,12 +16,15 @@ from shoal.protocol.messages import Role
 from shoal.sim.agenda import Agenda
 from shoal.sim.node import trust
 from shoal.sim.node.assembly import assemble_peer
+from shoal.sim.node.blobs import pack_tree
 from shoal.sim.node.driver import Behaviour, SimProcess
 from shoal.sim.node.host import HostWatch, NodeSpec, SimHost
 from shoal.sim.world import World
 
 WORKERS: Final = 8
 ANN: Final = NodeId("ann")
+CODE: Final = [pack_tree(salt, [salt]) for salt in (b"x", b"y")]
+X, Y = [f"{TREE}{tree.name}" for tree in CODE]
 replace = msgspec.structs.replace
 
 
@@ -45,7 +49,9 @@ def _world(seed: int, seen: Seen) -> World:
         roles: tuple[Role, ...] = ("worker",)
         world.add(NodeSpec(id=node, roles=roles, grant=grant, capacity=capacity))
     grant = trust.grant(ANN, ("scheduler",), OwnerId("ann"))
-    world.add(NodeSpec(id=ANN, roles=("scheduler",), grant=grant))
+    ann = world.add(NodeSpec(id=ANN, roles=("scheduler",), grant=grant))
+    for tree in CODE:
+        ann.blobs.keep(tree)
     return world
 
 
@@ -74,12 +80,12 @@ def test_the_same_code_goes_to_the_same_worker_and_other_code_elsewhere(
     world = _world(seed, seen)
     _fill(world, "filler", 5.0)
     world.run(60.0)  # Until its leases are given back.
-    for number, tree in enumerate(("tree:x-1", "tree:y-1")):
+    for number, tree in enumerate((X, Y)):
         world.submit(ANN, JobSubmitted(2 + number, _job(f"first{number}", tree)))
     world.run(120.0)
     homes = [seen.where[JobId(f"first{number}")] for number in range(2)]
 
-    for number, tree in enumerate(("tree:y-1", "tree:x-1")):
+    for number, tree in enumerate((Y, X)):
         world.submit(ANN, JobSubmitted(4 + number, _job(f"second{number}", tree)))
         world.run(180.0 + 60.0 * number)
 
@@ -94,14 +100,14 @@ def test_a_gang_goes_where_its_code_is(seed: int) -> None:
     world = _world(seed, seen)
     _fill(world, "filler", 5.0)
     world.run(60.0)
-    for number, tree in enumerate(("tree:x-1", "tree:y-1")):  # At the same time.
+    for number, tree in enumerate((X, Y)):  # At the same time.
         gang = _job(f"first{number}", tree, size=3, gang_min=3)
         world.plans.update({t.id: Behaviour(run_s=9.0) for t in gang.groups[0].tasks})
         world.submit(ANN, JobSubmitted(2 + number, gang))
     world.run(120.0)
     homes = [set(seen.where[JobId(f"first{number}")]) for number in range(2)]
 
-    for number, tree in enumerate(("tree:y-1", "tree:x-1")):
+    for number, tree in enumerate((Y, X)):
         gang = _job(f"second{number}", tree, size=3, gang_min=3)
         world.submit(ANN, JobSubmitted(4 + number, gang))
         world.run(180.0 + 60.0 * number)
@@ -115,7 +121,7 @@ def test_a_scheduler_knows_who_has_the_code() -> None:
     seen = Seen()
     world = _world(1, seen)
     world.plans[TaskId("j.g.0")] = Behaviour(run_s=1.0)
-    world.submit(ANN, JobSubmitted(1, _job("j", "tree:x-1")))
+    world.submit(ANN, JobSubmitted(1, _job("j", X)))
 
     world.run(30.0)
 

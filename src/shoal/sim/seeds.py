@@ -43,6 +43,7 @@ from shoal.sim.discovery.traffic import (
     NeighbourTraffic,
     draw_neighbour_script,
 )
+from shoal.sim.environments.workload import with_environments
 from shoal.sim.faults.forger import (
     FORGER,
     KINDS,
@@ -140,6 +141,7 @@ def draw_script(seed: int) -> SeedScript:
         Random(f"{seed}/artifacts"),
         draw_workload(rng, schedulers, staying, span_s, poison),
     )
+    workload = with_environments(Random(f"{seed}/environments"), workload)
     plan = draw_plan(rng, cast, span_s)
     plan = with_wrong_clock(Random(f"{seed}/clock"), cast, plan)
     return SeedScript(

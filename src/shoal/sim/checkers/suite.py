@@ -7,7 +7,8 @@ from typing import Final, final
 
 from shoal.core.artifacts.events import OutputsFetched, OutputsLost
 from shoal.core.durability.journal import Entry
-from shoal.core.events import Answer, Effect, MessageReceived
+from shoal.core.environments.events import RemoveEnvironment
+from shoal.core.events import Answer, Effect, MakeEnvironment, MessageReceived
 from shoal.model.ids import JobId, NodeId
 from shoal.model.job import Job
 from shoal.protocol.blobs import BlobPiece, PieceWanted
@@ -40,6 +41,7 @@ from shoal.sim.checkers.verification import Verification
 from shoal.sim.checkers.violations import Violations
 from shoal.sim.clients import SimClients
 from shoal.sim.discovery.promises import AnnouncementPromises
+from shoal.sim.environments.promises import EnvironmentPromises
 from shoal.sim.mail.promises import Letters
 from shoal.sim.node.driver import SimProcess
 from shoal.sim.node.host import HostWatch, SentHook, SimHost
@@ -66,6 +68,7 @@ class Suite(HostWatch):
         self.processes = Processes(self.violations, self.journals, jobs)
         self.outputs = Outputs(self.violations, self.journals, jobs)
         self.transfers = BlobPromises(self.violations, agenda, self.revocations)
+        self.environments = EnvironmentPromises(self.violations)
         self.strangers = Strangers(self.violations)
         self.quotas = Quotas(self.violations, opinions)
         self.announcements = AnnouncementPromises(self.violations)
@@ -131,6 +134,7 @@ class Suite(HostWatch):
         """Check a process that just started."""
         self.processes.started(host, process)
         self.outputs.started(host, process)
+        self.environments.started(host, process)
 
     def reaped(self, host: SimHost, process: SimProcess) -> None:
         """Note that a process ended."""
@@ -151,6 +155,14 @@ class Suite(HostWatch):
     def reads(self, host: SimHost, count: int) -> None:
         """Check how much a node reads for its peers."""
         self.transfers.reads(host, count)
+
+    def making(self, host: SimHost, effect: MakeEnvironment) -> None:
+        """Check an environment that a worker begins to make."""
+        self.environments.making(host, effect)
+
+    def removing(self, host: SimHost, effect: RemoveEnvironment) -> None:
+        """Check an environment that a worker removes."""
+        self.environments.removing(host, effect)
 
     def safe(self, host: SimHost, entries: Sequence[Entry]) -> None:
         """Check entries that are now safe on disk."""

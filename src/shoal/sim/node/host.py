@@ -18,7 +18,7 @@ from shoal.core.admission.invitation_book import OpenInvitation
 from shoal.core.artifacts.events import FetchCheckpoint, FetchOutputs
 from shoal.core.discovery.events import LearnAddresses, NetworkOpened
 from shoal.core.durability.journal import Entry
-from shoal.core.environments.events import EnvironmentMade, RemoveEnvironment
+from shoal.core.environments.events import RemoveEnvironment
 from shoal.core.events import (
     AddressesChanged,
     Answer,
@@ -48,7 +48,7 @@ from shoal.core.housekeeping.events import CallEnd, DropJob, EndCallEnded
 from shoal.core.leasing.owner_rules import OwnerRules
 from shoal.core.machine import Decider
 from shoal.core.membership.grant_renewal import renewed
-from shoal.model.ids import Attempt, BlobId, EnvironmentId, NodeId, OwnerId
+from shoal.model.ids import BlobId, NodeId, OwnerId
 from shoal.model.job import Task
 from shoal.model.resources import Capacity
 from shoal.protocol.messages import Grant, Outcome, Role
@@ -60,6 +60,7 @@ from shoal.sim.node.blobs import PackedTree, SimBlobs
 from shoal.sim.node.dht import SimDht
 from shoal.sim.node.disk import Disk
 from shoal.sim.node.driver import Plans, SimDriver, SimProcess, Starts
+from shoal.sim.node.environments import SimEnvironments
 from shoal.sim.node.staging import SimStaging
 from shoal.sim.node.trust import ROOT, WALL_AT_START_S, sign_grant
 
@@ -71,9 +72,6 @@ COMPACTED_SHARE: Final = 0.3
 
 SIZE_KNOWN_S: Final = 1.0
 """Time after the start when the size of the DHT is known."""
-
-MAKING_MAX_S: Final = 20.0
-"""Longest time that it takes to make an environment."""
 
 NEVER_S: Final = float("inf")
 DEADLINE_REACHED: Final = DeadlineReached()
@@ -157,6 +155,12 @@ class HostWatch:
     def reads(self, host: SimHost, count: int) -> None:
         """Note that a node reads blobs for so many peers at once."""
 
+    def making(self, host: SimHost, effect: MakeEnvironment) -> None:
+        """Note that a worker begins to make an environment."""
+
+    def removing(self, host: SimHost, effect: RemoveEnvironment) -> None:
+        """Note that a worker removes an environment."""
+
 
 class TaskTalk(Protocol):
     """Lets processes talk to their node, as over their sockets."""
@@ -218,12 +222,15 @@ class SimHost:
         self.blobs = SimBlobs(self, chance, scene.trees)
         self.blobs.on_reads = partial(scene.watch.reads, self)
         self.staging = SimStaging(spec.id, self, self.blobs, chance)
+        made = Random(f"{scene.seed}/environments/{spec.id}")
+        self.environments = SimEnvironments(self, made)
+        self.environments.on_making = partial(scene.watch.making, self)
+        self.environments.on_removing = partial(scene.watch.removing, self)
         self.driver = self._new_driver(scene)
         self._agenda = scene.agenda
         self._network = scene.network
         self._offset_s = 0.0
         self._rate = spec.clock_rate
-        self._making: dict[Attempt, EnvironmentId] = {}
         self._due: float | None = None  # the machine's latest deadline
         self._armed_at = NEVER_S  # scheduled wake-up, in virtual time
         self._history = scene.history
@@ -233,7 +240,10 @@ class SimHost:
         self._told = scene.watch.told
         self._facts = scene.watch.facts
         self._suspects = scene.watch.suspects
-        self._performers: dict[type, Callable[..., None]] = {
+        self._performers = self._performers_by_type()
+
+    def _performers_by_type(self) -> dict[type, Callable[..., None]]:
+        return {
             Send: self._send,
             Publish: self._publish,
             Spread: self._spread,
@@ -244,8 +254,6 @@ class SimHost:
             StartTask: self._start_task,
             StopTask: self._stop_task,
             StageTask: self._stage_task,
-            MakeEnvironment: self._make_environment,
-            RemoveEnvironment: self._ignore,
             FetchOutputs: self.staging.fetch_outputs,
             FetchCheckpoint: self.staging.fetch_checkpoint,
             Show: self._ignore,
@@ -255,7 +263,8 @@ class SimHost:
             SignGrant: self._sign_grant,
             KeepGrant: self._keep_grant,
             **self.blobs.performers,
-            **{kind: partial(do, self) for kind, do in scene.performers.items()},
+            **self.environments.performers,
+            **{kind: partial(do, self) for kind, do in self._scene.performers.items()},
         }
 
     # Boots and crashes.
@@ -292,6 +301,10 @@ class SimHost:
             )
         )
         self._scene.watch.booted(self)
+        for checkpoint in self.staging.checkpoints.values():
+            self.feed(checkpoint)
+        if self.environments.kept:
+            self.feed(self.environments.found())
         self.feed(Booted())
         if self.spec.network is not None:
             self.feed(AddressesChanged((address_of(self.id),)))
@@ -310,7 +323,7 @@ class SimHost:
         self.up = False
         self.life += 1
         self.machine = None
-        self._making.clear()
+        self.environments.crashed()
         self.blobs.crashed()
         self.staging.crashed()
         self._scene.network.drop(self, closed=closed)
@@ -451,7 +464,7 @@ class SimHost:
         self.driver.start(effect)
 
     def _stop_task(self, effect: StopTask) -> None:
-        self._stop_making(effect.attempt)
+        self.environments.stop(effect.attempt)
         self.staging.stop(effect.attempt)
         self.driver.stop(effect)
 
@@ -459,25 +472,7 @@ class SimHost:
         # Not at once: no facts are fed while effects are performed.
         self.later(0.0, partial(self.staging.stage, effect))
 
-    def _make_environment(self, effect: MakeEnvironment) -> None:
-        """Make it after a while; all of them succeed, unless they are stopped."""
-        attempt, id_ = effect.start.attempt, effect.need.id
-        took_s = self.rng.uniform(0.0, MAKING_MAX_S)
-        self._making[attempt] = id_
-        self._agenda.after(took_s, self._environment_made, self.life, attempt, took_s)
-
-    def _environment_made(self, life: int, attempt: Attempt, took_s: float) -> None:
-        if life == self.life and (id_ := self._making.pop(attempt, None)) is not None:
-            self._feed_in(life, EnvironmentMade(attempt, id_, 1, took_s))
-
-    def _stop_making(self, attempt: Attempt) -> None:
-        if (id_ := self._making.pop(attempt, None)) is not None:
-            stopped = EnvironmentMade(attempt, id_, stopped=True)
-            self._agenda.after(0.0, self._feed_in, self.life, stopped)
-
-    def _ignore(
-        self, effect: Show | LearnAddresses | DropJob | RemoveEnvironment
-    ) -> None:
+    def _ignore(self, effect: Show | LearnAddresses | DropJob) -> None:
         """Ignore it: a world has no watchers, dials by name, and keeps results."""
 
     def _call_end(self, effect: CallEnd) -> None:

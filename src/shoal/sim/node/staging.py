@@ -26,7 +26,7 @@ from shoal.core.artifacts.events import (
 )
 from shoal.core.events import StageTask, StartTask, TaskStaged
 from shoal.model.caches import TREE
-from shoal.model.ids import Attempt, BlobId, NodeId
+from shoal.model.ids import Attempt, BlobId, NodeId, TaskId
 from shoal.model.job import Task
 from shoal.protocol.limits import PIECE_BYTES_MAX
 from shoal.protocol.messages import ALL_OUTPUTS, Outcome
@@ -52,6 +52,7 @@ class SimStaging:
         self._calls = calls
         self._blobs = blobs
         self._rng = rng
+        self.checkpoints: dict[TaskId, CheckpointKept] = {}  # in a file of their own
         self._made = 0
         self._staging: dict[Attempt, int] = {}  # the token of what it waits for
 
@@ -147,6 +148,7 @@ class SimStaging:
                 self._calls.feed(CheckpointMissed(effect.task))
             else:
                 kept = CheckpointKept(effect.task, effect.tree, effect.path)
+                self.checkpoints[effect.task] = kept
                 self._calls.feed(kept)
 
         self._soon(lambda: self._fetch(effect.worker, (effect.tree,), done))

@@ -1,0 +1,1 @@
+"""Environments of tasks in simulated worlds: who needs them, and the promises."""
