@@ -31,12 +31,17 @@ ProtocolFault = Literal["oversized", "malformed", "unknown-tag", "version"]
 StoreFault = Literal["in-use", "damaged", "missing", "newer", "foreign", "disk", "bug"]
 
 
-def did_you_mean(word: str, known: Iterable[str], *, before: str = "") -> str:
-    """Return a hint that names the known word nearest to another; empty if none is."""
+def nearest(word: str, known: Iterable[str], *, alike: float = 0.6) -> str:
+    """Return the known word nearest to another; empty if none is `alike`, of 1."""
     from difflib import get_close_matches  # noqa: PLC0415 - Only after a mistake.
 
-    near = get_close_matches(word, sorted(known), n=1)
-    return f"did you mean '{before}{near[0]}'?" if near else ""
+    return next(iter(get_close_matches(word, sorted(known), n=1, cutoff=alike)), "")
+
+
+def did_you_mean(word: str, known: Iterable[str], *, before: str = "") -> str:
+    """Return a hint that names the known word nearest to another; empty if none is."""
+    near = nearest(word, known)
+    return f"did you mean '{before}{near}'?" if near else ""
 
 
 class ShoalError(Exception):

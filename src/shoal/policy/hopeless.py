@@ -8,9 +8,9 @@ commonest reasons are.
 from __future__ import annotations
 
 from collections import Counter
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
+from shoal.errors import nearest
 from shoal.model.kinds import driver_of
 from shoal.model.text.shortages import DATA, gpu_noun, in_gib
 from shoal.model.units import format_cpu
@@ -125,8 +125,8 @@ def _no_label(labels: tuple[tuple[str, str], ...], rows: list[WorkerRow]) -> str
         wanted = f"{key}={value}"
         if wanted in carried:
             continue
-        if alike := get_close_matches(wanted, carried, n=1, cutoff=ALIKE):
-            return f"no node has the label {wanted}: did you mean {alike[0]}?"
+        if alike := nearest(wanted, carried, alike=ALIKE):
+            return f"no node has the label {wanted}: did you mean {alike}?"
         values = [each for each in carried if each.partition("=")[0] == key]
         known = f": there are {', '.join(values[:5])}" if values else ""
         return f"no node has the label {wanted}{known}"
