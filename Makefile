@@ -68,7 +68,7 @@ soak: setup ## Kill and freeze live nodes, at every failpoint and at random; MIN
 # so that `make setup` leaves them out: docs/decisions/0045-frameworks.md.
 test-integrations: setup ## Install transformers, lightning and others, and test with them.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--no-build-isolation -e '.[integrations]'
+		--no-deps --require-hashes -r requirements/integrations.lock
 	@$(BIN)/pytest -n 2 -m "not soak" tests/runtime/test_train_frameworks.py \
 		tests/runtime/test_metric_sinks.py tests/integration/test_libraries.py $(PYTEST_FLAGS)
 
@@ -158,6 +158,9 @@ lock: setup ## Regenerate requirements/*.lock; LOCK_FLAGS=--upgrade raises versi
 		-o requirements/dev.lock
 	$(COMPILE) requirements/train.in -c requirements/dev.lock \
 		-o requirements/train.lock
+	$(COMPILE) pyproject.toml --extra integrations --overrides requirements/no-torch.txt \
+		-c requirements/dev.lock -c requirements/train.lock \
+		-o requirements/integrations.lock
 
 clean: ## Remove .venv and all build and cache files.
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache \
