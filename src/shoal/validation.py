@@ -6,6 +6,7 @@ msgspec writes "Expected `str | array | null`, got `int` - at `$.command`". Peop
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from typing import TYPE_CHECKING, Any, Final
@@ -66,7 +67,7 @@ def in_words(what: str) -> str:
 
 def advice(kind: object, path: str) -> str:
     """Say what fits at a path of a document of this kind: the choices, or examples."""
-    options, examples = _fitting(inspect.type_info(kind), path)
+    options, examples = _fitting(_shape_of(kind), path)
     for option in options:
         match option:
             case inspect.LiteralType(values=values):
@@ -81,6 +82,12 @@ def advice(kind: object, path: str) -> str:
         shown = (e if isinstance(e, str) else json.dumps(e) for e in examples)
         return f"for example: {_either([f'`{each}`' for each in shown])}"
     return ""
+
+
+@functools.cache
+def _shape_of(kind: object) -> inspect.Type:
+    """Return what a document of this kind looks like: slow to find out."""
+    return inspect.type_info(kind)
 
 
 def value_at(document: Any, path: str) -> object:  # noqa: ANN401 - Whatever was given.

@@ -1,5 +1,6 @@
 """The whole repository keeps the rules of `checks`."""
 
+import itertools
 import re
 import tomllib
 from collections.abc import Callable
@@ -195,3 +196,15 @@ def test_workflows_call_targets_that_exist_on_every_python_that_is_supported() -
         for classifier in settings["project"]["classifiers"]
         if (found := re.fullmatch(r".* :: (3\.\d+)", classifier))
     ]
+
+
+def test_every_dependency_is_locked() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = settings["project"]
+    extras = itertools.chain(*project["optional-dependencies"].values())
+    wanted = {re.split(r"[<>=;\[ ]", each)[0] for each in project["dependencies"]}
+    wanted |= {re.split(r"[<>=;\[ ]", each)[0] for each in extras}
+    locks = "\n".join(path.read_text() for path in ROOT.glob("requirements/*.lock"))
+    locked = set(re.findall(r"^([\w.-]+)==", locks, re.MULTILINE))
+
+    assert wanted - locked == {"torch"}  # docs/decisions/0011-torch.md

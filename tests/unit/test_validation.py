@@ -1,9 +1,15 @@
 """What the decoder says, as people say it."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import msgspec
 import pytest
+from msgspec import inspect
 
 from shoal import validation
+from shoal.errors import SpecError
+from shoal.model.spec.canonical import spec_of
 from shoal.model.spec.spec import JobSpec
 
 
@@ -33,27 +39,59 @@ def test_a_complaint_is_a_sentence_with_what_fits_there(
     assert hint in validation.advice(JobSpec, path)
 
 
-def test_no_complaint_of_the_decoder_about_a_spec_stays_as_it_is() -> None:
-    wrong: tuple[object, ...] = (
-        5,
-        2.5,
-        "",
-        "x" * 5_000,
-        [],
-        [[]],
-        {},
-        {"": 1},
-        None,
-        True,
-    )
-    for field in JobSpec.__struct_fields__:
-        for value in wrong:
+WRONG: tuple[Any, ...] = (
+    *(5, -1, 2.5, True, None, "", "x" * 5_000, "\0"),
+    *([], [[]], [None], [5], {}, {"": 1}, {"x": None}, {"x": {"y": []}}),
+)
+
+
+def _within(kind: inspect.Type, depth: int = 4) -> Iterator[tuple[str | int, ...]]:
+    """Go through the places of a document, down to this depth."""
+    yield ()
+    match kind:
+        case inspect.Metadata(type=inner):
+            yield from _within(inner, depth)
+        case inspect.UnionType(types=types):
+            for each in types:
+                yield from _within(each, depth)
+        case inspect.StructType(fields=fields) if depth:
+            for field in fields:
+                for path in _within(field.type, depth - 1):
+                    yield (field.encode_name, *path)
+        case inspect.DictType(value_type=value) if depth:
+            for path in _within(value, depth - 1):
+                yield ("a", *path)
+        case inspect.VarTupleType(item_type=item) if depth:
+            for path in _within(item, depth - 1):
+                yield (0, *path)
+        case _:
+            pass
+
+
+def _document(path: tuple[str | int, ...], value: Any) -> Any:  # noqa: ANN401
+    for step in reversed(path):
+        value = [value] if step == 0 else {step: value}
+    return value
+
+
+def test_no_wrong_value_anywhere_in_a_spec_is_answered_with_words_of_the_decoder() -> (
+    None
+):
+    raw = ("Expected `", "Object ", "Invalid ", " | ")
+    places = dict.fromkeys(_within(inspect.type_info(JobSpec)))
+    refused = 0
+    for path in places:
+        for value in WRONG:
+            document = _document(path, value)
             try:
-                msgspec.convert({field: value}, JobSpec)
-            except msgspec.ValidationError as error:
-                said, _ = validation.told(error)
-                assert "`" not in said, said
-                assert not said.startswith(("Expected", "Object", "Invalid")), said
+                spec_of(document)
+            except SpecError as error:
+                refused += 1
+                said = f"{error.what} {error.because}"
+                assert not any(word in said for word in raw), (document, said)
+
+    assert len(places) > 150
+    assert refused > 1_500
 
 
 def test_a_value_is_found_by_its_path() -> None:
