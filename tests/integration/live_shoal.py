@@ -109,6 +109,7 @@ class LiveNode:
         """Start the node, and wait for nothing."""
         kept = ("HOME", "PATH", "PYTHONPATH")
         env = {name: os.environ[name] for name in kept if name in os.environ}
+        env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
         env["SHOAL_HOME"] = str(self.home.path)
         if failpoint:
             env[VARIABLE] = failpoint
