@@ -27,7 +27,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHome]:
     """One node for all tests that do not end it."""
     with homes(tmp_path_factory.mktemp("cli")) as make:
         home = make("one")
-        home.ok("up", "--background")
+        home.up()
         yield home
 
 
@@ -99,7 +99,7 @@ def test_a_plan_counts_the_room_that_the_last_job_has_just_left(
     fresh: Callable[[str], CliHome],
 ) -> None:
     shoal = fresh("kept")
-    shoal.ok("up", "--background", "--port", "0")
+    shoal.up("--port", "0")
     [node] = shoal.json("nodes")["nodes"]
     words = ("--cpu", f"{node['total']['cpu_milli'] / 1000:g}", "--", "true")
     shoal.ok("run", "-q", *words)
@@ -175,7 +175,7 @@ def test_a_job_that_fits_nowhere_is_explained(
     fresh: Callable[[str], CliHome],
 ) -> None:
     home = fresh("idle")  # On a busy node, lack of CPUs may be named first.
-    home.ok("up", "--background")
+    home.up()
     job = home.ok("submit", "-q", "--gpus", "8", "--", "true").strip()
 
     text = home.ok("explain", job)
@@ -332,7 +332,6 @@ def test_a_job_of_a_recipe_says_which_program_it_runs(home: CliHome) -> None:
 
 
 def test_what_failed_of_a_job_runs_again_as_a_new_one(home: CliHome) -> None:
-    home.ok("up", "--background", "-q")
     script = "echo $SHOAL_TASK_INDEX; test $SHOAL_TASK_INDEX -ne 1"
     job = home.ok("submit", "-q", "--array", "3", "--", "sh", "-c", script).strip()
     assert home("wait", job).code == 1
@@ -358,7 +357,7 @@ def test_jobs_have_numbers_which_name_them_too(
     fresh: Callable[[str], CliHome],
 ) -> None:
     home = fresh("numbers")
-    home.ok("up", "--background", "-q")
+    home.up()
     jobs = [home.ok("submit", "-q", "--", "echo", str(n)).strip() for n in range(4)]
 
     assert home("wait", "1-2,4").code == 0
@@ -367,7 +366,7 @@ def test_jobs_have_numbers_which_name_them_too(
     cancelled = home.json("cancel", "1-2,4")["jobs"]
     assert [job["id"] for job in cancelled] == [jobs[0], jobs[1], jobs[3]]
     home.kill()
-    home.ok("up", "--background", "-q")
+    home.up()
     again = home.json("show", home.ok("submit", "-q", "--", "true").strip())
     assert again["job"]["number"] == 5
     assert home("show", "17").code == 102
@@ -377,7 +376,7 @@ def test_when_and_where_a_job_ran_is_known_after_a_crash(
     fresh: Callable[[str], CliHome],
 ) -> None:
     home = fresh("history")
-    home.ok("up", "--background", "-q")
+    home.up()
     began = time.time()
     job = home.ok("submit", "-q", "--array", "2", "--", "sleep", "1").strip()
     assert home("wait", job).code == 0
@@ -385,7 +384,7 @@ def test_when_and_where_a_job_ran_is_known_after_a_crash(
     name = home.info["petname"]
 
     home.kill()
-    home.ok("up", "--background", "-q")
+    home.up()
     after = home.json("show", job)
     shown = home.ok("show", job)
 

@@ -80,7 +80,7 @@ def test_what_is_set_counts_until_a_flag_says_otherwise(make: Make) -> None:
     home = make("set")
     home.ok("set", "allow", "recipe,command")
 
-    home.ok("up", "--background", "--port", "0", "--no-functions")
+    home.up("--port", "0", "--no-functions")
     of_setting = drivers_of(home)
     home.ok("down")
     home.ok("up", "--background", "--port", "0", "--allow", "recipe")

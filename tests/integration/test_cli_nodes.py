@@ -37,8 +37,8 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHome]:
 
 def test_two_nodes_on_one_machine_do_not_disturb_each_other(make: Make) -> None:
     one, two = make("one"), make("two")
-    one.ok("up", "--background")
-    two.ok("up", "--background")
+    one.up()
+    two.up()
 
     one.ok("run", "-q", "--name", "mine", "--", "true")
 
@@ -79,7 +79,7 @@ def test_a_port_that_was_asked_for_and_is_taken_is_an_error(make: Make) -> None:
 
 def test_a_killed_node_comes_back_with_its_jobs(make: Make) -> None:
     shoal = make("one")
-    shoal.ok("up", "--background")
+    shoal.up()
     finished = shoal.ok("submit", "-q", "--", "sh", "-c", "exit 3").strip()
     shoal("wait", finished)
     waiting = shoal.ok("submit", "-q", "--gpus", "4", "--", "true").strip()
@@ -100,7 +100,7 @@ def test_a_killed_node_comes_back_with_its_jobs(make: Make) -> None:
 
 def test_a_job_that_ran_when_its_node_was_killed_runs_again(make: Make) -> None:
     shoal = make("one")
-    shoal.ok("up", "--background")
+    shoal.up()
     script = "echo begun; sleep 3; echo done"
     running = shoal.start("run", "--", "sh", "-c", script)
     assert running.stdout is not None
@@ -108,7 +108,7 @@ def test_a_job_that_ran_when_its_node_was_killed_runs_again(make: Make) -> None:
 
     shoal.kill()
     _, err = running.communicate(timeout=120)
-    shoal.ok("up", "--background")
+    shoal.up()
 
     assert running.returncode == 105, err
     job = shoal.json("show", "last")["job"]["id"]
@@ -175,7 +175,7 @@ def test_a_node_in_the_foreground_ends_on_a_signal(make: Make) -> None:
 def test_declared_gpus_are_lent(make: Make) -> None:
     shoal = make("one")
     flags = ("--gpus", "0,1", "--models", "RTX3090,RTX3090")
-    shoal.ok("up", "--background", *flags, "--memories", "24576,24576")
+    shoal.up(*flags, "--memories", "24576,24576")
 
     [node] = shoal.json("nodes")["nodes"]
 
@@ -243,7 +243,7 @@ def test_a_node_that_lends_nothing_takes_jobs_and_says_what_they_wait_for(
     make: Make,
 ) -> None:
     shoal = make("one")
-    shoal.ok("up", "--background", "--no-worker")
+    shoal.up("--no-worker")
     job = shoal.ok("submit", "-q", "--", "true").strip()
 
     assert shoal.json("show", job)["job"]["state"] == "waiting"
