@@ -523,6 +523,10 @@ ANSWERS: Final[dict[str, Shape]] = {
     },
     "top": _PICTURE,
     "monitor": _PICTURE,
+    "notebook": {
+        "job": ("text", "id of the job it runs in"),
+        "url?": ("text", "where it is reached on this machine; not with --detach"),
+    },
     "ping": {"nodes": ("list of ping", "results per node")},
     "init": {
         "shoal": ("text", "the name of the new shoal"),

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.integration.test_notebook import FAKE
 from tests.integration.transcripts import Session
 from tests.integration.wheels import index_of, make_wheel
 
@@ -18,7 +19,15 @@ HUMANIZE = "def intcomma(number):\n    return f'{number:,}'\n"
 
 @pytest.mark.parametrize(
     "guide",
-    ["first-job", "environments", "data", "housekeeping", "interactive", "sweeps"],
+    [
+        "first-job",
+        "environments",
+        "data",
+        "housekeeping",
+        "interactive",
+        "notebooks",
+        "sweeps",
+    ],
 )
 def test_a_guide_does_what_it_says(
     guide: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
@@ -27,6 +36,7 @@ def test_a_guide_does_what_it_says(
     index.chmod(0o755)
     index.parent.chmod(0o755)
     make_wheel(index, "humanize", "4.9.0", HUMANIZE)
+    make_wheel(index, "jupyterlab", "4.0", FAKE)
     session = Session(tmp_path, ROOT / "examples", index_of(index))
     text = (ROOT / "docs" / "guides" / f"{guide}.md").read_text(encoding="utf-8")
     commands = 0

@@ -282,3 +282,98 @@ def test_a_command_ends_when_its_task_does(two: Two) -> None:
         two.desktop.ok("cancel", job)
 
         assert process.wait(PATIENCE_S) in (137, 143)  # Killed, or told to end.
+
+
+def run_with(home: CliHome, data: bytes, *args: str) -> tuple[int, str, str]:
+    """Run a job whose task gets this input; return code, output and talk."""
+    done = subprocess.run(
+        ["shoal", "run", *args],
+        input=data,
+        capture_output=True,
+        env=home.env,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def test_a_task_elsewhere_reads_the_whole_input_of_run(two: Two) -> None:
+    data = os.urandom(20_000_000)
+    count = "import sys, hashlib; d = sys.stdin.buffer.read(); "
+    count += "print(len(d), hashlib.sha256(d).hexdigest()); sys.exit(4)"
+
+    slow = run_with(
+        two.laptop, data, "--setup", "sleep 0.2", "--", "python3", "-c", count
+    )
+    unread = run_with(two.desktop, data, "--", "true")
+
+    assert slow[:2] == (4, f"{len(data)} {hashlib.sha256(data).hexdigest()}\n"), slow
+    assert unread[0] == 0
+
+
+def test_a_task_whose_user_goes_never_takes_half_of_its_input_for_all(two: Two) -> None:
+    script = "cat > /dev/null; echo whole"
+    with subprocess.Popen(
+        ["shoal", "run", "-q", "--name", "halved", "--", "sh", "-c", script],
+        stdin=subprocess.PIPE,
+        env=two.laptop.env,
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"half")
+        process.stdin.flush()
+        eventually(lambda: "running" in two.laptop("ps").out, PATIENCE_S)
+        job = two.laptop.json("ps", "--name", "halved")["jobs"][-1]["id"]
+        submitted = two.laptop("submit", "-q", "--", "true")
+        process.kill()
+
+    done = two.laptop("wait", job)
+    assert submitted.code == 0
+    assert done.code == 103, done
+    assert two.laptop("logs", job).out == ""
+    assert "whoever sent its standard input has gone" in two.laptop("show", job).out
+
+
+def test_a_task_has_the_terminal_of_run_until_it_ends(two: Two) -> None:
+    screen = Terminal(two.laptop, "run", "-it", "--", "bash", "--norc")
+    screen.expect("placed on")
+    screen.expect("$ ")
+    screen.type("PS1='> '; stty size; tty; echo $TERM\r")
+    screen.expect("30 100\r\n")
+    screen.expect("/dev/pts/")
+    screen.expect("xterm\r\n")
+    screen.resize(40, 120)
+    screen.type("cat\r")
+    screen.expect("cat\r\n")
+    screen.type("\x03")
+    screen.expect("^C")
+    screen.type("echo code $?; stty size\r")
+    screen.expect("code 130\r\n40 120\r\n")
+    assert screen.is_raw
+    screen.type("exit 5\r")
+    screen.expect("(exit 5)")
+
+    assert screen.end() == 5
+
+
+def test_a_terminal_that_is_closed_ends_its_task(two: Two) -> None:
+    screen = Terminal(two.desktop, "run", "-it", "--name", "shut", "--", "bash")
+    screen.expect("$ ")
+    os.kill(screen.pid, signal.SIGHUP)
+    screen.expect("cancelling job")
+    screen.end()
+
+    job = two.desktop.json("ps", "--name", "shut")["jobs"][-1]
+    assert job["state"] == "cancelled"
+    assert "closed" in two.desktop("show", job["id"]).out
+
+
+def test_what_has_no_terminal_or_input_says_so(two: Two) -> None:
+    no_tty = two.desktop("run", "-it", "--", "bash")
+    many = two.desktop("run", "-i", "--array", "3", "--", "cat")
+    in_vain = run_with(two.desktop, b"x", "--array", "2", "--", "true")
+
+    assert no_tty.code == 2
+    assert "there is no terminal here" in no_tty.err
+    assert many.code == 2
+    assert "the job has several tasks, and input goes to one" in many.err
+    assert "standard input is not sent" in in_vain[2]

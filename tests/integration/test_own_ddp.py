@@ -1,18 +1,22 @@
 """Scripts that know nothing of shoal train on two machines, by torchrun or not."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.integration.cli_home import CliHome
 from tests.integration.found_shoal import Found, linked
 from tests.integration.live_shoal import LiveNode, eventually
 from tests.integration.namespaces import Internet
+from tests.integration.test_guides import BLOCK
+from tests.integration.transcripts import Session
 
 pytestmark = pytest.mark.integration
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "torchrun"
+ROOT = Path(__file__).parents[2]
 RUN_S = 180.0
 
 NAMES = """
@@ -45,24 +49,24 @@ def pair(net: Internet, reef: Found) -> LiveNode:
     return first
 
 
-def test_own_scripts_train_on_two_machines_in_sandboxes(
+def test_the_guide_to_distributed_training_does_what_it_says(
     pair: LiveNode, tmp_path: Path
 ) -> None:
-    most = ("--cpus", "1.5")  # so that each machine gets one
-    ran = shoal(pair, "run", "train.yaml", *most, cwd=EXAMPLE)
-    assert ran.returncode == 0, ran.stderr + ran.stdout
-    assert "epoch 2" in ran.stdout
-    assert "2 processes" in ran.stdout
+    text = (ROOT / "docs" / "guides" / "distributed.md").read_text(encoding="utf-8")
+    session = Session(tmp_path, ROOT / "examples")
+    session.machines["a"] = CliHome(pair.home.path)
+    work = tmp_path / "a" / "work"
+    work.mkdir(parents=True)
+    played = 0
 
-    spec = tmp_path / "plain.yaml"
-    spec.write_text(
-        f"command: python train.py\nworkdir: {EXAMPLE}\nnodes: 2\nnetwork: true\n"
-        "resources: {cpu: 1.5}\n"
-    )
-    ran = shoal(pair, "run", str(spec), cwd=tmp_path)
-    assert ran.returncode == 0, ran.stderr + ran.stdout
-    assert "2 processes" in ran.stdout
+    for name, kind, body in BLOCK.findall(text):
+        if name:
+            (work / name).write_text(body, encoding="utf-8")
+        elif kind == "shell":
+            session.play(re.sub(r"^\$ ", "a$ ", body, flags=re.MULTILINE))
+            played += 1
 
+    assert played == 4
     for network in ([], ["--network"]):
         command = ("run", *network, "--", "python3", "-c", NAMES)
         ran = shoal(pair, *command, cwd=tmp_path)

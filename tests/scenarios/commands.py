@@ -181,6 +181,7 @@ def _assign(_: NodeId, line: Line) -> m.Assignment:
             python=PythonNeed(packages=listed(line, "python")),
             setup=listed(line, "setup"),
             mounts=listed(line, "mounts"),
+            stdin="pipe" if line.has("stdin") else "none",
         ),
         grace_s=line.number("grace", 10),
         time_limit_s=line.number("limit", 0) or None,
@@ -336,6 +337,9 @@ def task_event(line: Line) -> events.Event:
         return events.TaskWrote(run, "stdout", 0, " ".join(line.words[3:]).encode())
     if verb == "staged":
         return StagingEnded(run, line.options.get("reason", ""))
+    if verb == "input":
+        lost = line.words[3] == "lost"
+        return events.InputLost(run, "x") if lost else events.InputTaken(run)
     if verb == "is-at":
         return events.TaskProgressed(run, float(line.words[3]))
     return events.TaskEnded(run, outcome(line, line.words[2:]))

@@ -362,6 +362,16 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
             work=Work(argv=("date",), keep_stdout=True),
         ),
     ),
+    "assignment.stdin": Assignment(
+        lease=LEASES[0],
+        attempt=ATTEMPT,
+        task=Task(
+            id=TaskId("job5.main.0"),
+            job=JobId("job5"),
+            group=GroupId("job5.main"),
+            work=Work(argv=("bash",), stdin="terminal"),
+        ),
+    ),
     "assignment.environment": Assignment(
         lease=LEASES[0],
         attempt=ATTEMPT,

@@ -104,10 +104,12 @@ class ChannelProgram(_message.Message):
     def __init__(self, argv: _Optional[_Iterable[str]] = ..., terminal: _Optional[_Union[ChannelTerminal, _Mapping]] = ...) -> None: ...
 
 class ChannelInput(_message.Message):
-    __slots__ = ("terminal",)
+    __slots__ = ("terminal", "after")
     TERMINAL_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     terminal: ChannelTerminal
-    def __init__(self, terminal: _Optional[_Union[ChannelTerminal, _Mapping]] = ...) -> None: ...
+    after: str
+    def __init__(self, terminal: _Optional[_Union[ChannelTerminal, _Mapping]] = ..., after: _Optional[str] = ...) -> None: ...
 
 class ChannelTerminal(_message.Message):
     __slots__ = ("rows", "columns", "type")
@@ -120,16 +122,18 @@ class ChannelTerminal(_message.Message):
     def __init__(self, rows: _Optional[int] = ..., columns: _Optional[int] = ..., type: _Optional[str] = ...) -> None: ...
 
 class ChannelReply(_message.Message):
-    __slots__ = ("items", "job", "task", "worker")
+    __slots__ = ("items", "job", "task", "worker", "attempt")
     ITEMS_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     items: _containers.RepeatedScalarFieldContainer[bytes]
     job: str
     task: str
     worker: str
-    def __init__(self, items: _Optional[_Iterable[bytes]] = ..., job: _Optional[str] = ..., task: _Optional[str] = ..., worker: _Optional[str] = ...) -> None: ...
+    attempt: str
+    def __init__(self, items: _Optional[_Iterable[bytes]] = ..., job: _Optional[str] = ..., task: _Optional[str] = ..., worker: _Optional[str] = ..., attempt: _Optional[str] = ...) -> None: ...
 
 class GetRequest(_message.Message):
     __slots__ = ("job", "tasks_max", "task_states")

@@ -42,7 +42,7 @@ ROOMS = {
     "lab": "sim",
     "members": "accept audit init invite join key leave renew revoke secret token",
     "nodes": "doctor down drain nodes ping server up web worker",
-    "tasks": "forward",
+    "tasks": "forward notebook",
 }
 """Commands by room; each is a function in the module of its name."""
 
@@ -67,6 +67,7 @@ HELP = {
         "logs": "Print a job's output.",
         "exec": "Run a command inside a running task.",
         "forward": "Reach TCP ports of a running task.",
+        "notebook": "Run JupyterLab in a task, and reach it from here.",
         "metrics": "Print or export what a job reported by shoal.log.",
         "wait": "Wait for jobs to finish.",
         "pull": "Download a job's outputs.",

@@ -143,6 +143,19 @@ class TaskSaved(msgspec.Struct, frozen=True):
     path: str = ""
 
 
+class InputTaken(msgspec.Struct, frozen=True):
+    """A user sends a running attempt its standard input from now on."""
+
+    attempt: Attempt
+
+
+class InputLost(msgspec.Struct, frozen=True):
+    """What sends a running attempt its standard input is gone before the end of it."""
+
+    attempt: Attempt
+    reason: str
+
+
 class CacheChanged(msgspec.Struct, frozen=True):
     """The worker has what these marks stand for, the newest first, and no more."""
 
@@ -247,6 +260,8 @@ Event = (
     | TaskWrote
     | TaskStaged
     | TaskSaved
+    | InputTaken
+    | InputLost
     | CacheChanged
     | OwnerActive
     | DriverOpened

@@ -53,5 +53,8 @@ RETRY: Final = Backoff(1.0, 60.0)  # before a failed task is tried again
 START_AGAIN: Final = Backoff(0.1, 60.0)  # likewise, if a worker could not start it
 STRAGGLER_CHECK_S: Final = 2.0
 
+INPUT_S: Final = 60.0
+"""A task whose standard input nobody sends ends after this."""
+
 METER_S: Final = 60.0
 """How often the time of attempts that go on is counted."""

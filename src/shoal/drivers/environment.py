@@ -17,6 +17,7 @@ PORT_FIRST: Final = 20_000
 PORTS: Final = 12_000
 """Gang ports stay below 32,768, where the kernel's ephemeral ports begin."""
 
+TERMINAL_TYPE: Final = "xterm-256color"
 SOCKET: Final = "SHOAL_SOCKET"
 CHECKPOINT: Final = "SHOAL_CHECKPOINT"
 HERE: Final = "127.0.0.1"
@@ -65,6 +66,7 @@ def variables(
             for each in order.mounts
             if each.variable
         },
+        **({"TERM": TERMINAL_TYPE} if task.work.stdin == "terminal" else {}),
         **task.work.env,
         **{name: order.secrets[name] for name in task.work.secrets},
         **({"SHOAL_PARAMS": json.dumps(task.params)} if task.params else {}),

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from shoal.drivers import RunOrder, Stream, Watcher
     from shoal.model.ids import Attempt
 
+NOT_RUNNING: Final = "the task does not run yet, or not any more"
 SOCKET_NAME_BYTES: Final = 16
 ROOMS_KEPT: Final = 256
 MEMORY_UNBOOKED_PERCENT: Final = 50
@@ -218,7 +219,7 @@ class ProcessDriver:
         running = self._running.get(attempt)
         used = None if running is None else running.supervisor
         if used is None or used.visits is None:
-            raise ShoalError("the task does not run yet, or not any more")
+            raise ShoalError(NOT_RUNNING)
         return used.visits
 
     async def clear(self, attempt: Attempt) -> None:
@@ -349,6 +350,7 @@ class ProcessDriver:
                 for mount in order.mounts
                 if mount.bytes_max
             ],
+            stdin=order.task.work.stdin,
         )
 
     def _uid_of(self, order: RunOrder, used: SupervisorProcess) -> int | None:

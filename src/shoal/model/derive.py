@@ -289,6 +289,7 @@ class _Shared:
             python=python_need(spec),
             mounts=spec.mounts,
             caches=spec.cache,
+            stdin=spec.stdin,
         )
         if is_built_in(work, spec.params) and not _sweeps(spec, PROGRAM):
             work = msgspec.structs.replace(work, driver=RECIPE)

@@ -57,6 +57,9 @@ TaskState = Literal[
 
 SameLeaf = Literal["no", "prefer", "require"]
 
+Stdin = Literal["none", "pipe", "terminal"]
+"""What a task reads as its standard input: nothing, or what a user sends it."""
+
 DEFAULT_ZONE: Final = "UTC"
 
 ENDS: Final = frozenset({"done", "failed", "cancelled", "unknown"})
@@ -111,6 +114,7 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     python: PythonNeed = PythonNeed()
     mounts: Lent = ()  # folders that the worker shares, by name
     caches: Lent = ()  # folders that last on a worker, one of each name for each owner
+    stdin: Stdin = "none"
 
     @property
     def uses(self) -> tuple[str, ...]:

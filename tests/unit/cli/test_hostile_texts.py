@@ -58,6 +58,7 @@ WORDS = {
     "top": ["top", "--once"],
     "usage": ["usage"],
     "wait": ["wait", "a", "--timeout", "0s"],
+    "notebook": ["notebook", "a", "--detach"],
     "web": ["web", "--no-open"],
 }
 ALSO = [

@@ -15,6 +15,7 @@ from shoal.drivers.supervisor.supervisor import (
 )
 from shoal.drivers.supervisor.supervisor_frames import (
     START,
+    STDINS,
     StartAttempt,
     frame_buffer,
     frames_of,
@@ -52,6 +53,7 @@ STARTS = st.builds(
     keep_bytes=st.integers(0, 1 << 53),
     file_bytes=st.integers(0, 1 << 53),
     caches=st.lists(TEXTS.map(lambda text: f"1:{text}"), max_size=3),
+    stdin=st.sampled_from(STDINS),
 )
 
 

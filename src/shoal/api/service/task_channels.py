@@ -4,6 +4,9 @@ A client of this node opens a channel by `Channel` of the API. If the job is her
 node opens a channel to the worker that runs the task. Otherwise it opens one to the
 node of the same owner that has the job, and that node opens the second (`Joint`). Both
 check the caller as for any other call about a job.
+
+A channel to the standard input of a task waits until the task runs. A client that goes
+before it has sent all takes the job with it: nobody else has the rest.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import asyncio
 import contextlib
 import functools
 from collections import deque
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, final
 
 from shoal.api import shoal_pb2 as pb
@@ -27,12 +31,18 @@ from shoal.protocol.limits import PORT_MAX, SIDE_MAX
 from shoal.runtime.channels.channel_ends import Joint
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Coroutine,
+    )
 
     from shoal.core.dispatch.run_states import TaskRun
     from shoal.core.membership.members import Admission
     from shoal.core.scheduling.job_book import JobRecord, TaskRecord
-    from shoal.model.ids import NodeId
+    from shoal.model.ids import JobId, NodeId
     from shoal.protocol.channels.messages import ChannelOpen
     from shoal.runtime.channels.channel_ends import ChannelLine
     from shoal.runtime.node import Node
@@ -45,6 +55,9 @@ UNREAD_HIGH: Final = 256 << 10
 
 UNREAD_LOW: Final = 64 << 10
 ARGUMENTS_BYTES_MAX: Final = 100_000
+OPEN_AGAIN_S: Final = 0.2
+STARTED_S: Final = 0.05
+INPUT_GONE: Final = "whoever sent its standard input has gone"
 METHOD: Final = "Channel"
 
 
@@ -59,7 +72,7 @@ class TaskChannels:
         self._node = node
         self._find = find
         self._reach = reach
-        self._serving: set[asyncio.Task[None]] = set()
+        self._serving: set[asyncio.Task[object]] = set()
         node.channels.serve_job = self.serve_job
 
     async def serve(
@@ -70,6 +83,11 @@ class TaskChannels:
         if first is None or not first.HasField("target"):
             raise UsageError("the first request says what to open")
         target, use = first.target, use_of(first.target)
+        if use.kind == "stdin":
+            async with aclosing(self._serve_input(requests, target, use)) as replies:
+                async for reply in replies:
+                    yield reply
+            return
         if target.node and (peer := await self._reach(target.node)) != self._node.id:
             opening = functools.partial(
                 self._node.channels.open, peer, use, job=target.job, task=target.task
@@ -95,17 +113,70 @@ class TaskChannels:
                 await reading
             end.leave()
 
+    async def _serve_input(
+        self,
+        requests: AsyncIterator[pb.ChannelRequest],
+        target: pb.ChannelTarget,
+        use: ChannelUse,
+    ) -> AsyncGenerator[pb.ChannelReply]:
+        """Let a client send a task its standard input, once that runs."""
+        end, job = ClientEnd(), self._find(target.job, target.task)[0].job.id
+        reading: asyncio.Task[None] | None = None
+        try:
+            while True:
+                task, run = await self._awaited(job, target.task, target.input.after)
+                end = ClientEnd()
+                open_ = self._node.channels.open
+                open_(run.worker, use, end.begin, attempt=run.attempt)
+                if await end.has_begun():
+                    break
+                await asyncio.sleep(OPEN_AGAIN_S)  # It is being prepared there.
+            yield pb.ChannelReply(
+                job=job,
+                task=task.task.id,
+                worker=petname(run.worker),
+                attempt=str(run.attempt),
+            )
+            reading = asyncio.create_task(_read(end, requests))
+            async for items in end.items():
+                yield pb.ChannelReply(items=items)
+        finally:
+            if reading is not None:
+                reading.cancel()
+            end.leave()
+            if not end.is_whole and self._node.state_of(job) == "active":
+                self._keep(self._node.clients.cancel(job, INPUT_GONE))
+
+    async def _awaited(
+        self, job: JobId, task: str, after: str
+    ) -> tuple[TaskRecord, TaskRun]:
+        """Return the attempt that runs, once one does that is another than `after`."""
+        while self._node.state_of(job) == "active":
+            tasks = self._find(job, task)[1]
+            for each in tasks:
+                run = _run_of(each)
+                if run is not None and str(run.attempt) != after:
+                    return each, run
+            with contextlib.suppress(TimeoutError):
+                # That an attempt has started is no news.
+                is_placed = any(each.live for each in tasks)
+                async with asyncio.timeout(STARTED_S if is_placed else None):
+                    await self._node.news.wait()
+        raise _over(job)
+
+    def _keep(self, work: Coroutine[object, object, object]) -> None:
+        """Run something that nobody waits for."""
+        serving = asyncio.get_running_loop().create_task(work)
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
+
     def serve_job(
         self, line: ChannelLine, caller: Admission, asked: ChannelOpen
     ) -> Joint:
         """Serve another node of this owner: join its channel to one to the worker."""
         line.slow(slow=True)  # Nothing comes before there is somewhere to put it.
         near = Joint(line)
-        serving = asyncio.get_running_loop().create_task(
-            self._join(near, caller, asked)
-        )
-        self._serving.add(serving)
-        serving.add_done_callback(self._serving.discard)
+        self._keep(self._join(near, caller, asked))
         return near
 
     async def _join(self, near: Joint, caller: Admission, asked: ChannelOpen) -> None:
@@ -150,11 +221,15 @@ class TaskChannels:
                 because="it waits, or is being started",
                 hint=f"`shoal explain {record.job.id}` says why; then try again",
             )
-        raise ShoalError(
-            f"job {name} has ended",
-            because="channels lead to running tasks",
-            hint=f"`shoal logs {record.job.id}` shows what it wrote",
-        )
+        raise _over(record.job.id)
+
+
+def _over(job: JobId) -> ShoalError:
+    return ShoalError(
+        f"job {job} has ended",
+        because="channels lead to running tasks",
+        hint=f"`shoal logs {job}` shows what it wrote",
+    )
 
 
 def _run_of(task: TaskRecord) -> TaskRun | None:
@@ -194,6 +269,18 @@ def use_of(target: pb.ChannelTarget) -> ChannelUse:
                 columns=min(terminal.columns, SIDE_MAX),
                 terminal_type=_plain(terminal.type),
             )
+        case "input":
+            if target.node:
+                raise UsageError(
+                    "input is sent at the node that has the job",
+                    hint="connect to that node",
+                )
+            terminal = target.input.terminal
+            return ChannelUse(
+                kind="stdin",
+                rows=min(terminal.rows, SIDE_MAX),
+                columns=min(terminal.columns, SIDE_MAX),
+            )
         case _:
             raise UsageError("a channel leads to a port, a program or an input")
 
@@ -224,15 +311,29 @@ class ClientEnd:
         self._room.set()
         self._over: str | None = None
         self._error: ShoalError | None = None
+        self._is_whole = False
 
     def begin(self, line: ChannelLine) -> ClientEnd:
         """Use this end of the channel."""
         self._line = line
         return self
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the client has sent all, or the task's side wants no more."""
+        return self._is_whole or self._over == ""
+
+    async def has_begun(self) -> bool:
+        """Wait for the first word of the task's side; return whether there is one."""
+        while not self._items and self._over is None:
+            self._news.clear()
+            await self._news.wait()
+        return bool(self._items)
+
     def deliver(self, items: tuple[bytes, ...]) -> None:
         """Keep items until the client takes them."""
         self._items += items
+        self._is_whole = self._is_whole or items[0][:1] == channel_items.FAILED
         self._bytes += sum(map(len, items))
         self._news.set()
         self._pace()
@@ -259,6 +360,7 @@ class ClientEnd:
     async def write(self, items: tuple[bytes, ...]) -> None:
         """Send what the client says, once there is room."""
         await self._room.wait()
+        self._is_whole = self._is_whole or channel_items.EOF in items
         if self._line is not None and items:
             self._line.write(*items)
 

@@ -176,9 +176,23 @@ def flags_of_a_job() -> list[click.Option]:
     return [click.Option(names, **settings) for names, settings in _FLAGS]
 
 
+def job_flags(command: F) -> F:
+    """Add the flags of a job, without a file; they arrive as `flags`."""
+    return options_of(_FLAGS)(command)
+
+
+def spec_of_flags(given: dict[str, Any]) -> str:
+    """Return the job spec of flags that were given, as JSON."""
+    import msgspec  # noqa: PLC0415 - Slow to import.
+
+    from shoal.model.spec.submission import spec_from_flags  # noqa: PLC0415
+
+    return json.dumps(msgspec.to_builtins(spec_from_flags(given, None)))
+
+
 def job_options(command: F) -> F:
     """Add the file and flags of a job; they arrive as `words`, `config`, `flags`."""
-    command = options_of(_FLAGS)(command)
+    command = job_flags(command)
     command = click.option(
         "--config", metavar="FILE", help="Task file of the original training scheduler."
     )(command)

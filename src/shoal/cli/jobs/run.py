@@ -43,15 +43,18 @@ from shoal.cli.options import (
     suggest,
     talk,
 )
+from shoal.cli.tasks.carrying import terminal_here
+from shoal.cli.tasks.sending import sending, with_stdin
 from shoal.errors import NotFoundError, ShoalError, UnreachableError, UsageError
 from shoal.runtime.home import Home
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Generator, Iterable
     from types import FrameType
 
     from shoal.api.client.shipping import PulledOutputs
-    from shoal.api.shoal_pb2 import Job, LogPiece
+    from shoal.api.shoal_pb2 import ChannelTerminal, Job, LogPiece
+    from shoal.cli.tasks.sending import Show
 
 REASONS: Final = {
     signal.SIGINT: "Ctrl-C in shoal run",
@@ -111,6 +114,10 @@ PATIENCE_S: Final = 2.0
 @click.command(cls=JobCommand)
 @job_options
 @click.option("--no-pull", is_flag=True, help="Do not download its outputs.")
+@click.option(
+    "-i", "--interactive", is_flag=True, help="Send standard input, if a terminal too."
+)
+@click.option("-t", "--tty", is_flag=True, help="Give the task this terminal.")
 @raw_option
 @click.option("--watch", is_flag=True, help="Plot curves instead of printing output.")
 @node_option
@@ -133,7 +140,12 @@ def run(
     SIGTERM, closing the terminal, and a closed output pipe. Outputs of the job are
     written to out/JOB. With --json the job's output goes to stderr, and stdout gets
     only the JSON document.
+
+    Standard input is sent if it is a pipe or a file, or with -i. With -t the task has
+    this terminal, and Ctrl-C goes there: shoal run -it -- bash
     """
+    asked, tty = flags.pop("interactive"), flags.pop("tty")
+    terminal = _terminal(alone=not (watch or as_json)) if tty else None
     spec = spec_of(words, config, flags)
     if '"schedule"' in spec and json.loads(spec).get("schedule"):
         raise UsageError(
@@ -143,6 +155,8 @@ def run(
             "`shoal retry JOB` runs it once more at any time",
         )
     home, quiet = Home.default(), quiet or as_json
+    spec = with_stdin(spec, asked=asked, tty=tty, quiet=quiet)
+    sends = json.loads(spec).get("stdin", "none") != "none"
     if not node and node_file.running(home) is None:
         _start_node(home, quiet=quiet)
     with api.connect(node, home) as client:
@@ -152,13 +166,15 @@ def run(
             try:
                 job = _submitted(client, packed, id_, watch=watch, quiet=quiet)
                 names = names_of(client.get(id_)) if _has_many_tasks(job) else None
-                show = partial(follow, names=names, aside=as_json, raw=raw)
+                show: Show = partial(follow, names=names, aside=as_json, raw=raw)
                 if watch and not as_json:
                     show = partial(_curves, client, job, names or {})
-                if not quiet:
-                    tell = partial(_tell_placing, client, id_, began)
-                    threading.Thread(target=tell, daemon=True).start()
-                end = _follow(client, job, show)
+                tell = partial(_tell_placing, client, id_, began, quiet=quiet)
+                telling = threading.Thread(target=tell, daemon=True)
+                telling.start()
+                if sends:
+                    show = sending(client, id_, show, terminal, telling)
+                end = _follow(client, job, show, has_input=sends)
             except (StopSignal, OSError) as why:
                 end = _cancelled(client, id_, why, quiet=quiet)
         talk(end_text(end, time.monotonic() - began), quiet=quiet)
@@ -173,6 +189,17 @@ def run(
         talk(taken_text(each), quiet=quiet)
     suggest("shoal ps", f"shoal show {end.id}", quiet=quiet)
     sys.exit(code_of(end))
+
+
+def _terminal(*, alone: bool) -> ChannelTerminal:
+    """Return this terminal for a task to have; raise if somebody else needs it."""
+    if not alone:
+        raise UsageError(
+            "-t does not go with --watch or --json",
+            because="the task has the whole terminal",
+            hint="leave one of them out",
+        )
+    return terminal_here()
 
 
 def _submitted(
@@ -224,14 +251,17 @@ def _cancel(client: api.Client, job: str, reason: str, *, quiet: bool) -> Job:
         raise
 
 
-def _left_alone(job: str, error: UnreachableError) -> UnreachableError:
+def _left_alone(
+    job: str, error: UnreachableError, *, has_input: bool
+) -> UnreachableError:
     """Report that a job outlives the lost node, and how to get back to it."""
-    return UnreachableError(
-        error.what,
-        because=error.because,
-        hint=f"job {job} is not lost: `shoal up` resumes it, "
-        f"and `shoal logs -f {job}` shows its output",
+    hint = (
+        f"job {job} is not lost: `shoal up` resumes it, "
+        f"and `shoal logs -f {job}` shows its output"
     )
+    if has_input:
+        hint = f"job {job} ends, as nobody sends its standard input any more"
+    return UnreachableError(error.what, because=error.because, hint=hint)
 
 
 def _start_node(home: Home, *, quiet: bool) -> None:
@@ -257,7 +287,11 @@ def _curves(
 
 
 def _follow(
-    client: api.Client, job: Job, show: Callable[[Iterable[LogPiece]], None]
+    client: api.Client,
+    job: Job,
+    show: Show,
+    *,
+    has_input: bool,
 ) -> Job:
     """Show output until the job ends; return how it did."""
     request = LogsRequest(job=job.id, follow=True)
@@ -265,11 +299,13 @@ def _follow(
         show(client.logs(request))
         return client.get(job.id, tasks_max=1)
     except UnreachableError as error:
-        raise _left_alone(job.id, error) from None
+        raise _left_alone(job.id, error, has_input=has_input) from None
 
 
-def _tell_placing(client: api.Client, job: str, began: float) -> None:
+def _tell_placing(client: api.Client, job: str, began: float, *, quiet: bool) -> None:
     """Report where the job runs, or why it waits, while another thread shows output."""
+    if quiet:
+        return
     timer = threading.Timer(PATIENCE_S, _tell_waiting, args=(client, job))
     timer.daemon = True
     timer.start()

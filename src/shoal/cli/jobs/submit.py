@@ -15,8 +15,9 @@ from shoal.api.shoal_pb2 import PlanRequest, SubmitRequest
 from shoal.cli.display.printing import echo_json, first_run_text, size_text
 from shoal.cli.job_input.spec_flags import JobCommand, job_options, spec_of
 from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
+from shoal.cli.tasks import carrying
 from shoal.cli.terminal import echo
-from shoal.errors import ShoalError
+from shoal.errors import ShoalError, UsageError
 
 if TYPE_CHECKING:
     from shoal.api.shoal_pb2 import PlanReply, SubmitReply
@@ -47,6 +48,7 @@ def submit(
     file.
     """
     spec = spec_of(words, config, flags)
+    _refuse_input(spec, quiet=quiet)
     if offers is None:
         offers = not as_json and sys.stderr.isatty()
     plan: PlanReply | None = None
@@ -78,6 +80,18 @@ def submit(
         f"shoal wait {job.id}",
         quiet=quiet,
     )
+
+
+def _refuse_input(spec: str, *, quiet: bool) -> None:
+    """Raise for a job that waits for input; say so if some is given in vain."""
+    if json.loads(spec).get("stdin", "none") != "none":
+        raise UsageError(
+            "the job reads standard input, and submit sends none",
+            because="this command returns before the job has begun",
+            hint="`shoal run` sends its own, or leave `stdin` out",
+        )
+    if carrying.has_data():
+        talk("note: standard input is not sent; `shoal run` sends it", quiet=quiet)
 
 
 def pack(client: api.Client, spec: str, *, quiet: bool = False) -> str:

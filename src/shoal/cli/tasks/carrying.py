@@ -8,7 +8,9 @@ that ends.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import select
 import shutil
 import signal
 import stat
@@ -24,7 +26,7 @@ from shoal.errors import ShoalError, UsageError
 from shoal.protocol.channels import items
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
     from shoal.api.client.client import TaskChannel
 
@@ -51,12 +53,31 @@ def terminal_here() -> pb.ChannelTerminal:
 
 
 def has_input() -> bool:
-    """Return whether standard input is a pipe or a file, and so meant to be read."""
+    """Return whether standard input is a pipe or a file, and not empty for good."""
     try:
-        mode = os.fstat(sys.stdin.fileno()).st_mode
+        fd = sys.stdin.fileno()
+        found = os.fstat(fd)
+        if stat.S_ISREG(found.st_mode):
+            return os.lseek(fd, 0, os.SEEK_CUR) < found.st_size
+        if not stat.S_ISFIFO(found.st_mode):
+            return False
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        return [(fd, select.POLLHUP)] != poll.poll(0)  # Nobody will write.
     except (OSError, ValueError):
         return False
-    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
+
+
+def has_data() -> bool:
+    """Return whether a pipe to this command has something in it that may be meant."""
+    try:
+        fd = sys.stdin.fileno()
+        if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+            return False
+        waiting = fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4)
+    except (OSError, ValueError):
+        return False
+    return waiting != b"\0" * 4
 
 
 def send(channel: TaskChannel, *what: bytes) -> None:
@@ -79,8 +100,13 @@ def _feed(channel: TaskChannel) -> None:
 
 
 @contextlib.contextmanager
-def raw_terminal(resized: Callable[[int, int], None]) -> Generator[None]:
-    """Give every key to a program, and tell it when the window changes its size."""
+def raw_terminal(
+    resized: Callable[[int, int], None], *, stops: bool = True
+) -> Generator[None]:
+    """Give every key to a program, and tell it when the window changes its size.
+
+    `stops`: signals that end a command end this one.
+    """
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
 
@@ -91,7 +117,8 @@ def raw_terminal(resized: Callable[[int, int], None]) -> Generator[None]:
     def stop(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)
 
-    handlers = {signal.SIGWINCH: tell, signal.SIGTERM: stop, signal.SIGHUP: stop}
+    ends = {signal.SIGTERM: stop, signal.SIGHUP: stop} if stops else {}
+    handlers = {signal.SIGWINCH: tell, **ends}
     tty.setraw(fd, termios.TCSADRAIN)  # Not FLUSH: keep what was typed ahead.
     old = {number: signal.signal(number, do) for number, do in handlers.items()}
     try:
@@ -107,7 +134,7 @@ def on_terminal(channel: TaskChannel) -> int | None:
     """Let a program have this terminal; return its exit code, if it has one."""
     with raw_terminal(lambda rows, cols: send(channel, items.resize(rows, cols))):
         feed_input(channel)
-        return _shown(channel, _write_raw)
+        return _shown(channel, write_raw)
 
 
 def on_pipes(channel: TaskChannel, *, with_input: bool, raw: bool) -> int | None:
@@ -123,7 +150,8 @@ def on_pipes(channel: TaskChannel, *, with_input: bool, raw: bool) -> int | None
         outs.close()
 
 
-def _write_raw(_stream: int, data: bytes) -> None:
+def write_raw(_stream: int, data: bytes) -> None:
+    """Write what a program shows on its terminal to ours, as it is."""
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 
@@ -141,7 +169,12 @@ def _shown(channel: TaskChannel, write: Callable[[int, bytes], None]) -> int | N
 
 def heard(channel: TaskChannel) -> Iterator[tuple[bytes, bytes]]:
     """Yield kind and body of each item; raise if the worker refuses."""
-    for reply in channel.replies(pb.ChannelReply):
+    return parts(channel.replies(pb.ChannelReply))
+
+
+def parts(replies: Iterable[pb.ChannelReply]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield kind and body of each item in some replies; raise at a refusal."""
+    for reply in replies:
         for item in reply.items:
             if item[:1] == items.FAILED:
                 what, because, hint = items.reasons_of(item[1:])

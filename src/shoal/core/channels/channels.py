@@ -289,7 +289,9 @@ class Channels:
             own = self._is_ours(caller.owner)
             return "" if own else "it is for nodes of the same owner"
         if not self._is_of(caller.node, asked.attempt):
-            return "the task does not run there, or not for this node"
+            return (
+                "the task does not run there yet, or not any more, or not for this node"
+            )
         return ""
 
     def _is_ours(self, owner: OwnerId) -> bool:

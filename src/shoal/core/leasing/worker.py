@@ -10,6 +10,9 @@ Theory of operation. Schedulers speak, the worker answers:
   attempt is bound to its lease and starts at most once; an older one changes nothing.
 - What an attempt needs comes first: environments to run in (`MakeEnvironment`;
   `core/environments` decides who makes them), then files (`StageTask`).
+- Standard input is sent by a channel (`core/channels`). A task whose input nobody sends
+  is stopped after `INPUT_S`; one whose input is cut off is stopped and counts as lost,
+  so that it never takes half of its input for the whole.
 - `TaskEnded` (a fact of the host) -> `Report`, repeated until it is acknowledged.
 - `Announcement`, `Inquiry` -> `Inventory`, then `InventoryChanged` as the load changes.
 
@@ -58,6 +61,8 @@ from shoal.core.events import (
     DriverOpened,
     Effect,
     Event,
+    InputLost,
+    InputTaken,
     MessageReceived,
     OwnerActive,
     PeerConnected,
@@ -74,9 +79,7 @@ from shoal.core.events import (
     TaskSaved,
     TaskStaged,
     TaskWrote,
-    Tell,
 )
-from shoal.core.housekeeping.events import MeteredRun, RunsMetered
 from shoal.core.leasing.attempt_bindings import AttemptBindings
 from shoal.core.leasing.lease_lifecycle import (
     LeaseLifecycle,
@@ -87,15 +90,13 @@ from shoal.core.leasing.lease_lifecycle import (
 )
 from shoal.core.leasing.leases import Lease, LeaseBook, owners_of
 from shoal.core.leasing.lending_terms import LendingTerms
+from shoal.core.leasing.lent_time import MeteredTask, lent
 from shoal.core.leasing.load_publisher import LoadPublisher
 from shoal.core.leasing.output_replay import METRICS_BYTES_MAX, OutputReplay
 from shoal.core.leasing.owner_rules import OwnerRules
 from shoal.core.leasing.report_outbox import ReportOutbox
 from shoal.core.machine import Mount
-from shoal.core.timing import (
-    METER_S,
-    PROVIDE_AGAIN_S,
-)
+from shoal.core.timing import INPUT_S, METER_S, PROVIDE_AGAIN_S
 from shoal.model.capability import capability_keys
 from shoal.model.ids import Attempt, EnvironmentId, JobId, LeaseId, NodeId
 from shoal.model.kinds import foreign
@@ -162,6 +163,8 @@ class Worker:
             EnvironmentMade,
             EnvironmentGrown,
             TaskSaved,
+            InputTaken,
+            InputLost,
             CacheChanged,
             OwnerActive,
             DriverOpened,
@@ -218,6 +221,7 @@ class Worker:
         self._draining = self.drains
         self._closed = True  # while any of these is in the way of new work
         self._runs_due: Deadlines[Attempt] = Deadlines(self._heap)
+        self._inputs_due: Deadlines[Attempt] = Deadlines(self._heap)
         self._chores: Deadlines[str] = Deadlines(self._heap)
         self._take = self._takers()
 
@@ -283,11 +287,10 @@ class Worker:
                 effects = self._on_task_wrote(event, now)
             case TaskProgressed() | TaskStaged() | TaskSaved():
                 effects = self._on_task_told(event)
-            case PeerConnected():
-                effects = self._on_peer_connected(event.peer, now)
-            case PeerLost():
-                self._telling.forget(event.peer)
-                effects = []
+            case InputTaken() | InputLost():
+                effects = self._on_input(event)
+            case PeerConnected() | PeerLost():
+                effects = self._on_link(event, now)
             case Booted():
                 effects = self._on_booted(now)
             case OwnerActive():
@@ -452,7 +455,7 @@ class Worker:
         """Do the next of what comes before an attempt starts, or start it."""
         effects = self._preparation.go_on(run, start)
         if run.phase == "started":
-            self._begin_metering(run, now)
+            self._on_begun(start, run, now)
         return effects
 
     def _on_prepared(
@@ -499,7 +502,7 @@ class Worker:
             peer, Started(attempt=attempt, lease=lease.id, allocation=allocation)
         )
 
-    def _lease_of(self, run: _Run) -> Lease:
+    def _lease_of(self, run: MeteredTask) -> Lease:
         lease = self._book.get(run.lease)
         assert lease is not None, "a run keeps its lease"
         return lease
@@ -554,8 +557,12 @@ class Worker:
         self._open_or_close()
         return self._provide(now)
 
-    def _on_peer_connected(self, peer: NodeId, now: float) -> list[Effect]:
+    def _on_link(self, event: PeerConnected | PeerLost, now: float) -> list[Effect]:
         """Say again what may have been lost with the last link, output first."""
+        peer = event.peer
+        if isinstance(event, PeerLost):
+            self._telling.forget(peer)
+            return []
         self._reports.hasten(peer, now)
         replays = (self._echoes, self._metric_echoes)
         return [Send(peer, output) for each in replays for output in each.of(peer)]
@@ -568,6 +575,7 @@ class Worker:
             self.counts["end of an unknown task"] += 1
             return []
         self._runs_due.drop(attempt)
+        self._inputs_due.drop(attempt)
         lease = self._lease_of(run)
         lease.running = None
         lent = self._lent({attempt: run}, now)
@@ -598,7 +606,7 @@ class Worker:
             return []
         start, run.start, run.phase = run.start, None, "started"
         if not event.reason and run.verdict is None:
-            self._begin_metering(run, now)
+            self._on_begun(start, run, now)
             return [start]
         reason = event.reason or "stopped before it started"
         outcome = Outcome("not-started", reason=reason)
@@ -634,6 +642,13 @@ class Worker:
             case TaskSaved(_, tree, path):
                 message = Checkpoint(attempt=attempt, seq=seq, tree=tree, path=path)
         return [Send(attempt.scheduler, message)]
+
+    def _on_input(self, event: InputTaken | InputLost) -> list[Effect]:
+        self._inputs_due.drop(event.attempt)
+        if isinstance(event, InputTaken) or event.attempt not in self._runs:
+            return []
+        reason = f"its standard input was cut off: {event.reason}"
+        return self._stop(event.attempt, Outcome("lost", reason=reason))
 
     def _on_task_wrote(self, event: TaskWrote, now: float) -> list[Effect]:
         output = Output(
@@ -684,6 +699,9 @@ class Worker:
                 continue
             verdict = Outcome("timed-out", reason="its time limit passed")
             effects += self._stop(attempt, verdict)
+        for attempt in self._inputs_due.pop_due(now):
+            reason = f"nobody sent its standard input within {INPUT_S:g} s"
+            effects += self._stop(attempt, Outcome("timed-out", reason=reason))
         self._echoes.due(now)
         self._metric_echoes.due(now)
         for report in self._reports.due(now):
@@ -705,31 +723,16 @@ class Worker:
             case _:
                 raise AssertionError(chore)
 
-    def _begin_metering(self, run: _Run, now: float) -> None:
+    def _on_begun(self, start: StartTask, run: _Run, now: float) -> None:
+        if start.task.work.stdin != "none":
+            self._inputs_due.set(start.attempt, now + INPUT_S)
         run.metered_at = now
         if "meter" not in self._chores:
             self._chores.set("meter", now + METER_S)
 
     def _lent(self, runs: Mapping[Attempt, _Run], now: float) -> list[Effect]:
         """Tell how long tasks of other nodes ran here since the last time."""
-        metered: list[MeteredRun] = []
-        for attempt, run in runs.items():
-            if run.metered_at in (None, now) or attempt.scheduler == self.node:
-                continue
-            lease = self._lease_of(run)
-            spent_s, run.metered_at = now - run.metered_at, now
-            metered.append(
-                MeteredRun(
-                    kind="lent",
-                    owner=lease.owners[-1],
-                    node=attempt.scheduler,
-                    job=run.job,
-                    spent_s=max(0.0, spent_s),
-                    cpu_milli=lease.allocation.cpu_milli,
-                    gpu_milli=sum(share.milli for share in lease.allocation.shares),
-                )
-            )
-        return [Tell(RunsMetered(tuple(metered)))] if metered else []
+        return lent(runs, self.node, self._lease_of, now)
 
     def _provide(self, now: float) -> list[Effect]:
         pause_s = PROVIDE_AGAIN_S * self._rng.uniform(0.8, 1.2)

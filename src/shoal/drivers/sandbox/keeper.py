@@ -166,11 +166,18 @@ class Keeper:
         # The parent is the supervisor now: it has reaped the process between.
         call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         failed, fails = os.pipe2(os.O_CLOEXEC)
+        ours: list[int] = []  # our side of its terminal
         try:
             self._furnish(entry, fds[FILES] if len(fds) > FILES else -1)
+            files = fds[:FILES]
+            if entry.terminal:
+                near, far = os.openpty()
+                ours, files = [near], [far] * FILES
+                fds.append(far)
             self._pid = os.fork()
             if self._pid == 0:
-                guarded(fails, lambda: self._become(entry, fds[:FILES]))
+                has = entry.terminal
+                guarded(fails, lambda: self._become(entry, files, terminal=has))
         except OSError as error:
             self._say(FAILED, reason=str(error))
             return
@@ -185,8 +192,8 @@ class Keeper:
             return
         scratch = [os.open(place, os.O_PATH | os.O_CLOEXEC) for place in SCRATCH]
         answer = pack_answer(RoomAnswer(STARTED, self._pid))
-        socket.send_fds(self._line, [answer], scratch)  # For measuring.
-        for fd in scratch:
+        socket.send_fds(self._line, [answer], [*scratch, *ours])  # To be measured.
+        for fd in (*scratch, *ours):
             os.close(fd)
         self._attend(entry)
 
@@ -225,6 +232,8 @@ class Keeper:
                 )
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGTERM if said == NOTICE else signal.SIGKILL)
+                if entry.terminal:
+                    os.kill(-1, signal.SIGHUP)  # A shell heeds only this.
         finally:
             for fd in fds:
                 os.close(fd)

@@ -34,6 +34,7 @@ class RoomEntry(NamedTuple):
     env: Sequence[str]
     argv: Sequence[str]
     file_bytes: int = 0  # size limit of one file; 0: no limit
+    terminal: bool = False  # its files are a terminal, whose other side is answered
 
 
 class RoomAnswer(NamedTuple):
@@ -49,7 +50,7 @@ def packed(entry: RoomEntry) -> bytes:
     packer = Packer().text(entry.directory)
     packer.number(entry.scratch_bytes).number(entry.processes_max)
     packer.texts(entry.shown).texts(entry.env).texts(entry.argv)
-    packer.number(entry.file_bytes)
+    packer.number(entry.file_bytes).number(entry.terminal)
     return packer.body()
 
 
@@ -64,6 +65,7 @@ def unpacked(data: bytes) -> RoomEntry:
         env=fields.texts(),
         argv=fields.texts(),
         file_bytes=fields.number(),
+        terminal=bool(fields.number()),
     )
     fields.end()
     if not entry.argv:

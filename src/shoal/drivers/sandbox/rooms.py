@@ -67,7 +67,8 @@ BUILD_S: Final = 30.0
 """Time limit for building: a folder in it may lie on a disk that hangs."""
 
 INFO_BYTES_MAX: Final = 4_096
-SCRATCH_MAX: Final = len(keeper.SCRATCH)
+SCRATCH: Final = len(keeper.SCRATCH)
+ANSWERED_MAX: Final = SCRATCH + 1  # these, and a terminal
 NS_GET_USERNS: Final = 0xB701
 
 
@@ -98,6 +99,7 @@ class SandboxRoom:
         """
         self.pid = 0  # of the keeper
         self.scratch: list[int] = []  # in-memory folders of the task
+        self._terminal = -1  # our side of the terminal of the task, until taken
         self._builder = 0
         self._uplink: Uplink | None = None
         self.line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -124,10 +126,11 @@ class SandboxRoom:
         """Wait for an answer of this kind and return its number; raise on any other."""
         flags = socket.MSG_CMSG_CLOEXEC  # Not for processes that we start.
         said, fds, _, _ = socket.recv_fds(
-            self.line, ANSWER_BYTES_MAX, SCRATCH_MAX, flags
+            self.line, ANSWER_BYTES_MAX, ANSWERED_MAX, flags
         )
-        self._forget_scratch()
-        self.scratch = fds
+        self._forget_files()
+        self.scratch = fds[:SCRATCH]
+        self._terminal = fds[SCRATCH] if len(fds) > SCRATCH else -1
         if not said:
             raise RoomError("its keeper ended")
         try:
@@ -178,9 +181,15 @@ class SandboxRoom:
         said, fds, _, _ = socket.recv_fds(self.line, PACKET_BYTES_MAX, FDS_MAX, flags)
         return said, fds
 
-    def _forget_scratch(self) -> None:
-        for fd in self.scratch:
-            os.close(fd)
+    def take_terminal(self) -> int:
+        """Return our side of the terminal of the program that was started."""
+        taken, self._terminal = self._terminal, -1
+        return taken
+
+    def _forget_files(self) -> None:
+        for fd in (*self.scratch, self.take_terminal()):
+            if fd >= 0:
+                os.close(fd)
         self.scratch = []
 
     @property
@@ -204,7 +213,7 @@ class SandboxRoom:
 
     def close(self) -> None:
         """Tear the sandbox down, killing all processes inside."""
-        self._forget_scratch()
+        self._forget_files()
         if self._uplink is not None:
             self._uplink.close()
         self.line.close()

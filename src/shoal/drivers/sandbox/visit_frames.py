@@ -32,6 +32,9 @@ KINDS: Final = (PROGRAM, PORT, PORT6, STDIN, KILL)
 OPENED, REFUSED, LEFT = b"o", b"r", b"l"
 PACKET_BYTES_MAX: Final = 1 << 20
 FDS_MAX: Final = 3
+NO_INPUT: Final = "the task has no standard input"
+IN_SETUP: Final = "the setup of the task has not ended"
+INPUT_TAKEN: Final = "the standard input of the task is in use"
 REASON_BYTES_MAX: Final = 4_096
 
 

@@ -32,15 +32,18 @@ from shoal.drivers.sandbox.keeper import TASK_NICE, TASK_OOM_SCORE
 from shoal.drivers.sandbox.privileges import leave_keyring
 from shoal.drivers.sandbox.room_frames import RoomEntry
 from shoal.drivers.sandbox.rooms import RoomError, SandboxRoom, in_memory
+from shoal.drivers.sandbox.visit_frames import IN_SETUP, INPUT_TAKEN, NO_INPUT
 from shoal.drivers.supervisor.frame_fields import FrameError
 from shoal.drivers.supervisor.process_tree import give_notice, kill_all_below
 from shoal.drivers.supervisor.supervisor_frames import (
     EXITED,
     NOT_STARTED,
+    PIPE,
     START,
     STDERR,
     STDOUT,
     STOP,
+    TERMINAL,
     AttemptEnded,
     StartAttempt,
     frame,
@@ -247,6 +250,8 @@ class SupervisedRun:
         self.room = room
         self.pipes: dict[int, tuple[bytes, OutputFiles]] = {}
         self._ends: list[int] = []
+        self._input = -1  # the other end of its standard input, or of its terminal
+        self._has_given_input = False
 
     def open(self) -> None:
         """Start the setup, or the program if there is none; both share the pipes."""
@@ -266,9 +271,27 @@ class SupervisedRun:
         self._launch(self.start.argv)
 
     def _launch(self, argv: Sequence[str]) -> None:
-        files = (self._null, *self._ends)
+        stdin = "none" if self.setting_up else self.start.stdin
+        read = self._null
+        if stdin == PIPE:
+            read, self._input = os.pipe2(os.O_CLOEXEC)
+        try:
+            self._begin(argv, (read, *self._ends), terminal=stdin == TERMINAL)
+        finally:
+            if stdin == PIPE:
+                os.close(read)
+        if stdin == TERMINAL:  # What it shows comes the way of any output.
+            os.set_blocking(self._input, False)
+            kept = OutputFiles(f"{self.start.kept}.stdout", self.start.secrets)
+            self.pipes[self._input] = (STDOUT, kept)
+        if not self.setting_up:
+            self._close_ends()
+
+    def _begin(
+        self, argv: Sequence[str], files: tuple[int, ...], *, terminal: bool
+    ) -> None:
         if self.room is None:
-            self._spawn(argv, files)
+            self._spawn(argv, files, terminal=terminal)
         else:
             start = self.start
             entry = RoomEntry(
@@ -279,23 +302,35 @@ class SupervisedRun:
                 start.env,
                 argv,
                 start.file_bytes,
+                terminal,
             )
             try:
                 self.room.start(entry, files)
             except (RoomError, FrameError, OSError) as error:
                 raise NotStartedError(f"not started in its sandbox: {error}") from error
             self.exit_fd = self.room.line.fileno()
-        if not self.setting_up:
-            self._close_ends()
+            if terminal:
+                self._input = self.room.take_terminal()
 
-    def _spawn(self, argv: Sequence[str], files: tuple[int, ...]) -> None:
+    def _spawn(
+        self, argv: Sequence[str], files: tuple[int, ...], *, terminal: bool
+    ) -> None:
         start = self.start
-        spawn = _spawn_boxed if start.boxed else _spawn
+        pair = os.openpty() if terminal else ()
+        place = os.ttyname(pair[1]) if pair else ""
         try:
             with inside(start.doors, start.home):
-                self.pid = spawn(argv, start.env, files)
+                if start.boxed:
+                    self.pid = _spawn_boxed(argv, start.env, pair[1:] * 3 or files)
+                else:
+                    self.pid = _spawn(argv, start.env, files, place)
         except OSError as error:
             raise NotStartedError(f"no group for it: {error.strerror}") from error
+        finally:
+            for fd in pair[1:]:
+                os.close(fd)
+        if pair:
+            self._input = pair[0]
         self.exit_fd = os.pidfd_open(self.pid)
         self._limit(self.pid)
 
@@ -325,9 +360,19 @@ class SupervisedRun:
         self._limit(pid)
         return pid
 
-    def take_input(self) -> tuple[int, ...]:
-        """Return the other end of the task's standard input, once."""
-        raise ValueError("its standard input is not open")
+    def take_input(self) -> int:
+        """Return the other end of the task's standard input, once; to be closed."""
+        if self.start.stdin == "none":
+            raise ValueError(NO_INPUT)
+        if self._has_given_input:
+            raise ValueError(INPUT_TAKEN)
+        if self._input < 0:
+            raise ValueError(IN_SETUP)
+        self._has_given_input = True
+        if self.start.stdin == TERMINAL:  # We read it, too.
+            return os.dup(self._input)
+        given, self._input = self._input, -1
+        return given
 
     def reap(self) -> int:
         """Reap the ended program; return its exit code, 128 + N for signal N."""
@@ -344,6 +389,9 @@ class SupervisedRun:
         """Send SIGTERM, so that the task may end by itself."""
         if self.room is None:
             give_notice(self.pid, boxed=self.start.boxed)
+            if self.start.stdin == TERMINAL and not self.start.boxed:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self.pid, signal.SIGHUP)  # A shell heeds only this.
         else:
             self.room.notify()
 
@@ -370,6 +418,8 @@ class SupervisedRun:
     def close(self) -> None:
         """Close all files."""
         self._close_ends()
+        if self._input >= 0 and self._input not in self.pipes:
+            os.close(self._input)
         self.watch.close()
         for fd, (_, kept) in self.pipes.items():
             os.close(fd)
@@ -473,10 +523,15 @@ class Supervisor:
         except NotStartedError as error:
             self._end(NOT_STARTED, 0, str(error))
             return
-        for fd in run.pipes:
-            self._watch(fd, self._on_pipe)
-        self._watch(run.exit_fd, self._on_exit)
+        self._attend(run)
         self._visits.run = run
+
+    def _attend(self, run: SupervisedRun) -> None:
+        """Read what a program that was started writes, and wait for its end."""
+        for fd in run.pipes:
+            if fd not in self._handlers:
+                self._watch(fd, self._on_pipe)
+        self._watch(run.exit_fd, self._on_exit)
 
     def _room_for(self, start: StartAttempt) -> SandboxRoom:
         """Return the sandbox for a task, evicting the least recently used if needed."""
@@ -544,6 +599,8 @@ class Supervisor:
             data = os.read(fd, PIECE_BYTES_MAX)
         except BlockingIOError:
             return False
+        except OSError:  # A terminal that no process has open any more says EIO.
+            data = b""
         if not data:
             self._unwatch(fd)
             return False
@@ -565,7 +622,7 @@ class Supervisor:
             except NotStartedError as error:
                 self._end(NOT_STARTED, 0, str(error))
             else:
-                self._watch(run.exit_fd, self._on_exit)
+                self._attend(run)
             return
         self._end(EXITED, code, _reason(run, code))
 

@@ -28,6 +28,8 @@ STDOUT: Final = b"O"
 STDERR: Final = b"E"
 END: Final = b"X"
 EXITED: Final = "exited"
+PIPE, TERMINAL = "pipe", "terminal"
+STDINS: Final = ("none", PIPE, TERMINAL)
 NOT_STARTED: Final = "not-started"
 GRACE_S_MAX: Final = 1e6
 """More than ten days; `poll` cannot wait for more than 24."""
@@ -63,6 +65,7 @@ class StartAttempt(NamedTuple):
     file_bytes: int = 0  # size limit of one file; 0 for none
     uplink: Sequence[str] = ()  # command that connects the room's network
     caches: Sequence[str] = ()  # `BYTES:FOLDER` of other folders that are limited
+    stdin: str = "none"  # or "pipe" or "terminal", which a visit can take
 
 
 class AttemptEnded(NamedTuple):
@@ -136,10 +139,13 @@ def unpack_start(body: bytes) -> StartAttempt:
         file_bytes=fields.number(),
         uplink=fields.texts(),
         caches=fields.texts(),
+        stdin=fields.text(),
     )
     fields.end()
     if not start.argv:
         raise FrameError("there is no program to run")
+    if start.stdin not in STDINS:
+        raise FrameError(f"a standard input of the kind {start.stdin!r}")
     if not all(map(_is_cpu, start.cpus.split(",") if start.cpus else ())):
         raise FrameError("the CPUs are no list of numbers")
     if not all(each.partition(":")[0].isdecimal() for each in start.caches):

@@ -20,6 +20,7 @@ from shoal.drivers.sandbox.visit_frames import (
     OPENED,
     PACKET_BYTES_MAX,
     PROGRAM,
+    STDIN,
     VisitAnswer,
     VisitOrder,
     pack_visit,
@@ -117,6 +118,12 @@ class VisitLine:
             for fd in theirs:
                 os.close(fd)
         return self._add(visit, both, errors, into)
+
+    async def stdin(self) -> Visitor:
+        """Return the other end of the task's standard input, or of its terminal."""
+        visit = self._next(STDIN)
+        [fd] = await self._ask(visit, ())
+        return self._add(visit, fd)
 
     async def socket(self, kind: str, port: int) -> socket.socket:
         """Return a socket that is being connected to a port of the task."""

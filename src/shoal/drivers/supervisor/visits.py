@@ -117,7 +117,11 @@ class SupervisorVisits:
         if run is None:
             raise ValueError(OVER)
         if visit.kind == STDIN:
-            self._answer(OPENED, visit.number, *run.take_input())
+            given = run.take_input()
+            try:
+                self._answer(OPENED, visit.number, given)
+            finally:
+                os.close(given)
         elif run.room is not None:
             run.room.visit(said, fds)
         elif run.start.boxed:

@@ -621,7 +621,34 @@ def _check(spec: JobSpec, path: str) -> None:
     check_python(spec, path)
     check_verify(spec, path, nodes_of(spec)[1])
     check_objective(spec, path, nodes_of(spec)[1])
+    _check_stdin(spec, path)
     _check_params(spec, path)
+
+
+def why_no_stdin(spec: JobSpec) -> str:
+    """Return why a job cannot have a standard input; empty if it can."""
+    is_many = spec.array is not None or spec.sweep is not None
+    if is_many or spec.steps or spec.nodes != 1:
+        return "the job has several tasks, and input goes to one"
+    if spec.recipe is not None:
+        return "recipes read none"
+    if spec.image:
+        return "containers are given none"
+    if spec.schedule is not None:
+        return "its runs begin later"
+    if spec.verify is not None or spec.speculate:
+        return "its task may run more than once, and input is read once"
+    return ""
+
+
+def _check_stdin(spec: JobSpec, path: str) -> None:
+    if spec.stdin != "none" and (why := why_no_stdin(spec)):
+        raise SpecError(
+            "this job cannot have a standard input",
+            path=f"{path}.stdin",
+            because=why,
+            hint="put the data into a file of the workdir",
+        )
 
 
 def _check_params(spec: JobSpec, path: str) -> None:
@@ -650,7 +677,7 @@ def _check_params(spec: JobSpec, path: str) -> None:
 
 
 def _refuse_program_beside_steps(spec: JobSpec) -> None:
-    for field in ("command", "recipe", "array", "sweep", "nodes"):
+    for field in ("command", "recipe", "array", "sweep", "nodes", "stdin"):
         if getattr(spec, field) != getattr(_EMPTY, field):
             raise SpecError(
                 f"'{field}' stands beside steps",

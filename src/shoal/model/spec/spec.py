@@ -13,7 +13,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from shoal.model.job import DEFAULT_ZONE, PRIORITY_MAX, PRIORITY_MIN, SameLeaf, Scalar
+from shoal.model.job import (
+    DEFAULT_ZONE,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    SameLeaf,
+    Scalar,
+    Stdin,
+)
 from shoal.model.spec.limits import (
     ALTERNATIVES_MAX,
     ANSWERS_MAX,
@@ -583,6 +590,13 @@ class JobSpec(Strict, frozen=True):
         Meta(description="How results are checked; by default they are trusted."),
     ] = None
     objective: Objective = None
+    stdin: Annotated[
+        Stdin,
+        Meta(
+            description="Standard input of the program: nothing, or what is sent to it "
+            "while it runs. `shoal run` sets this, and sends its own."
+        ),
+    ] = "none"
     on_end: Annotated[
         OnEndSpec | None, Meta(description="What is called at the end of the job.")
     ] = None

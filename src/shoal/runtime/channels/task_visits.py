@@ -1,4 +1,4 @@
-"""Serves channels to tasks that run here: ports, and programs that join them.
+"""Serves channels to tasks that run here: ports, programs that join, and their input.
 
 The scheduler of the attempt opened the channel; the machine has seen to that. A driver
 opens the port or starts the program inside the sandbox of the task (`Driver.visits`).
@@ -16,7 +16,11 @@ import termios
 from typing import TYPE_CHECKING, Final, final
 
 from shoal.core.channels.events import TaskClosed, TaskOpened
-from shoal.drivers.sandbox.visit_frames import PORT, PORT6
+from shoal.core.events import InputLost, InputTaken
+from shoal.drivers.environment import TERMINAL_TYPE
+from shoal.drivers.process import NOT_RUNNING
+from shoal.drivers.sandbox.visit_frames import IN_SETUP, INPUT_TAKEN, PORT, PORT6
+from shoal.drivers.supervisor.visit_line import ENDED
 from shoal.errors import ShoalError
 from shoal.protocol.channels import items
 from shoal.runtime.channels.descriptors import DescriptorReader, DescriptorWriter
@@ -37,7 +41,10 @@ OPEN_S: Final = 20.0
 DRAIN_S: Final = 0.3
 """How long a program that has ended may stay silent, though others hold its output."""
 
-TERMINAL_TYPE: Final = "xterm-256color"
+LOOK_S: Final = 0.05
+NOT_BEGUN: Final = frozenset({NOT_RUNNING, ENDED, IN_SETUP})
+"""What tasks say that are not over, but whose program has not begun."""
+
 _SIZE: Final = struct.Struct("HHHH")
 END_OF_INPUT: Final = b"\x04"
 
@@ -51,6 +58,7 @@ class TaskVisits:
         self._feed = feed
         self._drivers: dict[Attempt, Driver] = {}
         self._visits: set[asyncio.Task[None]] = set()
+        self._inputs: set[Attempt] = set()  # whose standard input somebody sends
 
     def begin(self, attempt: Attempt, driver: Driver) -> None:
         """Let channels into an attempt from now on."""
@@ -59,20 +67,23 @@ class TaskVisits:
 
     def end(self, attempt: Attempt) -> None:
         """Refuse further visits of an attempt."""
+        self._inputs.discard(attempt)
         if self._drivers.pop(attempt, None) is not None:
             self._feed(TaskClosed(attempt))
 
-    def serve(
-        self, line: ChannelLine, caller: Admission, asked: ChannelOpen
-    ) -> PortVisit | ProgramVisit:
+    def serve(self, line: ChannelLine, caller: Admission, asked: ChannelOpen) -> _Visit:
         """Serve one channel."""
         del caller
         attempt, use = asked.attempt, asked.use
         assert attempt is not None
-        driver = self._drivers.get(attempt)
-        visit: PortVisit | ProgramVisit
-        visit = PortVisit(line) if use.kind == "port" else ProgramVisit(line)
-        serving = self._run(visit, driver, attempt, use)
+        visit: _Visit
+        if use.kind == "port":
+            visit = PortVisit(line)
+        elif use.kind == "program":
+            visit = ProgramVisit(line)
+        else:
+            visit = InputVisit(line, lambda why: self._lose(attempt, why))
+        serving = self._run(visit, attempt, use)
         task = asyncio.get_running_loop().create_task(serving)
         visit.task = task
         self._visits.add(task)
@@ -86,25 +97,41 @@ class TaskVisits:
             visit.cancel()
         await asyncio.gather(*visits, return_exceptions=True)
 
-    async def _run(
-        self,
-        visit: PortVisit | ProgramVisit,
-        driver: Driver | None,
-        attempt: Attempt,
-        use: ChannelUse,
-    ) -> None:
+    def _lose(self, attempt: Attempt, why: str) -> None:
+        if attempt in self._inputs:
+            self._feed(InputLost(attempt, why))
+
+    async def _run(self, visit: _Visit, attempt: Attempt, use: ChannelUse) -> None:
         try:
-            if driver is None:
-                raise ShoalError("the task has ended")
-            await visit.run(driver.visits(attempt), use)
+            if isinstance(visit, InputVisit):
+                if attempt in self._inputs:
+                    raise ShoalError(INPUT_TAKEN)
+                self._inputs.add(attempt)
+                self._feed(InputTaken(attempt))
+            await self._once_begun(visit, attempt, use)
         except ShoalError as error:
             visit.fail(error)
         except OSError as error:
             visit.fail(ShoalError("the worker failed", because=str(error)))
 
+    async def _once_begun(
+        self, visit: _Visit, attempt: Attempt, use: ChannelUse
+    ) -> None:
+        """Serve a channel to an attempt, perhaps before its program has begun."""
+        while (driver := self._drivers.get(attempt)) is not None:
+            try:
+                await visit.run(driver.visits(attempt), use)
+            except ShoalError as error:
+                if error.what not in NOT_BEGUN:
+                    raise
+                await asyncio.sleep(LOOK_S)
+            else:
+                return
+        raise ShoalError(ENDED)
+
 
 class _Visit:
-    """What ports and programs have in common."""
+    """What all that reaches into a task has in common."""
 
     def __init__(self, line: ChannelLine) -> None:
         self.task: asyncio.Task[None] | None = None
@@ -114,6 +141,11 @@ class _Visit:
         self._early: list[bytes] = []  # items that came before there was a writer
         self._over = asyncio.Event()
         self._is_lost = False
+        line.slow(slow=True)  # Nothing comes before there is somewhere to put it.
+
+    async def run(self, line: VisitLine, use: ChannelUse) -> None:
+        """Serve the channel to its end; raise `ShoalError` if nothing was opened."""
+        raise NotImplementedError
 
     def deliver(self, found: tuple[bytes, ...]) -> None:
         """Pass items of the user on."""
@@ -156,6 +188,7 @@ class _Visit:
         self._line.write(items.READY)
         early, self._early = self._early, []
         self.deliver(tuple(early))
+        self._line.slow(slow=False)
 
     def _slowed(self, is_slow: bool) -> None:
         self._line.slow(slow=is_slow)
@@ -214,6 +247,8 @@ async def _connected(line: VisitLine, port: int) -> socket.socket:
         except TimeoutError:
             raise ShoalError("the sandbox of the task does not answer") from None
         except ShoalError as refused:
+            if refused.what in NOT_BEGUN:
+                raise
             error = error or refused.what
             continue
         if not (why := await _trouble(connection)):
@@ -297,10 +332,8 @@ class ProgramVisit(_Visit):
             os.close(fd)
 
     def _resize(self, rows: int, columns: int) -> None:
-        if self._is_terminal and rows and columns and self._visitor is not None:
-            size = _SIZE.pack(rows, columns, 0, 0)
-            with contextlib.suppress(OSError):
-                fcntl.ioctl(self._visitor.both, termios.TIOCSWINSZ, size)
+        if self._is_terminal and self._visitor is not None:
+            _set_size(self._visitor.both, rows, columns)
 
     async def _drain(self) -> None:
         """Read what an ended program has written; others may still hold its output."""
@@ -315,6 +348,69 @@ class ProgramVisit(_Visit):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(DRAIN_S):
                     await self._over.wait()
+
+
+@final
+class InputVisit(_Visit):
+    """The standard input of a task, or its terminal. Its output is none of ours.
+
+    The input of a task ends when its user says so, and never because the user has
+    gone: a task that took half of its input for the whole would be done, and wrong.
+    """
+
+    def __init__(self, line: ChannelLine, lost: Callable[[str], None]) -> None:
+        super().__init__(line)
+        self._lost = lost
+        self._visitor: Visitor | None = None
+        self._is_terminal = False
+        self._is_whole = False  # whether the user has sent all
+        self._done = asyncio.Event()
+
+    async def run(self, line: VisitLine, use: ChannelUse) -> None:
+        """Carry input until its end, or that of the task."""
+        visitor = self._visitor = await _opened(line.stdin())
+        self._is_terminal = os.isatty(visitor.both)
+        visitor.code.add_done_callback(lambda _: self._done.set())
+        try:
+            self._resize(use.rows, use.columns)
+            self._begin(DescriptorWriter(visitor.both, self._slowed, self._finished))
+            await self._done.wait()
+            if not self._is_lost:
+                self._line.finish()
+        finally:
+            self._stop()
+            visitor.close()
+
+    def take(self, kind: bytes, body: bytes) -> None:
+        """Take one item of the user."""
+        if kind == items.RESIZE and (size := items.size_of(body)) is not None:
+            self._resize(*size)
+        elif kind == items.EOF and self._is_terminal:
+            super().take(items.DATA, END_OF_INPUT)
+        else:
+            self._is_whole = self._is_whole or kind == items.EOF
+            super().take(kind, body)
+
+    def ended(self, reason: str) -> None:
+        """Have the task stopped, if that was not all; what it has stays open."""
+        self._is_lost = True
+        if not self._is_whole:
+            self._lost(reason or "its user has gone")
+
+    def _finished(self, _fd: int) -> None:
+        """Stop: all is written, or the task reads no more."""
+        self._done.set()
+
+    def _resize(self, rows: int, columns: int) -> None:
+        if self._is_terminal and self._visitor is not None:
+            _set_size(self._visitor.both, rows, columns)
+
+
+def _set_size(terminal: int, rows: int, columns: int) -> None:
+    if rows and columns:
+        with contextlib.suppress(OSError):
+            size = _SIZE.pack(rows, columns, 0, 0)
+            fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
 
 
 async def _opened(opening: Coroutine[object, object, Visitor]) -> Visitor:
