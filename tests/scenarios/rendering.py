@@ -110,7 +110,7 @@ def _to_scheduler(message: m.ToScheduler) -> str:
             return f"committed {message.request} {words(message.leases)}"
         case m.Withdrawal():
             return f"withdrawal {words(message.leases)}: {message.reason}"
-        case m.RetriesRenewed():
+        case m.Renewed():
             alive = [_occupied(one) for one in message.leases]
             gone = ["gone", *message.gone] if message.gone else []
             return words(["renewed", *alive, *gone])

@@ -147,13 +147,7 @@ def run(
     asked, tty = flags.pop("interactive"), flags.pop("tty")
     terminal = _terminal(alone=not (watch or as_json)) if tty else None
     spec = spec_of(words, config, flags)
-    if '"schedule"' in spec and json.loads(spec).get("schedule"):
-        raise UsageError(
-            "a job with a schedule does not run now",
-            because="each of its runs starts at its own time",
-            hint="`shoal submit` with the same arguments; "
-            "`shoal retry JOB` runs it once more at any time",
-        )
+    _refuse_schedule(spec)
     home, quiet = Home.default(), quiet or as_json
     spec = with_stdin(spec, asked=asked, tty=tty, quiet=quiet)
     sends = json.loads(spec).get("stdin", "none") != "none"
@@ -189,6 +183,16 @@ def run(
         talk(taken_text(each), quiet=quiet)
     suggest("shoal ps", f"shoal show {end.id}", quiet=quiet)
     sys.exit(code_of(end))
+
+
+def _refuse_schedule(spec: str) -> None:
+    if '"schedule"' in spec and json.loads(spec).get("schedule"):
+        raise UsageError(
+            "a job with a schedule does not run now",
+            because="each of its runs starts at its own time",
+            hint="`shoal submit` with the same arguments; "
+            "`shoal retry JOB` runs it once more at any time",
+        )
 
 
 def _terminal(*, alone: bool) -> ChannelTerminal:
