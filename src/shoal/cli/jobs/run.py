@@ -163,9 +163,7 @@ def run(
                 show: Show = partial(follow, names=names, aside=as_json, raw=raw)
                 if watch and not as_json:
                     show = partial(_curves, client, job, names or {})
-                tell = partial(_tell_placing, client, id_, began, quiet=quiet)
-                telling = threading.Thread(target=tell, daemon=True)
-                telling.start()
+                telling = _telling(client, id_, began, quiet=quiet)
                 if sends:
                     show = sending(client, id_, show, terminal, telling)
                 end = _follow(client, job, show, has_input=sends)
@@ -304,6 +302,16 @@ def _follow(
         return client.get(job.id, tasks_max=1)
     except UnreachableError as error:
         raise _left_alone(job.id, error, has_input=has_input) from None
+
+
+def _telling(
+    client: api.Client, job: str, began: float, *, quiet: bool
+) -> threading.Thread:
+    """Tell where the job runs in the background."""
+    tell = partial(_tell_placing, client, job, began, quiet=quiet)
+    telling = threading.Thread(target=tell, daemon=True)
+    telling.start()
+    return telling
 
 
 def _tell_placing(client: api.Client, job: str, began: float, *, quiet: bool) -> None:
