@@ -101,7 +101,7 @@ def test_two_hundred_attackers_leave_memory_bounded_and_members_served() -> None
             growth = resident_bytes() - before
 
         assert growth < GROWTH_BYTES_MAX
-        assert len(trips) > 30
+        assert len(trips) > 10
         assert statistics.median(trips) < 0.2
         assert ("lost", ann.id) not in bob.log.events
         await closed(ann, bob, eve)

@@ -458,6 +458,7 @@ class DirectLinks:
         for link in list(self._up.values()):
             self._feel(link, now, late_s)
         for known in list(self._peers.values()):
+            known.since += late_s  # Nobody could come while this node stood still.
             if known.link is None and now - known.since >= self._settings.give_up_s:
                 known.outbox.clear()
                 self._dialler.stop(known.node)
