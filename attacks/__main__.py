@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import attacks.by_channels
 import attacks.by_member_environments
 import attacks.by_member_floods
 import attacks.by_member_orders

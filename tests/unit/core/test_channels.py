@@ -8,6 +8,8 @@ import pytest
 from shoal.core.channels.channels import (
     BEAT_S,
     CHANNELS_MAX,
+    FLOOD_BYTES,
+    FLOODED,
     HEARD_S,
     OPENED_MAX,
     SILENT_S,
@@ -205,6 +207,26 @@ def test_a_slow_reader_holds_the_writer_and_nothing_more_is_sent() -> None:
 
     assert len(reef.items(ANN, 1)) == written
     assert reef.done[BOB][-1] == PauseChannel(end, paused=False)
+
+
+def test_an_end_that_sends_on_though_there_is_no_room_loses_the_channel() -> None:
+    reef = Reef()
+    end = reef.open()
+    reef.tell(BOB, ChannelSlowed(end, slow=True))
+    [channel] = {sent.message.channel for _, sent in reef.wire}  # type: ignore[union-attr]
+    piece = bytes(65_000)
+
+    for first in range(FLOOD_BYTES // len(piece) + 1):
+        batch = ChannelBatch(
+            channel=channel, by_opener=True, first=first, taken=0, items=(piece,)
+        )
+        reef.tell(BOB, MessageReceived(ANN, batch))
+
+    assert reef.ends(BOB) == [EndChannel(end, FLOODED)]
+    assert sum(map(len, reef.items(BOB, end))) <= FLOOD_BYTES
+    assert reef.nodes[BOB].served == 0
+    reef.carry()
+    assert reef.ends(ANN) == [EndChannel(1, FLOODED)]
 
 
 @pytest.mark.parametrize("asker", [BOB, EVE])

@@ -19,8 +19,9 @@ opens one to the scheduler (`job`, `task`), whose host joins the two.
   former: its opener has forgotten that.
 - Credit. An end keeps at most `WINDOW_BYTES` that were not taken, and then pauses its
   host. An end whose host is slow says that it is not `open`, and takes what is under
-  way. So a channel holds two windows at each end, and a node has `CHANNELS_MAX` of
-  peers and `OPENED_MAX` of its own.
+  way. Whoever sends on regardless loses the channel after `FLOOD_BYTES`. So a channel
+  holds a few windows at each end, and a node has `CHANNELS_MAX` of peers and
+  `OPENED_MAX` of its own.
 - Ends. A host that is done says `ChannelFinished`; when all was taken, the other end
   gets a `ChannelEnd`. Whoever gets items for a channel that it does not have answers
   with one, too. What the items meant to say, such as an exit code, tells a whole
@@ -86,11 +87,15 @@ OPENED_MAX: Final = 512
 
 WINDOW_BYTES: Final = 512 << 10
 RESUME_BYTES: Final = WINDOW_BYTES // 2
+FLOOD_BYTES: Final = 4 * WINDOW_BYTES
+"""More than an honest end has under way when it hears to wait."""
+
 BEAT_S: Final = 10.0
 SILENT_S: Final = 3.5 * BEAT_S
 UNLINKED_S: Final = 10.0
 HEARD_S: Final = 8.0
 OPEN_AGAIN: Final = Backoff(0.5, 4.0)
+FLOODED: Final = "it sent more than it was told that there is room for"
 UNKNOWN: Final = "the other node knows no such channel"
 
 
@@ -107,6 +112,7 @@ class _End(msgspec.Struct):
     tries: int = 0  # of opening; rises until something is heard
     heard: bool = False
     paused: bool = False
+    excess_bytes: int = 0  # that came while the host was too slow for them
     finished: bool = False
 
     @property
@@ -317,6 +323,11 @@ class Channels:
         fresh = end.stream.receive(_received(batch), now)
         effects: list[Effect] = []
         if fresh and not end.finished:
+            if not end.stream.open:
+                end.excess_bytes += sum(map(len, fresh))
+            if end.excess_bytes > FLOOD_BYTES:
+                self.counts["channels ended, flooded"] += 1
+                return [*self._tell_end(end, FLOODED, now), EndChannel(number, FLOODED)]
             effects.append(DeliverItems(number, tuple(fresh)))
         return effects + self._pump(end, now)
 
@@ -337,6 +348,7 @@ class Channels:
                 end.stream.put(event.items)
             case ChannelSlowed():
                 end.stream.open = not event.slow
+                end.excess_bytes = 0
             case ChannelFinished():
                 end.finished = True
                 end.stream.open = True  # Whatever still comes is dropped.
