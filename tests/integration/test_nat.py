@@ -1,5 +1,8 @@
 """Nodes behind routers that let nobody in, in network namespaces with NAT."""
 
+import hashlib
+import os
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ from tests.integration.found_shoal import (
 )
 from tests.integration.live_shoal import eventually
 from tests.integration.namespaces import Internet
+from tests.integration.test_interactive import forwarded, run_with
 
 from shoal.api import shoal_pb2 as pb
 
@@ -80,13 +84,26 @@ def test_two_behind_nat_work_through_a_gate_and_outlive_the_circuits_between_the
     where, there = net.home("two", 22, symmetric=True)
     worker = reef.join("worker", where, prefix=there, gates=[gate])
 
-    job = submit(asking, "for n in 1 2 3 4 5 6; do echo part $n; sleep 3; done")
+    script = "python3 -m http.server 8123 2> /dev/null & "
+    script += "for n in 1 2 3 4 5 6; do echo part $n; sleep 3; done; kill $!"
+    job = submit(asking, script)
     assert runs(asking, job) == worker.id
     assert linked(asking)[worker.id] == "relay"
     assert linked(asking)[gate.id] == "direct"
+    home, data = CliHome(asking.home.path), os.urandom(3_000_000)
+    counted = "for n in 1 2 3 4 5; do echo word $n; sleep 2; done"
+    inside = home("exec", job, "--", "sh", "-c", counted)
+    with forwarded(home, job, "8123:0") as port:
+        place = f"http://127.0.0.1:{port}/"
+        with urllib.request.urlopen(place, timeout=FOUND_S) as page:
+            listing = page.read()
+    code, digest, talk = run_with(home, data, "--cpus", "0.5", "--", "sha256sum")
     done = finished(asking, job)
-    said = CliHome(asking.home.path).ok("logs", job)
+    said = home.ok("logs", job)
 
+    assert inside.out == "".join(f"word {n}\n" for n in range(1, 6)), inside
+    assert b"Directory listing" in listing
+    assert (code, digest.split()[0]) == (0, hashlib.sha256(data).hexdigest()), talk
     assert done.state == pb.STATE_DONE
     assert job_of(asking, job).tasks[0].attempts == 1
     assert said.split("\n") == [*(f"part {n}" for n in range(1, 7)), ""]
