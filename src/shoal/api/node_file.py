@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 VERSION: Final = 1
+TASK_VARIABLE: Final = "SHOAL_TASK_ID"
 SOCKET_PATH_BYTES_MAX: Final = 100
 """The kernel allows 107 bytes; this leaves some for gRPC."""
 
@@ -49,6 +50,17 @@ def socket_path(home: Home) -> Path:
     name = sha256(os.fsencode(home.path)).hexdigest()[:16]
     base = os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/shoal-{os.getuid()}"  # noqa: S108
     return Path(base) / f"{name}.sock"
+
+
+def refuse_start_in_task() -> None:
+    """Raise in a task: a node that started by itself there would be a shoal apart."""
+    if TASK_VARIABLE in os.environ:
+        raise UnreachableError(
+            "a task cannot submit work to its shoal",
+            because="it has the rights of a program, and none of its owner's",
+            hint="return what is to run next to the program that has the client, or "
+            "name a node that the task can reach, with its token in SHOAL_TOKEN",
+        )
 
 
 def read(home: Home) -> NodeFile | None:

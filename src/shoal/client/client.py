@@ -109,6 +109,7 @@ class Client:
         self._pid = os.getpid()
         self._defaults = CallOptions.made(**options)
         if node is None and start and node_file.running(self._home) is None:
+            node_file.refuse_start_in_task()
             start_node(self._home)
         with self._connected() as client:
             client.info()  # Raises if no node answers.
