@@ -71,6 +71,7 @@ def test_a_night_in_which_the_clocks_change_has_one_run() -> None:
     spring, autumn = _at("2026-03-28T12:00+01:00"), _at("2026-10-24T12:00+02:00")
 
     first = next_after(nightly, spring, BERLIN)
+    assert first is not None
     assert first == _at("2026-03-29T03:00+02:00")  # There is no 02:30 that night.
     assert next_after(nightly, first, BERLIN) == _at("2026-03-30T02:30+02:00")
     first = next_after(nightly, autumn, BERLIN)
