@@ -82,6 +82,9 @@ def job_called(selector: str, records: list[JobRecord]) -> JobRecord:
     for record in found:
         if record.job.id == selector:
             return record
+    schedules = [r for r in found if r.job.schedule and r.state == "active"]
+    if len(schedules) == 1:
+        return schedules[0]  # Its runs are called like it.
     if len(found) == 1:
         return found[0]
     if not found:

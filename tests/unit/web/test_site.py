@@ -1,5 +1,6 @@
 """What the page answers."""
 
+import gzip
 import json
 import re
 from importlib.resources import files
@@ -87,6 +88,25 @@ def test_the_page_brings_everything_along_and_has_no_script_inside() -> None:
         assert [link for link in links if "w3.org/" not in link] == []
     for name in re.findall(r"/static/([\w.]+)", text):
         assert name in NAMES
+
+
+def test_files_come_compressed_to_who_takes_that_and_all_scripts_at_once() -> None:
+    answer = said(request("/static/style.css", accept_encoding="br, gzip"))
+    index = STATIC.joinpath("index.html").read_text()
+    scripts = {name for name in NAMES if name.endswith(".js")} - {"main.js"}
+
+    assert "content-encoding: gzip" in head_of(answer)
+    data = STATIC.joinpath("style.css").read_bytes()
+    assert gzip.decompress(body_of(answer)) == data
+    assert len(body_of(answer)) < len(data) / 2
+    assert set(re.findall(r'modulepreload" href="/static/([\w.]+)', index)) == scripts
+
+
+def test_a_body_of_the_wrong_kind_is_answered_in_words() -> None:
+    code, told = order("/api/jobs/abc/cancel", {"reason": 5}, FakeService())
+
+    assert code == 400
+    assert told["error"]["what"] == "expected text, got a whole number - at `$.reason`"
 
 
 def test_no_text_ever_becomes_markup() -> None:

@@ -105,10 +105,25 @@ function showHead(head, job, tasks) {
       job.nodes.length ? ["On", places(job.nodes.slice(0, 8)), job.nodes.length > 8 ? ` and ${job.nodes.length - 8} more` : ""] : null,
       ["Submitted", h("span", { title: moment(job.submitted_s) }, `${clock(job.submitted_s)}, `), since(job.submitted_s, { after: " ago" })],
       ...times(job),
-      ["Tasks", states(job)],
+      job.schedule ? null : ["Tasks", states(job)],
       job.priority ? ["Priority", String(job.priority)] : null,
       job.exit_code === null ? null : ["Exit code", String(job.exit_code)],
+      ...schedule(job),
       ...only.slice(0, 12).map(([name, value]) => [name, String(value)])));
+}
+
+// When it runs again, if it is a schedule; or which schedule started it.
+function schedule(job) {
+  const said = job.schedule;
+  const link = (id) => h("a", { class: "id", href: `/jobs/${id}`, "data-key": `run-${id}` }, id);
+  if (job.scheduled_by) return [["Run of", link(job.scheduled_by)]];
+  if (!said) return [];
+  return [
+    ["Schedule", h("code", {}, said.cron), ` ${said.timezone}`],
+    said.next_s ? ["Next run", moment(said.next_s)] : null,
+    ["Runs so far", String(said.runs)],
+    said.last ? ["Last run", link(said.last)] : null,
+  ];
 }
 
 function showTask(head, job, task) {
@@ -142,7 +157,7 @@ function states(job) {
 // What can be done.
 
 function actionsOf(job) {
-  if (!ENDED.has(job.state)) {
+  if (!ENDED.has(job.state) && !job.schedule) {
     return [action("Cancel…", `shoal cancel ${job.id}`, () => askCancel(job), { kind: "danger" })];
   }
   const again = (failed_only) => async () => {
@@ -154,6 +169,12 @@ function actionsOf(job) {
       failed(error);
     }
   };
+  if (job.schedule) {
+    return [
+      action("Run now", `shoal retry ${job.id}`, again(false)),
+      action("Cancel…", `shoal cancel ${job.id}`, () => askCancel(job), { kind: "danger" }),
+    ];
+  }
   return [
     action("Retry", `shoal retry ${job.id}`, again(false)),
     totalOf(job) > 1 && job.tasks.done > 0 && job.tasks.done < totalOf(job) ? action("Retry what is not done", `shoal retry ${job.id} --failed`, again(true)) : null,
@@ -168,7 +189,7 @@ function askCancel(job) {
   const dialog = h("dialog", { "aria-labelledby": "cancel-title" },
     h("form", { method: "dialog" },
       h("h2", { id: "cancel-title" }, `Cancel ${job.name}?`),
-      h("p", {}, `${count(totalOf(job), "task")} of job ${job.id} will end. What is done stays done.`),
+      h("p", {}, job.schedule ? `Job ${job.id} will not run again. A run that has begun goes on.` : `${count(totalOf(job), "task")} of job ${job.id} will end. What is done stays done.`),
       h("label", { for: "reason" }, "Why; it is kept with the job"),
       reason,
       h("p", {}, same),

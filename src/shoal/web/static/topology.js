@@ -9,8 +9,13 @@ const NARROW = 640;
 const SQUARE = 10;
 const SQUARES_MAX = 11;
 const GAP = 12;
+const MORE = 40; // Room for the line that leads to all nodes.
 const INDENT = 32; // Of others, in a list.
 const LABELS_MAX = 48;
+const LISTED_MAX = 12;
+const INNERMOST = 0.42; // Of the outermost ring: nearer, dots would lie on the card.
+const RINGS_MAX = 7;
+const PER_RING = 60;
 const LETTER = 5.6; // How wide a letter of a label is, about.
 
 export function topology(parent) {
@@ -30,16 +35,20 @@ export function topology(parent) {
 
 function picture(nodes, gates, width) {
   const self = nodes.find((node) => node.self) ?? nodes[0];
-  const others = nodes.filter((node) => node !== self).sort((a, b) => (a.petname < b.petname ? -1 : 1));
+  const sorted = nodes.filter((node) => node !== self).sort((a, b) => (a.petname < b.petname ? -1 : 1));
+  // Below each other, many nodes would hide the rest of the page: the busiest are shown.
+  const tooMany = width < NARROW && sorted.length > LISTED_MAX;
+  const others = tooMany ? [...sorted].sort((a, b) => b.active - a.active).slice(0, LISTED_MAX) : sorted;
   const placed = width < NARROW ? list(self, others, width) : others.length <= CARDS_MAX ? ring(self, others, width) : dots(self, others, width);
   const links = others.map((node) => link(node, self, placed, gates)).filter(Boolean);
   return s("svg", {
-    class: "topology", width, height: placed.height, viewBox: `0 0 ${width} ${placed.height}`,
+    class: others.length > LABELS_MAX ? "topology many" : "topology", width, height: placed.height + (tooMany ? MORE : 0), viewBox: `0 0 ${width} ${placed.height + (tooMany ? MORE : 0)}`,
     role: "group", "aria-label": `Topology: ${nodes.length} nodes as ${self.petname} sees them`,
   },
   links.map((each) => each.line),
   [self, ...others].map((node) => placed.draw(node, placed.at.get(node.id))),
-  links.map((each) => each.label));
+  links.map((each) => each.label),
+  tooMany ? s("g", { class: "node", "data-href": "/nodes", tabindex: "0", role: "link", "data-key": "more-nodes" }, s("text", { class: "name", x: INDENT, y: placed.height + MORE / 2 + 4 }, `and ${sorted.length - LISTED_MAX} other nodes: show all`)) : null);
 }
 
 // Where things are. `at` holds the middle of each.
@@ -59,16 +68,23 @@ function ring(self, others, width) {
 }
 
 function dots(self, others, width) {
-  const rings = Math.ceil(others.length / 40);
+  const named = others.length <= LABELS_MAX;
+  const rings = named ? 1 : Math.min(RINGS_MAX, Math.ceil(others.length / PER_RING));
   const height = 460;
   const at = new Map([[self.id, { x: width / 2, y: height / 2 }]]);
-  others.forEach((node, place) => {
-    const which = place % rings;
-    const angle = -Math.PI / 2 + (2 * Math.PI * place) / others.length;
-    const share = 1 - 0.22 * which;
-    at.set(node.id, { x: width / 2 + share * (width / 2 - 136) * Math.cos(angle), y: height / 2 + share * (height / 2 - 26) * Math.sin(angle), angle });
-  });
-  const named = others.length <= LABELS_MAX;
+  const shares = Array.from({ length: rings }, (_, which) => 1 - (which * (1 - INNERMOST)) / Math.max(1, rings - 1));
+  const whole = shares.reduce((a, b) => a + b, 0);
+  let first = 0;
+  let passed = 0;
+  for (const share of shares) { // As many on each as it is long.
+    passed += share;
+    const last = Math.round((others.length * passed) / whole);
+    others.slice(first, last).forEach((node, place) => {
+      const angle = -Math.PI / 2 + (2 * Math.PI * place) / (last - first);
+      at.set(node.id, { x: width / 2 + share * (width / 2 - 136) * Math.cos(angle), y: height / 2 + share * (height / 2 - 26) * Math.sin(angle), angle });
+    });
+    first = last;
+  }
   return {
     at, height, quiet: true,
     draw: (node, point) => (node.self ? card(node, point, CARD.width) : dot(node, point, named)),
