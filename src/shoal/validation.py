@@ -40,6 +40,12 @@ def told(error: msgspec.ValidationError) -> tuple[str, str]:
     return in_words(what), path.rstrip("`") or "$"
 
 
+def sentence(error: msgspec.MsgspecError) -> str:
+    """Return what is wrong, and where, in words."""
+    what, at, path = str(error).partition(" - at `")
+    return f"{in_words(what)}{at}{path}"
+
+
 def in_words(what: str) -> str:
     """Return a complaint of the decoder as people say it."""
     if found := _LENGTH.fullmatch(what):

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final, TypedDict, Unpack, cast
 
 import msgspec
 
+from shoal import validation
 from shoal.client.results import Results
 from shoal.errors import UsageError
 from shoal.model.text.bounds import NAME_LENGTH_MAX
@@ -100,7 +101,9 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
                 {**msgspec.structs.asdict(self), **given}, CallOptions
             )
         except msgspec.ValidationError as error:
-            raise UsageError("an option is wrong", because=str(error)) from None
+            raise UsageError(
+                "an option is wrong", because=validation.sentence(error)
+            ) from None
         _check(changed)
         return changed
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from shoal import validation
 from shoal.errors import UsageError
 from shoal.train.diloco.compression import VALUE_BYTES
 from shoal.train.diloco.outer import Outer
@@ -102,7 +103,7 @@ def settings_of(params: Mapping[str, Any]) -> TrainSettings:
     except msgspec.ValidationError as error:
         raise UsageError(
             "the params of this job are wrong",
-            because=str(error),
+            because=validation.sentence(error),
             hint="docs/guides/training.md lists them",
         ) from error
 

@@ -328,9 +328,9 @@ async def _read(request: Request, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(await body_of(request) or b"{}", type=kind)
     except msgspec.ValidationError as error:
-        what, path = validation.told(error)
+        _, path = validation.told(error)
         raise UsageError(
-            f"{what} - at `{path}`",
+            validation.sentence(error),
             because="it must be the JSON that docs/guides/web.md describes",
             hint=validation.advice(kind, path)
             or "use the page itself, or `shoal` on the command line",

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from shoal import __version__
+from shoal import __version__, validation
 from shoal.errors import SpecError, UsageError
 from shoal.lab.datacentre.comparison import compare
 from shoal.lab.datacentre.scenario import OverlayName, convert
@@ -184,7 +184,7 @@ def read_results(path: Path) -> dict[str, CellResult]:
                 continue  # It has no end of line: it was being written.
             raise UsageError(
                 f"{path} is no file of results",
-                because=f"line {number}: {error}",
+                because=f"line {number}: {validation.sentence(error)}",
                 hint="name another file, or remove this one",
             ) from None
         found[result.cell] = result

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 
+from shoal import validation
 from shoal.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
@@ -116,7 +117,9 @@ def read_records(path: Path) -> tuple[list[PublishedResult], list[str]]:
         ) from error
     except OSError as error:
         raise TraceError(
-            "the file cannot be read", file=str(path), because=str(error)
+            "the file cannot be read",
+            file=str(path),
+            because=str(error),
         ) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TraceError(
@@ -156,7 +159,7 @@ def _record(
         record = msgspec.convert(fields, PublishedResult)
     except msgspec.ValidationError as error:
         raise TraceError(
-            f"{what} is wrong", file=str(path), because=str(error)
+            f"{what} is wrong", file=str(path), because=validation.sentence(error)
         ) from error
     if not record.all_seeds or min(record.all_seeds) < 0:
         raise TraceError(f"{what} has no seeds", file=str(path))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from shoal import validation
 from shoal.errors import NotFoundError, ShoalError, UsageError
 from shoal.model.text.bounds import ARGUMENT_LENGTH_MAX, NAME_LENGTH_MAX
 from shoal.runtime.artifacts.sealing import seal, secret_purpose, unseal
@@ -119,7 +120,7 @@ class SecretStore:
         except msgspec.MsgspecError as error:
             raise ShoalError(
                 f"{self._path} cannot be read",
-                because=str(error),
+                because=validation.sentence(error),
                 hint="restore it from a copy, or remove it and set the secrets again",
             ) from error
 
