@@ -2,9 +2,6 @@
 
 from typing import Any, Final
 
-import msgspec
-
-from shoal.core.calls.reliable_stream import TURN_LAST
 from shoal.core.channels.channels import Channels
 from shoal.core.channels.events import PauseChannel
 from shoal.core.events import Effect
@@ -57,14 +54,6 @@ def items_taken_twice(
     return _on_channel_batch(self, peer, batch, now)
 
 
-def late_batch_opens(
-    self: Channels, peer: NodeId, batch: ChannelBatch, now: float
-) -> list[Effect]:
-    """Believe a batch that was overtaken that the other end has room."""
-    batch = msgspec.structs.replace(batch, turn=TURN_LAST)
-    return _on_channel_batch(self, peer, batch, now)
-
-
 def silent_channel_kept(self: Channels, now: float) -> list[Effect]:
     """Wait for the other end for ever."""
     for end in self._ends.values():
@@ -89,7 +78,6 @@ CHANNEL_BUGS: Final = (
     ("channel opened again", Channels, "_on_open", channel_opened_again),
     ("lost items overlooked", Channels, "_on_batch", lost_items_overlooked),
     ("items taken twice", Channels, "_on_batch", items_taken_twice),
-    ("late batch opens", Channels, "_on_batch", late_batch_opens),
     ("silent channel kept", Channels, "_on_deadline", silent_channel_kept),
     ("writer never paused", Channels, "_pump", writer_never_paused),
     ("revoked node gets items", Channels, "_void", revoked_node_gets_items),

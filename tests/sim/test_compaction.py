@@ -7,6 +7,7 @@ from shoal.core.durability.compaction import compacted
 from shoal.core.durability.journal import Entry, Revoked
 from shoal.core.machine import Decider
 from shoal.core.scheduling.job_book import JobBook
+from shoal.sim.node.assembly import kept_besides
 from shoal.sim.node.host import Assemble, NodeLife
 from shoal.sim.seeds import SeedTrial, run_seed
 
@@ -32,7 +33,7 @@ def shortened(life: NodeLife) -> list[Entry]:
     for entry in life.journal:
         book.replay(entry, life.now, life.wall_at_zero_s + life.now)
     void = [e.revocation for e in life.journal if isinstance(e, Revoked)]
-    return compacted(book, void)
+    return compacted(book, void, kept_besides(life.journal))
 
 
 @pytest.mark.parametrize("first", [0, *MORE])

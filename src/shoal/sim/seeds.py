@@ -60,6 +60,14 @@ from shoal.sim.faults.schedule import (
     with_wrong_clock,
 )
 from shoal.sim.forwarding.traffic import ApiScript, ApiTraffic, draw_api_script
+from shoal.sim.housekeeping.traffic import WORLDS_SHARE as HOUSE_SHARE
+from shoal.sim.housekeeping.traffic import (
+    HouseScript,
+    HouseTraffic,
+    draw_house_script,
+    with_calls,
+    with_rule,
+)
 from shoal.sim.mail.traffic import SimTaskMail, draw_mail
 from shoal.sim.node import trust
 from shoal.sim.node.assembly import PeerOpinions, assemble_peer, compact_journal
@@ -112,6 +120,7 @@ class SeedScript(msgspec.Struct, frozen=True, kw_only=True):
     blobs: BlobScript | None = None  # trees that nodes fetch, in some worlds
     neighbours: NeighbourScript | None = None  # members that find each other
     channels: ChannelScript | None = None  # channels to tasks, in some worlds
+    house: HouseScript | None = None  # users who keep house, in some worlds
 
 
 def draw_script(seed: int) -> SeedScript:
@@ -144,7 +153,7 @@ def draw_script(seed: int) -> SeedScript:
     workload = with_environments(Random(f"{seed}/environments"), workload)
     plan = draw_plan(rng, cast, span_s)
     plan = with_wrong_clock(Random(f"{seed}/clock"), cast, plan)
-    return SeedScript(
+    script = SeedScript(
         nodes=tuple(nodes),
         joins_s=joins_s,
         workload=draw_mail(Random(f"{seed}/mail"), workload, schedulers, plan.heal_s),
@@ -169,6 +178,23 @@ def draw_script(seed: int) -> SeedScript:
             [node for node in nodes if "scheduler" in node.roles],
             plan.heal_s,
         ),
+    )
+    lasting = [node for node in workers if node != leaving]
+    return _with_house(Random(f"{seed}/housekeeping"), script, lasting)
+
+
+def _with_house(rng: Random, script: SeedScript, workers: list[NodeId]) -> SeedScript:
+    """Add users who keep house, in some worlds."""
+    if rng.random() >= HOUSE_SHARE:
+        return script
+    workload = with_calls(rng, script.workload)
+    return msgspec.structs.replace(
+        script,
+        nodes=tuple(
+            with_rule(n) if "scheduler" in n.roles else n for n in script.nodes
+        ),
+        workload=workload,
+        house=draw_house_script(rng, workload, workers, script.plan.heal_s),
     )
 
 
@@ -250,6 +276,10 @@ class SeedTrial:
         self.channels: ChannelTraffic | None = None
         if script.channels is not None:
             self.channels = self._add_channels(script.channels)
+        self.house: HouseTraffic | None = None
+        if script.house is not None:
+            self.house = HouseTraffic(script.house, self.world, self.suite)
+            self.world.scene.performers.update(self.house.performers)
         self.clients = self.suite.clients = SimClients(agenda, self._submit)
         self.suite.hosts = self.world.hosts
         if any(plan.mail is not None for plan in script.workload.plans.values()):
@@ -293,7 +323,7 @@ class SeedTrial:
             if code is not None and "scheduler" in host.spec.roles:
                 host.blobs.keep(code)
         more = (self.api, self.joining, self.blobs, self.neighbours, self.channels)
-        for traffic in more:
+        for traffic in (*more, self.house):
             if traffic is not None:
                 traffic.schedule()
         for errand in self.script.workload.errands:
@@ -312,7 +342,7 @@ class SeedTrial:
             world, self.clients, self.suite.journals, violations, self._opinions
         )
         ending.run(plan.heal_s)
-        for ended in (self.blobs, self.neighbours, self.joining):
+        for ended in (self.blobs, self.neighbours, self.joining, self.house):
             if ended is not None:
                 ended.settle()
 

@@ -19,9 +19,10 @@ opens one to the scheduler (`job`, `task`), whose host joins the two.
   former: its opener has forgotten that.
 - Credit. An end keeps at most `WINDOW_BYTES` that were not taken, and then pauses its
   host. An end whose host is slow says that it is not `open`, and takes what is under
-  way. Whoever sends on regardless loses the channel after `FLOOD_BYTES`. So a channel
-  holds a few windows at each end, and a node has `CHANNELS_MAX` of peers and
-  `OPENED_MAX` of its own.
+  way. Whoever sends on regardless loses the channel after `FLOOD_BYTES`. A host that
+  passes on what it gets may add two windows to its own: what it was given at once, and
+  what was under way. So a channel holds three windows at each end, and a node has
+  `CHANNELS_MAX` of peers and `OPENED_MAX` of its own.
 - Ends. A host that is done says `ChannelFinished`; when all was taken, the other end
   gets a `ChannelEnd`. Whoever gets items for a channel that it does not have answers
   with one, too. What the items meant to say, such as an exit code, tells a whole

@@ -596,7 +596,8 @@ class Worker:
             attempt=attempt, lease=run.lease, outcome=final_outcome, next=next_
         )
         self._reports.add(report, now)
-        return [*started, Send(attempt.scheduler, report), *ceded, *lent, *left]
+        # What goes is gone before somebody wants it made again.
+        return [*left, *started, Send(attempt.scheduler, report), *ceded, *lent]
 
     def _on_staging_ended(self, event: StagingEnded, now: float) -> list[Effect]:
         """Start an attempt that has all it needs, unless it is to stop."""

@@ -82,7 +82,7 @@ class ChannelPromises:
             text = f"{host.id} sends {type(message).__name__} to {peer}, revoked"
             self._violations.report("H3", text)
 
-    # H4: a node keeps two windows for each channel, and no more channels than it may.
+    # H4: a node keeps three windows for each channel, and no more channels than it may.
 
     def sweep(self, hosts: Iterable[SimHost]) -> None:
         """Check what nodes keep now."""
@@ -93,8 +93,9 @@ class ChannelPromises:
             if machine is None:
                 continue
             channels = machine.open
-            # What was under way when a host was paused may have to be passed on.
-            most = 2 * (WINDOW_BYTES + ITEM_BYTES_MAX) * channels
+            # A host that is paused may have to pass on what it was given at once, and
+            # what was under way when it said that it is slow.
+            most = 3 * (WINDOW_BYTES + ITEM_BYTES_MAX) * channels
             if machine.waiting_bytes > most:
                 text = f"{host.id} keeps {machine.waiting_bytes} bytes of {channels}"
                 self._violations.report("H4", text)

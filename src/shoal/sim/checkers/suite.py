@@ -8,7 +8,14 @@ from typing import Final, final
 from shoal.core.artifacts.events import OutputsFetched, OutputsLost
 from shoal.core.durability.journal import Entry
 from shoal.core.environments.events import RemoveEnvironment
-from shoal.core.events import Answer, Effect, MakeEnvironment, MessageReceived
+from shoal.core.events import (
+    Answer,
+    DrainEnded,
+    DrainRequested,
+    Effect,
+    MakeEnvironment,
+    MessageReceived,
+)
 from shoal.model.ids import JobId, NodeId
 from shoal.model.job import Job
 from shoal.protocol.blobs import BlobPiece, PieceWanted
@@ -42,6 +49,7 @@ from shoal.sim.checkers.violations import Violations
 from shoal.sim.clients import SimClients
 from shoal.sim.discovery.promises import AnnouncementPromises
 from shoal.sim.environments.promises import EnvironmentPromises
+from shoal.sim.housekeeping.promises import HousePromises
 from shoal.sim.mail.promises import Letters
 from shoal.sim.node.driver import SimProcess
 from shoal.sim.node.host import HostWatch, SentHook, SimHost
@@ -69,6 +77,7 @@ class Suite(HostWatch):
         self.outputs = Outputs(self.violations, self.journals, jobs)
         self.transfers = BlobPromises(self.violations, agenda, self.revocations)
         self.environments = EnvironmentPromises(self.violations)
+        self.house = HousePromises(self.violations, self.journals)
         self.strangers = Strangers(self.violations)
         self.quotas = Quotas(self.violations, opinions)
         self.announcements = AnnouncementPromises(self.violations)
@@ -107,7 +116,14 @@ class Suite(HostWatch):
         self.facts.update(
             dict.fromkeys((OutputsFetched, OutputsLost), self.outputs.settled)
         )
+        self.facts.update(
+            dict.fromkeys((DrainRequested, DrainEnded), self.house.drained)
+        )
         agenda.after(SWEEP_S, self._sweep)
+
+    def booted(self, host: SimHost) -> None:
+        """Check what a new life knows of earlier ones."""
+        self.house.booted(host)
 
     def suspect(self, node: NodeId, *, revoked: bool = False) -> None:
         """Check from now on that this node's messages have no effect.
@@ -135,6 +151,7 @@ class Suite(HostWatch):
         self.processes.started(host, process)
         self.outputs.started(host, process)
         self.environments.started(host, process)
+        self.house.started(host, process)
 
     def reaped(self, host: SimHost, process: SimProcess) -> None:
         """Note that a process ended."""
@@ -167,6 +184,7 @@ class Suite(HostWatch):
     def safe(self, host: SimHost, entries: Sequence[Entry]) -> None:
         """Check entries that are now safe on disk."""
         self.revocations.note(host, entries)
+        self.house.safe(host, entries)
         for entry in entries:
             self.journals.safe(host, entry)
             self.outputs.safe(host, entry)
@@ -178,6 +196,9 @@ class Suite(HostWatch):
 
     def answered(self, host: SimHost, answer: Answer) -> None:
         """Check an answer to a client."""
+        if answer.token < 0:
+            self.house.answered(host, answer)
+            return
         assert self.clients is not None
         request = self.clients.on_answer(answer)
         if request is not None:

@@ -18,7 +18,7 @@ from shoal.core.discovery.load_gossip import LoadGossip
 from shoal.core.discovery.neighbours import Neighbours
 from shoal.core.discovery.worker_views import PathCost
 from shoal.core.durability.compaction import compacted
-from shoal.core.durability.journal import Entry, Revoked
+from shoal.core.durability.journal import DrainSet, Entry, Revoked
 from shoal.core.forwarding.forwarded_calls import CallForwarding
 from shoal.core.housekeeping.usage_ledger import UsageLedger
 from shoal.core.leasing.worker import Worker
@@ -61,6 +61,7 @@ def join_roles(
             roster,
             journal=life.journal,
             grant=life.spec.grant,
+            keep=life.spec.keep,
             policies=policies,
             heard=gossip.known,
             path_cost=path_cost,
@@ -90,8 +91,13 @@ def compact_journal(entries: Sequence[Entry]) -> list[Entry]:
         book.replay(entry, 0.0, trust.WALL_AT_START_S)
         if isinstance(entry, Revoked):
             revocations.append(entry.revocation)
-    usage = UsageLedger(entries, 0.0)
-    return compacted(book, revocations, usage.kept()) if entries else []
+    return compacted(book, revocations, kept_besides(entries)) if entries else []
+
+
+def kept_besides(entries: Sequence[Entry]) -> list[Entry]:
+    """Return what machines besides the scheduler keep of a journal."""
+    drains = [entry for entry in entries if isinstance(entry, DrainSet)][-1:]
+    return [*UsageLedger(entries, 0.0).kept(), *drains]
 
 
 def _worker(life: NodeLife, roster: Roster) -> Worker | None:
@@ -103,6 +109,7 @@ def _worker(life: NodeLife, roster: Roster) -> Worker | None:
         roster,
         rules=life.spec.rules,
         epoch=life.number,
+        journal=life.journal,
         rng=_stream(life),
     )
 

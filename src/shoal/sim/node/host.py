@@ -45,6 +45,7 @@ from shoal.core.events import (
     WallClockRead,
 )
 from shoal.core.housekeeping.events import CallEnd, DropJob, EndCallEnded
+from shoal.core.housekeeping.retention import KeepRule
 from shoal.core.leasing.owner_rules import OwnerRules
 from shoal.core.machine import Decider
 from shoal.core.membership.grant_renewal import renewed
@@ -91,6 +92,7 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
     cheat: Cheat | None = None
     holds_root: bool = False  # whether it signs with the root key
     gates: tuple[str, ...] = ()  # addresses of members that it contacts at start
+    keep: KeepRule = KeepRule()  # of ended jobs, if it is a scheduler
     network: NetworkOpened | None = None  # told at each boot, if it has neighbours
 
 

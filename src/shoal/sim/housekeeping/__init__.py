@@ -1,0 +1,1 @@
+"""Ended jobs and drained workers of simulated worlds, and the promises."""
