@@ -73,7 +73,8 @@ LINES_BYTES_MAX: Final = 2_000
 WORKERS_SETTINGS: Final = (
     *("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"),
     *("UV_FIND_LINKS", "UV_INDEX_STRATEGY", "UV_OFFLINE", "UV_SYSTEM_CERTS"),
-    *("UV_PYTHON_INSTALL_MIRROR", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+    *("UV_PYTHON_INSTALL_MIRROR", "UV_PYTHON_DOWNLOADS_JSON_URL"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR"),
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
 )
 """Variables of the node that say where its owner gets packages. They may hold
