@@ -330,6 +330,7 @@ def test_a_task_whose_user_goes_never_takes_half_of_its_input_for_all(two: Two) 
     assert submitted.code == 0
     assert done.code == 103, done
     assert two.laptop("logs", job).out == ""
+    assert "what it read was not kept" in two.laptop("retry", job).err
     assert "whoever sent its standard input has gone" in two.laptop("show", job).out
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from shoal.errors import SpecError, did_you_mean
+from shoal.errors import ShoalError, SpecError, did_you_mean
 from shoal.model.kinds import RECIPE, foreign
 from shoal.model.spec.recipes import DEFAULT_PROGRAMS
 from shoal.policy.registry import BUILT_IN, Registry
@@ -48,3 +48,13 @@ def _check(what: str, name: str, known: Collection[str]) -> None:
         because=f"the {what}s are {', '.join(names)}",
         hint=did_you_mean(name, names) or f"write it like {what}: {names[-1]}",
     )
+
+
+def refuse_to_repeat_input(job: Job) -> None:
+    """Raise if a job read standard input, which nobody has kept."""
+    if any(task.work.stdin != "none" for task in job.tasks()):
+        raise ShoalError(
+            f"job {job.id} read standard input",
+            because="what it read was not kept",
+            hint="`shoal run` it again, with the same input",
+        )

@@ -171,6 +171,7 @@ class Service(ArtifactCalls):
                 because="it would run twice at the same time",
                 hint=f"`shoal cancel {record.job.id}` ends it",
             )
+        job_checks.refuse_to_repeat_input(record.job)
         done: set[TaskId] = set()
         if request.failed_only:
             states = (self._book.tasks[task.id] for task in record.job.tasks())
