@@ -136,6 +136,8 @@ def test_a_cell_runs_in_jupyterlab_and_its_notebook_comes_back(
         socket.create_connection(("pypi.org", 443), 5.0).close()
     except OSError as error:
         pytest.skip(f"JupyterLab comes from PyPI, which is out of reach: {error}")
+    ours = ("UV_", "SSL_CERT_")  # How this machine reaches PyPI.
+    home.env.update({k: v for k, v in os.environ.items() if k.startswith(ours)})
     home.ok(*UP)
     os.chdir(tmp_path)
     job = home.ok("notebook", "--detach").strip()
