@@ -45,7 +45,7 @@ def _world(seed: int, seen: Seen) -> World:
     for n in range(WORKERS):
         node = NodeId(f"w{n}")
         grant = trust.grant(node, ("worker",), OwnerId("lab"))
-        capacity = Capacity(cpu_milli=2_000)
+        capacity = Capacity(cpu_milli=1_000)
         roles: tuple[Role, ...] = ("worker",)
         world.add(NodeSpec(id=node, roles=roles, grant=grant, capacity=capacity))
     grant = trust.grant(ANN, ("scheduler",), OwnerId("ann"))
@@ -65,7 +65,7 @@ def _job(name: str, workdir: str = "", size: int = 1, gang_min: int = 0) -> Job:
 
 def _fill(world: World, name: str, run_s: float) -> None:
     """Let every worker know the scheduler: one task of no code for each slot."""
-    filler = _job(name, size=2 * WORKERS)
+    filler = _job(name, size=WORKERS)
     world.plans.update(
         {task.id: Behaviour(run_s=run_s) for task in filler.groups[0].tasks}
     )

@@ -14,10 +14,11 @@ HOLD_S: Final = 6.0  # a worker keeps an offer open
 ROUND_S: Final = 3.0  # a scheduler collects the offers of a gang
 ELASTIC_ROUND_S: Final = 0.5  # it waits so long for more than the least it needs
 LOOK_AROUND_S: Final = 0.1  # before a gang is placed, others may say what they have
-PATIENCE_S: Final = 120.0  # a gang waits for a good place, if none has ended here yet
-PATIENCE_MIN_S: Final = 5.0  # else about as long as gangs run, within these bounds
-PATIENCE_MAX_S: Final = 300.0
+PATIENCE_S: Final = 120.0  # gangs are taken to run so long, if none has ended here yet
+PATIENCE_MIN_S: Final = 5.0  # and never shorter
+PATIENCE_MAX_S: Final = 300.0  # a gang waits no longer for a good place
 ROUND_PAUSE: Final = Backoff(0.5, 8.0, spread=(0.5, 1.0))  # between two rounds
+ROOM_PAUSE_S: Final = 11.0  # between two rounds of a gang for which there is no room
 
 LEASE_S: Final = 15.0  # a committed lease lives between renewals
 LEASE_MAX_S: Final = 120.0  # a worker grants no more than this
@@ -31,7 +32,7 @@ KILL_S: Final = 5.0  # from the end of the grace until nothing is left of a task
 
 WAIT_ASK_S: Final = 4.0  # a waiting group asks full workers this often, to be known
 WAIT_S: Final = 6.0  # and wants to be remembered until it asks again
-GANG_WAIT_S: Final = 12.0  # a gang likewise, through the longest pause of its rounds
+GANG_WAIT_S: Final = 15.0  # a gang likewise, through a round and the longest pause
 WAIT_MAX_S: Final = 15.0  # no worker remembers longer
 
 RESEND_S: Final = 0.7  # an unanswered message is repeated

@@ -13,6 +13,7 @@ Shoal's policies are listed in `registry.py`; users' come through `custom.Custom
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, final
 
 import msgspec
@@ -46,7 +47,7 @@ class GangNeed(msgspec.Struct, frozen=True, gc=False):
 
     size: int  # tasks of the whole gang
     beside: Collection[NodeId] = ()  # workers with slots for other tasks of it
-    patient: bool = False  # whether it would rather wait than be spread
+    slowdown_max: float = math.inf  # it would rather wait than run any slower
 
 
 class PlacementRequest(msgspec.Struct, frozen=True, gc=False):

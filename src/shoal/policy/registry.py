@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 ENTRY_POINTS: Final = "shoal.policies"
-DEFAULT: Final = "balanced"
+DEFAULT: Final = "compact"
 
 
 def _sampled_forage() -> Sampled:

@@ -21,7 +21,7 @@ def test_an_unknown_policy_is_refused_with_the_nearest_name() -> None:
 
 
 def test_a_policy_that_is_gone_after_a_restart_gives_way_to_the_default() -> None:
-    assert PolicyLookup().get("vanished").name == "balanced"
+    assert PolicyLookup().get("vanished").name == "compact"
 
 
 def test_a_default_that_does_not_exist_is_an_error_at_once() -> None:

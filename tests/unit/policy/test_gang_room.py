@@ -100,13 +100,48 @@ def test_a_patient_gang_is_not_spread_and_an_impatient_one_is() -> None:
         made,
         CompactGangs(),
         Random(1),
-        gang=GangNeed(4, patient=True),
+        gang=GangNeed(4, slowdown_max=1.9),
     )
     goes = place(ONE_CPU.profile, 4, made, CompactGangs(), Random(1), gang=GangNeed(4))
 
     assert waits.takens == ()
     assert waits.reason == "no part of the network has room for the whole gang yet"
     assert sorted(goes.nodes) == ["w1", "w1", "w3", "w3"]
+
+
+def test_links_that_are_wide_above_a_leaf_are_not_worth_waiting_for() -> None:
+    def goes(ratio: str, slowdown_max: float) -> bool:
+        made = WorkerTable()
+        for number in range(6):
+            labels = (("leaf", str(number // 2)), ("oversubscription", ratio))
+            capacity = Capacity(cpu_milli=2_000, labels=labels)
+            made.put(WorkerView.idle(NodeId(f"w{number}"), capacity))
+        for number in (0, 2, 4):
+            made.take(NodeId(f"w{number}"), Profile(cpu_milli=2_000))
+        gang = GangNeed(4, slowdown_max=slowdown_max)
+        policy = CompactGangs()
+        found = place(ONE_CPU.profile, 4, made, policy, Random(1), gang=gang)
+        return len(found.takens) == 4
+
+    assert goes("1", 1.0)
+    assert not goes("2", 1.3)
+    assert goes("2", 1.4)
+    assert not goes("10", 3.9)
+    assert goes("10", 4.0)
+    for nonsense in ("nan", "inf", "-1", "0", "1e9", "wide", ""):
+        assert not goes(nonsense, 1.9)
+        assert goes(nonsense, 2.0)
+
+
+def test_of_equal_places_the_one_with_the_code_is_taken() -> None:
+    made = table(
+        *((f"a{n}", 1, "s/p/1") for n in range(4)),
+        *((f"b{n}", 1, "s/p/2") for n in range(5)),
+    )
+    warm = made.indices([NodeId("b3"), NodeId("b4")])
+
+    assert sorted(planned(made, 3)) == ["a0", "a1", "a2"]
+    assert {"b3", "b4"} < set(planned(made, 3, warm=warm))
 
 
 def test_no_worker_gets_more_of_a_gang_than_allowed() -> None:

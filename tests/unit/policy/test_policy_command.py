@@ -19,7 +19,7 @@ def test_all_policies_are_listed_and_the_default_is_marked() -> None:
     assert result.exit_code == 0
     lines = result.output.splitlines()
     assert [line[2:].split()[0] for line in lines] == sorted(BUILT_IN)
-    assert [line.split()[1] for line in lines if line[0] == "*"] == ["balanced"]
+    assert [line.split()[1] for line in lines if line[0] == "*"] == ["compact"]
 
 
 def test_the_columns_of_the_list_are_straight() -> None:

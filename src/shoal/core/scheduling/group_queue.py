@@ -21,7 +21,7 @@ import msgspec
 
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.negotiation.held_leases import LeaseShape, shape_of
-from shoal.core.timing import LOOK_AROUND_S, ROUND_PAUSE
+from shoal.core.timing import LOOK_AROUND_S, ROOM_PAUSE_S, ROUND_PAUSE
 from shoal.model.ids import GroupId
 from shoal.model.resources import Profile
 from shoal.policy.queueing.queue import QueueEntry, TaskQueue
@@ -48,6 +48,7 @@ class _Rest(msgspec.Struct):
 
     failed: int = 0
     until: float = 0.0
+    for_room: bool = False  # it may start as soon as there is room
 
 
 @final
@@ -113,6 +114,11 @@ class GroupQueue:
         rest = self._rests.get(gang)
         return rest is not None and rest.until > now
 
+    def awaits_room(self, gang: GroupId) -> bool:
+        """Whether a gang rests because there was no room, and not because it lost."""
+        rest = self._rests.get(gang)
+        return rest is not None and rest.for_room
+
     def is_new(self, gang: GroupId) -> bool:
         """Whether a gang has never rested."""
         return gang not in self._rests
@@ -148,11 +154,16 @@ class GroupQueue:
         if need > 0:
             self._enter(group, need)
 
-    def rest(self, gang: GroupId, now: float) -> None:
-        """Let a gang rest before it tries again, longer each time."""
+    def rest(self, gang: GroupId, now: float, *, for_room: bool = False) -> None:
+        """Let a gang rest before it tries again, longer each time.
+
+        One that waits `for_room` need not ask before workers forget that it waits.
+        """
         rest = self._rests.setdefault(gang, _Rest())
         rest.failed += 1
-        rest.until = now + ROUND_PAUSE.pause_s(rest.failed - 1, self._rng)
+        rest.for_room = for_room
+        pause_s = ROUND_PAUSE.pause_s(rest.failed - 1, self._rng)
+        rest.until = now + (ROOM_PAUSE_S if for_room else pause_s)
         self._rest_ends.set(gang, rest.until)
         self.note(gang)
 

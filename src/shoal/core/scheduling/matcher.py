@@ -14,7 +14,7 @@ a group goes to a waiting task of that group (`use_won`). Only what is left over
 A gang is asked for as a whole: the negotiator holds its offers until there are enough.
 Before it is first placed, workers that gossip names are asked what they have: the place
 for all of it may be where this node never sent a task. For a while it may wait for such
-a place (`_is_patient`); room is reserved for it, which others stay off.
+a place (`_slowdown_max`); room is reserved for it, which others stay off.
 
 A pass sends and books, and never waits for anything: what comes of it arrives later as
 notices. It looks at `SERVED_MAX` groups at most. Nothing here is durable.
@@ -22,6 +22,7 @@ notices. It looks at `SERVED_MAX` groups at most. Nothing here is durable.
 
 from __future__ import annotations
 
+import math
 from itertools import islice
 from typing import TYPE_CHECKING, Final, final
 
@@ -228,7 +229,7 @@ class Matcher:
             count,
             [*round_.refused],
             asked,
-            patient=self._is_patient(group, now),
+            slowdown_max=self._slowdown_max(group, now),
         )
         return self._ask(wish, takens, now)
 
@@ -308,7 +309,8 @@ class Matcher:
     def _serve_gang(
         self, group: GroupRecord, job: JobRecord, now: float
     ) -> list[Effect]:
-        if self._queue.rests(group.id, now):
+        rests = self._queue.rests(group.id, now)
+        if rests and not self._queue.awaits_room(group.id):
             return []
         if self._queue.is_new(group.id) and self._placer.others_may_have_room(group):
             self._queue.look_around(group.id, now)
@@ -325,7 +327,12 @@ class Matcher:
                 continue
             barred = self._reservations.barred(group, job.job.priority, now)
             takens = self._placer.place_gang(
-                group, shape, count, least, barred, patient=self._is_patient(group, now)
+                group,
+                shape,
+                count,
+                least,
+                barred,
+                slowdown_max=self._slowdown_max(group, now),
             )
             displaced: list[NodeId] = []
             if job.job.preempt and shape.same_leaf != "require":
@@ -338,6 +345,8 @@ class Matcher:
             wish = self._wish(group, job, shape, profile, now)
             self._begin_round(wish, found, least, now)
             return effects + self._ask(wish, takens, now, displaced)
+        if rests:
+            return effects  # Workers still remember that it waits.
         return effects + self._wait_for_room(group, job, least, now)
 
     def _wait_for_room(
@@ -431,20 +440,20 @@ class Matcher:
 
     # Needs.
 
-    def _is_patient(self, group: GroupRecord, now: float) -> bool:
-        """Whether a gang had better wait for a good place than be spread.
+    def _slowdown_max(self, group: GroupRecord, now: float) -> float:
+        """Return how much slower a gang may run than in a good place, by now.
 
-        Nobody knows how long a gang will run, nor how much slower it would be when it
-        is spread. It waits about as long as gangs run here: had it been twice as slow,
-        it would have lost as much.
+        Nobody knows when there will be a good place. So a gang takes a bad one once it
+        has waited as long as it expects to lose there: at most twice what it would have
+        lost had it known. It runs about as long as gangs usually do here.
         """
         usual_s = self._book.gangs_run_s
-        wait_s = PATIENCE_S if usual_s is None else usual_s
+        run_s = PATIENCE_S if usual_s is None else max(usual_s, PATIENCE_MIN_S)
         limit_s = group.group.tasks[0].time_limit_s
         if limit_s is not None:
-            wait_s = min(wait_s, limit_s)
-        wait_s = min(max(wait_s, PATIENCE_MIN_S), PATIENCE_MAX_S)
-        return now - group.waiting_since < wait_s
+            run_s = min(run_s, limit_s)
+        waited_s = now - group.waiting_since
+        return math.inf if waited_s >= PATIENCE_MAX_S else 1.0 + waited_s / run_s
 
     def _live_at(self, group: GroupRecord) -> list[NodeId]:
         """Return where the tasks of a group run."""

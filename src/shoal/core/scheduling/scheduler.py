@@ -613,7 +613,8 @@ class Scheduler:
             case GangReady():
                 return self._on_gang_ready(notice.round, now)
             case GangFailed():
-                self._queue.rest(notice.round.wish.group, now)
+                wish = notice.round.wish
+                self._queue.rest(wish.group, now, for_room=wish.wait_for_s > 0)
             case NotStarted():
                 self._selection.on_not_started(notice.group, notice.worker, now)
                 return []

@@ -87,16 +87,16 @@ class SlotPlacer:
         least: int,
         barred: Collection[NodeId],
         *,
-        patient: bool,
+        slowdown_max: float,
     ) -> tuple[TakenRoom, ...]:
         """Book slots for a gang: for all of it if possible, under one leaf if asked.
 
-        A policy that sees the network may book none for a patient gang, which would
-        do better to wait.
+        A policy that sees the network may book none if the gang would run slower than
+        `slowdown_max` times as long as in a good place: it had better wait.
         """
         avoided = self._selection.avoided(group, shape)
         exclude = [*self._refusals.of(shape.profile), *avoided, *barred]
-        gang = GangNeed(count, patient=patient)
+        gang = GangNeed(count, slowdown_max=slowdown_max)
         if shape.same_leaf == "no":
             return self._place(group, shape, count, exclude, gang).takens
         for wanted in dict.fromkeys((count, least)):
@@ -115,12 +115,12 @@ class SlotPlacer:
         exclude: Collection[NodeId],
         beside: Sequence[NodeId],
         *,
-        patient: bool,
+        slowdown_max: float,
     ) -> tuple[TakenRoom, ...]:
         """Book more slots for a gang that is being won, beside the workers it has."""
         exclude = [*exclude, *self._refusals.of(shape.profile), *beside]
         exclude += self.elsewhere(shape, beside)
-        gang = GangNeed(len(group.waiting), beside, patient)
+        gang = GangNeed(len(group.waiting), beside, slowdown_max)
         return self._place(group, shape, count, exclude, gang).takens
 
     def elsewhere(self, shape: LeaseShape, nodes: Sequence[NodeId]) -> list[NodeId]:

@@ -20,6 +20,7 @@ from shoal.lab.datacentre.traffic import Traffic
 from shoal.model.ids import NodeId
 from shoal.model.resources import Capacity
 from shoal.policy.registry import Registry, installed
+from shoal.policy.table.domains import OVERSUBSCRIPTION
 from shoal.sim.agenda import Agenda
 from shoal.sim.clients import SimClients
 from shoal.sim.node import trust
@@ -328,9 +329,35 @@ class DataCentre:
 
 
 def _labelled(capacity: Capacity, fabric: Fabric, leaf: int) -> Capacity:
-    """Declare the leaf of a host, and its pod: the first switch above the leaf."""
-    switch = fabric.nodes[leaf]
-    joined = (fabric.nodes[end] for end, _ in fabric.neighbours(leaf))
-    pod = min((node.name for node in joined if node.tier > switch.tier), default="")
-    labels = (("leaf", switch.name), ("pod", pod)) if pod else (("leaf", switch.name),)
-    return msgspec.structs.replace(capacity, labels=labels)
+    """Declare the leaf of a host, its pod, and how narrow the network above it is.
+
+    The pod is the first switch above the leaf.
+    """
+    labels = [("leaf", fabric.nodes[leaf].name)]
+    above = _above(fabric, leaf)
+    if above:
+        labels.append(("pod", min(fabric.nodes[switch].name for switch in above)))
+    narrow = max((_ratio(fabric, switch) for switch in (leaf, *above)), default=1.0)
+    labels.append((OVERSUBSCRIPTION, f"{narrow:g}"))
+    return msgspec.structs.replace(capacity, labels=tuple(labels))
+
+
+def _above(fabric: Fabric, switch: int) -> list[int]:
+    tier = fabric.nodes[switch].tier
+    joined = (end for end, _ in fabric.neighbours(switch))
+    return [end for end in joined if fabric.nodes[end].tier > tier]
+
+
+def _ratio(fabric: Fabric, switch: int) -> float:
+    """Return the bandwidth below a switch by that of its uplinks.
+
+    Without any above it, its uplinks go to others of its tier, or nowhere.
+    """
+    tier = fabric.nodes[switch].tier
+    below = up = 0
+    for end, link in fabric.neighbours(switch):
+        if fabric.nodes[end].tier < tier:
+            below += fabric.links[link].bandwidth_bps
+        else:
+            up += fabric.links[link].bandwidth_bps
+    return below / up if up else 1.0

@@ -1,9 +1,9 @@
 """Compact: gangs under as few switches as possible, single tasks where least is wasted.
 
 A gang is placed as one, by a plan over the network's domains (`table/gang_room.py`).
-While it is patient it takes no wider domain than it would need in an idle shoal: the
-narrow links above a leaf may slow a gang down by more than it would have to wait, and
-all others that cross them too.
+Narrow links above a leaf may slow a gang down by more than it would have to wait, and
+all others that cross them too. So a gang takes a wider place than it would need in an
+idle shoal only if it expects to lose less by it than it has lost by waiting.
 
 Tasks that do not talk go where they keep free GPUs usable for others, then to workers
 in use before idle ones, and then to the nearest: this node itself, if it is idle.
@@ -11,11 +11,12 @@ in use before idle ones, and then to the nearest: this node itself, if it is idl
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, final
 
 from shoal.policy.ranking.forage import LearnedForage
 from shoal.policy.ranking.ranking import RankedPolicy, Ranking
-from shoal.policy.table.gang_room import ANYWHERE, LEAF, GangRoom
+from shoal.policy.table.gang_room import GangRoom
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -80,6 +81,7 @@ class _GangChooser:
         self._room: GangRoom = table.gang_room(request.shape)
         self.need = self._room.need
         self._left = request.count
+        self._warm = table.warm.of(request.warm)
         self._gang = gang
         self._table = table
         self._plan: GangPlan | None = None
@@ -88,7 +90,7 @@ class _GangChooser:
         """Return the next row of the plan, which is made at the first question."""
         if self._plan is None:
             self._plan = self._make_plan(skip)
-            if not self._plan and self._gang.patient:
+            if not self._plan and self._gang.slowdown_max < math.inf:
                 return "no part of the network has room for the whole gang yet"
         while self._plan:
             row, tasks = self._plan.pop()
@@ -100,12 +102,11 @@ class _GangChooser:
         return None
 
     def _make_plan(self, skip: Collection[NodeId]) -> GangPlan:
-        gang, table = self._gang, self._table
-        narrow = ANYWHERE
-        if gang.patient:
-            # One switch is as good as none: a gang does not wait for a whole worker.
-            narrow = min(LEAF, self._room.narrowest(gang.size))
-        plan = self._room.plan(
-            self._left, table.indices(skip), table.indices(gang.beside), narrow
-        )
+        gang, table, room = self._gang, self._table, self._room
+        beside = table.indices(gang.beside)
+        plan = room.plan(self._left, table.indices(skip), beside, warm=self._warm)
+        if plan and gang.slowdown_max < math.inf:
+            rows = [*beside, *(row for row, _ in plan)]
+            if room.slowdown(rows, gang.size) > gang.slowdown_max:
+                return []
         return plan[::-1]

@@ -5,6 +5,10 @@ them by the labels `site`, `pod` and `leaf`. A site or pod that is not declared 
 nothing apart. A leaf that is not declared is guessed: workers that are as near to this
 node as only its own network is share one, and any other has a leaf to itself, since
 nothing says whether two distant workers are together.
+
+How narrow the network above a leaf is, its owner declares by the label
+`oversubscription`: the bandwidth of all workers under it by that of its uplinks. It is
+1 where everybody can talk at full speed to everybody, and 4 if it is not declared.
 """
 
 from __future__ import annotations
@@ -26,6 +30,12 @@ LOCAL: Final = "local network"
 LOCAL_US: Final = 500
 """A round trip within one network takes no longer."""
 
+OVERSUBSCRIPTION: Final = "oversubscription"
+NARROW: Final = 4.0
+"""How oversubscribed a leaf is, if nobody says so."""
+
+NARROWEST: Final = 1_000.0
+
 DomainPath: TypeAlias = tuple[str, ...]
 """The names of a worker's domains, the widest first."""
 
@@ -43,6 +53,19 @@ def path_of(row: WorkerRow) -> DomainPath:
     if not leaf:
         leaf = LOCAL if row.path_cost_us <= LOCAL_US else f"alone {row.node}"
     return site, pod, leaf
+
+
+def oversubscription_of(row: WorkerRow) -> float:
+    """Return how much narrower the network is above a worker's leaf than below."""
+    for key, value in row.capacity.labels:
+        if key == OVERSUBSCRIPTION:
+            try:
+                ratio = float(value)
+            except ValueError:
+                return NARROW
+            # Whoever declares nonsense gets what is assumed of all.
+            return ratio if 0 < ratio <= NARROWEST else NARROW
+    return NARROW
 
 
 def leaves(table: WorkerTable) -> dict[DomainPath, list[NodeId]]:

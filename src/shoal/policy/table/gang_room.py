@@ -4,8 +4,8 @@ The tasks of a gang talk all the time, so what matters is how many switches are 
 them: none on one worker, one under one leaf, more across leaves, pods and sites. A plan
 takes the narrowest domain with room for the whole gang, and inside it as few of the
 domains below as possible, down to single workers. Of domains that hold a gang in as few
-parts it takes the one with least room, which keeps wide ones whole for wider gangs, and
-then the nearest.
+parts it takes the one where most of it would find its code, then the one with least
+room, which keeps wide ones whole for wider gangs, and then the nearest.
 
 Room is counted in tasks of one shape. Rows that changed are counted anew at the next
 question, and sums over domains are numpy's, so a plan among ten thousand workers takes
@@ -18,8 +18,9 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 import numpy as np
+import numpy.typing as npt
 
-from shoal.policy.table.domains import LEVELS, path_of
+from shoal.policy.table.domains import LEVELS, oversubscription_of, path_of
 from shoal.policy.table.rows import SLOTS_MAX, Ints
 from shoal.policy.table.task_shapes import Kinds, Need, TaskShape
 
@@ -46,7 +47,12 @@ ROOMS_MIN: Final = 4
 ROWS_KEPT_MAX: Final = 400_000
 """Rows in all rooms of a table; the rooms unused for longest are forgotten first."""
 
+TALK_SHARE: Final = 1 / 3
+"""The share of its time that a gang talks where links are wide, as is assumed."""
+
 FAR: Final = int(np.iinfo(np.int64).max)
+
+Floats: TypeAlias = npt.NDArray[np.float64]
 
 GangPlan: TypeAlias = list[tuple[int, int]]
 """Rows, and how many tasks of the gang each gets."""
@@ -68,14 +74,18 @@ class GangRoom:
         skip: Sequence[int] = (),
         beside: Sequence[int] = (),
         narrow: int = ANYWHERE,
+        warm: Sequence[int] = (),
     ) -> GangPlan:
         """Choose rows for `count` tasks, in one domain of level `narrow` or narrower.
 
         No row in `skip` is chosen. The domain holds the rows `beside` which other tasks
-        of the gang sit on. Without room for all of them, as many as possible are
-        placed if they may go anywhere, and none if not.
+        of the gang sit on. Tasks find their code on the rows that are `warm`. Without
+        room for all of them, as many as possible are placed if they may go anywhere,
+        and none if not.
         """
         self._catch_up()
+        self._warm: Ints = np.zeros(len(self._slots), np.int64)
+        self._warm[list(warm)] = 1
         slots = self._slots
         if skip:
             slots = slots.copy()
@@ -89,6 +99,21 @@ class GangRoom:
         if narrow > ANYWHERE or total == 0:
             return []
         return self._share_out(np.arange(len(slots)), total, slots, ANYWHERE + 1)
+
+    def slowdown(self, rows: Sequence[int], size: int) -> float:
+        """Estimate how much slower a gang of `size` runs on these rows than at best.
+
+        Its best place has no more than one switch above it, or as few as it would need
+        if nothing ran. In a wider one all its talk goes through the narrowest uplink.
+        """
+        self._catch_up()
+        at = list(rows)
+        for level in range(min(LEAF, self.narrowest(size)), ONE_WORKER + 1):
+            domains = self._level(level)[at]
+            if (domains == domains[0]).all():
+                return 1.0
+        narrow = max(1.0, float(self._narrow[at].max()))
+        return 1.0 + TALK_SHARE * (narrow - 1.0)
 
     def narrowest(self, count: int) -> int:
         """Return the narrowest level that could hold `count` tasks if nothing ran."""
@@ -144,7 +169,8 @@ class GangRoom:
         while count > 0:
             chosen = self._snuggest(count, room, below, slots, rows, level)
             if chosen is None:
-                chosen = int(np.argmax(room))
+                warm = np.minimum(_sums(below, slots[rows] * self._warm[rows]), room)
+                chosen = int(np.lexsort((-warm, -room))[0])
             taken = min(count, int(room[chosen]))
             plan += self._share_out(rows[below == chosen], taken, slots, level + 1)
             room[chosen] = 0
@@ -163,13 +189,16 @@ class GangRoom:
         """Return the domain of a level that holds `count` tasks in fewest parts.
 
         Parts are the domains below, and workers in the end. Of equal ones it is the one
-        with least room, then the nearest. `domains` tells the domain of each of `rows`.
+        with most warm room, then the one with least room, then the nearest. `domains`
+        tells the domain of each of `rows`.
         """
         enough = np.flatnonzero(room >= count)
         if len(enough) == 0:
             return None
         near = self._nearness(domains, slots, rows)
-        order = np.lexsort((near[enough], room[enough]))[:LOOKED_AT_MAX]
+        warm = np.minimum(_sums(domains, slots[rows] * self._warm[rows]), count)
+        keys = (near[enough], room[enough], -warm[enough])
+        order = np.lexsort(keys)[:LOOKED_AT_MAX]
         found: list[int] = enough[order].tolist()
         if len(found) == 1 or level == ONE_WORKER:
             return found[0]
@@ -225,6 +254,8 @@ class GangRoom:
         self._slots: Ints = np.zeros(rows, np.int64)
         self._idle: Ints = np.zeros(rows, np.int64)
         self._costs: Ints = np.zeros(rows, np.int64)
+        self._narrow: Floats = np.ones(rows)
+        self._warm = np.zeros(rows, np.int64)
         self._domains: Ints = np.zeros((ONE_WORKER + 1, rows), np.int64)
         self._domains[ONE_WORKER] = np.arange(rows)
         self._paths: list[DomainPath] = [()] * rows
@@ -245,6 +276,7 @@ class GangRoom:
         self._slots[index] = row.slots(self.need)
         self._idle[index] = row.slots_if_idle(self.need.shape, SLOTS_MAX)
         self._costs[index] = row.path_cost_us
+        self._narrow[index] = oversubscription_of(row)
         path = path_of(row)
         if path != self._paths[index]:
             self._paths[index] = path
