@@ -2,6 +2,7 @@
 
 Run: PYTHONPATH=. python benchmarks/diloco.py [QUESTION ...] >> results.jsonl
 What it draws goes to the terminal. Compare lines of one run: other work disturbs.
+`wire:int8-4-shared` asks for one row of a table, and `centre:shared` for one of its.
 
 `wire` needs root. It runs four nodes in network namespaces whose links carry 8 Mbit/s,
 and reads the bytes from their interfaces; an MLP of 87,370 parameters that is none of
@@ -91,12 +92,12 @@ WIRE: dict[str, Any] = {
 }
 CENTRE: dict[str, Any] = {
     "program": MLP.name,
-    "rounds": 12,
+    "rounds": 7,
     "inner_steps": 2,
     "batch": 32,
     "samples": 20_000,
     "width": 1_400,
-    "validate_every": 12,
+    "validate_every": 7,
     "checkpoint_every": 100,
     "compress": "float32",
     "balance": False,
@@ -255,7 +256,7 @@ def synchronous_bytes(parameters: int, workers: int, steps: int) -> int:
     return 2 * (workers - 1) * 4 * parameters * steps
 
 
-def compare() -> None:
+def compare(_only: str = "") -> None:
     """Compare losses and bytes at the same number of tokens."""
     steps = ROUNDS * INNER_STEPS
     curve = alone(batch=BATCH * WORKERS, steps=steps)
@@ -307,7 +308,7 @@ def points(lines: list[dict[str, Any]]) -> list[tuple[float, float]]:
     return [(line["round"], line["validation_loss"]) for line in lines]
 
 
-def speeds() -> None:
+def speeds(_only: str = "") -> None:
     """Join two workers, one of them held back to a third of its speed."""
     with job(
         rounds=SPEED_ROUNDS, inner_steps=300, batch=BATCH, workers=2, quorum=2
@@ -339,7 +340,7 @@ def speeds() -> None:
         tell("speeds", steps=steps, busy=busy)
 
 
-def faults() -> None:
+def faults(_only: str = "") -> None:
     """Kill a worker in mid-round, add another, kill the aggregator; compare losses."""
     params = {
         "rounds": ROUNDS,
@@ -375,7 +376,7 @@ def faults() -> None:
         )
 
 
-def composed() -> None:
+def composed(_only: str = "") -> None:
     """Join workers that are groups; compare losses at the same samples."""
     ways = (
         ("2 workers of 2 processes", 2, {"batch": 32, "inner.ddp": 2}),
@@ -392,12 +393,16 @@ def composed() -> None:
         tell("composed", how=how, loss=loss, samples=samples)
 
 
-def curves() -> None:
-    """Draw what is learned by the round."""
-    steps = ROUNDS * INNER_STEPS
-    lines = alone(BATCH * WORKERS, steps, validate_every=CURVES["validate_every"])
-    learned = {"in step": points(lines)}
+def curves(only: str = "") -> None:
+    """Draw what is learned by the round, or print one of its lines."""
+    learned: dict[str, list[tuple[float, float]]] = {}
+    if only in ("", "in-step"):
+        steps = ROUNDS * INNER_STEPS
+        lines = alone(BATCH * WORKERS, steps, validate_every=CURVES["validate_every"])
+        learned["in step"] = points(lines)
     for compress, fragments in COMPARED:
+        if only not in ("", f"{compress}-{fragments}"):
+            continue
         name = compress if fragments == 1 else f"{compress}, {fragments} fragments"
         params = {**CURVES, "workers": WORKERS, "quorum": WORKERS}
         with job(**params, compress=compress, fragments=fragments) as run:
@@ -406,6 +411,12 @@ def curves() -> None:
             learned[name] = points(run.events("validation"))
     for name, curve in learned.items():
         tell("curves", how=name, curve=curve)
+    if not only:
+        draw(learned)
+
+
+def draw(learned: Mapping[str, list[tuple[float, float]]]) -> None:
+    """Draw losses by round, for the guide."""
     by_round = [Curve(name, curve) for name, curve in learned.items()]
     picture = drawn(by_round, "rounds", "validation loss")
     (PICTURES / "diloco-rounds.svg").write_text(picture)
@@ -491,8 +502,8 @@ def wire() -> Iterator[Wire]:
         yield made
 
 
-def on_the_wire() -> None:
-    """Train on slow links; compare what a run claims to send with the interfaces."""
+def in_step() -> float:
+    """Train in one process what the others train on slow links; return its loss."""
     steps = WIRE["rounds"] * WIRE["inner_steps"]
     curve = alone(
         batch=WIRE["batch"] * WORKERS,
@@ -502,21 +513,29 @@ def on_the_wire() -> None:
         samples=WIRE["samples"],
         validate_every=WIRE["rounds"],
     )
-    reference = curve[-1]["validation_loss"]
-    tell("wire", how="in step", loss=reference)
+    return float(curve[-1]["validation_loss"])
+
+
+def on_the_wire(only: str = "") -> None:
+    """Train on slow links; compare what a run claims to send with the interfaces."""
+    if only in ("", "in-step"):
+        tell("wire", how="in step", loss=in_step())
+    rows = [row for row in WIRED if only in ("", "-".join(map(str, row)))]
+    if not rows:
+        return
     with wire() as nodes, tempfile.TemporaryDirectory() as name:
         before, began = nodes.sent(), time.monotonic()
         time.sleep(IDLE_S)
         idle = (nodes.sent() - before) / (time.monotonic() - began)
         tell("wire", how="idle", bytes_per_s=round(idle))
-        for compress, fragments, reduce in WIRED:
+        for compress, fragments, reduce in rows:
             folder = Path(name) / f"{compress}-{fragments}-{reduce}"
             params = {**WIRE, "compress": compress, "fragments": fragments}
             params["reduce"] = reduce
             before, began = nodes.sent(), time.monotonic()
             lines = nodes.run(folder, params)
             sent, seconds = nodes.sent() - before, time.monotonic() - began
-            figures = wire_figures(lines, params, reference)
+            figures = wire_figures(lines, params)
             wire_bytes = sent - idle * seconds
             tell(
                 "wire",
@@ -530,7 +549,7 @@ def on_the_wire() -> None:
 
 
 def wire_figures(
-    lines: list[dict[str, Any]], params: Mapping[str, Any], loss: float
+    lines: list[dict[str, Any]], params: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return what a run on the wire says of itself."""
     rounds = [line for line in lines if line["event"] == "round"]
@@ -552,7 +571,6 @@ def wire_figures(
         "fragments": params["fragments"],
         "reduce": params["reduce"],
         "loss": measured["validation_loss"],
-        "worse_by": measured["validation_loss"] / loss - 1,
         "claimed_bytes": claimed["bytes_sent_total"],
         "by_kind": claimed["bytes_sent_by_kind"],
         "synchronous_bytes": would,
@@ -563,10 +581,10 @@ def wire_figures(
     }
 
 
-def centre() -> None:
+def centre(only: str = "") -> None:
     """Compare what each node sends with and without a centre, and how long it takes."""
     with wire() as nodes, tempfile.TemporaryDirectory() as name:
-        for reduce in ("shared", "central"):
+        for reduce in [each for each in ("shared", "central") if only in ("", each)]:
             params = {**CENTRE, "reduce": reduce}
             tell("centre", **evenness(nodes, Path(name) / reduce, params))
 
@@ -600,7 +618,7 @@ def evenness(nodes: Wire, folder: Path, params: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def robust() -> None:
+def robust(_only: str = "") -> None:
     """Train with one worker of four that errs, next to three honest ones."""
     params = {**WIRE, "batch": 64, "step_s": 0.0, "samples": 40_000, "quorum": 3}
     with job(**params, workers=3) as run:
@@ -622,7 +640,7 @@ def robust() -> None:
             )
 
 
-def size() -> None:
+def size(_only: str = "") -> None:
     """Train 25 million parameters with two workers; read memory from the kernel."""
     with job(
         program="gpt",
@@ -682,8 +700,9 @@ QUESTIONS = {
 
 def main() -> None:
     """Answer the questions that are asked, or all."""
-    for name in sys.argv[1:] or QUESTIONS:
-        QUESTIONS[name]()
+    for asked in sys.argv[1:] or QUESTIONS:
+        name, _, only = asked.partition(":")
+        QUESTIONS[name](only)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,21 @@
 """Ask how much of a training's work counts when its machines fail all the time.
 
 Run: PYTHONPATH=. python benchmarks/diloco_failures.py [QUESTION ...] >> results.jsonl
+`goodput:1024` asks of 1,024 workers only.
 
 Goodput is the samples that entered an outer step, of those that entered one in the same
 time when nothing failed.
 
 `goodput` asks the machines of aggregator and workers in virtual time
 (`tests/sim/train_failures.py`): 1.2 million chips, in few large or many small workers,
-each chip failing once a year; a failed worker is back after 10 seconds. `killed` asks
-live processes: two jobs of eight workers run side by side, and of one of them a worker
-is killed every 30 seconds and started again. `live` asks the same of tasks on nodes:
-two shoals of five nodes side by side, each with a job of eight workers, and in one of
-them something is killed every 30 seconds, by turns the process of a task or a whole
-node. A step takes a fixed time, so that all of them fit on two cores and none gets
-faster when another is dead.
+each chip failing once a year; a failed worker is back after 10 seconds. 1,024 workers
+are asked about ten times as many chips, too: one of them fails every 2.6 s. `killed`
+asks live processes: two jobs of eight workers run side by side, and of one of them a
+worker is killed every 30 seconds and started again. `live` asks the same of tasks on
+nodes: two shoals of five nodes side by side, each with a job of eight workers, and in
+one of them something is killed every 30 seconds, by turns the process of a task or a
+whole node. A step takes a fixed time, so that all of them fit on two cores and none
+gets faster when another is dead.
 """
 
 from __future__ import annotations
@@ -42,11 +44,22 @@ from tests.sim.train_failures import FailureModel, goodput
 from shoal.train.diloco.rules import RoundRules
 
 CHIPS: Final = 1_200_000
-SCALES: Final = ((8, 1), (8, 4), (32, 1), (128, 1), (256, 1))
-"""Workers, and fragments."""
+SCALES: Final = (
+    (8, 1, CHIPS),
+    (8, 4, CHIPS),
+    (32, 1, CHIPS),
+    (128, 1, CHIPS),
+    (1_024, 1, CHIPS),
+    (1_024, 1, 10 * CHIPS),
+)
+"""Workers, fragments, and chips of all workers together."""
 
 SEEDS: Final = 5
 SPAN_S: Final = 600.0
+LARGE: Final = 128
+LARGE_SPAN_S: Final = 60.0
+"""More workers than this are watched for a shorter time, with one seed."""
+
 INNER_STEPS: Final = 50  # 5 seconds of the fastest worker
 
 WORKERS: Final = 8
@@ -77,9 +90,11 @@ def tell(question: str, **figures: object) -> None:
     print(json.dumps(line), flush=True)
 
 
-def simulated() -> None:
+def simulated(only: str = "") -> None:
     """Let machines fail in virtual time, at several scales."""
-    for workers, fragments in SCALES:
+    for workers, fragments, chips in SCALES:
+        if only not in ("", str(workers)):
+            continue
         rules = RoundRules(
             rounds=1_000_000,
             inner_steps=INNER_STEPS,
@@ -88,24 +103,27 @@ def simulated() -> None:
             quorum=workers // 4,
             gather_s=5.0,
         )
-        model = FailureModel(chips=CHIPS // workers)
-        seeds = range(SEEDS if workers <= 32 else 2)
-        span_s = SPAN_S if workers <= 128 else SPAN_S / 4
+        model = FailureModel(chips=chips // workers)
+        seeds = range(SEEDS if workers < LARGE else 2 if workers == LARGE else 1)
+        span_s = SPAN_S if workers <= LARGE else LARGE_SPAN_S
+        began_s = time.process_time()
         found = [goodput(seed, rules, model, span_s) for seed in seeds]
         tell(
             "goodput",
             workers=workers,
             fragments=fragments,
-            mtbf_s=model.mtbf_s,
+            mtbf_s=round(model.mtbf_s),
+            a_failure_every_s=round(model.mtbf_s / workers, 1),
             recovery_s=model.recovery_s,
             span_s=span_s,
             goodput=[round(each, 4) for each in found],
             least=round(min(found), 4),
             median=round(statistics.median(found), 4),
+            cpu_s=round(time.process_time() - began_s, 1),
         )
 
 
-def killed() -> None:
+def killed(_only: str = "") -> None:
     """Kill a live worker every now and then; compare with a job beside it."""
     with job(**LIVE) as calm, job(**LIVE) as stormy:
         for run in (calm, stormy):
@@ -220,7 +238,7 @@ class LiveJob:
         return float(last["validation_loss"])
 
 
-def live() -> None:
+def live(_only: str = "") -> None:
     """Kill tasks and nodes; compare with a shoal beside it."""
     with (
         tempfile.TemporaryDirectory() as name,
@@ -265,8 +283,9 @@ QUESTIONS: Final = {"goodput": simulated, "killed": killed, "live": live}
 
 def main() -> None:
     """Answer the questions that are asked, or all."""
-    for name in sys.argv[1:] or QUESTIONS:
-        QUESTIONS[name]()
+    for asked in sys.argv[1:] or QUESTIONS:
+        name, _, only = asked.partition(":")
+        QUESTIONS[name](only)
 
 
 if __name__ == "__main__":

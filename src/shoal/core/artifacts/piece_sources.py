@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 WINDOW_FIRST: Final = 4 * PIECE_BYTES_MAX
 WINDOW_MAX: Final = 64 * PIECE_BYTES_MAX
-"""Bytes that one peer is asked for at a time, at first and at most."""
+WINDOW_MIN: Final = 2 * PIECE_BYTES_MAX
+"""Bytes that one peer is asked for at a time: at first, at most, and at least if it
+answers. While one piece is taken in, another is on its way: a link is never idle."""
 
 ROOM_MIN: Final = 4_096
 """Less room than this is none: no piece counts less."""
@@ -78,7 +80,7 @@ class Source:
             self.window = min(WINDOW_MAX, self.window + cost)
         elif now - took_s >= self._slowed_at:
             # Once for all that was under way: it waited in the same queue.
-            self.window = max(PIECE_BYTES_MAX, self.window * SLOWER)
+            self.window = max(WINDOW_MIN, self.window * SLOWER)
             self._slowed_at = now
 
     def late_at(self) -> float | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, final
 from shoal.train.diloco.events import SaveInner
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from shoal.train.diloco.messages import KeptState, Status
 
@@ -38,14 +38,21 @@ class InnerHandover:
             self.kept, self._holder, self.asked = None, "", 0
 
     def take(
-        self, said: Sequence[Status], closed: int, *, is_last: bool
+        self,
+        trained: Mapping[str, Status],
+        closed: int,
+        *,
+        is_lacked: bool,
+        is_last: bool,
     ) -> list[SaveInner]:
-        """Ask for a loop's kept state if a worker lacks it; save the last one."""
-        donor = self._find_donor(said)
+        """Ask for a loop's kept state if a worker lacks it; save the last one.
+
+        `trained` are workers that have it, with the donor if it is one of them.
+        """
+        donor = self._find_donor(trained)
         if donor is None:
             return []
-        lacking = any(status.inner_is == "fresh" for status in said)
-        if lacking and self._is_old(closed) and not self.comes(closed):
+        if is_lacked and self._is_old(closed) and not self.comes(closed):
             self.asked = closed
         given = donor.inner
         if given is None or not self.asked or given.syncs < self.asked:
@@ -69,13 +76,11 @@ class InnerHandover:
     def _is_old(self, closed: int) -> bool:
         return self.kept is None or self.kept.syncs < closed - self._lasts
 
-    def _find_donor(self, said: Sequence[Status]) -> Status | None:
+    def _find_donor(self, trained: Mapping[str, Status]) -> Status | None:
         """Return who gives it: the worker that is furthest, if any keeps something."""
-        trained = [status for status in said if status.inner_is == "trained"]
-        known = next((s for s in trained if s.worker == self.donor), None)
-        if known is not None:
+        if (known := trained.get(self.donor)) is not None:
             return known
-        able = [s for s in trained if s.merged and not s.leaving]
+        able = [s for s in trained.values() if s.merged and not s.leaving]
         first = min(able, key=lambda s: (-s.merged, s.worker), default=None)
         self.donor = "" if first is None else first.worker
         return first

@@ -12,7 +12,7 @@ what its lateness was so far, and how much it varied.
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,13 +58,22 @@ GRACE_LEAST: Final = 0.1
 """The least grace, in seconds and of the time that was expected, together."""
 
 
+class _Summary(NamedTuple):
+    """What was measured of all workers together."""
+
+    fastest: float  # steps per second
+    usual: float
+    nearest: float  # seconds of transfer
+
+
 @final
 class StepPace:
-    """Measures the speed and the link of each worker."""
+    """Measures the speed and the link of each worker that is there."""
 
     def __init__(self) -> None:
         self._speeds: dict[str, float] = {}
         self._transfers: dict[str, float] = {}
+        self._known: _Summary | None = None  # until something is measured
 
     @property
     def speeds(self) -> Mapping[str, float]:
@@ -75,39 +84,34 @@ class StepPace:
         """Note how long a worker took for its steps."""
         if steps > 0 and seconds > 0:
             _note(self._speeds, worker, steps / seconds)
+            self._known = None
 
     def transferred(self, worker: str, seconds: float) -> None:
         """Note how long the files of a sync were on their way, from it and to it."""
         _note(self._transfers, worker, seconds)
+        self._known = None
 
     def forget(self, worker: str) -> None:
         """Forget a worker that is gone: its successor may be another machine."""
         self._speeds.pop(worker, None)
         self._transfers.pop(worker, None)
+        self._known = None
 
-    def steps(
-        self,
-        worker: str,
-        most: int,
-        present: Mapping[str, object],
-        *,
-        overlaps: bool = False,
-    ) -> int:
+    def steps(self, worker: str, most: int, *, overlaps: bool = False) -> int:
         """Return how many steps a worker does while the fastest does `most`.
 
         Who has not been measured yet does as many as the fastest. Unless transfer
         `overlaps` with computing, it takes from the time to compute.
         """
-        speeds = {name: self._speeds[name] for name in present if name in self._speeds}
-        own = speeds.get(worker)
+        own = self._speeds.get(worker)
         if own is None:
             return most
-        fastest = min(speeds, key=lambda name: (-speeds[name], name))
-        alike = own >= ALIKE * speeds[fastest]
-        even = most if alike else max(1, round(most * own / speeds[fastest]))
+        fastest = self._summary().fastest
+        alike = own >= ALIKE * fastest
+        even = most if alike else max(1, round(most * own / fastest))
         if overlaps:
             return even
-        nearest = min(self._transfers.get(name, 0.0) for name in speeds)
+        nearest = self._summary().nearest
         later = self._transfers.get(worker, 0.0) - nearest
         seconds = even / own
         if later <= (1 - ALIKE) * seconds:
@@ -138,10 +142,20 @@ class StepPace:
         speed = self._speeds.get(worker) or self._usual_speed
         if speed is not None:
             self._speeds[worker] = speed / 2
+            self._known = None
 
     @property
     def _usual_speed(self) -> float | None:
-        return statistics.median(self._speeds.values()) if self._speeds else None
+        return self._summary().usual if self._speeds else None
+
+    def _summary(self) -> _Summary:
+        if self._known is None:
+            speeds = self._speeds.values()
+            transfers = (self._transfers.get(name, 0.0) for name in self._speeds)
+            self._known = _Summary(
+                max(speeds), statistics.median(speeds), min(transfers)
+            )
+        return self._known
 
 
 @final
@@ -171,9 +185,9 @@ class Patience:
         """Note silent workers; call it only when the inbox is empty."""
         self._silent.update(w for w in self._heard_at if self.silent_at(w) <= now)
 
-    def heard_of(self, workers: tuple[str, ...]) -> tuple[str, ...]:
-        """Return those who are not silent."""
-        return tuple(name for name in workers if name not in self._silent)
+    def is_silent(self, worker: str) -> bool:
+        """Whether a worker was silent when it was last listened for."""
+        return worker in self._silent
 
     def came(self, worker: str, late_s: float) -> None:
         """Note how much later than expected a contribution was here."""

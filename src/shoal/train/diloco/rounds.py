@@ -24,10 +24,11 @@ from __future__ import annotations
 
 from collections import Counter
 from heapq import nsmallest
-from typing import Final, Literal, assert_never, final
+from typing import Final, Literal, NamedTuple, assert_never, final
 
 import msgspec
 
+from shoal.train.diloco.attendance import Attendance, Judgement
 from shoal.train.diloco.events import (
     Average,
     Averaged,
@@ -75,7 +76,6 @@ class _Member(msgspec.Struct):
     """A worker that takes part, or is about to."""
 
     status: Status
-    heard_at: float
     first: int = 0
     steps: dict[int, int] = msgspec.field(default_factory=dict[int, int])
     asked: dict[int, str] = msgspec.field(default_factory=dict[int, str])
@@ -83,6 +83,14 @@ class _Member(msgspec.Struct):
     refused: str = ""  # why its last contribution did not count
     refusals: int = 0
     told: Directive | None = None
+
+
+class _Waiting(NamedTuple):
+    """How long the open sync waits for those who are missing."""
+
+    known_by: tuple[object, ...] = ()  # what it was computed from
+    is_up_at: float = 0.0
+    all_silent_at: float = 0.0  # not before this
 
 
 @final
@@ -107,6 +115,11 @@ class Rounds:
         self._epoch = epoch
         self._members: dict[str, _Member] = {}
         self._names: tuple[str, ...] = ()  # of members, in order
+        self._heard: dict[str, float] = {}  # when each was, the longest ago first
+        self._attendance = Attendance(self._judged)
+        self._measured = 0  # how often something about the pace was learned
+        self._waiting = _Waiting()
+        self._keeping_changed = True  # since keepers were chosen
         self._far_known: int | None = None  # until it may have changed
         self._keepers: tuple[str, ...] = ()  # of a checkpoint
         self._touched: dict[str, None] = {}  # members of whom there is news
@@ -126,13 +139,10 @@ class Rounds:
         self._keep_over_s = 0.0
         self._publishing: list[str] = []
         self._inner = InnerHandover(2 * rules.fragments)
-        self._safe = 0
-        self._seq = 0
+        self._safe = self._seq = 0
         self._gather_until: float | None = None  # 0 once it was waited for
-        self._opened_at = 0.0
-        self._opened_before = 0.0  # the sync that was closed last
-        self._averaging = False
-        self._stopped = self._failed = False
+        self._opened_at = self._opened_before = 0.0  # the sync that was closed last
+        self._averaging = self._stopped = self._failed = False
 
     # What others may read.
 
@@ -144,7 +154,8 @@ class Rounds:
     @property
     def taking_part(self) -> tuple[str, ...]:
         """Workers whose contribution to the open sync is awaited or here."""
-        return tuple(name for name in self.members if self._is_awaited(name))
+        part = self._now_here.taking_part
+        return tuple(name for name in self.members if name in part)
 
     @property
     def received(self) -> dict[str, int]:
@@ -189,13 +200,13 @@ class Rounds:
         """When to deliver `RoundDeadline`, if ever."""
         if self._stopped:
             return None
-        due = [m.heard_at + self.rules.silence_s for m in self._members.values()]
+        oldest = next(iter(self._heard.values()), None)
+        due = [] if oldest is None else [oldest + self.rules.silence_s]
         if self.phase == "gathering" and self._gather_until:
             due.append(self._gather_until)
         if self.phase == "running" and self._closable():
-            due.append(self._time_is_up_at())
-            heard = () if self._is_replaying() else self._heard_of_missing()
-            due += [max(map(self._patience.silent_at, heard))] if heard else []
+            waiting = self._how_long()
+            due += [waiting.is_up_at, waiting.all_silent_at]
         return min(due, default=None)
 
     # Workers.
@@ -211,9 +222,11 @@ class Rounds:
                 member = None
         if member is None:
             member = self._welcome(status, now)
-        if status.merged != member.status.merged:
-            self._far_known = None
-        member.status, member.heard_at = status, now
+        self._note_changes(member.status, status)
+        member.status = status
+        self._heard.pop(status.worker, None)
+        self._heard[status.worker] = now
+        self._attendance.note(status.worker)
         self._touched[status.worker] = None
         self._patience.heard(status.worker, now)
         self._received[status.worker, status.life] = status.received
@@ -223,6 +236,18 @@ class Rounds:
         if member.told is None or status.heard != (self._epoch, member.told.seq):
             effects += self._tell(status.worker, again=True)
         return effects
+
+    def _note_changes(self, old: Status, new: Status) -> None:
+        """Note what a worker's status changes about all workers."""
+        if old.holds != new.holds or (self.shares and old.merged != new.merged):
+            self._keeping_changed = True
+        if self._far_known is None or old.merged == new.merged:
+            return
+        merged = min(new.merged, self.rules.syncs)
+        if merged >= self._far_known:
+            self._far_known = merged
+        elif old.merged >= self._far_known:
+            self._far_known = None  # It was the most advanced, and is so no more.
 
     def _welcome(self, status: Status, now: float) -> _Member:
         """Take a newcomer in; in the open sync, if it can still do some steps."""
@@ -238,16 +263,17 @@ class Rounds:
             else:
                 self._opened_at = now
         given = {self.closed: steps} if steps else {}
-        member = _Member(status=status, heard_at=now, first=first, steps=given)
+        member = _Member(status=status, first=first, steps=given)
         self._members[status.worker] = member
         self._names, self._far_known = tuple(sorted(self._members)), None
+        self._keeping_changed = True
         return member
 
     def _steps_left(self, now: float) -> int:
         """Return how many steps a newcomer can do until the open sync should close."""
         if self._averaging:
             return 0
-        expected = [self._expected_s(name) or 0.0 for name in self.taking_part]
+        expected = (seconds or 0.0 for seconds in self._expected().values())
         left_s = self._opened_at + max(expected, default=0.0) - now
         return self.pace.steps_within(left_s, self._segment_steps())
 
@@ -287,10 +313,14 @@ class Rounds:
         self._refused.get(contribution.sync, {}).pop(worker, None)
         if member := self._members.get(worker):
             member.refused = ""
+            self._attendance.note(worker)
             self._touched[worker] = None
         return []
 
     def _measure(self, worker: str, contribution: Contribution, sent_s: float) -> None:
+        if worker not in self._members:
+            return
+        self._measured += 1
         self.pace.measured(worker, contribution.steps, contribution.seconds)
         self.pace.transferred(worker, sent_s + contribution.fetch_s)
 
@@ -306,6 +336,7 @@ class Rounds:
         if member := self._members.get(worker):
             member.refused = fault
             member.refusals += 1
+            self._attendance.note(worker)
             self._touched[worker] = None
         return [ReportMember("refused", worker, sync, fault)]
 
@@ -321,6 +352,8 @@ class Rounds:
             self.pace.forget(worker)
             self._patience.forget(worker)
             self._names, self._far_known = tuple(sorted(self._members)), None
+            del self._heard[worker]
+            self._keeping_changed = True
         self._inner.forget(worker)
 
     # Beginning.
@@ -389,6 +422,7 @@ class Rounds:
         self.phase = "running"
         self.closed = event.syncs
         self._checkpoint_due = 0
+        self._keeping_changed = True
         self._opened_at = now
         effects: list[Effect] = []
         is_initial = load.kind == "initial" and load.syncs == event.syncs
@@ -449,9 +483,8 @@ class Rounds:
             elif self._is_replaying() and self._nothing_can_come():
                 self._take_weights_of_others()
         if self.phase in ("running", "finished"):
-            self._note_safe()
-            said, is_last = self._said(), self.phase == "finished"
-            effects += self._inner.take(said, self.closed, is_last=is_last)
+            self._choose_keepers()
+            effects += self._take_inner()
             if self._weights_are_wanted():
                 effects += self._publish("weights")
             if self.phase == "finished" and not self._is_saved:
@@ -462,8 +495,29 @@ class Rounds:
             effects.append(StopTraining())
         return effects
 
-    def _is_awaited(self, worker: str) -> bool:
-        member = self._members[worker]
+    @property
+    def _now_here(self) -> Attendance:
+        """Who takes part, and who lacks what, as of now."""
+        common = (self.phase, self.closed, self._names, self._far, (*self._updates,))
+        self._attendance.refresh(self._names, common)
+        return self._attendance
+
+    def _judged(self, worker: str) -> Judgement:
+        member = self._members.get(worker)
+        if member is None:
+            return Judgement()
+        status = member.status
+        is_awaited = self._is_awaited(member)
+        answered = any(worker in answers for answers in self._answered())
+        return Judgement(
+            takes_part=is_awaited,
+            is_missing=is_awaited and not answered,
+            cannot_follow=self._cannot_follow(status),
+            is_fresh=status.inner_is == "fresh",
+            is_trained=status.inner_is == "trained",
+        )
+
+    def _is_awaited(self, member: _Member) -> bool:
         status = member.status
         if member.first > self.closed or status.leaving:
             return False
@@ -479,48 +533,67 @@ class Rounds:
         if self._averaging or not (ready or refused):
             return False
         if len(ready) + len(refused) >= self.rules.quorum:
-            return bool(ready) or not self._missing()
-        return self._is_replaying() and bool(ready) and not self._missing()
+            return bool(ready) or not self._now_here.missing
+        return self._is_replaying() and bool(ready) and not self._now_here.missing
 
     def _nothing_can_come(self) -> bool:
         """Whether all who contributed to the open sync are gone."""
-        return bool(self._members) and not self._missing() and not any(self._answered())
+        if not self._members or any(self._answered()):
+            return False
+        return not self._now_here.missing
 
     def _take_weights_of_others(self) -> None:
         """Begin again from what the workers have merged."""
         self.phase, self._cannot_replay = "gathering", True
 
     def _is_due(self, now: float) -> bool:
-        return not self._heard_of_missing() or now >= self._time_is_up_at()
+        missing = self._now_here.missing
+        if self._is_replaying():  # Of the past, all are awaited.
+            return not missing or now >= self._how_long().is_up_at
+        heard = any(not self._patience.is_silent(name) for name in missing)
+        return not heard or now >= self._how_long().is_up_at
 
     def _missing(self) -> tuple[str, ...]:
-        here = {**self._answered()[0], **self._answered()[1]}
-        return tuple(name for name in self.taking_part if name not in here)
+        return tuple(sorted(self._now_here.missing))
 
-    def _heard_of_missing(self) -> tuple[str, ...]:
-        """Return who is missing and was heard lately; of the past, all are awaited."""
-        missing = self._missing()
-        return missing if self._is_replaying() else self._patience.heard_of(missing)
+    def _how_long(self) -> _Waiting:
+        """Say how long the open sync waits.
 
-    def _expected_s(self, worker: str) -> float | None:
-        """Return how long a worker should take for the open sync, if known."""
-        member = self._members[worker]
-        steps = member.steps.get(self.closed, self._segment_steps())
-        return self.pace.seconds(worker, steps)
+        A sign of life only puts off when all are silent. So it is computed anew when a
+        contribution comes, somebody goes, or a deadline is there, and not for each.
+        """
+        here = self._now_here
+        known_by = (here.version, self._measured, self._opened_at)
+        if self._waiting.known_by != known_by:
+            is_up_at, silent_at = self._time_is_up_at(), float("inf")
+            if not self._is_replaying():
+                heard = [n for n in here.missing if not self._patience.is_silent(n)]
+                silent = map(self._patience.silent_at, heard)
+                silent_at = max(silent, default=float("inf"))
+            self._waiting = _Waiting(known_by, is_up_at, silent_at)
+        return self._waiting
+
+    def _expected(self) -> dict[str, float | None]:
+        """Return how long each should take for the open sync, if that is known."""
+        most, open_ = self._segment_steps(), self.closed
+        return {
+            name: self.pace.seconds(name, self._members[name].steps.get(open_, most))
+            for name in self._now_here.taking_part
+        }
 
     def _time_is_up_at(self) -> float:
         """Say when the open sync closes without the missing workers."""
         expected: dict[str, float] = {}
-        for name in self.taking_part:
-            seconds = self._expected_s(name)
+        in_a_row = 1 + self.rules.in_flight
+        for name, seconds in self._expected().items():
             if seconds is None:
                 return self._opened_at + self.rules.timeout_s
-            expected[name] = seconds * (1 + self.rules.in_flight)
+            expected[name] = seconds * in_a_row
         limit = self.rules.slack * max(expected.values(), default=0.0)
         limit = max(self.rules.timeout_least_s, limit)
         if self._is_replaying():
             return self._opened_at + limit
-        missing = {name: expected[name] for name in self._missing()}
+        missing = {name: expected[name] for name in self._now_here.missing}
         return self._opened_at + self._patience.limit(missing, limit)
 
     def _close(self, now: float) -> list[Effect]:
@@ -538,6 +611,7 @@ class Rounds:
             effects.append(ReportMember("left-out", worker, self.closed, reason))
             self.pace.missed(worker)
             self._patience.missed(worker)
+            self._measured += 1
         _, refused = self._answered()
         if not found.parts:
             return [*effects, *self._give_up(refused)]
@@ -592,6 +666,7 @@ class Rounds:
         if event.sync == self.closed:
             self._averaging = False
         self._ready.get(event.sync, {}).pop(event.worker, None)
+        self._attendance.note(event.worker)
 
     # Weights and checkpoints for others.
 
@@ -620,8 +695,7 @@ class Rounds:
 
     def _weights_are_wanted(self) -> bool:
         """Whether a worker cannot follow because there are no weights to take."""
-        lacking = any(self._cannot_follow(status) for status in self._said())
-        return lacking and self._weights_now() is None
+        return bool(self._now_here.lacking) and self._weights_now() is None
 
     def _weights_now(self) -> KeptState | None:
         """Return weights from which the kept updates lead to the present ones."""
@@ -645,11 +719,28 @@ class Rounds:
         ours = self._updates.get(status.merged - 1)
         return ours is not None and ours.check != status.check
 
+    def _take_inner(self) -> list[Effect]:
+        """Let a worker give what others lack, and save it at the end."""
+        here, is_last = self._now_here, self.phase == "finished"
+        trained = {name: self._members[name].status for name in self._donors()}
+        lacked = bool(here.fresh)
+        take = self._inner.take
+        return [*take(trained, self.closed, is_lacked=lacked, is_last=is_last)]
+
+    def _donors(self) -> tuple[str, ...]:
+        """Return who may give it: who does already, or else all that have it."""
+        trained, known = self._now_here.trained, self._inner.donor
+        return (known,) if known in trained else (*trained,)
+
     def _choose_keepers(self) -> None:
-        """Choose who keeps a checkpoint.
+        """Choose who keeps a checkpoint, and note what is safe with them.
 
         Workers that keep a later one go on, so that checkpoints stay where they are.
         """
+        if not self._keeping_changed:
+            return
+        self._keeping_changed = False
+        self._note_safe()
         if self.shares:
             self._keepers = ()  # Without a centre everybody has the whole state.
             return
@@ -675,7 +766,6 @@ class Rounds:
 
     def _tell_news(self) -> list[Effect]:
         """Send news for all to everybody, other news to the workers concerned."""
-        self._choose_keepers()
         concerns_all = (
             (self.phase, self.closed, self._failed, self._names),
             (self._is_replaying(), self._weights_now(), self._safe, self.shares),
@@ -752,7 +842,7 @@ class Rounds:
         if not self.rules.balance:
             return most
         overlaps = self.rules.in_flight > 0
-        return self.pace.steps(worker, most, self._members, overlaps=overlaps)
+        return self.pace.steps(worker, most, overlaps=overlaps)
 
     def _is_validator(self, worker: str) -> bool:
         """Whether it is a worker's turn to validate the current weights."""
@@ -783,9 +873,10 @@ class Rounds:
 
     def _on_deadline(self, now: float) -> None:
         self._patience.listen(now)
-        for name in self.members:
-            if self._members[name].heard_at + self.rules.silence_s <= now:
-                self._lose(name)
+        self._measured += 1
+        limit_s = self.rules.silence_s
+        for name in [n for n, at in self._heard.items() if at + limit_s <= now]:
+            self._lose(name)
 
     def _check(self) -> None:
         assert self.phase != "finished" or self.closed >= self.rules.syncs
