@@ -3,8 +3,8 @@
 from collections import Counter
 
 from shoal.train.diloco import events, rounds
-from shoal.train.diloco.attendance import Attendance, Judgement
 from shoal.train.diloco.messages import Status
+from shoal.train.diloco.roster.attendance import Attendance, Judgement
 from shoal.train.diloco.rules import RoundRules
 
 WORKERS = 256

@@ -11,11 +11,14 @@ what its lateness was so far, and how much it varied.
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
+
+    from shoal.train.diloco.rules import RoundRules
 
 NEWS_WEIGHT: Final = 0.5
 """How much the latest measurement counts against all before it."""
@@ -158,6 +161,13 @@ class StepPace:
         return self._known
 
 
+class WaitLimit(NamedTuple):
+    """Until when an open sync waits for those who are missing."""
+
+    is_up_at: float = 0.0
+    all_silent_at: float = math.inf  # not before this
+
+
 @final
 class Patience:
     """Knows how regularly each worker is heard, and how late it usually is."""
@@ -203,6 +213,33 @@ class Patience:
     def missed(self, worker: str) -> None:
         """Note that a sync was closed without a worker."""
         self._missed[worker] = self._missed.get(worker, 0) + 1
+
+    def wait_limit(
+        self,
+        rules: RoundRules,
+        opened_at: float,
+        expected: Mapping[str, float | None],
+        missing: Collection[str],
+        *,
+        is_past: bool,
+    ) -> WaitLimit:
+        """Say when a sync closes without the missing workers.
+
+        `expected` are the seconds that each should take, if known. Of a sync of the
+        past, which is closed again, all are awaited, and silence says nothing.
+        """
+        heard = [] if is_past else [n for n in missing if not self.is_silent(n)]
+        silent_at = max(map(self.silent_at, heard), default=math.inf)
+        known = {n: s for n, s in expected.items() if s is not None}
+        if len(known) < len(expected):
+            return WaitLimit(opened_at + rules.timeout_s, silent_at)
+        in_a_row = 1 + rules.in_flight
+        longest_s = in_a_row * max(known.values(), default=0.0)
+        limit_s = max(rules.timeout_least_s, rules.slack * longest_s)
+        if not is_past:
+            awaited = {name: known[name] * in_a_row for name in missing}
+            limit_s = self.limit(awaited, limit_s)
+        return WaitLimit(opened_at + limit_s, silent_at)
 
     def limit(self, expected: Mapping[str, float], most: float) -> float:
         """Return how many seconds to wait for workers, `most` at the most.

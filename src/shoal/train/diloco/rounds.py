@@ -9,26 +9,16 @@ counted by the samples that it really processed, as far as that can be believed
 (`screening`); what cannot count is refused and reported, and the sync goes on without
 it.
 
-Fail-over: an aggregator that starts knows nothing. Every `checkpoint_syncs` its state
-goes to some keepers, without haste, and each worker keeps its contributions until
-enough keepers have a state that includes them. A new aggregator loads the latest state
-that anybody keeps, and closes again, one after another, the syncs that came after it,
-from the contributions that workers kept: the same parts give the same bits, and no sync
-is lost. What a dead worker contributed is gone with it; then the outcome differs from
-what the others have merged, and theirs counts: it takes their weights, and keeps the
-momentum that it came to. If all workers are gone as well, it goes on from the
-checkpoint that an earlier life left for itself, which is older.
+An aggregator that starts knows nothing; `safekeeping` says how it goes on.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from heapq import nsmallest
-from typing import Final, Literal, NamedTuple, assert_never, final
+from typing import Final, Literal, assert_never, final
 
 import msgspec
 
-from shoal.train.diloco.attendance import Attendance, Judgement
 from shoal.train.diloco.events import (
     Average,
     Averaged,
@@ -52,7 +42,6 @@ from shoal.train.diloco.events import (
     UpdatesLost,
     WorkerLost,
 )
-from shoal.train.diloco.inner_handover import InnerHandover
 from shoal.train.diloco.messages import (
     SHARES_TOLD,
     Contribution,
@@ -61,9 +50,17 @@ from shoal.train.diloco.messages import (
     Status,
     Update,
 )
-from shoal.train.diloco.pace import Patience, StepPace
+from shoal.train.diloco.pace import Patience, StepPace, WaitLimit
+from shoal.train.diloco.roster.attendance import Attendance, Judgement
+from shoal.train.diloco.roster.inner_handover import InnerHandover
+from shoal.train.diloco.roster.safekeeping import (
+    agreeing,
+    keepers,
+    safe_syncs,
+    state_to_load,
+)
 from shoal.train.diloco.rules import RoundRules
-from shoal.train.diloco.screening import Received, Screening, alike, fault_of, screened
+from shoal.train.diloco.screening import Received, fault_of, remarks, screened
 
 UPDATES_KEPT: Final = 8
 """Outcomes that stay for workers who lag; who lags more takes all weights anew."""
@@ -83,14 +80,6 @@ class _Member(msgspec.Struct):
     refused: str = ""  # why its last contribution did not count
     refusals: int = 0
     told: Directive | None = None
-
-
-class _Waiting(NamedTuple):
-    """How long the open sync waits for those who are missing."""
-
-    known_by: tuple[object, ...] = ()  # what it was computed from
-    is_up_at: float = 0.0
-    all_silent_at: float = 0.0  # not before this
 
 
 @final
@@ -118,7 +107,7 @@ class Rounds:
         self._heard: dict[str, float] = {}  # when each was, the longest ago first
         self._attendance = Attendance(self._judged)
         self._measured = 0  # how often something about the pace was learned
-        self._waiting = _Waiting()
+        self._wait: tuple[tuple[object, ...], WaitLimit] = (), WaitLimit()
         self._keeping_changed = True  # since keepers were chosen
         self._far_known: int | None = None  # until it may have changed
         self._keepers: tuple[str, ...] = ()  # of a checkpoint
@@ -366,38 +355,13 @@ class Rounds:
             return []
         if len(self._members) < self.rules.workers and self._gather_until:
             return []
-        load = self._state_to_load()
+        can_replay, left = not self._cannot_replay, self._left
+        load = state_to_load(self._said(), self._far, left, can_replay=can_replay)
         if load is None:
             return [e for name in self.members for e in self._tell(name, again=False)]
         self._loading = load
         self.phase = "loading"
         return [load]
-
-    def _state_to_load(self) -> LoadState | None:
-        """Return what to begin with; None if workers must offer it first."""
-        said, far = self._said(), self._far
-        held = [(s.holds.syncs, s.worker, s.holds.file) for s in said if s.holds]
-        if self._left is not None and (held or self._left.syncs >= far):
-            held.append((self._left.syncs, "", self._left.file))
-        syncs, worker, file = max(held, default=(-1, "", ""))
-        if syncs >= far:
-            self._cannot_replay = False  # Whoever had merged more is gone.
-        if held and not self._cannot_replay:
-            return LoadState("checkpoint", worker, syncs, file)
-        if far == 0:
-            worker, file = min((s.worker, s.initial) for s in said)
-            return LoadState("initial", worker, 0, file)
-        for status in self._agreeing():
-            if status.offered and status.offered.syncs == far:
-                return LoadState("weights", status.worker, far, status.offered.file)
-        return None
-
-    def _agreeing(self) -> list[Status]:
-        """Return the largest group of most advanced workers that agree."""
-        far = [status for status in self._said() if status.merged == self._far]
-        checks = [status.check for status in far]
-        common = max(checks, key=lambda check: (checks.count(check), check), default=0)
-        return [status for status in far if status.check == common]
 
     def _said(self) -> list[Status]:
         return [self._members[name].status for name in self.members]
@@ -419,6 +383,7 @@ class Rounds:
             return []
         load = self._loading
         assert load is not None
+        self._cannot_replay &= load.kind != "checkpoint"
         self.phase = "running"
         self.closed = event.syncs
         self._checkpoint_due = 0
@@ -556,7 +521,7 @@ class Rounds:
     def _missing(self) -> tuple[str, ...]:
         return tuple(sorted(self._now_here.missing))
 
-    def _how_long(self) -> _Waiting:
+    def _how_long(self) -> WaitLimit:
         """Say how long the open sync waits.
 
         A sign of life only puts off when all are silent. So it is computed anew when a
@@ -564,14 +529,13 @@ class Rounds:
         """
         here = self._now_here
         known_by = (here.version, self._measured, self._opened_at)
-        if self._waiting.known_by != known_by:
-            is_up_at, silent_at = self._time_is_up_at(), float("inf")
-            if not self._is_replaying():
-                heard = [n for n in here.missing if not self._patience.is_silent(n)]
-                silent = map(self._patience.silent_at, heard)
-                silent_at = max(silent, default=float("inf"))
-            self._waiting = _Waiting(known_by, is_up_at, silent_at)
-        return self._waiting
+        if self._wait[0] != known_by:
+            expected, is_past = self._expected(), self._is_replaying()
+            found = self._patience.wait_limit(
+                self.rules, self._opened_at, expected, here.missing, is_past=is_past
+            )
+            self._wait = known_by, found
+        return self._wait[1]
 
     def _expected(self) -> dict[str, float | None]:
         """Return how long each should take for the open sync, if that is known."""
@@ -581,27 +545,15 @@ class Rounds:
             for name in self._now_here.taking_part
         }
 
-    def _time_is_up_at(self) -> float:
-        """Say when the open sync closes without the missing workers."""
-        expected: dict[str, float] = {}
-        in_a_row = 1 + self.rules.in_flight
-        for name, seconds in self._expected().items():
-            if seconds is None:
-                return self._opened_at + self.rules.timeout_s
-            expected[name] = seconds * in_a_row
-        limit = self.rules.slack * max(expected.values(), default=0.0)
-        limit = max(self.rules.timeout_least_s, limit)
-        if self._is_replaying():
-            return self._opened_at + limit
-        missing = {name: expected[name] for name in self._now_here.missing}
-        return self._opened_at + self._patience.limit(missing, limit)
-
     def _close(self, now: float) -> list[Effect]:
         """Average what counts of the open sync; report what does not, and why."""
         ready, _ = self._answered()
         fragment = self.closed % self.rules.fragments
         found = screened(ready, self._usual.get(fragment))
-        effects: list[Effect] = self._reports(ready, found)
+        noted = remarks(ready, found, self._alike)
+        effects: list[Effect] = [
+            ReportMember(k, w, self.closed, r) for k, w, r in noted
+        ]
         for worker, fault in found.refused.items():
             effects += self._refuse(worker, self.closed, fault)
         missing = self._missing()
@@ -622,18 +574,6 @@ class Rounds:
         )
         return effects
 
-    def _reports(self, ready: dict[str, Received], found: Screening) -> list[Effect]:
-        reports: list[Effect] = [
-            ReportMember("clipped", worker, self.closed, reason)
-            for worker, reason in found.clipped
-        ]
-        for one, other in alike(ready):
-            if (one, other) not in self._alike:
-                self._alike[one, other] = None
-                reason = f"it contributed the very same as {one}: same data, same order"
-                reports.append(ReportMember("alike", other, self.closed, reason))
-        return reports
-
     def _on_averaged(self, event: Averaged, now: float) -> list[Effect]:
         assert self._averaging
         assert event.update.sync == self.closed
@@ -652,7 +592,7 @@ class Rounds:
             for past in [s for s in member.asked if s < self.closed - 1]:
                 del member.asked[past]
         if replayed and self.closed == self._far:
-            found = self._agreeing()
+            found = agreeing(self._said(), self._far)
             if found[0].check != event.update.check and len(found) > 1:
                 self._take_weights_of_others()
         if self.closed % self.rules.checkpoint_syncs or self.closed >= self.rules.syncs:
@@ -721,46 +661,21 @@ class Rounds:
 
     def _take_inner(self) -> list[Effect]:
         """Let a worker give what others lack, and save it at the end."""
-        here, is_last = self._now_here, self.phase == "finished"
-        trained = {name: self._members[name].status for name in self._donors()}
+        here, inner, is_last = self._now_here, self._inner, self.phase == "finished"
+        donors = (inner.donor,) if inner.donor in here.trained else (*here.trained,)
+        trained = {name: self._members[name].status for name in donors}
         lacked = bool(here.fresh)
-        take = self._inner.take
-        return [*take(trained, self.closed, is_lacked=lacked, is_last=is_last)]
-
-    def _donors(self) -> tuple[str, ...]:
-        """Return who may give it: who does already, or else all that have it."""
-        trained, known = self._now_here.trained, self._inner.donor
-        return (known,) if known in trained else (*trained,)
+        return [*inner.take(trained, self.closed, is_lacked=lacked, is_last=is_last)]
 
     def _choose_keepers(self) -> None:
-        """Choose who keeps a checkpoint, and note what is safe with them.
-
-        Workers that keep a later one go on, so that checkpoints stay where they are.
-        """
+        """Choose who keeps a checkpoint, and note what is safe: never less."""
         if not self._keeping_changed:
             return
         self._keeping_changed = False
-        self._note_safe()
-        if self.shares:
-            self._keepers = ()  # Without a centre everybody has the whole state.
-            return
-        held = [(-s.holds.syncs if s.holds else 1, s.worker) for s in self._said()]
-        self._keepers = tuple(n for _, n in nsmallest(self.rules.keepers, held))
-
-    def _note_safe(self) -> None:
-        """Say up to where contributions are no longer needed: never less than before.
-
-        A checkpoint is safe with as many workers as there are to keep it. Without a
-        centre, what all have merged is safe with all.
-        """
-        if self.shares:
-            merged = [status.merged for status in self._said() if status.loaded]
-            self._safe = max(self._safe, min(merged, default=0))
-            return
-        held = sorted((s.holds.syncs for s in self._said() if s.holds), reverse=True)
-        enough = min(self.rules.keepers, len(self._members))
-        if enough and len(held) >= enough:
-            self._safe = max(self._safe, held[enough - 1])
+        said, count = self._said(), self.rules.keepers
+        is_shared = bool(self.shares)  # Then everybody has the whole state.
+        self._safe = max(self._safe, safe_syncs(said, count, is_shared=is_shared))
+        self._keepers = () if is_shared else keepers(said, count)
 
     # Telling.
 
@@ -794,7 +709,7 @@ class Rounds:
     def _directive(self, worker: str, member: _Member) -> Directive:
         status = member.status
         if self.phase in ("gathering", "loading"):
-            is_wanted = self._far > 0 and status in self._agreeing()
+            is_wanted = self._far > 0 and status in agreeing(self._said(), self._far)
             offer = self.phase == "gathering" and is_wanted
             return Directive(epoch=self._epoch, seq=0, life=status.life, offer=offer)
         last = min(self.closed + self.rules.in_flight, self.rules.syncs - 1)

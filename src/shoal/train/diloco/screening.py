@@ -9,7 +9,7 @@ whom one errs, have a third to ask.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -107,3 +107,19 @@ def alike(received: Mapping[str, Received]) -> tuple[tuple[str, str], ...]:
 def _middle(values: Sequence[float]) -> float:
     """Return the lower median; 0 of nothing."""
     return sorted(values)[(len(values) - 1) // 2] if values else 0.0
+
+
+def remarks(
+    ready: Mapping[str, Received],
+    found: Screening,
+    known: dict[tuple[str, str], None],
+) -> list[tuple[Literal["clipped", "alike"], str, str]]:
+    """Say who was clipped, and who sends the very same as another, once each."""
+    said: list[tuple[Literal["clipped", "alike"], str, str]] = []
+    said += [("clipped", worker, reason) for worker, reason in found.clipped]
+    for one, other in alike(ready):
+        if (one, other) not in known:
+            known[one, other] = None
+            reason = f"it contributed the very same as {one}: same data, same order"
+            said.append(("alike", other, reason))
+    return said
