@@ -57,7 +57,7 @@ SCALES: Final = (
 SEEDS: Final = 5
 SPAN_S: Final = 600.0
 LARGE: Final = 128
-LARGE_SPAN_S: Final = 60.0
+LARGE_SPAN_S: Final = 200.0
 """More workers than this are watched for a shorter time, with one seed."""
 
 INNER_STEPS: Final = 50  # 5 seconds of the fastest worker
