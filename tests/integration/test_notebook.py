@@ -118,6 +118,10 @@ class Socket:
         found: dict[str, Any] = json.loads(self._file.read(size))
         return found
 
+    def close(self) -> None:
+        self._file.close()
+        self._line.close()
+
 
 def _ask(url: str, method: str, document: dict[str, Any]) -> dict[str, Any]:
     request = urllib.request.Request(
@@ -168,6 +172,7 @@ def test_a_cell_runs_in_jupyterlab_and_its_notebook_comes_back(
     while "42\n" not in texts:
         assert time.monotonic() < until
         texts.append(line.hear()["content"].get("text", ""))
+    line.close()
     os.kill(screen.pid, signal.SIGINT)
     screen.expect("goes on in job")
     home.ok("notebook", job, "--stop")
