@@ -115,8 +115,9 @@ def remarks(
     known: dict[tuple[str, str], None],
 ) -> list[tuple[Literal["clipped", "alike"], str, str]]:
     """Say who was clipped, and who sends the very same as another, once each."""
-    said: list[tuple[Literal["clipped", "alike"], str, str]] = []
-    said += [("clipped", worker, reason) for worker, reason in found.clipped]
+    said: list[tuple[Literal["clipped", "alike"], str, str]] = [
+        ("clipped", worker, reason) for worker, reason in found.clipped
+    ]
     for one, other in alike(ready):
         if (one, other) not in known:
             known[one, other] = None
