@@ -69,7 +69,9 @@ FOUND_BY = {
     "drain forgotten": 43,
     "reads without bound": 18,
     "asked for all at once": 61,
-    "announcement answered again": 43,
+    "announcement answered again": 47,
+    "gang committed in part": 19,
+    "preempted task counted as failed": 9,
 }
 """Which seed to try first, where it is not 0, as `make sim-bugs` prints it.
 
