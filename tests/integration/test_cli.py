@@ -27,7 +27,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHome]:
     """One node for all tests that do not end it."""
     with homes(tmp_path_factory.mktemp("cli")) as make:
         home = make("one")
-        home.up()
+        home.ok("up", "--background")  # It is asked about its files, too.
         yield home
 
 

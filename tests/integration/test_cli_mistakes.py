@@ -75,6 +75,7 @@ MISTAKES: dict[str, list[tuple[str, int, str]]] = {
     ],
     "monitor": [("-1 --worker nope", 102, "there is no node 'nope'")],
     "nodes": [("--node nowhere", 2, NOWHERE)],
+    "notebook": [("nope", 102, UNKNOWN)],
     "ping": [("nope", 102, "no node 'nope'"), ("-c 0", 2, "x>=1")],
     "plan": [
         ("nowhere.yaml", 2, "No such file"),

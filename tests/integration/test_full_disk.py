@@ -50,7 +50,7 @@ def test_a_job_that_fills_the_disk_with_its_output_does_not_end_the_node(
 def test_a_node_whose_journal_finds_no_room_says_so_and_goes_on_later(
     home: CliHome,
 ) -> None:
-    home.up("--no-sandbox", "--no-web", "--without", "p2p", "-q")
+    home.ok("up", "--background", "--no-sandbox", "--no-web", "--without", "p2p", "-q")
     pid = home.info["pid"]
     filler = home.path / "filler"
     with filler.open("wb", buffering=0) as file, suppress(OSError):

@@ -54,7 +54,7 @@ def test_a_guide_does_what_it_says(
     finally:
         session.close()
 
-    assert commands >= 4
+    assert commands >= 3
 
 
 PRELUDE = """

@@ -49,6 +49,7 @@ def pair(net: Internet, reef: Found) -> LiveNode:
     return first
 
 
+@pytest.mark.soak  # It loads torch ten times, which may abort when Python ends.
 def test_the_guide_to_distributed_training_does_what_it_says(
     pair: LiveNode, tmp_path: Path
 ) -> None:

@@ -65,7 +65,7 @@ def unpacked(data: bytes) -> RoomEntry:
         env=fields.texts(),
         argv=fields.texts(),
         file_bytes=fields.number(),
-        terminal=bool(fields.number()),
+        terminal=_flag(fields.number()),
     )
     fields.end()
     if not entry.argv:
@@ -73,6 +73,13 @@ def unpacked(data: bytes) -> RoomEntry:
     if not all("=" in text for text in entry.env):
         raise FrameError("a variable has no value")
     return entry
+
+
+def _flag(number: int) -> bool:
+    """Return what a number says, so that each entry has one form."""
+    if number not in (0, 1):
+        raise FrameError(f"a flag of {number}")
+    return number == 1
 
 
 def pack_answer(answer: RoomAnswer) -> bytes:
