@@ -120,12 +120,13 @@ def load(line: Line) -> m.Load:
 
 def outcome(line: Line, words: tuple[str, ...]) -> m.Outcome:
     """Read how an attempt ended: `exits 0`, or any other kind by its name."""
+    tree, claim = line.options.get("outputs", ""), line.options.get("claims", "")
+    outputs = {m.ALL_OUTPUTS: tree} if tree else {}
     if words[0] == "exits":
-        tree, claim = line.options.get("outputs", ""), line.options.get("claims", "")
-        outputs = {m.ALL_OUTPUTS: tree} if tree else {}
         code = int(words[1])
         return m.Outcome("exited", exit_code=code, outputs=outputs, digest=claim)
-    told = {"kind": words[0], "reason": line.options.get("reason", "")}
+    reason = line.options.get("reason", "")
+    told = {"kind": words[0], "reason": reason, "outputs": outputs}
     return msgspec.convert(told, m.Outcome)
 
 

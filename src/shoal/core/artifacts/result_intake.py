@@ -1,16 +1,17 @@
 """Accepts results only with their outputs.
 
 Theory of operation. A worker repeats the report of an ended attempt until it is
-acknowledged. A report that names no outputs is accepted at once. One that does is
-*held*: the host is asked to fetch the outputs, and the scheduler hears of the result
-only when they are on this node's disk. So a result that was accepted outlives its
-worker.
+acknowledged. A report that names no outputs is accepted at once, and so is one of a
+preempted attempt, which is tried again. Any other is *held*: the host is asked to fetch
+the outputs, and the scheduler hears of the result only when they are on this node's
+disk. So a result that was accepted outlives its worker.
 
     Report --outputs named--> held --OutputsFetched--> accepted, acknowledged
                                    --OutputsLost-----> a success is accepted as lost
                                                        and tried again; what failed
-                                                       or was preempted stays that
+                                                       stays that
     Report --no outputs-----> accepted, acknowledged
+           --preempted------> accepted, acknowledged, without outputs
 
 While a report is held, its repeats say that the attempt is not lost, and nothing else.
 A report of an attempt that is live no longer needs no outputs: it is acknowledged.
@@ -69,6 +70,12 @@ class ResultIntake:
         run = self._book.runs.get(report.attempt)
         if run is None or run.worker != peer or not report.outcome.outputs:
             return self._dispatcher.on_report(peer, _with_digest(report, ""), now)
+        if report.outcome.kind == "preempted":
+            # It is tried again, so its outputs are of no use; waiting for them could
+            # outlast its worker, and a preemption would count as a loss.
+            outcome = _without_outputs(report.outcome, "")
+            report = msgspec.structs.replace(report, outcome=outcome)
+            return self._dispatcher.on_report(peer, report, now)
         # It is not lost, or it would be tried again meanwhile.
         follows = self._dispatcher.on_started(peer, report.attempt, now)
         if report.attempt in self._held or len(self._held) >= HELD_MAX:
