@@ -315,7 +315,7 @@ def called(reef: Reef, number: int, item: Callable[[int, bytes], bytes]) -> str:
         "    except BaseException as error: print(type(error).__name__, error)\n"
         "import os, sys; sys.stdout.flush(); os._exit(0)\n"
     )
-    with rogue, _without_lender(reef):
+    with _without_lender(reef), rogue:
         done = subprocess.run(
             ["python", "-c", program],
             env=reef.alice.env,
