@@ -226,6 +226,7 @@ class LiveJob:
             self.kills.append(name)
             return
         tasks = [f"train.{(number + n) % WORKERS}" for n in range(WORKERS)]
+        assert not self.is_over(), self.shoal.job(self._id)
         name = next(each for each in tasks if processes_of(self._id, each))
         kill(self._id, name)
         self.kills.append(name)
