@@ -18,6 +18,11 @@ def report(sequence: int = 1) -> Report:
     return Report(attempt=attempt(sequence), lease=LeaseId("w/1/1"), outcome=outcome)
 
 
+def in_(_: NodeId) -> bool:
+    """Nobody is out of the shoal."""
+    return False
+
+
 def test_a_report_is_repeated_with_back_off() -> None:
     heap = DeadlineHeap()
     reports = ReportOutbox(heap)
@@ -25,7 +30,7 @@ def test_a_report_is_repeated_with_back_off() -> None:
 
     times: list[float] = []
     while (at := heap.next()) is not None and at < 60.0:
-        assert reports.due(at) == [report()]
+        assert reports.due(at, in_) == [report()]
         times.append(at)
 
     pauses = [round(later - earlier, 6) for earlier, later in pairwise(times)]
@@ -43,7 +48,7 @@ def test_only_its_own_scheduler_acknowledges_a_report() -> None:
 
     reports.acknowledge(S, [attempt(1), attempt(2)])
     assert len(reports) == 0
-    assert reports.due(99.0) == []
+    assert reports.due(99.0, in_) == []
 
 
 def test_a_scheduler_that_reconnects_for_ever_does_no_harm() -> None:
@@ -52,12 +57,21 @@ def test_a_scheduler_that_reconnects_for_ever_does_no_harm() -> None:
 
     for n in range(1_100):
         reports.hasten(S, n * 0.01)
-        assert reports.due(n * 0.01) == [report()]
+        assert reports.due(n * 0.01, in_) == [report()]
 
 
 def test_a_report_that_nobody_wants_is_dropped_in_the_end() -> None:
     reports = ReportOutbox(DeadlineHeap())
     reports.add(report(), 0.0)
 
-    assert reports.due(REPORT_KEEP_S + 1.0) == []
+    assert reports.due(REPORT_KEEP_S + 1.0, in_) == []
     assert len(reports) == 0
+
+
+def test_who_is_out_of_the_shoal_gets_no_report() -> None:
+    reports = ReportOutbox(DeadlineHeap())
+    reports.add(report(), 0.0)
+
+    assert reports.due(99.0, S.__eq__) == []
+    assert len(reports) == 0
+    assert reports.complete

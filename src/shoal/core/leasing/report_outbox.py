@@ -11,7 +11,7 @@ from shoal.core.timing import REPORT_KEEP_S, RESEND, RESEND_S
 from shoal.model.ids import Attempt, NodeId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from shoal.protocol.messages import Report
 
@@ -60,11 +60,17 @@ class ReportOutbox:
             if attempt.scheduler == peer:
                 self._deadlines.set(attempt, now)
 
-    def due(self, now: float) -> list[Report]:
-        """Return the reports that are due again, with back-off."""
+    def due(self, now: float, is_out: Callable[[NodeId], bool]) -> list[Report]:
+        """Return the reports that are due again, with back-off.
+
+        Who is out of the shoal is told nothing more.
+        """
         again: list[Report] = []
         for attempt in self._deadlines.pop_due(now):
             pending = self._pending[attempt]
+            if is_out(attempt.scheduler):
+                self._forget(attempt)
+                continue
             if now - pending.since > REPORT_KEEP_S:
                 self._give_up(attempt)
                 continue

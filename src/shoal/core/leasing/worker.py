@@ -705,7 +705,7 @@ class Worker:
             effects += self._stop(attempt, Outcome("timed-out", reason=reason))
         self._echoes.due(now)
         self._metric_echoes.due(now)
-        for report in self._reports.due(now):
+        for report in self._reports.due(now, lambda n: self._roster.is_out(n, now)):
             effects.append(Send(report.attempt.scheduler, report))
         for chore in self._chores.pop_due(now):
             effects += self._do_chore(chore, now)

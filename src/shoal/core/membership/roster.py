@@ -101,6 +101,10 @@ class Roster:
         """Return the highest serial of a node that is void, or -1."""
         return self._members.revoked_up_to(node)
 
+    def is_out(self, node: NodeId, now: float) -> bool:
+        """Whether a node was revoked and has shown no newer grant."""
+        return self.revoked_up_to(node) >= 0 and self.get(node, now) is None
+
     def highest_serial(self, node: NodeId) -> int:
         """Return the highest serial that a grant of a node may have, as far as we know.
 
