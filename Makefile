@@ -9,7 +9,7 @@ SEEDS ?= 3000
 FRAMES ?= 1000000
 MINUTES ?= 10
 ROUNDS ?= 1
-WORKERS ?= 8
+WORKERS ?= 6
 HALF ?= 25
 SEED ?=
 TORCH := torch==2.13.0
@@ -25,7 +25,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-integrations lint check format demo sim-demo attack integration soak fuzz sim-soak sim-bugs sim-showcase bench peers stubs docs site wheel lock clean all server worker submit monitor
+.PHONY: help setup generate test test-integrations lint check format demo sim-demo attack integration soak fuzz sim-soak sim-bugs sim-showcase bench peers stubs docs site wheel lock clean all server worker submit monitor
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -103,7 +103,9 @@ attack: setup ## Run all attacks against real nodes; ONLY=text selects some.
 
 # Targets of the original training scheduler.
 
-all: setup ## Same as setup: there is nothing to build.
+all: setup generate ## Set up, and compile the proto.
+
+generate: stubs ## Same as stubs.
 
 server: setup ## Run a scheduler on port 50051.
 	@$(BIN)/shoal server --port=50051 --policy=balanced

@@ -7,6 +7,7 @@ import secrets
 import socket
 import subprocess
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attacks.negotiating import assignment, leased
@@ -19,6 +20,7 @@ from shoal.protocol.limits import SLOTS_MAX
 if TYPE_CHECKING:
     from attacks.reef import Member, Reef
 
+INSIDE = Path(__file__).parent / "inside"
 UP_S = 20.0
 LIFE = int(time.time())  # of a node that we claim to be
 ITEM = b"D" + bytes(65_536)
@@ -276,3 +278,66 @@ def _was_called(hook: socket.socket) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+FORBIDDEN = (
+    *("Invite", "Requests", "Accept", "Revoke", "Drain", "Shutdown", "Forget"),
+    *("RotateToken", "SetSecret", "ListSecrets", "RemoveSecret", "Inspect", "Metrics"),
+    *("Forward", "ListEverywhere", "Remove", "Retry", "Usage", "Events", "Ping"),
+    *("Channel", "NoSuchCall"),
+)
+"""What no task may call: all that concerns members, machines, and other jobs."""
+
+
+@attack("task", "a task calls what concerns its own jobs, and nothing else")
+def calling_the_node_from_inside_a_task(reef: Reef) -> str:
+    other, _ = _prize(reef)
+    asks = [f"{method}={other}" for method in ("Get", "Watch", "Logs", "Cancel")]
+    asks += [f"{method}={other}" for method in ("Explain", "Curves", "Outputs")]
+    job = reef.lender.submit(
+        *("--cpus", "0.2", "--workdir", str(INSIDE), "--"),
+        *("python3", "call_shoal.py", "Info", *FORBIDDEN, *asks),
+    )
+    reef.lender("wait", job)
+    said = reef.lender("logs", job).out.splitlines()
+    answers = dict(line.split(" ", 1) for line in said)
+    must(answers["Info"].startswith("answer"), f"it called nothing: {said}")
+    for ask in (*FORBIDDEN, *asks):
+        must(answers[ask].startswith("error"), f"{ask} was answered: {answers[ask]}")
+    must(reef.prize not in "".join(said), "a task read another job")
+    _untouched(reef, other)
+    return f"{len(FORBIDDEN)} calls refused: {answers['Shutdown'][:70]}"
+
+
+@attack("task", "a machine of another owner cannot call in the name of a task")
+def calling_home_from_the_machine_of_another(reef: Reef) -> str:
+    job = reef.mallory.submit(
+        *("--cpus", "0.2", "--workdir", str(INSIDE), "--"),
+        *("python3", "call_shoal.py", "Info", "List"),
+    )
+    reef.mallory("wait", job)
+    said = reef.mallory("logs", job).out
+    must("Info no way" in said and "List no way" in said, f"it called home: {said}")
+    return said.splitlines()[0][:90]
+
+
+@attack("member", "only the worker that runs a task calls in its name, while it runs")
+def calling_in_the_name_of_tasks(reef: Reef) -> str:
+    job, _ = _prize(reef)
+    ended = reef.lender.submit("--", "true")
+    reef.lender("wait", ended)
+    seen: list[str] = []
+    for number, owner in ((246, "mallory"), (247, reef.owner)):
+        member = reef.member(number, owner)
+        with member.link(reef.lender) as link:
+            for use in range(1, SLOTS_MAX):  # Attempts that run, and that have ended.
+                guess = [str(reef.lender.id), 1, use]
+                link.say(opening(use, guess, asks={"kind": "api"}))
+                link.say(_batch(use, (b"D\x06\0\0\0\0List\0",)))
+            refused = ends_of(link)
+            said = link.all_heard("channel-batch", for_s=1.0)
+        items = [item for batch in said for item in batch.get("items", ())]
+        must(not items, f"a member was answered: {items[:2]}")
+        seen.append(refused[0]["reason"])
+    _untouched(reef, job)
+    return f"refused: {seen[0][:80]}"

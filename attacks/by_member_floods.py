@@ -11,6 +11,7 @@ import msgspec
 from attacks.negotiating import all_room, assignment, demand, leased
 from attacks.verdict import attack, must
 from attacks.wire import CutOff, Said
+from shoal.core.proximity.probing import PEER_BYTES
 from shoal.net.direct.frames import FrameKind, framed
 
 if TYPE_CHECKING:
@@ -276,3 +277,17 @@ def waiting_for_more_than_the_machine_has(reef: Reef) -> str:
         took = time.monotonic() - began
     must(took < 8.0, f"others waited {took:.0f} s")
     return f"{serving}, after {took:.1f} s"
+
+
+@attack("member", "probes stay within the share of a member, however many it wants")
+def probes_without_end(reef: Reef) -> str:
+    member = reef.member(249)
+    somewhere = {"type": "position", "x_us": 10_000_000, "error_milli": 0, "uplink": 20}
+    with member.link(reef.lender) as link:
+        for n in range(256):
+            link.say(somewhere, {"type": "probe-wanted", "probe": n, "size": 229_376})
+        pieces = link.all_heard("probe-piece", for_s=3.0)
+        got = sum(len(piece["data"]) for piece in pieces)
+        serving = reef.serves()
+    must(got <= PEER_BYTES, f"{got} bytes of probes for one member")
+    return f"{got >> 10} of {256 * 224:,} KiB; {serving}"

@@ -193,6 +193,11 @@ class Reef:
             grant = self.grant(node.identity, node.name)
             self.settle(node.home, grant)
 
+    @property
+    def owner(self) -> OwnerId:
+        """The owner of the lender's machine."""
+        return self._founder.grant.owner
+
     def settle(self, home: Home, grant: Grant) -> None:
         """Make a home that of a member."""
         founder = self._founder

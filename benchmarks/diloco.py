@@ -3,6 +3,7 @@
 Run: PYTHONPATH=. python benchmarks/diloco.py [QUESTION ...] >> results.jsonl
 What it draws goes to the terminal. Compare lines of one run: other work disturbs.
 `wire:int8-4-shared` asks for one row of a table, and `centre:shared` for one of its.
+`picture:results.jsonl` draws the rows of `wire` in a file, and prints their table.
 
 `wire` needs root. It runs four nodes in network namespaces whose links carry 8 Mbit/s,
 and reads the bytes from their interfaces; an MLP of 87,370 parameters that is none of
@@ -19,8 +20,9 @@ trains four workers with H=50 next to one process that does what synchronous
 data-parallel training does with the same tokens; `speeds` joins two workers of which
 one computes three times as slowly; `faults` kills a worker in mid-round, adds another,
 and kills the aggregator. `composed` joins workers that are groups of two processes,
-next to workers with twice the batch and to twice the workers. `curves` trains the GPT
-in step and by DiLoCo, and draws losses by round, in docs/img.
+next to workers with twice the batch and to twice the workers; `spanned`, which needs
+root, joins workers that are pipelines, ddp or FSDP groups over two machines each.
+`curves` trains the GPT in step and by DiLoCo, and draws losses by round, in docs/img.
 """
 
 from __future__ import annotations
@@ -36,11 +38,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from benchmarks.report.line_chart import Curve, drawn
+from benchmarks.report.wire_table import (
+    COUNTED,
+    curves_of,
+    latest_rows,
+    surplus,
+    table_of,
+)
 from tests.integration.found_shoal import Found, finished, shoal
 from tests.integration.live_shoal import LiveNode, eventually
 from tests.integration.namespaces import internet
@@ -119,6 +129,19 @@ COMPOSED: dict[str, Any] = {
     "samples": 40_000,
     "balance": False,
 }
+SPANNED: dict[str, Any] = {
+    "rounds": 10,
+    "inner_steps": 20,
+    "batch": 8,
+    "context": 16,
+    "width": 32,
+    "layers": 2,
+    "corpus_bytes": 1_000_000,
+    "balance": False,
+}
+GROUPS = {"pipeline": "pipeline_gpt", "ddp": "gpt", "fsdp": "gpt"}
+"""How a worker is a group, and of which program."""
+
 CURVES: dict[str, Any] = {
     "rounds": ROUNDS,
     "inner_steps": INNER_STEPS,
@@ -128,6 +151,7 @@ CURVES: dict[str, Any] = {
 }
 PICTURES = Path(__file__).parents[1] / "docs" / "img"
 
+SETTLE_S = 40.0
 IDLE_S = 20.0
 SIZE_ROUNDS = 5
 SPEED_ROUNDS = 10
@@ -453,13 +477,28 @@ class Wire:
             total.append(int(done.stdout))
         return total
 
-    def run(self, folder: Path, params: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def counted(self) -> Counter[str]:
+        """Return what interfaces and kernels of all nodes have counted so far."""
+        total = Counter(bytes=self.sent())
+        for prefix in self._spaces:
+            read = [*prefix, "cat", "/proc/net/snmp", "/proc/net/netstat"]
+            done = subprocess.run(read, capture_output=True, check=True, text=True)
+            rows = [line.split() for line in done.stdout.splitlines()]
+            for names, values in zip(rows[::2], rows[1::2], strict=True):
+                if names[0] in ("Tcp:", "TcpExt:"):
+                    pairs = zip(names[1:], map(int, values[1:]), strict=True)
+                    total.update({n: v for n, v in pairs if n in COUNTED})
+        return total
+
+    def run(
+        self, folder: Path, params: Mapping[str, Any], workers: int = WORKERS
+    ) -> list[dict[str, Any]]:
         """Run a job to its end; return what its aggregator printed."""
         folder.mkdir(parents=True)
         shutil.copy(MLP, folder)
         spec = {
             "recipe": "diloco",
-            "nodes": WORKERS,
+            "nodes": workers,
             "workdir": str(folder),
             "resources": {"cpu": 1.5, "ram": "1GB"},
             "params": {"gather": 120.0, **params},
@@ -524,28 +563,36 @@ def on_the_wire(only: str = "") -> None:
     if not rows:
         return
     with wire() as nodes, tempfile.TemporaryDirectory() as name:
-        before, began = nodes.sent(), time.monotonic()
+        time.sleep(SETTLE_S)  # New nodes say more than old ones.
+        before, began = nodes.counted(), time.monotonic()
         time.sleep(IDLE_S)
-        idle = (nodes.sent() - before) / (time.monotonic() - began)
-        tell("wire", how="idle", bytes_per_s=round(idle))
+        spent_s = time.monotonic() - began
+        idle = {n: v / spent_s for n, v in (nodes.counted() - before).items()}
+        tell("wire", how="idle", bytes_per_s=round(idle["bytes"]))
         for compress, fragments, reduce in rows:
             folder = Path(name) / f"{compress}-{fragments}-{reduce}"
             params = {**WIRE, "compress": compress, "fragments": fragments}
             params["reduce"] = reduce
-            before, began = nodes.sent(), time.monotonic()
+            before, began = nodes.counted(), time.monotonic()
             lines = nodes.run(folder, params)
-            sent, seconds = nodes.sent() - before, time.monotonic() - began
+            sent, seconds = nodes.counted() - before, time.monotonic() - began
             figures = wire_figures(lines, params)
-            wire_bytes = sent - idle * seconds
+            closed = [line for line in lines if line["event"] == "round"]
             tell(
                 "wire",
                 **figures,
-                interface_bytes=sent,
+                **surplus(sent, idle, seconds, figures["claimed_bytes"]),
                 seconds=round(seconds, 1),
-                wire_bytes=round(wire_bytes),
-                wire_of_claimed=wire_bytes / figures["claimed_bytes"],
-                fewer_bytes=figures["synchronous_bytes"] / wire_bytes,
+                curve=[(x["bytes_sent_total"] / 1e6, x["loss"]) for x in closed],
             )
+
+
+def picture(results: str = "results.jsonl") -> None:
+    """Draw the rows of `wire` in a file of results, and print their table."""
+    lines = [json.loads(line) for line in Path(results).read_text().splitlines()]
+    rows = latest_rows(lines, WIRED)
+    (PICTURES / "diloco-wire.svg").write_text(curves_of(rows))
+    print("\n".join(table_of(rows)))
 
 
 def wire_figures(
@@ -618,6 +665,31 @@ def evenness(nodes: Wire, folder: Path, params: Mapping[str, Any]) -> dict[str, 
     }
 
 
+def spanned(only: str = "") -> None:
+    """Train with workers that are groups: over two machines each, or on one."""
+    kinds = [kind for kind in GROUPS if only in ("", kind)]
+    with wire() as nodes, tempfile.TemporaryDirectory() as name:
+        for kind, over in itertools.product(kinds, ("machines", "processes")):
+            params = {**SPANNED, "program": GROUPS[kind], "inner.over": over}
+            params[f"inner.{kind}"] = 2
+            before, began = nodes.sent(), time.monotonic()
+            lines = nodes.run(Path(name) / f"{kind}-{over}", params, workers=2)
+            rounds = [line for line in lines if line["event"] == "round"]
+            claimed = [line for line in lines if line["event"] == "sent"][-1]
+            tell(
+                "spanned",
+                kind=kind,
+                over=over,
+                workers=sorted(rounds[-1]["by_worker"]),
+                loss=rounds[-1]["loss"],
+                rounds=len(rounds),
+                claimed_bytes=claimed["bytes_sent_total"],
+                interface_bytes=nodes.sent() - before,
+                seconds=round(time.monotonic() - began, 1),
+                load=os.getloadavg()[0],
+            )
+
+
 def robust(_only: str = "") -> None:
     """Train with one worker of four that errs, next to three honest ones."""
     params = {**WIRE, "batch": 64, "step_s": 0.0, "samples": 40_000, "quorum": 3}
@@ -687,11 +759,13 @@ def resident_bytes(pid: int) -> int:
 
 QUESTIONS = {
     "wire": on_the_wire,
+    "picture": picture,
     "centre": centre,
     "robust": robust,
     "size": size,
     "compare": compare,
     "composed": composed,
+    "spanned": spanned,
     "curves": curves,
     "speeds": speeds,
     "faults": faults,
@@ -700,7 +774,7 @@ QUESTIONS = {
 
 def main() -> None:
     """Answer the questions that are asked, or all."""
-    for asked in sys.argv[1:] or QUESTIONS:
+    for asked in sys.argv[1:] or [name for name in QUESTIONS if name != "picture"]:
         name, _, only = asked.partition(":")
         QUESTIONS[name](only)
 

@@ -493,10 +493,17 @@ MODELS: Final[dict[str, Callable[[], Task]]] = {
 }
 
 
-def measure(name: str, workers: int, rounds: int, inner_steps: int) -> None:
+def measure(
+    name: str,
+    task: Task,
+    workers: int,
+    rounds: int,
+    inner_steps: int,
+    seeds: tuple[int, ...] = SEEDS,
+) -> None:
     """Print a line for a run of all seeds."""
     began = time.monotonic()
-    losses = train(MODELS[name](), workers, rounds, inner_steps, SEEDS)
+    losses = train(task, workers, rounds, inner_steps, seeds)
     means = {how: sum(each) / len(each) for how, each in losses.items()}
     line: dict[str, Any] = {
         "benchmark": "diloco_defaults",
@@ -521,7 +528,7 @@ def main() -> None:
     for workers, rounds, inner_steps in RUNS:
         for name in sys.argv[1:] or MODELS:
             with sdpa_kernel(SDPBackend.MATH):  # The only one that stacks.
-                measure(name, workers, rounds, inner_steps)
+                measure(name, MODELS[name](), workers, rounds, inner_steps)
 
 
 if __name__ == "__main__":

@@ -200,6 +200,8 @@ OBJECTS: Final[dict[str, Shape]] = {
         "objective": ("objective or null", "what its tasks are compared by"),
         "schedule": ("schedule or null", "when it runs again, if it is a schedule"),
         "scheduled_by": ("text", "the schedule that started it; may be empty"),
+        "parent": ("text", "the task that submitted it; may be empty"),
+        "detached": ("bool", "whether it goes on when that task ends"),
     },
     "schedule": {
         "cron": ("text", "when it runs, in the words of cron"),
@@ -280,8 +282,15 @@ OBJECTS: Final[dict[str, Shape]] = {
         "standing": ("standing or null", "standing by its verified results"),
         "used": ("use or null", "what its machine uses now, if it tells"),
         "machine": ("amounts or null", "what its machine has, lent or not"),
+        "taken": ("text", "what other programs take of it, so that it is not free"),
+        "withheld": ("amounts or null", "the same in numbers: memory and disk"),
+        "others_cpu_milli": ("int", "CPU that other programs use, in thousandths"),
+        "lend": ("text", "when it is lent to other owners: always, nights,idle"),
+        "lending": ("text", "whether it is lent to them now, or why not"),
         "away": ("text", "how it left, if it is away"),
         "away_since_s": ("float or null", "since when it is away, in Unix time"),
+        "site": ("text", "who is near whom: its labels, else measured; empty: unknown"),
+        "bandwidth_bits_s": ("int", "what the link to it carries; 0 if not measured"),
     },
     "use": {
         "at_s": ("float", "end of the time it was measured over, in Unix time"),
@@ -364,6 +373,7 @@ OBJECTS: Final[dict[str, Shape]] = {
         "helps": ("list of text", "what would make room"),
         "after": ("list of text", "groups that must have succeeded before"),
         "never": ("text", "what no node has, if none could run it even when idle"),
+        "network": ("list of text", "what is between the nodes of a gang"),
     },
     "plan": {
         "fits_now": ("bool", "whether it would start now"),

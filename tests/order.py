@@ -11,7 +11,7 @@ from itertools import groupby
 
 import pytest
 
-LONG = (  # In rows of one for each worker: few that train at the same time.
+LONG = (  # In rows of eight: few that train at the same time.
     "test_train_live",
     "test_nat",
     "test_crashes",
@@ -21,7 +21,6 @@ LONG = (  # In rows of one for each worker: few that train at the same time.
     "test_crashes_scheduler",
     "test_lan_join",
     # The second row.
-    "test_train_gangs",
     "test_train_nat",
     "test_api_far",
     "test_refusals",

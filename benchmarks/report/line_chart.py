@@ -15,7 +15,10 @@ RIGHT: Final = 16.0
 TOP: Final = 26.0
 KEY_ROW: Final = 20.0
 KEY_LETTER: Final = 7.0
-COLOURS: Final = ("#6a6f78", "#2f7fe0", "#d1690f", "#1b9a6c", "#a355c0", "#cf4a6c")
+COLOURS: Final = (
+    *("#6a6f78", "#2f7fe0", "#d1690f", "#1b9a6c"),
+    *("#a355c0", "#cf4a6c", "#8f7a1c", "#2aa7b8"),
+)
 INK: Final = "#7a828e"
 GRID: Final = "#8a93a0"
 

@@ -155,15 +155,41 @@ def ask(call: dict[str, object], timeout_s: float | None = None) -> dict[str, ob
     return answer
 
 
+def api_connection(timeout_s: float | None) -> socket.socket:
+    """Return a connection to the API of the shoal that runs this task.
+
+    Raises `NotAllowedError` if the task may not call it, `OSError` if nobody answers.
+    """
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(timeout_s)
+        connection.connect(os.environ[SOCKET_VARIABLE])
+        connection.sendall(b'{"call": "api"}\n')
+        answer = _line_of(connection)
+    except BaseException:
+        connection.close()
+        raise
+    if "error" in answer:
+        connection.close()
+        told = {key: str(answer.get(key, "")) for key in ("because", "hint")}
+        raise NotAllowedError(str(answer["error"]), **told)
+    return connection
+
+
 def _exchange(where: str, line: bytes, timeout_s: float | None) -> dict[str, object]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(timeout_s)
         connection.connect(where)
         connection.sendall(line)
-        data = b""
-        while not data.endswith(b"\n"):
-            part = connection.recv(65_536)
-            if not part or len(data) > ANSWER_BYTES_MAX:
-                raise ConnectionResetError("the worker hung up")
-            data += part
+        return _line_of(connection)
+
+
+def _line_of(connection: socket.socket) -> dict[str, object]:
+    """Return the one line that the worker answers with."""
+    data = b""
+    while not data.endswith(b"\n"):
+        part = connection.recv(65_536)
+        if not part or len(data) > ANSWER_BYTES_MAX:
+            raise ConnectionResetError("the worker hung up")
+        data += part
     return cast("dict[str, object]", json.loads(data))

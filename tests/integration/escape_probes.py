@@ -24,10 +24,10 @@ SESSION_KEYRING = -3
 _REVOKE = 3
 
 
-def _lend_key() -> int:
+def _lend_key(called: str) -> int:
     """Put a key into the keyring of this session; return it, or -1 if that fails."""
     libc = ctypes.CDLL(None)
-    name, data = KEY_NAME.encode(), KEY.encode()
+    name, data = called.encode(), KEY.encode()
     number = NUMBERS["add_key"]
     made: int = libc.syscall(number, b"user", name, data, len(data), SESSION_KEYRING)
     return made
@@ -49,11 +49,12 @@ class Node:
         (home / "node.sock").chmod(0o777)
         self.api.listen()
         self.abstract = socket.socket(socket.AF_UNIX)
-        self.abstract.bind(f"\0shoal-probe-{os.getpid()}")
+        self.abstract.bind(f"\0{home.name}")
         self.abstract.listen()
         self.web = socket.create_server(("127.0.0.1", 0))
-        self.victim = subprocess.Popen(["/bin/sleep", "100"])
-        self.lent = _lend_key()
+        self.victim = subprocess.Popen(["/bin/sleep", "3600"])
+        self.key_name = f"{KEY_NAME}-{home.name}"
+        self.lent = _lend_key(self.key_name)
 
     def names(self) -> dict[str, str]:
         return {
@@ -61,12 +62,12 @@ class Node:
             "KEY_FILE": str(self.key),
             "OTHER": str(self.other),
             "API": str(self.home / "node.sock"),
-            "ABSTRACT": f"shoal-probe-{os.getpid()}",
+            "ABSTRACT": self.home.name,
             "PORT": str(self.web.getsockname()[1]),
             "NODE_PID": str(os.getpid()),
             "VICTIM": str(self.victim.pid),
             "KEY": KEY,
-            "KEY_NAME": KEY_NAME,
+            "KEY_NAME": self.key_name,
         }
 
     def close(self) -> None:

@@ -186,8 +186,7 @@ def far_node(folder: Path) -> Iterator[Far]:
         address = f"{public}:{PORT}"
         try:
             listen = ("--listen", f"{public}:4001", "--without", "p2p")
-            args = ("--background", "--no-sandbox", *listen, "--api", address)
-            server.ok("up", *args)
+            server.up("--no-sandbox", *listen, "--api", address)
             yield Far(server, address, there, folder)
         finally:
             server.close()

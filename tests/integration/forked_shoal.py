@@ -1,19 +1,22 @@
-"""The command `shoal` in forks of a process that has loaded it already.
+"""The command `shoal`, and other modules, in forks of a process that has loaded them.
 
 To start Python and load shoal takes a command five times as long as its work, and a
-node half a second. A fork has everything else for itself: its process, exit code,
-signals, environment, directory and files. What is asked of the start itself is asked
-of `shoal` as a shell starts it.
+node half a second; to load torch takes three seconds. A fork has everything else for
+itself: its process, exit code, signals, environment, directory and files. What is asked
+of the start itself is asked of `shoal` as a shell starts it.
 """
 
 import atexit
 import contextlib
 import ctypes
+import fcntl
 import functools
 import gc
+import hashlib
 import importlib
 import json
 import os
+import runpy
 import select
 import shutil
 import signal
@@ -29,13 +32,17 @@ from typing import IO
 
 from shoal import cli, failpoints
 
-OURS = Path(sys.executable).parent / "shoal"
+SHOAL = "shoal"
+OURS = Path(sys.executable).parent / SHOAL
 ORDER_BYTES_MAX = 100_000
 LINE_BYTES = 16
 BARE = ("HOME", "PATH", "PYTHONPATH")
 """What the process has of the environment that forks it."""
 
-FIXED = ("LANG", "LC_", "MALLOC_", "PYTHON", failpoints.VARIABLE)
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+"""For torch, which reads it when it is loaded; whoever is forked has its own."""
+
+FIXED = ("LANG", "LC_", "MALLOC_", "PYTHON")
 """Beginnings of variables that are read at the start, so that a fork cannot."""
 
 SLOW = {"config.policy", "lab.sim", "members.join", "monitor.command"} | {
@@ -56,12 +63,14 @@ CLONE_NEWNET = 0x40000000
 
 NODES = (
     *("shoal.cli.nodes.up", "shoal.api.server.daemon", "shoal.net.event_loop"),
-    *("shoal.web.page", "shoal.net.libp2p.thread.host_adapter"),
+    *("shoal.web.page", "shoal.net.libp2p.thread.host_adapter", "uvloop"),
 )
+
+_connections: list[socket.socket] = []
 
 
 class ForkedShoal:
-    """A process of `shoal`, to be handled as one of `subprocess`."""
+    """A process that was forked, to be handled as one of `subprocess`."""
 
     def __init__(self, told: int, args: Sequence[str]) -> None:
         """Take a pipe that tells the number of the process, and then its exit code."""
@@ -91,9 +100,17 @@ class ForkedShoal:
         if self.poll() is None:
             os.kill(self.pid, number)
 
+    def terminate(self) -> None:
+        """Ask the process to end, unless it has ended."""
+        self.send_signal(signal.SIGTERM)
+
     def kill(self) -> None:
         """Kill the process, unless it has ended."""
         self.send_signal(signal.SIGKILL)
+
+    def fileno(self) -> int:
+        """Return what can be read when the process has ended, for `select`."""
+        return self._told
 
     def _read(self) -> None:
         self.returncode = int(os.read(self._told, LINE_BYTES))
@@ -106,14 +123,18 @@ def start(
     env: Mapping[str, str],
     files: tuple[IO[bytes] | int, IO[bytes] | int, IO[bytes] | int],
     prefix: Sequence[str] = (),
+    cwd: Path | None = None,
+    program: str = SHOAL,
 ) -> ForkedShoal:
     """Run `shoal` in a fork with these files as input, output and error output.
 
-    A prefix that runs commands in a network namespace is obeyed.
+    A prefix that runs commands in a network namespace is obeyed. `program` is another
+    module to run, as `python -m` does.
     """
     told, tell = os.pipe()
     space = prefix[-1] if prefix else ""
-    order = json.dumps([list(args), dict(env), str(Path.cwd()), space]).encode()
+    folder = str(cwd or Path.cwd())
+    order = json.dumps([[program, *args], dict(env), folder, space]).encode()
     numbers = [each if isinstance(each, int) else each.fileno() for each in files]
     socket.send_fds(_server(modules), [order], [*numbers, tell])
     os.close(tell)
@@ -141,7 +162,9 @@ def run(
         given.seek(0)
         pipes = [os.pipe(), os.pipe()]
         (_, out), (_, err) = pipes
-        process = start(COMMANDS, args, env, (given, out, err), prefix)
+        is_node = args[:1] == ("up",) and "--background" not in args
+        modules = NODES if is_node else COMMANDS
+        process = start(modules, args, env, (given, out, err), prefix)
         os.close(out)
         os.close(err)
     until = time.monotonic() + timeout_s
@@ -182,44 +205,91 @@ def _bare() -> dict[str, str]:
 
 @functools.cache
 def _server(modules: tuple[str, ...]) -> socket.socket:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    process = subprocess.Popen(
-        [sys.executable, "-m", __name__, str(theirs.fileno()), *modules],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        pass_fds=[theirs.fileno()],
-        env=_bare(),
-    )
-    theirs.close()
-    atexit.register(_end, ours, process)
+    """Return a connection to the process that forks; workers of one run share it."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    folder = Path(tempfile.gettempdir()) / f"shoal-forks-{run}"
+    while True:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # It was removed just now.
+            _connections.append(_connected(folder, modules))
+            atexit.register(_connections[-1].close)
+            return _connections[-1]
+
+
+def _connected(folder: Path, modules: tuple[str, ...]) -> socket.socket:
+    address = folder / hashlib.sha256(repr(modules).encode()).hexdigest()[:8]
+    ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # One of the workers starts it.
+        try:
+            ours.connect(str(address))
+        except (ConnectionRefusedError, FileNotFoundError):
+            address.unlink(missing_ok=True)
+            atexit.register(_end, _started(address, modules), address)
+            ours.connect(str(address))
+    except FileNotFoundError:
+        ours.close()
+        raise
+    finally:
+        os.close(lock)
     return ours
 
 
-def _end(orders: socket.socket, process: subprocess.Popen[bytes]) -> None:
-    orders.close()
+def _started(address: Path, modules: tuple[str, ...]) -> subprocess.Popen[bytes]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
+        door.bind(str(address))
+        door.listen()
+        return subprocess.Popen(
+            [sys.executable, "-m", __name__, str(door.fileno()), *modules],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[door.fileno()],
+            env={**_bare(), **ONE_THREAD},
+        )
+
+
+def _end(process: subprocess.Popen[bytes], address: Path) -> None:
+    """Wait for the others that share the process: it ends when nobody is left.
+
+    They may wait too, for another one: so nothing of ours keeps any of them.
+    """
+    address.unlink(missing_ok=True)
+    for connection in _connections:
+        connection.close()
     process.wait()
+    with contextlib.suppress(OSError):  # The other address is still there.
+        address.parent.rmdir()
 
 
-def serve(orders: socket.socket) -> None:
-    """Fork for every order, until there are no more; a fork returns at once."""
+def serve(door: socket.socket) -> None:
+    """Fork for every order, until nobody gives any more; a fork returns at once."""
     running: dict[int, tuple[int, int]] = {}
-    while True:
-        awaited: list[socket.socket | int] = [orders, *running]
+    givers: list[socket.socket] = [door.accept()[0]]
+    while givers:
+        awaited: list[socket.socket | int] = [door, *givers, *running]
         for ready in select.select(awaited, [], [])[0]:
             if isinstance(ready, int):
                 _tell_end(ready, *running.pop(ready))
                 continue
-            order, files, *_ = socket.recv_fds(orders, 2 * ORDER_BYTES_MAX, 4)
+            if ready is door:
+                givers.append(door.accept()[0])
+                continue
+            order, files, *_ = socket.recv_fds(ready, 2 * ORDER_BYTES_MAX, 4)
             if not order:
-                sys.exit()
+                givers.remove(ready)
+                ready.close()
+                continue
             if not (pid := os.fork()):
-                orders.close()
+                for each in (door, *givers):
+                    each.close()
                 return _become(files, *json.loads(order))
             *passed, told = files
             for number in passed:
                 os.close(number)
             os.write(told, _line(pid))
             running[os.pidfd_open(pid)] = (pid, told)
+    sys.exit()
 
 
 def _tell_end(ended: int, pid: int, told: int) -> None:
@@ -236,7 +306,7 @@ def _line(number: int) -> bytes:
 
 
 def _become(
-    files: list[int], args: list[str], env: dict[str, str], cwd: str, space: str
+    files: list[int], argv: list[str], env: dict[str, str], cwd: str, space: str
 ) -> None:
     *passed, told = files
     for number, descriptor in enumerate(passed):
@@ -250,7 +320,13 @@ def _become(
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
-    sys.argv[:] = ["shoal", *args]
+    # It was read when shoal was loaded.
+    armed = failpoints.parsed(env.get(failpoints.VARIABLE, ""))
+    failpoints.__dict__["ARMED"] = armed
+    sys.argv[:] = argv
+    if argv[0] != SHOAL:
+        sys.orig_argv[:] = [sys.executable, "-m", *argv]
+        sys.path[:0] = [cwd, *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
 
 
 if __name__ == "__main__":
@@ -258,5 +334,6 @@ if __name__ == "__main__":
         importlib.import_module(module)
     gc.freeze()
     serve(socket.socket(fileno=int(sys.argv[1])))
-    entry = importlib.import_module("shoal.entry")
-    sys.exit(entry.main())
+    if sys.argv[0] == SHOAL:
+        sys.exit(importlib.import_module("shoal.entry").main())
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

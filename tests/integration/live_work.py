@@ -308,14 +308,29 @@ def _in_use(shoal: LiveShoal, boss: LiveNode) -> list[str]:
             continue
         name = worker.home.path.name
         own = worker.view()
-        if own.free != own.total or own.active:
+        if _leased(own) or own.active:
             found.append(f"{name} says: {own.active} tasks, free {own.free}")
-        seen = views.get(worker.id)  # A scheduler need not know everybody.
-        if seen is not None and seen.free != seen.total:
+        # A scheduler need not know everybody, and hears later of memory and disk that
+        # other programs take. Whatever is leased here has a share of the CPUs.
+        seen = views.get(worker.id)
+        if seen is not None and (seen.free.cpu_milli, seen.free.gpu_milli) != (
+            seen.total.cpu_milli,
+            seen.total.gpu_milli,
+        ):
             found.append(f"the scheduler says of {name}: free {seen.free}")
         if left := worker.task_processes():
             found.append(f"{name} has processes of tasks: {left}")
     return found
+
+
+def _leased(own: pb.Node) -> bool:
+    """Whether anything is neither free nor taken by programs that are not tasks."""
+    parts = ("cpu_milli", "memory_bytes", "disk_bytes", "gpu_milli")
+    return any(
+        getattr(own.free, part) + getattr(own.withheld, part)
+        != getattr(own.total, part)
+        for part in parts
+    )
 
 
 def read_journal(node: LiveNode) -> list[Entry]:

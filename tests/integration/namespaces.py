@@ -7,10 +7,13 @@ network is touched: all interfaces live in namespaces, which are removed at the 
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from random import SystemRandom
 
+SLOW_LINE = Path(__file__).parent / "slow_line.py"
 NAT_RULES = """
 table ip nat {{
   chain after {{
@@ -64,25 +67,45 @@ class Internet:
         self._prefix = f"shoal-{SystemRandom().randrange(1 << 24):x}"
         self._spaces: list[str] = []
         self._wires = 0
-        self._hub = self._space("hub")
-        self._ip(self._hub, "link", "add", "hub", "type", "bridge")
-        self._ip(self._hub, "link", "set", "hub", "up")
+        self._hub = self._bridge("hub")
+        self._far_hub = ""
+        self._line: subprocess.Popen[bytes] | None = None
 
     def machine(
-        self, name: str, last: int, *, rate: str = ""
+        self, name: str, last: int, *, rate: str = "", far: bool = False
     ) -> tuple[str, tuple[str, ...]]:
         """Connect a machine with a public address; return that, and how to run there.
 
         The command of that prefix runs in the namespace. A `rate` such as 8mbit is
-        all that its link carries, in either direction.
+        all that its link carries, in either direction. `far` ones are at the other end
+        of the line.
         """
         space = self._space(name)
         address = f"203.0.113.{last}"
-        port = self._plug(space, "wan", address)
+        hub = self._far_hub if far else self._hub
+        port = self._plug(space, "wan", address, hub)
         if rate:
             self._slow_down(space, "wan", rate)
-            self._slow_down(self._hub, port, rate)
+            self._slow_down(hub, port, rate)
         return address, self.prefix(space)
+
+    def lay_line(self, *, delay_ms: float, mbit: float) -> None:
+        """Build a second site, at the other end of a long and narrow line."""
+        self._far_hub, middle = self._bridge("far"), self._space("line")
+        for hub, end in ((self._hub, "left"), (self._far_hub, "right")):
+            self._wire(hub, "line", middle, end)
+            self._ip(hub, "link", "set", "line", "master", "hub")
+        command = (sys.executable, str(SLOW_LINE), "left", "right")
+        self._line = subprocess.Popen(
+            [*self.prefix(middle), *command, str(delay_ms), str(mbit)]
+        )
+
+    def _bridge(self, name: str) -> str:
+        """Build a namespace that joins all that is plugged into it."""
+        space = self._space(name)
+        self._ip(space, "link", "add", "hub", "type", "bridge")
+        self._ip(space, "link", "set", "hub", "up")
+        return space
 
     def _slow_down(self, space: str, interface: str, rate: str) -> None:
         """Let an interface send no faster; a queue of 50 ms is all it has."""
@@ -114,6 +137,9 @@ class Internet:
 
     def close(self) -> None:
         """Remove everything."""
+        if self._line is not None:
+            self._line.kill()
+            self._line.wait()
         for space in reversed(self._spaces):
             subprocess.run(["ip", "netns", "del", space], check=False)
 
@@ -124,12 +150,12 @@ class Internet:
         self._ip(space, "link", "set", "lo", "up")
         return space
 
-    def _plug(self, space: str, interface: str, address: str) -> str:
-        """Connect a namespace to the hub; return its port there."""
+    def _plug(self, space: str, interface: str, address: str, hub: str = "") -> str:
+        """Connect a namespace to a hub; return its port there."""
         self._wires += 1
-        port = f"port{self._wires}"
-        self._wire(self._hub, port, space, interface)
-        self._ip(self._hub, "link", "set", port, "master", "hub")
+        port, hub = f"port{self._wires}", hub or self._hub
+        self._wire(hub, port, space, interface)
+        self._ip(hub, "link", "set", port, "master", "hub")
         self._ip(space, "addr", "add", f"{address}/24", "dev", interface)
         return port
 

@@ -19,7 +19,7 @@ from shoal.net.identity.identity import Identity
 from shoal.protocol.messages import AnyMessage, Grant, PeerAddress, Role
 from shoal.runtime.calls.lanes import Lanes
 from shoal.runtime.home import Home
-from shoal.runtime.inbox import Inbox
+from shoal.runtime.host import Host
 from shoal.runtime.membership.shoal_membership import ShoalMembership, issue
 from shoal.runtime.node import Node, NodeSettings
 
@@ -88,6 +88,7 @@ class Reef:
         cache_bytes: int = 1 << 30,
         owner: str = "lab",
         lane_driver: Callable[[Lanes], Driver] | None = None,
+        capacity: Capacity = TWO_CPUS,
     ) -> Node:
         """Start a node, or start it again."""
         home = Home(self.folder / name)
@@ -106,8 +107,8 @@ class Reef:
         )
         belongs = ShoalMembership(shoal="reef", root=self.root.node, grant=grant)
         process = ProcessDriver(home.tasks, ProcessSettings(sandbox=False))
-        inbox = Inbox()
-        lanes = Lanes(inbox)
+        host = Host()
+        lanes = Lanes(host)
         runs: dict[str, Driver] = {
             "process": process,
             "python": PythonDriver(process, lanes)
@@ -116,12 +117,12 @@ class Reef:
         }
         settings = NodeSettings(
             roles=roles,
-            capacity=TWO_CPUS,
+            capacity=capacity,
             cache_bytes=cache_bytes,
             rules=OwnerRules(drivers=tuple(runs)),
         )
         parts = (home, identity, belongs, settings, runs)
-        node = Node(*parts, inbox=inbox, lanes=lanes, say=print)
+        node = Node(*parts, host=host, lanes=lanes, say=print)
         links = DirectLinks(identity, grant, admit=node.admit, listener=node.listener)
         await links.listen("127.0.0.1", self._ports.get(name, 0))
         self._ports[name] = multiaddr.parse(links.addresses[0]).port

@@ -9,14 +9,17 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.integration.artifacts_nodes import pack, submit, unpacked, until
-from tests.integration.pool_nodes import Reef, end, job, written
+from tests.integration.pool_nodes import TWO_CPUS, Reef, end, job, written
 
 from shoal.blobs.trees import Tree
 from shoal.core.artifacts.blob_transfers import BlobTransfers
 from shoal.model.ids import BlobId, JobId, NodeId, TaskId
+from shoal.model.resources import Capacity
+from shoal.policy.table.domains import OVERSUBSCRIPTION
 from shoal.policy.table.worker_table import WorkerTable, WorkerView
 from shoal.protocol.blobs import BlobPiece
 from shoal.protocol.messages import AnyMessage
+from shoal.runtime.clients import Submitter
 from shoal.runtime.node import Node
 
 pytestmark = pytest.mark.integration
@@ -108,11 +111,13 @@ def test_a_job_goes_where_its_code_is_also_after_a_restart(tmp_path: Path) -> No
             assert await end(boss, f"first{name}") == "done"
             await reef.leave(worker)
         workers = [await reef.join(name, "worker") for name in specs]
-        await submit(boss, "wake", "command: 'true'")
+        # It fits only on both: a scheduler that knows enough workers asks no others.
+        both = "command: 'true'\nnodes: 2\nresources: {cpu: 1.5}"
+        await submit(boss, "wake", both)
         await until(lambda: sum(bool(seen_at(table, w).warm) for w in workers) == 2)
 
         for name, spec in specs.items():
-            await until(lambda: not any(has_leases(worker) for worker in workers))
+            await until(lambda: all(is_idle(table, worker) for worker in workers))
             before = transfers(boss).serving.bytes_served
             await submit(boss, f"second{name}", spec)
             assert await end(boss, f"second{name}") == "done"
@@ -128,9 +133,12 @@ def seen_at(table: WorkerTable, worker: Node) -> WorkerView:
     return table.view(worker.id) or WorkerView(node=worker.id)
 
 
-def has_leases(worker: Node) -> bool:
+def is_idle(table: WorkerTable, worker: Node) -> bool:
+    """Whether a worker has no leases, and the scheduler has heard of that."""
     assert worker.peer.worker is not None
-    return bool(list(worker.peer.worker.leases))
+    seen = seen_at(table, worker)
+    has_leases = bool(list(worker.peer.worker.leases))
+    return not has_leases and seen.cpu_milli == seen.capacity.cpu_milli > 0
 
 
 def test_the_second_run_transfers_nothing(tmp_path: Path) -> None:
@@ -297,6 +305,61 @@ time.sleep(60)
     play(tmp_path, story)
 
 
+def under(leaf: str, cpus: int) -> Capacity:
+    """Return the capacity of a worker under a leaf with narrow uplinks."""
+    labels = (("leaf", leaf), (OVERSUBSCRIPTION, "16"))
+    return msgspec.structs.replace(TWO_CPUS, cpu_milli=1_000 * cpus, labels=labels)
+
+
+def test_a_gang_moves_to_where_all_of_it_fits_and_goes_on_there(
+    tmp_path: Path,
+) -> None:
+    program = b"""
+import os, pathlib, sys, time
+import shoal
+saved = os.environ.get("SHOAL_CHECKPOINT")
+if saved:
+    print("from", pathlib.Path(saved, "step").read_text())
+    sys.exit(0)
+pathlib.Path("ckpt").mkdir()
+for step in range(1, 1_000):
+    pathlib.Path("ckpt/step").write_text(str(step))
+    shoal.checkpoint("ckpt")
+    shoal.log(progress=step / 10_000)  # It will go on for long.
+    time.sleep(0.2)
+"""
+    work = folder(tmp_path / "work", prog=program)
+
+    async def story(reef: Reef) -> None:
+        boss = await reef.join("boss", "scheduler")
+        for leaf in ("a", "b"):
+            await reef.join(leaf, "worker", capacity=under(leaf, cpus=1))
+        tree = pack(boss, work)
+        command = f"command: [{sys.executable}, prog]\nworkdir: 'tree:{tree}'"
+        await submit(boss, "j1", f"{command}\nnodes: 2\nresources: {{cpu: 1}}")
+        assert boss.scheduler is not None
+        tasks = [boss.scheduler.book.tasks[TaskId(f"j1.main.{n}")] for n in (0, 1)]
+        await until(lambda: all(record.live for record in tasks))
+        before = {record.worker for record in tasks}
+        await until(lambda: len(boss.artifacts.checkpoints._kept) == len(tasks))
+        await reef.join("c", "worker", capacity=under("c", cpus=2))
+        # A scheduler knows whom it needed: only there is room for this one.
+        await submit(boss, "j2", "command: ['true']\nresources: {cpu: 2}")
+        assert await end(boss, "j2") == "done"
+        assert await end(boss, "j1") == "done"
+
+        assert len(before) == 2
+        assert {record.worker for record in tasks}.isdisjoint(before)
+        assert [(record.moves, record.attempts) for record in tasks] == [(1, 2), (1, 2)]
+        explained = boss.scheduler.explain(TaskId("j1.main.0"))
+        assert explained is not None
+        assert explained.why[1].startswith("moved from 2 nodes to ")
+        for number in (0, 1):
+            assert "from " in written(boss, f"j1.main.{number}")
+
+    play(tmp_path, story)
+
+
 def test_a_scheduler_that_starts_again_goes_on_fetching_outputs(
     tmp_path: Path,
 ) -> None:
@@ -399,7 +462,8 @@ def test_work_of_another_owner_gets_no_secret_however_it_came(tmp_path: Path) ->
         spec = "command: [sh, -c, 'echo $TOKEN | rev']\nsecrets: [TOKEN]"
 
         grant = member.membership.grant
-        answer = await boss.clients.submit(job("j1", spec), grant)
+        by = Submitter(grant=grant)
+        answer = await boss.clients.submit(job("j1", spec), by)
         assert not answer.refused
         assert await end(boss, "j1") == "failed"
 

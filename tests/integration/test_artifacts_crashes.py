@@ -42,8 +42,9 @@ def shoal_of_two(
     boss.ok("init", "reef")
     start(boss, boss_dies)
     invitation = boss.ok("invite", "-q").strip()
+    worker.ok("join", invitation, "--no-up")
     with dying(worker, worker_dies):
-        worker.ok("join", invitation, "--listen", "127.0.0.1:0")
+        worker.up("--listen", "127.0.0.1:0")
     return boss, worker
 
 

@@ -33,7 +33,8 @@ def nodes_of(home: CliHome) -> set[str]:
 def joined_by(host: CliHome, second: CliHome, *grants: str) -> None:
     """Let a node join the shoal of another, and wait until both know it."""
     invitation = host.ok("invite", "-q", *grants).strip()
-    second.ok("join", invitation, "--listen", "127.0.0.1:0")
+    second.ok("join", invitation, "--no-up")
+    second.up("--listen", "127.0.0.1:0")
     eventually(lambda: second.info["petname"] in nodes_of(host))
     eventually(lambda: host.info["petname"] in nodes_of(second))
 
@@ -104,7 +105,8 @@ def test_an_invitation_outlives_a_crash_of_the_node_that_gave_it(make: Make) -> 
 def test_an_admin_stands_in_for_a_node_that_left_and_lets_in_once(make: Make) -> None:
     first, admin = founded(make), make("admin")
     to_admin = first.ok("invite", "-q", "--role", "admin").strip()
-    admin.ok("join", to_admin, "--listen", "127.0.0.1:0")
+    admin.ok("join", to_admin, "--no-up")
+    admin.up("--listen", "127.0.0.1:0")
     eventually(lambda: len(nodes_of(first)) == 2)
     invitation = first.ok("invite", "-q").strip()
     first.ok("down")

@@ -321,16 +321,19 @@ def test_doctor_says_what_is_wrong_with_a_home(tmp_path: Path) -> None:
         ("--listen 127.0.0.1:TAKEN", 1, "TAKEN"),
         ("--metrics 127.0.0.1:TAKEN", 1, "TAKEN"),
         ("--api 127.0.0.1:TAKEN", 1, "TAKEN"),
+        # In the background it is told all the same.
+        ("--background --order nope", 2, "no queue order 'nope'"),
+        ("--background --api 127.0.0.1:TAKEN", 1, "TAKEN"),
     ],
 )
-def test_a_node_in_the_background_tells_why_it_did_not_start(
+def test_a_node_tells_why_it_did_not_start(
     flags: str, code: int, words: str, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         args = flags.replace("TAKEN", port).split()
 
-        done = CliHome(tmp_path / "one")("up", "--background", *args)
+        done = CliHome(tmp_path / "one")("up", *args)
 
     check(done, code, words.replace("TAKEN", port))
 
@@ -340,7 +343,7 @@ def test_a_folder_in_the_way_of_a_file_is_explained(name: str, tmp_path: Path) -
     home = CliHome(tmp_path / "one")
     (home.path / name).mkdir(parents=True)
 
-    done = home("up", "--background", "--port", "0")
+    done = home("up", "--port", "0")
 
     assert done.code in (1, 2), done
     assert name in done.err

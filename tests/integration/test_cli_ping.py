@@ -19,7 +19,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[CliHome, Cl
         one, two = make("one"), make("two")
         one.up("--port", "0", "--no-sandbox")
         invitation = one.json("invite")["invitation"]
-        two.ok("join", invitation)
+        two.ok("join", invitation, "--no-up")
+        two.up()
         eventually(lambda: len(one.json("nodes")["nodes"]) == 2)
         yield one, two
 

@@ -210,7 +210,7 @@ def test_a_node_that_went_away_is_said_with_what_becomes_of_the_job(
     fresh: Callable[[str], CliHome],
 ) -> None:
     shoal = fresh("gone")
-    shoal.ok("up", "--background", "--port", "0")
+    shoal.up("--port", "0")
     running = begun(shoal)
     os.kill(shoal.info["pid"], signal.SIGSTOP)
     try:

@@ -17,7 +17,7 @@ def test_a_job_that_kills_the_node_twice_is_set_aside_and_the_node_lives(
     fresh: Callable[[str], CliHome],
 ) -> None:
     home = fresh("one")
-    home.ok("up", "--background", "--no-worker", *FLAGS)
+    home.up("--no-worker", *FLAGS)
     job = home.ok("submit", "-q", "--", "sleep", "300").strip()
     home.kill()
     deadly = LiveNode(home.path, ("--no-web", "--without", "p2p"), ())
@@ -43,7 +43,8 @@ def test_no_pattern_of_outputs_and_no_file_of_a_workdir_ends_a_node(
     fresh: Callable[[str], CliHome], tmp_path: Path
 ) -> None:
     home = fresh("one")
-    pid = home.json("up", "--background", *FLAGS)["pid"]
+    home.up(*FLAGS)
+    pid = home.info["pid"]
     folder = tmp_path / "code"
     folder.mkdir()
     (folder / ".shoal").write_text("a file of the user")
@@ -61,7 +62,7 @@ def test_a_node_whose_journal_is_gone_refuses_to_forget_its_jobs(
     fresh: Callable[[str], CliHome],
 ) -> None:
     home = fresh("one")
-    home.ok("up", "--background", *FLAGS)
+    home.up(*FLAGS)
     job = home.ok("submit", "-q", "--", "true").strip()
     home.kill()
     for file in home.path.glob("journal.db*"):

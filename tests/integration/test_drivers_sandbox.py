@@ -12,7 +12,9 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -29,6 +31,7 @@ from shoal.protocol.messages import Outcome
 pytestmark = pytest.mark.integration
 
 PYTHON = "/usr/bin/python3"
+LONG_S = 60.0
 BOXED = ProcessSettings(processes_max=64)
 
 
@@ -45,9 +48,9 @@ if why := working_sandbox():
     pytest.skip(f"the sandbox is not tested: {why}", allow_module_level=True)
 
 
-@pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    monkeypatch.setenv("NODE_SECRET", "s3cret")
+@contextmanager
+def lent_node(patch: pytest.MonkeyPatch) -> Iterator[Node]:
+    patch.setenv("NODE_SECRET", "s3cret")
     # Not below pytest's own folder, so that a path to it is as open as can be.
     home = Path(tempfile.mkdtemp(prefix="shoal-node-"))
     home.chmod(0o755)
@@ -57,12 +60,41 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     shutil.rmtree(home)
 
 
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    with lent_node(monkeypatch) as made:
+        yield made
+
+
+class Besieged(NamedTuple):
+    """A node that one attacker after another attacks, and what runs their tasks."""
+
+    node: Node
+    driver: ProcessDriver
+    loop: asyncio.Runner
+
+
+@pytest.fixture(scope="module")
+def besieged() -> Iterator[Besieged]:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        lent_node(patch) as node,
+        asyncio.Runner() as loop,
+    ):
+        driver = ProcessDriver(node.root, BOXED)
+        loop.run(driver.open())
+        yield Besieged(node, driver, loop)
+        loop.run(driver.close())
+
+
 @pytest.mark.parametrize("name", PROBES)
-def test_a_task_gets_nowhere_by(node: Node, name: str) -> None:
+def test_a_task_gets_nowhere_by(besieged: Besieged, name: str) -> None:
+    node, driver, loop = besieged
     probe = f"{PRELUDE}\nprint('TRIED', flush=True)\n{PROBES[name]}\nprint('DONE')"
     one = order(PYTHON, "-c", probe, env=node.names())
+    watched = Watched()
 
-    outcome, watched = run(node.root, one, BOXED)
+    outcome = loop.run(asyncio.wait_for(driver.run(one, watched), LONG_S))
 
     assert watched.text().startswith("TRIED"), (outcome, watched.text("stderr"))
     assert "ESCAPED" not in watched.text()

@@ -24,7 +24,7 @@ from tests.integration.live_shoal import eventually
 
 pytestmark = pytest.mark.integration
 
-UP = ("up", "--background", "--port", "0", "--no-web", "-q")
+UP = ("--port", "0", "--no-web", "-q")
 PATIENCE_S = 40.0
 SERVER = """
 import hashlib, os, socket, threading
@@ -60,9 +60,9 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
     folder = tmp_path_factory.mktemp("interactive")
     with homes(folder) as make:
         desktop, laptop = make("desktop"), make("laptop")
-        desktop.ok(*UP)
+        desktop.up(*UP)
         laptop.ok("join", desktop.json("invite", "--mine")["invitation"], "--no-up")
-        laptop.ok(*UP, "--no-worker")
+        laptop.up(*UP, "--no-worker")
         job = desktop.ok("submit", "-q", "--", "python3", "-c", SERVER).strip()
         eventually(lambda: "listening" in desktop("logs", job).out, PATIENCE_S)
         yield Two(laptop, desktop, job)
@@ -190,6 +190,8 @@ class Terminal:
     def __init__(self, home: CliHome, *args: str) -> None:
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
+            for number in (signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)  # A shell may have ignored it.
             path = f"{Path(sys.executable).parent}/shoal"
             os.execve(path, ["shoal", *args], {**home.env, "TERM": "xterm"})
         self.seen = ""
@@ -331,7 +333,7 @@ def test_a_task_whose_user_goes_never_takes_half_of_its_input_for_all(two: Two) 
     assert done.code == 103, done
     assert two.laptop("logs", job).out == ""
     assert "what it read was not kept" in two.laptop("retry", job).err
-    assert "whoever sent its standard input has gone" in two.laptop("show", job).out
+    assert "the sender of its standard input has gone" in two.laptop("show", job).out
 
 
 def test_a_task_has_the_terminal_of_run_until_it_ends(two: Two) -> None:

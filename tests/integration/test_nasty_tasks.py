@@ -22,7 +22,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHome]:
     """Lend one node to all tests here; it must be the same process at the end."""
     with homes(tmp_path_factory.mktemp("nasty")) as make:
         made = make("one")
-        pid = made.json("up", "--background", *FLAGS)["pid"]
+        made.up(*FLAGS)
+        pid = made.info["pid"]
         yield made
         assert made.info["pid"] == pid
         assert made.ok("run", "-q", "--", "echo", "alive") == "alive\n"

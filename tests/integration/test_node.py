@@ -14,7 +14,7 @@ from shoal.model.resources import Capacity
 from shoal.net.identity.identity import Identity
 from shoal.runtime.calls.lanes import Lanes
 from shoal.runtime.home import Home
-from shoal.runtime.inbox import Inbox
+from shoal.runtime.host import Host
 from shoal.runtime.membership import shoal_membership
 from shoal.runtime.node import Node, NodeSettings
 
@@ -32,9 +32,9 @@ async def _node(path: Path) -> tuple[Node, Alone]:
     )
     drivers = {"process": ProcessDriver(home.tasks, ProcessSettings(sandbox=False))}
     settings = NodeSettings(capacity=ROOM)
-    inbox = Inbox()
+    host = Host()
     parts = (home, identity, belongs, settings, drivers)
-    node = Node(*parts, inbox=inbox, lanes=Lanes(inbox), say=print)
+    node = Node(*parts, host=host, lanes=Lanes(host), say=print)
     alone = Alone()
     await node.start(alone, alone)
     return node, alone

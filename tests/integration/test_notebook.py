@@ -60,15 +60,18 @@ def home(tmp_path: Path) -> Iterator[CliHome]:
 
 @pytest.mark.integration
 def test_ctrl_c_stops_a_notebook_and_brings_what_was_saved(
-    home: CliHome, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+    home: CliHome,
+    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     index = tmp_path_factory.mktemp("index")
     index.chmod(0o755)
     index.parent.chmod(0o755)
     make_wheel(index, "jupyterlab", "4.0", FAKE)
     home.env.update(index_of(index))
-    home.ok(*UP)
-    os.chdir(tmp_path)
+    home.up(*UP)
+    monkeypatch.chdir(tmp_path)
 
     screen = Terminal(home, "notebook", "--port", "8994")
     screen.expect("http://127.0.0.1:8994/lab?token=" + "cafe" * 8)
@@ -134,7 +137,7 @@ def _ask(url: str, method: str, document: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.soak
 def test_a_cell_runs_in_jupyterlab_and_its_notebook_comes_back(
-    home: CliHome, tmp_path: Path
+    home: CliHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     try:
         socket.create_connection(("pypi.org", 443), 5.0).close()
@@ -142,8 +145,8 @@ def test_a_cell_runs_in_jupyterlab_and_its_notebook_comes_back(
         pytest.skip(f"JupyterLab comes from PyPI, which is out of reach: {error}")
     ours = ("UV_", "SSL_CERT_")  # How this machine reaches PyPI.
     home.env.update({k: v for k, v in os.environ.items() if k.startswith(ours)})
-    home.ok(*UP)
-    os.chdir(tmp_path)
+    home.up(*UP)
+    monkeypatch.chdir(tmp_path)
     job = home.ok("notebook", "--detach").strip()
     screen = Terminal(home, "notebook", job, "--port", "8995")
     screen.expect("open this")

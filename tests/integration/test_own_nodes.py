@@ -1,6 +1,7 @@
 """One's own nodes are used from any of them; those of others are not."""
 
 import asyncio
+import json
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ from shoal.runtime.membership.shoal_membership import issue
 pytestmark = pytest.mark.integration
 
 PATIENCE_S = 30.0
-UP = ("up", "--background", "--port", "0", "--no-sandbox", "--no-web", "-q")
+UP = ("--port", "0", "--no-sandbox", "--no-web", "-q")
 LONG = "echo begun; until test -e {}; do sleep 0.05; done; echo over; exit 3"
 
 
@@ -47,11 +48,11 @@ class Three(NamedTuple):
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
     with homes(tmp_path_factory.mktemp("own")) as make:
         desktop, laptop, friend = make("desktop"), make("laptop"), make("friend")
-        desktop.ok(*UP)
+        desktop.up(*UP)
         for home, flags in ((laptop, ("--mine",)), (friend, ())):
             text = desktop.json("invite", *flags)["invitation"]
             home.ok("join", text, "--no-up")
-            home.ok(*UP)
+            home.up(*UP)
         for home in (desktop, laptop, friend):
             meet(home)
         yield Three(laptop, desktop, friend)
@@ -169,6 +170,39 @@ def test_what_a_machine_uses_is_told_to_nodes_of_its_owner_only(three: Three) ->
     assert nodes[desktop]["used"]["memory_bytes"] > 0
     assert nodes[desktop]["used"]["cpu_milli"] <= nodes[desktop]["machine"]["cpu_milli"]
     assert "%" in three.laptop.ok("nodes")
+
+
+CALLS_HOME = """
+import shoal
+client = shoal.Client(start=False)
+spec = {"command": ["echo", "from a child"], "resources": {"cpu": 0.1}}
+job = client.submit(spec)
+print(job.result(60), b"".join(job.logs()).decode(), job.id)
+"""
+
+
+def test_a_task_calls_the_node_that_submitted_it_from_own_machines_alone(
+    three: Three, tmp_path: Path
+) -> None:
+    said: dict[str, str] = {}
+    for where in (three.desktop, three.friend):
+        spec = tmp_path / "job.json"
+        document = {
+            "command": ["python", "-c", CALLS_HOME],
+            "place": {"node": where.info["petname"]},
+            "resources": {"cpu": 0.1},
+        }
+        spec.write_text(json.dumps(document))
+        job = three.laptop.ok("submit", "-q", str(spec)).strip()
+        three.laptop("wait", job)
+        logs = three.laptop("logs", job)
+        said[where.info["petname"]] = logs.out + logs.err
+
+    own, foreign = said.values()
+    assert own.startswith("0 from a child")
+    child = three.laptop.json("show", own.split()[-1])["job"]
+    assert child["parent"].endswith(".main.0")
+    assert "on a machine of another owner" in foreign
 
 
 def test_others_are_refused_and_so_is_all_but_jobs(three: Three) -> None:

@@ -2,12 +2,18 @@
 
 import asyncio
 import concurrent.futures
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, CancelledError
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    FIRST_EXCEPTION,
+    BrokenExecutor,
+    CancelledError,
+)
 from pathlib import Path
 
 import pytest
@@ -259,3 +265,35 @@ def test_results_are_not_kept_alive(executor: shoal.Executor, tmp_path: Path) ->
     assert next(found) == 0
     del found  # What has not begun is cancelled, and nothing hangs.
     assert executor.submit(double, 21).result(WAIT_S) == 42
+
+
+def load(name: str, table: dict[str, int]) -> None:
+    os.environ["LOADED"] = os.environ.get("LOADED", "") + f"{name}={table[name]};"
+
+
+def loaded(_: int) -> str:
+    return os.environ["LOADED"]
+
+
+def test_an_initializer_runs_once_in_each_interpreter(
+    shoal_client: shoal.Client,
+) -> None:
+    args = ("a", {"a": 1})
+    with shoal_client.executor(initializer=load, initargs=args) as executor:
+        single = [executor.submit(loaded, n).result(WAIT_S) for n in range(4)]
+        many = list(executor.map(loaded, range(40), chunksize=5, timeout=WAIT_S))
+
+    assert {*single, *many} == {"a=1;"}
+
+
+def test_an_initializer_that_fails_breaks_its_executor_and_no_other(
+    shoal_client: shoal.Client,
+) -> None:
+    executor = shoal_client.executor(initializer=load, initargs=("b", {}))
+
+    with pytest.raises(BrokenExecutor, match=r"initializer.*KeyError: 'b'"):
+        executor.submit(loaded, 1).result(WAIT_S)
+
+    with pytest.raises(BrokenExecutor, match="KeyError: 'b'"):
+        executor.submit(loaded, 2)
+    assert shoal_client.executor().submit(abs, -1).result(WAIT_S) == 1

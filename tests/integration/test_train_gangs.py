@@ -1,11 +1,13 @@
 """Gangs that train in step lose members without notice, and go on."""
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.train_shoal import kill, train_shoal
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.soak]  # Each takes minutes.
 
 # So much of a machine that no second task fits on it.
 MOST = "resources: {cpu: 1.5}"
@@ -17,7 +19,6 @@ params: {{program: digits, rounds: %d, inner_steps: 50, checkpoint_every: 1}}
 """
 
 
-@pytest.mark.soak  # Takes minutes.
 def test_ranks_go_on_from_a_checkpoint_with_fewer_and_with_more(
     tmp_path: Path,
 ) -> None:
@@ -42,7 +43,6 @@ def test_ranks_go_on_from_a_checkpoint_with_fewer_and_with_more(
         assert closed == set(range(1, int(max(closed)) + 1)), "no round is lost"
 
 
-@pytest.mark.soak  # Takes minutes.
 def test_a_gang_goes_on_when_any_of_its_processes_is_killed(tmp_path: Path) -> None:
     with train_shoal(tmp_path, "a", "b") as shoal:
         job = shoal.submit(tmp_path, DDP % ("2", 200))
@@ -59,6 +59,37 @@ def test_a_gang_goes_on_when_any_of_its_processes_is_killed(tmp_path: Path) -> N
             line for line in shoal.said(job, "validation") if line["round"] == 200
         ]
         assert last["validation_accuracy"] > 0.95
+
+
+SPANNED = f"""
+recipe: diloco
+nodes: 1
+params: {{program: pipeline_gpt, rounds: 1000000, inner_steps: 5, batch: 8, context: 16,
+  width: 32, layers: 2, corpus_bytes: 300000, inner: {{pipeline: 2, over: machines}}}}
+{MOST}
+"""
+
+
+def is_after(number: int, line: dict[str, Any]) -> bool:
+    """Whether a line is of a later round."""
+    return bool(line["round"] > number)
+
+
+def test_a_worker_over_two_nodes_goes_on_when_either_process_is_killed(
+    tmp_path: Path,
+) -> None:
+    with train_shoal(tmp_path, "a", "b", "c") as shoal:
+        job = shoal.submit(tmp_path, SPANNED)
+        shoal.wait_for(job, "round", lambda line: line["round"] >= 3)
+
+        for name in ("train-0.1", "train-0.0"):
+            [*_, before] = shoal.said(job, "round")
+            kill(job, name)
+            shoal.wait_for(job, "round", partial(is_after, before["round"] + 20))
+
+        shoal.first.ok("cancel", job)
+        closed = [line["round"] for line in shoal.said(job, "round")]
+        assert closed == list(range(1, len(closed) + 1)), "no round is lost or repeated"
 
 
 # It never ends by itself: whoever looks finds it at work, however late.

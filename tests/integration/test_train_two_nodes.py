@@ -62,6 +62,32 @@ def test_what_two_nodes_trained_is_pulled_and_measured(
     assert measured == pytest.approx(last["validation_loss"], rel=1e-4)
 
 
+ALSO = [pytest.param(kind, "gpt", marks=pytest.mark.soak) for kind in ("ddp", "fsdp")]
+
+
+@pytest.mark.parametrize(("kind", "program"), [("pipeline", "pipeline_gpt"), *ALSO])
+def test_a_worker_may_be_a_group_over_two_nodes(
+    kind: str, program: str, pair: TrainShoal, tmp_path: Path
+) -> None:
+    job = pair.submit(
+        tmp_path,
+        f"recipe: diloco\nnodes: 1\nparams: {{program: {program}, rounds: 2, "
+        "inner_steps: 3, batch: 8, context: 16, width: 32, layers: 2, "
+        f"corpus_bytes: 300000, inner: {{{kind}: 2, over: machines}}}}\n"
+        "resources: {cpu: 1.5}\n",
+    )
+
+    assert pair.wait(job) == 0, pair.first("logs", job)
+
+    last = pair.lines(job, "round")[-1]
+    assert last["round"] == 2
+    assert set(last["by_worker"]) == {"train-0.0"}
+    places = [pair.task(job, f"train-0.{rank}").nodes[0].id for rank in (0, 1)]
+    assert places[0] != places[1]
+    pair.first.ok("pull", job, "--to", str(tmp_path / "pulled"))
+    assert list(tmp_path.glob("pulled/**/model.safetensors"))
+
+
 @pytest.mark.soak  # One process each, and with failures: see the files around.
 def test_all_other_recipes_run_to_their_end(pair: TrainShoal, tmp_path: Path) -> None:
     jobs = {

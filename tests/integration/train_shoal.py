@@ -30,7 +30,7 @@ from shoal.train.settings import settings_of
 from shoal.train.task_context import TaskContext
 from shoal.train.weights import ArrayWeights
 
-params = program_params(seed=1, size=64, step_s=0.03)
+params = program_params(seed=1, size=64, step_s=0.03, bad=-1)
 around = TaskContext.of(os.environ)
 truth = np.linspace(-1.0, 1.0, params.size, dtype=np.float32)
 weights = np.zeros_like(truth)

@@ -17,14 +17,20 @@ again until it looks as shown. `...` is any text within a line, and any number o
 as one; two spaces are two or more. `{job}` is a word: what it was the first time it
 must be again, and commands can use it. A command exits with 0 unless the last line says
 otherwise. One that ends with `&` goes on, unseen, until the session ends.
+
+A shell runs each command, unless it is `shoal` with plain words: then a fork does, to
+which nothing looks different.
 """
 
+import os
 import re
+import shlex
 import subprocess
 import time
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.integration import forked_shoal
 from tests.integration.cli_home import CliHome
 
 TIMEOUT_S = 90.0
@@ -33,6 +39,8 @@ PROMPT = re.compile(r"([a-z])([$%]) (.+)")
 REMARK = re.compile(r"# \S")  # A table may begin with #, and two spaces.
 EXIT = re.compile(r"\(exit (\d+)\)")
 PART = re.compile(r"(\.\.\.|\{\w+\})")
+PLAIN = re.compile(r"""shoal(?: (?:[\w./:=,@%+-]|'[^']*'|"[^"$`\\]*")+)*""")
+"""A command of words that a shell would only take out of their quotes."""
 
 
 class Step(NamedTuple):
@@ -142,7 +150,7 @@ class Session:
         command = step.command
         for name, word in self.words.items():
             command = command.replace(f"{{{name}}}", word)
-        home = self._machine(step.machine)
+        home = self.machine(step.machine)
         work = self._folder / step.machine / "work"
         if command.endswith(" &"):
             shell = ["sh", "-c", f"exec {command.removesuffix(' &')}"]
@@ -155,20 +163,12 @@ class Session:
             return 0, ""
         # A file, because a node in the background keeps a pipe open.
         with (self._folder / "output").open("w+", encoding="utf-8") as output:
-            done = subprocess.run(
-                ["sh", "-c", command],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=work,
-                env=home.env,
-                timeout=TIMEOUT_S,
-                check=False,
-            )
+            code = _run(command, work, home.env, output.fileno())
             output.seek(0)
-            return done.returncode, output.read()
+            return code, output.read()
 
-    def _machine(self, name: str) -> CliHome:
+    def machine(self, name: str) -> CliHome:
+        """Return the home of a machine, as the session sees it."""
         if name not in self.machines:
             work = self._folder / name / "work"
             work.mkdir(parents=True)
@@ -184,3 +184,23 @@ class Session:
             process.wait(TIMEOUT_S)
         for home in self.machines.values():
             home.close()
+
+
+def _run(command: str, work: Path, env: dict[str, str], output: int) -> int:
+    """Run a command to its end; return its exit code."""
+    args = shlex.split(command)[1:] if PLAIN.fullmatch(command) else []
+    with Path(os.devnull).open("rb") as nothing:
+        if args and forked_shoal.can_fork(args, env):
+            return forked_shoal.start(
+                forked_shoal.COMMANDS, args, env, (nothing, output, output), cwd=work
+            ).wait(TIMEOUT_S)
+        return subprocess.run(
+            ["sh", "-c", command],
+            stdin=nothing,
+            stdout=output,
+            stderr=output,
+            cwd=work,
+            env=env,
+            timeout=TIMEOUT_S,
+            check=False,
+        ).returncode

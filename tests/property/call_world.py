@@ -6,6 +6,8 @@ Time is virtual. The interpreters obey `call_items` as `drivers/lane.py` does.
 from collections import Counter, deque
 from random import Random
 
+from tests.unit.core.builders import Batch
+
 from shoal.core.calls.call_dispatcher import (
     BacklogTold,
     Call,
@@ -24,7 +26,7 @@ from shoal.core.calls.call_dispatcher import (
     StopsAsked,
     TellLane,
 )
-from shoal.core.calls.reliable_stream import Batch, ReliableStream
+from shoal.core.calls.reliable_stream import ReliableStream
 from shoal.model.ids import Attempt, NodeId
 from shoal.protocol import call_items
 from shoal.protocol.call_items import item
@@ -37,7 +39,7 @@ class Lane:
 
     def __init__(self, number: int) -> None:
         self.id = Attempt(NodeId("otter"), 1, number)
-        self.here, self.there = ReliableStream(), ReliableStream()
+        self.here, self.there = ReliableStream(Batch), ReliableStream(Batch)
         self.down: deque[Batch] = deque()
         self.up: deque[Batch] = deque()
         self.waiting: deque[tuple[int, int]] = deque()

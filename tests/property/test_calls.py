@@ -3,6 +3,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.property.call_world import World
+from tests.unit.core.builders import Batch
 
 from shoal.core.calls.reliable_stream import ReliableStream
 
@@ -90,7 +91,7 @@ def test_a_courier_brings_every_item_once_and_in_order(
     seed: int, loss: float, sizes: list[int], closed: set[int]
 ) -> None:
     rng = Random(seed)
-    ours, theirs = ReliableStream(), ReliableStream()
+    ours, theirs = ReliableStream(Batch), ReliableStream(Batch)
     items = [bytes([n % 251]) * size for n, size in enumerate(sizes)]
     came: list[bytes] = []
     now = 0.0

@@ -10,10 +10,22 @@ from tests.fake_keys import ROOT, SHOAL, granted, verify
 from tests.property.wire_values import ANY_MESSAGE
 
 from shoal.core import events
+from shoal.core.leasing.owner_rules import OwnerRules
 from shoal.core.leasing.worker import Worker
+from shoal.core.lending.events import DeviceMeasured, MachineMeasured, OwnerObserved
+from shoal.core.lending.lend_rule import LendRule
 from shoal.core.membership.members import Members
 from shoal.core.membership.roster import Roster
-from shoal.model.ids import Attempt, GroupId, JobId, LeaseId, NodeId, RequestId, TaskId
+from shoal.model.ids import (
+    Attempt,
+    GroupId,
+    JobId,
+    LeaseId,
+    NodeId,
+    OwnerId,
+    RequestId,
+    TaskId,
+)
 from shoal.model.job import Task
 from shoal.model.resources import (
     Capacity,
@@ -30,6 +42,7 @@ CAPACITY: Final = Capacity(
     memory_bytes=8,
     devices=(Device("g0", memory_bytes=4), Device("g1", memory_bytes=8)),
 )
+OWN: Final = NodeId("s1")  # the scheduler of the machine's own owner
 NODES: Final = st.sampled_from([NodeId("s1"), NodeId("s2"), NodeId("s3")])
 REQUESTS: Final = st.sampled_from([RequestId(f"r{n}") for n in range(6)])
 SPANS: Final = st.sampled_from([0.0, 0.05, 0.7, 3.0, 6.0, 20.0])
@@ -58,14 +71,23 @@ class WorkerRules(RuleBasedStateMachine):
         super().__init__()
         roster = Roster(Members(SHOAL, ROOT, verify), 0.0)
         for node, priority in (("s1", 0), ("s2", 5), ("s3", 50)):
-            grant = granted(node, top_priority=priority, expires_wall_s=1e9)
+            grant = granted(
+                node,
+                owner=OwnerId(node),
+                top_priority=priority,
+                expires_wall_s=1e9,
+            )
             roster.meet(NodeId(node), grant, 0.0)
         self.now = 0.0
-        self.worker = Worker(NodeId("w"), CAPACITY, roster, epoch=1, rng=Random(1))
+        rules = OwnerRules(own=OwnerId(OWN), lend=LendRule(idle_s=20.0, calm=True))
+        self.worker = Worker(
+            NodeId("w"), CAPACITY, roster, rules=rules, epoch=1, rng=Random(1)
+        )
         self.owners: dict[LeaseId, NodeId] = {}  # by what was offered
         self.running: dict[Attempt, events.StartTask] = {}
         self.started: dict[Attempt, None] = {}
         self.feed(events.Booted())
+        self.feed(OwnerObserved(input_idle_s=100.0))
 
     def feed(self, event: events.Event) -> list[events.Effect]:
         effects = self.worker.handle(event, self.now)
@@ -260,9 +282,23 @@ class WorkerRules(RuleBasedStateMachine):
         ]
         assert [report.peer for report in reports] == [attempt.scheduler]
 
-    @rule(active=st.booleans())
-    def owner(self, active: bool) -> None:
-        self.feed(events.OwnerActive(active))
+    @rule(idle_s=st.sampled_from((0.0, 5.0, 100.0)), cpu_milli=st.integers(0, 999))
+    def owner(self, idle_s: float, cpu_milli: int) -> None:
+        effects = self.feed(OwnerObserved(idle_s, "tty1", cpu_milli))
+        for effect in effects:
+            match effect:
+                case events.StopTask():
+                    assert effect.attempt.scheduler != OWN, "the owner's tasks go on"
+                case _:
+                    pass
+
+    @rule(memory=st.integers(0, 12), gpu=st.integers(0, 9), stalled=st.booleans())
+    def machine(self, memory: int, gpu: int, stalled: bool) -> None:
+        taken = tuple(DeviceMeasured(id_, gpu) for id_ in ("g0", "g1", "gone"))
+        measured = MachineMeasured(
+            memory_bytes=memory, devices=taken, stalled_milli=500 * stalled
+        )
+        self.feed(measured)
 
     @rule(peer=NODES, back=st.booleans())
     def link(self, peer: NodeId, back: bool) -> None:
@@ -294,6 +330,7 @@ class WorkerRules(RuleBasedStateMachine):
         book = self.worker.leases
         spare = Ledger(CAPACITY)
         spare.take(total(lease.taken for lease in book))
+        spare.take(book.withheld)
         assert _balance(spare) == _balance(book.ledger)
 
     @invariant()
@@ -316,7 +353,7 @@ class WorkerRules(RuleBasedStateMachine):
         for attempt in self.started:
             self.say(attempt.scheduler, m.Acknowledgement(attempts=(attempt,)))
         worker = self.worker
-        assert worker.leases.ledger.idle
+        assert worker.leases.is_balanced
         assert len(worker.leases) == 0
         assert worker.unacknowledged == 0
         assert not worker.leases._by_request

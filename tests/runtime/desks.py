@@ -83,7 +83,8 @@ class DeskNode:
         members = Membership(self.id, self.roster, self.membership.grant)
         peer = Peer(members, [self.admission_control])
         paper = Paper()
-        self.host = Host(peer, paper, self._perform, on_failure=self._fail)
+        self.host = Host()
+        self.host.start(peer, paper, self._perform, on_failure=self._fail)
         paper.host = self.host
         self.said: list[str] = []
         self.desk = AdmissionDesk(self, (), self.said.append)  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ class Links:
     """Links that note what is sent."""
 
     def __init__(self, *connected: NodeId) -> None:
-        self.connected = connected
+        self.peers = connected
         self.sent: list[tuple[NodeId, AnyMessage]] = []
 
     def send(self, peer: NodeId, message: AnyMessage) -> None:

@@ -66,7 +66,8 @@ class Side:
         self._pair = pair
         self._node = node
         peer = Peer(self.membership, [self.machine])
-        self.host = Host(peer, NoJournal(), self._perform, on_failure=self._fail)
+        self.host = Host()
+        self.host.start(peer, NoJournal(), self._perform, on_failure=self._fail)
         self.calls = CallRunner(self.host.feed)
 
     @property

@@ -9,10 +9,11 @@ from tests.runtime.virtual_time import run
 from shoal.core.durability.journal import Entry, Incarnated
 from shoal.core.events import (
     DeadlineReached,
+    DrainEnded,
+    DrainRequested,
     Effect,
     Event,
     MessageReceived,
-    OwnerActive,
     Provide,
     Record,
     SizeEstimated,
@@ -21,6 +22,7 @@ from shoal.model.ids import NodeId
 from shoal.protocol.messages import Goodbye
 from shoal.runtime.host import EVENTS_PER_TURN_MAX, INBOX_MAX, Host
 
+DRAIN = DrainRequested(None)
 DURABLE = Record(Incarnated(1))
 LOOSE = Record(Incarnated(2), durable=False)
 
@@ -73,7 +75,9 @@ def _host(machine: Scripted, done: list[Effect]) -> tuple[Host, Paper]:
     def fail(error: BaseException) -> None:
         raise error
 
-    return Host(machine, paper, done.append, on_failure=fail), paper
+    host = Host()
+    host.start(machine, paper, done.append, on_failure=fail)
+    return host, paper
 
 
 def test_facts_are_told_in_order_and_effects_performed_in_order() -> None:
@@ -87,6 +91,25 @@ def test_facts_are_told_in_order_and_effects_performed_in_order() -> None:
             host.feed(SizeEstimated(n))
         await _turns()
         assert done == [_said(n) for n in range(5)]
+
+    run(story())
+
+
+def test_a_fact_that_came_before_the_machine_follows_the_first_ones() -> None:
+    async def story() -> None:
+        failures: list[BaseException] = []
+        machine = Scripted(lambda _: [])
+        host = Host()
+        host.feed(SizeEstimated(3))
+        host.feed_now(SizeEstimated(4))
+        await _turns()
+        first = (SizeEstimated(1), SizeEstimated(2))
+        host.start(machine, Paper(), _ignore, on_failure=failures.append, first=first)
+        await _turns()
+        assert [event for _, event in machine.heard] == [
+            SizeEstimated(n) for n in (1, 2, 3, 4)
+        ]
+        assert failures == []
 
     run(story())
 
@@ -105,7 +128,8 @@ def test_an_idle_machine_is_told_at_once_and_a_busy_one_in_turn() -> None:
                 host.feed_now(SizeEstimated(2))
                 assert effect is done[-1], "a machine was told a fact inside a fact"
 
-        host = Host(machine, Paper(), perform, on_failure=failures.append)
+        host = Host()
+        host.start(machine, Paper(), perform, on_failure=failures.append)
         host.feed_now(SizeEstimated(1))
         assert done == [_said(1)]
         await _turns()
@@ -130,7 +154,7 @@ def test_nothing_passes_a_durable_record_before_it_is_on_disk() -> None:
         machine = Scripted(lambda _: answers.pop(0))
         host, paper = _host(machine, done)
         for _ in range(3):
-            host.feed(OwnerActive(True))
+            host.feed(DRAIN)
         await _turns()
         assert done == [_said(0)]
         host.synced(1)
@@ -146,7 +170,7 @@ def test_a_record_that_need_not_be_durable_holds_nothing_up() -> None:
     async def story() -> None:
         done: list[Effect] = []
         host, _ = _host(Scripted(lambda _: [LOOSE, _said(1)]), done)
-        host.feed(OwnerActive(True))
+        host.feed(DRAIN)
         await _turns()
         assert done == [_said(1)]
 
@@ -158,7 +182,7 @@ def test_a_deadline_is_told_when_it_comes_and_not_before() -> None:
         machine = Scripted(lambda _: [])
         host, _ = _host(machine, [])
         machine.deadline = 5.0
-        host.feed(OwnerActive(True))
+        host.feed(DRAIN)
         await asyncio.sleep(4.9)
         assert len(machine.heard) == 1
         await asyncio.sleep(0.2)
@@ -172,10 +196,10 @@ def test_a_deadline_that_moves_is_told_once_at_its_new_time() -> None:
         machine = Scripted(lambda _: [])
         host, _ = _host(machine, [])
         machine.deadline = 5.0
-        host.feed(OwnerActive(True))
+        host.feed(DRAIN)
         await asyncio.sleep(1.0)
         machine.deadline = 8.0
-        host.feed(OwnerActive(False))
+        host.feed(DrainEnded())
         await asyncio.sleep(20.0)
         assert [now for now, e in machine.heard if isinstance(e, DeadlineReached)] == [
             8.0
@@ -202,10 +226,11 @@ def test_a_machine_that_raises_ends_the_host() -> None:
     async def story() -> None:
         failures: list[BaseException] = []
         machine = Scripted(lambda _: 1 / 0)  # type: ignore[arg-type, return-value]
-        host = Host(machine, Paper(), _ignore, on_failure=failures.append)
-        host.feed(OwnerActive(True))
+        host = Host()
+        host.start(machine, Paper(), _ignore, on_failure=failures.append)
+        host.feed(DRAIN)
         await _turns()
-        host.feed(OwnerActive(True))
+        host.feed(DRAIN)
         await _turns()
         assert [type(error) for error in failures] == [ZeroDivisionError]
         assert len(machine.heard) == 1
@@ -225,13 +250,13 @@ def test_a_full_inbox_drops_what_peers_say_and_never_what_happened_here() -> Non
 
         for _ in range(INBOX_MAX + 5):
             host.feed(said)
-        host.feed(OwnerActive(True))
+        host.feed(DRAIN)
         host.feed(said)
         await _turns(INBOX_MAX // EVENTS_PER_TURN_MAX + 2)
 
         assert host.dropped == 6
         assert len(machine.heard) == INBOX_MAX + 1
-        assert machine.heard[-1][1] == OwnerActive(True)
+        assert machine.heard[-1][1] == DRAIN
 
     run(story())
 
@@ -250,7 +275,8 @@ def test_a_deadline_within_the_millisecond_does_no_harm_on_the_faster_loop() -> 
             return []
 
         machine = Scripted(answer)
-        host = Host(machine, Paper(), print, on_failure=failures.append)
+        host = Host()
+        host.start(machine, Paper(), print, on_failure=failures.append)
 
         host.feed(SizeEstimated(50))
         async with asyncio.timeout(20):

@@ -1,10 +1,11 @@
 """Whatever a driver or its artifacts do: it ends one attempt, and no more."""
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import cast
+from typing import Self, cast
 
 import pytest
 
@@ -46,8 +47,8 @@ class World:
         self.discarded: list[Attempt] = []
         self.told: list[Event] = []
         self.over = asyncio.Event()
-        self.staging = asyncio.Event()  # whether code and data come
-        self.staging.set()
+        self.arrival = asyncio.Event()  # whether code and data come
+        self.arrival.set()
         self.event_log = EventLog()
         self.handling = CrashNotes(Home(home))
         self.task_faults = TaskFaults(self.event_log)
@@ -94,11 +95,15 @@ class World:
     def kept(self, attempt: Attempt, stream: Stream) -> Path:
         raise NotImplementedError
 
-    # Artifacts.
+    # Artifacts, and their staging.
+
+    @property
+    def staging(self) -> Self:
+        return self
 
     async def stage(self, _driver: Driver, _start: StartTask) -> None:
         self._at("stage")
-        await self.staging.wait()
+        await self.arrival.wait()
 
     def prepare(self, _driver: Driver, effect: StartTask, mail: Calls) -> RunOrder:
         self._at("prepare")
@@ -127,6 +132,8 @@ class World:
         return nothing
 
     def begin(self, attempt: Attempt, driver: Driver) -> None: ...
+
+    def open_api(self, attempt: Attempt, connection: socket.socket) -> None: ...
 
     def end(self, attempt: Attempt) -> None: ...
 
@@ -254,7 +261,7 @@ def test_an_attempt_that_is_stopped_while_it_is_staged_never_starts(
 ) -> None:
     async def story(world: World) -> None:
         world.foreign.add(start().attempt)
-        world.staging.clear()
+        world.arrival.clear()
         world.tasks.stage(StageTask(start()))
         await asyncio.sleep(0)
         world.tasks.stop(StopTask(start().attempt, 0.0))

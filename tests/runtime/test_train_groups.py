@@ -13,10 +13,10 @@ from tests.runtime.train_processes import LONG_S, Job, eventually, job
 from shoal.train.gangs.local_ranks import exit_code
 from shoal.train.programs import TRY_AGAIN
 
+# Ranks of a task share its output, so each writes a line as one piece.
 PROGRAM = """
-import json, os, time, torch
+import json, os, sys, time, torch
 from shoal.train.arguments import program_params
-from shoal.train.gangs.pipeline import PipelineRun
 from shoal.train.join import join
 
 params = program_params(batch=8, step_s=0.0)
@@ -31,24 +31,29 @@ model[1].eval()  # Statistics of parts are not those of the whole.
 step = lambda weights: torch.optim.AdamW(weights, lr=0.02)
 distance = lambda found, wanted: ((found - wanted) ** 2).mean()
 if int(params.all.get("inner.pipeline", 1)) > 1:
+    from shoal.train.gangs.pipeline import PipelineRun
+
     with PipelineRun(
         list(model), params.all, example=x[:4], loss=distance, optimizer=step,
         micro_batches=4,
     ) as run:
-        line = {"rank": int(os.environ["RANK"]), "world": run.world}
-        print(json.dumps({"event": "rank", **line}), flush=True)
+        rank = int(os.environ.get("RANK", os.environ["SHOAL_TASK_INDEX"]))
+        line = {"rank": rank, "world": run.world}
+        sys.stdout.write(json.dumps({"event": "rank", **line}) + "\\n")
+        sys.stdout.flush()
         while not run.finished:
             first = run.steps * 16 % len(x)
             run.step(x[first : first + 16], y[first : first + 16])
     raise SystemExit
 optimizer = step(model.parameters())
 with join(model, params.all, keep=[optimizer]) as run:
-    local = int(os.environ.get("LOCAL_RANK", "0"))
+    local = int(os.environ.get("LOCAL_RANK", run.rank))
     done = [int(each["step"]) for each in optimizer.state.values()]
     shares = [each.detach() for each in model.parameters()]
     total = sum(getattr(each, "full_tensor", lambda: each)().sum() for each in shares)
     line = {"rank": run.rank, "world": run.world, "done": done, "total": float(total)}
-    print(json.dumps({"event": "rank", **line}), flush=True)
+    sys.stdout.write(json.dumps({"event": "rank", **line}) + "\\n")
+    sys.stdout.flush()
     while not run.finished:
         # Each step has its rows; a rank takes its part of them.
         first = run.global_step * 16 % len(x) + local * params.batch
@@ -71,16 +76,18 @@ PLAIN = {
 
 def trained(folder: Path, **changes: object) -> tuple[Job, dict[str, Any]]:
     """Run a job to its end; return it, and its weights."""
-    with job(folder, PROGRAM, {**PLAIN, **changes}) as run:
+    with job(folder, PROGRAM, {**PLAIN, **changes}, is_forked=True) as run:
         for name, task in run.tasks.items():
-            assert task.wait(LONG_S) == 0, name
+            told = folder / f"{name}.log"
+            assert task.wait(LONG_S) == 0, told.read_text()
     out = folder / "work" / "aggregate.0" / "out"
     return run, load_file(out / "model.safetensors")
 
 
 def samples(run: Job) -> list[int]:
-    """Return the samples of the first worker in each round."""
-    return [line["by_worker"]["train.0"]["samples"] for line in run.lines("round")]
+    """Return the samples of the only worker in each round."""
+    parts = [[*line["by_worker"].values()] for line in run.lines("round")]
+    return [only["samples"] for [only] in parts]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +96,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, dict[str, Any]
     return trained(tmp_path_factory.mktemp("whole") / "one", batch=16)
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp", "pipeline"])
+# The ranks of one task are processes that load torch. Of other kinds they are below.
+@pytest.mark.parametrize(
+    "kind",
+    ["ddp", *(pytest.param(k, marks=pytest.mark.soak) for k in ("fsdp", "pipeline"))],
+)
 def test_a_group_of_two_equals_one_worker_with_twice_the_batch(
     kind: str, whole: tuple[Job, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -103,6 +114,22 @@ def test_a_group_of_two_equals_one_worker_with_twice_the_batch(
     assert samples(one) == samples(two) == [64, 64, 64]
     ranks = {line["rank"]: line["world"] for line in two.lines("rank", "train.0")}
     assert ranks == {0: 2, 1: 2}
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "pipeline"])
+def test_a_group_over_two_tasks_equals_one_worker_too(
+    kind: str, whole: tuple[Job, dict[str, Any]], tmp_path: Path
+) -> None:
+    one, wanted = whole
+    params = {f"inner.{kind}": 2, "inner.over": "machines"}
+
+    two, group = trained(tmp_path / "group", batch=8, **params)
+
+    for name, values in wanted.items():
+        np.testing.assert_allclose(group[name], values, rtol=1e-4, atol=1e-6)
+    assert samples(one) == samples(two) == [64, 64, 64]
+    ranks = [two.lines("rank", f"train-0.{n}")[0]["rank"] for n in (0, 1)]
+    assert ranks == [0, 1]
 
 
 @pytest.mark.soak

@@ -104,7 +104,7 @@ def test_two_ranks_of_ddp_are_one_process_that_accumulates_gradients_and_resume(
     assert resumed == [{"event": "resumed", "step": STEPS, "ranks": 2}]
 
 
-def test_two_peers_of_a_pipeline_have_the_loss_curve_of_the_unsplit_model(
+def test_two_peers_of_a_pipeline_have_the_loss_curve_of_the_unsplit_model_and_resume(
     tmp_path: Path,
 ) -> None:
     params = {
@@ -115,14 +115,14 @@ def test_two_peers_of_a_pipeline_have_the_loss_curve_of_the_unsplit_model(
         "width": 32,
         "layers": 2,
         "corpus_bytes": 300_000,
+        "checkpoint_every": 1,
     }
+    module = "shoal.train.gangs.pipeline"
 
     curves: list[list[float]] = []
     for world in (1, 2):
         folder = tmp_path / str(world)
-        said = run_together(
-            folder, "shoal.train.gangs.pipeline", "pipeline", world, params
-        )
+        said = run_together(folder, module, "pipeline", world, params)
         lines = [each for lines in said for each in lines if each["event"] == "loss"]
         curves.append([each["loss"] for each in lines])
 
@@ -134,3 +134,10 @@ def test_two_peers_of_a_pipeline_have_the_loss_curve_of_the_unsplit_model(
     assert sorted(whole) == sorted(split)
     for name, array in whole.items():
         np.testing.assert_allclose(split[name], array, rtol=1e-4, atol=1e-6)
+
+    said = run_together(tmp_path / "2", module, "pipeline", 2, {**params, "rounds": 2})
+
+    lines = [each for lines in said for each in lines]
+    assert {line["step"] for line in lines if line["event"] == "resumed"} == {6}
+    steps = [line["step"] for line in lines if line["event"] == "loss"]
+    assert sorted(steps) == list(range(1, 13)), "no step is lost or repeated"

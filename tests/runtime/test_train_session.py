@@ -155,10 +155,8 @@ def test_momentum_rises_with_the_rounds_of_each_fragment(
     )
     steps = [4] * 5 if fragments == 1 else [2] + [4] * 4  # before the first one's syncs
     moved = momentum = 0.0
-    gain = 2 ** (2 / 3)
     for done, each in enumerate(steps):
-        kept = min(done / (done + 3), 1 - 0.7 / gain)
-        rate = max(0.7, min(1.0, gain * (1 - kept)))
+        rate, kept = chosen.outer_rule().at(done, workers=2)
         momentum = kept * momentum + 0.1 * each
         moved += rate * (0.1 * each + kept * momentum)
 
@@ -290,9 +288,9 @@ def test_a_run_goes_on_though_everybody_was_gone_at_once(tmp_path: Path) -> None
 
 
 def test_a_finished_run_is_gone_on_with_for_more_rounds(tmp_path: Path) -> None:
-    more = settings(rounds=6, compress="float32")
+    more = settings(rounds=6, compress="float32", outer_momentum=0.5)
     whole, _ = run_all(tmp_path / "whole", more, Loop(target=7.0))
-    first = settings(rounds=4, compress="float32")
+    first = settings(rounds=4, compress="float32", outer_momentum=0.5)
     run_all(tmp_path / "first", first, Loop(target=7.0))
     left = tmp_path / "first" / "out" / "state.safetensors"
     later = tmp_path / "later"
@@ -358,9 +356,10 @@ class Rolling(Loop):
 
 
 def test_a_resumed_loop_has_what_it_kept(tmp_path: Path) -> None:
-    more = settings(rounds=6, compress="float32")
+    more = settings(rounds=6, compress="float32", outer_momentum=0.5)
     whole, _ = run_all(tmp_path / "whole", more, Rolling(target=7.0))
-    run_all(tmp_path / "first", settings(rounds=4, compress="float32"), Rolling(7.0))
+    first = settings(rounds=4, compress="float32", outer_momentum=0.5)
+    run_all(tmp_path / "first", first, Rolling(7.0))
     left = tmp_path / "first" / "out" / "state.safetensors"
     later = tmp_path / "later"
     later.mkdir()

@@ -5,7 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from tests.runtime.test_train_session import Loop, Rolling, lines_of, run_all, settings
+from tests.runtime.test_train_session import (
+    Garbage,
+    Loop,
+    Rolling,
+    lines_of,
+    run_all,
+    settings,
+)
 
 from shoal.train import tensors
 from shoal.train.settings import TrainSettings
@@ -74,3 +81,20 @@ def test_without_a_centre_what_a_loop_keeps_is_saved_too(tmp_path: Path) -> None
     run_all(tmp_path, three(reduce="shared"), *rolling)
 
     assert "inner" in load_file(tmp_path / "out" / "state.safetensors")
+
+
+def test_an_owner_that_gives_garbage_out_is_relieved_and_the_run_goes_on(
+    tmp_path: Path,
+) -> None:
+    honest = (Loop(target=7.0), Loop(target=1.0), Loop(target=-2.0))
+    chosen = settings(rounds=5, workers=4, quorum=3, reduce="shared")
+
+    final, curves = run_all(tmp_path, chosen, *honest, Garbage(target=900.0))
+
+    assert np.isfinite(final).all()
+    assert np.abs(final).max() < 10.0
+    assert [line["round"] for line in lines_of(curves, "round")][-1] == 5
+    [relieved] = lines_of(curves, "relieved")
+    assert relieved["worker"] == "train.3"
+    assert "cannot merge" in relieved["reason"]
+    assert {line["worker"] for line in lines_of(curves, "refused")} == {"train.3"}

@@ -4,15 +4,19 @@ To load torch and its compiler takes each program three seconds. Everything else
 program has for itself: its process, directory, environment and files.
 """
 
-import multiprocessing
 import os
-import runpy
-from multiprocessing.connection import wait
-from multiprocessing.context import ForkServerProcess
+import select
+import time
 from pathlib import Path
 from typing import NamedTuple
 
-LOADED = ["torch._dynamo", "torch.distributed", "sklearn.datasets"]
+from tests.integration import forked_shoal
+from tests.integration.forked_shoal import ForkedShoal
+
+LOADED = (
+    *("torch._dynamo", "torch.distributed.pipelining", "torch.distributed.fsdp"),
+    *("sklearn.datasets", "safetensors.torch", "shoal.train.join"),
+)
 
 
 class Program(NamedTuple):
@@ -25,34 +29,32 @@ class Program(NamedTuple):
     err: Path
 
 
+def start(program: Program) -> ForkedShoal:
+    """Start a program, which writes behind what its files have."""
+    env = {**os.environ, **program.env}
+    with (
+        Path(os.devnull).open("rb") as nothing,
+        program.out.open("ab") as out,
+        program.err.open("ab") as err,
+    ):
+        files = (nothing, out, err)
+        return forked_shoal.start(
+            LOADED, (), env, files, cwd=program.folder, program=program.module
+        )
+
+
 def run_all(programs: list[Program], timeout_s: float) -> list[int | None]:
     """Run programs at the same time; return their exit codes.
 
     When one fails, or when the time is up, the others are killed.
     """
-    forks = multiprocessing.get_context("forkserver")
-    forks.set_forkserver_preload(LOADED)
-    running = [forks.Process(target=run, args=(program,)) for program in programs]
-    for process in running:
-        process.start()
-    while alive := [each.sentinel for each in running if each.is_alive()]:
-        in_time = wait(alive, timeout_s)
-        if not in_time or any(each.exitcode for each in running):
-            _kill(running)
-    return [process.exitcode for process in running]
-
-
-def _kill(running: list[ForkServerProcess]) -> None:
-    for process in running:
-        process.kill()
-        process.join()
-
-
-def run(program: Program) -> None:
-    """Become this program."""
-    os.chdir(program.folder)
-    os.environ.update(program.env)
-    for path, descriptor in ((program.out, 1), (program.err, 2)):
-        with path.open("ab") as file:
-            os.dup2(file.fileno(), descriptor)
-    runpy.run_module(program.module, run_name="__main__", alter_sys=True)
+    until = time.monotonic() + timeout_s
+    running = [start(program) for program in programs]
+    while alive := [each for each in running if each.poll() is None]:
+        left_s = max(0.0, until - time.monotonic())
+        in_time = select.select(alive, [], [], left_s)[0]
+        if not in_time or any(each.poll() for each in running):
+            for each in alive:
+                each.kill()
+                each.wait()
+    return [each.returncode for each in running]

@@ -11,6 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.integration.forked_shoal import ForkedShoal
+from tests.runtime import torch_forks
+from tests.runtime.torch_forks import Program
+
+RECIPE = "shoal.train.diloco.recipe"
 LONG_S = 120
 LOOK_S = 0.1
 
@@ -26,8 +31,17 @@ def eventually(condition: Callable[[], bool]) -> None:
 class Job:
     """An aggregator and its workers, which run a program."""
 
-    def __init__(self, folder: Path, program: str, params: Mapping[str, Any]) -> None:
-        self.tasks: dict[str, subprocess.Popen[bytes]] = {}
+    def __init__(
+        self,
+        folder: Path,
+        program: str,
+        params: Mapping[str, Any],
+        *,
+        is_forked: bool = False,
+    ) -> None:
+        """Make one; its tasks may be forks of a process that has loaded torch."""
+        self.tasks: dict[str, subprocess.Popen[bytes] | ForkedShoal] = {}
+        self._is_forked = is_forked
         self._folder = folder
         self._program = program
         self._params = {**params, "program": "train.py"}
@@ -46,9 +60,15 @@ class Job:
             "SHOAL_PARAMS": json.dumps(self._params),
             "OMP_NUM_THREADS": "1",
         }
-        with (self._folder / f"{name}.jsonl").open("ab") as out:
+        written = self._folder / f"{name}.jsonl"
+        if self._is_forked:
+            errors = self._folder / f"{name}.log"
+            program = Program(RECIPE, work, around, written, errors)
+            self.tasks[name] = torch_forks.start(program)
+            return
+        with written.open("ab") as out:
             self.tasks[name] = subprocess.Popen(
-                [sys.executable, "-m", "shoal.train.diloco.recipe"],
+                [sys.executable, "-m", RECIPE],
                 cwd=work,
                 env={**os.environ, **around},
                 stdout=out,
@@ -69,13 +89,19 @@ class Job:
 
 
 @contextmanager
-def job(folder: Path, program: str, params: Mapping[str, Any]) -> Iterator[Job]:
+def job(
+    folder: Path, program: str, params: Mapping[str, Any], *, is_forked: bool = False
+) -> Iterator[Job]:
     """Start all tasks of a job, and leave none behind."""
     workers = int(params.get("workers", 1))
     folder.mkdir()
-    run = Job(folder, program, {"quorum": workers, **params})
+    asked = {"quorum": workers, **params}
+    run = Job(folder, program, asked, is_forked=is_forked)
     try:
-        for name in ("aggregate.0", *(f"train.{n}" for n in range(workers))):
+        names = [f"train.{n}" for n in range(workers)]
+        if params.get("inner.over") == "machines":
+            names = [f"train-{n}.{rank}" for n in range(workers) for rank in (0, 1)]
+        for name in ("aggregate.0", *names):
             run.start(name)
         yield run
     finally:

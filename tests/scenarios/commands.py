@@ -18,6 +18,12 @@ from shoal.core.artifacts.events import (
     OutputsLost,
     StagingEnded,
 )
+from shoal.core.lending.events import (
+    DeviceMeasured,
+    LendingEvent,
+    MachineMeasured,
+    OwnerObserved,
+)
 from shoal.model.ids import (
     Attempt,
     BlobId,
@@ -41,6 +47,7 @@ from shoal.model.job import (
 )
 from shoal.model.resources import GIB, Capacity, Device, GpuNeed, Profile
 from shoal.protocol import messages as m
+from shoal.protocol.succession.messages import Adoption, Claim
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -160,6 +167,7 @@ def _demand(peer: NodeId, line: Line) -> m.Demand:
         owner=OwnerId(line.options.get("owner", "")),
         wait_for_s=line.number("wait", 0),
         network=line.has("network"),
+        devices=tuple(filter(None, line.options.get("devices", "").split(","))),
     )
 
 
@@ -195,7 +203,18 @@ def _assign(_: NodeId, line: Line) -> m.Assignment:
         task=task,
         after=_named(line, "after"),
         checkpoint=BlobId(line.options.get("from", "")),
+        receipts=True,
+        term=line.count("term", 0),
+        members=tuple(map(NodeId, listed(line, "members"))),
     )
+
+
+def _adopt(_: NodeId, line: Line) -> Adoption:
+    claim = Claim(
+        attempt(line.words[2]), attempt(line.words[4]), LeaseId(line.words[5])
+    )
+    term = line.count("term", 0)
+    return Adoption(job=JobId("j"), term=term, lease_s=90.0, claims=(claim,))
 
 
 def listed(line: Line, option: str) -> tuple[str, ...]:
@@ -273,7 +292,13 @@ def _report(_: NodeId, line: Line) -> m.Report:
         lease=LeaseId(line.words[3]),
         outcome=outcome(line, line.words[4:]),
         next=_named(line, "next"),
+        place=_place(line, line.options["after"]) if "after" in line.options else None,
+        missing=line.count("missing", 0),
     )
+
+
+def _place(line: Line, number: str) -> m.OutputPlace:
+    return m.OutputPlace(line.count("epoch", 1), line.count("held", 0), int(number))
 
 
 def _named(line: Line, option: str) -> Attempt | None:
@@ -289,12 +314,26 @@ MESSAGES: Final[dict[str, Callable[[NodeId, Line], m.AnyMessage]]] = {
     "commits": _commit,
     "assigns": _assign,
     "cancels": _cancel,
+    "adopts": _adopt,
     "announces": _announce,
     "releases": lambda _, line: m.Release(leases=leases(line)),
+    "forgoes": lambda _, line: m.Release(
+        leases=(), requests=tuple(map(RequestId, line.words[2:]))
+    ),
     "renews": lambda _, line: m.Renew(
         leases=leases(line), lease_s=line.number("for", 15)
     ),
     "acknowledges": lambda _, line: m.Acknowledgement(attempts=_attempts(line)),
+    "took": lambda _, line: m.OutputReceipt(
+        epoch=1, taken=int(line.words[2]), gap="gap" in line.words
+    ),
+    "prints": lambda _, line: m.Output(
+        attempt=attempt(line.words[2]),
+        stream="stdout",
+        offset=line.count("at", 0),
+        data=line.words[4].encode(),
+        place=_place(line, line.words[3]),
+    ),
     "inquires": lambda _, __: m.Inquiry(request=RequestId("q")),
     "has": _has,
     "frees": _frees,
@@ -313,7 +352,8 @@ MESSAGES: Final[dict[str, Callable[[NodeId, Line], m.AnyMessage]]] = {
     "progresses": lambda _, line: m.Progress(
         attempt=attempt(line.words[2]),
         seq=1,
-        metrics={name: float(value) for name, value in line.options.items()},
+        fraction=line.number("done", 0.0) if "done" in line.options else None,
+        metrics={n: float(v) for n, v in line.options.items() if n != "done"},
     ),
     "saves": lambda _, line: m.Checkpoint(
         attempt=attempt(line.words[2]),
@@ -335,7 +375,10 @@ def task_event(line: Line) -> events.Event:
     """Read what became of a process: `task ATTEMPT exits 0`, `writes`, `is at`."""
     run, verb = attempt(line.words[1]), line.words[2]
     if verb == "writes":
-        return events.TaskWrote(run, "stdout", 0, " ".join(line.words[3:]).encode())
+        text, offset = " ".join(line.words[3:]), line.count("at", 0)
+        return events.TaskWrote(run, "stdout", offset, text.encode())
+    if verb == "saves":
+        return events.TaskSaved(run, BlobId(line.words[3]))
     if verb == "staged":
         return StagingEnded(run, line.options.get("reason", ""))
     if verb == "input":
@@ -431,6 +474,28 @@ def profiles(line: Line) -> tuple[Profile, ...]:
     if "or-cpu" not in line.options:
         return (first,)
     return (first, Profile(cpu_milli=round(line.number("or-cpu", 0) * 1000)))
+
+
+def lending_event(line: Line) -> LendingEvent:
+    """Return what is seen of the owner, or what other programs take."""
+    if line.words[0] == "machine":
+        gpus = [item.split(":") for item in listed(line, "gpus")]
+        return MachineMeasured(
+            memory_bytes=line.count("memory", 0) * GIB,
+            memory_by_tasks_bytes=line.count("tasks", 0) * GIB,
+            disk_bytes=line.count("disk", 0) * GIB,
+            devices=tuple(
+                DeviceMeasured(id_, round(float(gib) * GIB)) for id_, gib in gpus
+            ),
+            stalled_milli=line.count("stalled", 0),
+        )
+    return OwnerObserved(
+        input_idle_s=float(line.options["idle"]) if "idle" in line.options else None,
+        input_at="tty1",
+        cpu_milli=line.count("cpu", 0),
+        on_battery=line.has("unplugged"),
+        week_minute=line.count("hour", 0) * 60,
+    )
 
 
 def drain_event(how: list[str]) -> events.DrainRequested | events.DrainEnded:

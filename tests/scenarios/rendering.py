@@ -5,7 +5,7 @@ from typing import assert_never
 
 from shoal.core import events
 from shoal.core.admission.events import AdmissionEffect
-from shoal.core.artifacts.events import FetchCheckpoint, FetchOutputs
+from shoal.core.artifacts.events import DropOutputs, FetchCheckpoint, FetchOutputs
 from shoal.core.durability import journal
 from shoal.core.environments.events import RemoveEnvironment
 from shoal.core.forwarding.events import ForwardingEffect
@@ -13,6 +13,7 @@ from shoal.core.housekeeping.events import MeteredRun, RunsMetered
 from shoal.model.job import Job
 from shoal.model.resources import GIB, Allocation, Profile
 from shoal.protocol import messages as m
+from shoal.protocol.succession.messages import Adoption
 
 
 def effect_line(effect: events.Effect) -> str | None:
@@ -45,10 +46,10 @@ def effect_line(effect: events.Effect) -> str | None:
             return f"stop {effect.attempt} within {seconds(effect.grace_s)}"
         case events.MakeEnvironment() | RemoveEnvironment():
             return _environment_line(effect)
-        case events.StageTask() | FetchOutputs() | FetchCheckpoint():
+        case events.StageTask() | FetchOutputs() | DropOutputs() | FetchCheckpoint():
             return _artifact_line(effect)
-        case events.Show():
-            return f"show {effect.task.id}: {message(effect.message)}"
+        case events.Show() | events.DoubtOutput() | events.PauseOutput():
+            return _output_line(effect)
         case events.SignGrant() | events.KeepGrant():
             return _grant_line(effect)
         case events.Tell():
@@ -123,7 +124,9 @@ def _to_scheduler(message: m.ToScheduler) -> str:
         case m.Report():
             next_ = f", {message.next} starts" if message.next else ""
             ended = f"{message.attempt} {message.lease} {outcome(message.outcome)}"
-            return f"report {ended}{next_}"
+            after = f" after output {message.place.number}" if message.place else ""
+            missing = f" without {message.missing} bytes" if message.missing else ""
+            return f"report {ended}{next_}{after}{missing}"
         case m.Inventory():
             terms = f": {message.terms}" if message.terms else ""
             told = f"{message.epoch}.{message.seq} {load(message.load)}{terms}"
@@ -136,7 +139,9 @@ def _to_scheduler(message: m.ToScheduler) -> str:
             return f"progress {message.attempt} #{message.seq} {message.fraction}"
         case m.Output():
             text = message.data.decode(errors="replace")
-            return f"output {message.attempt} {message.stream}+{message.offset} {text}"
+            number = f" #{message.place.number}" if message.place else ""
+            which = f"{message.stream}+{message.offset}"
+            return f"output{number} {message.attempt} {which} {text}"
         case m.Staging() | m.Checkpoint():
             kind = message.__struct_config__.tag
             said = getattr(message, "note", "") or getattr(message, "made", "")
@@ -162,6 +167,8 @@ def _to_worker(message: m.ToWorker) -> str:
             length = seconds(message.lease_s)
             return f"commit {message.request} {words(message.leases)} for {length}"
         case m.Release():
+            if message.requests:
+                return f"forgo {words(message.requests)}"
             return f"release {words(message.leases)}"
         case m.Renew():
             return f"renew {words(message.leases)} for {seconds(message.lease_s)}"
@@ -180,6 +187,12 @@ def _to_worker(message: m.ToWorker) -> str:
             return f"cancel {message.attempt} {message.lease} {how}"
         case m.Acknowledgement():
             return f"acknowledgement {words(message.attempts)}"
+        case m.OutputReceipt():
+            gap = " gap" if message.gap else ""
+            return f"output-receipt up to {message.taken}{gap}"
+        case Adoption():
+            names = (f"{each.was} as {each.attempt}" for each in message.claims)
+            return words(["adoption", *names, f"term {message.term}"])
         case _:
             assert_never(message)
 
@@ -259,11 +272,15 @@ def seconds(span_s: float) -> str:
     return f"{round(span_s, 3):g} s"
 
 
-def _artifact_line(effect: events.StageTask | FetchOutputs | FetchCheckpoint) -> str:
+def _artifact_line(
+    effect: events.StageTask | FetchOutputs | DropOutputs | FetchCheckpoint,
+) -> str:
     if isinstance(effect, events.StageTask):
         return f"stage {effect.start.attempt} {effect.start.task.id}"
     if isinstance(effect, FetchCheckpoint):
         return f"fetch checkpoint {effect.tree} of {effect.task} at {effect.worker}"
+    if isinstance(effect, DropOutputs):
+        return f"drop outputs of {effect.attempt}"
     known = f", known {words(effect.earlier)}" if effect.earlier else ""
     compared = f" to compare{known}" if effect.verify else ""
     return f"fetch outputs of {effect.attempt} at {effect.worker}{compared}"
@@ -273,6 +290,20 @@ def _grant_line(effect: events.SignGrant | events.KeepGrant) -> str:
     if isinstance(effect, events.SignGrant):
         return f"sign {effect.request} for {effect.peer}"
     return f"keep the grant until {effect.grant.expires_wall_s:.0f}"
+
+
+def _output_line(
+    effect: events.Show | events.DoubtOutput | events.PauseOutput,
+) -> str:
+    match effect:
+        case events.Show():
+            return f"show {effect.task.id}: {message(effect.message)}"
+        case events.DoubtOutput():
+            why = f"doubted: {effect.reason}" if effect.reason else "whole"
+            return f"the log of {effect.attempt} is {why}"
+        case events.PauseOutput():
+            what = "pause" if effect.paused else "resume"
+            return f"{what} output to {effect.scheduler}"
 
 
 def _environment_line(effect: events.MakeEnvironment | RemoveEnvironment) -> str:

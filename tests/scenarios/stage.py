@@ -19,6 +19,7 @@ from shoal.core.durability.journal import Entry
 from shoal.core.environments.events import EnvironmentMade
 from shoal.core.leasing.owner_rules import OwnerRules
 from shoal.core.leasing.worker import Worker
+from shoal.core.lending.lend_rule import parse_lend
 from shoal.core.membership.members import Members
 from shoal.core.membership.membership import Membership
 from shoal.core.membership.roster import Roster
@@ -112,6 +113,7 @@ class Stage:
                 line.options.get("task-network", "all"), TaskNetwork
             ),
             lent=commands.listed(line, "lent"),
+            lend=parse_lend(line.options.get("lend", "always")),
         )
         self._worker = Worker(
             NodeId(line.words[1]),
@@ -203,8 +205,8 @@ class Stage:
                 return commands.task_event(line)
             case ("checkpoint" | "outputs" as what, *_):
                 return commands.FETCHES[what](line)
-            case ("owner", verb):
-                return events.OwnerActive(verb == "returns")
+            case ("owner" | "machine", *_):
+                return commands.lending_event(line)
             case ("driver", "opens"):
                 return commands.driver_opened(line)
             case ("drain", *how):

@@ -17,6 +17,10 @@ import click
 import msgspec
 from tests.sim import admission_bugs
 from tests.sim.planted_channels import CHANNEL_BUGS
+from tests.sim.planted_lending import LENDING_BUGS
+from tests.sim.planted_migration import MIGRATION_BUGS
+from tests.sim.planted_output import OUTPUT_BUGS
+from tests.sim.planted_proximity import PROXIMITY_BUGS
 from tests.sim.planted_upkeep import UPKEEP_BUGS
 
 from shoal.core.admission import admission_control
@@ -191,7 +195,7 @@ def acknowledged_before_fsync(self: Disk, effects: list[Effect]) -> None:
 
 def generation_not_persisted(self: Scheduler) -> Effect:
     """Write down a generation that is not the one in use."""
-    return Record(Incarnated(self._book.generation - 1))
+    return Record(Incarnated(self.book.generation - 1))
 
 
 def gang_committed_in_part(self: Negotiator, round_: GangRound) -> bool:
@@ -326,10 +330,10 @@ def silence_not_noticed(self: CallForwarding, now: float) -> list[Effect]:
 
 
 def result_accepted_before_its_outputs(
-    self: ResultIntake, peer: NodeId, report: Report, now: float
+    self: ResultIntake, run: TaskRun, report: Report, now: float
 ) -> list[Consequence]:
     """Accept every report at once."""
-    return self._dispatcher.on_report(peer, report, now)
+    return self._dispatcher.on_report(run.worker, report, now)
 
 
 def lost_outputs_taken_for_fetched(
@@ -392,7 +396,7 @@ def letters_under_way_unbounded(self: Mailbox) -> bool:
     return True
 
 
-def batch_not_sent_again(self: ReliableStream) -> None:
+def batch_not_sent_again(self: ReliableStream[Any]) -> None:
     """Take what was sent for taken."""
     self._resend_at = None
 
@@ -514,7 +518,8 @@ def announcement_answered_again(
 
 
 BUGS: Final = (
-    *(Bug(*bug) for bug in (*CHANNEL_BUGS, *UPKEEP_BUGS)),
+    *(Bug(*bug) for bug in (*CHANNEL_BUGS, *UPKEEP_BUGS, *LENDING_BUGS)),
+    *(Bug(*bug) for bug in (*PROXIMITY_BUGS, *OUTPUT_BUGS, *MIGRATION_BUGS)),
     Bug("result not de-duplicated", Dispatcher, "on_report", result_not_deduplicated),
     Bug(
         "lost dispatch not retried",
@@ -586,7 +591,7 @@ BUGS: Final = (
     Bug(
         "result accepted before its outputs",
         ResultIntake,
-        "on_report",
+        "_on_whole_report",
         result_accepted_before_its_outputs,
     ),
     Bug(

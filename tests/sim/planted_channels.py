@@ -4,8 +4,15 @@ from typing import Any, Final
 
 from shoal.core.channels.channels import Channels
 from shoal.core.channels.events import PauseChannel
-from shoal.core.events import Effect
+from shoal.core.dispatch.run_states import TaskRun
+from shoal.core.events import Effect, InputLost, InputTaken
+from shoal.core.leasing.worker import Worker
+from shoal.core.membership.members import Admission
+from shoal.core.scheduling import children
+from shoal.core.scheduling.children import Children
+from shoal.core.scheduling.job_book import JobRecord
 from shoal.model.ids import Attempt, NodeId, OwnerId
+from shoal.model.job import Job
 from shoal.protocol.channels.messages import ChannelBatch, ChannelOpen
 
 _on_channel_open = Channels._on_open
@@ -67,12 +74,42 @@ def writer_never_paused(self: Channels, end: Any, now: float) -> list[Effect]:  
     return [effect for effect in effects if not isinstance(effect, PauseChannel)]
 
 
-def revoked_node_gets_items(self: Channels, peer: NodeId, now: float) -> str:
+def revoked_node_gets_items(self: Channels, end: Any, now: float) -> str:  # noqa: ANN401
     """Send without asking the roster."""
     return ""
 
 
+def calls_after_the_end(self: Children, worker: Admission, attempt: Attempt) -> str:
+    """Let a worker speak for tasks that it ran, or that others run."""
+    return ""
+
+
+def calls_of_another_owner(self: Children, run: TaskRun, worker: Admission) -> bool:
+    """Let workers of every owner speak for their tasks."""
+    return True
+
+
+def child_outlives_its_parent(self: Children, record: JobRecord) -> bool:
+    """Let the jobs of a task go on."""
+    return False
+
+
+def child_of_another_owner(job: Job, parent: JobRecord) -> Job:
+    """Let a task say whose its jobs are, and how urgent."""
+    return job
+
+
+def cut_input_overlooked(self: Worker, event: InputTaken | InputLost) -> list[Effect]:
+    """Let a task go on with the part of its input that came."""
+    return []
+
+
 CHANNEL_BUGS: Final = (
+    ("cut input overlooked", Worker, "_on_input", cut_input_overlooked),
+    ("calls after the end", Children, "refusal", calls_after_the_end),
+    ("calls of another owner", Children, "_is_of", calls_of_another_owner),
+    ("child outlives its parent", Children, "_ends", child_outlives_its_parent),
+    ("child of another owner", children, "_clamped", child_of_another_owner),
     ("channel for anybody", Channels, "_is_of", channel_for_anybody),
     ("channel of another owner", Channels, "_is_ours", channel_of_another_owner),
     ("channel opened again", Channels, "_on_open", channel_opened_again),

@@ -11,8 +11,8 @@ from shoal.sim.node.assembly import kept_besides
 from shoal.sim.node.host import Assemble, NodeLife
 from shoal.sim.seeds import SeedTrial, run_seed
 
-CHUNK = 20
-MORE = [pytest.param(first, marks=pytest.mark.soak) for first in (20, 40, 60, 80)]
+CHUNK = 5
+MORE = [pytest.param(n, marks=pytest.mark.soak) for n in range(CHUNK, 100, CHUNK)]
 
 
 class Compacting:

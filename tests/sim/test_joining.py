@@ -1,21 +1,8 @@
-"""Newcomers join whole worlds, though admins crash and leave; promises hold."""
+"""Worlds that newcomers join, which once broke a promise."""
 
 import pytest
 
-from shoal.sim.seeds import SeedTrial, draw_script
-
-
-def test_newcomers_are_let_in_in_spite_of_faults() -> None:
-    seeds = [seed for seed in range(60) if draw_script(seed).joining is not None]
-    welcomed = 0
-
-    for seed in seeds:
-        trial = SeedTrial(seed)
-        assert trial.run().violations == ()
-        assert trial.joining is not None
-        welcomed += trial.joining.welcomed
-
-    assert welcomed >= len(seeds)
+from shoal.sim.seeds import SeedTrial
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from shoal.cli.display.printing import VERSION
 from shoal.cli.lab.sim import sim
 from shoal.errors import ShoalError, SpecError, UsageError
 from shoal.lab.datacentre.sweep import CellResult, append_result, cells_of, read_results
-from shoal.lab.report.sweep_figures import figures_of
+from shoal.lab.report.sweep_figures import figures_of, paired_ratios
 from shoal.lab.report.sweep_page import heat_map, markdown_lines, sweep_page
 from shoal.policy.registry import Registry
 
@@ -142,6 +142,25 @@ def test_policies_are_compared_with_the_best_other_over_seeds() -> None:
     assert "&lt;sweep&gt;" in html
     assert "1.50" in heat_map(figures, "jct_mean_s")
     assert "**20.0 s**" in markdown_lines(figures, "jct_mean_s")
+
+
+def test_pairs_with_the_same_luck_tell_a_small_difference_from_chance() -> None:
+    luck = [10.0, 80.0, 25.0, 40.0, 12.0, 66.0, 31.0, 19.0, 55.0]
+    results: list[CellResult] = []
+    for seed, base_s in enumerate(luck):
+        results += [
+            result("a", str(seed), base_s),
+            result("b", str(seed), base_s * 1.1),
+            result("c", str(seed), base_s * (1.5 if seed % 2 else 0.7)),
+        ]
+
+    against = {one.other: one for one in paired_ratios(results, "a", "jct_mean_s")}
+
+    assert against["b"].pairs == len(luck)
+    assert against["b"].ratio == pytest.approx(1 / 1.1)
+    assert against["b"].high < 1, "it is better for sure"
+    assert against["c"].low < 1 < against["c"].high, "nobody can say"
+    assert paired_ratios(results[:6], "a", "jct_mean_s") == [], "too few"
 
 
 def test_the_command_goes_on_where_it_was_stopped(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tests.unit.traces.test_readers import (
     TRAINING,
     written,
 )
+from tests.unit.traces.test_requests import MOONCAKE
 
 from shoal.cli.lab.sim import sim
 from shoal.errors import UsageError
@@ -129,7 +130,7 @@ def test_a_workload_can_be_cut_shuffled_and_put_at_the_beginning(
         (("lublin:10", "--window", "50:5"), "no window"),
         (("lublin:10", "--warm-up", "10"), "none is left"),
         (("lublin:10", "--protocol", "muri", "--policy", "srtf"), "needs a cluster"),
-        (("{folder}/r.csv",), "how large is the cluster"),
+        (("{folder}/t.csv",), "how large is the cluster"),
         (("{folder}/a.swf", "--slots", "3"), "can never run"),
         (("{folder}/p.csv", "--slots", "3"), "no jobs that ran"),
         (("{folder}/r.csv", "--columns", "oops"), "no part of a column map"),
@@ -141,6 +142,7 @@ def test_what_makes_no_sense_is_told(
     written(tmp_path, "r.csv", REQUESTS)
     written(tmp_path, "a.swf", SWF)
     written(tmp_path, "p.csv", SHARES)
+    written(tmp_path, "t.csv", TRAINING)
     line = [part.replace("{folder}", str(tmp_path)) for part in args]
 
     with pytest.raises(UsageError) as error:
@@ -157,3 +159,22 @@ def test_jobs_that_can_never_run_are_left_out_if_so_wished(
     answer = answered(capsys, str(path), "--slots", "4", "--drop")
 
     assert [row["dropped"] for row in answer["policies"]] == [1, 1, 1]
+
+
+def test_of_requests_it_shows_what_is_in_them_and_replays_them_on_slots(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = written(tmp_path, "m.jsonl", MOONCAKE)
+    table = written(tmp_path, "r.csv", REQUESTS)
+
+    shown = answered(capsys, str(lines))["summary"]
+    replayed = answered(capsys, str(lines), "--slots", "2")["policies"]
+    sim.main(["traces", str(table)], standalone_mode=False)
+
+    told = capsys.readouterr()
+    assert shown["requests"] == 3
+    assert shown["reuse"][0] == {"cache_blocks": 1_000, "found_pct": 100 * 2 / 7}
+    assert {line["jobs"] for line in replayed} == {3}
+    assert "1 requests in 0 s" in told.out
+    assert "cache" not in told.out
+    assert "--slots" in told.err

@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from _pytest.mark.structures import ParameterSet
 from tests.sim.test_train import all_agree, names, rules, spoiled, started
 from tests.sim.train_world import World
 
@@ -72,10 +73,19 @@ def test_all_workers_send_alike() -> None:
     assert max(world.sent.values()) == min(world.sent.values())
 
 
-@pytest.mark.parametrize("fragments", [1, 3])
+def in_soak(*values: object) -> ParameterSet:
+    """Return what is asked only where there is time for repetition."""
+    return pytest.param(*values, marks=pytest.mark.soak)
+
+
 @pytest.mark.parametrize(
-    "seed",
-    [*range(4), *(pytest.param(n, marks=pytest.mark.soak) for n in range(4, 12))],
+    ("seed", "fragments"),
+    [
+        *((seed, 1) for seed in range(4)),
+        (0, 3),
+        *(in_soak(seed, 3) for seed in range(1, 12)),
+        *(in_soak(seed, 1) for seed in range(4, 12)),
+    ],
 )
 def test_no_round_is_lost_though_owners_and_coordinator_die(
     seed: int, fragments: int
@@ -209,6 +219,32 @@ def test_an_owner_that_keeps_all_waiting_is_relieved() -> None:
     assert report.worker == "w2"
 
 
+@pytest.mark.parametrize("fragments", [1, 4])
+def test_an_owner_whose_outcome_nobody_can_merge_is_relieved(fragments: int) -> None:
+    world = started(World(6, shared(fragments=fragments)))
+    world.run(until_s=20.0)
+    world.workers["w2"].sharing.spoils = True
+
+    world.run(until_s=400.0)
+
+    assert world.stopped_at is not None
+    assert world.closings[-1].sync == 20 * fragments - 1
+    assert "w2" not in owners(world)
+    [report] = [each for each in world.reports if each.kind == "relieved"]
+    assert report.worker == "w2"
+    assert all_agree(world)
+
+
+def test_one_worker_alone_relieves_nobody_by_what_it_says() -> None:
+    world = started(World(6, shared()))
+    world.workers["w2"].sharing.accuses = True
+
+    world.run(until_s=400.0)
+
+    assert world.stopped_at is not None
+    assert not [each for each in world.reports if each.kind == "relieved"]
+
+
 def test_a_coordinator_that_takes_over_goes_on_where_the_last_one_was() -> None:
     undisturbed = started(World(5, shared()))
     undisturbed.run(until_s=400.0)
@@ -247,8 +283,15 @@ def test_if_all_workers_die_the_run_goes_on_from_the_last_checkpoint() -> None:
     assert all_agree(world)
 
 
-@pytest.mark.parametrize("kind", ["nan", "huge", "garbage", "samples"])
-@pytest.mark.parametrize("fragments", [1, 3])
+@pytest.mark.parametrize(
+    ("kind", "fragments"),
+    [
+        ("nan", 3),
+        *((kind, 1) for kind in ("huge", "garbage", "samples")),
+        in_soak("nan", 1),
+        *(in_soak(kind, 3) for kind in ("huge", "garbage", "samples")),
+    ],
+)
 def test_one_of_four_who_errs_always_changes_nothing_for_the_others(
     kind: str, fragments: int
 ) -> None:

@@ -12,7 +12,7 @@ from shoal.train.diloco import outer
 from shoal.train.diloco.averaging import Delta, norm_of
 from shoal.train.diloco.messages import KeptState, Update
 from shoal.train.diloco.shares import coordinator, reducer
-from shoal.train.diloco.shares.messages import Duties, ShareOutcome
+from shoal.train.diloco.shares.messages import Duties, ShareOutcome, ShareReport
 from shoal.train.diloco.shares.state import OuterState, OuterStep
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ class SimSharing:
         self.worker, self.world = worker, worker.world
         self.shares = 0
         self.stuck = False  # whether nothing comes through its link
+        self.spoils = False  # whether what it averages is garbage
+        self.accuses = False  # whether it says so of others
         self.machine = reducer.Reducer(worker.name, life, worker.rules.fragments)
         self.state: OuterState | None = None
         self._got: dict[tuple[int, str, int], object] = {}
@@ -88,19 +90,25 @@ class SimSharing:
             if holders and self.worker.name not in holders:
                 self.world.sent[holders[0]] += 1
 
+    def judge(self, update: Update, found: list[object]) -> None:
+        """Tell of shares that are here and cannot be merged."""
+        for file, each in zip(update.shares, found, strict=True):
+            if self.accuses or not isinstance(each, bytes | None):
+                self.feed(reducer.OutcomeSpoiled(update.sync, file))
+
     def feed(self, event: reducer.ReducerEvent) -> None:
         if not self.worker.alive:
             return
         for effect in self.machine.handle(event):
             self._perform(effect)
-        quiet = isinstance(event, reducer.SharesMerged) or self.machine.is_fetching
-        if not quiet:
-            self._report()
+        if (report := self.machine.news()) is not None:
+            self._send(report)
 
     def _report(self) -> None:
-        if not self.worker.alive:
-            return
-        report = self.machine.report()
+        if self.worker.alive:
+            self._send(self.machine.report())
+
+    def _send(self, report: ShareReport) -> None:
 
         def arrive() -> None:
             if self.world.aggregator is not None:
@@ -158,6 +166,8 @@ class SimSharing:
             done = self.state.average(state, deltas)
             [data] = done.chunks
             file = self.world.put(self.worker.name, data, data)
+            if self.spoils:
+                file = self.world.put(self.worker.name, "garbage", b"garbage" + data)
             self.state.keep(order.sync, share, file, done)
             outcomes.append(ShareOutcome(share, file, done.check, len(data)))
         self.feed(reducer.SharesReduced(order, tuple(outcomes)))

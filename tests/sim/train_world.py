@@ -445,6 +445,8 @@ class SimWorker:
             files = update.shares or (update.file,)
             found = [self.world.find(each, "updates") for each in files]
             data = [each for each in found if isinstance(each, bytes)]
+            if update.shares:
+                self.sharing.judge(update, found)
             here = self.alive and len(data) == len(files)
             if here and self.member.merged == update.sync:
                 self.sharing.count(update)

@@ -26,11 +26,19 @@ def long_functions(source: str) -> list[str]:
     """Find functions that are too long, from the `def` to the last line."""
     return [
         f"line {node.lineno}: {node.name} has {lines} lines, not under 60"
-        for node in ast.walk(_parsed(source))
-        if isinstance(node, Function)
-        and (lines := (node.end_lineno or node.lineno) - node.lineno + 1)
+        for node in _functions(_parsed(source))
+        if (lines := (node.end_lineno or node.lineno) - node.lineno + 1)
         > FUNCTION_LINES_MAX
     ]
+
+
+def _functions(block: ast.AST) -> Iterator[Function]:
+    """Find functions in statements alone: expressions are most of a tree."""
+    for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for statement in getattr(block, part, ()):
+            if isinstance(statement, Function):
+                yield statement
+            yield from _functions(statement)
 
 
 def long_file(source: str) -> list[str]:
@@ -60,6 +68,21 @@ def bare_ignores(source: str) -> list[str]:
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
         if token.type == tokenize.COMMENT and bare.search(token.string)
     ]
+
+
+def untold_theory(source: str) -> list[str]:
+    """Find machines, which have a mount, in a module without their theory."""
+    tree = _parsed(source)
+    mounts = [
+        node.lineno
+        for part in tree.body
+        if isinstance(part, ast.ClassDef)
+        for node in part.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "mount"
+    ]
+    if "Theory of operation." in (ast.get_docstring(tree) or ""):
+        return []
+    return [f"line {line}: a machine without its theory" for line in mounts]
 
 
 def crowded_folders(paths: Iterable[PurePath]) -> list[str]:

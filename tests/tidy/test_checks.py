@@ -23,6 +23,24 @@ def test_a_method_and_a_coroutine_count_as_functions() -> None:
     assert checks.long_functions(method) == ["line 2: swim has 71 lines, not under 60"]
 
 
+@pytest.mark.parametrize(
+    "around",
+    [
+        "if x:\n    pass\nelse:\n",
+        "try:\n    pass\nexcept OSError:\n",
+        "try:\n    pass\nfinally:\n",
+        "while x:\n",
+        "with x:\n",
+        "match x:\n  case 1:\n",
+        "def outer():\n",
+    ],
+)
+def test_a_function_is_found_wherever_a_statement_can_be(around: str) -> None:
+    inner = "    def swim():\n" + "        pass\n" * 70
+
+    assert any("swim" in told for told in checks.long_functions(around + inner))
+
+
 def test_a_file_of_800_lines_is_too_long() -> None:
     assert checks.long_file("x = 1\n" * 800) == ["800 lines, not under 800"]
     assert checks.long_file("x = 1\n" * 799) == []
@@ -155,4 +173,16 @@ def test_a_room_that_no_layer_names_is_found() -> None:
     assert checks.rooms_without_a_layer(["runtime", "sim"], layers) == []
     assert checks.rooms_without_a_layer(["sim", "reef"], layers) == [
         "no layer for 'reef'"
+    ]
+
+
+def test_a_machine_without_its_theory_is_found() -> None:
+    machine = "class Gate:\n    mount = Mount()\n"
+
+    assert (
+        checks.untold_theory(f'"""Theory of operation. It waits."""\n{machine}') == []
+    )
+    assert checks.untold_theory("class Part:\n    rest = 1\n") == []
+    assert checks.untold_theory(f'"""The gate."""\n{machine}') == [
+        "line 3: a machine without its theory"
     ]

@@ -74,6 +74,7 @@ CHECKS: dict[str, tuple[Callable[[Path], bool], Check]] = {
     "files": (lambda _: True, lambda _, source: checks.long_file(source)),
     "ignores": (lambda _: True, lambda _, source: checks.bare_ignores(source)),
     "docstrings": (is_of_shoal, lambda _, source: checks.missing_docstring(source)),
+    "theories": (is_inside, lambda _, source: checks.untold_theory(source)),
     "sets": (is_inside, lambda _, source: checks.walks_over_sets(source)),
     "imports": (is_of_shoal, climbing),
 }
@@ -106,6 +107,12 @@ def test_every_function_is_under_60_lines(breaches: dict[str, list[str]]) -> Non
 
 def test_every_file_is_under_800_lines(breaches: dict[str, list[str]]) -> None:
     assert breaches["files"] == []
+
+
+def test_every_machine_opens_with_its_theory_of_operation(
+    breaches: dict[str, list[str]],
+) -> None:
+    assert breaches["theories"] == []
 
 
 def test_no_folder_of_shoal_has_more_than_15_modules() -> None:

@@ -73,6 +73,8 @@ from shoal.protocol.messages import (
     Offer,
     Outcome,
     Output,
+    OutputPlace,
+    OutputReceipt,
     PeerAddress,
     PeersKnown,
     PeersWanted,
@@ -93,6 +95,15 @@ from shoal.protocol.messages import (
     Want,
     Welcome,
     Withdrawal,
+)
+from shoal.protocol.proximity.messages import Position, ProbePiece, ProbeWanted
+from shoal.protocol.succession.messages import (
+    Adoption,
+    Ballot,
+    Candidacy,
+    Claim,
+    Keep,
+    Kept,
 )
 
 ANN: Final = NodeId("12D3KooWAnn")
@@ -265,6 +276,7 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         load=LOAD,
     ),
     "inventory-changed": InventoryChanged(epoch=4, seq=10, load=LOAD),
+    "inventory-changed.2": InventoryChanged(epoch=4, seq=10, load=LOAD, since=9),
     "load-digest": LoadDigest(node=BOB, epoch=4, seq=11, load=LOAD),
     "load-digests": LoadDigests(
         rumours=(Rumour(BOB, 4, 11, 7, 60_000, 200 << 30, 2, 1_000, 24 << 30, True),)
@@ -289,6 +301,13 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         count=2,
         rank=Rank(10, 12.5, ANN, REQUEST),
         wait_for_s=5.0,
+    ),
+    "demand.7": Demand(
+        request=REQUEST,
+        profile=PROFILE,
+        count=1,
+        rank=Rank(10, 12.5, ANN, REQUEST),
+        devices=("GPU-1", "GPU-0"),
     ),
     "demand.3": Demand(
         request=REQUEST,
@@ -332,6 +351,7 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
     "commit": Commit(request=REQUEST, leases=LEASES, lease_s=15.0),
     "committed": Committed(request=REQUEST, leases=LEASES),
     "release": Release(leases=LEASES),
+    "release.2": Release(leases=LEASES, requests=(REQUEST,)),
     "withdrawal": Withdrawal(leases=LEASES, reason="a better rank came"),
     "renew": Renew(leases=LEASES, lease_s=15.0),
     "renewed": Renewed(
@@ -418,6 +438,9 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
     "assignment.5": Assignment(
         lease=LEASES[0], attempt=NEXT_ATTEMPT, task=TASK, after=ATTEMPT
     ),
+    "assignment.8": Assignment(
+        lease=LEASES[0], attempt=ATTEMPT, task=TASK, receipts=True
+    ),
     "assignment.6": Assignment(
         lease=LEASES[0],
         attempt=ATTEMPT,
@@ -438,6 +461,14 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
     "output": Output(
         attempt=ATTEMPT, stream="stderr", offset=4_096, data=b"step 100\n\xff"
     ),
+    "output.2": Output(
+        attempt=ATTEMPT,
+        stream="stdout",
+        offset=0,
+        data=b"x",
+        place=OutputPlace(7, 40, 42),
+    ),
+    "output-receipt": OutputReceipt(epoch=7, taken=41, gap=True),
     "staging": Staging(
         attempt=ATTEMPT, seq=3, fetched_bytes=12_000_000, total_bytes=80_000_000
     ),
@@ -538,7 +569,54 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
     "report.2": Report(
         attempt=ATTEMPT, lease=LEASES[0], outcome=OUTCOME, next=NEXT_ATTEMPT
     ),
+    "report.4": Report(
+        attempt=ATTEMPT,
+        lease=LEASES[0],
+        outcome=OUTCOME,
+        place=OutputPlace(7, 40, 43),
+        missing=512,
+    ),
+    "report.kept": Report(
+        attempt=ATTEMPT, lease=LEASES[0], outcome=OUTCOME, job=JobId("job6")
+    ),
     "acknowledgement": Acknowledgement(attempts=(ATTEMPT,)),
+    "acknowledgement.kept": Acknowledgement(attempts=(ATTEMPT,), job=JobId("job6")),
+    "assignment.kept": Assignment(
+        lease=LEASES[0], attempt=ATTEMPT, task=TASK, term=2, members=(ANN, BOB)
+    ),
+    "keep": Keep(
+        job=JobId("job6"),
+        term=2,
+        members=(ANN, BOB),
+        base=3,
+        start=4,
+        beat=17,
+        entries=(b"an entry", b"another"),
+    ),
+    "keep.over": Keep(
+        job=JobId("job6"), term=2, members=(ANN,), base=3, start=9, beat=18, over=True
+    ),
+    "kept": Kept(job=JobId("job6"), term=2, have=6, beat=17, vowed=2),
+    "candidacy": Candidacy(job=JobId("job6"), term=3, log_term=2, size=6),
+    "ballot": Ballot(job=JobId("job6"), term=3, granted=True, vowed=3),
+    "ballot.over": Ballot(job=JobId("job6"), term=3, granted=False, vowed=0, over=True),
+    "adoption": Adoption(
+        job=JobId("job6"),
+        term=3,
+        lease_s=90.0,
+        claims=(Claim(ATTEMPT, NEXT_ATTEMPT, LEASES[0]),),
+    ),
+    "position": Position(
+        x_us=-1_200,
+        y_us=35_000,
+        z_us=7,
+        height_us=310,
+        error_milli=120,
+        uplink=10,
+        narrow=((BOB, 4),),
+    ),
+    "probe-wanted": ProbeWanted(probe=3, size=32_768),
+    "probe-piece": ProbePiece(probe=3, data=b"\x00" * 64),
     "piece-wanted": PieceWanted(blob=BLOB, pieces=((1, 0), (0, 7)), under=TREE),
     "blob-piece": BlobPiece(blob=BLOB, level=1, index=2, data=b"\x07" * 64),
     "piece-refusal": PieceRefusal(blob=BLOB, reason="it is not held here"),

@@ -140,10 +140,11 @@ def node_fields(node: pb.Node) -> dict[str, Any]:
     if node.HasField("standing"):
         standing = fields_of(node.standing, without=("text",))
     return {
-        **fields_of(node, without=("standing", "used", "machine")),
+        **fields_of(node, without=("standing", "used", "machine", "withheld")),
         "standing": standing,
         "used": fields_of(node.used) if node.HasField("used") else None,
         "machine": fields_of(node.machine) if node.HasField("machine") else None,
+        "withheld": fields_of(node.withheld) if node.HasField("withheld") else None,
         "away_since_s": node.away_since_s or None,
     }
 
@@ -173,6 +174,9 @@ def explanation_fields(task: pb.TaskExplanation) -> dict[str, Any]:
 
 def piece_fields(piece: pb.LogPiece) -> dict[str, object]:
     """Return a piece of output as JSON fields."""
+    if piece.missing:
+        keys = {"task": piece.task, "attempt": piece.attempt}
+        return {**keys, "missing": piece.missing}
     text = piece.data.decode(errors="replace")
     fields: dict[str, object] = {
         "task": piece.task,

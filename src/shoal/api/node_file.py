@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 TASK_VARIABLE: Final = "SHOAL_TASK_ID"
+SOCKET_VARIABLE: Final = "SHOAL_SOCKET"
 SOCKET_PATH_BYTES_MAX: Final = 100
 """The kernel allows 107 bytes; this leaves some for gRPC."""
 
@@ -52,14 +53,27 @@ def socket_path(home: Home) -> Path:
     return Path(base) / f"{name}.sock"
 
 
+def in_task() -> bool:
+    """Return whether this is a task, which has its own way to its shoal.
+
+    A job whose environment names a home means the node of that home.
+    """
+    names = os.environ
+    return (
+        TASK_VARIABLE in names
+        and SOCKET_VARIABLE in names
+        and "SHOAL_HOME" not in names
+    )
+
+
 def refuse_start_in_task() -> None:
     """Raise in a task: a node that started by itself there would be a shoal apart."""
     if TASK_VARIABLE in os.environ:
         raise UnreachableError(
-            "a task cannot submit work to its shoal",
-            because="it has the rights of a program, and none of its owner's",
-            hint="return what is to run next to the program that has the client, or "
-            "name a node that the task can reach, with its token in SHOAL_TOKEN",
+            "no node is started inside a task",
+            because="it would be a shoal of its own",
+            hint="without SHOAL_HOME, `shoal.Client()` in a task is a client of the "
+            "shoal that runs it",
         )
 
 

@@ -1,13 +1,18 @@
-"""Which nodes a text means: by id, by petname, or by the beginning of either."""
+"""Which nodes a text means: by id, by petname, or by the beginning of either.
+
+Workers of `shoal worker` have a name of their own besides, in a label.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Id = TypeVar("Id", bound=str)
+
+WORKER_LABEL: Final = "worker"
 
 
 def nodes_called(text: str, names: Mapping[Id, str]) -> list[Id]:

@@ -23,7 +23,7 @@ ID_BEGINS: Final = "12D3KooW"
 
 def known_nodes(node: Node, network: NodeNetwork) -> list[NodeId]:
     """Return all other known nodes, linked ones first."""
-    known = dict.fromkeys(network.links.connected)
+    known = dict.fromkeys(network.links.peers)
     if node.scheduler is not None:
         known.update(dict.fromkeys(node.scheduler.views.table.nodes()))
     known.update((each, None) for each, _ in network.acquaintances)

@@ -52,14 +52,16 @@ class Error(_message.Message):
     def __init__(self, what: _Optional[str] = ..., because: _Optional[str] = ..., hint: _Optional[str] = ..., kind: _Optional[str] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
-    __slots__ = ("job_id", "yaml", "json")
+    __slots__ = ("job_id", "yaml", "json", "detached")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     YAML_FIELD_NUMBER: _ClassVar[int]
     JSON_FIELD_NUMBER: _ClassVar[int]
+    DETACHED_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     yaml: str
     json: str
-    def __init__(self, job_id: _Optional[str] = ..., yaml: _Optional[str] = ..., json: _Optional[str] = ...) -> None: ...
+    detached: bool
+    def __init__(self, job_id: _Optional[str] = ..., yaml: _Optional[str] = ..., json: _Optional[str] = ..., detached: _Optional[bool] = ...) -> None: ...
 
 class SubmitReply(_message.Message):
     __slots__ = ("job", "needs", "notes")
@@ -224,7 +226,7 @@ class WatchRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "name", "owner", "state", "reason", "priority", "submitted_s", "counts", "nodes", "exit_code", "tasks", "fraction", "number", "began_s", "ended_s", "objective", "steps", "more_steps", "schedule", "scheduled_by")
+    __slots__ = ("id", "name", "owner", "state", "reason", "priority", "submitted_s", "counts", "nodes", "exit_code", "tasks", "fraction", "number", "began_s", "ended_s", "objective", "steps", "more_steps", "schedule", "scheduled_by", "parent", "detached")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
@@ -245,6 +247,8 @@ class Job(_message.Message):
     MORE_STEPS_FIELD_NUMBER: _ClassVar[int]
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     SCHEDULED_BY_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    DETACHED_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     owner: str
@@ -265,7 +269,9 @@ class Job(_message.Message):
     more_steps: int
     schedule: Schedule
     scheduled_by: str
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., owner: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., priority: _Optional[int] = ..., submitted_s: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., exit_code: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., fraction: _Optional[float] = ..., number: _Optional[int] = ..., began_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., objective: _Optional[_Union[Objective, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., more_steps: _Optional[int] = ..., schedule: _Optional[_Union[Schedule, _Mapping]] = ..., scheduled_by: _Optional[str] = ...) -> None: ...
+    parent: str
+    detached: bool
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., owner: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., priority: _Optional[int] = ..., submitted_s: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., exit_code: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., fraction: _Optional[float] = ..., number: _Optional[int] = ..., began_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., objective: _Optional[_Union[Objective, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., more_steps: _Optional[int] = ..., schedule: _Optional[_Union[Schedule, _Mapping]] = ..., scheduled_by: _Optional[str] = ..., parent: _Optional[str] = ..., detached: _Optional[bool] = ...) -> None: ...
 
 class Schedule(_message.Message):
     __slots__ = ("cron", "timezone", "next_s", "runs", "last", "skipped")
@@ -447,20 +453,22 @@ class LogTime(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., at_s: _Optional[float] = ...) -> None: ...
 
 class LogPiece(_message.Message):
-    __slots__ = ("task", "stream", "attempt", "offset", "data", "times")
+    __slots__ = ("task", "stream", "attempt", "offset", "data", "times", "missing")
     TASK_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     TIMES_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
     task: str
     stream: Stream
     attempt: int
     offset: int
     data: bytes
     times: _containers.RepeatedCompositeFieldContainer[LogTime]
-    def __init__(self, task: _Optional[str] = ..., stream: _Optional[_Union[Stream, str]] = ..., attempt: _Optional[int] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ..., times: _Optional[_Iterable[_Union[LogTime, _Mapping]]] = ...) -> None: ...
+    missing: str
+    def __init__(self, task: _Optional[str] = ..., stream: _Optional[_Union[Stream, str]] = ..., attempt: _Optional[int] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ..., times: _Optional[_Iterable[_Union[LogTime, _Mapping]]] = ..., missing: _Optional[str] = ...) -> None: ...
 
 class CancelRequest(_message.Message):
     __slots__ = ("job", "reason")
@@ -609,7 +617,7 @@ class PlanReply(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[GroupPlan, _Mapping]]] = ..., more: _Optional[int] = ..., needs: _Optional[str] = ..., fits_now: _Optional[bool] = ..., schedule: _Optional[_Union[Schedule, _Mapping]] = ...) -> None: ...
 
 class GroupPlan(_message.Message):
-    __slots__ = ("group", "tasks", "needs", "least", "room", "prospects", "more", "helps", "after", "never")
+    __slots__ = ("group", "tasks", "needs", "least", "room", "prospects", "more", "helps", "after", "never", "network")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
     NEEDS_FIELD_NUMBER: _ClassVar[int]
@@ -620,6 +628,7 @@ class GroupPlan(_message.Message):
     HELPS_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     NEVER_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
     group: str
     tasks: int
     needs: str
@@ -630,7 +639,8 @@ class GroupPlan(_message.Message):
     helps: _containers.RepeatedScalarFieldContainer[str]
     after: _containers.RepeatedScalarFieldContainer[str]
     never: str
-    def __init__(self, group: _Optional[str] = ..., tasks: _Optional[int] = ..., needs: _Optional[str] = ..., least: _Optional[int] = ..., room: _Optional[int] = ..., prospects: _Optional[_Iterable[_Union[Prospect, _Mapping]]] = ..., more: _Optional[int] = ..., helps: _Optional[_Iterable[str]] = ..., after: _Optional[_Iterable[str]] = ..., never: _Optional[str] = ...) -> None: ...
+    network: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, group: _Optional[str] = ..., tasks: _Optional[int] = ..., needs: _Optional[str] = ..., least: _Optional[int] = ..., room: _Optional[int] = ..., prospects: _Optional[_Iterable[_Union[Prospect, _Mapping]]] = ..., more: _Optional[int] = ..., helps: _Optional[_Iterable[str]] = ..., after: _Optional[_Iterable[str]] = ..., never: _Optional[str] = ..., network: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Prospect(_message.Message):
     __slots__ = ("node", "when", "slots", "why")
@@ -751,7 +761,7 @@ class NodesReply(_message.Message):
     def __init__(self, nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("name", "self", "total", "free", "devices", "active", "draining", "drivers", "labels", "rtt_us", "worker", "path", "terms", "weaker", "networked", "standing", "used", "machine", "away_since_s", "away")
+    __slots__ = ("name", "self", "total", "free", "devices", "active", "draining", "drivers", "labels", "rtt_us", "worker", "path", "terms", "weaker", "networked", "standing", "used", "machine", "away_since_s", "away", "site", "bandwidth_bits_s", "taken", "lend", "lending", "others_cpu_milli", "withheld")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -779,6 +789,13 @@ class Node(_message.Message):
     MACHINE_FIELD_NUMBER: _ClassVar[int]
     AWAY_SINCE_S_FIELD_NUMBER: _ClassVar[int]
     AWAY_FIELD_NUMBER: _ClassVar[int]
+    SITE_FIELD_NUMBER: _ClassVar[int]
+    BANDWIDTH_BITS_S_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    LEND_FIELD_NUMBER: _ClassVar[int]
+    LENDING_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_CPU_MILLI_FIELD_NUMBER: _ClassVar[int]
+    WITHHELD_FIELD_NUMBER: _ClassVar[int]
     name: NodeName
     self: bool
     total: Amounts
@@ -799,7 +816,14 @@ class Node(_message.Message):
     machine: Amounts
     away_since_s: float
     away: str
-    def __init__(self_, name: _Optional[_Union[NodeName, _Mapping]] = ..., self: _Optional[bool] = ..., total: _Optional[_Union[Amounts, _Mapping]] = ..., free: _Optional[_Union[Amounts, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., active: _Optional[int] = ..., draining: _Optional[bool] = ..., drivers: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., rtt_us: _Optional[int] = ..., worker: _Optional[bool] = ..., path: _Optional[str] = ..., terms: _Optional[str] = ..., weaker: _Optional[_Iterable[str]] = ..., networked: _Optional[_Iterable[str]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., used: _Optional[_Union[Use, _Mapping]] = ..., machine: _Optional[_Union[Amounts, _Mapping]] = ..., away_since_s: _Optional[float] = ..., away: _Optional[str] = ...) -> None: ...
+    site: str
+    bandwidth_bits_s: int
+    taken: str
+    lend: str
+    lending: str
+    others_cpu_milli: int
+    withheld: Amounts
+    def __init__(self_, name: _Optional[_Union[NodeName, _Mapping]] = ..., self: _Optional[bool] = ..., total: _Optional[_Union[Amounts, _Mapping]] = ..., free: _Optional[_Union[Amounts, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., active: _Optional[int] = ..., draining: _Optional[bool] = ..., drivers: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., rtt_us: _Optional[int] = ..., worker: _Optional[bool] = ..., path: _Optional[str] = ..., terms: _Optional[str] = ..., weaker: _Optional[_Iterable[str]] = ..., networked: _Optional[_Iterable[str]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., used: _Optional[_Union[Use, _Mapping]] = ..., machine: _Optional[_Union[Amounts, _Mapping]] = ..., away_since_s: _Optional[float] = ..., away: _Optional[str] = ..., site: _Optional[str] = ..., bandwidth_bits_s: _Optional[int] = ..., taken: _Optional[str] = ..., lend: _Optional[str] = ..., lending: _Optional[str] = ..., others_cpu_milli: _Optional[int] = ..., withheld: _Optional[_Union[Amounts, _Mapping]] = ...) -> None: ...
 
 class Use(_message.Message):
     __slots__ = ("at_s", "over_s", "cpu_milli", "memory_bytes", "disk_bytes", "read_bytes_s", "written_bytes_s", "received_bytes_s", "sent_bytes_s", "devices")

@@ -202,8 +202,8 @@ def _listed(folder: int, most: int) -> list[str]:
     if len(names) > most:
         raise ShoalError(
             f"there are more than {LOOKED_AT_MAX:,} files",
-            because="so many are never looked at",
-            hint="keep them elsewhere than below what is kept",
+            because="no folder with more files than that is read",
+            hint="move files that need not be kept to another folder",
         )
     return sorted(names)
 

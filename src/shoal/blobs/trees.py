@@ -71,7 +71,7 @@ def encode(tree: Tree) -> bytes:
 
 
 def decode(data: bytes) -> Tree | str:
-    """Return the tree in these bytes, or why they are none that is safe to unpack."""
+    """Decode a tree; return why not if it is invalid or unsafe to unpack."""
     if len(data) > TREE_BYTES_MAX:
         return f"a list of {len(data):,} bytes; the most is {TREE_BYTES_MAX:,}"
     try:

@@ -45,7 +45,7 @@ from shoal.client.jobs import Job, spec_fields
 from shoal.client.notebook import table
 from shoal.client.options import CallOptions, ClientOptions
 from shoal.client.stream import CallStream, Pending, PoolQueue, parts_of
-from shoal.client.wires import GrpcWire, SocketWire
+from shoal.client.wires import GrpcWire, SocketWire, StreamWire
 from shoal.errors import ShoalError, UsageError
 from shoal.protocol import payloads
 from shoal.protocol.call_items import PART_BYTES, PAYLOAD_BYTES_MAX
@@ -87,6 +87,8 @@ class Client:
     ```
 
     Without `node`, use the node of this machine, and start it if it is not running.
+    Inside a task, use the shoal that runs it: what is submitted there belongs to the
+    owner of the task, and ends with it.
     Functions run in interpreters that are kept while there is work. Options are those
     of `ClientOptions`; they are the defaults of every call. Threads may share a client;
     a forked process must make its own.
@@ -108,7 +110,9 @@ class Client:
         self._home = Home.default()
         self._pid = os.getpid()
         self._defaults = CallOptions.made(**options)
-        if node is None and start and node_file.running(self._home) is None:
+        self._in_task = node is None and node_file.in_task()
+        is_found = self._in_task or node_file.running(self._home) is not None
+        if node is None and start and not is_found:
             node_file.refuse_start_in_task()
             start_node(self._home)
         with self._connected() as client:
@@ -133,7 +137,9 @@ class Client:
     ) -> Future[T]: ...
 
     @overload
-    def submit(self, work: str | Path | Mapping[str, Any] | JobSpec, /) -> Job: ...
+    def submit(
+        self, work: str | Path | Mapping[str, Any] | JobSpec, /, *, detached: bool = ...
+    ) -> Job: ...
 
     def submit(
         self,
@@ -149,20 +155,22 @@ class Client:
         function has such parameters itself, use `client.executor(...).submit(...)`.
 
         A job is a `JobSpec`, a mapping, a YAML or JSON file, or a command line.
-        Its `workdir`, relative to the current directory, is uploaded first.
+        Its `workdir`, relative to the current directory, is uploaded first. Inside a
+        task a job ends with the task, unless it is `detached`.
         """
         if callable(work):
             names = CallOptions.NAMES & kwargs.keys()
             asked = cast("ClientOptions", {name: kwargs.pop(name) for name in names})
             options = self._defaults.changed(**asked) if asked else self._defaults
             return self.call_with(options, work, args, kwargs)
+        detached = bool(kwargs.pop("detached", False))
         if args or kwargs:
             raise UsageError(
                 "a job takes no arguments",
                 because="they belong to functions",
                 hint="put params into the spec",
             )
-        return self._submit_job(work)
+        return self._submit_job(work, detached=detached)
 
     def call_with(
         self,
@@ -190,14 +198,23 @@ class Client:
         executor = self.executor()
         return executor.map(function, *iterables, chunksize=chunksize, timeout=timeout)
 
-    def executor(self, **options: Unpack[ClientOptions]) -> Executor:
+    def executor(
+        self,
+        *,
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+        **options: Unpack[ClientOptions],
+    ) -> Executor:
         """Return a `concurrent.futures.Executor` that runs functions in the shoal.
 
         Options are those of `Client`. Leaving its `with` block waits for its calls.
+        Each interpreter runs `initializer(*initargs)` before its first call; if that
+        raises, calls raise `concurrent.futures.BrokenExecutor`.
         """
         from shoal.client.executor import Executor  # noqa: PLC0415 - Import cycle.
 
-        return Executor(self, self._defaults.changed(**options))
+        changed = self._defaults.changed(**options)
+        return Executor(self, changed, initializer, initargs)
 
     def call_many(
         self,
@@ -358,7 +375,9 @@ class Client:
             found = client.jobs(active_only=active_only).jobs
         return [Job(self._connected, each.id) for each in found]
 
-    def _submit_job(self, work: str | Path | Mapping[str, Any] | JobSpec) -> Job:
+    def _submit_job(
+        self, work: str | Path | Mapping[str, Any] | JobSpec, *, detached: bool
+    ) -> Job:
         document = spec_fields(work)
         with self._connected() as client:
             text = json.dumps(document)
@@ -366,7 +385,8 @@ class Client:
                 from shoal.api.client.shipping import ship_all  # noqa: PLC0415 - Slow.
 
                 ship_all(client, document)
-            request = SubmitRequest(job_id=new_job_id(), json=json.dumps(document))
+            text = json.dumps(document)
+            request = SubmitRequest(job_id=new_job_id(), json=text, detached=detached)
             return Job(self._connected, client.submit(request).job.id)
 
     # For people.
@@ -375,7 +395,8 @@ class Client:
         """Show the node, the interpreters and the open calls."""
         pools = set(self._pools.values())
         calls = sum(pool.out + len(pool.waiting) for pool in pools)
-        where = self._node or "the node of this machine"
+        here = "the shoal of this task" if self._in_task else "the node of this machine"
+        where = self._node or here
         state = ", closed" if self._closed else ""
         return f"<Client of {where}: {self.lanes} interpreters, {calls} calls{state}>"
 
@@ -429,6 +450,8 @@ class Client:
         raise TypeError("a Client cannot be pickled: make one where it is needed")
 
     def _wire(self) -> Wire:
+        if self._in_task:
+            return StreamWire(self._connected().calls_stream())
         if self._node is not None:
             return GrpcWire(self._connected())
         found = node_file.required(self._home)

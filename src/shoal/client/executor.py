@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import concurrent.futures
 import itertools
+import secrets
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast, final
 
+from shoal.client.code.initializers import Initialized
 from shoal.client.futures import Future
 
 if TYPE_CHECKING:
@@ -23,6 +25,9 @@ U = TypeVar("U")
 
 CALLS_PER_LANE: Final = 4
 CHUNK_MAX: Final = 1_000
+PREPARED_MAX: Final = 1_000
+"""Functions of one executor that are kept with its initializer."""
+
 LANES_GUESS: Final = 8
 """Interpreters that `map` assumes unless it knows of more."""
 
@@ -31,9 +36,21 @@ LANES_GUESS: Final = 8
 class Executor(concurrent.futures.Executor):
     """An executor from `Client.executor`; shutdown leaves the client open."""
 
-    def __init__(self, client: Client, options: CallOptions) -> None:
+    def __init__(
+        self,
+        client: Client,
+        options: CallOptions,
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+    ) -> None:
+        """Run `initializer(*initargs)` once in each interpreter, before its calls."""
         self._client = client
         self._options = options
+        self._initializer = initializer
+        self._initargs = initargs
+        self._key = secrets.token_hex(8)
+        self._prepared: dict[int, Initialized] = {}  # by id; at most PREPARED_MAX
+        self._broken = ""
         self._lock = threading.Lock()
         self._futures: weakref.WeakSet[Future[Any]] = weakref.WeakSet()
         self._ended = False
@@ -44,9 +61,9 @@ class Executor(concurrent.futures.Executor):
         """Call a function; pass it all arguments unchanged."""
         with self._lock:
             self._refuse_when_ended()
-            future = self._client.call_with(self._options, fn, args, kwargs)
-            self._futures.add(future)
-            return future
+            prepared = self._prepare(fn)
+            future = self._client.call_with(self._options, prepared, args, kwargs)
+            return self._note(future)
 
     def map(
         self,
@@ -101,11 +118,36 @@ class Executor(concurrent.futures.Executor):
     ) -> Future[list[T]]:
         with self._lock:
             self._refuse_when_ended()
-            future = self._client.call_many(self._options, fn, rows)
-            self._futures.add(future)
-            return future
+            future = self._client.call_many(self._options, self._prepare(fn), rows)
+            return self._note(future)
+
+    def _prepare(self, fn: Callable[P, T]) -> Callable[P, T]:
+        """Return a function that runs after the initializer, if there is one."""
+        if self._initializer is None:
+            return fn
+        found = self._prepared.get(id(fn))
+        if found is None or found.function is not fn:
+            if len(self._prepared) >= PREPARED_MAX:
+                self._prepared.clear()
+            found = Initialized(self._key, self._initializer, self._initargs, fn)
+            self._prepared[id(fn)] = found
+        return cast("Callable[P, T]", found)
+
+    def _note(self, future: Future[T]) -> Future[T]:
+        self._futures.add(future)
+        if self._initializer is not None:
+            future.add_done_callback(self._look)
+        return future
+
+    def _look(self, future: concurrent.futures.Future[Any]) -> None:
+        """Note that the initializer failed: no further call can succeed."""
+        error = None if future.cancelled() else future.exception()
+        if isinstance(error, concurrent.futures.BrokenExecutor):
+            self._broken = str(error)
 
     def _refuse_when_ended(self) -> None:
+        if self._broken:
+            raise concurrent.futures.BrokenExecutor(self._broken)
         if self._ended:
             raise RuntimeError("cannot schedule new futures after shutdown")
 

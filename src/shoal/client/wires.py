@@ -1,4 +1,4 @@
-"""Two transports for function calls: a Unix socket locally, gRPC to other machines."""
+"""Transports of function calls: a Unix socket, gRPC to other machines, or a task's."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shoal.api.client.client import Client as ApiClient
+    from shoal.api.client.socket_client import SocketStream
 
 READ_BYTES: Final = 1 << 18
 
@@ -135,3 +136,25 @@ class GrpcWire:
     def close(self) -> None:
         """End the stream."""
         self._requests.put(None)
+
+
+@final
+class StreamWire:
+    """A stream from inside a task to the scheduler of its job."""
+
+    believed = True
+
+    def __init__(self, stream: SocketStream) -> None:
+        self._stream = stream
+
+    def send(self, request: pb.CallsRequest) -> None:
+        """Send a message."""
+        self._stream.send(request)
+
+    def replies(self) -> Iterator[pb.CallsReply]:
+        """Yield replies."""
+        return self._stream.replies(pb.CallsReply)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._stream.close()

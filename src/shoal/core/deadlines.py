@@ -101,8 +101,11 @@ class Deadlines(Generic[K]):
     def __contains__(self, key: K) -> bool:
         return key in self._live
 
-    def set(self, key: K, at: float) -> None:
-        """Wait for `at` under `key`, instead of any other time."""
+    def set(self, key: K, at: float | None) -> None:
+        """Wait for `at` under `key`, instead of any other time; None: no longer."""
+        if at is None:
+            self.drop(key)
+            return
         live, heap = self._live.get(key), self._heap
         if live is None:
             heap.live += 1
@@ -130,6 +133,14 @@ class Deadlines(Generic[K]):
             self._heap.live -= 1
         elif self._ready:
             self._take_out(key)
+
+    def rename(self, key: K, new: K) -> None:
+        """Wait under another key, if anything is waited for."""
+        live = self._live.get(key)
+        if live is not None:
+            at = live.due
+            self.drop(key)
+            self.set(new, at)
 
     def next(self) -> float | None:
         """Return the earliest deadline of all parts that share the heap."""

@@ -29,7 +29,9 @@ from shoal.core.environments.events import (
 )
 from shoal.core.forwarding.events import ForwardingEffect, ForwardingEvent
 from shoal.core.housekeeping.events import HousekeepingEffect, HousekeepingEvent
+from shoal.core.lending.events import LendingEvent
 from shoal.core.mail.events import MailEffect, MailEvent
+from shoal.core.proximity.events import ProximityEvent
 from shoal.model.ids import (
     Attempt,
     BlobId,
@@ -39,6 +41,7 @@ from shoal.model.ids import (
     NodeId,
     OwnerId,
     RequestId,
+    TaskId,
 )
 from shoal.model.job import Input, Job, Task
 from shoal.model.kinds import TaskNetwork
@@ -162,12 +165,6 @@ class CacheChanged(msgspec.Struct, frozen=True):
     marks: tuple[str, ...]
 
 
-class OwnerActive(msgspec.Struct, frozen=True):
-    """The machine's owner began (or ceased) to use it."""
-
-    active: bool
-
-
 class DriverOpened(msgspec.Struct, frozen=True):
     """A driver of this worker is ready, or something about it has changed.
 
@@ -201,6 +198,8 @@ class JobSubmitted(msgspec.Struct, frozen=True):
     token: int
     job: Job
     grant: Grant | None = None  # of the submitter; None: this node itself
+    parent: Attempt | None = None  # of the task that submits it, if one does
+    detached: bool = False  # it goes on when that attempt ends
 
 
 class CancelRequested(msgspec.Struct, frozen=True):
@@ -263,7 +262,7 @@ Event = (
     | InputTaken
     | InputLost
     | CacheChanged
-    | OwnerActive
+    | LendingEvent
     | DriverOpened
     | DrainRequested
     | DrainEnded
@@ -283,6 +282,7 @@ Event = (
     | CallEvent
     | HousekeepingEvent
     | ChannelEvent
+    | ProximityEvent
 )
 
 # Effects.
@@ -400,6 +400,21 @@ class StopTask(msgspec.Struct, frozen=True):
     grace_s: float
 
 
+class PauseOutput(msgspec.Struct, frozen=True):
+    """Let tasks of this scheduler wait when they write, or go on; not stopped ones."""
+
+    scheduler: NodeId
+    paused: bool
+
+
+class DoubtOutput(msgspec.Struct, frozen=True):
+    """The log of an attempt may lack lines: say so and why. Empty: it is whole."""
+
+    task: TaskId
+    attempt: Attempt
+    reason: str = ""
+
+
 class SignGrant(msgspec.Struct, frozen=True):
     """Sign a grant with the rights of this one; answered by `GrantSigned`."""
 
@@ -440,6 +455,8 @@ Effect = (
     | StageTask
     | MakeEnvironment
     | StopTask
+    | PauseOutput
+    | DoubtOutput
     | ArtifactEffect
     | Show
     | SignGrant

@@ -7,6 +7,7 @@ survives, so its devices are free. See `docs/drivers.md` for the whole picture.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -27,6 +28,9 @@ Stream = Literal["stdout", "stderr"]
 
 Calls = Callable[[Mapping[str, object]], Awaitable[dict[str, object]]]
 """Answers a task's calls to its worker; never raises."""
+
+OpenApi = Callable[[socket.socket], None]
+"""Takes over a connection by which a task calls the API of its shoal; never raises."""
 
 
 class TaskMount(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +76,7 @@ class RunOrder(msgspec.Struct, frozen=True, kw_only=True):
     secrets: dict[str, str] = {}
     checkpoint: str = ""
     calls: Calls | None = None
+    open_api: OpenApi | None = None
     foreign: bool = False
     mounts: tuple[TaskMount, ...] = ()
     user: int = 0  # tasks with the same number can write each other's files; 0: none

@@ -232,7 +232,7 @@ class ContainerDriver:
         except (OSError, UsageError) as error:
             reports.close()
             return Outcome("not-started", reason=cannot(error))
-        reports.begin(watcher.progressed, order.calls)
+        reports.begin(watcher.progressed, order.calls, order.open_api)
         try:
             return await self._run(order, directory, reports.path, watcher)
         finally:
@@ -263,6 +263,7 @@ class ContainerDriver:
             ),
             allocation=msgspec.structs.replace(order.allocation, memory_bytes=0),
             calls=None,
+            open_api=None,
             mounts=(),
             foreign=False,  # The client is ours; the engine limits the container.
         )

@@ -12,6 +12,7 @@ from shoal.interfaces import address_towards, is_loopback, transport_variables
 if TYPE_CHECKING:
     from shoal.drivers import RunOrder
 
+AMD: Final = "amd"  # how the ids of AMD's GPUs begin
 PATH_DEFAULT: Final = "/usr/local/bin:/usr/bin:/bin"
 PORT_FIRST: Final = 20_000
 PORTS: Final = 12_000
@@ -134,5 +135,16 @@ def _transports(order: RunOrder) -> dict[str, str]:
 
 def _devices(order: RunOrder, *, renumbered: bool) -> dict[str, str]:
     ids = [share.device for share in order.allocation.shares]
-    seen = [str(number) for number in range(len(ids))] if renumbered else ids
-    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(seen)}
+    amd = [id_.removeprefix(AMD) for id_ in ids if id_.startswith(AMD)]
+    cuda = [id_ for id_ in ids if not id_.startswith(AMD)]
+    found = {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": _numbers(cuda, renumbered=renumbered),
+    }
+    if amd:  # ROCm takes CUDA's variable, too, where its own is not set.
+        found["HIP_VISIBLE_DEVICES"] = _numbers(amd, renumbered=renumbered)
+    return found
+
+
+def _numbers(ids: list[str], *, renumbered: bool) -> str:
+    return ",".join(map(str, range(len(ids))) if renumbered else ids)

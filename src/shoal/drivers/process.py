@@ -272,7 +272,7 @@ class ProcessDriver:
         killed_before = self._limit(used, order)
         start = self._start(order, used, name, cpus)
         calls_before = used.reports.counts["calls"]
-        used.reports.begin(watcher.progressed, order.calls)
+        used.reports.begin(watcher.progressed, order.calls, order.open_api)
         try:
             end = await used.run(start, watcher.wrote)
         finally:

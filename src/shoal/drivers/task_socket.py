@@ -2,7 +2,9 @@
 
 Each line is a JSON object: `{"metrics": {"loss": 0.3}, "step": 7, "progress": 0.5}`
 gets no answer; `{"call": "put", "path": "model.pt"}` gets one line back. The other end
-is `shoal.log`, `shoal.put` and so on.
+is `shoal.log`, `shoal.put` and so on. After `{"call": "api"}` a connection belongs to
+the API of the task's shoal (`runtime.channels.task_api`), and its lines are none of
+ours.
 
 Tasks are not trusted. Connections are limited, and so are bytes and lines per moment of
 `MOMENT_S`; beyond that a task waits. Each moment the latest metrics are passed on, cut
@@ -52,10 +54,12 @@ CALLS_MAX: Final = 16
 
 STEP: Final = "step"
 CALL: Final = "call"
+API: Final = "api"
 
 Progressed = Callable[[float | None, dict[str, float], tuple[bytes, ...]], None]
 """Takes the fraction, the latest metrics, and all reports of a moment as lines."""
 Calls = Callable[[Mapping[str, object]], Awaitable[dict[str, object]]]
+OpenApi = Callable[[socket.socket], None]
 
 
 class TaskFigures(msgspec.Struct):
@@ -165,6 +169,7 @@ class TaskSocket:
         self._connections: dict[int, _Connection] = {}
         self._progressed: Progressed | None = None
         self._calls: Calls | None = None
+        self._open_api: OpenApi | None = None
         self._answering: set[asyncio.Task[None]] = set()  # at most CALLS_MAX
         self._pending: TaskFigures | None = None
         self._lines: list[bytes] = []
@@ -192,11 +197,20 @@ class TaskSocket:
         listener.listen(CONNECTIONS_MAX)
         self._loop.add_reader(listener, self._accept)
 
-    def begin(self, progressed: Progressed, calls: Calls | None = None) -> None:
-        """Begin an attempt: report metrics to `progressed`, calls to `calls`."""
+    def begin(
+        self,
+        progressed: Progressed,
+        calls: Calls | None = None,
+        open_api: OpenApi | None = None,
+    ) -> None:
+        """Begin an attempt: report metrics to `progressed`, calls to `calls`.
+
+        Connections that are to call the API go to `open_api`.
+        """
         assert self._progressed is None, "one attempt at a time"
         self._progressed = progressed
         self._calls = calls
+        self._open_api = open_api
 
     def end(self) -> None:
         """End an attempt: pass on its unread metrics and close its connections."""
@@ -214,6 +228,7 @@ class TaskSocket:
         self._pass_on()
         self._progressed = None
         self._calls = None
+        self._open_api = None
         for answering in self._answering:
             answering.cancel()
 
@@ -257,7 +272,7 @@ class TaskSocket:
             self.counts["moments too busy"] += 1
             self._loop.remove_reader(connection.socket)  # until the moment is over
             self._arm()
-        elif self._receive(connection) is False:
+        elif self._receive(connection) is False and fd in self._connections:
             self._drop(connection)
 
     def _receive(self, connection: _Connection) -> bool | None:
@@ -309,6 +324,9 @@ class TaskSocket:
         connection.answer({"error": reason})
 
     def _call(self, connection: _Connection, call: dict[str, object]) -> None:
+        if call[CALL] == API and self._open_api is not None:
+            self._hand_over(connection, self._open_api)
+            return
         if self._calls is None or len(self._answering) >= CALLS_MAX:
             why = "calls are not answered here" if self._calls is None else "too many"
             self._refuse(connection, why)
@@ -317,6 +335,14 @@ class TaskSocket:
         answering = self._loop.create_task(self._answer(connection, self._calls, call))
         self._answering.add(answering)
         answering.add_done_callback(self._answering.discard)
+
+    def _hand_over(self, connection: _Connection, open_api: OpenApi) -> None:
+        """Let the API have a connection; what follows is answered there."""
+        if connection.socket.fileno() not in self._connections:
+            return  # It was handed over before: the task does not wait for answers.
+        self._loop.remove_reader(connection.socket)
+        del self._connections[connection.socket.fileno()]
+        open_api(connection.socket)
 
     async def _answer(
         self, connection: _Connection, calls: Calls, call: dict[str, object]

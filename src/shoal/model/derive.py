@@ -82,6 +82,7 @@ def derive(
         preemptible=spec.preemptible,
         at_most_once=spec.at_most_once,
         speculate=spec.speculate,
+        keepers=spec.keepers,
         retry=retry_of(spec),
         policy=placement.policy,
         max_rtt_s=None if rtt is None else parse_duration(rtt),

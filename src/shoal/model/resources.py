@@ -33,7 +33,7 @@ from shoal.model.text.shortages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 WHOLE_GPU_MILLI: Final = MILLI_MAX
 GIB: Final = 1 << 30
@@ -214,18 +214,18 @@ class Ledger:
         twin.gpu_memory = dict(self.gpu_memory)
         return twin
 
-    def fit(self, profile: Profile) -> Allocation | str:
+    def fit(self, profile: Profile, devices: Sequence[str] = ()) -> Allocation | str:
         """Return what `profile` would occupy, or why it does not fit, in numbers.
 
-        Takes the tightest devices first, so that large ones stay whole. What could not
-        be had even when idle is told before what others hold.
+        Takes these devices first, then the tightest, so that large ones stay whole.
+        What could not be had even when idle is told before what others hold.
         """
         if not self._has_room(profile):
             idle = Ledger(self.capacity)
             return idle.shortage(profile) or self.shortage(profile) or "no room"
         shares: tuple[DeviceShare, ...] = ()
         if profile.gpu is not None:
-            shares = self._tightest(profile.gpu)
+            shares = self._tightest(profile.gpu, devices)
         return Allocation(
             profile.cpu_milli, profile.memory_bytes, profile.disk_bytes, shares
         )
@@ -260,6 +260,22 @@ class Ledger:
     def give(self, allocation: Allocation) -> None:
         """Free `allocation` again."""
         self._add(allocation, +1)
+
+    def most_of(self, allocation: Allocation) -> Allocation:
+        """Return the part of `allocation` that is free."""
+        return Allocation(
+            min(allocation.cpu_milli, self.cpu_milli),
+            min(allocation.memory_bytes, self.memory_bytes),
+            min(allocation.disk_bytes, self.disk_bytes),
+            tuple(
+                DeviceShare(
+                    share.device,
+                    min(share.milli, self.milli[share.device]),
+                    min(share.memory_bytes, self.gpu_memory[share.device]),
+                )
+                for share in allocation.shares
+            ),
+        )
 
     def use_up(self, profile: Profile, most: int) -> int:
         """Take room for tasks of a profile until none fits; return for how many."""
@@ -312,10 +328,17 @@ class Ledger:
             if not need.rules_out(device) and self._has_share(need, device)
         ]
 
-    def _tightest(self, need: GpuNeed) -> tuple[DeviceShare, ...]:
-        free = [(self.milli[d.id], d.memory_bytes, d.id) for d in self._fitting(need)]
+    def _tightest(
+        self, need: GpuNeed, wanted: Sequence[str]
+    ) -> tuple[DeviceShare, ...]:
+        order = {id_: place for place, id_ in enumerate(wanted)}
+        last = len(order)
+        free = [
+            (order.get(d.id, last), self.milli[d.id], d.memory_bytes, d.id)
+            for d in self._fitting(need)
+        ]
         chosen = sorted(free)[: max(need.count, need.count_max)]
-        return tuple(need.share_of(self._devices[id_]) for _, _, id_ in chosen)
+        return tuple(need.share_of(self._devices[id_]) for *_, id_ in chosen)
 
     def _add(self, allocation: Allocation, sign: int) -> None:
         self.version += 1

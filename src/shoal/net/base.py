@@ -22,8 +22,8 @@ IT_SAID: Final = "it said: "
 LEFT: Final = f"{IT_SAID}{LEAVING}"
 
 
-class Listener(Protocol):
-    """Receives what happens on the network, in order for each peer."""
+class LinkListener(Protocol):
+    """Receives what happens on links, in order for each peer."""
 
     def connected(self, peer: NodeId, grant: Grant | None) -> None:
         """Note that a link is up: the handshake proved the id and showed the grant."""
@@ -37,16 +37,20 @@ class Listener(Protocol):
         """Take messages that came in one frame over a link."""
         ...
 
+    def measured(self, peer: NodeId, rtt_s: float) -> None:
+        """Note how long a round trip over a link took."""
+        ...
+
+
+class Listener(LinkListener, Protocol):
+    """Receives what happens on the network."""
+
     def heard(self, origin: NodeId, message: AnyMessage) -> None:
         """Take a message that came by gossip, signed by its origin."""
         ...
 
     def looked_up(self, lookup: int, providers: Sequence[PeerAddress]) -> None:
         """Note that a look-up ended, with the providers it found."""
-        ...
-
-    def measured(self, peer: NodeId, rtt_s: float) -> None:
-        """Note how long a round trip over a link took."""
         ...
 
     def estimated(self, nodes: int) -> None:
@@ -113,8 +117,8 @@ class Finder(Protocol):
 class StreamListener(Protocol):
     """Receives what happens on streams, and what libp2p discovers.
 
-    Streams are the second path to a peer. `net.link_selector` joins both paths: it is
-    this listener, and tells the host of one link.
+    Streams are the second path to a peer. `net.link_selector` joins both paths and
+    tells the host of one link.
     """
 
     def opened(

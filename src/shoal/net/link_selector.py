@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, final
+from typing import TYPE_CHECKING, Final, Generic, Literal, Protocol, TypeVar, final
 
 import msgspec
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from shoal.model.ids import NodeId
-    from shoal.net.base import Listener
-    from shoal.protocol.messages import AnyMessage, Grant, PeerAddress
+    from shoal.net.base import LinkListener, Listener
+    from shoal.protocol.messages import AnyMessage, Grant
 
 HEAD_START_S: Final = 1.0
 """Head start of a direct link before a stream is tried as well."""
@@ -171,7 +171,7 @@ class LinkSelector(Generic[D, S]):
         node: NodeId,
         listener: Listener,
         *,
-        direct: Callable[[Listener], D],
+        direct: Callable[[LinkListener], D],
         streams: Callable[[LinkSelector[D, S]], S] | None,
         dials: bool = True,
     ) -> None:
@@ -192,7 +192,7 @@ class LinkSelector(Generic[D, S]):
         self._rtts: dict[NodeId, float] = {}  # of linked peers, in seconds
         self._pings: dict[NodeId, list[asyncio.Future[float]]] = {}  # that wait
         self._closing = False
-        self.direct: Final = direct(_DirectEars(self))
+        self.direct: Final = direct(self)
         self.streams: Final = streams(self) if streams is not None else None
 
     # What the host calls.
@@ -204,7 +204,7 @@ class LinkSelector(Generic[D, S]):
         return (*self.direct.addresses, *streams)
 
     @property
-    def connected(self) -> tuple[NodeId, ...]:
+    def peers(self) -> tuple[NodeId, ...]:
         """Return the peers that are linked now."""
         return tuple(peer for peer in self._told if peer not in self._limbo)
 
@@ -288,9 +288,9 @@ class LinkSelector(Generic[D, S]):
             self._settle(peer)
         await self.direct.close()
 
-    # What happens to direct links.
+    # What happens to direct links: this is their `LinkListener`.
 
-    def on_connected(self, peer: NodeId, grant: Grant | None) -> None:
+    def connected(self, peer: NodeId, grant: Grant | None) -> None:
         """Make a direct link the path to a peer."""
         generation = self.direct.generation(peer)
         was_down = peer in self._limbo or peer not in self._told
@@ -309,7 +309,7 @@ class LinkSelector(Generic[D, S]):
         else:
             self.counts["upgraded"] += 1
 
-    def on_lost(self, peer: NodeId) -> None:
+    def lost(self, peer: NodeId) -> None:
         """Fall back to the stream, if there is one; the listener hears of the break."""
         self._linked.pop(peer, None)
         self._release(peer)
@@ -327,7 +327,7 @@ class LinkSelector(Generic[D, S]):
         elif self.direct.waiting(peer):
             self._seek(peer, 0.0)
 
-    def on_received(self, peer: NodeId, messages: Sequence[AnyMessage]) -> None:
+    def received(self, peer: NodeId, messages: Sequence[AnyMessage]) -> None:
         """Deliver messages of a direct link, after those of the stream."""
         held = self._held.get(peer)
         if held is None:
@@ -337,7 +337,16 @@ class LinkSelector(Generic[D, S]):
         if len(held) > HELD_MAX:
             self._release(peer)
 
-    # What happens to streams: these, and some below, obey `StreamListener`.
+    def measured(self, peer: NodeId, rtt_s: float) -> None:
+        """Note how far away a peer is."""
+        if peer in self._told:
+            self._rtts[peer] = rtt_s
+            self._listener.measured(peer, rtt_s)
+            for answer in self._pings.get(peer, ()):
+                if not answer.done():
+                    answer.set_result(rtt_s)
+
+    # What happens to streams; messages of streams go to the listener at once.
 
     def opened(
         self, peer: NodeId, grant: Grant | None, *, generation: int, is_relayed: bool
@@ -371,23 +380,10 @@ class LinkSelector(Generic[D, S]):
         # One side begins, or two new streams would get in each other's way.
         self._seek(peer, LIMBO_S, delay_s=0.0 if self.node < peer else AGAIN.first_s)
 
-    def received(self, peer: NodeId, messages: Sequence[AnyMessage]) -> None:
-        """Deliver messages of a stream."""
-        self._listener.received(peer, messages)
-
-    def measured(self, peer: NodeId, rtt_s: float) -> None:
+    def stream_measured(self, peer: NodeId, rtt_s: float) -> None:
         """Note how far away a peer is by the stream, if that is the way."""
         if peer not in self._linked:
-            self.note_rtt(peer, rtt_s)
-
-    def note_rtt(self, peer: NodeId, rtt_s: float) -> None:
-        """Note how far away a peer is."""
-        if peer in self._told:
-            self._rtts[peer] = rtt_s
-            self._listener.measured(peer, rtt_s)
-            for answer in self._pings.get(peer, ()):
-                if not answer.done():
-                    answer.set_result(rtt_s)
+            self.measured(peer, rtt_s)
 
     # How ways change.
 
@@ -490,36 +486,3 @@ class LinkSelector(Generic[D, S]):
         if peer in self._open and peer not in self._linked:
             self.direct.reach(peer)
             self._plan_upgrade(peer, tries + 1)
-
-
-@final
-class _DirectEars:
-    """The listener of direct links; passes everything on."""
-
-    def __init__(self, ways: LinkSelector[Any, Any]) -> None:
-        self._ways = ways
-
-    def connected(self, peer: NodeId, grant: Grant | None) -> None:
-        """Note that a link is up."""
-        self._ways.on_connected(peer, grant)
-
-    def lost(self, peer: NodeId) -> None:
-        """Note that a link is down."""
-        self._ways.on_lost(peer)
-
-    def received(self, peer: NodeId, messages: Sequence[AnyMessage]) -> None:
-        """Take messages of one frame."""
-        self._ways.on_received(peer, messages)
-
-    def measured(self, peer: NodeId, rtt_s: float) -> None:
-        """Note how far away a peer is."""
-        self._ways.note_rtt(peer, rtt_s)
-
-    def heard(self, origin: NodeId, message: AnyMessage) -> None:
-        """Never called: direct links have no gossip."""
-
-    def looked_up(self, lookup: int, providers: Sequence[PeerAddress]) -> None:
-        """Never called: direct links have no DHT."""
-
-    def estimated(self, nodes: int) -> None:
-        """Never called: direct links have no DHT."""

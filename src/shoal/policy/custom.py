@@ -20,7 +20,7 @@ import msgspec
 from shoal.model.ids import NodeId
 from shoal.model.resources import GpuNeed
 from shoal.policy.filters import reason
-from shoal.policy.interface import Breach, ChooseBy, Chosen
+from shoal.policy.interface import Breach, ChooseBy, Chosen, OnDevices
 from shoal.policy.table.rows import WorkerRow
 from shoal.policy.table.task_shapes import TaskShape
 from shoal.policy.worker_view import WorkerView, view_of
@@ -36,7 +36,10 @@ WORDS_MAX: Final = 200
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """Run the task on this worker. The worker itself has the last word on devices."""
+    """Run the task on this worker and, if it names any, on these of its devices.
+
+    Should they be taken when the worker is asked, it offers others that are as good.
+    """
 
     worker: str
     devices: tuple[str, ...] = ()
@@ -75,7 +78,10 @@ class Custom:
                     rows[row.node] = (index, row)
             views = {node: view_of(row) for node, (_, row) in rows.items()}
             answer = self.answer(views, request.shape)
-            return rows[answer.worker][0] if isinstance(answer, Assignment) else answer
+            if not isinstance(answer, Assignment):
+                return answer
+            index = rows[answer.worker][0]
+            return OnDevices(index, answer.devices) if answer.devices else index
 
         return ChooseBy(table.need(request.shape), best)
 

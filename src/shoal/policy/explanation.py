@@ -184,7 +184,9 @@ def _helps(
                 yield from _fewer_gpus(shape, table, some, is_hopeless)
             case _:
                 pass
-    yield from _waiting(shape, table)
+    names = [condition.name for condition in FILTERS]
+    has_gpus = bool(passed[names.index("gpu")].any())
+    yield from _waiting(shape, table, has_gpus=has_gpus)
 
 
 def _lending(shape: TaskShape) -> str:
@@ -263,7 +265,7 @@ def _would_fit(
     return any(row is not None and row.fits_idle(need) for row in table.grid.rows)
 
 
-def _waiting(shape: TaskShape, table: WorkerTable) -> Iterator[str]:
+def _waiting(shape: TaskShape, table: WorkerTable, *, has_gpus: bool) -> Iterator[str]:
     """Tell whether time alone would help: some worker is large enough when idle."""
     need = table.need(shape)
     able = [row for row in table.grid.rows if row is not None and row.fits_idle(need)]
@@ -273,7 +275,7 @@ def _waiting(shape: TaskShape, table: WorkerTable) -> Iterator[str]:
         yield f"wait until tasks end on {which} large enough"
     elif able:
         yield "wait"
-    elif shape.profile.gpu is not None and shape.profile.gpu.count > 1:
+    elif shape.profile.gpu is not None and not has_gpus and shape.profile.gpu.count > 1:
         yield f"wait for a node with {shape.profile.gpu.count}"
 
 

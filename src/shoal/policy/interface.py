@@ -38,7 +38,14 @@ class Breach(msgspec.Struct, frozen=True):
     how: str
 
 
-Chosen: TypeAlias = int | Breach | str | None
+class OnDevices(msgspec.Struct, frozen=True):
+    """A row of the table, and those of its devices that the task should get."""
+
+    row: int
+    devices: tuple[str, ...]
+
+
+Chosen: TypeAlias = int | OnDevices | Breach | str | None
 """A row of the table; a broken promise; or no row, perhaps with the reason."""
 
 
@@ -48,6 +55,7 @@ class GangNeed(msgspec.Struct, frozen=True, gc=False):
     size: int  # tasks of the whole gang
     beside: Collection[NodeId] = ()  # workers with slots for other tasks of it
     slowdown_max: float = math.inf  # it would rather wait than run any slower
+    running: Collection[Collection[NodeId]] = ()  # where other gangs are, as is known
 
 
 class PlacementRequest(msgspec.Struct, frozen=True, gc=False):

@@ -13,7 +13,7 @@ import msgspec
 
 from shoal.model.ids import NodeId
 from shoal.model.resources import Profile
-from shoal.policy.interface import Breach, PlacementRequest
+from shoal.policy.interface import Breach, OnDevices, PlacementRequest
 from shoal.policy.table.task_shapes import TaskShape
 from shoal.policy.table.worker_table import TakenRoom, WorkerTable
 
@@ -71,9 +71,14 @@ def place(  # noqa: PLR0913 - each of these is a separate wish of the caller
     skip = set(exclude)
     while len(takens) < count:
         chosen = best(skip)
-        if not isinstance(chosen, int):
+        if isinstance(chosen, int):
+            taken = table.book(chosen, need)
+        elif isinstance(chosen, OnDevices):
+            known = table.row(chosen.row).places
+            places = [known[device] for device in chosen.devices]
+            taken = table.book(chosen.row, need, places)
+        else:
             return _stopped(takens, chosen, policy)
-        taken = table.book(chosen, need)
         takens.append(taken)
         if at_most is not None:
             tally[taken.node] = tally.get(taken.node, 0) + 1

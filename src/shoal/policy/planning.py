@@ -44,6 +44,7 @@ class PlacementPlan(msgspec.Struct, frozen=True):
     room: int  # for how many of them there is room now
     helps: tuple[str, ...] = ()  # what would help, if there is none
     never: str = ""  # what no worker has, if none could run it even when idle
+    chosen: tuple[NodeId, ...] = ()  # where they would go, one for each with room
 
 
 def plan(  # noqa: PLR0913 - each of these is a separate wish of the caller
@@ -109,7 +110,9 @@ def _plan(
         for r in said.rejected
         if r.node not in known
     ]
-    return PlacementPlan((*now, *others), len(slots), said.helps, said.never)
+    return PlacementPlan(
+        (*now, *others), len(slots), said.helps, said.never, tuple(slots)
+    )
 
 
 def _nodes(

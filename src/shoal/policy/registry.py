@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Final, TypeGuard, final
 
@@ -68,8 +68,13 @@ class Registry:
     def __init__(
         self, custom: Mapping[str, Callable[[], object]] | None = None
     ) -> None:
-        self._custom = installed() if custom is None else custom
+        self._given = custom
         self._made: dict[str, Policy] = {}
+
+    @cached_property
+    def _custom(self) -> Mapping[str, Callable[[], object]]:
+        """Policies that are not shoal's; looking for them reads every package."""
+        return installed() if self._given is None else self._given
 
     def names(self) -> list[str]:
         """Return the names of all policies, sorted."""

@@ -37,6 +37,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     drivers: tuple[str, ...] = ("process",)
     draining: bool = False
     path_cost_us: int = 0  # 0: this node itself
+    site: str = ""  # of nodes that were measured to be near each other, if known
     warm: tuple[str, ...] = ()  # marks of what is cached there (`model.caches`)
     terms: str = ""  # why this scheduler is not offered all
     weaker: tuple[str, ...] = ()  # promises that do not hold in full there
@@ -162,6 +163,7 @@ def view_of(row: WorkerRow) -> WorkerView:
         drivers=row.drivers,
         draining=row.draining,
         path_cost_us=row.path_cost_us,
+        site=row.site,
         warm=row.warm,
         terms=row.terms,
         weaker=row.weaker,

@@ -174,7 +174,7 @@ class Proof:
         return right
 
     def leaf(self, level: int, index: int) -> bytes:
-        """Return the hash that a piece must have, or nothing: then the name says it."""
+        """Return the hash of a piece; empty for the top, whose hash is the name."""
         parent = self._nodes.get((level + 1, index // FANOUT), b"")
         at = index % FANOUT * HASH_BYTES
         return parent[at : at + HASH_BYTES]

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from shoal.model.ids import LeaseId, NodeId
+from shoal.model.ids import LeaseId, NodeId, RequestId
 from shoal.model.job import PRIORITY_MAX, PRIORITY_MIN
 from shoal.model.text.bounds import ADDRESS, GRAMMAR, Name, Text
 from shoal.protocol.call_items import HEAD_BYTES
@@ -67,6 +67,19 @@ PIECES_MAX: Final = 64
 """Pieces that are asked for in one message."""
 
 HOLDERS_MAX: Final = 8
+NARROW_MAX: Final = 32
+"""Peers of whose narrow links a node tells."""
+
+DISTANCE_US_MAX: Final = 10_000_000
+"""The farthest that a node can be: a round trip of ten seconds."""
+
+BANDWIDTH_CLASS_MAX: Final = 20
+"""The widest class of links that is told apart: 512 Gbit/s."""
+
+PROBE_BYTES_MAX: Final = 229_376
+"""Bytes that one question of a probe may ask for."""
+
+PROBE_PIECE_BYTES_MAX: Final = 32_768
 SEALED_BYTES_MAX: Final = 70_000
 """A secret, sealed: no longer than a variable may be, and what sealing adds."""
 
@@ -75,6 +88,12 @@ MAIL_BYTES_MAX: Final = 32_768
 
 API_REQUEST_BYTES_MAX: Final = 262_144
 """The request of a call that one node makes at another for its user."""
+
+KEPT_BYTES_MAX: Final = 524_288
+"""One entry of the log of a job that is kept; the longest is the job itself."""
+
+KEPT_ENTRIES_MAX: Final = 256
+"""Entries of such a log in one message."""
 
 ITEMS_MAX: Final = 1_024
 """Items for an interpreter, or from it, in one message."""
@@ -98,6 +117,11 @@ Signature = Annotated[bytes, Meta(max_length=SIGNATURE_BYTES_MAX)]
 Secret = Annotated[bytes, Meta(max_length=SECRET_BYTES_MAX)]
 Piece = Annotated[bytes, Meta(max_length=OUTPUT_BYTES_MAX)]
 PieceData = Annotated[bytes, Meta(max_length=PIECE_BYTES_MAX)]
+Offset = Annotated[int, Meta(ge=-DISTANCE_US_MAX, le=DISTANCE_US_MAX)]
+Microseconds = Annotated[int, Meta(ge=0, le=DISTANCE_US_MAX)]
+BandwidthClass = Annotated[int, Meta(ge=0, le=BANDWIDTH_CLASS_MAX)]
+ProbeBytes = Annotated[int, Meta(ge=1, le=PROBE_BYTES_MAX)]
+ProbeData = Annotated[bytes, Meta(max_length=PROBE_PIECE_BYTES_MAX)]
 Level = Annotated[int, Meta(ge=0, le=LEVEL_MAX)]
 Sealed = Annotated[bytes, Meta(max_length=SEALED_BYTES_MAX)]
 Items = Annotated[
@@ -107,6 +131,7 @@ Items = Annotated[
     Meta(max_length=ITEMS_MAX),
 ]
 Leases = Annotated[tuple[LeaseId, ...], Meta(max_length=LEASES_MAX)]
+Requests = Annotated[tuple[RequestId, ...], Meta(max_length=LEASES_MAX)]
 Address = Annotated[str, Meta(max_length=ADDRESS_LENGTH_MAX, extra={GRAMMAR: ADDRESS})]
 Places = Annotated[tuple[Address, ...], Meta(max_length=GANG_MAX)]
 Gang = Annotated[tuple[NodeId, ...], Meta(max_length=GANG_MAX)]

@@ -12,7 +12,15 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from shoal.model.ids import Attempt, BlobId, LeaseId, NodeId, OwnerId, RequestId
+from shoal.model.ids import (
+    Attempt,
+    BlobId,
+    JobId,
+    LeaseId,
+    NodeId,
+    OwnerId,
+    RequestId,
+)
 from shoal.model.job import Input, Scalar, Task
 from shoal.model.resources import Allocation, Capacity, Profile
 from shoal.model.text.bounds import (
@@ -55,6 +63,7 @@ from shoal.protocol.limits import (
     Piece,
     Places,
     Priority,
+    Requests,
     Sealed,
     Secret,
     Signature,
@@ -63,6 +72,8 @@ from shoal.protocol.limits import (
 )
 from shoal.protocol.mail import Mail, MailReceipt
 from shoal.protocol.message import Message
+from shoal.protocol.proximity.messages import ToProximity
+from shoal.protocol.succession.messages import Adoption, Members, ToKeeper
 
 PROTOCOL_VERSION = 1
 
@@ -148,11 +159,15 @@ class Inventory(Message, frozen=True, tag="inventory"):
 
 
 class InventoryChanged(Message, frozen=True, tag="inventory-changed"):
-    """The load of a worker whose inventory the receiver has."""
+    """The load of a worker whose inventory the receiver has.
+
+    It must be one from `since` on: what an older one says is no longer so.
+    """
 
     epoch: Count
     seq: Count
     load: Load
+    since: Count = 0
 
 
 class LoadDigest(Message, frozen=True, tag="load-digest"):
@@ -221,6 +236,8 @@ class Demand(Message, frozen=True, tag="demand"):
     grant: Grant | None = None
     wait_for_s: Seconds = 0.0  # if there is no room, let no worse rank overtake it
     network: bool = False  # whether the tasks use the network
+    # Rather these devices than others, if they are free.
+    devices: Annotated[tuple[Name, ...], Meta(max_length=DEVICES_MAX)] = ()
 
 
 class Offer(Message, frozen=True, tag="offer"):
@@ -261,9 +278,13 @@ class Committed(Message, frozen=True, tag="committed"):
 
 
 class Release(Message, frozen=True, tag="release"):
-    """These leases are no longer needed. Tasks on them are stopped."""
+    """These leases are no longer needed. Tasks on them are stopped.
+
+    Nor does anybody wait for what these `requests` were refused: keep no room for them.
+    """
 
     leases: Leases
+    requests: Requests = ()
 
 
 class Withdrawal(Message, frozen=True, tag="withdrawal"):
@@ -313,7 +334,9 @@ class Assignment(Message, frozen=True, tag="assignment"):
     an earlier attempt left, and `checkpoint_path` where it was. `secrets` are sealed
     to the receiver's key, for this attempt. `after` is the attempt before it on its
     lease: if that still runs, this one waits for its end. `inputs` are what the tasks
-    that it needs have left, laid into the work directory in this order.
+    that it needs have left, laid into the work directory in this order. `receipts`
+    says that its output will be acknowledged. The job of the task is kept by `members`,
+    if there are any, and the sender schedules it in this `term`.
     """
 
     lease: LeaseId
@@ -326,6 +349,9 @@ class Assignment(Message, frozen=True, tag="assignment"):
     secrets: Annotated[dict[Name, Sealed], Meta(max_length=SECRETS_MAX)] = {}
     after: Attempt | None = None
     inputs: Annotated[tuple[Input, ...], Meta(max_length=INPUTS_MAX)] = ()
+    receipts: bool = False
+    term: Count = 0
+    members: Members = ()
 
 
 class Cancel(Message, frozen=True, tag="cancel"):
@@ -364,13 +390,41 @@ OutputStream = Literal["stdout", "stderr", "metrics"]
 """What an attempt wrote, and what it reported (`model.metric_lines`)."""
 
 
+class OutputPlace(msgspec.Struct, frozen=True, array_like=True):
+    """Where a message stands among all pieces of output that its sender has for you.
+
+    Pieces are numbered in each life of a worker, for each scheduler. Those before
+    `held` were taken or will never come. A piece has this `number`; a report comes
+    after all pieces with lower ones.
+    """
+
+    epoch: Count
+    held: Count
+    number: Count
+
+
 class Output(Message, frozen=True, tag="output"):
-    """A piece of what an attempt wrote, from this offset of the stream."""
+    """A piece of what an attempt wrote, from this offset of the stream.
+
+    With a place it is sent until an `OutputReceipt` says that it was taken.
+    """
 
     attempt: Attempt
     stream: OutputStream
     offset: Count
     data: Piece
+    place: OutputPlace | None = None
+
+
+class OutputReceipt(Message, frozen=True, tag="output-receipt"):
+    """All pieces of your output with lower numbers were taken.
+
+    `gap` says that a later one came, or the end of an attempt: send the next one again.
+    """
+
+    epoch: Count
+    taken: Count
+    gap: bool = False
 
 
 class Staging(Message, frozen=True, tag="staging"):
@@ -420,18 +474,28 @@ class Report(Message, frozen=True, tag="report"):
     """The attempt has ended and nothing of it is left. Sent until acknowledged.
 
     `next` is the attempt that waited for this end, and has started on the same lease.
+    `place` is after the last piece of its output, unless there is none, and `missing`
+    how many bytes of that the worker had no room for. `job` is named if it is kept:
+    only who leads it acknowledges this.
     """
 
     attempt: Attempt
     lease: LeaseId
     outcome: Outcome
     next: Attempt | None = None
+    place: OutputPlace | None = None
+    missing: Count = 0
+    job: JobId = JobId("")
 
 
 class Acknowledgement(Message, frozen=True, tag="acknowledgement"):
-    """The reports of these attempts are on the receiver's disk, or no longer matter."""
+    """The reports of these attempts are on the sender's disk, or no longer matter.
+
+    Those of a kept `job` are on the disks of most of its members.
+    """
 
     attempts: Annotated[tuple[Attempt, ...], Meta(max_length=LEASES_MAX)]
+    job: JobId = JobId("")
 
 
 # Gates: getting in, and being reached.
@@ -538,6 +602,8 @@ ToWorker = (
     | Assignment
     | Cancel
     | Acknowledgement
+    | OutputReceipt
+    | Adoption
 )
 ToScheduler = (
     Inventory
@@ -582,9 +648,11 @@ AnyMessage = (
     | ToGate
     | ToGossip
     | ToStore
+    | ToProximity
     | ToLanes
     | ToChannels
     | ToPost
     | ToApi
+    | ToKeeper
     | ToAny
 )

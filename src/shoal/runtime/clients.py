@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal.core.events import Event
-    from shoal.model.ids import JobId, OwnerId
+    from shoal.model.ids import Attempt, JobId, OwnerId
     from shoal.model.job import Job
     from shoal.protocol.messages import Grant
     from shoal.runtime.monitoring.change_signal import ChangeSignal
@@ -32,6 +32,7 @@ class Submitter(msgspec.Struct, frozen=True, kw_only=True):
     owner: OwnerId | None = None  # None: that of the node
     grant: Grant | None = None  # whose priority and quota hold; None: the node's own
     uses_secrets: bool = True  # those of the node's user
+    parent: Attempt | None = None  # the task that submits it
 
 
 @final
@@ -56,30 +57,30 @@ class WaitingClients:
         self._tokens = 0
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
 
-    async def submit(self, job: Job, grant: Grant | None = None) -> Answer:
+    async def submit(
+        self, job: Job, submitter: Submitter | None = None, *, detached: bool = False
+    ) -> Answer:
         """Submit a job; return when it is on disk or refused."""
-        token = self._next()
+        by = submitter or Submitter()
         if self._handing_in >= WAITING_MAX:
             why = f"{WAITING_MAX} jobs are being handed in already; try again later"
-            return Answer(token, job.id, refused=why)
+            return Answer(0, job.id, refused=why)
         self._handing_in += 1
         try:
             if self._is_behind() and not await self._caught_up():
                 why = f"the disk has been behind for {PATIENCE_S:g} s; try again later"
-                return Answer(token, job.id, refused=why)
-            return await self._ask(token, JobSubmitted(token, job, grant))
+                return Answer(0, job.id, refused=why)
+            return await self._ask(JobSubmitted, job, by.grant, by.parent, detached)
         finally:
             self._handing_in -= 1
 
     async def cancel(self, job: JobId, reason: str) -> Answer:
         """Cancel a job; return when that is on disk."""
-        token = self._next()
-        return await self._ask(token, CancelRequested(token, job, reason))
+        return await self._ask(CancelRequested, job, reason)
 
     async def remove(self, job: JobId) -> Answer:
         """Forget an ended job; return when that is on disk."""
-        token = self._next()
-        return await self._ask(token, RemovalRequested(token, job))
+        return await self._ask(RemovalRequested, job)
 
     def answer(self, answer: Answer) -> None:
         """Deliver the machine's answer to its client."""
@@ -95,14 +96,12 @@ class WaitingClients:
             return False
         return True
 
-    def _next(self) -> int:
-        self._tokens += 1
-        return self._tokens
-
-    async def _ask(self, token: int, event: Event) -> Answer:
+    async def _ask(self, kind: Callable[..., Event], *fields: object) -> Answer:
+        """Feed an event with a token of its own; wait for the answer to that."""
+        self._tokens = token = self._tokens + 1
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting[token] = future
-        self._feed(event)
+        self._feed(kind(token, *fields))
         try:
             return await future
         finally:

@@ -1,5 +1,8 @@
 """Run one machine on an event loop: feed facts, perform effects, keep deadlines.
 
+The parts of a node report to its host and are built before its machine, so facts that
+come before `start` wait in the inbox.
+
 Everything runs in callbacks on the loop's thread, so there are no locks. Facts wait in
 an inbox of at most `INBOX_MAX` and are handled in turns of at most
 `EVENTS_PER_TURN_MAX`, so that other work on the loop is not delayed. Links send the
@@ -23,7 +26,7 @@ from shoal.core.events import (
 from shoal.runtime.alarm import Alarm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from shoal.core.durability.journal import Entry
     from shoal.core.machine import Decider
@@ -48,28 +51,43 @@ class Host:
     loses the last effects, but never a record whose effects were seen.
     """
 
-    def __init__(
-        self,
-        machine: Decider,
-        journal: HostJournal,
-        perform: Callable[[Effect], None],
-        *,
-        on_failure: Callable[[BaseException], None],
-    ) -> None:
-        """Perform effects by `perform`; pass a machine's error to `on_failure`."""
+    _machine: Decider
+    _journal: HostJournal
+    _perform: Callable[[Effect], None]
+    _on_failure: Callable[[BaseException], None]
+
+    def __init__(self) -> None:
         self.dropped = 0  # peer messages dropped as the inbox was full
         self.handling: Event | None = None  # the machine's latest event
-        self._machine = machine
-        self._journal = journal
-        self._perform = perform
-        self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._inbox: deque[Event] = deque()
         self._barrier = Barrier()
         self._turn: asyncio.Handle | None = None  # the next one, if it is scheduled
         self._in_turn = False
         self._alarm = Alarm(self._schedule)
-        self._closed = False
+        self._idle = True  # before `start`, and after `close`
+
+    def start(
+        self,
+        machine: Decider,
+        journal: HostJournal,
+        perform: Callable[[Effect], None],
+        *,
+        on_failure: Callable[[BaseException], None],
+        first: Iterable[Event] = (),
+    ) -> None:
+        """Run a machine, which is told `first` before all facts that came so far.
+
+        Perform effects by `perform`; pass an error of the machine to `on_failure`.
+        """
+        self._machine = machine
+        self._journal = journal
+        self._perform = perform
+        self._on_failure = on_failure
+        self._idle = False
+        self._inbox.extendleft(reversed([*first]))
+        if self._inbox:
+            self._schedule()
 
     def feed(self, event: Event) -> None:
         """Queue a fact for the machine; facts keep their order.
@@ -89,9 +107,9 @@ class Host:
         It saves a turn of the loop to those who wait for each answer. Inside a turn it
         is `feed`: a machine handles one fact at a time.
         """
-        idle = self._turn is None and not self._inbox and not self._in_turn
+        waits = self._turn is not None or self._inbox or self._in_turn or self._idle
         self._inbox.append(event)
-        if idle and not self._closed:
+        if not waits:
             self._take_turn()
         else:
             self._schedule()
@@ -103,36 +121,33 @@ class Host:
 
     def close(self) -> None:
         """Handle nothing more."""
-        self._closed = True
+        self._idle = True
         if self._turn is not None:
             self._turn.cancel()
         self._alarm.stop()
 
     def _schedule(self) -> None:
-        if self._turn is None and not self._closed:
+        if self._turn is None and not self._idle:
             self._turn = self._loop.call_soon(self._take_turn)
 
     def _take_turn(self) -> None:
         self._turn = None
         self._in_turn = True
         try:
-            self._handle_some()
+            for _ in range(min(len(self._inbox), EVENTS_PER_TURN_MAX)):
+                self._tell(self._inbox.popleft())
+            due = self._machine.next_deadline()
+            if due is not None and due <= self._loop.time() and not self._inbox:
+                self._tell(DeadlineReached())
+                due = self._machine.next_deadline()
+            self._alarm.set(None if self._idle else due)
+            if self._inbox:
+                self._schedule()
         except Exception as error:  # noqa: BLE001 - A machine never raises: a bug.
             self.close()
             self._on_failure(error)
         finally:
             self._in_turn = False
-
-    def _handle_some(self) -> None:
-        for _ in range(min(len(self._inbox), EVENTS_PER_TURN_MAX)):
-            self._tell(self._inbox.popleft())
-        due = self._machine.next_deadline()
-        if due is not None and due <= self._loop.time() and not self._inbox:
-            self._tell(DeadlineReached())
-            due = self._machine.next_deadline()
-        self._alarm.set(None if self._closed else due)
-        if self._inbox:
-            self._schedule()
 
     def _tell(self, event: Event) -> None:
         self.handling = event

@@ -44,8 +44,10 @@ from shoal.core.mail.task_mail import TaskMail
 from shoal.core.membership.membership import Membership
 from shoal.core.membership.roster import Roster
 from shoal.core.peer import Peer
+from shoal.core.proximity.proximity import Proximity
 from shoal.core.scheduling.policy_lookup import PolicyLookup
 from shoal.core.scheduling.scheduler import Scheduler
+from shoal.drivers.supervisor.leftovers import worker_mark
 from shoal.model.resources import Capacity
 from shoal.net.base import LEFT
 from shoal.net.identity.identity import verify
@@ -55,6 +57,7 @@ from shoal.runtime.admission.admission_desk import TOOLS, load_invitations
 from shoal.runtime.artifacts.artifacts import Artifacts, default_cache_bytes
 from shoal.runtime.calls.sessions import CallSessions
 from shoal.runtime.channels.channel_ends import ChannelEnds
+from shoal.runtime.channels.task_api import TaskApi
 from shoal.runtime.channels.task_visits import TaskVisits
 from shoal.runtime.clients import WaitingClients
 from shoal.runtime.discovery.finders import Finding
@@ -76,6 +79,7 @@ from shoal.runtime.membership.shoal_membership import next_epoch
 from shoal.runtime.monitoring.change_signal import ChangeSignal
 from shoal.runtime.monitoring.event_file import EventFile
 from shoal.runtime.monitoring.event_log import EventLog
+from shoal.runtime.monitoring.lending_watch import LendingWatch
 from shoal.runtime.monitoring.machine_use import MachineWatch
 from shoal.runtime.monitoring.output_log import OutputLog
 from shoal.runtime.monitoring.seen_members import SeenMembers
@@ -99,7 +103,6 @@ if TYPE_CHECKING:
     from shoal.protocol.messages import Grant
     from shoal.runtime.calls.lanes import Lanes
     from shoal.runtime.home import Home
-    from shoal.runtime.inbox import Inbox
     from shoal.runtime.membership.shoal_membership import ShoalMembership
     from shoal.runtime.monitoring.seen_members import How
 
@@ -119,6 +122,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     journal: Begin = ""  # how to begin if it was lost or damaged
     open_lan: bool = False  # whether LAN machines join without asking
     finding: Finding = Finding()  # means of finding members that are on
+    owner_input: tuple[str, ...] = ()  # files that tell of the owner; none: terminals
 
 
 @final
@@ -133,24 +137,23 @@ class Node:
         settings: NodeSettings,
         drivers: Mapping[str, Driver],
         *,
-        inbox: Inbox,
+        host: Host,
         lanes: Lanes,
         say: Callable[[str], None],
     ) -> None:
         """Replay the journal; nothing runs before `start`.
 
-        `drivers` and `lanes` report to `inbox`; `say` tells the user of trouble.
+        `drivers` and `lanes` report to `host`; `say` tells the user of trouble.
         """
         self.home, self.identity = home, identity
-        self.membership = membership
-        self.settings = settings
+        self.membership, self.settings = membership, settings
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.news = ChangeSignal()
         self._awaited: dict[JobId, ChangeSignal] = {}  # jobs with waiting clients
         self.event_log = EventLog(EventFile(home.events))
         self.audit = AuditLog(home, say=say)
-        self.feed, self.feed_now = inbox.feed, inbox.feed_now
-        self._inbox, self._lanes = inbox, lanes
+        self.feed, self.feed_now = host.feed, host.feed_now
+        self._host, self._lanes = host, lanes
         self.calls = CallSessions(self)
         self.outputs = OutputLog(home.outputs)
         self._sweeping: asyncio.Task[None] | None = None
@@ -159,8 +162,10 @@ class Node:
         self._job_files, self._end_callers = files, EndCallers(self.feed)
         self.mail, self.visits = MailCalls(self.feed), TaskVisits(self.feed)
         self.api_calls = CallRunner(self.feed)
-        self.channels = ChannelEnds(inbox, self.visits.serve)
+        self.channels = ChannelEnds(host, self.visits.serve)
+        self.visits.calls = TaskApi(self.channels)
         self.seen, self.machine = SeenMembers(home.members), MachineWatch(home.path)
+        self._lending = LendingWatch(self.feed, home.tasks, settings.owner_input)
         self.listener: Listener = self._make_listener()
         self.clients = WaitingClients(self.feed, self._is_behind, self.news)
         self.task_faults = faults = TaskFaults(self.event_log)
@@ -176,7 +181,7 @@ class Node:
         self._rng = Random(SystemRandom().getrandbits(64))
         self._links: Links | None = None
         self._finder: Finder | None = None
-        self._host: Host | None = None
+        self._is_up = False
         self._wall_clock = WallClock(self.feed)
         self.set_aside: dict[JobId, str] = {}  # our jobs that were ended, and why
         self.peer = self._revived(self._records.entries())
@@ -279,21 +284,21 @@ class Node:
                 **self._lanes.performers,
             },
         )
-        self._host = host = Host(
-            self.peer, self._records, performer.perform, on_failure=self._fail_at
-        )
         loop = asyncio.get_running_loop()
         self._journal.start(
             loop.call_soon_threadsafe, on_synced=self._synced, on_failed=self._fail
         )
         self.audit.start(loop)
         self.audit.note(up(self.settings.roles, self._unconfined()))
-        self._inbox.open(host, self._first_facts(links.addresses))
+        self._is_up = True
+        parts, first = (self.peer, self._records), self._first_facts(links.addresses)
+        perform, fail = performer.perform, self._fail_at
+        self._host.start(*parts, perform, on_failure=fail, first=first)
         self._wall_clock.start()
         self._job_files.start()
         if self.scheduler is not None:
             self._measure(self.scheduler.book.ended)
-        self.machine.start()
+        self._watch_machine()
         await self.calls.clear()
         self._sweep_outputs()
 
@@ -309,6 +314,14 @@ class Node:
         if (environments := self.artifacts.environments) is not None:
             yield environments.known
         yield Booted()
+
+    def _watch_machine(self) -> None:
+        """Begin to measure this machine, and to look for its owner."""
+        self.machine.start()
+        if self.peer.worker is not None:
+            has_engine = "container" in self._drivers
+            mark = worker_mark(self.home.containers) if has_engine else ""
+            self._lending.start(self.peer.worker, mark)
 
     def _unconfined(self) -> list[str]:
         """Return, for each driver that does not confine tasks, the reason."""
@@ -347,6 +360,7 @@ class Node:
             await asyncio.gather(self._sweeping, return_exceptions=True)
         self._wall_clock.stop()
         await self.machine.close()
+        await self._lending.close()
         await self.seen.close()
         await self.api_calls.close()
         await self.calls.close()
@@ -358,8 +372,7 @@ class Node:
         await self._end_callers.close()
         await self._job_files.close()
         await self.artifacts.close()
-        if self._host is not None:
-            self._host.close()
+        self._host.close()
         for driver in self._unlike:
             await driver.close()
         if self._finder is not None:
@@ -368,7 +381,7 @@ class Node:
             await self._links.close()
         self.outputs.close()
         await self.event_log.close()
-        if self._host is not None:
+        if self._is_up:
             self.audit.note(down())
         self.audit.close()
         self.handling.close()
@@ -412,7 +425,6 @@ class Node:
             )
         gate = Gate(self.id, rng=self._rng) if "gate" in settings.roles else None
         self.forwarded_calls = CallForwarding(roster, grant.owner)
-        mail = TaskMail(self.id, scheduler)
         roles = [m for m in (worker, scheduler, gate) if m is not None]
         self.granting = GrantSigner(self.home, self.identity, self.membership, roster)
         self.admission_control: AdmissionControl = AdmissionControl(
@@ -428,12 +440,23 @@ class Node:
             self.id, self._known_members(), self._rng, asks=settings.finding.peers
         )
         self.usage = UsageLedger(entries, roster.wall_s(0.0))
-        calls = CallExchange(roster, scheduler)
+        calls, mail = CallExchange(roster, scheduler), TaskMail(self.id, scheduler)
         blobs = BlobTransfers(self.id, roster, scheduler)
-        channels = Channels(roster, grant.owner, epoch)
+        channels = Channels(roster, grant.owner, epoch, scheduler)
+        self.proximity = self._make_proximity(worker, blobs)
         others = (self.forwarded_calls, mail, calls, blobs, channels, self.usage)
-        machines = [gossip, *roles, self.neighbours, *others, self.admission_control]
+        finding = (self.neighbours, self.proximity, self.admission_control)
+        machines = [gossip, *roles, *others, *finding]
         return Peer(Membership(self.id, roster, grant, entries), machines)
+
+    def _make_proximity(self, worker: Worker | None, blobs: BlobTransfers) -> Proximity:
+        """Return the machine that measures the network, but not while it is needed."""
+
+        def is_busy() -> bool:
+            return blobs.is_busy or (worker is not None and worker.load.active > 0)
+
+        probes = self.settings.finding.probes
+        return Proximity(self.id, self._rng, is_busy=is_busy, probes=probes)
 
     def _known_members(self) -> KnownMembers:
         """Return the members that this node contacts at start."""
@@ -475,7 +498,6 @@ class Node:
         return self._journal.behind
 
     def _synced(self, number: int) -> None:
-        assert self._host is not None
         self._records.reach_kept(number)
         self._host.synced(number)
         ended = self._records.synced(number)
@@ -507,6 +529,8 @@ class Node:
         yield from self.usage.kept()
         if self.peer.worker is not None and self.peer.worker.drains:
             yield DrainSet(on=True)
+        if self.peer.scheduler is not None:
+            yield from self.peer.scheduler.succession.others.entries()
 
     def _sweep_outputs(self) -> None:
         """Remove the output of forgotten jobs in the background."""
@@ -522,7 +546,7 @@ class Node:
 
     def _fail_at(self, error: BaseException) -> None:
         """End the node because of the current event, and record its subject."""
-        if self._host is not None and self._host.handling is not None:
+        if self._host.handling is not None:
             self.handling.blame(subject_of(self._host.handling, self._task_of))
         self._fail(error)
 

@@ -14,10 +14,12 @@ import msgspec
 import shoal
 from shoal.core.housekeeping.retention import KeepRule
 from shoal.core.leasing.owner_rules import OwnerRules
+from shoal.core.lending.lend_rule import parse_lend
 from shoal.core.scheduling.policy_lookup import PolicyLookup
 from shoal.drivers import devices, environment
 from shoal.drivers.container import ContainerDriver
 from shoal.drivers.container_engines import find_engine
+from shoal.drivers.gpus.detection import detect_gpus
 from shoal.drivers.process import ProcessDriver, ProcessSettings
 from shoal.drivers.python import PythonDriver
 from shoal.drivers.python_modules import missing_modules
@@ -37,7 +39,7 @@ from shoal.runtime.calls.lanes import Lanes
 from shoal.runtime.discovery.finders import finding_of
 from shoal.runtime.discovery.listen_addresses import NetworkOptions
 from shoal.runtime.environments.loans import Loans
-from shoal.runtime.inbox import Inbox
+from shoal.runtime.host import Host
 from shoal.runtime.membership import shoal_membership
 from shoal.runtime.node import Node, NodeSettings
 from shoal.store.journal_mark import Begin
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
     from shoal.drivers import Driver
     from shoal.drivers.container_engines import Engine
+    from shoal.drivers.gpus import FoundGpus
     from shoal.model.resources import Capacity
     from shoal.protocol.messages import Role
     from shoal.runtime.home import Home
@@ -83,6 +86,8 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     allow: str = ""  # allowed kinds of work; empty: all
     functions: bool = True  # whether to run function calls
     containers: bool = True  # whether to run images, if an engine exists
+    lend: str = ""  # when tasks of other owners run here; empty: always
+    owner_input: tuple[str, ...] = ()  # patterns of files that the owner touches
 
 
 async def compose(
@@ -95,6 +100,7 @@ async def compose(
     """
     home.prepare()
     loans = Loans(options.shares, options.pythons)
+    parse_lend(options.lend or "always")  # raises if it cannot be understood
     PolicyLookup(Registry(), options.policy, options.order)  # raises if unknown
     identity = Identity.load_or_create(home.key)
     belongs = shoal_membership.load(home)
@@ -112,8 +118,8 @@ async def compose(
     roles: tuple[Role, ...] = ("scheduler", "gate")
     if options.worker:
         roles = ("scheduler", "worker", "gate")
-    inbox = Inbox()
-    lanes = Lanes(inbox)
+    host = Host()
+    lanes = Lanes(host)
     python = PythonDriver(driver, lanes)
     runs: dict[str, Driver] = {driver.name: driver, RECIPE: driver, python.name: python}
     if engine is not None:
@@ -124,6 +130,7 @@ async def compose(
         strangers=_strangers(options),
         task_network=options.task_network,
         lent=loans.to_all,
+        lend=parse_lend(options.lend or "always"),
     )
     settings = NodeSettings(
         roles=roles,
@@ -138,9 +145,10 @@ async def compose(
         journal=options.journal,
         open_lan=options.network.open_lan,
         finding=finding_of(options.network.without),
+        owner_input=options.owner_input,
     )
     parts = (home, identity, belongs, settings, runs)
-    return Node(*parts, inbox=inbox, lanes=lanes, say=say), driver
+    return Node(*parts, host=host, lanes=lanes, say=say), driver
 
 
 def _offered(options: NodeOptions, runs: Collection[str]) -> tuple[str, ...]:
@@ -181,10 +189,10 @@ async def _lacks(options: NodeOptions, drives: ProcessSettings) -> tuple[str, ..
     return await asyncio.to_thread(missing_modules, drives.path)
 
 
-def detect(folder: Path, options: NodeOptions) -> tuple[Capacity, devices.FoundGpus]:
+def detect(folder: Path, options: NodeOptions) -> tuple[Capacity, FoundGpus]:
     """Detect what this machine can lend. Blocks."""
     if options.gpus is None:
-        found = devices.detect_gpus()
+        found = detect_gpus()
     else:
         found = devices.declared_gpus(options.gpus, options.models, options.memories)
     pairs = [text.partition("=") for text in options.labels]

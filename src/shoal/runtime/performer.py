@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from shoal import failpoints
 from shoal.core import events
-from shoal.core.artifacts.events import FetchCheckpoint, FetchOutputs
+from shoal.core.artifacts.events import DropOutputs, FetchCheckpoint, FetchOutputs
 from shoal.core.calls import events as call_events
 from shoal.core.discovery.events import LearnAddresses
 from shoal.core.mail import events as mail_events
@@ -41,6 +41,7 @@ _OF_TASKS: Final = (
     events.StageTask,
     events.StartTask,
     events.StopTask,
+    events.DoubtOutput,
     call_events.WriteLane,
     call_events.AnswerCalls,
     mail_events.DeliverLetters,
@@ -80,7 +81,10 @@ class Performer:
             events.StageTask: tasks.stage,
             events.StartTask: tasks.start,
             events.StopTask: self._stop,
+            events.PauseOutput: tasks.pause_output,
+            events.DoubtOutput: outputs.doubt,
             FetchOutputs: artifacts.output_fetch.start,
+            DropOutputs: artifacts.output_fetch.drop,
             FetchCheckpoint: artifacts.checkpoints.start,
             events.Show: lambda e: outputs.show(e.task, e.message),
             LearnAddresses: lambda e: links.know(e.node, e.addresses),
@@ -117,7 +121,7 @@ class Performer:
 
 def _task_of(effect: Effect) -> TaskId:
     task = getattr(effect, "task", None)
-    return TaskId("") if task is None else TaskId(task.id)
+    return TaskId("") if task is None else TaskId(getattr(task, "id", task))
 
 
 @final

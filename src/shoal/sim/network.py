@@ -231,6 +231,11 @@ class SimNetwork:
         self._latency[dst.index, src.index] = base
         return base
 
+    def set_latency(self, one: Port, other: Port, latency_s: float) -> None:
+        """Fix how far two nodes are apart, instead of drawing it."""
+        self._latency[one.index, other.index] = latency_s
+        self._latency[other.index, one.index] = latency_s
+
     # Links.
 
     def _dial(self, src: Port, peer: NodeId) -> SimLink | None:

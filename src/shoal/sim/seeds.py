@@ -21,9 +21,10 @@ from shoal.model.ids import JobId, NodeId
 from shoal.model.job import Job
 from shoal.model.resources import Capacity
 from shoal.protocol import codec
-from shoal.protocol.channels.messages import ChannelBatch, ChannelEnd
+from shoal.protocol.channels.messages import ChannelBatch, ChannelEnd, ChannelOpen
 from shoal.protocol.forwarding import ApiPiece
-from shoal.protocol.messages import AnyMessage, Role, Welcome
+from shoal.protocol.messages import AnyMessage, Report, Role, Welcome
+from shoal.protocol.proximity.messages import ProbePiece, ProbeWanted
 from shoal.sim.admission.traffic import JoinScript, JoinTraffic, draw_join_script
 from shoal.sim.agenda import Agenda
 from shoal.sim.artifacts.traffic import BlobScript, BlobTraffic, draw_blob_script
@@ -68,10 +69,23 @@ from shoal.sim.housekeeping.traffic import (
     with_calls,
     with_rule,
 )
+from shoal.sim.lending.traffic import (
+    LendingScript,
+    LendingTraffic,
+    draw_lending_script,
+    with_lending_rule,
+)
 from shoal.sim.mail.traffic import SimTaskMail, draw_mail
+from shoal.sim.migration.promises import MigrationPromises
+from shoal.sim.migration.workload import moves_in, with_gangs, with_leaf
 from shoal.sim.node import trust
 from shoal.sim.node.assembly import PeerOpinions, assemble_peer, compact_journal
 from shoal.sim.node.host import NodeLife, NodeSpec, Tap
+from shoal.sim.proximity.traffic import (
+    ProximityScript,
+    ProximityTraffic,
+    draw_proximity_script,
+)
 from shoal.sim.workload import (
     OWNERS,
     Errand,
@@ -121,6 +135,9 @@ class SeedScript(msgspec.Struct, frozen=True, kw_only=True):
     neighbours: NeighbourScript | None = None  # members that find each other
     channels: ChannelScript | None = None  # channels to tasks, in some worlds
     house: HouseScript | None = None  # users who keep house, in some worlds
+    lending: LendingScript | None = None  # owners who come and go, in some worlds
+    proximity: ProximityScript | None = None  # members that measure the network
+    moving: bool = False  # gangs may move to better places
 
 
 def draw_script(seed: int) -> SeedScript:
@@ -128,7 +145,8 @@ def draw_script(seed: int) -> SeedScript:
     rng = Random(f"{seed}/script")
     span_s = rng.uniform(*SPAN_S)
     nodes = _draw_nodes(rng)
-    schedulers = [node.id for node in nodes if "scheduler" in node.roles]
+    submitters = [node for node in nodes if "scheduler" in node.roles]
+    schedulers = [node.id for node in submitters]
     workers = [node.id for node in nodes if "worker" in node.roles]
     only_workers = [node for node in workers if node not in schedulers]
     leaving = None
@@ -153,34 +171,57 @@ def draw_script(seed: int) -> SeedScript:
     workload = with_environments(Random(f"{seed}/environments"), workload)
     plan = draw_plan(rng, cast, span_s)
     plan = with_wrong_clock(Random(f"{seed}/clock"), cast, plan)
+    forger = rng.choice(KINDS) if rng.random() < FORGER_SHARE else None
     script = SeedScript(
         nodes=tuple(nodes),
         joins_s=joins_s,
         workload=draw_mail(Random(f"{seed}/mail"), workload, schedulers, plan.heal_s),
         plan=plan,
-        forger=rng.choice(KINDS) if rng.random() < FORGER_SHARE else None,
+        forger=forger,
         encoded=rng.random() < ENCODED_SHARE,
         calls=draw_calls(Random(f"{seed}/calls"), schedulers, plan.heal_s),
-        api=draw_api_script(
-            Random(f"{seed}/api"),
-            [node for node in nodes if "scheduler" in node.roles],
-            span_s,
-        ),
+        api=draw_api_script(Random(f"{seed}/api"), submitters, span_s),
         joining=draw_join_script(Random(f"{seed}/joining"), span_s),
         blobs=draw_blob_script(
             Random(f"{seed}/blobs"),
             [n.id for n in nodes if n.id != leaving and n.id not in joins_s],
             plan.heal_s,
         ),
+        proximity=draw_proximity_script(
+            Random(f"{seed}/proximity"), plan.heal_s, forgers=int(forger == "member")
+        ),
         neighbours=draw_neighbour_script(Random(f"{seed}/neighbours"), plan.heal_s),
         channels=draw_channel_script(
-            Random(f"{seed}/channels"),
-            [node for node in nodes if "scheduler" in node.roles],
-            plan.heal_s,
+            Random(f"{seed}/channels"), submitters, plan.heal_s
         ),
     )
     lasting = [node for node in workers if node != leaving]
-    return _with_house(Random(f"{seed}/housekeeping"), script, lasting)
+    script = _with_house(Random(f"{seed}/housekeeping"), script, lasting)
+    script = _with_owners(Random(f"{seed}/lending"), script, lasting)
+    return _with_moves(Random(f"{seed}/migration"), script, schedulers, staying)
+
+
+def _with_moves(
+    rng: Random, script: SeedScript, schedulers: list[NodeId], rooms: list[Capacity]
+) -> SeedScript:
+    """Add gangs that move to better places, in some worlds."""
+    if not moves_in(rng):
+        return script
+    return msgspec.structs.replace(
+        script,
+        nodes=tuple(map(with_leaf, script.nodes)),
+        workload=with_gangs(rng, script.workload, schedulers, rooms),
+        moving=True,
+    )
+
+
+def _with_owners(rng: Random, script: SeedScript, workers: list[NodeId]) -> SeedScript:
+    """Add owners who come and go, in some worlds."""
+    lending = draw_lending_script(rng, workers, script.plan.heal_s)
+    if lending is None:
+        return script
+    nodes = tuple(with_lending_rule(node, lending) for node in script.nodes)
+    return msgspec.structs.replace(script, nodes=nodes, lending=lending)
 
 
 def _with_house(rng: Random, script: SeedScript, workers: list[NodeId]) -> SeedScript:
@@ -270,16 +311,11 @@ class SeedTrial:
         self.blobs: BlobTraffic | None = None
         if script.blobs is not None:
             self.blobs = BlobTraffic(script.blobs, self.world, self.suite)
-        self.neighbours: NeighbourTraffic | None = None
-        if script.neighbours is not None:
-            self.neighbours = self._add_neighbours(script.neighbours)
+        self.neighbours = self._add_neighbours(script.neighbours)
         self.channels: ChannelTraffic | None = None
         if script.channels is not None:
             self.channels = self._add_channels(script.channels)
-        self.house: HouseTraffic | None = None
-        if script.house is not None:
-            self.house = HouseTraffic(script.house, self.world, self.suite)
-            self.world.scene.performers.update(self.house.performers)
+        self._add_people(script)
         self.clients = self.suite.clients = SimClients(agenda, self._submit)
         self.suite.hosts = self.world.hosts
         if any(plan.mail is not None for plan in script.workload.plans.values()):
@@ -287,6 +323,8 @@ class SeedTrial:
         self.calls: CallTraffic | None = None
         if script.calls is not None:
             self.calls = self._add_calls(script.calls, jobs)
+        self.proximity = self._add_proximity(script.proximity)
+        self.migration = self._add_migration(jobs) if script.moving else None
         self.traceback = ""  # of a machine's exception, if any
 
     def run(self) -> SeedOutcome:
@@ -323,7 +361,7 @@ class SeedTrial:
             if code is not None and "scheduler" in host.spec.roles:
                 host.blobs.keep(code)
         more = (self.api, self.joining, self.blobs, self.neighbours, self.channels)
-        for traffic in (*more, self.house):
+        for traffic in (*more, self.house, self.lending, self.proximity):
             if traffic is not None:
                 traffic.schedule()
         for errand in self.script.workload.errands:
@@ -342,9 +380,21 @@ class SeedTrial:
             world, self.clients, self.suite.journals, violations, self._opinions
         )
         ending.run(plan.heal_s)
-        for ended in (self.blobs, self.neighbours, self.joining, self.house):
+        found = (self.neighbours, self.proximity)
+        settled = (self.blobs, *found, self.joining, self.house, self.lending)
+        for ended in settled:
             if ended is not None:
                 ended.settle()
+
+    def _add_people(self, script: SeedScript) -> None:
+        """Let users keep house, and owners come and go; check that."""
+        self.house: HouseTraffic | None = None
+        if script.house is not None:
+            self.house = HouseTraffic(script.house, self.world, self.suite)
+            self.world.scene.performers.update(self.house.performers)
+        self.lending: LendingTraffic | None = None
+        if script.lending is not None:
+            self.lending = LendingTraffic(script.lending, self.world, self.suite)
 
     def _add_mail(self) -> None:
         """Let tasks write letters, and check them."""
@@ -363,11 +413,31 @@ class SeedTrial:
         self.suite.readers.append(calls.safe)
         return calls
 
-    def _add_neighbours(self, script: NeighbourScript) -> NeighbourTraffic:
-        """Let members find each other, and check that."""
+    def _add_neighbours(
+        self, script: NeighbourScript | None
+    ) -> NeighbourTraffic | None:
+        """Let members find each other, if any, and check that."""
+        if script is None:
+            return None
         found = NeighbourTraffic(script, self.world, self.suite.violations)
         self.world.scene.performers.update(found.performers)
         return found
+
+    def _add_proximity(self, script: ProximityScript | None) -> ProximityTraffic | None:
+        """Let members measure the network between them, if any, and check that."""
+        if script is None:
+            return None
+        found = ProximityTraffic(script, self.world, self.suite.violations)
+        self.suite.sent[ProbeWanted] = found.promises.asked
+        self.suite.sent[ProbePiece] = found.promises.given
+        return found
+
+    def _add_migration(self, jobs: dict[JobId, Job]) -> MigrationPromises:
+        """Check gangs that move to better places."""
+        violations, nodes = self.suite.violations, self.script.nodes
+        promises = MigrationPromises(violations, nodes, jobs)
+        self.suite.readers.append(promises.safe)
+        return promises
 
     def _add_channels(self, script: ChannelScript) -> ChannelTraffic:
         """Let users open channels to tasks, and check them."""
@@ -376,6 +446,10 @@ class SeedTrial:
         self.world.scene.performers.update(channels.performers)
         self.suite.sent.update(
             dict.fromkeys((ChannelBatch, ChannelEnd), channels.promises.sent)
+        )
+        self.suite.also_sent(Report, channels.promises.reported)
+        self.suite.told.update(
+            dict.fromkeys((ChannelOpen, ChannelBatch), channels.decided)
         )
         return channels
 

@@ -24,7 +24,6 @@ from shoal.core.events import (
     Event,
     JobSubmitted,
     MessageReceived,
-    OwnerActive,
     PeerConnected,
     PeerLost,
     Publish,
@@ -155,7 +154,7 @@ def describe_effect(effect: Effect) -> str:
 
 def _turning_event(event: Event) -> str:
     match event:
-        case Booted() | OwnerActive() | DrainRequested():
+        case Booted() | DrainRequested():
             return describe_event(event)
         case JobSubmitted() | CancelRequested() | TaskEnded() | PeerLost():
             return describe_event(event)

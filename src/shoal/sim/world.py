@@ -9,11 +9,13 @@ from __future__ import annotations
 from random import Random
 from typing import final
 
-from shoal.core.events import CancelRequested, Event, JobSubmitted
+from shoal.core.events import CancelRequested, Event, JobSubmitted, MessageReceived
+from shoal.core.membership.members import TERM
 from shoal.model.ids import NodeId
 from shoal.sim.agenda import Agenda
 from shoal.sim.history import WorldHistory
 from shoal.sim.network import SimNetwork, Transform
+from shoal.sim.node import trust
 from shoal.sim.node.dht import SimDht
 from shoal.sim.node.driver import Plans, Starts
 from shoal.sim.node.host import Assemble, HostWatch, NodeSpec, Scene, SimHost, Tap
@@ -44,6 +46,7 @@ class World:
         self.plans: Plans = {}
         self.starts: Starts = {}
         self.hosts: dict[NodeId, SimHost] = {}
+        self.visits: dict[NodeId, int] = {}  # of owners, that go on
         self.scene = Scene(
             agenda=self.agenda,
             network=self.network,
@@ -115,6 +118,17 @@ class World:
         if host.up:
             host.feed(event)
         return host.up
+
+    def revoke(self, node: NodeId) -> None:
+        """Tell all other nodes that a node is revoked."""
+        revocation = trust.revocation(node, serial=TERM - 1)
+        for host in self.hosts.values():
+            if host.id != node:
+                self.feed(host.id, MessageReceived(trust.ROOT, revocation))
+
+    def owner_visits(self, node: NodeId, change: int) -> None:
+        """Let the owner of a machine come, or leave; one may come again meanwhile."""
+        self.visits[node] = self.visits.get(node, 0) + change
 
     def submit(self, node: NodeId, request: JobSubmitted | CancelRequested) -> bool:
         """Submit a client's request; return whether the node was up."""

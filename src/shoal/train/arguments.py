@@ -22,6 +22,10 @@ LOCAL_APART: Final = 100
 """More than tasks of a job, so that no two processes draw the same batches."""
 
 
+NOT_OWN: Final = ("program", "data_seed", "index")
+"""Params of any program; `index` is that of an array."""
+
+
 def program_params(**defaults: Any) -> SimpleNamespace:  # noqa: ANN401
     """Return all params as attributes; `all` has them as a mapping too.
 
@@ -40,7 +44,7 @@ def program_params(**defaults: Any) -> SimpleNamespace:  # noqa: ANN401
                 because=f"it is a number like {default}",
             ) from error
     rest = {name: value for name, value in given.items() if name not in defaults}
-    known = {*defaults, *TrainSettings.__struct_encode_fields__, "program", "data_seed"}
+    known = {*defaults, *TrainSettings.__struct_encode_fields__, *NOT_OWN}
     if unknown := [name for name in rest if name not in known]:
         raise UsageError(
             f"this program has no param '{unknown[0]}'",
@@ -54,9 +58,10 @@ def program_params(**defaults: Any) -> SimpleNamespace:  # noqa: ANN401
 
 def worker_seed(seed: int = 0) -> int:
     """Return a seed for data that differs between all processes of a job."""
+    around = TaskContext.of(os.environ)
     local = int(os.environ.get("LOCAL_RANK", "0"))  # of several processes of a task
-    place = TaskContext.of(os.environ).index + local * LOCAL_APART
-    return seed * 1_000_003 + place * 7_919
+    rank = around.index if around.spans else local
+    return seed * 1_000_003 + (around.worker + rank * LOCAL_APART) * 7_919
 
 
 def flags(words: Sequence[str]) -> Mapping[str, str]:

@@ -29,8 +29,7 @@ from shoal.errors import UsageError
 from shoal.train.checkpoints import Checkpoints, InnerParts, Stateful
 from shoal.train.devices import peak_figures
 from shoal.train.diloco.session import DilocoSession
-from shoal.train.gangs.data_parallel import DataParallelRun
-from shoal.train.gangs.inner_group import GroupedRun
+from shoal.train.gangs import local_ranks
 from shoal.train.run_log import OUT, RunLog, Validate, named_arrays, save
 from shoal.train.settings import TrainSettings, settings_of
 from shoal.train.sharding import own_seed, shard_of
@@ -105,10 +104,16 @@ def join(
     if settings.model:
         load_weights(model, settings.model)
     if around.recipe == "diloco" and settings.inner_ranks > 1:
+        from shoal.train.gangs.inner_group import GroupedRun  # noqa: PLC0415 - Loads for a second.
+
         return GroupedRun(model, settings, around, keep, validate)
     if around.recipe == "diloco":
         return DilocoRun(model, settings, around, keep, validate)
-    if around.recipe == "ddp":
+    if around.recipe == "ddp" or (
+        around.recipe == "train" and local_ranks.is_rank(os.environ)
+    ):
+        from shoal.train.gangs.data_parallel import DataParallelRun  # noqa: PLC0415
+
         ranked = DataParallelRun(model, settings, keep, validate)
         own_seed(ranked.rank, ranked.done)
         return ranked

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import functools
 import math
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,10 +20,10 @@ import msgspec
 
 from shoal import validation
 from shoal.errors import SpecError, did_you_mean
+from shoal.task_words import IMAGES, SYNTHETIC, our_words, translated
 from shoal.train.arguments import PROGRAM_PARAMS, like
 from shoal.train.programs import PROGRAMS
-from shoal.train.settings import INNER, TrainSettings
-from shoal.train.single.alone import translated
+from shoal.train.settings import INNER, OVER, TrainSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,12 +33,17 @@ AT_LEAST: Final = {
     "context": 1,
     "corpus_bytes": 1,
     "decay": 0,
+    "epochs": 0,
     "heads": 1,
     "layers": 1,
+    "loaders": -1,
     "lr": 0,
     "micro_batches": 1,
+    "momentum": 0,
+    "samples": 1,
     "seed": 0,
-    "threads": 1,
+    "size": 0,
+    "threads": 0,
     "warmup": 0,
     "weight_decay": 0,
     "width": 1,
@@ -47,11 +53,20 @@ AT_LEAST: Final = {
 ONE_OF: Final = {
     "optimizer": ("adamw", "momentum", "sgd"),
     "precision": ("bfloat16", "float32"),
+    "schedule": ("constant", "cosine"),
 }
 """The words that some of their params may be."""
 
+OPTIMIZERS: Final = ("adam", "adamw", "rmsprop", "sgd")
+"""Those of the program `images`."""
+
 
 PIPELINE_PROGRAM: Final = "pipeline_gpt"
+
+_REGISTERED: Final = re.compile(
+    r"^@register_model\(.*\n(?:@.*\n)*def (\w+)", re.MULTILINE
+)
+"""A model in torchvision's source."""
 
 
 def check_params(recipe: str, params: Mapping[str, Any], default: str) -> None:
@@ -59,20 +74,26 @@ def check_params(recipe: str, params: Mapping[str, Any], default: str) -> None:
 
     It runs the program `default`, unless the params name another.
     """
-    if recipe == "train" and "program" not in params:
-        params, _ = translated(params)
+    ours: Mapping[str, str] = {}
     program = str(params.get("program", default))
+    if recipe == "train":
+        ours = our_words(params)
+        program = translated(params)["program"]
     own = _of_program(program)
     for name, value in params.items():
-        if name in TrainSettings.__struct_encode_fields__:
-            _check_setting(name, value)
-        elif own is not None and name in own:
-            _check_own(name, value, own[name])
-        elif name == "data_seed":
-            _check_own(name, value, 0)
+        word = ours.get(name, name)
+        if own is not None and word in own:
+            _check_own(name, value, own[word], word, program)
+        elif word in TrainSettings.__struct_encode_fields__:
+            _check_setting(name, value, word)
+        elif name in ("data_seed", "index"):
+            _check_own(name, value, 0, name, program)
         elif own is not None and name != "program":
-            raise _unknown(name, recipe, program, own)
-    _check_inner(recipe, [n for n in params if n in INNER.values()], program)
+            raise _unknown(name, recipe, program, [*_said(own, ours)])
+    if program == IMAGES and recipe == "train":
+        _check_images(translated(params))
+    inner = [name for name in params if name in INNER.values()]
+    _check_inner(recipe, sorted(inner, key=lambda name: name == OVER), program)
     if recipe == "eval" and not params.get("model"):
         raise SpecError(
             "there is nothing to measure",
@@ -92,6 +113,14 @@ def _check_inner(recipe: str, inner: Sequence[str], program: str) -> None:
             path=f"$.params.{inner[0]}",
             because="only a worker of diloco can be one",
             hint="use recipe diloco, or leave it out",
+        )
+    inner = [name for name in inner if name != OVER]
+    if not inner:
+        raise SpecError(
+            "a worker over several machines is a group",
+            path=f"$.params.{OVER}",
+            because="it is not said of how many processes, and of which kind",
+            hint="write `inner: {pipeline: 2, over: machines}`",
         )
     if len(inner) > 1:
         raise SpecError(
@@ -145,31 +174,107 @@ def _read(program: str) -> Mapping[str, Any]:
     }
 
 
-def _check_setting(name: str, value: Any) -> None:  # noqa: ANN401
+def _said(own: Mapping[str, Any], ours: Mapping[str, str]) -> list[str]:
+    """Return the params of a program in the words of whoever gives them."""
+    theirs = {word: name for name, word in ours.items()}
+    return [theirs.get(name, name) for name in own]
+
+
+def _check_images(params: Mapping[str, Any]) -> None:
+    """Check that a model and a dataset are named, as far as can be known here."""
+    if not params.get("network"):
+        raise SpecError(
+            "no model is named",
+            path="$.params.model",
+            because="the job says how to train, but not what",
+            hint='write it like "model": "resnet50"',
+        )
+    if not params.get("dataset"):
+        raise SpecError(
+            "no dataset is named",
+            path="$.params.dataset",
+            because="the job says how to train, but not on what",
+            hint='name a folder that a worker shares, such as "cifar10", or '
+            '"synthetic" for generated images',
+        )
+    network = str(params["network"])
+    known = torchvision_models()
+    if known and network not in known:
+        raise SpecError(
+            f"torchvision has no model '{network}'",
+            path="$.params.model",
+            because=f"there are {len(known)}, such as resnet18, resnet50 and vit_b_16",
+            hint=did_you_mean(network, known) or "name one of these",
+        )
+    if "momentum" in params and params.get("optimizer") in ("adam", "adamw"):
+        raise SpecError(
+            f"{params['optimizer']} takes no momentum",
+            path="$.params.momentum",
+            because="only sgd and rmsprop do",
+            hint='leave it out, or write "optimizer": "sgd"',
+        )
+    dataset = str(params["dataset"])
+    if dataset.startswith("synthetic") and dataset not in SYNTHETIC:
+        raise SpecError(
+            f"there is no generated dataset '{dataset}'",
+            path="$.params.dataset",
+            because=f"there are {', '.join(SYNTHETIC)}",
+            hint=did_you_mean(dataset, SYNTHETIC) or "name one of these",
+        )
+
+
+@functools.cache
+def torchvision_models() -> tuple[str, ...]:
+    """Return the names of torchvision's classifiers; none if it is not here.
+
+    They are read from its source: to import it would load torch.
+    """
+    spec = find_spec("torchvision")
+    if spec is None or spec.origin is None:
+        return ()
+    found: set[str] = set()
+    for source in (Path(spec.origin).parent / "models").glob("*.py"):
+        found.update(_REGISTERED.findall(source.read_text(encoding="utf-8")))
+    return tuple(sorted(found))
+
+
+def _check_setting(name: str, value: Any, word: str) -> None:  # noqa: ANN401
     try:
-        found = msgspec.convert({name: value}, TrainSettings, strict=False)
+        found = msgspec.convert({word: value}, TrainSettings, strict=False)
     except msgspec.ValidationError as error:
-        what, path = validation.told(error)
-        allowed = validation.advice(TrainSettings, path)
+        what, _ = validation.told(error)
+        fields = msgspec.structs.fields(TrainSettings)
+        [kind] = [each.type for each in fields if each.encode_name == word]
+        allowed = validation.advice(kind, "$")
         raise _refused(
             name, value, f"{what}; {allowed}" if allowed else what
         ) from error
-    [value] = [v for n, v in msgspec.to_builtins(found).items() if n == name]
+    [value] = [v for n, v in msgspec.to_builtins(found).items() if n == word]
     _check_finite(name, value)
 
 
-def _check_own(name: str, value: Any, default: Any) -> None:  # noqa: ANN401
+def _check_own(
+    name: str,
+    value: Any,  # noqa: ANN401
+    default: Any,  # noqa: ANN401
+    word: str,
+    program: str,
+) -> None:
+    """Check a param that is called `word` in the source of the program."""
     try:
         found = like(default, value)
     except (TypeError, ValueError, OverflowError):
         kind = validation.KINDS.get(type(default).__name__, "a value")
         raise _refused(name, value, f"expected {kind} like {default!r}") from None
     _check_finite(name, found)
-    least = AT_LEAST.get(name)
+    least = AT_LEAST.get(word)
     if least is not None and found < least:
         raise _refused(name, value, f"expected at least {least}")
-    if name in ONE_OF and found not in ONE_OF[name]:
-        raise _refused(name, value, f"expected one of {', '.join(ONE_OF[name])}")
+    words = ONE_OF.get(word)
+    if program == IMAGES and word == "optimizer":
+        words = OPTIMIZERS
+    if words is not None and found not in words:
+        raise _refused(name, value, f"expected one of {', '.join(words)}")
 
 
 def _check_finite(name: str, value: Any) -> None:  # noqa: ANN401
@@ -186,7 +291,7 @@ def _refused(name: str, value: object, because: str) -> SpecError:
     )
 
 
-def _unknown(name: str, recipe: str, program: str, own: Mapping[str, Any]) -> SpecError:
+def _unknown(name: str, recipe: str, program: str, own: Sequence[str]) -> SpecError:
     known = sorted(
         {*own, *TrainSettings.__struct_encode_fields__, "data_seed", "program"}
     )

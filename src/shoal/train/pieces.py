@@ -8,6 +8,7 @@ link at a time, and contributions pass between two of them.
 from __future__ import annotations
 
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Annotated, Final, final
 
 import msgspec
@@ -26,12 +27,31 @@ PIECE_BYTES: Final = 1 << 15
 """A piece is this large, unless there would be too many."""
 
 COPY_BYTES: Final = 1 << 20
+OFFERS_KEPT: Final = 2
+"""Of what replaces each other: who is fetching the one before goes on."""
 
 
 class Manifest(msgspec.Struct, frozen=True):
     """The pieces of a file, in order, by the names of their content."""
 
     pieces: Annotated[tuple[str, ...], Meta(max_length=PIECES_MAX)]
+
+
+@final
+class LatestFiles:
+    """The last files of one kind that were put; older ones are forgotten."""
+
+    def __init__(self, forget: Callable[[str], None], most: int) -> None:
+        self._forget, self._most = forget, most
+        self._kept: deque[str] = deque()
+
+    def add(self, file: str) -> None:
+        """Keep a file, and forget the oldest: unless its content is here again."""
+        self._kept.append(file)
+        if len(self._kept) > self._most:
+            old = self._kept.popleft()
+            if old not in self._kept:
+                self._forget(old)
 
 
 @final

@@ -25,8 +25,9 @@ Seconds = Annotated[float, Meta(gt=0)]
 Ranks = Annotated[int, Meta(ge=1, le=64)]
 
 
+OVER: Final = "inner.over"
 INNER: Final = {
-    f"inner_{kind}": f"inner.{kind}" for kind in ("ddp", "fsdp", "pipeline")
+    f"inner_{kind}": f"inner.{kind}" for kind in ("ddp", "fsdp", "pipeline", "over")
 }
 """How params that stand in one mapping are called: `inner: {ddp: 2}` is `inner.ddp`."""
 
@@ -47,6 +48,7 @@ class TrainSettings(msgspec.Struct, frozen=True, kw_only=True, rename=INNER):
     inner_ddp: Ranks = 1  # processes of one worker, each with the whole model
     inner_fsdp: Ranks = 1  # the same, each with a share of every weight
     inner_pipeline: Ranks = 1  # the same, each with some of the layers
+    inner_over: Literal["processes", "machines"] = "processes"  # where these are
     average: Literal["mean", "trimmed", "median"] = "mean"
     reduce: Literal["auto", "central", "shared"] = "auto"  # by size
     gather: Seconds = 30.0

@@ -11,6 +11,7 @@ import msgspec
 
 from shoal.errors import UsageError
 from shoal.train.exchange import Exchange, FolderExchange, TaskExchange
+from shoal.train.settings import OVER, params_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +34,7 @@ class TaskContext(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""
     socket: str = ""
     scheduler: str = ""  # the node that accepted the job
+    spans: bool = False  # whether all tasks of its gang are one worker
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> TaskContext:
@@ -47,7 +49,14 @@ class TaskContext(msgspec.Struct, frozen=True, kw_only=True):
             folder=environment.get(FOLDER, ""),
             socket=environment.get("SHOAL_SOCKET", ""),
             scheduler=environment.get("SHOAL_ATTEMPT", "").rpartition(":")[0],
+            spans=params_of(environment).get(OVER) == "machines",
         )
+
+    @property
+    def worker(self) -> int:
+        """The number of the worker that this task is, or is a part of."""
+        found = _ROLE.fullmatch(self.name) if self.spans else None
+        return int(found[3] or 0) if found else self.index
 
     @property
     def is_aggregator(self) -> bool:
@@ -62,6 +71,7 @@ class TaskContext(msgspec.Struct, frozen=True, kw_only=True):
             return f"{AGGREGATE}.0"
         step, role, point, index = found.groups(default="")
         number = index if role == AGGREGATE else point or "0"
+        number = "0" if self.spans else number
         return f"{step}{AGGREGATE}.{number}"
 
     def workers(self, most: int) -> tuple[str, ...]:
@@ -71,6 +81,8 @@ class TaskContext(msgspec.Struct, frozen=True, kw_only=True):
         """
         found = _ROLE.fullmatch(self.name)
         step, number = (found[1], found[4]) if found else ("", "0")
+        if self.spans:
+            return tuple(f"{step}train-{index}.0" for index in range(most))
         roles = [f"{step}train-{number}", *([f"{step}train"] if number == "0" else [])]
         return tuple(f"{role}.{index}" for role in roles for index in range(most))
 

@@ -254,6 +254,8 @@ def test_a_node_that_does_not_answer_is_named(
         ("submit", "there is nothing to run"),
         ("run --", "no command follows --"),
         ("run python x.py", "put -- before it"),
+        ("run /bin/true", "to run it: shoal run -- /bin/true"),
+        ("submit /bin/true", "to run it: shoal submit -- /bin/true"),
         ("wait", "Missing argument"),
         ("cancel", "Missing argument"),
         ("retry", "Missing argument"),

@@ -12,6 +12,17 @@ from shoal.model.resources import Profile
 SCHEDULER = NodeId("s")
 
 
+class Batch(msgspec.Struct, frozen=True):
+    """A message of a reliable stream, with nothing else in it."""
+
+    first: int
+    taken: int
+    items: tuple[bytes, ...] = ()
+    open: bool = True
+    probe: bool = False
+    turn: int = 0
+
+
 def job(
     id_: str = "j",
     *,

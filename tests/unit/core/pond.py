@@ -19,7 +19,14 @@ from shoal.core.artifacts.events import (
     RoomMade,
     StorePiece,
 )
-from shoal.core.events import DeadlineReached, Effect, Event, MessageReceived, Send
+from shoal.core.events import (
+    DeadlineReached,
+    Effect,
+    Event,
+    MessageReceived,
+    Send,
+    Tell,
+)
 from shoal.core.membership.roster import Roster
 from shoal.model.ids import BlobId, NodeId
 from shoal.protocol.blob_hashing import Hasher, is_piece, node_of
@@ -193,7 +200,7 @@ class Pond:
                     pieces = self.disk[blob]
                     self.done[blob] = b"".join(pieces[n] for n in sorted(pieces))
             case _:
-                assert isinstance(effect, LeaveBlob)
+                assert isinstance(effect, LeaveBlob | Tell)
 
     def _answer(self, fact: Event) -> None:
         self.after(self._write_s, lambda: self.feed(fact))

@@ -3,7 +3,7 @@
 from random import Random
 
 import msgspec
-from tests.unit.core.builders import job
+from tests.unit.core.builders import job, running
 
 from shoal.core.events import Booted, JobSubmitted, MessageReceived
 from shoal.core.membership.roster import Roster
@@ -129,3 +129,13 @@ def test_a_waiting_task_says_how_many_workers_have_its_code() -> None:
 
     assert cached(2, ()) == ("its code is cached on 0 of 1 workers",)
     assert cached(3, marks_of(work)) == ("its code is cached on 1 of 1 workers",)
+
+
+def test_only_a_group_that_waits_can_be_hopeless() -> None:
+    scheduler = _scheduler()
+    made = _needing(Profile(cpu_milli=8_000), job(groups={"a": (1, ()), "b": (1, ())}))
+    scheduler.handle(JobSubmitted(1, made), 0.0)
+
+    assert [told[:2] for told in scheduler.hopeless(made)] == ["a:", "b:"]
+    running(scheduler.book, "j.a.0", 1)
+    assert [told[:2] for told in scheduler.hopeless(made)] == ["b:"]

@@ -1,5 +1,7 @@
 """What a worker tells of itself, and when."""
 
+from itertools import pairwise
+
 from tests.fake_keys import ROOT, SHOAL, verify
 
 from shoal.core.deadlines import DeadlineHeap
@@ -9,7 +11,7 @@ from shoal.core.leasing.load_publisher import LoadPublisher
 from shoal.core.leasing.owner_rules import OwnerRules
 from shoal.core.membership.members import Members
 from shoal.core.membership.roster import Roster
-from shoal.core.timing import INVENTORY_DELAY_S
+from shoal.core.timing import INVENTORY_DELAY_S, VIEW_TTL_S
 from shoal.model.ids import NodeId
 from shoal.model.resources import Capacity
 from shoal.protocol.messages import Inventory, InventoryChanged, Load
@@ -72,3 +74,24 @@ def test_whoever_asks_is_shown_the_cache_and_the_addresses() -> None:
     assert isinstance(effect.message, Inventory)
     assert effect.message.warm == ("a",)
     assert effect.message.addresses == ("/ip4/1.2.3.4/tcp/5",)
+
+
+def test_what_has_not_changed_is_told_ever_more_rarely_and_before_views_expire() -> (
+    None
+):
+    one = telling()
+    one.show(ANN, LOAD, 0.0)
+    told: list[float] = []
+    version = VERSION
+    for tenth in range(2_000):
+        now = tenth / 10
+        version = VERSION if now < 150 else (2, 1, False)
+        if version != one.planned:
+            one.note(version, now)
+        if sent(one.due(lambda: LOAD, version, now)):
+            told.append(now)
+
+    pauses = [round(b - a) for a, b in pairwise(told)]
+    assert pauses[:6] == [8, 16, 24, 24, 24, 24]
+    assert 8 in pauses[6:], "a change is repeated soon again"
+    assert 3 * max(pauses) < VIEW_TTL_S, "three may be lost"

@@ -68,7 +68,7 @@ def test_what_fits_is_served_though_very_many_that_do_not_are_ahead_of_it(
     small = Profile(cpu_milli=100)
     for n in range(6):
         too_large = needing(f"j{n}", Profile(cpu_milli=1_000 + n))
-        scheduler._book.submit(Submitted(too_large, 0.0), 0.0)
+        scheduler.book.submit(Submitted(too_large, 0.0), 0.0)
         scheduler._queue.note(too_large.groups[0].id)
 
     submitted = events.JobSubmitted(1, needing("small", small))

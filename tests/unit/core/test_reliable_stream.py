@@ -1,15 +1,16 @@
+from tests.unit.core.builders import Batch
+
 from shoal.core.calls.reliable_stream import (
     ACK_AFTER_S,
     BATCH_ITEMS,
     RESEND_S,
     WINDOW_BYTES,
-    Batch,
     ReliableStream,
 )
 
 
 def test_what_is_put_goes_out_at_once_and_only_once() -> None:
-    courier = ReliableStream()
+    courier = ReliableStream(Batch)
     courier.put([b"a", b"b"])
 
     assert courier.due(0.0) == [Batch(0, 0, (b"a", b"b"))]
@@ -17,7 +18,7 @@ def test_what_is_put_goes_out_at_once_and_only_once() -> None:
 
 
 def test_what_was_not_taken_is_said_again() -> None:
-    courier = ReliableStream()
+    courier = ReliableStream(Batch)
     courier.put([b"a", b"b"])
     courier.due(0.0)
     courier.receive(Batch(0, 1), 0.5)
@@ -27,7 +28,7 @@ def test_what_was_not_taken_is_said_again() -> None:
 
 
 def test_a_new_link_is_reason_enough_to_say_it_again() -> None:
-    courier = ReliableStream()
+    courier = ReliableStream(Batch)
     courier.put([b"a"])
     courier.due(0.0)
 
@@ -37,7 +38,7 @@ def test_a_new_link_is_reason_enough_to_say_it_again() -> None:
 
 
 def test_what_came_is_acknowledged_after_a_while() -> None:
-    courier = ReliableStream()
+    courier = ReliableStream(Batch)
 
     assert courier.receive(Batch(0, 0, (b"x",)), 0.0) == [b"x"]
     assert courier.due(0.0) == []
@@ -46,7 +47,7 @@ def test_what_came_is_acknowledged_after_a_while() -> None:
 
 
 def test_a_gap_and_a_repeat_are_answered_at_once() -> None:
-    courier = ReliableStream()
+    courier = ReliableStream(Batch)
 
     assert courier.receive(Batch(3, 0, (b"x",)), 0.0) == []
     assert courier.due(0.0) == [Batch(0, 0)]
@@ -57,7 +58,7 @@ def test_a_gap_and_a_repeat_are_answered_at_once() -> None:
 
 
 def test_nothing_new_goes_to_a_side_that_is_shut_and_it_is_asked() -> None:
-    courier = ReliableStream()
+    courier = ReliableStream(Batch)
     courier.receive(Batch(0, 0, (), False), 0.0)
     courier.put([b"a"])
 
@@ -68,7 +69,7 @@ def test_nothing_new_goes_to_a_side_that_is_shut_and_it_is_asked() -> None:
 
 
 def test_a_probe_is_answered_with_whether_there_is_room() -> None:
-    courier = ReliableStream()
+    courier = ReliableStream(Batch)
     courier.open = False
     courier.due(0.0)
 
@@ -78,7 +79,7 @@ def test_a_probe_is_answered_with_whether_there_is_room() -> None:
 
 
 def test_two_sides_that_are_slow_do_not_ask_each_other_without_end() -> None:
-    here, there = ReliableStream(), ReliableStream()
+    here, there = ReliableStream(Batch), ReliableStream(Batch)
     for side, other in ((here, there), (there, here)):
         side.open = False
         [word] = side.due(0.0)
@@ -99,7 +100,7 @@ def test_two_sides_that_are_slow_do_not_ask_each_other_without_end() -> None:
 
 
 def test_a_batch_that_was_overtaken_opens_no_side_that_has_closed() -> None:
-    here, there = ReliableStream(), ReliableStream()
+    here, there = ReliableStream(Batch), ReliableStream(Batch)
     there.answer()
     [late] = there.due(0.0)
     there.open = False
@@ -118,7 +119,7 @@ def test_a_batch_that_was_overtaken_opens_no_side_that_has_closed() -> None:
 
 
 def test_no_more_is_on_its_way_than_the_window() -> None:
-    courier = ReliableStream()
+    courier = ReliableStream(Batch)
     courier.put([bytes(250_000)] * 40)
 
     sent = [item for batch in courier.due(0.0) for item in batch.items]
@@ -128,14 +129,14 @@ def test_no_more_is_on_its_way_than_the_window() -> None:
 
 
 def test_a_batch_has_so_many_items_at_most() -> None:
-    courier = ReliableStream()
+    courier = ReliableStream(Batch)
     courier.put([b"x"] * (BATCH_ITEMS + 1))
 
     assert [len(batch.items) for batch in courier.due(0.0)] == [BATCH_ITEMS, 1]
 
 
 def test_a_word_of_more_than_was_sent_is_nonsense() -> None:
-    courier = ReliableStream()
+    courier = ReliableStream(Batch)
     courier.put([b"a"])
     courier.due(0.0)
 

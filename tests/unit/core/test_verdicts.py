@@ -1,5 +1,6 @@
 """What the end of an attempt means for its task."""
 
+import msgspec
 import pytest
 from tests.unit.core.builders import book_with, job, record, running
 
@@ -69,6 +70,18 @@ def test_preemption_counts_as_nothing() -> None:
 
     assert verdict.do == "again"
     assert verdict.counts == "nothing"
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_who_was_preempted_is_not_lost_with_its_worker(over: bool) -> None:
+    job_, told, run = scene(retry=Retry(max=0, on=()))
+    run.preempted = "priority"
+
+    verdict = judge_lost(job_, told, run, "the worker was lost", over=over)
+
+    assert verdict == Verdict("again", "preempted: priority")
+    once = msgspec.structs.replace(job_, at_most_once=True)
+    assert judge_lost(once, told, run, "gone", over=over).do == "failed"
 
 
 def test_what_may_run_once_is_not_run_again_after_it_started() -> None:

@@ -4,13 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from shoal.drivers.devices import (
+from shoal.drivers.devices import capacity, declared_gpus
+from shoal.drivers.gpus.detection import detect_gpus
+from shoal.drivers.gpus.models import advertised_bytes
+from shoal.drivers.gpus.visible import visible_gpus
+from shoal.drivers.limits.machine_limits import (
     DeviceLimits,
-    advertised_bytes,
-    capacity,
+    MemoryGroup,
     cgroup_limits,
-    declared_gpus,
-    detect_gpus,
+    machine_limits,
+    slurm_limits,
 )
 from shoal.errors import UsageError
 from shoal.model.resources import GIB
@@ -158,3 +161,66 @@ def test_without_cgroups_there_is_no_limit(tmp_path: Path) -> None:
     assert (
         cgroup_limits("1:name=systemd:/\n", mount("cgroup", tmp_path)) == DeviceLimits()
     )
+
+
+def test_free_memory_is_read_where_the_limit_is(tmp_path: Path) -> None:
+    second, first = tmp_path / "second", tmp_path / "first"
+    put(second / "a", **{"memory.max": "max"})
+    put(
+        second / "a/b",
+        **{"memory.max": str(4 * GIB), "memory.current": str(3 * GIB)},
+        **{"memory.stat": f"anon {GIB}\ninactive_file {GIB}\n"},
+    )
+    put(first / "job", **{"memory.stat": "rubbish\n"})
+    (first / "job/memory.limit_in_bytes").write_text(str(2 * GIB))
+    (first / "job/memory.usage_in_bytes").write_text(str(3 * GIB))
+
+    found = MemoryGroup.find("0::/a/b\n", mount("cgroup2", second))
+    assert found.available(9 * GIB) == 2 * GIB
+    older = MemoryGroup.find(
+        "4:memory:/job\n", mount("cgroup", first, options="memory")
+    )
+    assert older.available(9 * GIB) == 0
+    assert MemoryGroup.find("0::/a\n", mount("cgroup2", second)).available(7) == 7
+
+
+# Allotments of Slurm, and GPUs that are hidden.
+
+UUIDS = {"0": "GPU-aa11", "1": "GPU-aa22", "2": "GPU-bb33"}
+
+
+@pytest.mark.parametrize(
+    ("env", "left"),
+    [
+        ({}, "012"),
+        ({"CUDA_VISIBLE_DEVICES": "2,0"}, "02"),
+        ({"CUDA_VISIBLE_DEVICES": ""}, ""),
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, ""),
+        ({"CUDA_VISIBLE_DEVICES": "0,-1,2"}, "0"),
+        ({"CUDA_VISIBLE_DEVICES": "1,9,2"}, "1"),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-bb,GPU-aa1"}, "02"),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-aa"}, ""),  # Two begin like that.
+        ({"CUDA_VISIBLE_DEVICES": "1,1"}, "1"),
+        ({"SLURM_JOB_GPUS": "0,2"}, "02"),
+        ({"SLURM_JOB_GPUS": "0,2", "SLURM_STEP_GPUS": "2"}, "2"),
+        ({"SLURM_JOB_GPUS": "0,2", "CUDA_VISIBLE_DEVICES": "1"}, "1"),
+        ({"SLURM_JOB_GPUS": "6,7"}, "012"),  # Slurm hides the others already.
+    ],
+)
+def test_gpus_that_the_environment_hides_are_not_lent(
+    env: dict[str, str], left: str
+) -> None:
+    assert "".join(visible_gpus(UUIDS, env)) == left
+
+
+def test_what_slurm_allotted_is_the_size_of_the_machine(tmp_path: Path) -> None:
+    job = {"SLURM_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "1"}
+
+    assert slurm_limits({**job, "SLURM_MEM_PER_NODE": "2048"}) == DeviceLimits(
+        1_000, 2 * GIB
+    )
+    assert slurm_limits({**job, "SLURM_MEM_PER_CPU": "512"}).memory_bytes == GIB // 2
+    assert slurm_limits({**job, "SLURM_MEM_PER_NODE": "0"}).memory_bytes is None
+    assert slurm_limits({"SLURM_CPUS_ON_NODE": "1"}) == DeviceLimits()
+    assert slurm_limits({**job, "SLURM_CPUS_ON_NODE": "many"}) == DeviceLimits()
+    assert machine_limits({**job, "SLURM_MEM_PER_NODE": "16"}).memory_bytes == 16 * MIB

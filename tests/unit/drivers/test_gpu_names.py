@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.drivers.devices import short_model
+from shoal.drivers.gpus.models import short_model
 from shoal.model.gpu import parse_gpu
 from shoal.model.text.bounds import NAME_LENGTH_MAX
 

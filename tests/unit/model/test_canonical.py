@@ -289,3 +289,12 @@ def test_an_argument_may_hold_any_other_character() -> None:
     spec = spec_of({"command": ["printf", "\x1b[1m\n"], "env": {"SEP": "\x1f"}})
 
     assert spec.command == ("printf", "\x1b[1m\n")
+
+
+@pytest.mark.parametrize("name", ["cpus", "gpu", "memory"])
+def test_amounts_outside_of_resources_are_told_where_they_go(name: str) -> None:
+    with pytest.raises(SpecError, match="unknown field") as error:
+        spec_of({"command": ["true"], name: 2})
+
+    assert error.value.hint is not None
+    assert "resources: {cpu: 2" in error.value.hint

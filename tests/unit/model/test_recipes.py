@@ -52,6 +52,35 @@ def test_every_point_of_a_sweep_has_its_own_aggregator() -> None:
     assert [task.params["lr"] for task in aggregators] == [0.1, 0.2]
 
 
+SPANNED = "recipe: diloco\nparams: {inner: {pipeline: 2, over: machines}}\n"
+
+
+def test_workers_that_span_machines_are_gangs_with_one_aggregator() -> None:
+    job = derived(SPANNED + "nodes: 3\n")
+
+    aggregate, *workers = job.groups
+    assert [task.id for task in aggregate.tasks] == ["j.aggregate.0"]
+    assert [group.id for group in workers] == [f"j.train-{n}" for n in range(3)]
+    for group in workers:
+        assert len(group.tasks) == group.gang_min == 2
+        assert all(task.work.network for task in group.tasks)
+        assert {task.params["workers"] for task in group.tasks} == {3}
+    assert not aggregate.tasks[0].work.network
+
+
+@pytest.mark.parametrize(
+    ("rest", "hint"),
+    [("nodes: 2..3\n", "nodes: 3"), ("nodes: 2\nsweep: {lr: [0.1, 0.2]}\n", "a job")],
+)
+def test_workers_that_span_machines_are_neither_elastic_nor_swept(
+    rest: str, hint: str
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        derived(SPANNED + rest)
+
+    assert hint in (caught.value.hint or "")
+
+
 def test_parts_of_a_step_carry_its_name_and_all_are_needed() -> None:
     job = derived(
         "steps:\n  learn: {recipe: diloco, nodes: 2}\n"
@@ -132,6 +161,11 @@ LEARNING = ("torch", "safetensors")
         ("recipe: eval\nparams: {program: train.py}", [LEARNING]),
         ("recipe: sweep\nsweep: {lr: [1, 2]}", [("shoal",), (*LEARNING, "sklearn")]),
         ("recipe: train", [(*LEARNING, "sklearn")]),
+        ("recipe: train\nparams: {model: resnet50}", [(*LEARNING, "torchvision")]),
+        (
+            "recipe: train\nsweep: {model: [vgg11, resnet50]}",
+            [(*LEARNING, "torchvision")],
+        ),
         ("recipe: echo", [()]),
         ("recipe: diloco\nnodes: 2\nsetup: pip install torch", [(), ()]),
         ("recipe: diloco\nnodes: 2\nimage: pytorch/pytorch", [(), ()]),
@@ -145,3 +179,23 @@ def test_a_part_needs_the_modules_that_its_program_imports_and_does_not_bring(
     job = derived(text)
 
     assert [g.tasks[0].profiles[0].modules for g in job.groups] == modules
+
+
+@pytest.mark.parametrize(
+    ("words", "mounts"),
+    [
+        ("params: {model: resnet50, dataset: imagenet}", ("imagenet",)),
+        ("params: {model: vgg11, dataset: CIFAR-10}", ("cifar10",)),
+        ("params: {model: vgg11, dataset: Our-Photos}", ("Our-Photos",)),
+        ("params: {model: vgg11, dataset: synthetic}", ()),
+        ("params: {epochs: 3}", ()),
+        ("params: {dataset: cifar10}\nmounts: [weights]", ("cifar10", "weights")),
+        ("sweep: {dataset: [cifar10, mnist]}", ("cifar10", "mnist")),
+    ],
+)
+def test_a_training_task_goes_where_its_dataset_lies(
+    words: str, mounts: tuple[str, ...]
+) -> None:
+    [group] = derived(f"recipe: train\n{words}").groups
+
+    assert group.tasks[0].work.mounts == mounts

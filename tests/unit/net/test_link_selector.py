@@ -8,7 +8,7 @@ from tests.runtime.virtual_time import run
 
 from shoal.model.ids import LeaseId, NodeId
 from shoal.net import link_selector
-from shoal.net.base import Listener
+from shoal.net.base import LinkListener
 from shoal.net.link_selector import LinkSelector
 from shoal.protocol.codec import encode
 from shoal.protocol.messages import AnyMessage, Grant, PeerAddress, Release
@@ -143,7 +143,7 @@ class Stage:
             US, self.log, direct=self._linked, streams=lambda _: self.streams
         )
 
-    def _linked(self, ears: Listener) -> Direct:
+    def _linked(self, ears: LinkListener) -> Direct:
         self.direct_ears = ears
         return self.direct
 
@@ -237,7 +237,7 @@ def test_a_better_way_is_taken_in_order_and_without_notice() -> None:
         stage.link()
         stage.ways.send(BOB, word(2))
         stage.direct_ears.received(BOB, [word(12)])
-        stage.ways.received(BOB, [word(11)])
+        stage.log.received(BOB, [word(11)])
         early = list(stage.log.taken)
         stage.ways.moved(BOB)
         stage.direct_ears.received(BOB, [word(13)])
@@ -312,7 +312,7 @@ def test_a_stream_that_breaks_for_a_moment_is_a_new_link_and_no_loss() -> None:
         stage.open()
         stage.ways.ended(BOB, is_definite=False)
         await asyncio.sleep(link_selector.LIMBO_S / 2)
-        assert not stage.ways.connected
+        assert not stage.ways.peers
         assert stage.streams.opens >= 1
         stage.ways.send(BOB, word(1))
 
@@ -320,7 +320,7 @@ def test_a_stream_that_breaks_for_a_moment_is_a_new_link_and_no_loss() -> None:
 
         assert stage.streams.said == encode([word(1)])
         assert stage.log.events == ["connected", "connected"]
-        assert stage.ways.connected == (BOB,)
+        assert stage.ways.peers == (BOB,)
 
     play(scene)
 
@@ -405,9 +405,9 @@ def test_who_is_cut_off_is_cut_off_on_both_ways_and_told_once() -> None:
 def test_only_the_way_in_use_is_measured() -> None:
     async def scene(stage: Stage) -> None:
         stage.open()
-        stage.ways.measured(BOB, 0.040)
+        stage.ways.stream_measured(BOB, 0.040)
         stage.link()
-        stage.ways.measured(BOB, 0.041)
+        stage.ways.stream_measured(BOB, 0.041)
         stage.direct_ears.measured(BOB, 0.001)
 
         assert stage.log.rtts == [0.040, 0.001]
@@ -445,7 +445,7 @@ def test_a_ping_over_a_stream_is_the_next_that_it_measures() -> None:
 
         asked = asyncio.ensure_future(stage.ways.ping(BOB))
         await asyncio.sleep(0)
-        stage.ways.measured(BOB, 0.5)
+        stage.ways.stream_measured(BOB, 0.5)
 
         async with asyncio.timeout(5.0):
             assert await asked == 0.5

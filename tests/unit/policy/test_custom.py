@@ -34,6 +34,15 @@ class Tight:
         return Assignment(best.id, best.pick_gpus(task)) if best else None
 
 
+class NamesTheLastDevice:
+    def assign(self, workers: Workers, task: TaskShape) -> Assignment | None:
+        for each in workers.values():
+            rooms = zip(each.capacity.devices, each.gpu_milli, strict=True)
+            if free := [device.id for device, milli in rooms if milli == 1_000]:
+                return Assignment(each.id, (free[-1],))
+        return None
+
+
 class Refuses:
     def assign(self, workers: Workers, task: TaskShape) -> str:
         return "only at night"
@@ -142,6 +151,19 @@ def test_a_custom_policy_places_tasks() -> None:
 
     assert placed.nodes == ["b", "b", "a"]
     assert placed.reason == ""
+
+
+def test_the_devices_that_a_custom_policy_names_are_booked_and_asked_for() -> None:
+    table = table_of(worker("a", devices=gpus(4)))
+    policy = Custom("last", NamesTheLastDevice())
+
+    placed = place(needs(count=1), 2, table, policy, Random(1))
+
+    asked = [taken.devices for taken in placed.takens]
+    booked = [taken.allocation.shares[0].device for taken in placed.takens]
+    last = [device.id for device in reversed(gpus(4))]
+    assert asked == [(last[0],), (last[1],)]
+    assert booked == last[:2]
 
 
 def test_a_custom_policy_does_not_see_excluded_workers() -> None:

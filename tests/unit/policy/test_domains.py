@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from shoal.model.ids import NodeId
-from shoal.model.resources import Capacity, Profile
+from shoal.model.resources import Capacity
 from shoal.policy.table import domains
-from shoal.policy.table.task_shapes import TaskShape
 from shoal.policy.table.worker_table import WorkerTable, WorkerView
-
-ONE_CPU = TaskShape(Profile(cpu_milli=1_000))
 
 
 def table(*workers: tuple[str, int, str, int]) -> WorkerTable:
@@ -37,22 +34,6 @@ def test_leaves_are_declared_or_measured() -> None:
         ("", "", "leaf rack7"): ["a", "b"],
         ("", "", "local network"): ["near1", "near2"],
     }
-
-
-def test_a_gang_goes_where_it_fits_most_snugly() -> None:
-    made = table(("a", 4, "x", 1), ("b", 4, "x", 1), ("c", 2, "y", 1), ("d", 1, "y", 1))
-
-    assert domains.snuggest(ONE_CPU, 3, made) == ["c", "d"]
-    assert domains.snuggest(ONE_CPU, 4, made) == ["a", "b"]
-    assert domains.snuggest(ONE_CPU, 3, made, [NodeId("c")]) == ["a", "b"]
-    assert domains.snuggest(ONE_CPU, 9, made) == []
-
-
-def test_what_is_taken_is_no_room() -> None:
-    made = table(("a", 4, "x", 1), ("c", 3, "y", 1))
-    made.take(NodeId("c"), ONE_CPU.profile)
-
-    assert domains.snuggest(ONE_CPU, 3, made) == ["a"]
 
 
 def test_elsewhere_is_everybody_under_other_leaves() -> None:

@@ -177,3 +177,14 @@ def test_what_would_help_is_measured_by_idle_nodes_if_none_could_ever() -> None:
     full = msgspec.structs.replace(worker("a", cpus=4), cpu_milli=0)
 
     assert explain(needs(cpus=8), table_of(full)).helps == ("--cpus 4",)
+
+
+def test_more_gpus_are_not_waited_for_where_something_else_is_missing() -> None:
+    pair = WorkerView.idle(
+        NodeId("pair"), Capacity(16_000, devices=gpus(2), lacks=("torchvision",))
+    )
+    asked = msgspec.structs.replace(
+        needs(count=2), modules=("torchvision",), uses=("data:imagenet",)
+    )
+
+    assert explain(asked, table_of(pair)).helps == ()

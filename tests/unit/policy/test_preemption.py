@@ -6,9 +6,10 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.unit.policy.pools import capacity, gpus, needs
 
-from shoal.model.ids import LeaseId
+from shoal.model.ids import GroupId, LeaseId
 from shoal.model.resources import Allocation, Ledger, Profile
 from shoal.policy.queueing.preemption import EXACT_MAX, Victim, choose_victims, cost
 
@@ -23,7 +24,7 @@ def busy(
             id=LeaseId(name),
             allocation=Allocation(cpu_milli=size * 1000),
             priority=priority,
-            started_for_s=run_s,
+            unsaved_s=run_s,
         )
         for name, size, priority, run_s in leases
     ]
@@ -44,10 +45,36 @@ def test_the_lowest_priority_ends_first_however_long_it_ran() -> None:
     assert choose_victims(needs(cpus=4), ledger, victims, priority=9) == ("b",)
 
 
-def test_of_equal_priority_the_least_work_is_lost() -> None:
-    ledger, victims = busy(("a", 4, 0, 100.0), ("b", 2, 0, 30.0), ("c", 2, 0, 80.0))
+@pytest.mark.parametrize(("a_runs_s", "ends"), [(50.0, ("a",)), (60.0, ("b", "c"))])
+def test_of_equal_priority_the_least_work_is_lost(
+    a_runs_s: float, ends: tuple[str, ...]
+) -> None:
+    ledger, victims = busy(("a", 4, 0, a_runs_s), ("b", 2, 0, 30.0), ("c", 2, 0, 80.0))
 
-    assert choose_victims(needs(cpus=4), ledger, victims, priority=9) == ("a",)
+    assert choose_victims(needs(cpus=4), ledger, victims, priority=9) == ends
+
+
+def test_the_work_of_a_whole_gang_is_lost_and_only_once() -> None:
+    ledger, victims = busy(("a", 4, 0, 10.0), ("b", 2, 0, 30.0), ("c", 2, 0, 30.0))
+    gang = GroupId("j.g")
+
+    def ends(size: int, *members: int) -> object:
+        changed = [
+            replace(victim, gang=gang, gang_size=size) if at in members else victim
+            for at, victim in enumerate(victims)
+        ]
+        return choose_victims(needs(cpus=4), ledger, changed, priority=9)
+
+    assert ends(1) == ("a",)
+    assert ends(4, 0) == ("b", "c")
+    assert ends(2, 0) == ("a",), "80 s of two CPUs are less than twice 60 s"
+    assert ends(2, 1, 2) == ("a",)
+    busier = [replace(victims[0], unsaved_s=35.0), *victims[1:]]
+    both = [replace(v, gang=gang, gang_size=2) for v in busier[1:]]
+    assert choose_victims(needs(cpus=4), ledger, [busier[0], *both], priority=9) == (
+        "b",
+        "c",
+    ), "the gang is lost once"
 
 
 def test_two_of_low_priority_end_before_one_of_higher() -> None:

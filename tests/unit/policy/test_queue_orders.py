@@ -6,7 +6,14 @@ import pytest
 
 from shoal.errors import PolicyError
 from shoal.lab.replay.queues import SomeJobs
-from shoal.policy.queueing.braid import Braid, Candidate, SharingGroup, Step, round_s
+from shoal.policy.queueing.braid import (
+    Braid,
+    Candidate,
+    Disturbances,
+    SharingGroup,
+    Step,
+    round_s,
+)
 from shoal.policy.queueing.easy_backfill import reserve
 from shoal.policy.queueing.queue_orders import ORDERS, order_named
 
@@ -142,3 +149,32 @@ def test_only_jobs_of_the_same_size_share() -> None:
     groups = Braid().select(jobs, fits, jobs[1])
 
     assert groups == [SharingGroup((1,), (1.0,))]
+
+
+def test_a_group_runs_in_what_is_left_of_pauses_once_it_has_started() -> None:
+    disturbances = Disturbances()
+    assert disturbances.running_share(50.0) == 1.0
+    for at_s in (100.0, 110.0, 110.0, 140.0, 200.0):
+        disturbances.happened(at_s)
+
+    assert disturbances.running_share(0.0) == 1.0
+    assert disturbances.running_share(20.0) == pytest.approx((10 + 40) / 100)
+    assert disturbances.running_share(60.0) == 0.0
+
+
+def test_jobs_that_are_disturbed_often_share_only_if_they_start_soon() -> None:
+    disturbances = Disturbances()
+    for event in range(20):
+        disturbances.happened(30.0 * event)
+
+    def members(start_s: float) -> list[tuple[int, ...]]:
+        jobs = [
+            Candidate(1, 1, 100.0, LOADER, start_s),
+            Candidate(2, 1, 110.0, COMPUTER, start_s),
+        ]
+        rooms = iter((True, False))
+        chosen = Braid().select(jobs, lambda _: next(rooms), jobs[1], disturbances)
+        return [group.members for group in chosen]
+
+    assert members(1.0) == [(1, 2)]
+    assert members(12.0) == [(1,)]

@@ -68,7 +68,7 @@ def test_swf_is_read_with_blanks_floats_and_unknown_fields(
     assert (jobs[1].run_s, jobs[1].requested_s, jobs[1].slots) == (100.0, 100.0, 4)
     assert [jobs[2].run_s, jobs[3].run_s] == [0.0, -1.0]
     assert jobs[0].owner == "9"
-    assert file.slots() == 64
+    assert (file.slots(), file.nodes()) == (64, 16)
 
 
 def test_nodes_are_as_many_as_processors_if_nothing_else_is_said(

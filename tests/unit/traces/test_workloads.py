@@ -6,6 +6,7 @@ import pytest
 
 from shoal.errors import UsageError
 from shoal.lab.traces.generators import LOAD, MODELS, generate
+from shoal.lab.traces.lublin import LublinShape, Requests, lublin_jobs
 from shoal.lab.traces.transforms import (
     all_at_once,
     at_demand,
@@ -87,3 +88,56 @@ def test_a_workload_that_is_made_up_loads_the_cluster_and_follows_its_seed(
 def test_a_workload_that_nobody_can_make_up_is_refused(wrong: str) -> None:
     with pytest.raises(UsageError):
         generate(wrong, 64, Random(3))
+
+
+@pytest.mark.parametrize("slots", [1, 2, 64, 240])
+def test_jobs_of_the_published_model_fit_and_make_the_load(slots: int) -> None:
+    shape = LublinShape(load=0.6)
+    jobs = lublin_jobs(800, slots, Random(1), shape)
+
+    span_s = jobs[-1].submitted_s - jobs[0].submitted_s
+    assert sum(j.run_s * j.slots for j in jobs) / slots / span_s == pytest.approx(
+        0.6, rel=0.01
+    )
+    assert all(1 <= j.slots <= slots and j.run_s >= 1 for j in jobs)
+    assert [j.submitted_s for j in jobs] == sorted(j.submitted_s for j in jobs)
+    assert jobs == lublin_jobs(800, slots, Random(1), shape)
+
+
+def test_the_published_model_has_serial_jobs_powers_of_two_and_longer_wide_jobs() -> (
+    None
+):
+    jobs = lublin_jobs(4_000, 256, Random(2), LublinShape())
+
+    def mean_s(chosen: list[TraceJob]) -> float:
+        return sum(j.run_s for j in chosen) / len(chosen)
+
+    serial = sum(j.slots == 1 for j in jobs) / len(jobs)
+    powers = sum(j.slots.bit_count() == 1 for j in jobs) / len(jobs)
+    assert serial == pytest.approx(0.244, abs=0.08)  # some others are rounded to one
+    assert 0.8 < powers < 0.95
+    wide = [j for j in jobs if j.slots > 64]
+    assert mean_s(wide) > 2 * mean_s([j for j in jobs if j.slots <= 8])
+
+
+@pytest.mark.parametrize(
+    ("requests", "least", "most"),
+    [
+        ("exact", 1.0, 1.0),
+        ("close", 0.9, 1.6),
+        ("loose", 0.9, 21.0),
+        ("usual", 1.0, 400.0),
+        ("longest", 1.0, 70_000.0),
+        ("short", 0.4, 3.6),
+    ],
+)
+def test_users_know_lengths_as_well_as_is_said(
+    requests: Requests, least: float, most: float
+) -> None:
+    jobs = lublin_jobs(300, 64, Random(3), LublinShape(requests=requests))
+
+    ratios = [j.requested_s / j.run_s for j in jobs]
+
+    assert least <= min(ratios)
+    assert max(ratios) <= most
+    assert (requests == "short") == (min(ratios) < 0.9)

@@ -114,25 +114,55 @@ def test_a_delta_of_the_first_round_is_soon_forgotten() -> None:
 
 @pytest.mark.parametrize("rounds", [20, 200])
 def test_in_the_last_tenth_of_a_run_the_rate_falls(rounds: int) -> None:
-    endless, ending = outer.Outer(), outer.Outer(rounds=rounds)
+    rule, tail = outer.Outer(rounds=rounds), rounds // 10
+    steady, _ = rule.at(rounds - tail, workers=4)
 
-    left = [
-        ending.at(done, workers=4)[0] / endless.at(done, workers=4)[0]
-        for done in range(rounds + 5)
-    ]
+    left = [rule.at(done, workers=4)[0] / steady for done in range(rounds + 5)]
 
-    tail = rounds // 10
-    assert left[: rounds - tail + 1] == [1.0] * (rounds - tail + 1)
+    assert min(left[: rounds - tail + 1]) == 1.0
     assert left[rounds - 1] == pytest.approx(max(0.1, 1 / tail))
     assert min(left) >= 0.1 - 1e-9, "a run that is resumed beyond its end goes on"
+
+
+def lengths(rounds: int, workers: int = 8) -> list[float]:
+    """Return how many mean deltas each step of a run is, but for its end."""
+    rule = outer.Outer(rounds=rounds)
+    steps = [rule.at(done, workers) for done in range(rounds - rounds // 10)]
+    return [rate / (1 - momentum) for rate, momentum in steps]
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8])
+@pytest.mark.parametrize("rounds", [20, 40, 80])
+def test_a_short_run_goes_as_far_as_a_long_one(rounds: int, workers: int) -> None:
+    short, long = lengths(rounds, workers), lengths(900, workers)
+
+    assert np.mean(short) == pytest.approx(np.mean(long), rel=0.08)
+    assert max(short) < 1.3 * max(long)
+    assert short[:9] == sorted(short[:9])
+
+
+@pytest.mark.parametrize("workers", [8, 64])
+def test_in_a_short_run_momentum_remembers_but_a_part_of_it(workers: int) -> None:
+    rule = outer.Outer(rounds=20)
+
+    steps = [rule.at(done, workers) for done in range(20)]
+
+    assert max(momentum for _, momentum in steps) <= 1 - 1 / (1 + 20 / 3)
+    assert all(rate == 1.0 or 1 / (1 - m) <= 5 for rate, m in steps[:-1])
+
+
+def test_in_a_long_run_steps_grow_for_as_large_a_part_of_it() -> None:
+    short, long = lengths(90), lengths(900)
+
+    np.testing.assert_allclose(long[::10], short)
+    np.testing.assert_allclose(short[:9], [1 + done / 3 for done in range(9)])
+    np.testing.assert_allclose(short[9:], 4.0)
 
 
 @pytest.mark.parametrize("rounds", [1, 5])
 def test_a_run_of_few_rounds_has_no_such_end(rounds: int) -> None:
     assert outer.Outer(rounds=rounds).at(0, workers=1) == (1.0, 0.0)
-    assert outer.Outer(rounds=rounds).at(rounds - 1, 2) == outer.Outer().at(
-        rounds - 1, 2
-    )
+    assert outer.Outer(rounds=rounds).at(rounds - 1, 2)[0] == 1.0
 
 
 def test_a_rate_beyond_the_gain_of_the_workers_leaves_no_room_for_momentum() -> None:

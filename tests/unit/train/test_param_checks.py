@@ -1,11 +1,18 @@
 """What a recipe would refuse is refused before its job is accepted."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from shoal.errors import SpecError
 from shoal.model.spec.recipes import DEFAULT_PROGRAMS
 from shoal.train.param_checks import AT_LEAST, ONE_OF, check_params
 from shoal.train.programs import PROGRAMS
+
+RESNET = {"model": "resnet50", "dataset": "imagenet"}
 
 
 @pytest.mark.parametrize(
@@ -18,12 +25,16 @@ from shoal.train.programs import PROGRAMS
         ("pipeline", {"micro_batches": 2}),
         ("sweep", {"trials": 3, "width": 8, "program": "digits"}),
         ("eval", {"model": "model.safetensors", "width": 32}),
-        ("train", {"model": "resnet18", "batch_size": 64, "learning_rate": 0.1}),
+        ("train", {"batch_size": 64, "learning_rate": 0.1, "epochs": 2}),
+        ("train", {**RESNET, "batch_size": 64, "learning_rate": 0.1, "epochs": 9}),
+        ("train", {**RESNET, "optimizer": "adam", "weight_decay": 0.1}),
+        ("train", {**RESNET, "dataset": "our-photos", "schedule": "cosine"}),
         ("diloco", {"data_seed": 5}),
         ("diloco", {"inner.ddp": 2}),
         ("diloco", {"inner.fsdp": 2, "program": "digits"}),
         ("diloco", {"inner.pipeline": 2, "program": "pipeline_gpt"}),
         ("diloco", {"inner.pipeline": 2, "program": "train.py"}),
+        ("diloco", {"inner.ddp": 2, "inner.over": "machines", "index": 1}),
     ],
 )
 def test_params_that_there_are_pass(recipe: str, params: dict[str, object]) -> None:
@@ -59,6 +70,8 @@ def test_params_that_there_are_pass(recipe: str, params: dict[str, object]) -> N
         ),
         ("diloco", {"inner.ddp": 0}, "inner.ddp", "at least 1", "training.md"),
         ("diloco", {"inner.fsdp": "all"}, "inner.fsdp", "a whole", "training.md"),
+        ("diloco", {"inner.over": "machines"}, "inner.over", "how many", "pipeline"),
+        ("diloco", {"inner.over": "moons"}, "inner.over", "machines", "training.md"),
         ("diloco", {"inner.tp": 2}, "inner.tp", "inner.ddp", "did you mean 'inner."),
         ("ddp", {"inner.ddp": 2}, "inner.ddp", "diloco", "leave it out"),
         (
@@ -77,7 +90,27 @@ def test_params_that_there_are_pass(recipe: str, params: dict[str, object]) -> N
             "{pipeline: 2}",
         ),
         ("eval", {"width": 3}, "model", "no param `model`", "model.safetensors"),
-        ("train", {"epochs": 0}, "rounds", "at least 1", "training.md"),
+        ("train", {"epochs": 0}, "epochs", "at least 1", "training.md"),
+        ("train", {"model": "resnet50"}, "dataset", "on what", '"synthetic"'),
+        ("train", {"dataset": "cifar10"}, "model", "not what", '"resnet50"'),
+        ("train", {"momentum": 0.9}, "model", "not what", '"resnet50"'),
+        ("train", {**RESNET, "optimizer": "lion"}, "optimizer", "rmsprop", "training"),
+        ("train", {**RESNET, "learning_rate": -1}, "learning_rate", "at least 0", ""),
+        ("train", {**RESNET, "epoch": 3}, "epoch", "learning_rate", "'epochs'"),
+        (
+            "train",
+            {**RESNET, "optimizer": "adam", "momentum": 0.9},
+            "momentum",
+            "sgd",
+            "leave it out",
+        ),
+        (
+            "train",
+            {**RESNET, "dataset": "synthetic-imagnet"},
+            "dataset",
+            "synthetic-cifar10",
+            "synthetic-imagenet",
+        ),
     ],
 )
 def test_what_is_wrong_why_and_what_to_do_is_said(
@@ -93,11 +126,35 @@ def test_what_is_wrong_why_and_what_to_do_is_said(
 
 def test_limits_are_of_params_that_programs_have() -> None:
     for program in PROGRAMS:
-        recipe = next(r for r, p in DEFAULT_PROGRAMS.items() if p == program)
         with pytest.raises(SpecError) as refused:
-            check_params(recipe, {"zzz": 1}, program)
+            check_params("sweep", {"zzz": 1, "program": program}, program)
         known = refused.value.because
         assert "seed" in known
         assert "rounds" in known
 
     assert set(ONE_OF) & set(AT_LEAST) == set()
+
+
+def test_models_are_known_by_torchvisions_source(tmp_path: Path) -> None:
+    models = tmp_path / "torchvision" / "models"
+    models.mkdir(parents=True)
+    (tmp_path / "torchvision" / "__init__.py").touch()
+    source = '@register_model()\n@handle("x")\ndef resnet9() -> None: ...\n'
+    (models / "resnet.py").write_text(source)
+    script = (
+        "from shoal.train.param_checks import check_params\n"
+        "given = {'model': 'resnet8', 'dataset': 'synthetic'}\n"
+        "try: check_params('train', given, 'digits')\n"
+        "except Exception as error: print(error.hint)\n"
+        "check_params('train', {**given, 'model': 'resnet9'}, 'digits')\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout == "did you mean 'resnet9'?\n"

@@ -1,17 +1,29 @@
 """Shares: how many, whose they are, and when they are averaged."""
 
+import zlib
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 import pytest
 
+from shoal.errors import ProtocolError
 from shoal.train import tensors
 from shoal.train.diloco import outer
 from shoal.train.diloco.averaging import Delta
 from shoal.train.diloco.compression import Array
-from shoal.train.diloco.messages import Update, joined_check
+from shoal.train.diloco.events import RoundDeadline, StatusReceived
+from shoal.train.diloco.messages import (
+    MESSAGE_BYTES_MAX,
+    Contribution,
+    Status,
+    Update,
+    encode,
+    joined_check,
+)
+from shoal.train.diloco.rounds import Rounds
 from shoal.train.diloco.rules import RoundRules
-from shoal.train.diloco.shares import reducer
+from shoal.train.diloco.shares import coordinator, reducer
 from shoal.train.diloco.shares.assignment import assigned, shares_of
 from shoal.train.diloco.shares.messages import (
     Duties,
@@ -19,6 +31,8 @@ from shoal.train.diloco.shares.messages import (
     ShareOutcome,
     ShareSource,
     ShareWeight,
+    decode_for_worker,
+    decode_from_worker,
 )
 from shoal.train.diloco.shares.state import AveragedShare, OuterState, OuterStep
 
@@ -106,6 +120,71 @@ def duties(seq: int = 1, *, order: int = 0, offer: int | None = None) -> Duties:
     return Duties(epoch=1, seq=seq, life=1, offer=offer, reductions=(reduction,))
 
 
+def test_a_large_message_is_squeezed_and_read_like_a_small_one() -> None:
+    names = tuple(f"{n:064x}@node" for n in range(8))
+    sources = tuple(ShareSource(f"train.{n}", names[n], names) for n in range(8))
+    large = Duties(epoch=1, seq=2, reductions=(Reduction(3, (1,), sources),))
+
+    data = encode(large)
+
+    assert decode_for_worker(data) == large
+    assert decode_for_worker(encode(duties())) == duties()
+    assert len(data) < 0.5 * len(msgspec.msgpack.encode(large))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        zlib.compress(bytes(MESSAGE_BYTES_MAX + 1)),
+        zlib.compress(msgspec.msgpack.encode(duties()))[:-2],
+        b"\x78 is how it begins",
+    ],
+    ids=["bomb", "cut", "garbage"],
+)
+def test_what_only_looks_squeezed_is_refused(data: bytes) -> None:
+    with pytest.raises(ProtocolError, match="not what a trainer says"):
+        decode_from_worker(data)
+
+
+def ordered(effects: list[coordinator.SharedEffect]) -> dict[str, Duties]:
+    return {
+        e.worker: e.duties for e in effects if isinstance(e, coordinator.DirectOwner)
+    }
+
+
+def test_contributions_that_come_together_are_told_together() -> None:
+    asked = rules(workers=3, quorum=3, reduce="shared")
+    machine = coordinator.ShareCoordinator(Rounds(asked, epoch=1), epoch=1)
+
+    def says(worker: str, seq: int, now: float, *syncs: int) -> dict[str, Duties]:
+        given = tuple(
+            Contribution(n, f"{worker}{n}", 8, 8, shares=("0", "1", "2")) for n in syncs
+        )
+        status = Status(
+            worker=worker,
+            seq=seq,
+            initial="w",
+            loaded=True,
+            segment=max(syncs, default=-1) + 1,
+            contributions=given,
+            values=9,
+        )
+        return ordered(machine.handle(StatusReceived(status), now))
+
+    for worker in "abc":
+        says(worker, 1, 0.0)
+    first = says("a", 2, 5.0, 0)
+    assert set(first) == {"a", "b", "c"}, "the first is told at once"
+    assert says("b", 2, 5.02, 0) == {}
+    assert says("c", 2, 5.04, 0) == {}
+    due = machine.next_deadline() or 0.0
+    assert due == pytest.approx(5.1)
+
+    both = ordered(machine.handle(RoundDeadline(), due))
+
+    assert [len(each.reductions[0].sources) for each in both.values()] == [3, 3, 3]
+
+
 def told(machine: reducer.Reducer, what: Duties) -> list[reducer.ReducerEffect]:
     return machine.handle(reducer.DutiesReceived(what))
 
@@ -155,6 +234,42 @@ def test_one_share_at_a_time_comes_from_each_worker() -> None:
     [following] = machine.handle(reducer.ShareFetched(other, 1.0))
     assert isinstance(following, reducer.FetchShare)
     assert following.file == "c2"
+
+
+def test_only_what_somebody_waits_for_is_reported_at_once() -> None:
+    machine = reducer.Reducer("a", 1, fragments=1)
+    machine.handle(reducer.SharesMerged(3))
+    fetches = told(machine, duties())
+    assert machine.news() is None, "nothing is done yet"
+    for effect in fetches:
+        assert isinstance(effect, reducer.FetchShare)
+        assert machine.news() is None, "more follows in a moment"
+        machine.handle(reducer.ShareFetched(effect, 4.0))
+    assert machine.news() is not None
+    assert machine.news() is None, "it was told"
+    [order] = told(machine, duties(2, order=7))
+    assert machine.news() is None, "a heartbeat tells that this was heard"
+    assert isinstance(order, reducer.ReduceShares)
+    machine.handle(reducer.SharesReduced(order, (ShareOutcome(1, "o", 5),)))
+    assert machine.news() is not None
+    other = msgspec.structs.replace(duties(order=7), epoch=2)
+    told(machine, other)
+    assert machine.news() is not None, "whoever took over was told nothing yet"
+
+
+def test_a_sync_that_is_done_does_not_wait_for_what_the_next_one_fetches() -> None:
+    machine = owner()
+    assert machine.news() is not None
+    [open_] = duties(order=7).reductions
+    following = msgspec.structs.replace(open_, sync=4, order=0, parts=())
+    both = msgspec.structs.replace(duties(2), reductions=(open_, following))
+
+    [order, *fetches] = told(machine, both)
+    assert isinstance(order, reducer.ReduceShares)
+    assert fetches
+    machine.handle(reducer.SharesReduced(order, (ShareOutcome(1, "o", 5),)))
+
+    assert machine.news() is not None
 
 
 @pytest.mark.parametrize("merged", [-1, 2])

@@ -37,6 +37,15 @@ def test_an_aggregator_knows_what_its_workers_may_be_called(name: str) -> None:
     assert {TaskContext(name=each).aggregator for each in workers} == {aggregator.name}
 
 
+def test_tasks_of_a_gang_may_be_one_worker_together() -> None:
+    tasks = [TaskContext(name=f"train-3.{n}", index=n, spans=True) for n in (0, 1)]
+    aggregator = TaskContext(name="aggregate.0", spans=True)
+
+    assert [each.worker for each in tasks] == [3, 3]
+    assert {each.aggregator for each in tasks} == {aggregator.name}
+    assert aggregator.workers(4)[3] == "train-3.0", "the first speaks for all"
+
+
 def test_a_later_attempt_is_a_later_life() -> None:
     lives = [life_of(f"node:{text}") for text in ("1.4", "1.5", "1.12", "2.1")]
 

@@ -8,15 +8,19 @@ whose requests are a stream.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar, final
 
+from shoal import task_client
 from shoal.api import node_file
 from shoal.api import shoal_pb2 as pb
 from shoal.api.client.socket_client import ForwardedCalls, SocketCalls, plain_socket
 from shoal.api.client.token_files import token_in
 from shoal.api.node_file import home_serving
+from shoal.errors import UnreachableError
 from shoal.runtime.home import Home
 
 if TYPE_CHECKING:
@@ -35,6 +39,7 @@ TIMEOUT_S: Final = 20.0
 """Timeout of calls that the node can answer at once."""
 
 MESSAGE_BYTES_MAX: Final = 64 << 20
+TASK_SHOAL: Final = "of this task's job"
 HERE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 M = TypeVar("M", bound="Message")
@@ -63,8 +68,12 @@ class Client:
         token: str = "",
         credentials: Credentials | None = None,
         plain: SocketCalls | ForwardedCalls | None = None,
+        streams: SocketCalls | None = None,
     ) -> None:
-        """Call the node at the gRPC target `target`; messages call it `name`."""
+        """Call the node at the gRPC target `target`; messages call it `name`.
+
+        `plain` takes the place of gRPC, and `streams` also for streams of requests.
+        """
         self._name = name
         self._target = target
         self._credentials = credentials
@@ -72,6 +81,7 @@ class Client:
         self._open: grpc.Channel | None = None
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self.is_own = credentials is None or credentials.is_own
+        self._streams = streams
 
     def __enter__(self) -> Self:
         return self
@@ -213,6 +223,8 @@ class Client:
 
     def put_blobs(self, parts: Iterator[pb.BlobPart]) -> pb.PutBlobsReply:
         """Send blobs, without a timeout."""
+        if self._streams is not None:
+            return _put_blobs(self._streams, parts)
         with self._errors_told():
             call = self._method("stream_unary", "PutBlobs", pb.PutBlobsReply)
             reply: pb.PutBlobsReply = call(parts, metadata=self._metadata)
@@ -255,9 +267,15 @@ class Client:
 
     def calls(self, requests: Iterator[pb.CallsRequest]) -> Iterator[pb.CallsReply]:
         """Call functions over a stream, which ends with `requests`."""
+        assert self._streams is None, "a task has a wire of its own"
         with self._errors_told():
             call = self._method("stream_stream", "Calls", pb.CallsReply)
             yield from call(requests, metadata=self._metadata)
+
+    def calls_stream(self) -> SocketStream:
+        """Begin to call functions from inside a task."""
+        assert self._streams is not None
+        return self._streams.stream("Calls", pb.CallsRequest())
 
     def channel(self, target: pb.ChannelTarget) -> TaskChannel:
         """Open a channel to a task."""
@@ -327,8 +345,12 @@ def connect(
     by port. Others are called over TLS, after they have proved their identity: a token
     is shown only to the node whose key fingerprint it contains, not to whoever has the
     port. Without `token`, use that of the environment, or else a certificate.
+
+    Inside a task, without `node`, calls go to the scheduler of its job.
     """
     home = home or Home.default()
+    if not node and node_file.in_task():
+        return client_in_task()
     if not node:
         return client_of(node_file.required(home))
     if ":" not in node:
@@ -347,6 +369,26 @@ def client_of(found: NodeFile) -> Client:
     path = plain_socket(found.socket)
     plain = SocketCalls(path, found.petname) if path.exists() else None  # Old node.
     return Client(f"unix:{found.socket}", name=found.petname, plain=plain)
+
+
+def client_in_task() -> Client:
+    """Return a client of the shoal that runs the task which this is."""
+    calls = SocketCalls(Path(), TASK_SHOAL, task_client.api_connection)
+    return Client("", name=TASK_SHOAL, plain=calls, streams=calls)
+
+
+def _put_blobs(calls: SocketCalls, parts: Iterator[pb.BlobPart]) -> pb.PutBlobsReply:
+    stream = calls.stream("PutBlobs", next(parts, pb.BlobPart()))
+    try:
+        with contextlib.suppress(OSError):  # If it is refused, the answer says why.
+            for part in parts:
+                stream.send(part)
+            stream.end()
+        for reply in stream.replies(pb.PutBlobsReply):
+            return reply
+    finally:
+        stream.close()
+    raise UnreachableError(f"{TASK_SHOAL} gave no answer")
 
 
 def _by_the_own_node(found: NodeFile, node: str) -> Client:

@@ -28,13 +28,17 @@ from shoal.model.units import parse_size
 from shoal.protocol.blob_hashing import Hasher, name_of_bytes, size_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from shoal.api.client.client import Client
 
 PART_BYTES: Final = 1 << 20
 TREE: Final = "tree:"
 LIMIT_VARIABLE: Final = "SHOAL_WORKDIR_MAX"
+
+
+def unheard(done: int, total: int) -> None:
+    """Take how many bytes of how many have moved, and tell nobody."""
 
 
 class Shipped(msgspec.Struct, frozen=True):
@@ -47,10 +51,15 @@ class Shipped(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def ship(client: Client, folder: Path, outputs: Iterable[str] = ()) -> Shipped:
+def ship(
+    client: Client,
+    folder: Path,
+    outputs: Iterable[str] = (),
+    moved: Callable[[int, int], None] = unheard,
+) -> Shipped:
     """Upload a folder, except ignored files and outputs of earlier runs.
 
-    Returns its tree and counts.
+    `moved` is told how many bytes of how many have left. Returns its tree and counts.
     """
     paths: dict[BlobId, Path] = {}
     limit = os.environ.get(LIMIT_VARIABLE)
@@ -68,7 +77,8 @@ def ship(client: Client, folder: Path, outputs: Iterable[str] = ()) -> Shipped:
     sent_bytes = 0
     if missing or is_new:
         parts = _parts(missing, {name: listing} if is_new else {})
-        sent_bytes = client.put_blobs(parts).bytes
+        total = sum(size_of(blob) or 0 for blob in missing)
+        sent_bytes = client.put_blobs(_counted(parts, total, moved)).bytes
     return Shipped(
         tree=TREE + name,
         files=len(paths),
@@ -78,10 +88,15 @@ def ship(client: Client, folder: Path, outputs: Iterable[str] = ()) -> Shipped:
     )
 
 
-def ship_all(client: Client, spec: dict[str, object]) -> dict[str, Shipped]:
+def ship_all(
+    client: Client,
+    spec: dict[str, object],
+    moved: Callable[[int, int], None] = unheard,
+) -> dict[str, Shipped]:
     """Upload every `workdir` of a spec and replace it, in place, by its tree.
 
-    Returns what was sent, by folder. Folders are relative to the current directory.
+    `moved` is told how many bytes of how many have left. Returns what was sent, by
+    folder. Folders are relative to the current directory.
     """
     shipped: dict[str, Shipped] = {}
     steps = cast("dict[str, dict[str, object]]", spec.get("steps") or {})
@@ -91,8 +106,8 @@ def ship_all(client: Client, spec: dict[str, object]) -> dict[str, Shipped]:
         if not isinstance(folder, str) or not folder or folder.startswith(TREE):
             continue
         if folder not in shipped:
-            made = ship(client, Path(folder).expanduser(), outputs.get(folder, ()))
-            shipped[folder] = made
+            path = Path(folder).expanduser()
+            shipped[folder] = ship(client, path, outputs.get(folder, ()), moved)
         place["workdir"] = shipped[folder].tree
     for place in (spec, *steps.values()):
         if (python := place.get("python")) is not None:
@@ -155,6 +170,17 @@ def _parts(
             yield pb.BlobPart(blob="" if at else blob, data=part)
 
 
+def _counted(
+    parts: Iterator[pb.BlobPart], total: int, moved: Callable[[int, int], None]
+) -> Iterator[pb.BlobPart]:
+    """Pass parts on, and tell how far they are."""
+    done = 0
+    for part in parts:
+        yield part
+        done += len(part.data)
+        moved(min(done, total), total)
+
+
 # Outputs.
 
 
@@ -169,10 +195,14 @@ class PulledOutputs(msgspec.Struct, frozen=True):
 
 
 def take_outputs(
-    reply: pb.OutputsReply, client: Client, to: Path
+    reply: pb.OutputsReply,
+    client: Client,
+    to: Path,
+    moved: Callable[[int, int], None] = unheard,
 ) -> list[PulledOutputs]:
     """Download the outputs of tasks into a folder; one subfolder each if several.
 
+    `moved` is told how many bytes of how many have come.
     The node may be untrusted: whatever it sends, nothing is written outside `to`.
     """
     names = _folder_names(list(reply.tasks))
@@ -186,7 +216,7 @@ def take_outputs(
         entries = [_moved(e, name) for e in _placed(tree, list(kept.patterns))]
         with safe_paths.folder(root, name.split("/") if name else [], make=True):
             pass
-        _write_all(client, root, entries)
+        _write_all(client, root, entries, moved)
         size, checkpoint = tree.size(), kept.checkpoint
         folder = str(to / name) if name else str(to)
         taken.append(PulledOutputs(kept.task, folder, len(entries), size, checkpoint))
@@ -247,7 +277,12 @@ def _moved(entry: trees.TreeEntry, folder: str) -> trees.TreeEntry:
     return trees.TreeEntry(path, entry.kind, entry.to)
 
 
-def _write_all(client: Client, folder: Path, entries: list[trees.TreeEntry]) -> None:
+def _write_all(
+    client: Client,
+    folder: Path,
+    entries: list[trees.TreeEntry],
+    moved: Callable[[int, int], None],
+) -> None:
     places: dict[str, list[trees.TreeEntry]] = {}
     for entry in entries:
         match entry.kind:
@@ -259,16 +294,21 @@ def _write_all(client: Client, folder: Path, entries: list[trees.TreeEntry]) -> 
             case "link":
                 pass  # Links come last.
     if places:
-        _write_files(client, folder, places)
+        _write_files(client, folder, places, moved)
     for entry in entries:
         if entry.kind == "link":
             safe_paths.link(folder, entry.path, entry.to)
 
 
 def _write_files(
-    client: Client, folder: Path, places: dict[str, list[trees.TreeEntry]]
+    client: Client,
+    folder: Path,
+    places: dict[str, list[trees.TreeEntry]],
+    moved: Callable[[int, int], None],
 ) -> None:
-    for blob, parts in _blobs(client.get_blobs(list(places))):
+    total = sum(size_of(blob) or 0 for blob in places)
+    stream = _counted(client.get_blobs(list(places)), total, moved)
+    for blob, parts in _blobs(stream):
         rest = places.pop(blob, None)
         if rest is None:
             raise ShoalError("the node sent a file that nobody asked for")

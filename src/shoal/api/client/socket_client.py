@@ -15,7 +15,7 @@ import select
 import socket
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar, final
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, final
 
 from google.protobuf.message import DecodeError
 
@@ -26,7 +26,7 @@ from shoal.errors import ProtocolError, ShoalError, UnreachableError
 from shoal.framing import FramingError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from google.protobuf.message import Message
 
@@ -38,6 +38,7 @@ LOOK_UP_S: Final = 1.0
 when the wait returns."""
 
 M = TypeVar("M", bound="Message")
+Dial: TypeAlias = "Callable[[float | None], socket.socket]"
 
 
 def plain_socket(api_socket: str | Path) -> Path:
@@ -49,9 +50,11 @@ def plain_socket(api_socket: str | Path) -> Path:
 class SocketCalls:
     """Calls one node, with one connection per call. Thread-safe."""
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: Path, name: str, dial: Dial | None = None) -> None:
+        """Connect to `path`, or by `dial`; messages call the node `name`."""
         self._path = path
         self._name = name
+        self._dial = dial or self._connected
 
     def ask(self, method: str, request: Message, type_: type[M], timeout_s: float) -> M:
         """Return the single answer to a call."""
@@ -66,11 +69,8 @@ class SocketCalls:
         until = None if timeout_s is None else time.monotonic() + timeout_s
         data = method.encode() + b"\0" + request.SerializeToString()
         failure = b""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        with self._line(timeout_s) as line:
             try:
-                line.settimeout(timeout_s)
-                line.connect(str(self._path))
-                check_peer(line, self._path)
                 line.sendall(packed(MESSAGE, data))
                 for kind, payload in self._frames(line, until):
                     if kind == END:
@@ -89,15 +89,33 @@ class SocketCalls:
 
     def stream(self, method: str, first: Message) -> SocketStream:
         """Begin a call whose requests are a stream."""
-        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        line = self._line(None)
         try:
-            line.connect(str(self._path))
-            check_peer(line, self._path)
             line.sendall(packed(MESSAGE, method.encode() + b"\0" + _bytes(first)))
         except OSError as error:
             line.close()
             raise self._silent(error.strerror or str(error)) from None
         return SocketStream(line, self._silent("it hung up, so it ends or has died"))
+
+    def _line(self, timeout_s: float | None) -> socket.socket:
+        """Return a new connection; raise if the node does not take it."""
+        try:
+            return self._dial(timeout_s)
+        except TimeoutError:
+            raise self._silent(f"no answer within {timeout_s:g} s") from None
+        except OSError as error:
+            raise self._silent(error.strerror or str(error)) from None
+
+    def _connected(self, timeout_s: float | None) -> socket.socket:
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            line.settimeout(timeout_s)
+            line.connect(str(self._path))
+            check_peer(line, self._path)
+        except BaseException:
+            line.close()
+            raise
+        return line
 
     def _frames(
         self, line: socket.socket, until: float | None
@@ -144,6 +162,10 @@ class SocketStream:
     def send(self, request: Message) -> None:
         """Send a request, once there is room; raise `OSError` if the call is over."""
         self._line.sendall(packed(MESSAGE, _bytes(request)))
+
+    def end(self) -> None:
+        """Say that no more requests follow; raise `OSError` if the call is over."""
+        self._line.sendall(packed(END, b""))
 
     def replies(self, type_: type[M]) -> Iterator[M]:
         """Yield the answers; raise the error that the node reports."""

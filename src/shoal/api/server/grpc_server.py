@@ -29,6 +29,7 @@ from shoal.api.methods import SERVICE
 from shoal.api.node_file import socket_path
 from shoal.api.server.rights import Rights
 from shoal.api.server.socket_server import SocketServer
+from shoal.api.server.task_door import TaskDoor
 from shoal.api.server.tls_door import TlsDoor
 from shoal.api.service.audited import Origin, came_from, refused
 from shoal.api.service.callers import USER, Caller, answer_for
@@ -113,6 +114,7 @@ class ApiServer:
             service.calls, calls_socket(self.socket), self._ledger.opened_calls
         )
         self._plain = SocketServer(service.methods, plain_socket(self.socket))
+        self._tasks = TaskDoor(service)
 
     async def start(self, port: int | None, place: ApiAddress | None = None) -> None:
         """Listen; without a port, on the usual one, or any free one if taken."""
@@ -132,6 +134,7 @@ class ApiServer:
             path.chmod(0o600)
         await self._calls.open()
         await self._plain.open()
+        self._tasks.open()
         for standard in self._standard:
             await standard.serve()
         await self._door.serve(inner)
@@ -142,6 +145,7 @@ class ApiServer:
             await standard.leave()
         self._calls.close()
         await self._plain.close()
+        await self._tasks.close()
         await self._guests.stop(STOP_GRACE_S)
         await self._own.stop(STOP_GRACE_S)
         self._door.close()

@@ -13,7 +13,7 @@ from shoal.api.sockets import private
 from shoal.framing import FramingError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
     from pathlib import Path
 
     from google.protobuf.message import Message
@@ -56,7 +56,7 @@ class SocketServer:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Serve one call; cancel it if the client hangs up."""
-        serving = asyncio.ensure_future(self._serve(reader, writer))
+        serving = asyncio.ensure_future(serve_call(self._methods, reader, writer))
         self._lines.add(serving)
         try:
             await serving
@@ -66,44 +66,62 @@ class SocketServer:
             self._lines.discard(serving)
             writer.close()
 
-    async def _serve(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        frames = _frames(reader)
-        request = await anext(frames, None)
-        if request is None:
-            return
-        name, _, data = request[1:].partition(b"\0")
-        method = name.decode(errors="replace")
-        requests = Requests(data)
-        if self._methods.takes_stream(method):
-            answers = self._methods.stream_answers(method, requests.all())
-        else:
-            answers = self._methods.answers(method, data)
-        work = asyncio.ensure_future(self._answer(answers, writer))
-        gone = asyncio.ensure_future(requests.read(frames))
-        try:
-            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (work, gone):
-                task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await work
 
-    async def _answer(
-        self, answers: AsyncGenerator[Message], writer: asyncio.StreamWriter
-    ) -> None:
-        try:
-            async with aclosing(answers):
-                async for answer in answers:
-                    writer.write(frame(MESSAGE, answer))
-                    await writer.drain()
-            writer.write(packed(END, b""))
-        except OSError:
-            raise
-        except Exception as error:  # noqa: BLE001 - Reported to the client.
-            writer.write(frame(ERROR, told(error)))
-        await writer.drain()
+async def serve_call(
+    methods: Methods,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    check: Callable[[str], None] | None = None,
+) -> None:
+    """Answer the one call of a connection; `check` raises if it is not allowed."""
+    frames = _frames(reader)
+    request = await anext(frames, None)
+    if request is None:
+        return
+    name, _, data = request[1:].partition(b"\0")
+    method = name.decode(errors="replace")
+    requests = Requests(data)
+    if methods.takes_stream(method):
+        answers = methods.stream_answers(method, requests.all())
+    else:
+        answers = methods.answers(method, data)
+    if check is not None:
+        answers = _checked(check, method, answers)
+    work = asyncio.ensure_future(_answer(answers, writer))
+    gone = asyncio.ensure_future(requests.read(frames))
+    try:
+        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (work, gone):
+            task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await work
+
+
+async def _answer(
+    answers: AsyncGenerator[Message], writer: asyncio.StreamWriter
+) -> None:
+    try:
+        async with aclosing(answers):
+            async for answer in answers:
+                writer.write(frame(MESSAGE, answer))
+                await writer.drain()
+        writer.write(packed(END, b""))
+    except OSError:
+        raise
+    except Exception as error:  # noqa: BLE001 - Reported to the client.
+        writer.write(frame(ERROR, told(error)))
+    await writer.drain()
+
+
+async def _checked(
+    check: Callable[[str], None], method: str, answers: AsyncGenerator[Message]
+) -> AsyncGenerator[Message]:
+    """Yield the answers of a call that is allowed; raise before the first if not."""
+    async with aclosing(answers):
+        check(method)
+        async for answer in answers:
+            yield answer
 
 
 @final
@@ -111,18 +129,18 @@ class Requests:
     """The requests of one call, of which most have one; the client reads on slowly."""
 
     def __init__(self, first: bytes) -> None:
-        self._waiting: asyncio.Queue[bytes] = asyncio.Queue(REQUESTS_WAITING_MAX)
+        self._waiting: asyncio.Queue[bytes | None] = asyncio.Queue(REQUESTS_WAITING_MAX)
         self._waiting.put_nowait(first)
 
     async def read(self, frames: AsyncIterator[bytes]) -> None:
-        """Take in requests until the client hangs up."""
+        """Take in requests until the client hangs up; an END frame is the last."""
         async for frame_ in frames:
-            await self._waiting.put(frame_[1:])
+            await self._waiting.put(None if frame_[0] == END else frame_[1:])
 
     async def all(self) -> AsyncGenerator[bytes]:
-        """Yield requests as they come; they end when the client hangs up."""
-        while True:
-            yield await self._waiting.get()
+        """Yield requests as they come, until the client ends them or hangs up."""
+        while (data := await self._waiting.get()) is not None:
+            yield data
 
 
 async def _frames(reader: asyncio.StreamReader) -> AsyncGenerator[bytes]:

@@ -110,7 +110,7 @@ class ArtifactCalls(ABC):
         groups = {group.id: group for group in record.job.groups}
         for asked in self._tasks(record, request.task):
             task = asked.task.id
-            blob = left.get(task) or self._artifacts.checkpoint_of(task)
+            blob = left.get(task) or self._artifacts.checkpoints.latest(task)
             if blob is None:
                 continue
             data = await asyncio.to_thread(self._artifacts.store.read, blob)
@@ -266,21 +266,23 @@ class BlobOwners:
     A blob's name is a hash of its contents, so those who know the contents can guess
     it. Hence a member with a certificate reads and uses only blobs that it sent or that
     were listed as outputs of its jobs. All others appear to be missing, and the member
-    sends them again. The record is kept in memory; the oldest are dropped.
+    sends them again. The same holds for each task that calls. The record is kept in
+    memory; the oldest are dropped.
     """
 
     def __init__(self, own: OwnerId) -> None:
         """Attribute blobs of the node's user to `own`."""
         self._own = own
-        self._blobs: dict[OwnerId, dict[BlobId, None]] = {}
+        self._blobs: dict[str, dict[BlobId, None]] = {}
+        self._of_tasks: dict[str, dict[BlobId, None]] = {}
 
     def note(self, caller: Caller, blobs: Iterable[BlobId]) -> None:
         """Record blobs as belonging to the caller's owner."""
-        owner = self._own if caller.owner is None else caller.owner
-        known = self._blobs.pop(owner, {})
-        if len(self._blobs) >= OWNERS_MAX:
-            del self._blobs[next(iter(self._blobs))]
-        self._blobs[owner] = known
+        owners, owner = self._who(caller)
+        known = owners.pop(owner, {})
+        if len(owners) >= OWNERS_MAX:
+            del owners[next(iter(owners))]
+        owners[owner] = known
         for blob in blobs:
             known.pop(blob, None)
             known[blob] = None
@@ -291,8 +293,15 @@ class BlobOwners:
         """Return the blobs that a caller has no right to, in the given order."""
         if caller.owner is None:
             return []
-        known = self._blobs.get(caller.owner, {})
+        owners, owner = self._who(caller)
+        known = owners.get(owner, {})
         return [blob for blob in blobs if blob not in known]
+
+    def _who(self, caller: Caller) -> tuple[dict[str, dict[BlobId, None]], str]:
+        """Return where the blobs of a caller are noted, and under which name."""
+        if caller.parent is not None:
+            return self._of_tasks, str(caller.parent)
+        return self._blobs, self._own if caller.owner is None else caller.owner
 
 
 def salt_for(caller: Caller, salt: bytes) -> bytes:

@@ -112,7 +112,7 @@ class Inspector:
         """Take a node that is away off the list."""
         known = [node for node, _ in self._node.seen.away()]
         peer = node_called(request.node, known)
-        if peer in self._network.links.connected or not self._node.seen.forget(peer):
+        if peer in self._network.links.peers or not self._node.seen.forget(peer):
             raise NotFoundError(
                 f"{petname(peer)} is not away",
                 because="only a node that is away can be forgotten",
@@ -200,7 +200,7 @@ class Inspector:
     # What others use.
 
     async def _add_others(self, found: list[pb.Node]) -> None:
-        linked = set(self._network.links.connected)
+        linked = set(self._network.links.peers)
         ours = [
             each
             for each in found
@@ -220,8 +220,13 @@ class Inspector:
         for each in ours:
             told = self._told.get(NodeId(each.name.id))
             if told is not None and self._loop.time() - told.at < KEPT_S:
-                each.used.CopyFrom(told.node.used)
+                if told.node.HasField("used"):  # It has measured since it started.
+                    each.used.CopyFrom(told.node.used)
                 each.machine.CopyFrom(told.node.machine)
+                each.withheld.CopyFrom(told.node.withheld)
+                each.taken, each.lend = told.node.taken, told.node.lend
+                each.lending = told.node.lending
+                each.others_cpu_milli = told.node.others_cpu_milli
 
     def _ask(self, peer: NodeId) -> asyncio.Task[None]:
         asking = self._loop.create_task(self._ask_use(peer))

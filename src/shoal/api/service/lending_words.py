@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shoal.core.leasing.owner_rules import OwnerRules
+    from shoal.core.leasing.worker import Worker
     from shoal.runtime.node import Node
 
 NAMES: Final = {"command": "commands", "image": "images", "recipe": "recipes"}
@@ -34,6 +35,16 @@ def rules_in_words(node: Node) -> list[str]:
     return list(_sentences(node.settings.rules))
 
 
+def lending_now(worker: Worker) -> str:
+    """Return whether a machine is lent to others now, and if not, why; in words."""
+    presence = worker.lender.presence
+    if presence.rule.is_always:
+        return ""
+    if presence.is_lent:
+        return "lent to others now"
+    return presence.reason + (f": {presence.sign}" if presence.sign else "")
+
+
 def _sentences(rules: OwnerRules) -> Iterator[str]:
     kinds = [
         NAMES[k] for k, drivers in KINDS.items() if set(drivers) & {*rules.drivers}
@@ -45,10 +56,10 @@ def _sentences(rules: OwnerRules) -> Iterator[str]:
         yield STRANGERS[rules.strangers]
         if rules.strangers != "no":
             yield NETWORK[rules.task_network]
-        if rules.yield_to_owner:
+        if rules.strangers != "no" and not rules.lend.is_always:
             yield (
-                "Tasks of its owner come first: those of others have "
-                f"{rules.owner_grace_s:g} s to end."
+                f"It is lent to others by the rule {rules.lend}; when that ends, "
+                f"their tasks have {rules.owner_grace_s:g} s."
             )
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, BinaryIO, Final, final
 
 from shoal.api import shoal_pb2 as pb
 from shoal.model.ids import Attempt, NodeId, TaskId
+from shoal.runtime.monitoring.output_log import DOUBT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from shoal.runtime.monitoring.output_log import OutputLog
     from shoal.runtime.monitoring.output_times import OutputTime
@@ -55,6 +56,7 @@ class LogReader:
         self._from: dict[TaskId, tuple[int, int]] = {}  # first attempt to show
         self._numbers: dict[TaskId, list[tuple[int, int]]] = {}
         self._offsets: dict[tuple[TaskId, int, int, str], int] = {}
+        self._doubted: set[tuple[TaskId, int, int]] = set()
         # Times of a file, and how far its output reached when they were read.
         self._came: dict[tuple[TaskId, int, int, str], tuple[list[OutputTime], int]]
         self._came = {}
@@ -64,10 +66,25 @@ class LogReader:
         pieces: list[pb.LogPiece] = []
         for task in self._tasks:
             for generation, sequence, stream in self._kept(task):
+                if stream == DOUBT:
+                    continue
                 place = (task, generation, sequence, stream)
                 while len(pieces) < PIECES_AT_ONCE and (piece := self._next(*place)):
                     pieces.append(piece)
-        return pieces
+        return pieces or list(self._doubts())
+
+    def _doubts(self) -> Iterator[pb.LogPiece]:
+        """Yield why lines may be missing, once for each attempt."""
+        for task in self._tasks:
+            for generation, sequence, kind in self._kept(task):
+                key = (task, generation, sequence)
+                if kind != DOUBT or key in self._doubted:
+                    continue
+                attempt = Attempt(NodeId(""), generation, sequence)
+                if why := self._outputs.doubted(task, attempt):
+                    self._doubted.add(key)
+                    number = self._numbers[task].index((generation, sequence)) + 1
+                    yield pb.LogPiece(task=task, attempt=number, missing=why)
 
     def _kept(self, task: TaskId) -> list[tuple[int, int, str]]:
         found = self._outputs.attempts(task)
@@ -80,13 +97,13 @@ class LogReader:
         return [
             kept
             for kept in sorted(found, key=lambda kept: (kept[:2], kept[2] == "stderr"))
-            if kept[:2] >= first and self._wants(_STREAMS[kept[2]])
+            if kept[:2] >= first and self._wants(kept[2])
         ]
 
-    def _wants(self, stream: pb.Stream) -> bool:
-        if self._stream == pb.STREAM_UNSPECIFIED:
-            return stream != pb.STREAM_METRICS  # They are for programs.
-        return stream == self._stream
+    def _wants(self, name: str) -> bool:
+        if self._stream == pb.STREAM_UNSPECIFIED or name == DOUBT:
+            return name != "metrics"  # They are for programs.
+        return _STREAMS[name] == self._stream
 
     def _next(
         self, task: TaskId, generation: int, sequence: int, stream: str

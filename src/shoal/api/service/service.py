@@ -37,6 +37,7 @@ from shoal.api.service.audited import CallAudit, audited
 from shoal.api.service.forward import Forwarder
 from shoal.api.service.inspection import Inspector
 from shoal.api.service.log_reader import LogReader
+from shoal.api.service.network_words import network_words
 from shoal.api.service.task_channels import TaskChannels
 from shoal.api.service.usage_view import usage_view
 from shoal.core.admission.invitation_book import InvitationTerms
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from shoal.runtime.admission.admission_desk import AdmissionDesk
     from shoal.runtime.admission.local_network import LocalNetwork
     from shoal.runtime.calls.sessions import CallSessions
+    from shoal.runtime.channels.channel_ends import ChannelEnds
     from shoal.runtime.discovery.node_network import NodeNetwork
     from shoal.runtime.node import Node
 
@@ -142,6 +144,11 @@ class Service(ArtifactCalls):
         self._token = token
 
     @property
+    def channels(self) -> ChannelEnds:
+        """The ends of channels at this node."""
+        return self._node.channels
+
+    @property
     def calls(self) -> CallSessions:
         """The sessions of clients that call functions."""
         return self._node.calls
@@ -155,7 +162,8 @@ class Service(ArtifactCalls):
             job = self._derived(request)  # Faster than a thread.
         else:
             job = await asyncio.to_thread(self._derived, request)
-        return await self._hand_in(self._with_node_ids(job))
+        detached = request.detached
+        return await self._hand_in(self._with_node_ids(job), detached=detached)
 
     async def on_retry(self, request: pb.RetryRequest) -> pb.SubmitReply:
         """Run an ended job again, or only its unfinished tasks, as a new job.
@@ -191,7 +199,7 @@ class Service(ArtifactCalls):
             self._belongings.note(callers.current(), needed)
         return await self._hand_in(job)
 
-    async def _hand_in(self, job: Job) -> pb.SubmitReply:
+    async def _hand_in(self, job: Job, *, detached: bool = False) -> pb.SubmitReply:
         caller = callers.current()
         known = self._book.jobs.get(job.id)
         if known is not None and not _same(known, job):
@@ -205,7 +213,8 @@ class Service(ArtifactCalls):
         rights.check_on_end(job, caller)
         if needs_artifacts(job):
             await self._check_artifacts(job)
-        answer = await self._node.clients.submit(job, caller.grant)
+        by = caller.submitter
+        answer = await self._node.clients.submit(job, by, detached=detached)
         if answer.refused:
             raise _not_accepted(answer.refused)
         view = views.job_view(self._node, self._book.jobs[job.id])
@@ -431,12 +440,23 @@ class Service(ArtifactCalls):
             moving = self._node.outputs.moving(TaskId(view.task))
             if moving and view.state == pb.STATE_RUNNING:
                 view.why.insert(0, moving)
+            if view.state == pb.STATE_RUNNING:
+                view.why.extend(self._network_of(TaskId(view.task)))
             if view.state == pb.STATE_WAITING:
                 view.why[:0] = views.away(self._node, record.job)
             if made := self._node.outputs.made(TaskId(view.task)):
                 view.why.append(made)
         more = max(0, len(tasks) - GROUPS_EXPLAINED_MAX)
         return pb.ExplainReply(job_id=record.job.id, tasks=found, more=more)
+
+    def _network_of(self, task: TaskId) -> list[str]:
+        """Say what is between the nodes of a gang that runs."""
+        group = self._book.group_of(task)
+        if not group.is_gang:
+            return []
+        records = (self._book.tasks[each.id] for each in group.group.tasks)
+        live = (run.worker for record in records for run in record.live.values())
+        return network_words(self._node, list(live))
 
     async def on_calls(
         self, requests: AsyncIterator[pb.CallsRequest]
@@ -666,7 +686,23 @@ class Service(ArtifactCalls):
         exact = self._book.jobs.get(JobId(selector))
         if exact is not None and callers.current().sees(exact):
             return exact
-        return job_called(selector, self._visible())
+        try:
+            return job_called(selector, self._visible())
+        except NotFoundError as error:
+            raise self._moved(selector) or error from None
+
+    def _moved(self, selector: str) -> NotFoundError | None:
+        """Say where a job is that this node keeps, or let go; None if it does not."""
+        scheduler = self._node.scheduler
+        at = scheduler and scheduler.succession.whereabouts(JobId(selector))
+        if not at or callers.current().owner not in (None, self._node.owner):
+            return None
+        name = petname(at)
+        return NotFoundError(
+            f"job '{selector}' is on another node",
+            because=f"{name} schedules it; this node keeps it, or did",
+            hint=f"add `--node {name}`; `shoal ps --everywhere` shows where it is now",
+        )
 
     def _find_node(self, selector: str) -> NodeId:
         if selector in (self._node.id, petname(self._node.id)):

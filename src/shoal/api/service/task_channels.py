@@ -28,6 +28,7 @@ from shoal.protocol.channels import items as channel_items
 from shoal.protocol.channels.items import ITEM_BYTES_MAX
 from shoal.protocol.channels.messages import ChannelUse
 from shoal.protocol.limits import PORT_MAX, SIDE_MAX
+from shoal.runtime.background_tasks import BackgroundTasks
 from shoal.runtime.channels.channel_ends import Joint
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
         AsyncIterator,
         Awaitable,
         Callable,
-        Coroutine,
     )
 
     from shoal.core.dispatch.run_states import TaskRun
@@ -57,7 +57,7 @@ UNREAD_LOW: Final = 64 << 10
 ARGUMENTS_BYTES_MAX: Final = 100_000
 OPEN_AGAIN_S: Final = 0.2
 STARTED_S: Final = 0.05
-INPUT_GONE: Final = "whoever sent its standard input has gone"
+INPUT_GONE: Final = "the sender of its standard input has gone"
 METHOD: Final = "Channel"
 
 
@@ -72,7 +72,7 @@ class TaskChannels:
         self._node = node
         self._find = find
         self._reach = reach
-        self._serving: set[asyncio.Task[object]] = set()
+        self._serving = BackgroundTasks()
         node.channels.serve_job = self.serve_job
 
     async def serve(
@@ -145,7 +145,7 @@ class TaskChannels:
                 reading.cancel()
             end.leave()
             if not end.is_whole and self._node.state_of(job) == "active":
-                self._keep(self._node.clients.cancel(job, INPUT_GONE))
+                self._serving.start(self._node.clients.cancel(job, INPUT_GONE))
 
     async def _awaited(
         self, job: JobId, task: str, after: str
@@ -164,19 +164,13 @@ class TaskChannels:
                     await self._node.news.wait()
         raise _over(job)
 
-    def _keep(self, work: Coroutine[object, object, object]) -> None:
-        """Run something that nobody waits for."""
-        serving = asyncio.get_running_loop().create_task(work)
-        self._serving.add(serving)
-        serving.add_done_callback(self._serving.discard)
-
     def serve_job(
         self, line: ChannelLine, caller: Admission, asked: ChannelOpen
     ) -> Joint:
         """Serve another node of this owner: join its channel to one to the worker."""
         line.slow(slow=True)  # Nothing comes before there is somewhere to put it.
         near = Joint(line)
-        self._keep(self._join(near, caller, asked))
+        self._serving.start(self._join(near, caller, asked))
         return near
 
     async def _join(self, near: Joint, caller: Admission, asked: ChannelOpen) -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shoal.api import shoal_pb2 as pb
 from shoal.api.service import callers
+from shoal.api.service.lending_words import lending_now
+from shoal.api.service.network_words import add_place, network_words
 from shoal.core.negotiation.held_leases import shape_of
 from shoal.core.verification.answer_history import answers_of, standing_of, trust_text
 from shoal.errors import UsageError
@@ -97,6 +99,8 @@ def job_view(node: Node, record: JobRecord) -> pb.Job:
         _add_schedule(scheduler, record, view)
     if job.occurrence is not None:
         view.scheduled_by = job.occurrence.schedule
+    if record.parent is not None:
+        view.parent, view.detached = record.parent.task, record.parent.detached
     if (code := _exit_code(records, state)) is not None:
         view.exit_code = code
     aims = (group.objective for group in job.groups if group.objective is not None)
@@ -344,15 +348,18 @@ def nodes_view(node: Node, links: LinkSelector[Any, Any]) -> list[pb.Node]:
         found = [table.view(each) for each in table.nodes()]
         views = {view.node: view for view in found if view is not None}
     others = [_node_view(node, view) for id_, view in views.items() if id_ != node.id]
-    silent = [each for each in links.connected if each not in views]
+    silent = [each for each in links.peers if each not in views]
     members = [pb.Node(name=name_of(each)) for each in silent]
     for each in (*others, *members):
         peer = NodeId(each.name.id)
         _add_standing(node, each)
         each.path = links.path(peer)
+        add_place(node, each, peer)
         if (rtt_s := links.rtt_s(peer)) is not None:
             each.rtt_us = max(1, round(rtt_s * 1e6))
-    return [self_view(node), *others, *members]
+    own = self_view(node)
+    add_place(node, own, node.id)
+    return [own, *others, *members]
 
 
 def _add_standing(node: Node, view: pb.Node) -> None:
@@ -389,7 +396,7 @@ def network_view(network: NodeNetwork) -> pb.NetworkInfo:
         p2p=network.p2p_state,
         relays=network.is_gate,
         gates=gates,
-        links=len(links.connected),
+        links=len(links.peers),
         is_relayed=not direct_ones(links.addresses),
     )
 
@@ -419,6 +426,14 @@ def self_view(node: Node) -> pb.Node:
         drivers=node.settings.rules.drivers,
         networked=node.settings.rules.drivers,
         terms=worker.terms.for_strangers,
+        taken=worker.lender.room.words,
+        withheld=pb.Amounts(
+            memory_bytes=worker.leases.withheld.memory_bytes,
+            disk_bytes=worker.leases.withheld.disk_bytes,
+        ),
+        lend=str(worker.rules.lend),
+        lending=lending_now(worker),
+        others_cpu_milli=worker.lender.room.cpu_milli,
         weaker=worker.terms.weaker,
         labels=dict(capacity.labels),
     )
@@ -478,10 +493,14 @@ def _liveliest(counts: Counter[str]) -> str:
 
 
 def _nodes(records: Iterable[TaskRecord]) -> list[NodeId]:
-    """Return the nodes that run tasks, or that ran them if all have ended."""
+    """Return the nodes that run tasks, or that ran them if all have ended.
+
+    A worker that was sent a task may still refuse it: it is named once it has begun.
+    """
     records = list(records)
-    runs = [run.worker for task in records for run in task.live.values()]
-    if not runs and all(task.ended for task in records):
+    live = [run for task in records for run in task.live.values()]
+    runs = [run.worker for run in live if run.metered_at is not None]
+    if not live and all(task.ended for task in records):
         runs = [task.worker for task in records if task.worker]
     return list(dict.fromkeys(runs))[:NODES_OF_A_JOB_MAX]
 
@@ -612,6 +631,7 @@ def _group(
         helps=found.helps,
         never=found.never or scheduler.too_large(group, job),
         after=(needed.partition(".")[2] for needed in group.needs),
+        network=network_words(node, found.chosen) if group.gang_min else (),
     )
 
 

@@ -78,6 +78,21 @@ _ALL: Final = (
     Setting("sandbox", "flag", "confine tasks", True, True),
     Setting("shares", "list", "folders to lend: NAME=FOLDER:rw", None, True),
     Setting(
+        "lend",
+        "text",
+        "when other owners' tasks run here: always, idle, away, nights, weekends, "
+        "22:00-07:00, plugged-in",
+        "always",
+        True,
+    ),
+    Setting(
+        "owner_input",
+        "list",
+        "files that are touched when you use the machine, instead of terminals",
+        (),
+        True,
+    ),
+    Setting(
         "strangers",
         "text",
         "whose tasks run here besides your own: no, confined, limited, any",

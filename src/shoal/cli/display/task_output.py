@@ -117,6 +117,9 @@ def _follow(
 ) -> None:
     rests: dict[tuple[str, int], _Rest] = {}
     for piece in pieces:
+        if piece.missing:
+            outs.write(pb.STREAM_STDERR, _missing(piece, names))
+            continue
         data = piece.data
         if names is not None or times:
             key = (piece.task, piece.stream)
@@ -126,6 +129,12 @@ def _follow(
         outs.write(pb.STREAM_STDERR if aside else piece.stream, data)
     for (_, stream), rest in rests.items():
         outs.write(pb.STREAM_STDERR if aside else stream, b"".join(rest.last()))
+
+
+def _missing(piece: pb.LogPiece, names: Mapping[str, str] | None) -> bytes:
+    where = "" if names is None else f"{_name(piece.task, names)}, "
+    which = f"{where}attempt {piece.attempt}"
+    return safe_line(f"{which}: lines may be missing: {piece.missing}").encode() + b"\n"
 
 
 @final

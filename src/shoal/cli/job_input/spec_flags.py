@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 COMMAND: Final = "shoal.command"
 PROGRAM: Final = "shoal.program"
+BINARY_BYTES: Final = 4_096
 
 _FLAGS: Final[OptionTable] = (
     (("--name",), {"help": "Name of the job."}),
@@ -145,6 +147,15 @@ _FLAGS: Final[OptionTable] = (
         ("--speculate/--no-speculate",),
         {"default": None, "help": "Run a copy of a straggler elsewhere."},
     ),
+    (
+        ("--keepers",),
+        {
+            "type": click.IntRange(0, 4),
+            "metavar": "N",
+            "help": "How many other nodes of yours keep the job (0, 2 or 4), and go on "
+            "with it if this one is gone.",
+        },
+    ),
 )
 
 
@@ -216,6 +227,7 @@ def spec_of(words: tuple[str, ...], config: str | None, flags: dict[str, Any]) -
         given = {**flags_of_program(meta[PROGRAM]), **given}
     if file is not None:
         text = _read(file, is_config=config is not None)
+        _refuse_binary(file, text)
         if is_script(text):
             script = read_script(file, text, _flags_of)
             for note in script.notes:
@@ -244,6 +256,18 @@ def spec_of(words: tuple[str, ...], config: str | None, flags: dict[str, Any]) -
         typed = " ".join(map(str, spec.on_end.command))
         talk(f"note: at its end the job runs this as you, unconfined: {typed}")
     return json.dumps(msgspec.to_builtins(spec))
+
+
+def _refuse_binary(file: str, text: bytes) -> None:
+    """Raise if a file is a program: what describes a job has no zero bytes."""
+    if b"\0" not in text[:BINARY_BYTES]:
+        return
+    verb = click.get_current_context().info_name
+    raise UsageError(
+        f"{file} does not describe a job",
+        because="it is not text, but looks like a program",
+        hint=f"to run it: shoal {verb} -- {shlex.quote(file)}",
+    )
 
 
 def _tell_of_files(

@@ -55,6 +55,8 @@ def _print(reply: pb.PlanReply) -> None:
             echo("no worker is known here: add one with shoal invite")
         if group.more:
             echo(f"and {group.more} other nodes")
+        for words in group.network:
+            echo(f"network: {words}")
         if group.never:
             echo(f"never: {group.never}")
         if group.room < group.least and group.helps:

@@ -10,7 +10,14 @@ import click
 from shoal.api.client import client as api
 from shoal.api.client.shipping import PulledOutputs, take_outputs
 from shoal.api.documents import state_of
-from shoal.cli.display.printing import echo_json, has_ended, taken_fields, taken_text
+from shoal.cli.display.printing import (
+    echo_json,
+    has_ended,
+    size_text,
+    taken_fields,
+    taken_text,
+)
+from shoal.cli.display.progress import ProgressDisplay
 from shoal.cli.job_input.completion_types import JOB
 from shoal.cli.job_input.selection import one
 from shoal.cli.options import any_node_option, json_option, quiet_option, suggest, talk
@@ -40,7 +47,7 @@ def pull(
     """
     with api.connect(node) as client:
         found = client.get(one(client, job), tasks_max=1)
-        taken = take(client, found.id, to, task)
+        taken = take(client, found.id, to, task, quiet=quiet)
         if not taken:
             raise _nothing(found.id, ended=has_ended(found), state=found.state)
     if as_json:
@@ -53,7 +60,12 @@ def pull(
 
 
 def take(
-    client: api.Client, job: str, to: str | None = None, task: str = ""
+    client: api.Client,
+    job: str,
+    to: str | None = None,
+    task: str = "",
+    *,
+    quiet: bool = False,
 ) -> list[PulledOutputs]:
     """Write the available outputs of a job; return what was written."""
     reply = client.outputs(job, task)
@@ -61,7 +73,9 @@ def take(
         return []
     folder = Path(to or OUT)
     try:
-        return take_outputs(reply, client, folder if to else _usual(reply.job_id))
+        where = folder if to else _usual(reply.job_id)
+        with ProgressDisplay("downloading", quiet=quiet, unit=size_text) as progress:
+            return take_outputs(reply, client, where, progress.told)
     except OSError as error:
         raise UsageError(
             f"cannot write the outputs of job {reply.job_id} to {folder}",

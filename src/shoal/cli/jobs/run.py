@@ -151,7 +151,7 @@ def run(
     home, quiet = Home.default(), quiet or as_json
     spec = with_stdin(spec, asked=asked, tty=tty, quiet=quiet)
     sends = json.loads(spec).get("stdin", "none") != "none"
-    if not node and node_file.running(home) is None:
+    if not (node or node_file.in_task()) and node_file.running(home) is None:
         node_file.refuse_start_in_task()
         _start_node(home, quiet=quiet)
     with api.connect(node, home) as client:

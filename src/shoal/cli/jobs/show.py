@@ -111,6 +111,7 @@ def _describe(found: Job, best: str) -> None:
         "schedule": _schedule_text(found.schedule),
         "runs": _runs_text(found.schedule),
         "of": found.scheduled_by,
+        "parent": f"{found.parent}{' (detached)' if found.detached else ''}",
         "tasks": _counted(found.counts),
         "best": best,
         "submitted": f"{age(found.submitted_s)} ago",

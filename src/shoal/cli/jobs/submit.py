@@ -13,6 +13,7 @@ from shoal.api.documents import job_fields, plan_fields
 from shoal.api.job_ids import new_job_id
 from shoal.api.shoal_pb2 import PlanRequest, SubmitRequest
 from shoal.cli.display.printing import echo_json, first_run_text, size_text
+from shoal.cli.display.progress import ProgressDisplay
 from shoal.cli.job_input.spec_flags import JobCommand, job_options, spec_of
 from shoal.cli.options import json_option, node_option, quiet_option, suggest, talk
 from shoal.cli.tasks import carrying
@@ -100,7 +101,9 @@ def pack(client: api.Client, spec: str, *, quiet: bool = False) -> str:
     if "workdir" in spec or "python" in spec:
         from shoal.api.client.shipping import ship_all  # noqa: PLC0415 - Slow to import.
 
-        for folder, shipped in ship_all(client, document).items():
+        with ProgressDisplay("uploading", quiet=quiet, unit=size_text) as progress:
+            sent_all = ship_all(client, document, progress.told)
+        for folder, shipped in sent_all.items():
             sent = f"{shipped.sent_files} of {shipped.files} files"
             amount = size_text(shipped.sent_bytes)
             talk(f"workdir {folder}: sent {sent}, {amount}", quiet=quiet)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
 from shoal.cli import imported
 from shoal.cli.display.printing import echo_json
+from shoal.cli.display.progress import ProgressDisplay
 from shoal.cli.options import (
     OptionTable,
     json_option,
@@ -128,8 +129,15 @@ def run(
         )
     apply_flags(document, flags)
     settings, fabric = resolve(convert(document), folder)
-    with _Bar(quiet=quiet) as bar:
-        comparison = compare(settings, fabric, bar.told)
+    runs = len(settings.policies) * len(settings.overlays)
+    ended: dict[str, int] = {}
+    with ProgressDisplay("simulating jobs", quiet=quiet) as progress:
+
+        def told(name: str, done: int, total: int) -> None:
+            ended[name] = done
+            progress.told(sum(ended.values()), runs * total)
+
+        comparison = compare(settings, fabric, told)
     if html is not None or pictures is not None:
         _write(html, pictures, comparison)
     if as_json:
@@ -227,49 +235,6 @@ def _failure(text: str) -> dict[str, str]:
     begin, plus, long = when.partition("+")
     event = {"at": begin, "fail": name}
     return {**event, "for": long} if plus else event
-
-
-class _Bar:
-    """A progress bar on stderr; nothing without a terminal."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._shown = not quiet and sys.stderr.isatty()
-        self._progress: Any = None
-        self._tasks: dict[str, Any] = {}
-
-    def __enter__(self) -> Self:
-        if self._shown:
-            from rich.console import Console  # noqa: PLC0415
-            from rich.progress import (  # noqa: PLC0415
-                BarColumn,
-                MofNCompleteColumn,
-                Progress,
-                TextColumn,
-                TimeElapsedColumn,
-            )
-
-            self._progress = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("jobs"),
-                TimeElapsedColumn(),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self._progress.start()
-        return self
-
-    def told(self, name: str, ended: int, total: int) -> None:
-        """Move the bar of one run."""
-        if self._progress is not None:
-            if name not in self._tasks:
-                self._tasks[name] = self._progress.add_task(name, total=total)
-            self._progress.update(self._tasks[name], completed=ended)
-
-    def __exit__(self, *_: object) -> None:
-        if self._progress is not None:
-            self._progress.stop()
 
 
 def _write(html: Path | None, folder: Path | None, comparison: Comparison) -> None:

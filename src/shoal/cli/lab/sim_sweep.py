@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +10,7 @@ import click
 import msgspec
 
 from shoal.cli.display.printing import echo_json
+from shoal.cli.display.progress import ProgressDisplay
 from shoal.cli.lab.sim import FLAGS, apply_flags, document_of, write_files
 from shoal.cli.options import (
     OptionTable,
@@ -162,14 +162,10 @@ def _run(
 def _shown(
     results: Iterable[CellResult], total: int, *, quiet: bool
 ) -> Iterable[CellResult]:
-    shown = not quiet and sys.stderr.isatty() and total > 0
-    bar = click.progressbar(
-        length=total, label="simulating", file=sys.stderr, show_pos=True
-    )
-    with bar if shown else nullcontext() as moving:
-        for result in results:
-            if moving is not None:
-                moving.update(1)
+    with ProgressDisplay("simulating", quiet=quiet, shown_after_s=0) as progress:
+        progress.told(0, total)
+        for done, result in enumerate(results, start=1):
+            progress.told(done, total)
             yield result
 
 

@@ -6,7 +6,6 @@ import os
 import resource
 import sys
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
@@ -16,6 +15,7 @@ import click
 import msgspec
 
 from shoal.cli.display.printing import echo_json, echo_table
+from shoal.cli.display.progress import ProgressDisplay
 from shoal.cli.exit_codes import ExitCode
 from shoal.cli.options import (
     OptionTable,
@@ -24,6 +24,7 @@ from shoal.cli.options import (
     quiet_option,
     talk,
 )
+from shoal.cli.terminal import echo
 from shoal.errors import PolicyError, UsageError
 from shoal.lab.replay.comparison import (
     PolicyLine,
@@ -44,6 +45,8 @@ from shoal.lab.traces import openb, training
 from shoal.lab.traces.csv_columns import parse_map
 from shoal.lab.traces.formats import format_of, read_jobs
 from shoal.lab.traces.generators import MODELS, generate
+from shoal.lab.traces.llm_requests import requests
+from shoal.lab.traces.request_summary import RequestSummary, summary_of
 from shoal.lab.traces.transforms import all_at_once, from_zero, shuffled, window
 from shoal.lab.traces.values import Cluster, TraceJob
 
@@ -112,21 +115,18 @@ def reproduce(
 def _computed(
     wanted: dict[Part, list[tuple[str, int]]], processes: int | None, *, quiet: bool
 ) -> dict[tuple[Part, str, int], float]:
-    """Do all replays, with a progress bar; return each figure by replay and metric."""
+    """Do all replays, and show how far they are; return their figures."""
     count = min(processes or os.cpu_count() or 1, len(wanted))
     if count < 1:
         raise UsageError(f"{processes} processes are not enough")
-    shown = not quiet and sys.stderr.isatty()
-    bar = click.progressbar(length=len(wanted), label="replaying", file=sys.stderr)
     figures: dict[tuple[Part, str, int], float] = {}
-    with bar if shown else nullcontext() as moving:
-        for (part, metrics), values in zip(
-            wanted.items(), _mapped(wanted, count), strict=True
-        ):
+    with ProgressDisplay("replaying", quiet=quiet, shown_after_s=0) as progress:
+        progress.told(0, len(wanted))
+        replays = zip(wanted.items(), _mapped(wanted, count), strict=True)
+        for done, ((part, metrics), values) in enumerate(replays, start=1):
             for (name, demand_pct), value in zip(metrics, values, strict=True):
                 figures[part, name, demand_pct] = value
-            if moving is not None:
-                moving.update(1)
+            progress.told(done, len(wanted))
     return figures
 
 
@@ -222,7 +222,8 @@ _TRACES_OPTIONS: Final[OptionTable] = (
 @click.command(
     help="Replay the workload in FILE under several policies, side by side.\n\n"
     "FILE is a trace of any format that shoal knows, or a workload to make up, such "
-    "as lublin:1000, philly:1000 or poisson:1000.\n\n"
+    "as lublin:1000, philly:1000 or poisson:1000. Of requests to language models it "
+    "shows what is in them, unless --slots says what to replay them on.\n\n"
     "\b\n"
     "shoal sim traces trace.swf.gz --policy fcfs,sjf,minnow --backfill easy\n"
     "shoal sim traces jobs.csv --cluster n8g8.csv --preemptive --policy srtf,braid\n"
@@ -235,6 +236,10 @@ _TRACES_OPTIONS: Final[OptionTable] = (
 @quiet_option
 def traces(file: str, as_json: bool, quiet: bool, **given: Any) -> None:  # noqa: ANN401
     """Replay a workload and print the figures."""
+    if _only_shown(file, given):
+        _echo_requests(file, summary_of(requests(Path(file))), as_json)
+        talk("next: --slots N replays each request as a job of one GPU", quiet=quiet)
+        return
     try:
         lines = list(_lines(file, given))
     except PolicyError as error:
@@ -252,6 +257,36 @@ def traces(file: str, as_json: bool, quiet: bool, **given: Any) -> None:  # noqa
         f"{memory_mb:,} MB",
         quiet=quiet,
     )
+
+
+def _only_shown(file: str, given: dict[str, Any]) -> bool:
+    """Whether the file has requests, and no cluster is named to replay them on."""
+    named = ("slots", "cluster", "hosts", "columns")
+    if any(given[name] is not None for name in named) or not Path(file).is_file():
+        return False
+    return format_of(Path(file)) == "requests"
+
+
+def _echo_requests(file: str, found: RequestSummary, as_json: bool) -> None:
+    if as_json:
+        echo_json({"trace": file, "summary": msgspec.to_builtins(found)})
+        return
+    rate = f"{found.per_s:.2f} a second, {found.busiest_minute_per_s:.2f} at most"
+    echo(f"{found.requests:,} requests in {found.span_s:,.0f} s: {rate}")
+    echo()
+    echo_table(
+        ["tokens", "mean", "median", "p99", "longest"],
+        [
+            [name, *(f"{value:,.0f}" for value in msgspec.structs.astuple(lengths))]
+            for name, lengths in (("input", found.input), ("output", found.output))
+        ],
+    )
+    if found.reuse:
+        echo()
+        echo(f"{found.blocks:,} blocks of context, of which a cache had:")
+        echo()
+        rows = [[f"{r.cache_blocks:,}", f"{r.found_pct:.1f} %"] for r in found.reuse]
+        echo_table(["cache of blocks", "found"], rows)
 
 
 def _lines(file: str, given: dict[str, Any]) -> Iterable[PolicyLine]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
-from shoal.api.node_names import nodes_called
+from shoal.api.node_names import WORKER_LABEL, nodes_called
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +81,8 @@ def look(source: NodeSource, worker: str = "") -> Snapshot:
     if worker:
         names = {n.name.id: n.name.petname for n in nodes}
         names |= {n.id: n.petname for j in jobs for n in j.nodes}
-        meant = nodes_called(worker, names)
+        labels = {n.name.id: n.labels.get(WORKER_LABEL, "") for n in nodes}
+        meant = nodes_called(worker, names) or nodes_called(worker, labels)
         nodes = [n for n in nodes if n.name.id in meant]
         jobs = [j for j in jobs if any(n.id in meant for n in j.nodes)]
     return Snapshot(tuple(nodes), tuple(reversed(jobs)))

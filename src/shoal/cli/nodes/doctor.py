@@ -257,7 +257,7 @@ def _containers() -> PromiseCheck:
 
 
 def _gpus() -> PromiseCheck:
-    from shoal.drivers.devices import detect_gpus  # noqa: PLC0415 - Slow to import.
+    from shoal.drivers.gpus.detection import detect_gpus  # noqa: PLC0415 - Slow to import.
 
     found = detect_gpus().devices
     if found:

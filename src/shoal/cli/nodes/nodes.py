@@ -21,6 +21,8 @@ from shoal.cli.options import json_option, node_option, quiet_option, talk
 from shoal.cli.terminal import echo
 
 HEADINGS = ("NODE", "ID", "PATH", "CPU", "MEMORY", "GPU", "TASKS", "STATE")
+PLACE_HEADINGS = ("SITE", "LINK")
+"""Added where there are several sites."""
 
 
 @click.command()
@@ -52,12 +54,18 @@ def nodes(node: str | None, forget: str | None, as_json: bool, quiet: bool) -> N
             if each.path or not each.away:
                 echo(each.name.id)
         return
-    echo_table(HEADINGS, [row(each) for each in found])
+    if len({each.site for each in found if each.site}) > 1:
+        rows = [_with_place(row(each), each) for each in found]
+        echo_table((*HEADINGS, *PLACE_HEADINGS), rows)
+    else:
+        echo_table(HEADINGS, [row(each) for each in found])
     for warning in reply.warnings:
         talk(f"warning: {warning}")
     for each in found:
         if _is_closed(each):
-            talk(f"{each.name.petname}: {each.terms}", quiet=False)
+            talk(f"{each.name.petname}: {each.lending or each.terms}", quiet=False)
+        if each.taken:
+            talk(f"{each.name.petname}: {each.taken}", quiet=False)
 
 
 def path_text(node: Node) -> str:
@@ -66,6 +74,19 @@ def path_text(node: Node) -> str:
         return "self"
     rtt = f" {node.rtt_us / 1000:.1f} ms" if node.path and node.rtt_us else ""
     return f"{node.path or '-'}{rtt}"
+
+
+def _with_place(cells: tuple[str, ...], node: Node) -> tuple[str, ...]:
+    """Add in which site a node is, and what the link to it carries."""
+    return (*cells, node.site or "-", bits_text(node.bandwidth_bits_s))
+
+
+def bits_text(bits_s: int) -> str:
+    """Format a bandwidth."""
+    if not bits_s:
+        return "-"
+    megabits = bits_s // 1_000_000
+    return f"{megabits} Mbit/s" if megabits < 1_024 else f"{megabits >> 10} Gbit/s"
 
 
 def row(node: Node) -> tuple[str, ...]:
@@ -82,7 +103,8 @@ def row(node: Node) -> tuple[str, ...]:
         return (*ident, *known, "-", idle_state(node))
     free, total = node.free, node.total
     cpu_milli = total.cpu_milli - free.cpu_milli
-    memory_bytes = total.memory_bytes - free.memory_bytes
+    withheld = node.withheld.memory_bytes
+    memory_bytes = max(0, total.memory_bytes - free.memory_bytes - withheld)
     used = Shares.of(node)
     return (
         *ident,

@@ -60,7 +60,10 @@ gpu_options = options_of(
             ("--gpus",),
             {"help": "Declare GPUs by id, such as 0,1, instead of detecting them."},
         ),
-        (("--models",), {"default": "", "help": "Model of each declared GPU."}),
+        (
+            ("--models",),
+            {"default": "", "help": "Model of each declared GPU: A100, amd:MI300X."},
+        ),
         (
             ("--memories",),
             {"default": "", "help": "Memory of each declared GPU in MB."},
@@ -162,6 +165,22 @@ gpu_options = options_of(
     "default), if the kernel also limits them, or always.",
 )
 @click.option(
+    "--lend",
+    default=default_of("lend", ""),
+    metavar="RULE",
+    help="When to run other owners' tasks: always (the default), idle, away, nights, "
+    "weekends, 22:00-07:00, plugged-in, or several of them: nights,idle.",
+)
+@click.option(
+    "--owner-input",
+    "owner_input",
+    multiple=True,
+    default=default_of("owner_input", ()),
+    metavar="FILES",
+    help="Files that are touched when you use the machine, instead of its terminals; "
+    "for --lend idle or away.",
+)
+@click.option(
     "--task-network",
     type=click.Choice(get_args(TaskNetwork)),
     default=default_of("task_network"),
@@ -194,7 +213,7 @@ gpu_options = options_of(
     type=click.IntRange(min=0),
     default=default_of("keep_jobs"),
     metavar="N",
-    help="Remove ended jobs beyond so many.",
+    help="Keep at most N ended jobs; remove older ones.",
 )
 @click.option(
     "--keep-size",
@@ -290,6 +309,7 @@ def _serve(
 
 
 def _options(given: dict[str, Any]) -> NodeOptions:
+    from shoal.core.lending.lend_rule import parse_lend  # noqa: PLC0415
     from shoal.model.units import parse_size  # noqa: PLC0415
     from shoal.runtime.discovery.finders import finding_of  # noqa: PLC0415
     from shoal.runtime.discovery.listen_addresses import (  # noqa: PLC0415 - Slow to import.
@@ -317,6 +337,7 @@ def _options(given: dict[str, Any]) -> NodeOptions:
         )
     check_labels(given["labels"], "write it like --label leaf=rack7")
     Loans(given["shares"], given["pythons"])  # Raises if one is wrong.
+    parse_lend(given["lend"] or "always")
     reach: dict[str, Any] = {**given, "lan": _lan(given["lan"])}
     own: dict[str, Any] = {**given, "journal": given["journal"] or ""}
     return NodeOptions(
@@ -345,6 +366,7 @@ def _keep_rule(given: dict[str, Any]) -> KeepRule:
 
 def _spell_out(given: dict[str, Any]) -> None:
     """Give what is lent its whole path: the process in the background is elsewhere."""
+    given["owner_input"] = tuple(map(os.path.abspath, given["owner_input"]))
     if given["shares"] or given["pythons"]:
         from shoal.runtime.environments import loans  # noqa: PLC0415 - Slow to import.
 

@@ -11,6 +11,8 @@ import click
 from shoal.api import node_file
 from shoal.api.client.client import connect, is_here
 from shoal.api.client.token_files import STDIN, token_in
+from shoal.api.node_names import WORKER_LABEL
+from shoal.cli.config.settings import default_of
 from shoal.cli.nodes.up import gpu_options, sandbox_option, up
 from shoal.cli.options import checked_address, talk
 from shoal.errors import NotAllowedError, ShoalError
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 INVITATION_S: Final = 60.0
 FILE: Final = "shoal.token_file"
+_LABELS: Final = default_of("labels", ())
 
 
 def _note_file(ctx: click.Context, _param: click.Parameter, path: str | None) -> None:
@@ -40,6 +43,12 @@ def _note_file(ctx: click.Context, _param: click.Parameter, path: str | None) ->
 )
 @gpu_options
 @click.option(
+    "--worker",
+    "name",
+    metavar="NAME",
+    help="Name of this worker, for `monitor --worker`.  [default: worker-1, ...]",
+)
+@click.option(
     "--addr", default="localhost:0", show_default=True, help="Address for other nodes."
 )
 @click.option(
@@ -55,12 +64,13 @@ def _note_file(ctx: click.Context, _param: click.Parameter, path: str | None) ->
 )
 @sandbox_option
 @click.pass_context
-def worker(
+def worker(  # noqa: PLR0913, PLR0917 - one for each flag
     ctx: click.Context,
     scheduler: str,
     gpus: str | None,
     models: str,
     memories: str,
+    name: str | None,
     addr: str,
     token: str | None,
     sandbox: bool,
@@ -94,7 +104,20 @@ def worker(
         models=models,
         memories=memories,
         sandbox=sandbox,
+        labels=(*_own_labels(), f"{WORKER_LABEL}={name or _numbered(home)}"),
     )
+
+
+def _own_labels() -> tuple[str, ...]:
+    """Return the labels that the settings give to nodes of this machine."""
+    labels = _LABELS()
+    return tuple(labels) if isinstance(labels, tuple | list) else ()
+
+
+def _numbered(home: Home) -> str:
+    """Return the name of a worker that was given none: by the number of its home."""
+    number = home.path.name
+    return f"worker-{number if number.isdecimal() else 1}"
 
 
 def _token(token: str | None, file: str | None) -> str | None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, cast, final
 
-from shoal.client.code import local_modules
+from shoal.client.code import initializers, local_modules
+from shoal.client.code.initializers import Initialized
 from shoal.client.code.local_modules import Carried, bundle_for, is_installed
 from shoal.protocol import payloads
 
@@ -82,6 +83,11 @@ def pickled(function: object, given: object = None) -> list[bytes | memoryview]:
 
 def carried(function: object, given: object = None) -> object:
     """Return what to pickle in place of a function: it, with local modules."""
+    if isinstance(function, Initialized):
+        payloads.cloudpickle().register_pickle_by_value(initializers)
+        initializer = cast("Callable[..., object]", carried(function.initializer))
+        inner = cast("Callable[..., Any]", carried(function.function, given))
+        return Initialized(function.key, initializer, function.initargs, inner)
     if getattr(function, "__module__", None) in _PLAIN:
         return function
     send_along(function)

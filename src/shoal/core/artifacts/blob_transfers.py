@@ -40,7 +40,13 @@ from shoal.core.artifacts.piece_fetch import FetchEnded, PieceFetch
 from shoal.core.artifacts.piece_serving import PieceServing
 from shoal.core.artifacts.tree_fetch import TreeFetch
 from shoal.core.artifacts.tree_holders import TreeHolders
-from shoal.core.events import DeadlineReached, MessageReceived, PeerLost, Send
+from shoal.core.events import (
+    DeadlineReached,
+    MessageReceived,
+    PeerLost,
+    Send,
+    Tell,
+)
 from shoal.core.machine import Mount
 from shoal.protocol.blobs import BlobPiece, PieceRefusal, PieceWanted
 from shoal.protocol.messages import BlobHeld, ToStore
@@ -93,6 +99,11 @@ class BlobTransfers:
             BlobGivenOut: self._on_given_out,
         }
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether blobs are on their way to this node or from it."""
+        return len(self.fetching) > 0 or self.serving.questions > 0
+
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take in one fact; return what to do about it. Raising is a bug."""
         take = self._takers.get(type(event))
@@ -108,6 +119,9 @@ class BlobTransfers:
             else:
                 effects.append(step)
         effects += self.fetching.ask(now)
+        if self.fetching.samples:
+            effects += [Tell(sample) for sample in self.fetching.samples]
+            self.fetching.samples.clear()
         return effects
 
     def next_deadline(self) -> float | None:

@@ -202,6 +202,12 @@ class FetchOutputs(msgspec.Struct, frozen=True):
     earlier: dict[str, BlobId] = {}
 
 
+class DropOutputs(msgspec.Struct, frozen=True):
+    """Give up what `FetchOutputs` began, so that it is answered soon."""
+
+    attempt: Attempt
+
+
 class FetchCheckpoint(msgspec.Struct, frozen=True):
     """Fetch a checkpoint that a task left at its worker, and keep only this one.
 
@@ -294,4 +300,4 @@ BlobEffect = (
     | AnswerFetch
 )
 
-ArtifactEffect = FetchOutputs | FetchCheckpoint | BlobEffect
+ArtifactEffect = FetchOutputs | DropOutputs | FetchCheckpoint | BlobEffect

@@ -36,6 +36,7 @@ from shoal.core.artifacts.events import (
 )
 from shoal.core.artifacts.piece_sources import ROOM_MIN, Source, Sources
 from shoal.core.events import Send
+from shoal.core.proximity.events import TransferMeasured
 from shoal.model.ids import BlobId, NodeId
 from shoal.protocol.blob_hashing import FANOUT, Proof, size_of
 from shoal.protocol.blobs import BlobPiece, PieceRefusal, PieceWanted
@@ -120,6 +121,7 @@ class PieceFetch:
         self.bytes_fetched = 0
         self.under_way = 0  # bytes asked for or unwritten, at most UNDER_WAY_MAX
         self.sources = Sources()
+        self.samples: list[TransferMeasured] = []  # of links, until they are told
         self._fetches: dict[BlobId, _Fetch] = {}
         self._by_number: dict[int, _Fetch] = {}
         self._ready: OrderedDict[BlobId, None] = OrderedDict()  # have something to do
@@ -228,7 +230,10 @@ class PieceFetch:
         asked = fetch.asked.get(place)
         if asked is not None and asked[0] == peer:
             del fetch.asked[place]
-            self.sources.get(peer).answered(fetch.cost(place), now - asked[1], now)
+            source = self.sources.get(peer)
+            source.answered(fetch.cost(place), now - asked[1], now)
+            if (sample := source.sample(now)) is not None:
+                self.samples.append(TransferMeasured(peer, *sample))
         elif place in fetch.todo:
             # It comes after we gave it up; it is proved like any other.
             fetch.todo.remove(place)
@@ -388,7 +393,7 @@ class PieceFetch:
         return now - max(fetch.progress_at, *heard) >= STALL_S
 
     def _take_back(self, peer: NodeId) -> None:
-        """Count on nothing that a peer was asked for."""
+        """Queue again all pieces that a peer was asked for."""
         for fetch in self._fetches.values():
             lost = [p for p, (who, _) in fetch.asked.items() if who == peer]
             for place in lost:

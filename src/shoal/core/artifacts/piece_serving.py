@@ -107,7 +107,7 @@ class PieceServing:
             self._reading[peer] = False
 
     def on_tree(self, event: TreeRead) -> list[ServingEffect]:
-        """Go on with those who wait for a tree; refuse them if there is none."""
+        """Serve the peers that wait for a tree; refuse them if there is none."""
         if event.token == 0:
             self._listing.pop(event.tree, None)
         if not event.reason:

@@ -15,6 +15,9 @@ WINDOW_MIN: Final = 2 * PIECE_BYTES_MAX
 """Bytes that one peer is asked for at a time: at first, at most, and at least if it
 answers. While one piece is taken in, another is on its way: a link is never idle."""
 
+SAMPLE_BYTES: Final = 1 << 20
+"""Bytes that tell how much a link carries."""
+
 ROOM_MIN: Final = 4_096
 """Less room than this is none: no piece counts less."""
 
@@ -51,6 +54,7 @@ class Source:
         self._slowed_at = 0.0  # what was asked before says nothing new
         self.answered_at = 0.0
         self.heard_at = 0.0  # or when it was asked, while nothing was under way
+        self._came, self._came_since = 0, 0.0  # bytes, while some are always under way
 
     def room(self, now: float) -> int:
         """Return how many bytes more it may be asked for."""
@@ -65,13 +69,15 @@ class Source:
     def asked(self, cost: int, now: float) -> None:
         """Note that it was asked for `cost` bytes."""
         if not self.under_way:
-            self.heard_at = now
+            self.heard_at = self._came_since = now
+            self._came = 0
         self.under_way += cost
 
     def answered(self, cost: int, took_s: float, now: float) -> None:
         """Note an answer, and ask for more or less from now on."""
         self.under_way -= cost
         self.answered_at = self.heard_at = now
+        self._came += cost
         quickest_s = min(took_s, (self._quickest_s or took_s) * FORGET_QUICKEST)
         self._quickest_s = quickest_s
         self._typical_s += (took_s - self._typical_s) / 8
@@ -82,6 +88,14 @@ class Source:
             # Once for all that was under way: it waited in the same queue.
             self.window = max(WINDOW_MIN, self.window * SLOWER)
             self._slowed_at = now
+
+    def sample(self, now: float) -> tuple[int, float] | None:
+        """Return how many bytes came in which time, if they are enough to tell."""
+        if self._came < SAMPLE_BYTES:
+            return None
+        found = self._came, now - self._came_since
+        self._came, self._came_since = 0, now
+        return found
 
     def late_at(self) -> float | None:
         """When to stop waiting for it, if it owes something."""

@@ -27,6 +27,7 @@ sends.
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -49,7 +50,7 @@ from shoal.core.calls.events import (
     PoolTold,
     WriteLane,
 )
-from shoal.core.calls.lane_pool import LanePool, batch_of, wait_for
+from shoal.core.calls.lane_pool import LanePool
 from shoal.core.calls.reliable_stream import TURN_LAST, ReliableStream
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import (
@@ -89,8 +90,7 @@ LEAVE: Final = call_items.item(call_items.LEAVE, 0)
 class LocalLane(msgspec.Struct):
     """This node's end of the stream of an interpreter that runs here."""
 
-    task: TaskId
-    stream: ReliableStream
+    stream: ReliableStream[ResultBatch]
     paused: bool = False
     over: bool = False
 
@@ -146,7 +146,10 @@ class CallExchange:
                 return self._on_calls(event.peer, calls, now)
             case LaneUp() | LaneWrote() | LaneSlowed() | LaneDown():
                 return self._on_lane(event, now)
-            case PoolOpened() | PoolTold() | PoolSlowed() | PoolClosed():
+            case PoolTold():
+                pool = self._pools.get(event.pool)
+                return [] if pool is None else pool.tell(event.told, now)
+            case PoolOpened() | PoolSlowed() | PoolClosed():
                 return self._on_pool(event, now)
             case LanesHired() | LanesAccepted() | LanesRefused():
                 return self._on_hire(event, now)
@@ -175,7 +178,8 @@ class CallExchange:
     ) -> list[Effect]:
         attempt = event.attempt
         if isinstance(event, LaneUp):
-            self._ends[attempt] = LocalLane(event.task, ReliableStream())
+            make = partial(ResultBatch, task=event.task, attempt=attempt)
+            self._ends[attempt] = LocalLane(ReliableStream(make))
             return []
         end = self._ends.get(attempt)
         if end is None:
@@ -197,7 +201,7 @@ class CallExchange:
             self.counts["calls for no lane of the sender"] += 1
             return []
         effects: list[Effect] = []
-        if fresh := end.stream.receive(batch_of(batch), now):
+        if fresh := end.stream.receive(batch, now):
             effects.append(WriteLane(batch.attempt, fresh))
         return effects + self._pump_end(batch.attempt, end, now)
 
@@ -207,26 +211,13 @@ class CallExchange:
         A lane that is over is forgotten when all that it said was taken.
         """
         effects: list[Effect] = [
-            Send(
-                attempt.scheduler,
-                ResultBatch(
-                    task=end.task,
-                    attempt=attempt,
-                    first=out.first,
-                    taken=out.taken,
-                    items=out.items,
-                    open=out.open,
-                    probe=out.probe,
-                    turn=out.turn,
-                ),
-            )
-            for out in end.stream.due(now)
+            Send(attempt.scheduler, batch) for batch in end.stream.due(now)
         ]
         waiting = end.stream.waiting_bytes
         if end.over and not waiting:
             self._forget_end(attempt)
             return effects
-        wait_for(self._end_streams, attempt, end.stream)
+        self._end_streams.set(attempt, end.stream.next_deadline())
         paused = waiting > UNTAKEN_BYTES_HIGH
         if paused != end.paused and not end.over:
             end.paused = paused
@@ -241,7 +232,7 @@ class CallExchange:
     # Clients of this node.
 
     def _on_pool(
-        self, event: PoolOpened | PoolTold | PoolSlowed | PoolClosed, now: float
+        self, event: PoolOpened | PoolSlowed | PoolClosed, now: float
     ) -> list[Effect]:
         if isinstance(event, PoolOpened):
             pool = LanePool(event, self._pool_of, self._pool_due, self._pool_streams)
@@ -251,8 +242,6 @@ class CallExchange:
         if known is None:
             return []
         match event:
-            case PoolTold():
-                return known.tell(event.told, now)
             case PoolSlowed():
                 return known.set_open(is_open=not event.slow, now=now)
             case PoolClosed():

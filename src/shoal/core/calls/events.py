@@ -92,7 +92,7 @@ class LanesHired(msgspec.Struct, frozen=True):
 
 
 class LanesAccepted(msgspec.Struct, frozen=True):
-    """That job was accepted: its tasks are known to the scheduler from now on."""
+    """The job of hired lanes was accepted: the scheduler knows its tasks now."""
 
     pool: str
     job: JobId

@@ -7,6 +7,7 @@ hired are over or never came. Everything it asks for is returned as effects.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, assert_never, final
 
 import msgspec
@@ -30,12 +31,14 @@ from shoal.core.calls.events import (
     HireLanes,
     TellPool,
 )
-from shoal.core.calls.reliable_stream import Batch, ReliableStream
+from shoal.core.calls.reliable_stream import ReliableStream
 from shoal.core.events import Send
 from shoal.model.ids import Attempt, JobId, NodeId, TaskId
 from shoal.protocol.call_batches import CallBatch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from shoal.core.calls import call_dispatcher
     from shoal.core.calls.events import PoolOpened
     from shoal.core.deadlines import Deadlines
@@ -48,7 +51,7 @@ class PoolLane(msgspec.Struct):
     """A lane that has said something."""
 
     worker: NodeId
-    stream: ReliableStream
+    stream: ReliableStream[CallBatch]
     ready: bool = False
 
 
@@ -94,7 +97,7 @@ class LanePool:
         for effect in self._dispatcher.handle(event, now):
             match effect:
                 case TellLane():
-                    effects += self._put(effect, now)
+                    effects += self.pump(effect.lane, now, effect.items)
                 case CallAnswer():
                     effects.append(AnswerCalls(self.name, effect.results))
                 case CreditGranted():
@@ -106,11 +109,7 @@ class LanePool:
         if credit is not None:
             lanes, hired = self._dispatcher.lanes, self._dispatcher.hired
             effects.append(TellPool(self.name, credit, lanes, hired))
-        due = self._dispatcher.next_deadline()
-        if due is None:
-            self._pools.drop(self.name)
-        else:
-            self._pools.set(self.name, due)
+        self._pools.set(self.name, self._dispatcher.next_deadline())
         return effects
 
     def receive(
@@ -125,39 +124,29 @@ class LanePool:
         if lane is None:
             if attempt in self._given_up:
                 return None
-            lane = self.lanes[attempt] = PoolLane(peer, ReliableStream())
+            stream = ReliableStream(partial(CallBatch, attempt=attempt))
+            lane = self.lanes[attempt] = PoolLane(peer, stream)
             lane.stream.open = self._open
             self._tasks[batch.task] = attempt
         effects: list[Effect] = []
-        if fresh := lane.stream.receive(batch_of(batch), now):
+        if fresh := lane.stream.receive(batch, now):
             if not lane.ready:
                 lane.ready = True
                 effects += self.tell(LaneOpened(attempt), now)
             effects += self.tell(LaneSaid(attempt, fresh, own), now)
         return effects + self.pump(attempt, now)
 
-    def pump(self, attempt: Attempt, now: float) -> list[Effect]:
-        """Send a lane what is due."""
+    def pump(
+        self, attempt: Attempt, now: float, items: Sequence[bytes] = ()
+    ) -> list[Effect]:
+        """Send a lane what is due, with more items to say."""
         lane = self.lanes.get(attempt)
         if lane is None:
             return []
-        effects: list[Effect] = [
-            Send(
-                lane.worker,
-                CallBatch(
-                    attempt=attempt,
-                    first=out.first,
-                    taken=out.taken,
-                    items=out.items,
-                    open=out.open,
-                    probe=out.probe,
-                    turn=out.turn,
-                ),
-            )
-            for out in lane.stream.due(now)
-        ]
-        wait_for(self._streams, attempt, lane.stream)
-        return effects
+        lane.stream.put(items)
+        due = lane.stream.due(now)
+        self._streams.set(attempt, lane.stream.next_deadline())
+        return [Send(lane.worker, batch) for batch in due]
 
     def hasten(self, peer: NodeId, now: float) -> list[Effect]:
         """Send again what may have been lost with the last link to a worker."""
@@ -208,7 +197,7 @@ class LanePool:
         """Tell all lanes to leave; return also the jobs that are to be cancelled."""
         effects: list[Effect] = []
         for effect in self._dispatcher.farewell():
-            effects += self._put(effect, now)
+            effects += self.pump(effect.lane, now, effect.items)
         for attempt in self.lanes:
             self._streams.drop(attempt)
         self._pools.drop(self.name)
@@ -269,36 +258,6 @@ class LanePool:
         self._tasks.pop(task, None)
         self._job_of.pop(task, None)
         self._pool_of.pop(task, None)
-
-    def _put(self, effect: TellLane, now: float) -> list[Effect]:
-        lane = self.lanes.get(effect.lane)
-        if lane is None:
-            return []
-        lane.stream.put(effect.items)
-        return self.pump(effect.lane, now)
-
-
-def batch_of(message: CallBatch | ResultBatch) -> Batch:
-    """Return what a message brings to a stream."""
-    return Batch(
-        first=message.first,
-        taken=message.taken,
-        items=message.items,
-        open=message.open,
-        probe=message.probe,
-        turn=message.turn,
-    )
-
-
-def wait_for(
-    deadlines: Deadlines[Attempt], attempt: Attempt, stream: ReliableStream
-) -> None:
-    """Wait for the deadline of a stream, if it has one."""
-    due = stream.next_deadline()
-    if due is None:
-        deadlines.drop(attempt)
-    else:
-        deadlines.set(attempt, due)
 
 
 def _reason_of(record: TaskRecord | None) -> str:

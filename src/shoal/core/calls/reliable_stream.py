@@ -20,15 +20,13 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Final, final
-
-import msgspec
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, final
 
 from shoal.model.backoff import Backoff
 from shoal.model.text.bounds import AMOUNT_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 WINDOW_BYTES: Final = 4 << 20
 """What may be on its way to the other side, unless a stream has its own window."""
@@ -48,26 +46,55 @@ RESEND_S: Final = 1.0
 RESEND: Final = Backoff(RESEND_S, 8.0)
 
 
-class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """Some items, numbered from `first`; `taken` is how many of the other's came."""
+class Batch(Protocol):
+    """The part of a message that streams read: some items, numbered from `first`."""
 
-    first: int
-    taken: int
-    items: tuple[bytes, ...] = ()
-    open: bool = True
-    probe: bool = False  # asks for an answer
-    turn: int = 0  # how often `open` has changed so far
+    @property
+    def first(self) -> int:
+        """The number of the first item."""
+        ...
+
+    @property
+    def taken(self) -> int:
+        """How many items of the other side came."""
+        ...
+
+    @property
+    def items(self) -> tuple[bytes, ...]:
+        """The items, in order."""
+        ...
+
+    @property
+    def open(self) -> bool:
+        """Whether the sender can take more."""
+        ...
+
+    @property
+    def probe(self) -> bool:
+        """Whether the sender asks for an answer."""
+        ...
+
+    @property
+    def turn(self) -> int:
+        """How often `open` has changed so far."""
+        ...
+
+
+B = TypeVar("B", bound=Batch)
 
 
 @final
-class ReliableStream:
+class ReliableStream(Generic[B]):
     """One side of a stream. `put` items to send; send what `due` returns."""
 
-    def __init__(self, window_bytes: int = WINDOW_BYTES) -> None:
-        """Have at most this much on its way to the other side."""
+    def __init__(
+        self, batch: Callable[..., B], window_bytes: int = WINDOW_BYTES
+    ) -> None:
+        """Make messages by `batch`; have at most a window of bytes on their way."""
         self.open = True  # whether our consumer can take more
+        self.waiting_bytes = 0  # of items not known to be taken
+        self._batch = batch
         self._kept: deque[bytes] = deque()  # put, and not known to be taken
-        self._kept_bytes = 0
         self._first = 0  # the number of the first of these
         self._sent = 0  # how many of these were sent
         self._sent_bytes = 0
@@ -92,15 +119,10 @@ class ReliableStream:
         """How many items are not known to have been taken."""
         return len(self._kept)
 
-    @property
-    def waiting_bytes(self) -> int:
-        """How large these are together."""
-        return self._kept_bytes
-
     def put(self, items: Sequence[bytes]) -> None:
         """Have these sent as soon as there is room."""
         self._kept.extend(items)
-        self._kept_bytes += sum(map(len, items))
+        self.waiting_bytes += sum(map(len, items))
 
     def receive(self, batch: Batch, now: float) -> list[bytes]:
         """Take in a batch; return the items that are new, in order."""
@@ -125,19 +147,30 @@ class ReliableStream:
             self._ack_at = now + ACK_AFTER_S
         return fresh
 
-    def due(self, now: float) -> list[Batch]:
+    def due(self, now: float) -> list[B]:
         """Return what is to be sent now."""
         if self._resend_at is not None and self._resend_at <= now:
             self._go_back()
-        batches: list[Batch] = []
+        batches: list[B] = []
         while (items := self._next_items()) or (not batches and self._must_tell(now)):
             self._turn += self._told_open != self.open
-            first, turn = self._first + self._sent, self._turn
-            batches.append(Batch(first, self._taken, items, self.open, self._ask, turn))
+            batch = self._batch(
+                first=self._first + self._sent,
+                taken=self._taken,
+                items=items,
+                open=self.open,
+                probe=self._ask,
+                turn=self._turn,
+            )
+            batches.append(batch)
             self._sent += len(items)
             self._sent_bytes += sum(map(len, items))
-            self._note_told()
-        if self._resend_at is None and (self._sent or self._is_shut_out):
+            self._told_taken, self._untold_bytes = self._taken, 0
+            self._told_open = self.open
+            self._ack_at = None
+            self._answer = self._ask = False
+        shut_out = not self._other_open and self._kept
+        if self._resend_at is None and (self._sent or shut_out):
             self._resend_at = now + RESEND.pause_s(self._tries)
         return batches
 
@@ -183,17 +216,13 @@ class ReliableStream:
         """Forget a batch that came early; return how large it was."""
         return sum(map(len, self._early.pop(first, ())))
 
-    @property
-    def _is_shut_out(self) -> bool:
-        return not self._other_open and bool(self._kept)
-
     def _on_taken(self, taken: int, now: float) -> None:
         count = taken - self._first
         if count <= 0 or count > self._sent:
             return  # Old news, or nonsense.
         gone = sum(len(self._kept.popleft()) for _ in range(count))
         self._sent_bytes -= gone
-        self._kept_bytes -= gone
+        self.waiting_bytes -= gone
         self._first = taken
         self._sent -= count
         self._tries = 0
@@ -203,7 +232,7 @@ class ReliableStream:
         self._sent = self._sent_bytes = 0
         self._resend_at = None
         self._tries += 1
-        if self._is_shut_out:
+        if not self._other_open and self._kept:
             self._ask = True
 
     def _next_items(self) -> tuple[bytes, ...]:
@@ -230,9 +259,3 @@ class ReliableStream:
         if untold >= ACK_ITEMS or self._untold_bytes >= self._window_bytes // ACK_SHARE:
             return True
         return self._ack_at is not None and self._ack_at <= now
-
-    def _note_told(self) -> None:
-        self._told_taken, self._untold_bytes = self._taken, 0
-        self._told_open = self.open
-        self._ack_at = None
-        self._answer = self._ask = False

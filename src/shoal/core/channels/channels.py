@@ -7,12 +7,16 @@ by a `ReliableStream`: each item arrives once, in order, or the channel ends.
 
 A command reaches a task in one or two channels. The scheduler of the job opens one to
 the worker (`attempt`). If the command was typed at another node of the owner, that node
-opens one to the scheduler (`job`, `task`), whose host joins the two.
+opens one to the scheduler (`job`, `task`), whose host joins the two. A task that calls
+the API of its shoal does so in a channel that its worker opens to the scheduler.
 
 - Who may. A worker serves the scheduler whose attempt runs there, and nobody else. A
   node serves `job` to nodes of its own owner; its API decides about the job. Items are
   taken from the node at the other end only. The roster is asked before anything is
   sent: a node that is known to be revoked gets nothing more, not even an end.
+- A task's own channel (`api`) is served to the worker that runs its attempt, if that
+  belongs to the owner of the job, and only while the attempt is live. This is asked
+  anew before anything is taken or sent, so the right ends with the attempt.
 - Once. A channel is a slot of its opener, the life of that node, and a number that
   rises. A server remembers the latest channel of each slot. An older one, or the same
   again after its end, opens nothing, however late it comes. A later one ends the
@@ -37,11 +41,12 @@ Nothing is durable. A node that restarts has no channels, and says so when asked
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from shoal.core.calls.reliable_stream import Batch, ReliableStream
+from shoal.core.calls.reliable_stream import ReliableStream
 from shoal.core.channels.events import (
     ChannelDropped,
     ChannelFinished,
@@ -78,6 +83,7 @@ if TYPE_CHECKING:
     from shoal.core.events import Effect, Event
     from shoal.core.membership.members import Admission
     from shoal.core.membership.roster import Roster
+    from shoal.core.scheduling.scheduler import Scheduler
     from shoal.model.ids import Attempt, NodeId, OwnerId
 
 CHANNELS_MAX: Final = 256
@@ -98,6 +104,7 @@ HEARD_S: Final = 8.0
 OPEN_AGAIN: Final = Backoff(0.5, 4.0)
 FLOODED: Final = "it sent more than it was told that there is room for"
 UNKNOWN: Final = "the other node knows no such channel"
+NOT_HERE: Final = "the task does not run here"
 
 
 class _End(msgspec.Struct):
@@ -106,7 +113,7 @@ class _End(msgspec.Struct):
     number: int
     peer: NodeId
     asked: ChannelOpen
-    stream: ReliableStream
+    stream: ReliableStream[ChannelBatch]
     gives_up_at: float
     beat_at: float  # of an opener: when it asks for a word, or to be opened, again
     heard_at: float  # when the other end last said something, or this one was made
@@ -119,6 +126,11 @@ class _End(msgspec.Struct):
     @property
     def is_opener(self) -> bool:
         return self.number > 0
+
+    @property
+    def is_task(self) -> bool:
+        """Whether a task calls through it."""
+        return self.asked.use.kind == "api"
 
     @property
     def key(self) -> _Key:
@@ -145,11 +157,19 @@ class Channels:
         ),
     )
 
-    def __init__(self, roster: Roster, owner: OwnerId | None, life: int) -> None:
+    def __init__(
+        self,
+        roster: Roster,
+        owner: OwnerId | None,
+        life: int,
+        scheduler: Scheduler | None = None,
+    ) -> None:
         """Serve nodes of `owner`; None: only schedulers of attempts that run here.
 
-        `life` is larger than in any earlier life of this node.
+        `life` is larger than in any earlier life of this node. Tasks of `scheduler`
+        call the API here.
         """
+        self._scheduler = scheduler
         self.counts: Counter[str] = Counter()
         self._roster = roster
         self._owner = owner
@@ -201,7 +221,7 @@ class Channels:
                 return []
             case TaskClosed():
                 self._attempts.pop(event.attempt, None)
-                return []
+                return self._close_calls(event.attempt, now)
             case PeerConnected():
                 return self._on_linked(event.peer, now)
             case PeerLost():
@@ -218,6 +238,8 @@ class Channels:
     # Opening.
 
     def _on_wanted(self, event: ChannelWanted, now: float) -> list[Effect]:
+        if event.use.kind == "api" and event.attempt not in self._attempts:
+            return [EndChannel(event.end, NOT_HERE)]
         slot = self._free_slot(event.peer)
         opened = sum(end.is_opener for end in self._ends.values())
         if slot is None or opened >= OPENED_MAX:
@@ -246,7 +268,8 @@ class Channels:
         return next((n for n in range(SLOTS_MAX) if n not in taken), None)
 
     def _add(self, number: int, peer: NodeId, asked: ChannelOpen, now: float) -> _End:
-        stream = ReliableStream(WINDOW_BYTES)
+        make = partial(ChannelBatch, channel=asked.channel, by_opener=number > 0)
+        stream = ReliableStream(make, WINDOW_BYTES)
         end = _End(number, peer, asked, stream, now + SILENT_S, now + BEAT_S, now)
         self._ends[number] = end
         self._numbers[end.key] = number
@@ -292,6 +315,8 @@ class Channels:
         """Return why a member may not have a channel; empty if it may."""
         if self.served >= CHANNELS_MAX:
             return f"{CHANNELS_MAX} channels are open there, which is the most"
+        if asked.use.kind == "api":
+            return self._no_calls(caller, asked.attempt)
         if asked.attempt is None:
             own = self._is_ours(caller.owner)
             return "" if own else "it is for nodes of the same owner"
@@ -300,6 +325,28 @@ class Channels:
                 "the task does not run there yet, or not any more, or not for this node"
             )
         return ""
+
+    def _no_calls(self, caller: Admission, attempt: Attempt | None) -> str:
+        """Return why a worker may not call the API for a task; empty if it may."""
+        if self._scheduler is None or attempt is None:
+            return "it schedules no such task"
+        return self._scheduler.children.refusal(caller, attempt)
+
+    def _close_calls(self, attempt: Attempt, now: float) -> list[Effect]:
+        """End the channels through which a task called, once it has ended."""
+        ends = [
+            end
+            for end in self._ends.values()
+            if end.is_task and end.is_opener and end.asked.attempt == attempt
+        ]
+        return [
+            effect
+            for end in ends
+            for effect in (
+                *self._tell_end(end, NOT_HERE, now),
+                EndChannel(end.number, NOT_HERE),
+            )
+        ]
 
     def _is_ours(self, owner: OwnerId) -> bool:
         return owner == self._owner
@@ -317,11 +364,13 @@ class Channels:
             self.counts["items for no channel"] += 1
             return [_end_of(peer, batch.channel, UNKNOWN, by_opener=is_opener)]
         end = self._ends[number]
+        if end.is_task and self._void(end, now):
+            return self._pump(end, now)  # That ends it.
         end.heard_at, end.gives_up_at = now, now + SILENT_S
         if not end.heard:
             end.heard = True
             end.beat_at = now + BEAT_S
-        fresh = end.stream.receive(_received(batch), now)
+        fresh = end.stream.receive(batch, now)
         effects: list[Effect] = []
         if fresh and not end.finished:
             if not end.stream.open:
@@ -357,14 +406,14 @@ class Channels:
 
     def _pump(self, end: _End, now: float) -> list[Effect]:
         """Send what is due, if the other end may have it, and set the next deadline."""
-        if reason := self._void(end.peer, now):
+        if reason := self._void(end, now):
             self.counts["channels ended, not allowed"] += 1
             return self._forget(end, reason)
         effects: list[Effect] = []
         if end.is_opener and end.beat_at <= now:
             effects += self._beat(end, now)
         if end.heard:
-            effects += self._batches(end, now)
+            effects += [Send(end.peer, batch) for batch in end.stream.due(now)]
         if end.finished and not end.stream.waiting:
             return effects + self._tell_end(end, "", now)
         waiting = end.stream.waiting_bytes
@@ -375,10 +424,14 @@ class Channels:
         self._wait(end)
         return effects
 
-    def _void(self, peer: NodeId, now: float) -> str:
-        """Return why a peer may have nothing, if so."""
-        found = self._roster.recall(peer, now)
-        return found if isinstance(found, str) else ""
+    def _void(self, end: _End, now: float) -> str:
+        """Return why the other end may have nothing more, if so."""
+        found = self._roster.recall(end.peer, now)
+        if isinstance(found, str):
+            return found
+        if end.is_task and not end.is_opener:
+            return self._no_calls(found, end.asked.attempt)
+        return ""
 
     def _beat(self, end: _End, now: float) -> list[Effect]:
         """Ask for a word, or once more to be opened."""
@@ -389,24 +442,6 @@ class Channels:
         end.beat_at = now + OPEN_AGAIN.pause_s(end.tries)
         end.tries += 1
         return [Send(end.peer, end.asked)]
-
-    def _batches(self, end: _End, now: float) -> list[Effect]:
-        return [
-            Send(
-                end.peer,
-                ChannelBatch(
-                    channel=end.asked.channel,
-                    by_opener=end.is_opener,
-                    first=out.first,
-                    taken=out.taken,
-                    items=out.items,
-                    open=out.open,
-                    probe=out.probe,
-                    turn=out.turn,
-                ),
-            )
-            for out in end.stream.due(now)
-        ]
 
     def _wait(self, end: _End) -> None:
         due = [end.gives_up_at]
@@ -419,7 +454,7 @@ class Channels:
     def _tell_end(self, end: _End, reason: str, now: float) -> list[Effect]:
         """Forget an end that the host does not need, and tell the other one."""
         self._remove(end)
-        if self._void(end.peer, now):
+        if isinstance(self._roster.recall(end.peer, now), str):
             return []
         channel, is_opener = end.asked.channel, end.is_opener
         return [_end_of(end.peer, channel, reason, by_opener=is_opener)]
@@ -475,17 +510,6 @@ class Channels:
 
 def _end_of(peer: NodeId, channel: ChannelId, reason: str, *, by_opener: bool) -> Send:
     return Send(peer, ChannelEnd(channel=channel, by_opener=by_opener, reason=reason))
-
-
-def _received(batch: ChannelBatch) -> Batch:
-    return Batch(
-        first=batch.first,
-        taken=batch.taken,
-        items=batch.items,
-        open=batch.open,
-        probe=batch.probe,
-        turn=batch.turn,
-    )
 
 
 def _silence(end: _End) -> str:

@@ -1,15 +1,20 @@
 """The load-gossip machine: spread which workers have room, from neighbour to neighbour.
 
-While something changes, a node tells some neighbours about once a second what it
-learned since: its own room, and what it heard of others. Either the neighbours are
-given, such as those of a spanning tree, and each is told once; or some of those whom
-this node is linked to are drawn anew each time, and are told a few times over.
+Theory of operation. The worker of this node says what room it has (`Spread`), and
+neighbours say what they heard (`LoadDigests`). While there is news, a node sends it to
+some neighbours about once every `GOSSIP_S`; without news it is silent. A rumour is news
+if it is signed and the known one is not, or if its epoch or number is later. It is
+passed on at most `HOPS_MAX` times, fewer in a small shoal (`SizeEstimated`). Either the
+neighbours are given, such as the edges of a spanning tree (`NeighboursChanged`), and
+each is told once; or `fan_out` of the linked peers are drawn anew for each round, and a
+rumour is told for `repeats` rounds.
 
 A rumour is a hint: it only suggests which worker to ask. But a rumour that a worker is
 full keeps others from asking it. So each worker signs what it says, and an unsigned
 rumour, as older nodes send it, counts only until a signed one is heard.
 
-Nothing is durable. At most `known_max` workers are remembered.
+Nothing is durable: after a restart rumours come anew. At most `known_max` workers are
+remembered, and a message has at most `RUMOURS_MAX` rumours.
 """
 
 from __future__ import annotations

@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING, Final, TypeAlias, final
 import msgspec
 
 from shoal.core.deadlines import DeadlineHeap, Deadlines
+from shoal.core.proximity.proximity import FORGET_QUICKEST
 from shoal.core.timing import VIEW_TTL_S
 from shoal.model.addresses import direct_ones
 from shoal.model.ids import NodeId
 from shoal.model.kinds import needs_met
 from shoal.policy.table.worker_table import WorkerTable, WorkerView
+from shoal.protocol.messages import InventoryChanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shoal.protocol.messages import (
-        Inventory,
-        InventoryChanged,
-        Load,
-        LoadDigest,
-    )
+    from shoal.protocol.messages import Inventory, Load, LoadDigest
 
 PathCost: TypeAlias = "Callable[[NodeId], int | None]"
 """What the path to a node costs, in microseconds; None if nobody knows."""
 
 VIEWS_MAX: Final = 100_000
+NEARLY: Final = 16
+"""A cost that changes by less than this part of itself is the same."""
+
 FAR_US: Final = 1_000_000  # the cost of a path that was never measured
 
 
@@ -34,6 +34,7 @@ class _Seen(msgspec.Struct, gc=False):
     epoch: int
     seq: int
     load: Load
+    inventory: int  # the number of its latest inventory
 
 
 @final
@@ -48,7 +49,9 @@ class WorkerViews:
         self._node = node
         self._estimate = estimate
         self._seen: dict[NodeId, _Seen] = {}
-        self._costs: dict[NodeId, int] = {}
+        self._costs: dict[NodeId, float] = {}
+        self._told: dict[NodeId, int] = {}  # costs, as the table has them
+        self._sites: dict[NodeId, str] = {}
         self._addresses: dict[NodeId, str] = {}  # the first direct one of each
         self._expiry: Deadlines[NodeId] = Deadlines(heap)
 
@@ -71,11 +74,14 @@ class WorkerViews:
         """Replace a worker's inventory; return whether anything changed."""
         seen = self._seen.get(peer)
         latest = (inventory.epoch, inventory.seq)
-        if seen is not None and latest <= (seen.epoch, seen.seq):
+        if seen is not None and latest <= (seen.epoch, seen.inventory):
             return False
         if seen is None and len(self._seen) >= VIEWS_MAX:
             return False
-        load = inventory.load
+        seq, load = inventory.seq, inventory.load
+        if seen is not None and latest < (seen.epoch, seen.seq):
+            seq, load = seen.seq, seen.load  # A newer load has overtaken it.
+        self._told[peer] = self.cost(peer)
         self.table.put(
             WorkerView(
                 node=peer,
@@ -84,11 +90,12 @@ class WorkerViews:
                 warm=inventory.warm,
                 terms=inventory.terms,
                 weaker=inventory.weaker,
-                path_cost_us=self.cost(peer),
+                path_cost_us=self._told[peer],
+                site=self._sites.get(peer, ""),
                 **msgspec.structs.asdict(load),
             )
         )
-        self._note(peer, inventory, now)
+        self._note(peer, _Seen(inventory.epoch, seq, load, inventory.seq), now)
         direct = direct_ones(inventory.addresses)
         self._addresses[peer] = direct[0] if direct else ""
         return True
@@ -96,13 +103,16 @@ class WorkerViews:
     def on_load(
         self, peer: NodeId, message: InventoryChanged | LoadDigest, now: float
     ) -> bool | None:
-        """Apply a newer load; return None if the worker's inventory is unknown."""
+        """Apply a newer load; return None if the inventory it belongs to is unknown."""
         seen = self._seen.get(peer)
         if seen is None or message.epoch > seen.epoch:
             return None
         if (message.epoch, message.seq) <= (seen.epoch, seen.seq):
             return False
-        self._note(peer, message, now)
+        if isinstance(message, InventoryChanged) and message.since > seen.inventory:
+            return None  # The inventory that it belongs to is lost, or late.
+        known = _Seen(message.epoch, message.seq, message.load, seen.inventory)
+        self._note(peer, known, now)
         if message.load == seen.load and not self.table.is_booked(peer):
             return False  # A sign of life.
         load = message.load
@@ -119,18 +129,32 @@ class WorkerViews:
         return True
 
     def on_path_measured(self, peer: NodeId, rtt_s: float) -> None:
-        """Record the measured round trip to a worker."""
-        if len(self._costs) >= VIEWS_MAX and peer not in self._costs:
+        """Record the measured round trip to a worker: the quickest of late counts."""
+        known = self._costs.get(peer)
+        if known is None and len(self._costs) >= VIEWS_MAX:
             del self._costs[next(iter(self._costs))]
-        self._costs[peer] = max(1, round(rtt_s * 1e6))
-        if peer in self._seen:
-            self.table.set_path_cost(peer, self._costs[peer])
+        cost = float(max(1, round(rtt_s * 1e6)))
+        if known is not None:
+            cost = min(cost, known * FORGET_QUICKEST)
+        self._costs[peer] = cost
+        told = self._told.get(peer, 0)
+        if peer in self._seen and abs(cost - told) > told / NEARLY:
+            # Not at every change: all workers would be ranked anew each second.
+            self._told[peer] = round(cost)
+            self.table.set_path_cost(peer, round(cost))
+
+    def on_sites(self, sites: dict[NodeId, str]) -> None:
+        """Record which workers were measured to be near each other."""
+        self._sites = sites
+        for node in self._seen:
+            self.table.set_site(node, sites.get(node, ""))
 
     def forget(self, node: NodeId) -> None:
         """Drop the view of a worker."""
         if self._seen.pop(node, None) is not None:
             self.table.remove(node)
             self._costs.pop(node, None)
+            self._told.pop(node, None)
             self._addresses.pop(node, None)
             self._expiry.drop(node)
 
@@ -144,12 +168,11 @@ class WorkerViews:
         if peer == self._node:
             return 0
         measured = self._costs.get(peer)
-        if measured is None and self._estimate is not None:
-            measured = self._estimate(peer)
-        return FAR_US if measured is None else measured
+        if measured is not None:
+            return round(measured)
+        guessed = None if self._estimate is None else self._estimate(peer)
+        return FAR_US if guessed is None else guessed
 
-    def _note(
-        self, peer: NodeId, said: Inventory | InventoryChanged | LoadDigest, now: float
-    ) -> None:
-        self._seen[peer] = _Seen(said.epoch, said.seq, said.load)
+    def _note(self, peer: NodeId, seen: _Seen, now: float) -> None:
+        self._seen[peer] = seen
         self._expiry.set(peer, now + VIEW_TTL_S)

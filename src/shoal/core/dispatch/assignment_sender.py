@@ -51,7 +51,7 @@ class AssignmentSender:
         tries = self._tries[run.attempt] = self._tries.get(run.attempt, 0) + 1
         self._resends.set(run.attempt, now + RESEND.pause_s(tries - 1))
         task = self._book.tasks[run.task].task
-        given = self._provisions.of(run, task)
+        given, job = self._provisions.of(run, task), self._book.jobs[task.job]
         assignment = Assignment(
             lease=run.lease,
             attempt=run.attempt,
@@ -63,6 +63,9 @@ class AssignmentSender:
             secrets=given.secrets,
             after=self._before(run),
             inputs=given.inputs,
+            receipts=True,
+            term=job.term,
+            members=job.members,
         )
         return [Send(run.worker, assignment)]
 

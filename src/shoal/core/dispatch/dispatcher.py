@@ -40,8 +40,13 @@ from shoal.core.dispatch.verdicts import (
     judge_waiting,
 )
 from shoal.core.durability.journal import AttemptPlace, Entry
-from shoal.core.events import Effect, Record, Send
-from shoal.core.negotiation.held_leases import HeldLease, HeldLeases, shape_of
+from shoal.core.events import DoubtOutput, Effect, Record, Send
+from shoal.core.negotiation.held_leases import (
+    HeldLease,
+    HeldLeases,
+    LeaseClaim,
+    shape_of,
+)
 from shoal.core.scheduling.notices import (
     Consequence,
     Freed,
@@ -51,6 +56,7 @@ from shoal.core.scheduling.notices import (
 )
 from shoal.core.timing import (
     DRIFT_MAX,
+    KEPT_LEASE_S,
     KILL_S,
     LEASE_S,
     RETRY,
@@ -152,8 +158,18 @@ class Dispatcher:
 
         It may have died halfway through ending a gang or putting it back: do the rest.
         """
+        follows = self._mend_gangs(list(self._book.groups.values()), now)
+        for run in sorted(self._book.runs.values(), key=lambda run: run.attempt):
+            follows += self._adopt(run, now)
+        follows += self._settle(self._verifier.recover(now), now)
+        return [*follows, *(NeedChanged(group) for group in self._book.groups)]
+
+    def _mend_gangs(
+        self, groups: Iterable[GroupRecord], now: float
+    ) -> list[Consequence]:
+        """Do the rest of what ended or broke gangs, if that was begun."""
         follows: list[Consequence] = []
-        for group in list(self._book.groups.values()):
+        for group in groups:
             if group.open == 0 or not group.is_gang:
                 continue
             follows += _record(gangs.finish_begun(self._book, group, now))
@@ -162,15 +178,56 @@ class Dispatcher:
                 follows += _record(entries)
             else:
                 follows += self._settle_gang(group, now)
-        for run in sorted(self._book.runs.values(), key=lambda run: run.attempt):
-            follows += self._adopt(run, now)
-        follows += self._settle(self._verifier.recover(now), now)
-        return [*follows, *(NeedChanged(group) for group in self._book.groups)]
+        return follows
+
+    def inherit(self, job: JobId, now: float) -> list[Consequence]:
+        """Go on with the attempts of another scheduler, whose job this one took up.
+
+        They get names of our own. Their workers are told, and say what they have.
+        """
+        record = self._book.jobs[job]
+        groups = [self._book.groups[group.id] for group in record.job.groups]
+        follows = self._mend_gangs(groups, now)
+        runs = [run for group in groups for run in self._book.live_in(group)]
+        names: dict[Attempt, Attempt] = {}
+        for run in runs:
+            self._sequence += 1
+            mine = Attempt(self._node, self._book.generation, self._sequence)
+            names[run.attempt] = mine
+        follows += _record(self._book.adopt(job, names))
+        was = {mine: theirs for theirs, mine in names.items()}
+        for run in runs:
+            if self._holdings.get(run.lease) is not None:
+                follows += self._lose_run(run, "its lease went to another task", now)
+                continue
+            claim = LeaseClaim(job, record.term, was[run.attempt])
+            self._hold_again(run, now, claim)
+        return [*follows, *(NeedChanged(group.id) for group in groups)]
+
+    def release(self, job: JobId) -> list[Consequence]:
+        """Forget the attempts of a job that another scheduler has."""
+        record = self._book.jobs[job]
+        for group in record.job.groups:
+            for run in self._book.live_in(self._book.groups[group.id]):
+                self._forget(run)
+                if holding := self._holdings.at(run.worker, run.lease):
+                    self._holdings.drop(holding)
+        for task in record.job.tasks():
+            self._back_offs.drop(task.id)
+        self._book.cede(job)
+        return [NeedChanged(group.id) for group in record.job.groups]
 
     def _adopt(self, run: TaskRun, now: float) -> list[Consequence]:
         """Go on with an attempt of an earlier life, on the lease it had."""
         if holding := self._holdings.get(run.lease):
             return self._adopt_behind(run, holding, now)
+        self._hold_again(run, now)
+        return [*self._sender.run_again(run, now)]
+
+    def _hold_again(
+        self, run: TaskRun, now: float, claim: LeaseClaim | None = None
+    ) -> None:
+        """Hold the lease of an attempt that an earlier life or scheduler began."""
         task = self._book.tasks[run.task].task
         job = self._book.jobs[task.job].job
         holding = HeldLease(
@@ -183,12 +240,12 @@ class Dispatcher:
             state="committed",
             line=[run.attempt],
             since=now,
+            claim=claim,
         )
         self._holdings.add(holding, now)
         self._holdings.renew_soon(run.worker, now)
         if job.speculate and not run.owner:
             self._stragglers.watch(task.group, now)
-        return [*self._sender.run_again(run, now)]
 
     def _adopt_behind(
         self, run: TaskRun, holding: HeldLease, now: float
@@ -238,7 +295,7 @@ class Dispatcher:
 
     def on_report(self, peer: NodeId, report: Report, now: float) -> list[Consequence]:
         """Take the end of an attempt; only the first report of a live one counts."""
-        acknowledgement = Acknowledgement(attempts=(report.attempt,))
+        acknowledgement = Acknowledgement(attempts=(report.attempt,), job=report.job)
         run = self._book.runs.get(report.attempt)
         follows: list[Consequence] = []
         if run is not None and run.worker == peer:
@@ -360,6 +417,7 @@ class Dispatcher:
             if holding is None:
                 stray.append(occupied.lease)
             elif occupied.attempt is not None:
+                holding.claim = None
                 follows += self.on_started(peer, occupied.attempt, now)
             else:
                 follows += self._on_found_empty(holding, now)
@@ -574,14 +632,19 @@ class Dispatcher:
         entries, others = self._break_gang(group, why)
         return [*_record(entries), *self.stop_all(others, now)]
 
+    def call_away(self, group: GroupRecord, why: str, now: float) -> list[Effect]:
+        """Stop a running gang, which waits again: it has leases in a better place."""
+        entries, runs = self._break_gang(group, why, moved=True)
+        return [*_record(entries), *self.stop_all(runs, now)]
+
     def _break_gang(
-        self, group: GroupRecord, why: str
+        self, group: GroupRecord, why: str, *, moved: bool = False
     ) -> tuple[list[Entry], list[TaskRun]]:
         """Put back a whole gang; return the entries, and the attempts to stop."""
         others = self._book.live_in(group)
         for other in others:
             self._forget(other)
-        return gangs.put_back(self._book, group, why), others
+        return gangs.put_back(self._book, group, why, moved=moved), others
 
     def _settle_gang(self, group: GroupRecord, now: float) -> list[Consequence]:
         """End a gang that has no live attempt left, or let it start over."""
@@ -659,17 +722,19 @@ class Dispatcher:
         group = self._book.group_of(run.task)
         run.move("lose", now)
         self._sender.started(run.attempt)
-        doubt_s = LEASE_S * (1 + DRIFT_MAX) + record.task.grace_s + KILL_S
+        lease_s = KEPT_LEASE_S if job.keepers else LEASE_S
+        doubt_s = lease_s * (1 + DRIFT_MAX) + record.task.grace_s + KILL_S
         self._give_ups.set(run.attempt, now + doubt_s)
+        doubted: list[Consequence] = [DoubtOutput(run.task, run.attempt, reason)]
         if job.at_most_once:
-            return []
+            return doubted
         ran_s = self._span(run, now)
         verdict = judge_lost(job, record, run, reason, over=False, ran_s=ran_s)
         if verdict.do != "again":
-            return []  # A report may be on its way: it fails only when it is over.
+            return doubted  # A report may be on its way: it fails when it is over.
         if gangs.is_broken(self._book, group):
             released = self._holdings.release_of([run])
-            return [*released, *self._execute(verdict, run, now)]
+            return [*doubted, *released, *self._execute(verdict, run, now)]
         if verdict.counts == "crash":
             run.move("blame", now)
             record.crashes += 1
@@ -678,7 +743,7 @@ class Dispatcher:
             self._book.wait_again(run.task)
             record.state = "waiting"
         self._verifier.refresh(run.task, now)
-        return [NeedChanged(group.id)]
+        return [*doubted, NeedChanged(group.id)]
 
     def _span(self, run: TaskRun, now: float) -> float:
         """Return how long an attempt ran; a long one says that its task is harmless."""
@@ -700,7 +765,9 @@ class Dispatcher:
         group = self._book.group_of(run.task)
         if run.task not in group.seconds:
             self._book.stop_waiting(run.task)
-        return [*self._verifier.refresh(run.task, now), NeedChanged(group.id)]
+        whole = DoubtOutput(run.task, run.attempt)
+        refreshed = self._verifier.refresh(run.task, now)
+        return [whole, *refreshed, NeedChanged(group.id)]
 
     def _run_on(self, holding: HeldLease) -> TaskRun | None:
         return self._book.runs.get(holding.attempt) if holding.attempt else None

@@ -65,11 +65,13 @@ def finish_begun(book: JobBook, group: GroupRecord, now: float) -> list[Entry]:
     return []
 
 
-def put_back(book: JobBook, group: GroupRecord, why: str) -> list[Entry]:
+def put_back(
+    book: JobBook, group: GroupRecord, why: str, *, moved: bool = False
+) -> list[Entry]:
     """Let a whole gang wait again, including members that succeeded."""
     entries: list[Entry] = []
     for run in book.live_in(group):
-        entries += book.put_back(run, why)
+        entries += book.put_back(run, why, moved=moved)
     for task in list(group.exited):
         entries += book.run_anew(task, why)
     return entries

@@ -38,6 +38,8 @@ class Prefetch:
 
     def measured(self, holding: HeldLease, ran_s: float) -> None:
         """Set how many may wait at a lease, by how long its last task took."""
+        if holding.shape.kept:
+            return  # Who takes the job up finds one attempt on each lease.
         holding.ahead = min(WAITING_MAX, int(AHEAD_S / max(ran_s, 1e-6)))
 
     def changed(self, holding: HeldLease, now: float) -> bool:

@@ -114,6 +114,8 @@ class TaskRun(msgspec.Struct, kw_only=True):
     allocation: Allocation = Allocation()  # known once it has started
     state: RunState = "sent"
     metered_at: float | None = None  # its time was counted up to here; None: no start
+    start_s: float = 0.0  # from its assignment until it started, once it has
+    preempted: str | None = None  # why, if its worker said so before all of its output
 
     @property
     def queued(self) -> bool:
@@ -148,3 +150,4 @@ class TaskRun(msgspec.Struct, kw_only=True):
         self.state = after
         if self.started and self.metered_at is None:
             self.metered_at = now
+            self.start_s = now - self.since

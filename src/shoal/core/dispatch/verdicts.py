@@ -61,11 +61,7 @@ def judge(
                 return Verdict("again", "called back from where it waited in line")
             return judge_not_started(failed, outcome.reason)
         case "preempted":
-            if job.at_most_once:
-                return Verdict(
-                    "failed", f"preempted after it started: {outcome.reason}"
-                )
-            return Verdict("again", f"preempted: {outcome.reason}")
+            return _judge_preempted(job, outcome.reason)
         case "cancelled" | "lost":
             why = outcome.reason
             return judge_lost(job, record, run, why, over=True, ran_s=ran_s)
@@ -89,8 +85,11 @@ def judge_lost(
 ) -> Verdict:
     """Say what follows when an attempt was lost with its worker.
 
-    `over` says whether it is certain that nothing of it is still running.
+    `over` says whether it is certain that nothing of it is still running. What its
+    worker had preempted before is no loss: only its last output is.
     """
+    if run.preempted is not None:
+        return _judge_preempted(job, run.preempted)
     if job.at_most_once:
         doubt = "whether it finished" if over else "whether it still runs"
         return Verdict("unknown", f"{reason}; nobody knows {doubt}")
@@ -138,6 +137,12 @@ def judge_waiting(reason: str, *, doubt: bool) -> Verdict:
     In `doubt` whether it had started, it counts as a crash: it may have caused one.
     """
     return Verdict("again", reason, "crash" if doubt else "nothing")
+
+
+def _judge_preempted(job: Job, reason: str) -> Verdict:
+    if job.at_most_once:
+        return Verdict("failed", f"preempted after it started: {reason}")
+    return Verdict("again", f"preempted: {reason}")
 
 
 def _judge_exit(job: Job, failures: int, outcome: Outcome) -> Verdict:

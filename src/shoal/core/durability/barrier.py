@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Final, final
 from shoal.core.calls.events import PauseLane
 from shoal.core.channels.events import PauseChannel
 from shoal.core.durability.journal import Assigned
-from shoal.core.events import MakeEnvironment, StageTask, StartTask
+from shoal.core.events import (
+    DoubtOutput,
+    MakeEnvironment,
+    PauseOutput,
+    Show,
+    StageTask,
+    StartTask,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +30,7 @@ if TYPE_CHECKING:
 
 
 _Before = StageTask | MakeEnvironment
-_AT_ONCE: Final = frozenset({PauseChannel, PauseLane})
+_AT_ONCE: Final = frozenset({PauseChannel, PauseLane, PauseOutput, Show, DoubtOutput})
 
 
 @final
@@ -63,6 +70,7 @@ class Barrier:
         To stage or start a task says nothing of what else was recorded meanwhile: it
         waits for its own assignment, so that no device waits for others' results. Who
         shall write no more is told at once: a slow disk would cost memory without end.
+        Output of a task is written at once, so it is there before its end is recorded.
         """
         start = effect.start if isinstance(effect, _Before) else effect
         if type(start) is StartTask and start.attempt not in self._assigned:

@@ -15,6 +15,7 @@ from shoal.core.durability.journal import (
     Cancelled,
     Entry,
     Incarnated,
+    Led,
     Revoked,
     RunKept,
     Submitted,
@@ -53,7 +54,15 @@ def compacted(
     entries += [_run_kept(run) for run in book.runs.values()]
     for job in active:
         entries += _open_tasks(book, job)
-    return entries
+    return entries + [Led(j.job.id, j.term) for j in book.jobs.values() if j.term > 1]
+
+
+def job_entries(book: JobBook, job: JobRecord) -> list[Entry]:
+    """Return entries whose replay into an empty book gives this job alone."""
+    entries: list[Entry] = [_submitted(job), *_ends(book, job)]
+    for task in job.job.tasks():
+        entries += [_run_kept(run) for run in book.tasks[task.id].live.values()]
+    return entries if job.state != "active" else entries + _open_tasks(book, job)
 
 
 def _submitted(job: JobRecord) -> Submitted:
@@ -65,6 +74,8 @@ def _submitted(job: JobRecord) -> Submitted:
         job.number,
         job.by,
         job.serial,
+        job.parent,
+        job.members,
     )
 
 
@@ -117,6 +128,8 @@ def _kept(record: TaskRecord) -> TaskKept:
         began_wall_s=record.began_wall_s,
         ended_wall_s=record.ended_wall_s,
         answers=record.answers,
+        moves=record.moves,
+        moved=record.moved,
     )
 
 

@@ -23,6 +23,14 @@ class Incarnated(msgspec.Struct, frozen=True, tag="incarnated"):
     numbered: int = 0  # jobs were given numbers up to this before, if it is not 0
 
 
+class Parent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The task that submitted a job."""
+
+    task: TaskId
+    line: tuple[Attempt, ...]  # that task's attempt last, after those of its ancestors
+    detached: bool = False  # the job goes on when that attempt ends
+
+
 class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
     """This job was accepted; this scheduler brings it to an end."""
 
@@ -33,6 +41,8 @@ class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
     number: int = 0  # counts the jobs of this scheduler; 0 in journals before it did
     by: NodeId = NodeId("")  # whose grant it was submitted by, if not our own
     serial: int = 0  # of that grant
+    parent: Parent | None = None  # if a task submitted it
+    members: tuple[NodeId, ...] = ()  # who keeps it, this scheduler first
 
 
 class AttemptPlace(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -108,7 +118,8 @@ class StandingKept(
 class Returned(msgspec.Struct, frozen=True, tag="returned"):
     """This attempt is over without a result; its task waits again.
 
-    The counters are the task's after this.
+    The counters are the task's after this. It was `moved` if its gang has a better
+    place; the reason says where and why.
     """
 
     task: TaskId
@@ -116,6 +127,7 @@ class Returned(msgspec.Struct, frozen=True, tag="returned"):
     failures: int
     crashes: int
     reason: str = ""
+    moved: bool = False
 
 
 class RetriesRenewed(msgspec.Struct, frozen=True, tag="retries-renewed"):
@@ -181,6 +193,62 @@ class ScheduleMoved(msgspec.Struct, frozen=True, tag="schedule-moved"):
     skipped: str = ""  # why the run that was due then was not started
 
 
+class Led(msgspec.Struct, frozen=True, tag="led"):
+    """This node schedules a kept job in this term from now on.
+
+    The entries are the job's log as it was kept here; none if the job was ours before.
+    """
+
+    job: JobId
+    term: int
+    entries: tuple[bytes, ...] = ()
+
+
+class Adopted(msgspec.Struct, frozen=True, tag="adopted"):
+    """These attempts of an earlier scheduler have new names, and are ours."""
+
+    job: JobId
+    names: tuple[tuple[Attempt, Attempt], ...]
+
+
+class Ceded(msgspec.Struct, frozen=True, tag="ceded"):
+    """Another node schedules this job in this term: it is not ours any more."""
+
+    job: JobId
+    to: NodeId
+    term: int
+
+
+class JobKept(msgspec.Struct, frozen=True, tag="job-kept"):
+    """This node keeps these entries of a job of another scheduler.
+
+    They follow on the first `start` entries that the leader of this term has sent; the
+    log is whole from `base` entries on.
+    """
+
+    job: JobId
+    term: int
+    leader: NodeId
+    members: tuple[NodeId, ...]
+    base: int
+    start: int
+    entries: tuple[bytes, ...] = ()
+
+
+class Vowed(msgspec.Struct, frozen=True, tag="vowed"):
+    """This node promised a term of a kept job to a candidate, and to no other."""
+
+    job: JobId
+    term: int
+    candidate: NodeId
+
+
+class KeptOver(msgspec.Struct, frozen=True, tag="kept-over"):
+    """This job has ended, and most of its members know: nobody need keep it."""
+
+    job: JobId
+
+
 class UsageRow(msgspec.Struct, frozen=True, array_like=True):
     """What attempts took on one day: CPU and GPU time in thousandths of a second.
 
@@ -231,6 +299,8 @@ class TaskKept(
     began_wall_s: float = 0.0
     ended_wall_s: float = 0.0
     answers: tuple[AnswerKept, ...] = ()  # if it is verified
+    moves: int = 0
+    moved: str = ""  # why it moved last
 
 
 Entry = (
@@ -253,6 +323,12 @@ Entry = (
     | Answered
     | Judged
     | StandingKept
+    | Led
+    | Adopted
+    | Ceded
+    | JobKept
+    | Vowed
+    | KeptOver
 )
 
 _ENCODER: Final = msgspec.msgpack.Encoder()

@@ -9,11 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shoal.core.durability.journal import (
+    Adopted,
     Assigned,
     Cancelled,
+    Ceded,
     EndCalled,
     Exited,
     Finished,
+    Led,
     RetriesRenewed,
     Returned,
     RunKept,
@@ -74,7 +77,7 @@ def job_of(entry: Entry) -> JobId | None:
     match entry:
         case Submitted():
             return entry.job.id
-        case Cancelled() | EndCalled():
+        case Cancelled() | EndCalled() | Led() | Adopted() | Ceded():
             return entry.job
         case ScheduleMoved():
             return entry.schedule

@@ -19,7 +19,7 @@ from shoal.core.leasing.leases import Lease, LeaseBook, ids_of
 from shoal.core.leasing.waitlist import SLOTS_PER_DEMAND_MAX, Waitlist
 from shoal.core.membership.quotas import Quota, used_here
 from shoal.core.timing import HOLD_S, LEASE_MAX_S, TENURE_S
-from shoal.model.ids import Attempt, LeaseId, NodeId, RequestId
+from shoal.model.ids import Attempt, LeaseId, NodeId, OwnerId, RequestId
 from shoal.model.resources import Ledger
 from shoal.protocol.messages import (
     Assignment,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 UNLIMITED: Final = Quota()
 
+IsForeign = Callable[[tuple[OwnerId, ...]], bool]
 Stop = Callable[[Attempt, Outcome, float | None], list[Effect]]
 """Stops an attempt, with this verdict and grace; None: the grace of its task."""
 
@@ -53,7 +54,7 @@ class LeaseLifecycle:
     """Decides which scheduler gets room on a worker, and for how long."""
 
     def __init__(self, book: LeaseBook, stop: Stop, heap: DeadlineHeap) -> None:
-        self._book = book
+        self.book = self._book = book
         self._stop = stop
         self._waitlist = Waitlist()
         self._idle = Ledger(book.ledger.capacity)  # what could be held at all
@@ -69,10 +70,27 @@ class LeaseLifecycle:
             effects += self.end(lease, Outcome("lost", reason="the lease expired"), now)
         return effects
 
-    def on_goodbye(self, peer: NodeId, now: float) -> list[Effect]:
-        """End the leases of a scheduler that leaves, and drop its waiting demands."""
+    def on_goodbye(
+        self, peer: NodeId, now: float, is_kept: Callable[[Attempt | None], bool]
+    ) -> list[Effect]:
+        """End the leases of a scheduler that leaves, and drop its waiting demands.
+
+        What runs for a kept job waits for the scheduler that takes the job up.
+        """
         self._waitlist.forget(peer)
-        return self.on_release(peer, ids_of(self._book.of_peer(peer)), now)
+        left = [v for v in self._book.of_peer(peer) if not is_kept(v.running)]
+        return self.on_release(peer, ids_of(left), now)
+
+    def on_peer_lost(self, peer: NodeId) -> None:
+        """Keep no room for a scheduler that may never come for it.
+
+        It asks again soon if it does.
+        """
+        self._waitlist.forget(peer)
+
+    def on_withdrawn(self, peer: NodeId, requests: tuple[RequestId, ...]) -> None:
+        """Keep no room any more for what a scheduler has asked for in vain."""
+        self._waitlist.withdraw(peer, requests)
 
     # Offers.
 
@@ -186,6 +204,7 @@ class LeaseLifecycle:
             preempt=preempt,
             preemptible=demand.preemptible,
             now=now,
+            devices=demand.devices,
         )
 
     def _repeat_offer(
@@ -269,6 +288,12 @@ class LeaseLifecycle:
             alive.append(Occupied(id_, lease.running))
         return [Send(peer, Renewed(leases=tuple(alive), gone=tuple(gone)))]
 
+    def adopt(self, lease: Lease, peer: NodeId, lease_s: float, now: float) -> None:
+        """Let another scheduler have a lease, with what runs on it."""
+        self._book.give_to(lease, peer)
+        if lease.state != "ending":
+            self._extend(lease, lease_s, now)
+
     def on_release(
         self, peer: NodeId, ids: tuple[LeaseId, ...], now: float
     ) -> list[Effect]:
@@ -291,6 +316,21 @@ class LeaseLifecycle:
                 effects += self._withdraw([lease], reason, now)
             elif lease.state != "ending":
                 effects += self._preempt(lease, grace_s, reason, now)
+        return effects
+
+    def preempt_foreign(
+        self, is_foreign: IsForeign, grace_s: float, reason: str, now: float
+    ) -> list[Effect]:
+        """End what other owners have; what ends already ends as soon."""
+        effects: list[Effect] = []
+        for lease in [each for each in self._book if is_foreign(each.owners)]:
+            if lease.state == "held":
+                effects += self._withdraw([lease], reason, now)
+            elif lease.state != "ending":
+                effects += self._preempt(lease, grace_s, reason, now)
+            elif lease.running is not None:
+                verdict = Outcome("preempted", reason=reason)
+                effects += self._stop(lease.running, verdict, grace_s)
         return effects
 
     def preempt_idle(self, reason: str, now: float) -> list[Effect]:

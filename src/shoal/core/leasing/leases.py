@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final, Literal, final
 
 import msgspec
 
-from shoal.model.ids import Attempt, LeaseId, NodeId, OwnerId, RequestId
+from shoal.model.ids import Attempt, GroupId, LeaseId, NodeId, OwnerId, RequestId
 from shoal.model.resources import Allocation, Capacity, Ledger, Profile, total
 from shoal.policy.queueing.preemption import Victim, choose_victims
 from shoal.protocol.messages import Assignment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from shoal.protocol.messages import Rank
 
@@ -52,7 +52,9 @@ class Lease(msgspec.Struct, kw_only=True):
     committed_at: float | None = None
     asked: Profile = Profile()  # what its scheduler asked for
     running: Attempt | None = None
-    running_since: float = 0.0
+    unsaved_since: float = 0.0  # it began, or left its last checkpoint
+    gang: GroupId = GroupId("")  # of what runs, if it does not run alone
+    gang_size: int = 1
     fence: Attempt | None = None  # attempts up to this one change nothing
     client: OwnerId = OwnerId("")  # whose tasks it is for, as the scheduler says
     line: list[Assignment] = msgspec.field(default_factory=list[Assignment])
@@ -72,6 +74,13 @@ class Lease(msgspec.Struct, kw_only=True):
     def has_room(self) -> bool:
         """Whether another task could wait on it."""
         return self.state == "committed" and len(self.line) < LINE_MAX
+
+    def run(self, assignment: Assignment, now: float) -> None:
+        """Note what starts on it."""
+        self.running = assignment.attempt
+        self.unsaved_since = now
+        self.gang_size = max(1, len(assignment.gang))
+        self.gang = assignment.task.group if self.gang_size > 1 else GroupId("")
 
     def call_back(self, attempt: Attempt) -> bool:
         """Drop a waiting attempt; return whether it was waiting."""
@@ -96,12 +105,29 @@ class LeaseBook:
         most = max(OWNER_LEASES, OWNER_LEASES_PER_CPU * cpus)
         self.owner_max = min(most, LEASES_MAX // 2)
         self._earmarked: dict[LeaseId, LeaseId] = {}  # victim -> the lease it is for
+        self._to_withhold = Allocation()
+        self.withheld = Allocation()  # the part of it that no lease has
+        self._withheld_why = ""
 
     def __len__(self) -> int:
         return len(self._leases)
 
     def __iter__(self) -> Iterator[Lease]:
         return iter(self._leases.values())
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether all that no lease has is free or withheld, if there is no lease."""
+        ledger = self.ledger.copy()
+        ledger.give(self.withheld)
+        return ledger.idle
+
+    def withhold(self, amounts: Allocation, why: str) -> None:
+        """Keep so much from being offered; what leases have, only as they end."""
+        self._to_withhold, self._withheld_why = amounts, why
+        self.ledger.give(self.withheld)
+        self.withheld = self.ledger.most_of(amounts)
+        self.ledger.take(self.withheld)
 
     def get(self, id_: LeaseId) -> Lease | None:
         """Return an open lease."""
@@ -125,6 +151,15 @@ class LeaseBook:
             return True
         return len(number) > len(str(self._seq)) or not 1 <= int(number) <= self._seq
 
+    def give_to(self, lease: Lease, peer: NodeId) -> None:
+        """Let another scheduler of the same owner have a lease."""
+        request = lease.request
+        self._by_request[lease.peer, request].remove(lease.id)
+        if not self._by_request[lease.peer, request]:
+            del self._by_request[lease.peer, request]
+        lease.peer = peer
+        self._by_request.setdefault((peer, request), []).append(lease.id)
+
     def of_request(self, peer: NodeId, request: RequestId) -> list[Lease]:
         """Return the open leases of a request."""
         ids = self._by_request.get((peer, request), ())
@@ -134,7 +169,7 @@ class LeaseBook:
         """Return all leases of one scheduler."""
         return [lease for lease in self._leases.values() if lease.peer == peer]
 
-    def hold(
+    def hold(  # noqa: PLR0913 - each of these is said by the demand or the grant
         self,
         *,
         peer: NodeId,
@@ -145,17 +180,20 @@ class LeaseBook:
         preempt: bool,
         preemptible: bool,
         now: float,
+        devices: Sequence[str] = (),
     ) -> Lease | str:
-        """Hold room for one task, or return why there is none.
+        """Hold room for one task, on `devices` if they are free, or say why not.
 
         With `preempt`, room may come from committed leases of lower priority. They
         are only earmarked here; the worker stops them when this lease is committed.
         """
         if reason := self._too_many(owner):
             return reason
-        found = self.ledger.fit(profile)
+        found = self.ledger.fit(profile, devices)
         victims: tuple[LeaseId, ...] = ()
         if isinstance(found, str):
+            if self._withheld_why:
+                found = f"{found}; {self._withheld_why}"
             if not preempt:
                 return found
             chosen = self._victims(profile, rank.priority, now)
@@ -227,7 +265,10 @@ class LeaseBook:
             self._earmarked.pop(victim, None)
         winner_id = self._earmarked.pop(lease.id, None)
         winner = self._leases.get(winner_id) if winner_id is not None else None
-        return [winner] if winner is not None and self._complete(winner, lease) else []
+        complete = winner is not None and self._complete(winner, lease)
+        if self.withheld != self._to_withhold:
+            self.withhold(self._to_withhold, self._withheld_why)
+        return [winner] if winner is not None and complete else []
 
     def earmarked(self, lease: Lease) -> bool:
         """Whether another lease waits for this one to end."""
@@ -251,7 +292,9 @@ class LeaseBook:
                 id=lease.id,
                 allocation=lease.allocation,
                 priority=lease.rank.priority,
-                started_for_s=now - lease.running_since if lease.running else 0.0,
+                unsaved_s=now - lease.unsaved_since if lease.running else 0.0,
+                gang=lease.gang,
+                gang_size=lease.gang_size,
                 preemptible=lease.preemptible,
             )
             for lease in self._leases.values()

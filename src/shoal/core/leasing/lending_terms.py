@@ -45,6 +45,7 @@ class LendingTerms:
         self._lends = lends
         self._roster = roster
         self._opened: dict[str, DriverOpened] = {}  # the latest word of each driver
+        self.pause = ""  # why nothing of other owners runs now
 
     def learn(self, opened: DriverOpened) -> None:
         """Note the promises of a driver."""
@@ -77,6 +78,8 @@ class LendingTerms:
 
         What is not lent to an owner is for that owner not there.
         """
+        if self.pause and self._rules.is_foreign(owners):
+            return self.pause
         lends = self._rules.lends_to(owners, self._lends)
         for name in uses:
             if name not in lends:

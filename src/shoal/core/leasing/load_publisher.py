@@ -15,7 +15,7 @@ from shoal.core.events import (
     Send,
     Spread,
 )
-from shoal.core.timing import DIGEST_S, INVENTORY_DELAY_S, INVENTORY_REFRESH_S
+from shoal.core.timing import DIGEST_S, INVENTORY_DELAY_S, INVENTORY_REFRESH
 from shoal.protocol.limits import WARM_MAX
 from shoal.protocol.messages import Inventory, InventoryChanged, Load, LoadDigest
 
@@ -59,6 +59,8 @@ class LoadPublisher:
         # What was planned for this version is sooner than what would be planned now.
         self.planned: Version | None = None
         self._told: Version | None = None
+        self._since = 0  # older inventories are out of date
+        self._repeated = 0  # how often the same was told again
         self._digested: Version | None = None
         self._chores: Deadlines[str] = Deadlines(heap)
 
@@ -104,14 +106,18 @@ class LoadPublisher:
         self._subscribers.pop(peer, None)
 
     def note(self, version: Version, now: float) -> None:
-        """Schedule a changed load soon, and an unchanged one occasionally.
+        """Schedule a changed load soon, and an unchanged one ever more rarely.
+
+        That one changes no decision: it is a sign of life, and makes up for what was
+        lost on the way.
 
         Call it when the version differs from the `planned` one.
         """
         self.planned = version
         if self._subscribers:
             changed = version != self._told
-            delay_s = INVENTORY_DELAY_S if changed else INVENTORY_REFRESH_S
+            refresh_s = INVENTORY_REFRESH.pause_s(self._repeated)
+            delay_s = INVENTORY_DELAY_S if changed else refresh_s
             self._chores.set_earlier("tell", now + delay_s)
         if version != self._digested and "digest" not in self._chores:
             self._chores.set("digest", now + DIGEST_S)
@@ -125,6 +131,7 @@ class LoadPublisher:
             self.planned = None
             self._seq += 1
             if chore == "tell":
+                self._repeated = self._repeated + 1 if version == self._told else 0
                 self._told = version
                 effects += self._changed(read_load(), now)
             else:
@@ -134,9 +141,12 @@ class LoadPublisher:
 
     def _changed(self, load: Load, now: float) -> list[Effect]:
         if self._all_told:
-            changed = InventoryChanged(epoch=self._epoch, seq=self._seq, load=load)
+            changed = InventoryChanged(
+                epoch=self._epoch, seq=self._seq, load=load, since=self._since
+            )
             return [Send(peer, changed) for peer in self._subscribers]
         self._all_told = True
+        self._since = self._seq
         told = self._subscribers
         return [Send(peer, self._inventory(peer, load, now)) for peer in told]
 

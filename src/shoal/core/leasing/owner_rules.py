@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from shoal.core.lending.lend_rule import LendRule
 from shoal.model.ids import OwnerId
 from shoal.model.kinds import Strangers, TaskNetwork
 from shoal.model.text.bounds import Lent
@@ -28,8 +29,8 @@ class OwnerRules(msgspec.Struct, frozen=True, kw_only=True):
     strangers: Strangers = "any"  # which of the other owners' tasks run here
     task_network: TaskNetwork = "all"  # what such a task may reach, if it asks
     lent: Lent = ()  # which folders and environments other owners may use
-    yield_to_owner: bool = True  # what runs is preempted, with this grace
-    owner_grace_s: float = 30.0
+    lend: LendRule = LendRule()  # when tasks of other owners run here
+    owner_grace_s: float = 1.0  # how long they have to end when that is over
 
     def is_foreign(self, owners: tuple[OwnerId, ...]) -> bool:
         """Whether any of these owners is not the machine's own."""

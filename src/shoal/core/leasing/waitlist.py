@@ -4,7 +4,7 @@ Schedulers do not see each other's queues. Without this list a stream of small d
 would take every slot as it comes free, and a gang that needs many at once would never
 start. A scheduler whose demand has waited asks full workers as well, and they remember
 its best demand for a short time. A worse-ranked demand that would take what the better
-one lacks is refused until the better one is met or no longer asked for.
+one lacks is refused until the better one is met, withdrawn or no longer asked for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import msgspec
 from shoal.core.timing import WAIT_MAX_S
 
 if TYPE_CHECKING:
-    from shoal.model.ids import NodeId
+    from collections.abc import Collection
+
+    from shoal.model.ids import NodeId, RequestId
     from shoal.model.resources import Allocation, Ledger, Profile
     from shoal.protocol.messages import Demand, Rank
 
@@ -59,6 +61,12 @@ class Waitlist:
     def forget(self, node: NodeId) -> None:
         """Forget the demand of a scheduler."""
         self._waiters.pop(node, None)
+
+    def withdraw(self, node: NodeId, requests: Collection[RequestId]) -> None:
+        """Forget the demand of a scheduler if it is one of these."""
+        known = self._waiters.get(node)
+        if known is not None and known.rank.request in requests:
+            del self._waiters[node]
 
     def met(self, rank: Rank) -> None:
         """Forget a scheduler's demand once a lease of this rank is committed."""

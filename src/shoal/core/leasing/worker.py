@@ -13,20 +13,23 @@ Theory of operation. Schedulers speak, the worker answers:
 - Standard input is sent by a channel (`core/channels`). A task whose input nobody sends
   is stopped after `INPUT_S`; one whose input is cut off is stopped and counts as lost,
   so that it never takes half of its input for the whole.
-- `TaskEnded` (a fact of the host) -> `Report`, repeated until it is acknowledged.
+- `TaskEnded` (a fact of the host) -> `Report`, repeated until it is acknowledged, and
+  so is `Output` (`output_outbox`).
+- `Adoption` -> `Renewed`: another scheduler took a job up, and has its attempts and
+  leases from now on (`core/succession/kinship`).
 - `Announcement`, `Inquiry` -> `Inventory`, then `InventoryChanged` as the load changes.
+- `MachineMeasured`, `OwnerObserved` (`core/lending`): what other programs take is not
+  offered, and while the owner uses the machine nothing of other owners runs.
 
 A device is free only when no process of its task is left. Nothing is durable: a worker
 that restarts is idle, under a new epoch. Leases, waiting attempts, unacknowledged
-reports and replayed output are bounded.
+reports and output are bounded.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Final, final, get_args
-
-import msgspec
 
 from shoal.core.artifacts.events import StagingEnded
 from shoal.core.deadlines import DeadlineHeap, Deadlines
@@ -64,7 +67,6 @@ from shoal.core.events import (
     InputLost,
     InputTaken,
     MessageReceived,
-    OwnerActive,
     PeerConnected,
     PeerLost,
     Provide,
@@ -80,6 +82,7 @@ from shoal.core.events import (
     TaskStaged,
     TaskWrote,
 )
+from shoal.core.leasing.adoptions import Adoptions
 from shoal.core.leasing.attempt_bindings import AttemptBindings
 from shoal.core.leasing.lease_lifecycle import (
     LeaseLifecycle,
@@ -92,10 +95,14 @@ from shoal.core.leasing.leases import Lease, LeaseBook, owners_of
 from shoal.core.leasing.lending_terms import LendingTerms
 from shoal.core.leasing.lent_time import MeteredTask, lent
 from shoal.core.leasing.load_publisher import LoadPublisher
-from shoal.core.leasing.output_replay import METRICS_BYTES_MAX, OutputReplay
+from shoal.core.leasing.output_outbox import OutputOutbox
 from shoal.core.leasing.owner_rules import OwnerRules
-from shoal.core.leasing.report_outbox import ReportOutbox
+from shoal.core.leasing.report_outbox import ReportOutbox, with_verdict
+from shoal.core.leasing.task_news import news_of
+from shoal.core.lending.events import MachineMeasured, OwnerObserved
+from shoal.core.lending.lender import Lender
 from shoal.core.machine import Mount
+from shoal.core.succession.kinship import Kinship
 from shoal.core.timing import INPUT_S, METER_S, PROVIDE_AGAIN_S
 from shoal.model.capability import capability_keys
 from shoal.model.ids import Attempt, EnvironmentId, JobId, LeaseId, NodeId
@@ -106,22 +113,20 @@ from shoal.protocol.messages import (
     Announcement,
     Assignment,
     Cancel,
-    Checkpoint,
     Commit,
     Demand,
     Goodbye,
     Inquiry,
     Load,
     Outcome,
-    Output,
-    Progress,
+    OutputReceipt,
     Release,
     Renew,
     Report,
-    Staging,
     Started,
     ToWorker,
 )
+from shoal.protocol.succession.messages import Adoption
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -135,6 +140,7 @@ if TYPE_CHECKING:
 
 
 DRAINS: Final = "the worker drains"
+TAKEN_UP: Final = "another scheduler took the job up"
 
 
 class _Run(Prelude):
@@ -166,7 +172,8 @@ class Worker:
             InputTaken,
             InputLost,
             CacheChanged,
-            OwnerActive,
+            MachineMeasured,
+            OwnerObserved,
             DriverOpened,
             DrainRequested,
             DrainEnded,
@@ -200,20 +207,26 @@ class Worker:
         self._idle = Ledger(capacity)  # never drawn on: what could be served at all
         self._lease_lifecycle = LeaseLifecycle(self._book, self._stop, self._heap)
         self._runs: dict[Attempt, _Run] = {}
+        self._kinship = Kinship()
         self._bindings = AttemptBindings(self._has_no_lease, self._book.is_guessed)
-        self._reports = ReportOutbox(self._heap)
+        self._outputs = OutputOutbox(node, epoch, self._heap)
+        self._reports = ReportOutbox(self._heap, self._outputs)
         self._heard = AnnouncementLog()
-        self._echoes = OutputReplay(self._heap)
-        self._metric_echoes = OutputReplay(self._heap, METRICS_BYTES_MAX)
         self._terms = LendingTerms(self.rules, roster, capacity.lends)
         self._shelf = EnvironmentShelf(environment_bytes)
         self._preparation = Preparation(self._shelf, self.rules)
         self._telling = LoadPublisher(
             node, epoch, capacity, self._terms, self._heap, self._shelf.marks_for
         )
+        self.lender = Lender(
+            self.rules,
+            self._lease_lifecycle,
+            self._terms,
+            self._show_changes,
+            self._heap,
+        )
         self._nodes_estimate = 1
         self._booted = False
-        self._owner_active = False
         self.drains = False  # until somebody says otherwise, also in later lives
         for entry in journal:
             if isinstance(entry, DrainSet):
@@ -223,6 +236,8 @@ class Worker:
         self._runs_due: Deadlines[Attempt] = Deadlines(self._heap)
         self._inputs_due: Deadlines[Attempt] = Deadlines(self._heap)
         self._chores: Deadlines[str] = Deadlines(self._heap)
+        shared = (self._lease_lifecycle, self._kinship, self._bindings)
+        self._adoptions = Adoptions(*shared, self._outputs, self._reports, self._rename)
         self._take = self._takers()
 
     # What others may read.
@@ -268,6 +283,7 @@ class Worker:
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take in one fact; return what to do about it. Raising is a bug."""
+        event = self._kinship.told(event)
         match event:
             case MessageReceived():
                 take = self._take.get(type(event.message), self._ignore)
@@ -284,17 +300,17 @@ class Worker:
             case DeadlineReached():
                 effects = self._on_deadline(now)
             case TaskWrote():
-                effects = self._on_task_wrote(event, now)
+                effects = self._outputs.wrote(event, now)
             case TaskProgressed() | TaskStaged() | TaskSaved():
-                effects = self._on_task_told(event)
+                effects = self._on_task_told(event, now)
             case InputTaken() | InputLost():
                 effects = self._on_input(event)
             case PeerConnected() | PeerLost():
                 effects = self._on_link(event, now)
             case Booted():
                 effects = self._on_booted(now)
-            case OwnerActive():
-                effects = self._on_owner_active(event.active, now)
+            case MachineMeasured() | OwnerObserved():
+                effects = self.lender.handle(event, now)
             case DrainRequested() | DrainEnded():
                 effects = self._on_drain(event, now)
             case AddressesChanged() | CacheChanged() | DriverOpened():
@@ -323,11 +339,13 @@ class Worker:
             Commit: self._lease_lifecycle.on_commit,
             Assignment: self._on_assignment,
             Acknowledgement: self._on_acknowledgement,
+            OutputReceipt: self._on_output_receipt,
             Release: self._on_release,
             Cancel: self._on_cancel,
             Announcement: self._on_announcement,
             Inquiry: self._on_inquiry,
             Goodbye: self._on_goodbye,
+            Adoption: self._adoptions.on_adoption,
         }
 
     def _ignore(self, _peer: NodeId, message: AnyMessage, _now: float) -> list[Effect]:
@@ -337,10 +355,18 @@ class Worker:
     def _on_acknowledgement(
         self, peer: NodeId, message: Acknowledgement, _now: float
     ) -> list[Effect]:
-        self._reports.acknowledge(peer, message.attempts)
-        return []
+        self._kinship.forget(peer, message.attempts)
+        return self._reports.acknowledge(peer, message.attempts)
+
+    def _on_output_receipt(
+        self, peer: NodeId, receipt: OutputReceipt, now: float
+    ) -> list[Effect]:
+        if receipt.gap:
+            self._reports.hasten(peer, now)  # They come after what is sent again.
+        return self._outputs.on_receipt(peer, receipt, now)
 
     def _on_release(self, peer: NodeId, release: Release, now: float) -> list[Effect]:
+        self._lease_lifecycle.on_withdrawn(peer, release.requests)
         return self._lease_lifecycle.on_release(peer, release.leases, now)
 
     def _on_inquiry(self, peer: NodeId, _: Inquiry, now: float) -> list[Effect]:
@@ -348,7 +374,7 @@ class Worker:
 
     def _on_goodbye(self, peer: NodeId, _: Goodbye, now: float) -> list[Effect]:
         self._telling.forget(peer)
-        return self._lease_lifecycle.on_goodbye(peer, now)
+        return self._lease_lifecycle.on_goodbye(peer, now, self._kinship.is_kept)
 
     def _on_demand(self, peer: NodeId, demand: Demand, now: float) -> list[Effect]:
         admission = self._authority(peer, demand, now)
@@ -386,9 +412,12 @@ class Worker:
         lease.fence = attempt
         if self._draining:
             return [refuse_attempt(peer, assignment, DRAINS)]
+        if self._kinship.superseded(assignment):
+            return [refuse_attempt(peer, assignment, TAKEN_UP)]
         task = assignment.task
         if reason := self._terms.refusal_of(lease.owners, assignment) or foreign(task):
             return [refuse_attempt(peer, assignment, reason)]
+        self._kinship.note(assignment)
         if lease.idle:
             started = self._started(peer, attempt, lease)
             return [*self._start(lease, assignment, now), started]
@@ -427,11 +456,11 @@ class Worker:
 
     def _start(self, lease: Lease, assignment: Assignment, now: float) -> list[Effect]:
         task, attempt = assignment.task, assignment.attempt
-        lease.running = attempt
-        lease.running_since = now
+        lease.run(assignment, now)
         needs = needed_by(task, lease.owners)
         run = _Run(task.grace_s, lease.id, needs=[*needs], job=task.job)
         self._runs[attempt] = run
+        self._outputs.begin(attempt, receipts=assignment.receipts)
         if task.time_limit_s is not None:
             self._runs_due.set(attempt, now + task.time_limit_s)
         start = StartTask(
@@ -452,7 +481,7 @@ class Worker:
         return self._go_on(run, start, now)
 
     def _go_on(self, run: _Run, start: StartTask, now: float) -> list[Effect]:
-        """Do the next of what comes before an attempt starts, or start it."""
+        """Take the next step of preparing an attempt, or start it."""
         effects = self._preparation.go_on(run, start)
         if run.phase == "started":
             self._on_begun(start, run, now)
@@ -476,7 +505,7 @@ class Worker:
         going, gone = self._shelf.made(event)
         effects = self._removed(gone)
         if going and event.failure is None and not event.stopped:
-            effects += self._telling.show_changes(self.load, now)
+            effects += self._show_changes(now)
         stopped = event.attempt if event.stopped else None
         for attempt in going:
             run = self._runs.get(attempt)
@@ -493,8 +522,21 @@ class Worker:
                 effects += self._go_on(run, run.start, now)
         return effects
 
+    def _show_changes(self, now: float) -> list[Effect]:
+        return self._telling.show_changes(self.load, now)
+
     def _removed(self, gone: list[EnvironmentId]) -> list[Effect]:
         return [RemoveEnvironment(each) for each in gone]
+
+    def _rename(self, was: Attempt, attempt: Attempt) -> bool:
+        """Give a run that has started another name; False: there is none."""
+        run = self._runs.get(was)
+        if run is None or run.phase != "started":
+            return False
+        self._runs[attempt] = self._runs.pop(was)
+        self._runs_due.rename(was, attempt)
+        self._inputs_due.rename(was, attempt)
+        return True
 
     def _started(self, peer: NodeId, attempt: Attempt, lease: Lease) -> Send:
         allocation = lease.allocation
@@ -562,10 +604,10 @@ class Worker:
         peer = event.peer
         if isinstance(event, PeerLost):
             self._telling.forget(peer)
+            self._lease_lifecycle.on_peer_lost(peer)
             return []
         self._reports.hasten(peer, now)
-        replays = (self._echoes, self._metric_echoes)
-        return [Send(peer, output) for each in replays for output in each.of(peer)]
+        return self._outputs.hasten(peer, now)
 
     def _on_task_ended(
         self, attempt: Attempt, outcome: Outcome, now: float
@@ -579,8 +621,8 @@ class Worker:
         lease = self._lease_of(run)
         lease.running = None
         lent = self._lent({attempt: run}, now)
-        final_outcome = _with_verdict(outcome, run.verdict)
-        makers, gone = self._shelf.leave(attempt)
+        final_outcome = with_verdict(outcome, run.verdict)
+        makers, gone = self._shelf.leave(self._kinship.name_of(attempt))
         left = self._removed(gone)
         for maker in makers:
             if (other := self._runs.get(maker)) and other.start is not None:
@@ -593,11 +635,15 @@ class Worker:
             ceded += self._lease_lifecycle.preempt_idle(DRAINS, now)
         started, next_ = self._start_next(lease, now)
         report = Report(
-            attempt=attempt, lease=run.lease, outcome=final_outcome, next=next_
+            attempt=attempt,
+            lease=run.lease,
+            outcome=final_outcome,
+            next=next_,
+            job=self._kinship.kept_job(attempt),
         )
-        self._reports.add(report, now)
+        sent = self._reports.add(report, now)
         # What goes is gone before somebody wants it made again.
-        return [*left, *started, Send(attempt.scheduler, report), *ceded, *lent]
+        return [*left, *started, *sent, *ceded, *lent]
 
     def _on_staging_ended(self, event: StagingEnded, now: float) -> list[Effect]:
         """Start an attempt that has all it needs, unless it is to stop."""
@@ -623,26 +669,15 @@ class Worker:
         return self._start(lease, assignment, now), assignment.attempt
 
     def _on_task_told(
-        self, event: TaskProgressed | TaskStaged | TaskSaved
+        self, event: TaskProgressed | TaskStaged | TaskSaved, now: float
     ) -> list[Effect]:
         run = self._runs.get(event.attempt)
         if run is None:
             return []
         run.progress_seq += 1
-        attempt, seq = event.attempt, run.progress_seq
-        message: Progress | Staging | Checkpoint
-        match event:
-            case TaskProgressed(_, fraction, metrics):
-                message = Progress(
-                    attempt=attempt, seq=seq, fraction=fraction, metrics=metrics
-                )
-            case TaskStaged(_, fetched, total):
-                message = Staging(
-                    attempt=attempt, seq=seq, fetched_bytes=fetched, total_bytes=total
-                )
-            case TaskSaved(_, tree, path):
-                message = Checkpoint(attempt=attempt, seq=seq, tree=tree, path=path)
-        return [Send(attempt.scheduler, message)]
+        if isinstance(event, TaskSaved):
+            self._lease_of(run).unsaved_since = now
+        return [Send(event.attempt.scheduler, news_of(event, run.progress_seq))]
 
     def _on_input(self, event: InputTaken | InputLost) -> list[Effect]:
         self._inputs_due.drop(event.attempt)
@@ -650,26 +685,6 @@ class Worker:
             return []
         reason = f"its standard input was cut off: {event.reason}"
         return self._stop(event.attempt, Outcome("lost", reason=reason))
-
-    def _on_task_wrote(self, event: TaskWrote, now: float) -> list[Effect]:
-        output = Output(
-            attempt=event.attempt,
-            stream=event.stream,
-            offset=event.offset,
-            data=event.data,
-        )
-        if event.attempt.scheduler != self.node:
-            is_metrics = event.stream == "metrics"
-            (self._metric_echoes if is_metrics else self._echoes).said(output, now)
-        return [Send(event.attempt.scheduler, output)]
-
-    def _on_owner_active(self, active: bool, now: float) -> list[Effect]:
-        self._owner_active = active
-        self._open_or_close()
-        if not (active and self.rules.yield_to_owner):
-            return []
-        reason = "the owner is using the machine"
-        return self._lease_lifecycle.preempt_all(self.rules.owner_grace_s, reason, now)
 
     def _on_drain(self, event: DrainRequested | DrainEnded, now: float) -> list[Effect]:
         """Take no new work, not even on leases that are committed; or take it again."""
@@ -692,7 +707,7 @@ class Worker:
     # Deadlines.
 
     def _on_deadline(self, now: float) -> list[Effect]:
-        effects = self._lease_lifecycle.due(now)
+        effects = self._lease_lifecycle.due(now) + self.lender.due(now)
         for attempt in self._runs_due.pop_due(now):
             run = self._runs[attempt]
             if run.phase == "waiting" and run.verdict is not None:
@@ -703,10 +718,8 @@ class Worker:
         for attempt in self._inputs_due.pop_due(now):
             reason = f"nobody sent its standard input within {INPUT_S:g} s"
             effects += self._stop(attempt, Outcome("timed-out", reason=reason))
-        self._echoes.due(now)
-        self._metric_echoes.due(now)
-        for report in self._reports.due(now, lambda n: self._roster.is_out(n, now)):
-            effects.append(Send(report.attempt.scheduler, report))
+        for outbox in (self._outputs, self._reports):
+            effects += outbox.due(now, lambda peer: self._roster.is_out(peer, now))
         for chore in self._chores.pop_due(now):
             effects += self._do_chore(chore, now)
         return effects + self._telling.due(self._read_load, self._load_version, now)
@@ -749,7 +762,8 @@ class Worker:
         if run.phase == "waiting":
             self._runs_due.set(attempt, 0.0)  # Nothing of it runs: it ends at once.
             return []
-        return [StopTask(attempt, run.task_grace_s if grace_s is None else grace_s)]
+        name = self._kinship.name_of(attempt)
+        return [StopTask(name, run.task_grace_s if grace_s is None else grace_s)]
 
     # Who may, and whether we want to.
 
@@ -758,7 +772,7 @@ class Worker:
         return (self._book.ledger.version, len(self._runs), self._closed)
 
     def _open_or_close(self) -> None:
-        self._closed = self._draining or self._owner_active or not self._booted
+        self._closed = self._draining or not self._booted
 
     def _authority(self, peer: NodeId, demand: Demand, now: float) -> Admission | str:
         """Return what the sender may do, by the grant in hand or the one it showed.
@@ -774,8 +788,6 @@ class Worker:
             return "the worker is starting"
         if self._draining:
             return DRAINS
-        if self._owner_active:
-            return "the owner is using the machine"
         owners = owners_of(admission.owner, demand.owner)
         return self._terms.refusal(
             owners, demand.driver, network=demand.network, uses=demand.profile.uses
@@ -783,15 +795,3 @@ class Worker:
 
 
 _NOT_STARTED: Final = Outcome("not-started", reason="stopped before it started")
-
-
-def _with_verdict(outcome: Outcome, verdict: Outcome | None) -> Outcome:
-    """Return the outcome: if we stopped the task, that counts, not its exit code.
-
-    A program that is told to stop often exits with 0 after a checkpoint.
-    """
-    if verdict is None:
-        return outcome
-    return msgspec.structs.replace(
-        verdict, exit_code=outcome.exit_code, outputs=outcome.outputs
-    )

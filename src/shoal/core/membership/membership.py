@@ -1,8 +1,10 @@
 """The membership machine: who is met, who is turned away, and whose grant is renewed.
 
-Every node mounts it first. A peer shows its grant when its link comes up, in a `Hello`
-when it has a new one, or in an `Announcement`, which travels by gossip. What holds is
-kept in the roster, which the rack asks before any other machine hears a member.
+Theory of operation. Every node mounts it first. A peer shows its grant when its link
+comes up, in a `Hello` when it has a new one, or in an `Announcement`, which travels by
+gossip. A valid grant is kept in the roster, which the rack asks before any other
+machine hears a member. To this node a peer is unknown, a member until its grant
+expires, or revoked; only a grant with a later serial makes it a member again.
 
 - `Revocation`: kept on disk, gossiped on, and the revoked node is cut off. All other
   machines are told that it said goodbye. Peers that connect later are told too, page by

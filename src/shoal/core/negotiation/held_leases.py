@@ -7,7 +7,9 @@ while attempts are in its line: the first runs, the others wait behind it
 `LeaseShape` may have it; the scheduler releases it when no task comes for a while.
 
 All leases at one worker are renewed together, every `RENEW_S`. A worker that confirms
-nothing for longer than a lease can last has surely given ours up: it is *silent*.
+nothing for longer than a lease can last has surely given ours up: it is *silent*. The
+leases of kept jobs last longer, until another scheduler has taken the job up; that one
+*claims* them by `Adoption`, and renews them once their worker agrees.
 
 Nothing here is durable. After a restart the dispatcher adds the leases of journalled
 attempts again, and their workers confirm or deny them at the next renewal.
@@ -24,17 +26,26 @@ from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.dispatch.prefetch import Prefetch
 from shoal.core.events import Effect, Send
 from shoal.core.membership.quotas import Used
-from shoal.core.timing import DRIFT_MAX, LEASE_S, RENEW_S
-from shoal.model.ids import Attempt, GroupId, LeaseId, NodeId, OwnerId, RequestId
+from shoal.core.timing import DRIFT_MAX, KEPT_LEASE_S, LEASE_S, RENEW_S
+from shoal.model.ids import (
+    Attempt,
+    GroupId,
+    JobId,
+    LeaseId,
+    NodeId,
+    OwnerId,
+    RequestId,
+)
 from shoal.model.job import SameLeaf
 from shoal.model.kinds import need_of
 from shoal.model.resources import Profile
 from shoal.policy.table.task_shapes import TaskShape
 from shoal.policy.table.worker_table import TakenRoom, WorkerTable
 from shoal.protocol.messages import Release, Renew
+from shoal.protocol.succession.messages import Adoption, Claim
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from shoal.core.dispatch.run_states import TaskRun
     from shoal.model.job import Job, Task
@@ -53,11 +64,20 @@ class LeaseShape(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     policy: str = ""
     same_leaf: SameLeaf = "no"
     nodes: tuple[NodeId, ...] = ()  # the only workers that may run it, unless empty
+    kept: JobId = JobId("")  # a job that is kept shares its leases with no other
 
     @property
     def asked(self) -> TaskShape:
         """What it asks of a worker."""
         return TaskShape(self.profile, self.driver, self.rtt_max_us, self.nodes)
+
+
+class LeaseClaim(msgspec.Struct, frozen=True):
+    """A lease that the worker gave another scheduler, whose job this one took up."""
+
+    job: JobId
+    term: int
+    was: Attempt
 
 
 class HeldLease(msgspec.Struct, kw_only=True):
@@ -75,6 +95,7 @@ class HeldLease(msgspec.Struct, kw_only=True):
     since: float = 0.0  # when it was committed
     gang: bool = False
     ahead: int = 0  # how many attempts may wait behind the first
+    claim: LeaseClaim | None = None  # of an earlier scheduler, until the worker agrees
 
     @property
     def attempt(self) -> Attempt | None:
@@ -119,6 +140,12 @@ class HeldLeases:
         """Return all our leases at one worker."""
         tie = self._ties.get(worker)
         return [self._all[lease] for lease in tie.leases] if tie else []
+
+    def of_gangs(self) -> Iterator[HeldLease]:
+        """Yield the leases that gangs run on."""
+        for holding in self._all.values():
+            if holding.gang and holding.state == "committed":
+                yield holding
 
     def count(self, shape: LeaseShape) -> int:
         """Return how many leases of this shape we hold, committed or not."""
@@ -258,14 +285,34 @@ class HeldLeases:
             self._renewals.set(worker, now + RENEW_S)
             if self.silent(worker, now):
                 silent.append(worker)
-            leases = tuple(
-                lease
-                for lease in self._ties[worker].leases
-                if self._all[lease].state != "offered"
-            )
-            if leases:
-                effects.append(Send(worker, Renew(leases=leases, lease_s=LEASE_S)))
+            effects += self._renew(worker)
         return effects, silent
+
+    def _renew(self, worker: NodeId) -> list[Effect]:
+        """Renew all leases at a worker; those of kept jobs last longer."""
+        plain: list[LeaseId] = []
+        kept: list[LeaseId] = []
+        claims: dict[tuple[JobId, int], list[Claim]] = {}
+        for lease in self._ties[worker].leases:
+            holding = self._all[lease]
+            if holding.state == "offered":
+                continue
+            if (claim := holding.claim) is not None and holding.attempt is not None:
+                named = Claim(claim.was, holding.attempt, lease)
+                claims.setdefault((claim.job, claim.term), []).append(named)
+            else:
+                (kept if holding.shape.kept else plain).append(lease)
+        effects: list[Effect] = []
+        for leases, lease_s in ((plain, LEASE_S), (kept, KEPT_LEASE_S)):
+            if leases:
+                renew = Renew(leases=tuple(leases), lease_s=lease_s)
+                effects.append(Send(worker, renew))
+        for (job, term), named_claims in claims.items():
+            adoption = Adoption(
+                job=job, term=term, lease_s=KEPT_LEASE_S, claims=tuple(named_claims)
+            )
+            effects.append(Send(worker, adoption))
+        return effects
 
 
 def shape_of(job: Job, task: Task, profile: int) -> LeaseShape:
@@ -281,4 +328,5 @@ def shape_of(job: Job, task: Task, profile: int) -> LeaseShape:
         policy=job.policy,
         same_leaf=job.same_leaf,
         nodes=job.nodes,
+        kept=job.id if job.keepers else JobId(""),
     )

@@ -19,6 +19,9 @@ So no task of a gang starts before all its leases are committed. Of several gang
 compete for the same workers, the one of the best `Rank` wins: workers withdraw offers
 that are not committed yet in its favour. The others fail, rest, and try again.
 
+A gang for which there is no room asks full workers, which keep room for it for a while.
+Once it starts elsewhere, or wants no more, they are told (`Release.requests`).
+
 A commit is repeated, with back-off, until the worker confirms or denies it: it may wait
 for displaced tasks to end. Offers that nobody asked for are turned down, and a lease
 must carry the name of its worker, so no peer can give away another's.
@@ -46,6 +49,7 @@ from shoal.core.scheduling.notices import (
 )
 from shoal.core.timing import (
     ELASTIC_ROUND_S,
+    KEPT_LEASE_S,
     KILL_S,
     LEASE_S,
     RESEND,
@@ -107,7 +111,13 @@ class OpenDemand(msgspec.Struct, kw_only=True):
             owner=shape.owner,
             wait_for_s=self.wish.wait_for_s,
             network=driver_of(shape.driver) != shape.driver,
+            devices=self._devices(),
         )
+
+    def _devices(self) -> tuple[str, ...]:
+        """Return the devices that a policy asked for, each once, in its order."""
+        named = [device for taken in self.takens if taken for device in taken.devices]
+        return tuple(dict.fromkeys(named))
 
 
 class GangRound(msgspec.Struct, kw_only=True):
@@ -117,6 +127,7 @@ class GangRound(msgspec.Struct, kw_only=True):
     wanted: int
     least: int
     began_at: float
+    moves: bool = False  # the gang runs, and would move there: no other place will do
     phase: Literal["collecting", "committing"] = "collecting"
     asked: int = 0  # slots asked for and not answered yet
     leases: dict[LeaseId, None] = msgspec.field(default_factory=dict[LeaseId, None])
@@ -159,6 +170,8 @@ class Negotiator:
         self._round_of: dict[GroupId, GangRound] = {}
         self._commits: dict[tuple[RequestId, NodeId], int] = {}  # tries so far
         self._pending: dict[GroupId, int] = {}
+        # Where room may be kept for gangs, for what request, and until when.
+        self._kept: dict[GroupId, dict[NodeId, tuple[RequestId, float]]] = {}
         self._deadlines: Deadlines[_Key] = Deadlines(heap)
 
     # Reading.
@@ -215,6 +228,8 @@ class Negotiator:
         self._count(wish.group, len(takens))
         if round_ := self.rounds.get(wish.rank.request):
             round_.asked += len(takens)
+            if wish.wait_for_s > 0:
+                self._note_kept(wish, worker, now)
         self._deadlines.set(("ask", *key), now + RESEND_S)
         return [Send(worker, ask.demand)]
 
@@ -324,7 +339,8 @@ class Negotiator:
             self._deadlines.drop(("ask", *key))
             self._drop_ask(self._asks.pop(key))
         round_ = self.round_of(group)
-        return self._let_go(round_) if round_ else []
+        ended = self._let_go(round_) if round_ else []
+        return [*ended, *self._withdraw(group)]
 
     # Deadlines.
 
@@ -379,7 +395,7 @@ class Negotiator:
                 return self._fail(round_)
             if self._round_committed(round_):
                 self._end_round(round_)
-                return [GangReady(round_)]
+                return [GangReady(round_), *self._withdraw(round_.wish.group)]
             return []
         if held >= round_.wanted:
             return [*self._commit_round(round_, now)]
@@ -430,6 +446,21 @@ class Negotiator:
         del self._round_of[round_.wish.group]
         self._deadlines.drop(("round", round_.request, self._node))
 
+    def _note_kept(self, wish: Wish, worker: NodeId, now: float) -> None:
+        """Note that a worker may keep room for a gang; forget what is long over."""
+        for group, kept in list(self._kept.items()):
+            if all(until < now for _, until in kept.values()):
+                del self._kept[group]
+        until = now + RESEND_S * ASK_TRIES_MAX + wish.wait_for_s
+        self._kept.setdefault(wish.group, {})[worker] = (wish.rank.request, until)
+
+    def _withdraw(self, group: GroupId) -> list[Effect]:
+        """Tell workers that a gang waits no more; those it won get a `Commit`."""
+        return [
+            Send(worker, Release(leases=(), requests=(request,)))
+            for worker, (request, _) in self._kept.pop(group, {}).items()
+        ]
+
     # Single leases.
 
     def _hold(self, ask: OpenDemand, lease: LeaseId, now: float) -> HeldLease:
@@ -475,7 +506,9 @@ class Negotiator:
         self, request: RequestId, worker: NodeId, holdings: list[HeldLease]
     ) -> Send:
         leases = tuple(holding.lease for holding in holdings)
-        return Send(worker, Commit(request=request, leases=leases, lease_s=LEASE_S))
+        is_kept = any(holding.shape.kept for holding in holdings)
+        lease_s = KEPT_LEASE_S if is_kept else LEASE_S
+        return Send(worker, Commit(request=request, leases=leases, lease_s=lease_s))
 
     def _secure(self, holding: HeldLease, now: float) -> list[Consequence]:
         holding.state = "committed"

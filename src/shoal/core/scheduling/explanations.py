@@ -17,7 +17,6 @@ from shoal.model.caches import cached_names, cached_words, mark_of
 from shoal.model.ids import NodeId, TaskId
 from shoal.model.job import TaskState
 from shoal.policy.explanation import Explanation, explain
-from shoal.policy.table import domains
 
 if TYPE_CHECKING:
     from shoal.core.discovery.worker_views import WorkerViews
@@ -66,8 +65,12 @@ def explain_task(  # noqa: PLR0913 - it reads every part of a scheduler
     negotiator: Negotiator,
     dispatcher: Dispatcher,
     policies: PolicyLookup,
+    kept: str = "",
 ) -> TaskExplanation | None:
-    """Say why a task runs where it runs, waits, or ended; None if it is unknown."""
+    """Say why a task runs where it runs, waits, or ended; None if it is unknown.
+
+    `kept` says why its job starts no task now, if keepers are the reason.
+    """
     record = book.tasks.get(task)
     if record is None:
         return None
@@ -80,7 +83,7 @@ def explain_task(  # noqa: PLR0913 - it reads every part of a scheduler
     resting = (
         f"it rests up to {rest_s:g} s after attempt {record.attempts}" if rest_s else ""
     )
-    why = [placement.never, _too_large(group, job, views), resting, last]
+    why = [kept, placement.never, _too_large(group, job, views), resting, last]
     why += what_is_missing(record, group)
     why += _what_holds_it(group, queue, negotiator)
     why += [_over_quota(group, job, holdings), _parted(group, job, views)]
@@ -153,10 +156,13 @@ def never(job: Job, views: WorkerViews) -> str:
     return placement_of(first, job, views).never or too_large(first, job, views)
 
 
-def hopeless(job: Job, views: WorkerViews) -> list[str]:
+def hopeless(job: Job, book: JobBook, views: WorkerViews) -> list[str]:
     """Say which groups of a job no known worker could run, why, and what would help."""
     told: list[str] = []
     for group in job.groups[:GROUPS_TOLD_MAX] if len(views) else ():
+        records = (book.tasks.get(task.id) for task in group.tasks)
+        if all(record is not None and record.live for record in records):
+            continue  # It runs.
         placement = placement_of(group, job, views)
         if why := placement.never or too_large(group, job, views):
             name = f"{group.id.rpartition('.')[2]}: " if len(job.groups) > 1 else ""
@@ -202,6 +208,8 @@ def _explain_placed(
     why = [record.reason] if record.reason else []
     if record.ended and record.worker:
         why = [_how_it_ended(record)]
+    if record.moved:
+        why.append(record.moved)
     why += what_is_missing(record, group)
     workers = [run.worker for run in record.live.values()]
     if record.state == "blocked" and job.job.schedule is not None:
@@ -304,7 +312,7 @@ def _parted(group: GroupRecord, job: JobRecord, views: WorkerViews) -> str:
         return ""
     shape = shape_of(job.job, group.group.tasks[0], 0)
     least = _least(group)
-    if domains.snuggest(shape.asked, least, views.table):
+    if views.table.gang_room(shape.asked).leaf(least):
         return ""
     return f"no leaf has room for {least} of its tasks"
 

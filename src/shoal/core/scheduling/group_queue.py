@@ -101,6 +101,8 @@ class GroupQueue:
 
     def need(self, group: GroupRecord) -> int:
         """Return how many slots a group wants beyond those being won for it."""
+        if group.job in self._book.suspended:
+            return 0
         if group.is_gang and not group.live:
             if self._negotiator.round_of(group.id) is not None:
                 return 0

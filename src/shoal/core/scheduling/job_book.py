@@ -28,18 +28,24 @@ from msgspec.structs import replace
 
 from shoal.core.dispatch.run_states import TaskRun
 from shoal.core.durability.journal import (
+    Adopted,
     Answered,
     AnswerKept,
     Assigned,
     AttemptPlace,
     Cancelled,
+    Ceded,
     DrainSet,
     EndCalled,
     Entry,
     Exited,
     Finished,
     Incarnated,
+    JobKept,
     Judged,
+    KeptOver,
+    Led,
+    Parent,
     Removed,
     RetriesRenewed,
     Returned,
@@ -50,6 +56,8 @@ from shoal.core.durability.journal import (
     Submitted,
     TaskKept,
     UsageAdded,
+    Vowed,
+    decode,
 )
 from shoal.core.membership.quotas import Quota
 from shoal.core.verification.standings import Standings
@@ -96,6 +104,8 @@ class TaskRecord(msgspec.Struct, kw_only=True):
     ended_wall_s: float = 0.0
     live: dict[Attempt, TaskRun] = msgspec.field(default_factory=dict[Attempt, TaskRun])
     answers: tuple[AnswerKept, ...] = ()  # in the order in which they came
+    moves: int = 0  # how often its gang moved to a better place
+    moved: str = ""  # why it moved last
 
     @property
     def ended(self) -> bool:
@@ -154,6 +164,9 @@ class JobRecord(msgspec.Struct, kw_only=True):
     called: EndCalled | None = None  # how the call at its end went
     by: NodeId = NodeId("")  # whose grant it was submitted by, if not our own
     serial: int = 0
+    parent: Parent | None = None  # if a task submitted it
+    members: tuple[NodeId, ...] = ()  # who keeps it, if it is kept
+    term: int = 0  # in which it is scheduled, if it is kept
 
     @property
     def quota(self) -> Quota:
@@ -172,8 +185,11 @@ class JobBook:
         self.groups: dict[GroupId, GroupRecord] = {}
         self.tasks: dict[TaskId, TaskRecord] = {}
         self.runs: dict[Attempt, TaskRun] = {}
+        self.children: dict[Attempt, list[JobId]] = {}  # jobs that a task submitted
+        self.left: list[Attempt] = []  # attempts that ended, and had children
         self.schedules: dict[JobId, ScheduleMoved] = {}  # of those that have not ended
         self.schedule_changes = 0  # how often that changed
+        self.suspended: dict[JobId, None] = {}  # kept jobs that may start no task now
         self.wall_at_zero_s = wall_at_zero_s
         self.standings = Standings()
         self.answered = 0  # the number of the latest answer
@@ -244,7 +260,14 @@ class JobBook:
             open=len(job.groups),
             by=entry.by,
             serial=entry.serial,
+            parent=entry.parent,
+            members=entry.members,
+            term=1 if entry.members else 0,
         )
+        if entry.parent is not None:
+            self.children.setdefault(entry.parent.line[-1], []).append(job.id)
+        if entry.members:
+            self.suspended[job.id] = None
         if job.schedule is not None:
             self._move(ScheduleMoved(job.id, entry.wall_s, 0))
         if job.occurrence is not None:
@@ -338,6 +361,8 @@ class JobBook:
         del self.runs[run.attempt]
         del self.tasks[run.task].live[run.attempt]
         self.group_of(run.task).live -= 1
+        if run.attempt in self.children:
+            self.left.append(run.attempt)
         run.move("end", run.since)
         if run.metered_at is not None:
             task = self.tasks[run.task].task
@@ -349,10 +374,18 @@ class JobBook:
         return over
 
     def put_back(
-        self, run: TaskRun, reason: str, *, failed: bool = False, crashed: bool = False
+        self,
+        run: TaskRun,
+        reason: str,
+        *,
+        failed: bool = False,
+        crashed: bool = False,
+        moved: bool = False,
     ) -> list[Entry]:
         """End an attempt without a result; its task waits again."""
         record = self.tasks[run.task]
+        if moved:
+            record.moves, record.moved = record.moves + 1, reason
         record.failures += failed
         if crashed and not run.blamed:
             record.crashes += 1
@@ -362,9 +395,8 @@ class JobBook:
         record.reason = reason
         if not record.live:
             self.wait_again(run.task)
-        return [
-            Returned(run.task, run.attempt, record.failures, record.crashes, reason)
-        ]
+        counts = (record.failures, record.crashes)
+        return [Returned(run.task, run.attempt, *counts, reason, moved)]
 
     def exit(self, run: TaskRun, outcome: Outcome) -> list[Entry]:
         """Note that a member of a gang succeeded; the gang is not done yet."""
@@ -520,6 +552,26 @@ class JobBook:
         ended, self._just_ended = self._just_ended, []
         return ended
 
+    def adopt(self, job: JobId, names: dict[Attempt, Attempt]) -> list[Entry]:
+        """Give live attempts of an earlier scheduler new names."""
+        for was, attempt in names.items():
+            run = self.runs.pop(was)
+            live = self.tasks[run.task].live
+            run.attempt = attempt
+            self.runs[attempt] = run
+            self.tasks[run.task].live = {r.attempt: r for r in live.values()}
+        return [Adopted(job, tuple(names.items()))] if names else []
+
+    def cede(self, job: JobId) -> None:
+        """Forget a job that another scheduler has."""
+        for group in self.jobs[job].job.groups:
+            for run in self.live_in(self.groups[group.id]):
+                self.drop_run(run)
+            self._dependents.pop(group.id, None)
+        self._ended.pop(job, None)
+        self.suspended.pop(job, None)
+        self._forget(job)
+
     def remove(self, jobs: Iterable[JobId]) -> list[Entry]:
         """Forget jobs that have ended."""
         gone = tuple(jobs)
@@ -571,14 +623,20 @@ class JobBook:
                 if entry.job in self.jobs:
                     self.cancel(entry.job, entry.reason, now)
             case (
-                Removed()
+                Led()
+                | Adopted()
+                | Ceded()
+                | JobKept()
+                | Vowed()
+                | KeptOver()
+                | Removed()
                 | EndCalled()
                 | ScheduleMoved()
                 | Revoked()
                 | UsageAdded()
                 | DrainSet()
             ):
-                self._replay_upkeep(entry)
+                self._replay_upkeep(entry, now, wall_s)
             case RunKept():
                 self._start(entry.place, entry.gang, now)
             case TaskKept():
@@ -588,14 +646,31 @@ class JobBook:
             case Judged() | StandingKept():
                 self.standings.take(entry)
 
-    def _replay_upkeep(self, entry: Entry) -> None:
-        if isinstance(entry, Removed):
+    def _replay_upkeep(self, entry: Entry, now: float, wall_s: float) -> None:
+        if isinstance(entry, Led | Adopted | Ceded):
+            self._replay_succession(entry, now, wall_s)
+        elif isinstance(entry, Removed):
             self.remove(job for job in entry.jobs if job in self._ended)
         elif isinstance(entry, EndCalled) and entry.job in self.jobs:
             self.jobs[entry.job].called = entry
         elif isinstance(entry, ScheduleMoved) and entry.schedule in self.schedules:
             self._move(entry)
         # The others are for other machines, which share this journal.
+
+    def _replay_succession(
+        self, entry: Led | Adopted | Ceded, now: float, wall_s: float
+    ) -> None:
+        if isinstance(entry, Adopted):
+            self.adopt(entry.job, {w: a for w, a in entry.names if w in self.runs})
+        elif isinstance(entry, Ceded) and entry.job in self.jobs:
+            self.cede(entry.job)
+        elif isinstance(entry, Led):
+            for inherited in map(decode, entry.entries):
+                own = isinstance(inherited, Submitted) and replace(inherited, number=0)
+                self.replay(own or inherited, now, wall_s)
+            if entry.job in self.jobs:
+                self.jobs[entry.job].term = entry.term
+                self.suspended[entry.job] = None
 
     def _replay_assigned(self, entry: Assigned, now: float) -> None:
         known = [p for p in entry.places if p.task in self.tasks]
@@ -614,7 +689,7 @@ class JobBook:
             self.renew(entry.task)
             return
         if run := self.runs.get(entry.attempt):
-            self.put_back(run, entry.reason)
+            self.put_back(run, entry.reason, moved=entry.moved)
         elif any(entry.attempt == answer.attempt for answer in record.answers):
             self.ask_anew(entry.task, entry.reason)
         elif entry.task in self.group_of(entry.task).exited:
@@ -654,6 +729,7 @@ class JobBook:
         record.crashes = entry.crashes
         record.attempts = entry.attempts
         record.reason = entry.reason
+        record.moves, record.moved = entry.moves, entry.moved
         if entry.attempts:
             group.served_at = now
 

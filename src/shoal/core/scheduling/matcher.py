@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from shoal.core.dispatch.dispatcher import Dispatcher
+    from shoal.core.dispatch.run_states import TaskRun
     from shoal.core.events import Effect
     from shoal.core.negotiation.held_leases import HeldLease, HeldLeases, LeaseShape
     from shoal.core.scheduling.group_queue import GroupKind, GroupQueue
@@ -105,6 +106,8 @@ class Matcher:
         group = self._book.groups.get(holding.group)
         if group is None or (group.is_gang and not group.live):
             return None  # A gang starts only on leases won for all of it.
+        if group.job in self._book.suspended:
+            return None
         job = self._book.jobs[group.job].job
         if holding.worker in self._reservations.barred(group, job.priority, now):
             return None
@@ -216,7 +219,7 @@ class Matcher:
 
     def _refill(self, round_: GangRound, now: float) -> list[Effect]:
         """Ask other workers in place of workers that refused a gang."""
-        if round_.phase != "collecting" or round_.missing <= 0:
+        if round_.moves or round_.phase != "collecting" or round_.missing <= 0:
             return []
         wish = round_.wish
         group = self._book.groups[wish.group]
@@ -366,6 +369,40 @@ class Matcher:
         wish = self._wish(group, job, shape, 0, now, wait_for_s=GANG_WAIT_S)
         self._begin_round(wish, least, least, now)
         return self._ask(wish, (), now, room)
+
+    def win_place(
+        self,
+        group: GroupRecord,
+        job: JobRecord,
+        runs: Sequence[TaskRun],
+        shape: LeaseShape,
+        slowdown_max: float,
+        now: float,
+    ) -> tuple[GangRound | None, list[Effect]]:
+        """Begin to win another place for a gang that runs, if one is free.
+
+        There it runs no slower than `slowdown_max` says. It counts as just come: gangs
+        that wait for the room, here or elsewhere, go first.
+        """
+        count = len(runs)
+        if self._within_quota(job, shape, count) < count:
+            return None, []
+        takens = self._placer.place_gang(
+            group, shape, count, count, (), slowdown_max=slowdown_max
+        )
+        nodes = [taken.node for taken in takens]
+        slowdown = self._placer.slowdown(shape, nodes, group.id) if nodes else math.inf
+        if len(nodes) < count or slowdown > slowdown_max:
+            self._placer.give_back(takens)
+            return None, []
+        rank = self._negotiator.rank(job.job.priority, 0.0)
+        profile = runs[0].profile
+        wish = Wish(group=group.id, shape=shape, profile=profile, rank=rank)
+        round_ = GangRound(
+            wish=wish, wanted=count, least=count, began_at=now, moves=True
+        )
+        self._negotiator.begin_round(round_, now)
+        return round_, self._ask(wish, takens, now)
 
     def _begin_round(self, wish: Wish, wanted: int, least: int, now: float) -> None:
         round_ = GangRound(wish=wish, wanted=wanted, least=least, began_at=now)

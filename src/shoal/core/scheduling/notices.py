@@ -14,9 +14,10 @@ import msgspec
 from shoal.core.events import Effect
 
 if TYPE_CHECKING:
+    from shoal.core.durability.journal import Led
     from shoal.core.negotiation.held_leases import HeldLease
     from shoal.core.negotiation.negotiator import GangRound, Wish
-    from shoal.model.ids import GroupId, NodeId
+    from shoal.model.ids import GroupId, JobId, NodeId
 
 
 class PartNotice(msgspec.Struct, frozen=True):
@@ -72,6 +73,18 @@ class RoomChanged(PartNotice, frozen=True):
     """There may be room where there was none: another pass may help."""
 
 
+class TakenUp(PartNotice, frozen=True):
+    """A job that was kept here is this scheduler's own from now on."""
+
+    led: Led
+
+
+class Released(PartNotice, frozen=True):
+    """Another scheduler has a job of ours: nothing of it concerns this one any more."""
+
+    job: JobId
+
+
 Notice: TypeAlias = (
     Won
     | GangReady
@@ -81,5 +94,7 @@ Notice: TypeAlias = (
     | NeedChanged
     | NotStarted
     | RoomChanged
+    | TakenUp
+    | Released
 )
 Consequence: TypeAlias = Effect | Notice

@@ -16,7 +16,7 @@ import msgspec
 from shoal.model.ids import GroupId, NodeId
 from shoal.model.resources import Allocation, total
 from shoal.policy.queueing.backfill import BackfillPlan, BackfillWish, Running
-from shoal.policy.table.gang_room import ANYWHERE, LEAF
+from shoal.policy.table.gang_planner import ANYWHERE, LEAF
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -5,12 +5,15 @@ Theory of operation. The scheduler owns the parts and joins them; each has one c
     JobBook          what became of jobs and tasks; every change is a journal entry
     GroupQueue       which groups need slots, and who is next
     Matcher          gives out leases at hand, and asks workers for more
+    Migrations       moves running gangs to better places, when that pays
     Negotiator       `Demand`, `Offer`, `Commit`: wins leases, for gangs all or none
     HeldLeases       the leases we have, their renewal, and which are idle
     Dispatcher       `Assignment`, `Report`: runs tasks on leases, retries, gives up
     Verifier         how many answers a task needs whose workers are not trusted
     WorkerSearch     announces and looks up what no known worker can run
     Schedules        starts the next run of a job that runs again and again
+    Children         what tasks may submit, and what ends with them
+    Succession       keeps jobs at several nodes, and decides which of them goes on
 
 `handle` passes a fact to the part that it concerns. A part returns consequences:
 effects, for the host, and notices, such as `Won` or `Freed`, for the other parts. The
@@ -38,6 +41,7 @@ import msgspec
 from shoal.core.artifacts.events import (
     CheckpointKept,
     CheckpointMissed,
+    FetchCheckpoint,
     OutputsFetched,
     OutputsLost,
 )
@@ -48,6 +52,7 @@ from shoal.core.discovery.gossip_candidates import GossipCandidates
 from shoal.core.discovery.worker_search import WorkerSearch
 from shoal.core.discovery.worker_views import WorkerViews
 from shoal.core.dispatch.dispatcher import Dispatcher
+from shoal.core.dispatch.output_intake import OutputIntake
 from shoal.core.durability.journal import Entry, Incarnated, Submitted
 from shoal.core.events import (
     AddressesChanged,
@@ -80,6 +85,8 @@ from shoal.core.machine import Mount
 from shoal.core.membership.quotas import Quota, narrowed_job
 from shoal.core.negotiation.held_leases import HeldLease, HeldLeases
 from shoal.core.negotiation.negotiator import GangRound, Negotiator
+from shoal.core.proximity.events import SitesChanged
+from shoal.core.scheduling.children import Children
 from shoal.core.scheduling.explanations import (
     TaskExplanation,
     explain_task,
@@ -91,6 +98,7 @@ from shoal.core.scheduling.group_queue import GroupQueue
 from shoal.core.scheduling.job_book import JobBook
 from shoal.core.scheduling.job_validation import flaw
 from shoal.core.scheduling.matcher import Matcher
+from shoal.core.scheduling.migrations import Migrations
 from shoal.core.scheduling.notices import (
     Consequence,
     Freed,
@@ -101,7 +109,9 @@ from shoal.core.scheduling.notices import (
     NotStarted,
     PartNotice,
     Refused,
+    Released,
     RoomChanged,
+    TakenUp,
     Won,
 )
 from shoal.core.scheduling.policy_lookup import PolicyLookup
@@ -110,6 +120,7 @@ from shoal.core.scheduling.reservations import Reservations
 from shoal.core.scheduling.schedules import Schedules
 from shoal.core.scheduling.slot_placer import SlotPlacer
 from shoal.core.scheduling.task_selection import TaskSelection
+from shoal.core.succession.succession import Succession
 from shoal.core.timing import HEARSAY_S, LINGER_S, TENURE_S
 from shoal.core.verification.verifier import Verifier
 from shoal.model.ids import JobId, LeaseId, NodeId, TaskId
@@ -136,6 +147,7 @@ from shoal.protocol.messages import (
     ToScheduler,
     Withdrawal,
 )
+from shoal.protocol.succession.messages import ToKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -149,13 +161,14 @@ if TYPE_CHECKING:
     from shoal.protocol.messages import AnyMessage, Grant, Rumour
 
 
-Told: TypeAlias = Progress | Output | Staging | Checkpoint
+Told: TypeAlias = Progress | Staging | Checkpoint
 _Taker: TypeAlias = "Callable[[NodeId, Any, float], list[Consequence]]"
 
 KINDS_AT_ONCE: Final = 32  # more kinds than this wait: space passes
 REST_PER_KIND_S: Final = 1e-4  # between passes, per kind beyond those
 ACQUAINTANCES_MAX: Final = 64  # workers that are asked for an inventory unneeded
 
+NEVER: Final = float("-inf")
 KEEP_ALL: Final = KeepRule()
 NOTHING_HEARD: Final[Mapping[NodeId, Rumour]] = MappingProxyType({})
 
@@ -165,12 +178,17 @@ class Scheduler:
     """Decides what a scheduler does; the host does it, in the order returned."""
 
     mount = Mount(
-        takes={**dict.fromkeys(get_args(ToScheduler), "worker"), LoadDigests: None},
+        takes={
+            **dict.fromkeys(get_args(ToScheduler), "worker"),
+            **dict.fromkeys(get_args(ToKeeper), "scheduler"),
+            LoadDigests: None,
+        },
         hears=(
             JobSubmitted,
             CancelRequested,
             LookedUp,
             PathMeasured,
+            SitesChanged,
             GrantChanged,
             OutputsFetched,
             OutputsLost,
@@ -203,14 +221,15 @@ class Scheduler:
         `heard` is rumours about workers, kept up to date by gossip; `path_cost` guesses
         how far workers are; `keep` limits how many ended jobs stay; `zone` knows zones.
         """
-        self.node, self.counts = node, Counter[str]()
+        self.node, self.counts, journal = node, Counter[str](), tuple(journal)
         self._roster, self._policies = roster, policies or PolicyLookup()
-        book = self._book = _next_life(journal, roster, now)
+        book = self.book = _next_life(journal, roster, now)
         heap = self._heap = DeadlineHeap()
-        views = self._views = WorkerViews(node, heap, path_cost)
-        heard_of = self._gossip_candidates = GossipCandidates(node, heard, views.cost)
+        self.succession = Succession(node, roster, book, heap, journal, now)
+        views = self.views = WorkerViews(node, heap, path_cost)
+        hints = self._gossip_candidates = GossipCandidates(node, heard, views.cost)
         self._discovery = WorkerSearch(node, grant, rng, heap)
-        holdings = self._holdings = HeldLeases(views.table, heap)
+        holdings = self.holdings = HeldLeases(views.table, heap)
         negotiator = self._negotiator = Negotiator(
             node, book.generation, holdings, views.table, heap
         )
@@ -219,53 +238,36 @@ class Scheduler:
         self._dispatcher = Dispatcher(
             node, book, holdings, usage, heap, views.address, verifier, provisions
         )
-        self._upkeep = Upkeep(book, keep, heap, now)
+        self._upkeep, self._outputs = Upkeep(book, keep, heap, now), OutputIntake(heap)
         self.schedules = Schedules(book, roster, zone, heap)
-        refusals = self._refusals = RefusalCache(heap)
-        self._reservations = Reservations(book, views, holdings)
+        self.children, cache = Children(book, views), RefusalCache(heap)
+        self._refusals, self._reservations = cache, Reservations(book, views, holdings)
         choice = self._selection = TaskSelection(book, views, holdings, verifier, heap)
         self._queue = GroupQueue(
             book, negotiator, self._reservations, usage, self._policies.order, rng, heap
         )
-        self.results = ResultIntake(book, self._dispatcher)
+        self.results = ResultIntake(book, self._dispatcher, self._outputs)
+        lookup, queue, kept = self._policies, self._queue, self._reservations
+        placer = SlotPlacer(views, hints, lookup, cache, choice, holdings, rng)
+        runner = self._dispatcher
         self._matcher = Matcher(
-            book,
-            self._queue,
-            SlotPlacer(views, heard_of, self._policies, refusals, choice, rng),
-            choice,
-            self._reservations,
-            holdings,
-            negotiator,
-            self._dispatcher,
+            book, queue, placer, choice, kept, holdings, negotiator, runner
         )
+        self._migrations = Migrations(book, queue, placer, self._matcher, heap)
         self._lingering, self._chores = Deadlines[LeaseId](heap), Deadlines[str](heap)
-        self._match_wanted, self._rests_until = False, float("-inf")
-        self._take = self._takers()
+        self._match_wanted, self._rests_until, self._take = False, NEVER, self._takers()
 
     # What others may read.
 
-    @property
-    def book(self) -> JobBook:
-        """The jobs. Readers must not change them."""
-        return self._book
-
-    @property
-    def holdings(self) -> HeldLeases:
-        """The leases we hold."""
-        return self._holdings
-
-    @property
-    def views(self) -> WorkerViews:
-        """The workers we know."""
-        return self._views
-
     def explain(self, task: TaskId) -> TaskExplanation | None:
         """Say why a task runs where it runs, or why it waits; None if unknown."""
+        record = self.book.tasks.get(task)
         return explain_task(
             task,
-            book=self._book,
-            views=self._views,
-            holdings=self._holdings,
+            kept=self.succession.why_suspended(record.task.job) if record else "",
+            book=self.book,
+            views=self.views,
+            holdings=self.holdings,
             queue=self._queue,
             reservations=self._reservations,
             refusals=self._refusals,
@@ -276,15 +278,15 @@ class Scheduler:
 
     def hopeless(self, job: Job) -> list[str]:
         """Say which groups of a job no known worker could run even when idle."""
-        return hopeless(job, self._views)
+        return hopeless(job, self.book, self.views)
 
     def never(self, job: Job) -> str:
         """Say why no known worker could run the first group of a job, if so."""
-        return never(job, self._views)
+        return never(job, self.views)
 
     def too_large(self, group: Group, job: Job) -> str:
         """Say that the known workers could not hold a gang even when idle, if so."""
-        return too_large(group, job, self._views)
+        return too_large(group, job, self.views)
 
     @property
     def has_waiting(self) -> bool:
@@ -302,9 +304,9 @@ class Scheduler:
             return []
         held: dict[NodeId, dict[TaskId, HeldLease]] = {}
         for task in tasks:
-            record = self._book.tasks.get(task)
+            record = self.book.tasks.get(task)
             for run in record.live.values() if record else ():
-                if holding := self._holdings.at(run.worker, run.lease):
+                if holding := self.holdings.at(run.worker, run.lease):
                     held.setdefault(run.worker, {})[task] = holding
         return self._matcher.room_wanted(held, besides)
 
@@ -313,11 +315,14 @@ class Scheduler:
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take in one fact; return what to do about it. Raising is a bug."""
         effects = self._applied(self._on_event(event, now), now)
-        effects += self._upkeep.look(now)
+        while self.book.left:
+            for job, reason in self.children.orphans():
+                effects += self._applied(self._cancel(job, reason, now), now)
+        effects += [*self.results.look(), *self._upkeep.look(now)]
         self.schedules.look(now)
         if self._match_wanted:
             effects += self._match_or_rest(now)
-        return effects
+        return self.succession.watch(effects, now)
 
     def _on_event(self, event: Event, now: float) -> list[Consequence]:
         match event:
@@ -333,18 +338,21 @@ class Scheduler:
             case PeerConnected():
                 return self._on_peer_connected(event.peer, now)
             case PeerLost():
+                self.succession.on_lost(event.peer)
                 return self._on_worker_lost(event.peer, "the worker was lost", now)
             case LookedUp():
                 request = self._negotiator.next_request()
-                return [*self._discovery.on_looked_up(event, self._views, request)]
+                return [*self._discovery.on_looked_up(event, self.views, request)]
             case OutputsFetched() | OutputsLost():
                 return self.results.settle(event, now)
             case CheckpointKept() | CheckpointMissed():
-                return [*self._provisions.on_fetched(event)]
+                return self._on_checkpoint_fetched(event, now)
             case RemovalRequested() | JobMeasured() | EndCallEnded():
                 return [*self._upkeep.on_event(event, now)]
             case Booted():
-                return [self._incarnate(), *self._dispatcher.recover(now)]
+                self.children.recover()
+                stood = self.succession.boot(now)
+                return [self._incarnate(), *self._dispatcher.recover(now), *stood]
             case _:
                 self._note(event, now)
         return []
@@ -353,13 +361,15 @@ class Scheduler:
         """Take in a fact from which nothing follows at once."""
         match event:
             case PathMeasured():
-                self._views.on_path_measured(event.peer, event.rtt_s)
+                self.views.on_path_measured(event.peer, event.rtt_s)
+            case SitesChanged():
+                self.views.on_sites(event.sites)
             case GrantChanged():
                 self._discovery.grant = event.grant  # It is shown in announcements.
             case AddressesChanged():
                 self._discovery.addresses = event.addresses
             case WallClockRead():
-                self._book.wall_at_zero_s = event.wall_s - now
+                self.book.wall_at_zero_s = event.wall_s - now
             case _:
                 pass  # A fact for another role of this node.
 
@@ -371,26 +381,41 @@ class Scheduler:
 
     def _on_job_submitted(self, event: JobSubmitted, now: float) -> list[Consequence]:
         job = event.job
-        if job.id in self._book.jobs:
+        if job.id in self.book.jobs:
             return [Answer(event.token, job.id)]
+        entry = self._entry_of(event, now)
+        if not isinstance(entry, str):
+            reason = flaw(job) or self._policies.refusal(job.policy)
+            entry = reason or self.schedules.refusal(job, now) or entry
+        if isinstance(entry, str):
+            return [Answer(event.token, job.id, refused=entry)]
+        entries = self.book.submit(entry, now)
+        needs = [NeedChanged(group.id) for group in job.groups]
+        return [*map(Record, entries), Answer(event.token, job.id), *needs]
+
+    def _entry_of(self, event: JobSubmitted, now: float) -> Submitted | str:
+        """Return the entry of a new job, with no more than its submitter may have."""
+        wall_s = self._roster.wall_s(now)
+        if event.parent is not None and event.job.keepers:
+            return "a job that a task submits cannot be kept: it ends with its task"
+        if event.parent is not None:
+            return self.children.admit(event, event.parent, wall_s)
         admission = self._submitter(event, now)
         if isinstance(admission, str):
-            return [Answer(event.token, job.id, refused=admission)]
-        reason = flaw(job) or self._policies.refusal(job.policy)
-        reason = reason or self.schedules.refusal(job, now)
-        if reason:
-            return [Answer(event.token, job.id, refused=reason)]
-        entry = Submitted(
-            _clamped(job, admission),
-            self._roster.wall_s(now),
+            return admission
+        job = _clamped(event.job, admission)
+        members = self.succession.members_for(job, now) if job.keepers else ()
+        if isinstance(members, str):
+            return members
+        return Submitted(
+            job,
+            wall_s,
             admission.quota_gpus,
             admission.quota_cpu_milli,
             by=NodeId("") if event.grant is None else event.grant.node,
             serial=0 if event.grant is None else event.grant.serial,
+            members=members,
         )
-        entries = self._book.submit(entry, now)
-        needs = [NeedChanged(group.id) for group in job.groups]
-        return [*map(Record, entries), Answer(event.token, job.id), *needs]
 
     def _submitter(self, event: JobSubmitted, now: float) -> Admission | str:
         if event.grant is not None:
@@ -400,38 +425,43 @@ class Scheduler:
     def _on_cancel_requested(
         self, event: CancelRequested, now: float
     ) -> list[Consequence]:
-        job = self._book.jobs.get(event.job)
+        job = self.book.jobs.get(event.job)
         if job is None:
             why = f"no job {event.job} here"
             return [Answer(event.token, event.job, refused=why)]
         if job.state != "active":
             return [Answer(event.token, event.job)]
-        follows = self._dispatcher.cancel_job(event.job, event.reason, now)
-        for group in job.job.groups:
-            follows += self._negotiator.abandon(group.id)
+        follows = self._cancel(event.job, event.reason, now)
         return [*follows, Answer(event.token, event.job)]
+
+    def _cancel(self, job: JobId, reason: str, now: float) -> list[Consequence]:
+        follows = self._dispatcher.cancel_job(job, reason, now)
+        for group in self.book.jobs[job].job.groups:
+            follows += self._negotiator.abandon(group.id)
+        return follows
 
     # Life.
 
     def _incarnate(self) -> Effect:
-        return Record(Incarnated(self._book.generation))
+        return Record(Incarnated(self.book.generation))
 
     def _on_peer_connected(self, peer: NodeId, now: float) -> list[Consequence]:
-        self._holdings.renew_soon(peer, now)
+        self.succession.on_linked(peer, now)
+        self.holdings.renew_soon(peer, now)
         admission = self._roster.get(peer, now)
         is_worker = admission is not None and "worker" in admission.roles
-        if not is_worker or peer in self._views:
+        if not is_worker or peer in self.views:
             return []
         # In a small shoal people want to see all workers before they need any. In a
         # large one nobody reads so long a list, and workers answer announcements.
-        if self._discovery.wants or len(self._views) < ACQUAINTANCES_MAX:
+        if self._discovery.wants or len(self.views) < ACQUAINTANCES_MAX:
             return [self._inquire(peer)]
         return []
 
     def _on_worker_lost(
         self, worker: NodeId, reason: str, now: float
     ) -> list[Consequence]:
-        self._views.forget(worker)
+        self.views.forget(worker)
         follows = self._negotiator.on_worker_lost(worker, now)
         return follows + self._dispatcher.on_worker_lost(worker, reason, now)
 
@@ -453,7 +483,9 @@ class Scheduler:
             Refusal: self._on_refusal,
             Preemption: self._on_preemption,
             Goodbye: self._on_goodbye,
-            **dict.fromkeys((Progress, Output, Staging, Checkpoint), self._on_told),
+            Output: self._on_output,
+            **dict.fromkeys((Progress, Staging, Checkpoint), self._on_told),
+            **dict.fromkeys(get_args(ToKeeper), self.succession.on_message),
         }
 
     def _ignore(
@@ -490,11 +522,36 @@ class Scheduler:
             return []
         found = self._dispatcher.on_started(peer, message.attempt, now)
         if type(message) is Checkpoint:
-            run = self._book.runs[message.attempt]
-            found += self._provisions.on_checkpoint(run, message)
+            run = self.book.runs[message.attempt]
+            fetch = self._provisions.on_checkpoint(run, message)
+            if fetch:
+                self._migrations.on_fetching(run.task, now)
+            found += fetch
         elif type(message) is Progress:
+            self._migrations.on_progress(self.book.runs[message.attempt], message, now)
             found += self._dispatcher.on_progress(message, now)
         return [Show(task, message), *found]
+
+    def _on_checkpoint_fetched(
+        self, event: CheckpointKept | CheckpointMissed, now: float
+    ) -> list[Consequence]:
+        effects = self._provisions.on_fetched(event)
+        if isinstance(event, CheckpointKept):
+            self._migrations.on_kept(event.task, now)
+        if any(isinstance(effect, FetchCheckpoint) for effect in effects):
+            self._migrations.on_fetching(event.task, now)
+        return [*effects]
+
+    def _on_output(self, peer: NodeId, output: Output, now: float) -> list[Consequence]:
+        task = self._dispatcher.task_of(peer, output.attempt)
+        if task is None and not self._outputs.knows(peer):
+            return []
+        is_new, answers = self._outputs.take(peer, output, now)
+        if task is None:
+            return [*answers]
+        found = self._dispatcher.on_started(peer, output.attempt, now)
+        # What was shown is written when the receipt leaves.
+        return [Show(task, output), *answers, *found] if is_new else [*answers, *found]
 
     def _on_refusal(
         self, peer: NodeId, refusal: Refusal, now: float
@@ -510,12 +567,12 @@ class Scheduler:
     def _on_inventory(
         self, peer: NodeId, inventory: Inventory, now: float
     ) -> list[Consequence]:
-        epoch = self._views.epoch(peer)
-        if not self._views.on_inventory(peer, inventory, now):
+        epoch = self.views.epoch(peer)
+        if not self.views.on_inventory(peer, inventory, now):
             return []
         if epoch != inventory.epoch:
             # A restarted worker has none of our leases: let it say so.
-            self._holdings.renew_soon(peer, now)
+            self.holdings.renew_soon(peer, now)
         self._refusals.ask_again(peer)
         return [RoomChanged()]
 
@@ -525,7 +582,7 @@ class Scheduler:
         if type(message) is LoadDigest and message.node != peer:
             self.counts["digest of another node"] += 1
             return []
-        news = self._views.on_load(peer, message, now)
+        news = self.views.on_load(peer, message, now)
         if news is None:
             asked = isinstance(message, InventoryChanged) or self._discovery.wants
             return [self._inquire(peer)] if asked else []
@@ -537,15 +594,15 @@ class Scheduler:
     def _on_preemption(
         self, peer: NodeId, message: Preemption, now: float
     ) -> list[Consequence]:
-        holding = self._holdings.at(peer, message.lease)
+        holding = self.holdings.at(peer, message.lease)
         if holding is None:
             return []
         if holding.attempt is None:
             follows = self._negotiator.on_gone(peer, (message.lease,), now)
-            self._holdings.drop(holding)
+            self.holdings.drop(holding)
             return follows
-        if run := self._book.runs.get(holding.attempt):
-            self._book.tasks[run.task].reason = f"being preempted: {message.reason}"
+        if run := self.book.runs.get(holding.attempt):
+            self.book.tasks[run.task].reason = f"being preempted: {message.reason}"
         return []
 
     def _inquire(self, peer: NodeId) -> Send:
@@ -555,10 +612,12 @@ class Scheduler:
     # Deadlines.
 
     def _on_deadline(self, now: float) -> list[Consequence]:
-        self._views.expire(now)
+        self.views.expire(now)
         follows = self._negotiator.due(now)
         follows += self._dispatcher.due(now)
-        renewals, silent = self._holdings.due(now)
+        follows += self._migrations.due(now)
+        follows += self._outputs.due(now)
+        renewals, silent = self.holdings.due(now)
         follows += renewals
         for worker in silent:
             follows += self._on_worker_lost(worker, "the worker is silent", now)
@@ -566,11 +625,12 @@ class Scheduler:
         trusted_again = self._selection.due(now)
         if self._queue.due(now) or refusals_ended or trusted_again:
             follows.append(RoomChanged())
-        follows += self._discovery.due(self._book.generation, now)
+        follows += self._discovery.due(self.book.generation, now)
         if self._chores.pop_due(now):
             follows.append(RoomChanged())  # The pass that was put off is due.
         follows += self._upkeep.due(now)
         follows += self.schedules.due(now)
+        follows += self.succession.due(now)
         follows += self._release_idle(now)
         return follows
 
@@ -579,9 +639,9 @@ class Scheduler:
         due = self._lingering.pop_due(now)
         if not due:
             return []
-        held = [self._holdings.get(lease) for lease in due]
-        idle = [h for h in held if h is not None and self._holdings.is_idle(h)]
-        return self._holdings.release(idle)
+        held = [self.holdings.get(lease) for lease in due]
+        idle = [h for h in held if h is not None and self.holdings.is_idle(h)]
+        return self.holdings.release(idle)
 
     # What follows.
 
@@ -614,10 +674,17 @@ class Scheduler:
                 return self._on_gang_ready(notice.round, now)
             case GangFailed():
                 wish = notice.round.wish
+                if self._migrations.on_failed(notice.round):
+                    return [NeedChanged(wish.group)]
                 self._queue.rest(wish.group, now, for_room=wish.wait_for_s > 0)
             case NotStarted():
                 self._selection.on_not_started(notice.group, notice.worker, now)
                 return []
+            case TakenUp():
+                self.book.replay(notice.led, now, self._roster.wall_s(now))
+                return self._dispatcher.inherit(notice.led.job, now)
+            case Released():
+                return self._on_released(notice.job)
             case RoomChanged():
                 pass
             case _:
@@ -625,13 +692,20 @@ class Scheduler:
         self._match_wanted = True
         return []
 
+    def _on_released(self, job: JobId) -> list[Consequence]:
+        """Stop all that is under way for a job that another scheduler has."""
+        follows: list[Consequence] = []
+        for group in self.book.jobs[job].job.groups:
+            follows += self._negotiator.abandon(group.id)
+        return follows + self._dispatcher.release(job)
+
     def _on_won(self, holding: HeldLease, now: float) -> list[Consequence]:
         """Give a lease to the group it was won for, or leave it idle."""
         effects = self._matcher.use_won(holding, now)
         if effects is None:
             self._leave_idle(holding, now)
             return [NeedChanged(holding.group)]
-        group = self._book.groups[holding.group]
+        group = self.book.groups[holding.group]
         if group.group.verify is None:
             return [*effects]
         return [*effects, NeedChanged(group.id)]  # It may want another answer.
@@ -639,29 +713,34 @@ class Scheduler:
     def _on_freed(self, holding: HeldLease, now: float) -> list[Consequence]:
         """Leave a lease idle for the next task, unless we have had it for too long."""
         if now - holding.since > TENURE_S:
-            return [*self._holdings.release([holding])]
+            return [*self.holdings.release([holding])]
         self._leave_idle(holding, now)
         return [RoomChanged()]
 
     def _leave_idle(self, holding: HeldLease, now: float) -> None:
         """Let a pass use a lease; it is released if no task comes."""
-        self._holdings.make_idle(holding)
+        self.holdings.make_idle(holding)
         self._lingering.set(holding.lease, now + LINGER_S)
 
     def _on_gang_ready(self, round_: GangRound, now: float) -> list[Consequence]:
         """Start a gang on its leases, or release all of them."""
-        group = self._book.groups.get(round_.wish.group)
-        held = [h for lease in round_.leases if (h := self._holdings.get(lease))]
+        group = self.book.groups.get(round_.wish.group)
+        if group is not None and group.job in self.book.suspended:
+            group = None  # It may start nothing now.
+        held = [h for lease in round_.leases if (h := self.holdings.get(lease))]
         held.sort(key=lambda holding: (holding.worker, holding.lease))
+        effects: list[Effect] = []
+        if group is not None and (why := self._migrations.on_ready(round_, held, now)):
+            effects += self._dispatcher.call_away(group, why, now)
         tasks = sorted(
             group.waiting if group else (),
-            key=lambda task: self._book.tasks[task].task.index,
+            key=lambda task: self.book.tasks[task].task.index,
         )
         least = min(group.group.gang_min, group.open) if group else 0
         if group is None or least == 0 or min(len(held), len(tasks)) < least:
-            return [*self._holdings.release(held)]
-        effects = self._dispatcher.assign(list(zip(tasks, held, strict=False)), now)
-        effects += self._holdings.release(held[len(tasks) :])
+            return [*self.holdings.release(held)]
+        effects += self._dispatcher.assign(list(zip(tasks, held, strict=False)), now)
+        effects += self.holdings.release(held[len(tasks) :])
         return [*effects, NeedChanged(group.id)]
 
     def _match_or_rest(self, now: float) -> list[Effect]:
@@ -693,7 +772,7 @@ class Scheduler:
         wants = self._discovery.wants if unmet is None else unmet
         if not wants:
             return []
-        asked = self._gossip_candidates.whom_to_ask(wants, self._views, now)
+        asked = self._gossip_candidates.whom_to_ask(wants, self.views, now)
         return [self._inquire(peer) for peer in asked]
 
 

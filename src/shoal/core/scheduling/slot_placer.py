@@ -9,6 +9,7 @@ no room, workers can be named whose tasks might give way; nothing is booked ther
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, final
 
 from shoal.policy.interface import GangNeed
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
 
     from shoal.core.discovery.gossip_candidates import GossipCandidates
     from shoal.core.discovery.worker_views import WorkerViews
-    from shoal.core.negotiation.held_leases import HeldLease, LeaseShape
+    from shoal.core.negotiation.held_leases import HeldLease, HeldLeases, LeaseShape
     from shoal.core.scheduling.job_book import GroupRecord
     from shoal.core.scheduling.policy_lookup import PolicyLookup
     from shoal.core.scheduling.refusal_cache import RefusalCache
     from shoal.core.scheduling.task_selection import TaskSelection
-    from shoal.model.ids import NodeId
+    from shoal.model.ids import GroupId, NodeId
     from shoal.policy.table.worker_table import TakenRoom
 
 DISPLACE_SAMPLE: Final = 64  # workers considered for displacing others' tasks
@@ -43,6 +44,7 @@ class SlotPlacer:
         policies: PolicyLookup,
         refusals: RefusalCache,
         selection: TaskSelection,
+        holdings: HeldLeases,
         rng: Random,
     ) -> None:
         self._views = views
@@ -51,6 +53,7 @@ class SlotPlacer:
         self._policies = policies
         self._refusals = refusals
         self._selection = selection
+        self._holdings = holdings
         self._rng = rng
 
     def place_tasks(
@@ -96,12 +99,14 @@ class SlotPlacer:
         """
         avoided = self._selection.avoided(group, shape)
         exclude = [*self._refusals.of(shape.profile), *avoided, *barred]
-        gang = GangNeed(count, slowdown_max=slowdown_max)
+        running = self._running(group.id)
+        gang = GangNeed(count, slowdown_max=slowdown_max, running=running)
         if shape.same_leaf == "no":
             return self._place(group, shape, count, exclude, gang).takens
+        table, room = self._table, self._table.gang_room(shape.asked)
         for wanted in dict.fromkeys((count, least)):
-            if nodes := domains.snuggest(shape.asked, wanted, self._table, exclude):
-                exclude += domains.elsewhere(self._table, nodes)
+            if rows := room.leaf(wanted, table.indices(exclude)):
+                exclude += domains.elsewhere(table, [table.row(rows[0]).node])
                 return self._place(group, shape, count, exclude, gang).takens
         if shape.same_leaf == "require":
             return ()
@@ -120,7 +125,8 @@ class SlotPlacer:
         """Book more slots for a gang that is being won, beside the workers it has."""
         exclude = [*exclude, *self._refusals.of(shape.profile), *beside]
         exclude += self.elsewhere(shape, beside)
-        gang = GangNeed(len(group.waiting), beside, slowdown_max)
+        size, running = len(group.waiting), self._running(group.id)
+        gang = GangNeed(size, beside, slowdown_max, running)
         return self._place(group, shape, count, exclude, gang).takens
 
     def elsewhere(self, shape: LeaseShape, nodes: Sequence[NodeId]) -> list[NodeId]:
@@ -128,6 +134,28 @@ class SlotPlacer:
         if shape.same_leaf != "require":
             return []
         return [*domains.elsewhere(self._table, nodes)]
+
+    def slowdown(
+        self, shape: LeaseShape, nodes: Sequence[NodeId], gang: GroupId
+    ) -> float:
+        """Estimate how much slower a gang runs on these workers than in a good place.
+
+        It is infinite if one of them is not known.
+        """
+        rows = self._table.indices(nodes)
+        if len(rows) < len(nodes):
+            return math.inf
+        running = [self._table.indices(nodes) for nodes in self._running(gang)]
+        return self._table.gang_room(shape.asked).slowdown(rows, len(rows), running)
+
+    def _running(self, but: GroupId) -> list[list[NodeId]]:
+        """Return where other gangs of this scheduler run on more than one worker."""
+        found: dict[GroupId, dict[NodeId, None]] = {}
+        for holding in self._holdings.of_gangs():
+            if holding.group == but:
+                continue
+            found.setdefault(holding.group, {})[holding.worker] = None
+        return [list(nodes) for nodes in found.values() if len(nodes) > 1]
 
     def give_back(self, takens: Sequence[TakenRoom]) -> None:
         """Give back bookings that no demand was sent for."""

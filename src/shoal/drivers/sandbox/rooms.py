@@ -43,7 +43,7 @@ from shoal.drivers.sandbox.visit_frames import (
     REFUSED,
 )
 from shoal.drivers.supervisor.frame_fields import FrameError
-from shoal.drivers.supervisor.process_tree import read_text
+from shoal.drivers.supervisor.process_tree import HEARD, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -246,7 +246,7 @@ class _Building:
                 file_actions=[(os.POSIX_SPAWN_DUP2, fd, n) for fd, n in files],
                 setsid=True,
                 setsigmask=(),
-                setsigdef=(signal.SIGPIPE, signal.SIGINT, signal.SIGTERM),
+                setsigdef=HEARD,
             )
         finally:
             for fd in (told, theirs, says):
@@ -358,7 +358,7 @@ class Uplink:
                 file_actions=[(os.POSIX_SPAWN_DUP2, fd, n) for fd, n in files],
                 setsid=True,
                 setsigmask=(),
-                setsigdef=(signal.SIGPIPE, signal.SIGINT, signal.SIGTERM),
+                setsigdef=HEARD,
             )
         finally:
             os.close(theirs)

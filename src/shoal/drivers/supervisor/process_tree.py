@@ -13,6 +13,16 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+HEARD: Final = (
+    signal.SIGPIPE,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+)
+"""Signals that end a task as usual, though its node was told to ignore some of them:
+by `nohup`, or by a shell that started it in the background."""
+
 FREEZE_PASSES_MAX: Final = 50
 KILL_PAUSE_S: Final = 0.02
 OPEN_FILES_MAX: Final = 4_096

@@ -34,7 +34,11 @@ from shoal.drivers.sandbox.room_frames import RoomEntry
 from shoal.drivers.sandbox.rooms import RoomError, SandboxRoom, in_memory
 from shoal.drivers.sandbox.visit_frames import IN_SETUP, INPUT_TAKEN, NO_INPUT
 from shoal.drivers.supervisor.frame_fields import FrameError
-from shoal.drivers.supervisor.process_tree import give_notice, kill_all_below
+from shoal.drivers.supervisor.process_tree import (
+    HEARD,
+    give_notice,
+    kill_all_below,
+)
 from shoal.drivers.supervisor.supervisor_frames import (
     EXITED,
     NOT_STARTED,
@@ -149,7 +153,7 @@ def _spawn(
             file_actions=actions,
             setsid=True,
             setsigmask=(),
-            setsigdef=(signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM),
+            setsigdef=(signal.SIGXFSZ, *HEARD),
         )
     except OSError as error:
         raise NotStartedError(why_not_started(path, error)) from error

@@ -28,6 +28,7 @@ from shoal.drivers import Stream
 from shoal.drivers.supervisor import leftovers, supervisor
 from shoal.drivers.supervisor import supervisor_frames as frames
 from shoal.drivers.supervisor.frame_fields import FrameError
+from shoal.drivers.supervisor.process_tree import HEARD
 from shoal.drivers.supervisor.visit_line import VisitLine
 from shoal.drivers.task_socket import TaskSocket
 
@@ -245,7 +246,7 @@ def _spawned(fds: list[int], mark: str, slot: int) -> int:
             *((os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(fds, start=3)),
         ],
         setsid=True,
-        setsigdef=(signal.SIGPIPE, signal.SIGINT, signal.SIGTERM),
+        setsigdef=HEARD,
     )
 
 

@@ -53,7 +53,7 @@ CLOSED: Final = "the sandbox of this worker cannot be entered"
 
 @final
 class SupervisorVisits:
-    """Those who join the task of one supervisor."""
+    """The visitors of the task that one supervisor runs."""
 
     def __init__(
         self, line: socket.socket, watch: Watch, unwatch: Callable[[int], None]

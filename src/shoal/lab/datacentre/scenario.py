@@ -108,6 +108,7 @@ class ScenarioJobs(_Spec, frozen=True, kw_only=True):
     stage: Amount = 0  # bytes that a task fetches from where the job was submitted
     step: Amount = "250ms"  # computing between two all-reduces of a gang
     allreduce: Amount = 0  # bytes that each rank of a gang brings to it
+    checkpoint: Amount | None = None  # a gang saves its work so often
     priority: Priority = 0
     preempt: bool = False
     same_leaf: Literal["no", "prefer", "require"] = "no"

@@ -44,7 +44,7 @@ ARRIVALS: Final[tuple[Arrivals, ...]] = ("poisson", "burst", "every")
 What = Literal["fail", "join", "leave"]
 
 
-class JobKind(msgspec.Struct, frozen=True, kw_only=True):
+class JobKind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One kind of job, in numbers."""
 
     name: str
@@ -60,6 +60,7 @@ class JobKind(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     preempt: bool
     same_leaf: Literal["no", "prefer", "require"]
+    checkpoint_s: float | None = None  # time between two checkpoints of a gang
 
 
 class PlannedFault(msgspec.Struct, frozen=True):
@@ -198,6 +199,7 @@ def _kind(path: str, spec: ScenarioJobs) -> JobKind:
         priority=spec.priority,
         preempt=spec.preempt,
         same_leaf=spec.same_leaf,
+        checkpoint_s=_maybe(f"{path}.checkpoint", parse_duration, spec.checkpoint),
     )
 
 

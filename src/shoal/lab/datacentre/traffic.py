@@ -4,7 +4,8 @@ Before it works, a task fetches its files from the host where its job was submit
 The tasks of a gang then compute and all-reduce in turn, along a ring of its ranks, all
 at one speed: that of the slowest part. The traffic of a ring is spread evenly over its
 steps, so what it asks of links is its average, and it never asks for more than it could
-use. A task that is told to stop keeps what it has done; one that crashes loses it.
+use. A task that is told to stop keeps what it has done; one that crashes loses it. A
+gang that saves checkpoints always keeps what it saved, and no more.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 import numpy as np
 
+from shoal.core.events import TaskSaved
 from shoal.sim.node.driver import SIGTERM_CODE
 from shoal.topology.sharing import Floats, Sharing
 
@@ -59,6 +61,9 @@ class _Gang(msgspec.Struct, eq=False):
         default_factory=dict[Member, tuple[int, Done]]
     )  # the node of each, and what to call at the end
     flow: int | None = None
+    began: float = 0.0  # when all were ready
+    run_s: float = 0.0  # how long it takes from there, if it needs no link
+    saver: tuple[SimHost, SimProcess] | None = None  # its first rank
 
 
 class _Solo(msgspec.Struct, frozen=True):
@@ -110,7 +115,7 @@ class Traffic:
         drawn_job = self._drawn[task.job]
         member = (host.index, process.pid)
         here, home = self._nodes[host.id], self._nodes[process.start.attempt.scheduler]
-        work = partial(self._work, process, member, here, run_s, done)
+        work = partial(self._work, host, process, here, run_s, done)
         if drawn_job.kind.stage_bytes == 0 or here == home:
             work()
             return
@@ -156,9 +161,9 @@ class Traffic:
         work()
 
     def _work(
-        self, process: SimProcess, member: Member, here: int, run_s: float, done: Done
+        self, host: SimHost, process: SimProcess, here: int, run_s: float, done: Done
     ) -> None:
-        task = process.start.task
+        task, member = process.start.task, (host.index, process.pid)
         kind = self._drawn[task.job].kind
         if not kind.gang or task.size == 1:
             left_s = run_s * self._share_left.get(task.id, 1.0)
@@ -171,6 +176,8 @@ class Traffic:
             size = len(process.start.gang)
             gang = self._gangs[try_] = _Gang(job=task.job, size=size)
         gang.ready[member] = (here, done)
+        if task.index == 0:
+            gang.saver = host, process
         assert len(gang.ready) <= gang.size
         if len(gang.ready) == gang.size:
             self._start(try_, gang, run_s)
@@ -183,9 +190,12 @@ class Traffic:
         ring = [(a, b) for a, b in zip(ranks, ranks[1:] + ranks[:1], strict=True)]
         pairs = tuple((a, b) for a, b in ring if a != b)
         over = partial(self._over, try_, gang)
+        gang.began, gang.run_s = self._agenda.now, run_s * left
+        if kind.checkpoint_s:
+            self._agenda.after(kind.checkpoint_s, self._save, try_, gang)
         each_bytes = 2 * (gang.size - 1) / gang.size * kind.allreduce_bytes
         if not pairs or each_bytes == 0:
-            self._agenda.after(run_s * left, over)
+            self._agenda.after(gang.run_s, over)
             return
         steps = run_s / kind.step_s
         alone = self._alone(pairs)
@@ -200,19 +210,44 @@ class Traffic:
         for _, done in gang.ready.values():
             done()
 
+    def _save(self, try_: Try, gang: _Gang) -> None:
+        """Save a checkpoint of a gang, and let its scheduler know; and so on."""
+        if self._gangs.get(try_) is not gang:
+            return
+        left = self._left_of(gang)
+        if left is not None:
+            self._share_left[gang.job] = left
+            if gang.saver is not None:
+                host, process = gang.saver
+                tree = host.staging.make(f"{gang.job} {left}")
+                host.feed(TaskSaved(process.start.attempt, tree, "checkpoint"))
+        pause_s = self._drawn[gang.job].kind.checkpoint_s
+        assert pause_s is not None
+        self._agenda.after(pause_s, self._save, try_, gang)
+
     def _break(self, try_: Try, gang: _Gang, *, told: bool) -> None:
         """Stop a gang that lost a rank; its scheduler will stop the others."""
         del self._gangs[try_]
         if gang.flow is None:
             return
+        left = self._left_of(gang)
+        saves = self._drawn[gang.job].kind.checkpoint_s
+        if told and left is not None and not saves:
+            self._share_left[gang.job] = left
+        self._end(gang.flow)
+
+    def _left_of(self, gang: _Gang) -> float | None:
+        """Return the share of a gang's work that is left; None if it cannot be had."""
+        drawn_job = self._drawn[gang.job]
+        if gang.flow is None:
+            done_s = self._agenda.now - gang.began
+            return max(0.0, gang.run_s - done_s) / drawn_job.run_s
         flow = self._flows[gang.flow]
         self._advance(flow)
-        if told and flow.most > 0:
-            drawn_job = self._drawn[gang.job]
-            each = 2 * (gang.size - 1) / gang.size * drawn_job.kind.allreduce_bytes
-            all_of_it = drawn_job.run_s / drawn_job.kind.step_s * each
-            self._share_left[gang.job] = min(1.0, flow.left / all_of_it)
-        self._end(gang.flow)
+        if flow.most <= 0:
+            return None
+        each = 2 * (gang.size - 1) / gang.size * drawn_job.kind.allreduce_bytes
+        return min(1.0, flow.left / (drawn_job.run_s / drawn_job.kind.step_s * each))
 
     # Flows.
 

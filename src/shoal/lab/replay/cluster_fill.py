@@ -184,11 +184,11 @@ class FillReplay:
         if not isinstance(policy, Uniform):
             return bool(place(profile, 1, table, policy, rng).takens)
         # A worker takes its tightest GPU itself; FGD's Random draws the GPU, too.
-        need = table.need(TaskShape(profile))
-        index = policy.draw(need, table.grid, rng)
+        fitting = table.fitting(TaskShape(profile))
+        need, index = fitting.need, policy.draw(fitting, rng)
         if index is None:
             return False
-        places: list[int] | None = None
+        places: Sequence[int] = ()
         if need.gpu is not None:
             places = rng.sample(table.row(index).fitting(need), need.gpus_min)
         table.book(index, need, places)

@@ -120,7 +120,13 @@ def replay_by(
     waiting((), 1, policy)
     if setup.protocol == "rlscheduler":
         backfill = setup.backfill != "none"
-        return partial(rlscheduler, slots=slots, policy=policy, backfill=backfill)
+        return partial(
+            rlscheduler,
+            slots=slots,
+            policy=policy,
+            backfill=backfill,
+            nodes=cluster.hosts if cluster else None,
+        )
     if cluster is None:
         return lambda jobs: InOrder(
             jobs, CountedSlots(slots), waiting(jobs, slots, policy), setup.backfill

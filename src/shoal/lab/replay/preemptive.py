@@ -20,7 +20,7 @@ import numpy as np
 from shoal.lab.replay.engine import replay
 from shoal.lab.replay.figures import ReplayOutcome
 from shoal.lab.replay.queues import JobColumns
-from shoal.policy.queueing.braid import Braid, Candidate, Step
+from shoal.policy.queueing.braid import Braid, Candidate, Disturbances, Step
 from shoal.policy.queueing.queue_orders import Las, order_named
 from shoal.policy.table.rows import Floats
 
@@ -272,15 +272,19 @@ class Braided(PreemptionRule):
 
     def __init__(self) -> None:
         self._braid = Braid()
+        self._disturbances = Disturbances()
         self._steps: list[Step] = []
         self._overhead: dict[int, float] = {}
 
     def begin(self, jobs: Sequence[TraceJob]) -> None:
         """Look up the steps of all jobs."""
+        self._disturbances = Disturbances()
         self._steps = [_step(job) for job in jobs]
 
     def choose(self, state: Preemptive, came: list[int]) -> dict[int, float]:
         """Form groups anew; return the speeds of jobs, alone or sharing."""
+        if state.options.overheads == "at every event":
+            self._disturbances.happened(state.now / TICKS_PER_S)
         state.active += came
         left = state.columns.remaining_s * state.columns.slots
         state.active.sort(key=lambda job: left[job])
@@ -290,7 +294,10 @@ class Braided(PreemptionRule):
         unmet = candidates[waiting[0]] if waiting else None
         cluster = state.cluster()
         groups = self._braid.select(
-            candidates.values(), lambda gpus: cluster.take(gpus) is not None, unmet
+            candidates.values(),
+            lambda gpus: cluster.take(gpus) is not None,
+            unmet,
+            self._disturbances,
         )
         speeds: dict[int, float] = {}
         self._overhead = {}
@@ -307,7 +314,8 @@ class Braided(PreemptionRule):
 
     def _candidate(self, state: Preemptive, job: int) -> Candidate:
         remaining_s = max(REMAINING_MIN_S, float(state.columns.remaining_s[job]))
-        return Candidate(job, state.slots[job], remaining_s, self._steps[job])
+        start_s = float(state.overhead[job]) / TICKS_PER_S
+        return Candidate(job, state.slots[job], remaining_s, self._steps[job], start_s)
 
 
 def rule_named(policy: str) -> PreemptionRule:

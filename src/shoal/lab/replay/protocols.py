@@ -5,12 +5,13 @@ Everything here is a quirk of a paper's protocol, never of a policy.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from functools import partial
 from heapq import heappop, heappush
+from math import ceil
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
+import numpy as np
 
 from shoal.lab.replay.clusters import CountedSlots, HostSlots
 from shoal.lab.replay.preemptive import (
@@ -19,10 +20,10 @@ from shoal.lab.replay.preemptive import (
     PreemptiveOptions,
     rule_named,
 )
-from shoal.lab.replay.queues import JobColumns, Live, Ordered
+from shoal.lab.replay.queues import Foreseen, JobColumns, Live, Ordered
 from shoal.lab.replay.run_to_completion import RunToCompletion
 from shoal.policy.queueing.easy_backfill import reserve
-from shoal.policy.queueing.queue_orders import order_named
+from shoal.policy.queueing.queue_orders import Minnow, order_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -62,16 +63,13 @@ def start_overhead_s(job: TraceJob) -> float:
 
 
 def rlscheduler_jobs(jobs: Iterable[TraceJob]) -> list[TraceJob]:
-    """Return the jobs as RLScheduler numbers them: by id, without jobs of length 0."""
-    replace = msgspec.structs.replace
+    """Return the jobs as RLScheduler numbers them: by id, without jobs of length 0.
+
+    A job of unknown length gets one, but not what its user requested: that stays -1
+    if it is unknown, too.
+    """
     known = [
-        replace(
-            job,
-            run_s=UNKNOWN_RUN_S,
-            requested_s=job.requested_s if job.requested_s > 0 else UNKNOWN_RUN_S,
-        )
-        if job.run_s < 0
-        else job
+        msgspec.structs.replace(job, run_s=UNKNOWN_RUN_S) if job.run_s < 0 else job
         for job in jobs
         if job.run_s != 0 and job.slots > 0
     ]
@@ -79,11 +77,26 @@ def rlscheduler_jobs(jobs: Iterable[TraceJob]) -> list[TraceJob]:
 
 
 def rlscheduler(
-    jobs: Sequence[TraceJob], slots: int, policy: str, *, backfill: bool
+    jobs: Sequence[TraceJob],
+    slots: int,
+    policy: str,
+    *,
+    backfill: bool,
+    nodes: int | None = None,
 ) -> ReplayOutcome:
-    """Replay a window of jobs on an empty cluster, as RLScheduler does (SC 2020)."""
+    """Replay a window of jobs on an empty cluster, as RLScheduler does (SC 2020).
+
+    It gives out whole nodes: `nodes` is how many the slots are on, by default one each.
+    Orders go by the slots that a job wants.
+    """
     queue = waiting(jobs, slots, policy)
-    return PickOnce(jobs, CountedSlots(slots), queue, backfill=backfill).run()
+    nodes = nodes or slots
+    replace = msgspec.structs.replace
+    by_nodes = [replace(job, slots=ceil(job.slots / (slots / nodes))) for job in jobs]
+    outcome = PickOnce(by_nodes, CountedSlots(nodes), queue, backfill=backfill).run()
+    return replace(
+        outcome, slots=np.array([job.slots for job in jobs], float), capacity=slots
+    )
 
 
 @final
@@ -94,9 +107,10 @@ class PickOnce(RunToCompletion[int]):
     is looked at by itself. With backfill, the promise to the picked job is worked out
     once; others pass in the order of their submits, and only if they end before it.
 
-    Jobs that end at the same time do so in the order of a list that RLScheduler sorts
-    now and then: by requested ends whenever it works out a promise, by real ends
-    otherwise. Equal ones keep their places, and started jobs go to its end.
+    Of equal jobs, the first is whoever is first in its lists, which are sorted in place
+    now and then. Jobs that wait: by the order at each pick, by submits when others may
+    pass. Jobs that run: by requested ends whenever a promise is worked out, by real
+    ends at each event; started jobs go to the end.
     """
 
     arrivals_first = True
@@ -111,7 +125,7 @@ class PickOnce(RunToCompletion[int]):
     ) -> None:
         super().__init__(jobs, cluster, queue)
         self._backfill = backfill
-        self._by_submit: list[tuple[float, int]] = []  # the waiting jobs
+        self._line: list[int] = []  # the waiting jobs
         self._picked: int | None = None
         self._before_s = 0.0  # Who passes must end before this time.
         self._newest: int | None = None  # the job that came, unless one has ended
@@ -123,8 +137,7 @@ class PickOnce(RunToCompletion[int]):
         """Let a job wait."""
         super().arrive(job, now)
         self._newest = job
-        if self._backfill:
-            insort(self._by_submit, (self.submitted[job], job))
+        self._line.append(job)
 
     def advance(self, now: float) -> None:
         """End the first of the jobs that end until `now`."""
@@ -154,26 +167,24 @@ class PickOnce(RunToCompletion[int]):
         """Start a job that waits, if it fits."""
         if not super().start(job):
             return False
-        if self._backfill:
-            self._numbers[job] = self._starts
-            self._starts += 1
-            waiting = self._by_submit
-            del waiting[bisect_left(waiting, (self.submitted[job], job))]
+        self._numbers[job] = self._starts
+        self._starts += 1
+        self._line.remove(job)
         return True
 
     def serve(self) -> None:
         """Start the picked job and pick the next; or let others pass."""
         if self._picked is not None:
             if self._newest is not None:  # No other job can pass without more room.
-                if self._backfill:
-                    self._let_pass((self._newest,))
+                self._let_pass([self._newest])
                 return
             if not self.start(self._picked):
-                self._let_pass([job for _, job in self._by_submit])
+                self._let_pass(self._line)
                 return
             self._picked = None
-        while self.queue:
-            job = self.queue.first(self.now)
+        while self._line:
+            self.queue.sort(self._line, self.now)
+            job = self._line[0]
             if not self.start(job):
                 self._pick(job)
                 return
@@ -185,12 +196,15 @@ class PickOnce(RunToCompletion[int]):
             kept = reserve(self.slots[job], self.cluster.free, ends, self.now)
             self._before_s = kept.at_s
             self._starts_listed = self._starts
-            self._let_pass([job for _, job in self._by_submit])
+            self._let_pass(self._line)
 
-    def _let_pass(self, jobs: Iterable[int]) -> None:
+    def _let_pass(self, jobs: list[int]) -> None:
+        if not self._backfill:
+            return
+        self._line.sort(key=self.submitted.__getitem__)
         cluster, requested = self.cluster, self.requested
         now, before_s = self.now, self._before_s
-        for job in jobs:
+        for job in jobs.copy():
             if cluster.free == 0:
                 return
             if now + requested[job] < before_s:
@@ -198,9 +212,14 @@ class PickOnce(RunToCompletion[int]):
 
 
 def waiting(jobs: Sequence[TraceJob], slots: int, policy: str) -> WaitingJobs:
-    """Return a queue by the order of this name, or that of a live scheduler."""
+    """Return a queue by the order of this name, or that of a live scheduler.
+
+    Minnow also looks at the room and learns from what ends: a replay can tell it.
+    """
     if policy.lower() == LIVE:
         return Live(jobs, slots)
+    if policy.lower() == Minnow.name:
+        return Foreseen(JobColumns(jobs), slots)
     return Ordered(order_named(policy), JobColumns(jobs))
 
 

@@ -1,4 +1,4 @@
-"""The waiting jobs of a replay: by a queue order, or as the live queue has them."""
+"""The waiting jobs of a replay: by an order, by foresight, or as a live queue."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from shoal.model.ids import OwnerId
 from shoal.model.resources import GpuNeed, Profile
+from shoal.policy.queueing.minnow import MinnowForesight
 from shoal.policy.queueing.queue import QueueEntry, QueuePool, TaskQueue, Usage
 from shoal.policy.queueing.queue_orders import FloatOrColumn
 from shoal.policy.table.rows import Floats
@@ -86,8 +87,8 @@ class WaitingJobs(Protocol):
         """Go through the jobs; the queue must not change meanwhile."""
         ...
 
-    def first(self, now: float) -> int:
-        """Return the job that is next."""
+    def sort(self, jobs: list[int], now: float) -> None:
+        """Sort jobs that wait, the first first; equal ones keep their places."""
         ...
 
 
@@ -127,16 +128,71 @@ class Ordered:
         ranked: list[int] = jobs[np.argsort(keys, kind="stable")].tolist()
         return ranked
 
-    def first(self, now: float) -> int:
-        """Return the job that is next."""
+    def sort(self, jobs: list[int], now: float) -> None:
+        """Sort jobs that wait; keys that never change tie by when jobs came."""
         if self._settled:
-            return self._waiting[0][2]
-        jobs = np.array([job for _, _, job in self._waiting], np.int64)
-        return int(jobs[np.argmin(self._order.key(self._columns.only(jobs), now))])
+            keys, submitted = self._keys, self._submitted
+            jobs.sort(key=lambda job: (keys[job], submitted[job]))
+        else:
+            some = self._columns.only(np.array(jobs, np.int64))
+            places = np.argsort(self._order.key(some, now), kind="stable")
+            jobs[:] = [jobs[place] for place in places]
 
     def _entry(self, job: int) -> tuple[float, float, int]:
         key = self._keys[job] if self._settled else 0.0
         return key, self._submitted[job], job
+
+
+class Room(Protocol):
+    """What a queue may look at of the cluster that it is served by."""
+
+    def idle_s(self, jobs: Sequence[int]) -> Floats:
+        """Return how long the whole cluster would idle for each job until it fits."""
+        ...
+
+
+@final
+class Foreseen:
+    """Jobs by `MinnowForesight`, which looks at the room and learns from what ends."""
+
+    def __init__(self, columns: JobColumns, capacity: int) -> None:
+        self._columns = columns
+        self._minnow = MinnowForesight(capacity)
+        self._waiting: dict[int, None] = {}
+        self.room: Room | None = None  # set by who serves the queue
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, job: int) -> None:
+        """Let a job wait."""
+        self._waiting[job] = None
+        requested_s = float(self._columns.time_s[job])
+        self._minnow.came(requested_s, float(self._columns.submitted_s[job]))
+
+    def remove(self, job: int, now: float) -> None:
+        """Take a job out: it starts."""
+        del self._waiting[job]
+
+    def ended(self, job: int, run_s: float) -> None:
+        """Learn how long a job ran."""
+        self._minnow.ended(float(self._columns.time_s[job]), run_s)
+
+    def in_order(self, now: float) -> Iterable[int]:
+        """Go through the jobs, the first first."""
+        jobs = list(self._waiting)
+        self.sort(jobs, now)
+        return jobs
+
+    def sort(self, jobs: list[int], now: float) -> None:
+        """Sort jobs that wait; equal ones keep their places."""
+        if len(jobs) < 2:
+            return
+        assert self.room is not None
+        chosen = np.array(jobs, np.int64)
+        slots, time_s = self._columns.slots[chosen], self._columns.time_s[chosen]
+        keys = self._minnow.keys(slots, time_s, self.room.idle_s(jobs), now)
+        jobs[:] = [jobs[place] for place in np.argsort(keys, kind="stable")]
 
 
 def one_task(slots: int) -> tuple[Profile, int]:
@@ -183,9 +239,10 @@ class Live:
         """Go through the jobs, the first first."""
         return (int(entry.id) for entry in self._queue.ordered(self._usage, now))
 
-    def first(self, now: float) -> int:
-        """Return the job that is next."""
-        return next(iter(self.in_order(now)))
+    def sort(self, jobs: list[int], now: float) -> None:
+        """Sort jobs that wait, the first first."""
+        places = {job: place for place, job in enumerate(self.in_order(now))}
+        jobs.sort(key=places.__getitem__)
 
 
 def _owner(job: TraceJob) -> OwnerId:

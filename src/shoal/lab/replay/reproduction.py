@@ -166,10 +166,16 @@ def figures_of(part: Part, wanted: Iterable[tuple[str, int]]) -> list[float]:
 
 def _outcome(part: Part) -> ReplayOutcome:
     if part.protocol == "batch":
-        jobs, slots = _batch_jobs(part.trace)
-        slots = part.slots or slots or max(job.slots for job in jobs)
+        jobs, told, nodes = _batch_jobs(part.trace)
+        slots = part.slots or told or max(job.slots for job in jobs)
         chosen = fitting(_cut(jobs, part), slots)
-        return rlscheduler(chosen, slots, part.policy, backfill=part.backfill)
+        return rlscheduler(
+            chosen,
+            slots,
+            part.policy,
+            backfill=part.backfill,
+            nodes=nodes if slots == told else None,
+        )
     cluster = _cluster(part.others)
     chosen = fitting(_cut(_training_jobs(part.trace), part), cluster.gpus)
     return muri(chosen, cluster, part.policy)
@@ -228,11 +234,14 @@ def _training_jobs(path: str) -> tuple[TraceJob, ...]:
 
 
 @lru_cache(maxsize=8)
-def _batch_jobs(path: str) -> tuple[tuple[TraceJob, ...], int]:
-    """Read batch jobs as RLScheduler does; other formats in order of submission."""
+def _batch_jobs(path: str) -> tuple[tuple[TraceJob, ...], int, int]:
+    """Read batch jobs as RLScheduler does, with how many slots on how many nodes.
+
+    Other formats come in order of submission, and tell nothing of nodes.
+    """
     if format_of(Path(path)) != "swf":
         trace = read_jobs(Path(path))
-        return trace.jobs, trace.slots
+        return trace.jobs, trace.slots, 0
     file = SwfFile(Path(path))
     jobs = rlscheduler_jobs(file.jobs())
-    return tuple(jobs), file.slots()
+    return tuple(jobs), file.slots(), file.nodes()

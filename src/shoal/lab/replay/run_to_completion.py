@@ -17,10 +17,15 @@ import numpy as np
 
 from shoal.lab.replay.engine import replay
 from shoal.lab.replay.figures import ReplayOutcome
+from shoal.lab.replay.queues import Foreseen
 from shoal.model.ids import NodeId
 from shoal.model.resources import Allocation, Capacity, Profile
 from shoal.policy.queueing.backfill import BackfillPlan, BackfillWish, Running
-from shoal.policy.queueing.easy_backfill import EasyReservation, reserve
+from shoal.policy.queueing.easy_backfill import (
+    EasyReservation,
+    idle_slot_s,
+    reserve,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from shoal.lab.replay.clusters import ClusterModel
     from shoal.lab.replay.queues import WaitingJobs
     from shoal.lab.traces.values import TraceJob
+    from shoal.policy.table.rows import Floats
 
 T = TypeVar("T")
 
@@ -60,6 +66,9 @@ class RunToCompletion(ABC, Generic[T]):
         self._run = [job.run_s for job in jobs]
         self._taken: dict[int, T] = {}
         self._events = 0
+        self._foreseen = queue if isinstance(queue, Foreseen) else None
+        if self._foreseen is not None:
+            self._foreseen.room = self
 
     def run(self) -> ReplayOutcome:
         """Replay all jobs; return what became of them."""
@@ -103,6 +112,8 @@ class RunToCompletion(ABC, Generic[T]):
         """Free the room of a job that is no longer in `running`."""
         self.cluster.give(self._taken.pop(job))
         self._events += 1
+        if self._foreseen is not None:
+            self._foreseen.ended(job, self._run[job])
 
     def start(self, job: int) -> bool:
         """Start a job that waits, if it fits."""
@@ -125,6 +136,12 @@ class RunToCompletion(ABC, Generic[T]):
         """Return when running jobs end at the latest, by what was requested."""
         started, requested, slots = self.started, self.requested, self.slots
         return [(started[job] + requested[job], slots[job]) for _, job in self.running]
+
+    def idle_s(self, jobs: Sequence[int]) -> Floats:
+        """Return how long the whole cluster would idle for each job until it fits."""
+        wanted = np.array([self.slots[job] for job in jobs])
+        idle = idle_slot_s(wanted, self.cluster.free, self.latest_ends(), self.now)
+        return idle / self.cluster.slots
 
 
 @final

@@ -7,6 +7,7 @@ one seed says as much about luck as about a policy.
 from __future__ import annotations
 
 import math
+import statistics
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 SEED: Final = "seed"
 TIE: Final = 1.005
 """A policy wins where no other is better by more than this factor."""
+
+PAIRS_MIN: Final = 8
+NORMAL_95: Final = 1.96
 
 METRICS: Final = {
     "jct_mean_s": "mean completion",
@@ -84,6 +88,49 @@ def figures_of(results: Sequence[CellResult]) -> SweepFigures:
     return SweepFigures(
         axes, tuple(one.column for one in summaries), lines, tuple(summaries)
     )
+
+
+class PairedRatio(msgspec.Struct, frozen=True):
+    """How much worse one policy is than another, where both had the same luck."""
+
+    column: str
+    other: str
+    pairs: int  # the same scenario and seed under both
+    ratio: float  # geometric mean of the ratios
+    low: float  # the 95 % interval of it
+    high: float
+    spread: float  # of the logarithm of one ratio, as a standard deviation
+
+
+def paired_ratios(
+    results: Sequence[CellResult], column: str, metric: str
+) -> list[PairedRatio]:
+    """Compare a column with every other, pair by pair; the closest other is first.
+
+    A figure of one seed is luck for the most part where hosts crash: which job is hit
+    decides. So only the interval tells whether one policy is better.
+    """
+    by_point: dict[tuple[str, ...], dict[str, float]] = {}
+    for one in results:
+        point = (one.scenario, *(f"{k}={v}" for k, v in sorted(one.point.items())))
+        values = by_point.setdefault(point, {})
+        values[column_of(one, results)] = max(getattr(one, metric), 1e-9)
+    others = sorted({name for values in by_point.values() for name in values})
+    found: list[PairedRatio] = []
+    for other in others:
+        logs = [
+            math.log(values[column] / values[other])
+            for values in by_point.values()
+            if other != column and column in values and other in values
+        ]
+        if len(logs) < PAIRS_MIN:
+            continue
+        mean, spread = _mean(logs), statistics.stdev(logs)
+        error = NORMAL_95 * spread / math.sqrt(len(logs))
+        interval = (math.exp(mean - error), math.exp(mean + error))
+        ratio = math.exp(mean)
+        found.append(PairedRatio(column, other, len(logs), ratio, *interval, spread))
+    return sorted(found, key=lambda one: (-one.ratio, one.other))
 
 
 def column_of(result: CellResult, results: Iterable[CellResult]) -> str:

@@ -43,7 +43,7 @@ def format_of(path: Path) -> Format:
     if first.startswith("["):
         return "philly-json"
     if first.startswith("{"):
-        return "batsim"
+        return "requests" if llm_requests.is_mooncake(first) else "batsim"
     if first.startswith(";") or _are_numbers(first.split()):
         return "swf"
     names = [name.strip() for name in first.split(",")]

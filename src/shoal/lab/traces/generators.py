@@ -1,15 +1,16 @@
 """Generate workloads without a trace: three models, each from a seed.
 
-The models have the shape of what they are named after, not its exact parameters:
-use them to compare policies, and a trace to predict.
+All but `lublin`, which is as published, have the shape of what they are named after,
+not its exact parameters: use them to compare policies, and a trace to predict.
 """
 
 from __future__ import annotations
 
-from math import exp, log, log2, pi, sin
+from math import log, log2, pi, sin
 from typing import TYPE_CHECKING, Final
 
 from shoal.errors import UsageError
+from shoal.lab.traces.lublin import LublinShape, lublin_jobs
 from shoal.lab.traces.values import Trace, TraceJob
 
 if TYPE_CHECKING:
@@ -35,25 +36,8 @@ def poisson(count: int, slots: int, rng: Random) -> list[TraceJob]:
 
 
 def lublin(count: int, slots: int, rng: Random) -> list[TraceJob]:
-    """Batch jobs: sizes log-uniform and mostly powers of two, lengths from two gammas.
-
-    Wide jobs are longer, and more come by day than by night.
-    """
-    sized: list[tuple[float, int]] = []
-    widest = max(1.0, log2(slots))
-    for _ in range(count):
-        size = 1
-        if rng.random() > 0.24:
-            exponent = rng.uniform(0.8, widest)
-            power = rng.random() < 0.75
-            size = round(2 ** (round(exponent) if power else exponent))
-        size = max(1, min(slots, size))
-        long = rng.random() < 0.35 + 0.3 * log2(size) / widest
-        run_s = exp(
-            rng.gammavariate(312.0, 0.03) if long else rng.gammavariate(4.2, 0.94)
-        )
-        sized.append((min(run_s, 2 * DAY_S), size))
-    return _spread(sized, slots, rng, _by_day)
+    """Batch jobs by the model of Lublin and Feitelson, with loose requests."""
+    return lublin_jobs(count, slots, rng, LublinShape(LOAD, "loose"))
 
 
 def philly(count: int, slots: int, rng: Random) -> list[TraceJob]:

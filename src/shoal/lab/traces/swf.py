@@ -51,11 +51,15 @@ class SwfFile:
 
     def slots(self) -> int:
         """Return how many processors the heading tells of; 0 if it does not."""
-        for name in ("maxprocs", "maxnodes"):
-            found = WHOLE.match(self.heading.get(name, ""))
-            if found and int(found[0]) > 0:
-                return int(found[0])
-        return 0
+        return self._told("maxprocs") or self.nodes()
+
+    def nodes(self) -> int:
+        """Return how many nodes the processors are on; 0 if the heading is silent."""
+        return self._told("maxnodes")
+
+    def _told(self, name: str) -> int:
+        found = WHOLE.match(self.heading.get(name, ""))
+        return int(found[0]) if found else 0
 
     def _numbers(self, line: str, number: int) -> list[float]:
         words = line.split()

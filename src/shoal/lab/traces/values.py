@@ -72,6 +72,12 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True):
     arrived_s: float
     context_tokens: int
     generated_tokens: int
+    blocks: tuple[int, ...] = ()
+    """Names of the blocks of its context, first to last, if the trace tells.
+
+    A name stands for the block and all before it: two requests whose contexts begin
+    alike have the same names up to where they differ.
+    """
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):

@@ -165,7 +165,7 @@ def _shown(value: object) -> str:
 
 
 def _check_texts(spec: JobSpec) -> None:
-    """Refuse what no worker could be told: the same grammar holds for messages."""
+    """Refuse texts that a message could not carry: its grammar is the same."""
     check = _texts()
     try:
         check(spec)
@@ -233,7 +233,7 @@ def _refuse_unknown_names(value: Plain, shape: inspect.Type, path: str) -> None:
                     raise SpecError(
                         f"unknown field '{name}'",
                         path=f"{path}.{name}",
-                        hint=did_you_mean(name, known) or f"known: {', '.join(known)}",
+                        hint=_instead_of(name, known),
                     )
                 _refuse_unknown_names(item, known[name], f"{path}.{name}")
         case inspect.DictType(), dict():
@@ -249,6 +249,13 @@ def _refuse_unknown_names(value: Plain, shape: inspect.Type, path: str) -> None:
             _refuse_unknown_names(value, shape.type, path)
         case _:
             pass
+
+
+def _instead_of(name: str, known: Mapping[str, object]) -> str:
+    """Say which known field somebody means who writes an unknown one."""
+    if name in AMOUNTS and "resources" in known:
+        return "amounts are below resources, like resources: {cpu: 2, gpu: 1, ram: 8GB}"
+    return did_you_mean(name, known) or f"known: {', '.join(known)}"
 
 
 def _exact(path: str, document: Plain) -> str:
@@ -574,6 +581,11 @@ _FORMS: Final[dict[str, Callable[[Any, str], object]]] = {
     "verify": canonical_verify,
     "schedule": canonical_schedule,
 }
+AMOUNTS: Final = frozenset(
+    {"cpu", "cpus", "gpu", "gpus", "ram", "mem", "memory", "disk"}
+)
+"""What people write beside `resources`, as other schedulers have it."""
+
 _SHAPE: Final = inspect.type_info(JobSpec)
 
 
@@ -601,6 +613,14 @@ def _check(spec: JobSpec, path: str) -> None:
             "both at_most_once and speculate",
             path=path,
             because="to speculate is to start a task twice",
+            hint="remove one of them",
+        )
+    if spec.keepers and (spec.verify is not None or spec.schedule is not None):
+        other = "schedule" if spec.verify is None else "verify"
+        raise SpecError(
+            f"both keepers and {other}",
+            path=f"{path}.keepers",
+            because="what it stands for is known to one node alone",
             hint="remove one of them",
         )
     if spec.driver == "container" and not spec.image:

@@ -72,6 +72,8 @@ def ram_of(recipe: str, params: Mapping[str, Scalar], most: int) -> int | None:
     ranks = max(_whole(params, f"inner.{kind}", 1) for kind in ("ddp", "fsdp"))
     if by_layers > 1:
         recipe, most, ranks = "pipeline", by_layers, by_layers
+    if params.get("inner.over") == "machines":
+        ranks = 1  # Each is a task of its own.
     need = _process_bytes(recipe, params, most)
     return None if need is None else ranks * need
 

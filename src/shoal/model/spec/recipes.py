@@ -1,10 +1,11 @@
 """Recipes of more than one program: the parts of a job, each with its own needs.
 
 `diloco` has workers that train, as a gang that goes on while its least is left, and one
-task that aggregates, which needs no GPU. `ddp` and `pipeline` are gangs that use the
-network, since torch's own transports do. `sweep` has one task for each of its trials,
-and one that judges them. The parts of a job without steps are called
-`train` and `aggregate`; in a step, its name comes before that.
+task that aggregates, which needs no GPU; if workers span several machines, each is a
+gang itself. `ddp` and `pipeline` are gangs that use the network, since torch's own
+transports do. `sweep` has one task for each of its trials, and one that judges them.
+The parts of a job without steps are called `train` and `aggregate`; in a step, its name
+comes before that.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from shoal.model.spec.canonical import nodes_of
 from shoal.model.spec.footprint import ram_of
 from shoal.model.spec.points import points
 from shoal.model.spec.spec import JobSpec, ResourcesSpec
+from shoal.task_words import share_of, translated
 
 DILOCO: Final = "diloco"
 SWEEP: Final = "sweep"
@@ -32,7 +34,7 @@ TRAIN: Final = "train"
 GANGS: Final = frozenset({"ddp", "pipeline"})
 """Recipes whose tasks talk to each other directly, at every step, over the network."""
 
-AGGREGATE_CPU: Final = "0.5"
+LITTLE: Final = ResourcesSpec(cpu="0.5")
 """What averaging takes: a moment of one CPU in each round."""
 
 OUTPUTS: Final = "out/"
@@ -73,7 +75,10 @@ DEFAULT_PROGRAMS: Final = {
 }
 """The program of each recipe that runs one, unless the job names another."""
 
-MODULES: Final = {"digits": (*LEARNING, "sklearn")}
+MODULES: Final = {
+    "digits": (*LEARNING, "sklearn"),
+    "images": (*LEARNING, "torchvision"),
+}
 """Modules of programs that need more than others."""
 
 OWN_PYTHON: Final = ("PATH", "PYTHONHOME", "PYTHONPATH")
@@ -91,6 +96,7 @@ class RecipePart(NamedTuple):
 def parts_of(spec: JobSpec, name: str, path: str) -> list[RecipePart]:
     """Return the parts of a job or step."""
     learning = _modules_of(spec)
+    spec = _with_datasets(spec)
     least, most = nodes_of(spec)
     spec = _assessed(spec, most)
     if spec.recipe == PIPELINE and least != most:
@@ -106,8 +112,6 @@ def parts_of(spec: JobSpec, name: str, path: str) -> list[RecipePart]:
         outputs = spec.outputs or (OUTPUTS,)
         gang = replace(spec, params=params, network=True, outputs=outputs)
         return [RecipePart(name, gang, learning)]
-    step = "" if name == "main" else f"{name}-"
-    little = ResourcesSpec(cpu=AGGREGATE_CPU)
     if spec.recipe == SWEEP:
         judged = {"trials": len(points(spec)), **spec.params}
         judge = replace(
@@ -116,7 +120,7 @@ def parts_of(spec: JobSpec, name: str, path: str) -> list[RecipePart]:
             nodes=1,
             array=None,
             sweep=None,
-            resources=little,
+            resources=LITTLE,
             any_of=(),
             outputs=spec.outputs or (OUTPUTS,),
         )
@@ -125,6 +129,17 @@ def parts_of(spec: JobSpec, name: str, path: str) -> list[RecipePart]:
         return [judged_by, RecipePart(TRIALS, trials, learning)]
     if spec.recipe != DILOCO:
         return [RecipePart(name, spec, learning)]
+    step = "" if name == "main" else f"{name}-"
+    return _trained_apart(spec, step, path, learning)
+
+
+def _trained_apart(
+    spec: JobSpec, step: str, path: str, learning: tuple[str, ...]
+) -> list[RecipePart]:
+    """Return the parts of `diloco`."""
+    least, most = nodes_of(spec)
+    params = {"workers": most, "quorum": least, **spec.params}
+    replace = msgspec.structs.replace
     if most == 1 and (spec.array is not None or spec.sweep is not None):
         raise SpecError(
             "a sweep of diloco needs at least two nodes for each point",
@@ -136,15 +151,44 @@ def parts_of(spec: JobSpec, name: str, path: str) -> list[RecipePart]:
         spec,
         params=params,
         nodes=1,
-        resources=little,
+        resources=LITTLE,
         any_of=(),
         outputs=spec.outputs or (OUTPUTS,),
     )
     train = replace(spec, params=params, outputs=())
+    if (ranks := _spanned(spec, path)) > 1:
+        train = replace(train, nodes=ranks, array=most, network=True)
     return [
         RecipePart(f"{step}{AGGREGATE}", aggregate, AVERAGING if learning else ()),
         RecipePart(f"{step}{TRAIN}", train, learning),
     ]
+
+
+def _spanned(spec: JobSpec, path: str) -> int:
+    """Return how many machines a worker of diloco spans.
+
+    Then each worker is a gang: found and placed as one, near each other, and started
+    again as one. All of them together are an array.
+    """
+    if spec.params.get("inner.over") != "machines":
+        return 1
+    least, most = nodes_of(spec)
+    if least != most:
+        raise SpecError(
+            "workers over several machines are of a fixed number",
+            path=f"{path}.nodes",
+            because="each is a gang of its own, which is there or not",
+            hint=f"write `nodes: {most}`, the number of workers",
+        )
+    if spec.array is not None or spec.sweep is not None:
+        raise SpecError(
+            "there is no sweep over workers that span several machines",
+            path=f"{path}.params.inner.over",
+            because="gangs of a job have one number, and here it is that of a worker",
+            hint="submit a job for each point",
+        )
+    kinds = ("inner.ddp", "inner.fsdp", "inner.pipeline")
+    return max(int(spec.params.get(kind, 1)) for kind in kinds)
 
 
 def _modules_of(spec: JobSpec) -> tuple[str, ...]:
@@ -154,8 +198,19 @@ def _modules_of(spec: JobSpec) -> tuple[str, ...]:
     brings = spec.image or spec.setup or spec.python
     if brings or any(name in spec.env for name in OWN_PYTHON):
         return ()
-    program = str(spec.params.get(PROGRAM, DEFAULT_PROGRAMS[spec.recipe]))
-    return MODULES.get(program, LEARNING)
+    program = spec.params.get(PROGRAM, DEFAULT_PROGRAMS[spec.recipe])
+    if spec.recipe == TRAIN:
+        program = translated({**points(spec)[0], **spec.params})[PROGRAM]
+    return MODULES.get(str(program), LEARNING)
+
+
+def _with_datasets(spec: JobSpec) -> JobSpec:
+    """Return a spec that mounts the folders which the recipe `train` reads."""
+    if spec.recipe != TRAIN:
+        return spec
+    shares = [share_of({**point, **spec.params}) for point in points(spec)]
+    mounts = dict.fromkeys((*spec.mounts, *filter(None, shares)))
+    return msgspec.structs.replace(spec, mounts=tuple(sorted(mounts)))
 
 
 def _assessed(spec: JobSpec, most: int) -> JobSpec:

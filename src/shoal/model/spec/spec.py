@@ -581,6 +581,13 @@ class JobSpec(Strict, frozen=True):
     speculate: Annotated[
         bool, Meta(description="Run a copy of a straggler elsewhere.")
     ] = False
+    keepers: Annotated[
+        Literal[0, 2, 4],
+        Meta(
+            description="How many other nodes of yours keep the job, and go on with it "
+            "if the node that it was submitted to is gone."
+        ),
+    ] = 0
     network: Annotated[
         bool, Meta(description="Whether the program may use the network.")
     ] = False

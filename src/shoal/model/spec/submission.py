@@ -85,6 +85,7 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     driver: str | None = None
     at_most_once: bool | None = None
     speculate: bool | None = None
+    keepers: int | None = None
 
 
 _AS_IN_SPEC: Final = (
@@ -105,6 +106,7 @@ _AS_IN_SPEC: Final = (
     "driver",
     "at_most_once",
     "speculate",
+    "keepers",
 )
 _FLAG_OF: Final = {
     "$.resources.gpu": "--gpus",

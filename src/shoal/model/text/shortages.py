@@ -49,7 +49,7 @@ def bytes_short(what: str, free: int, capacity: int, needed: int) -> str | None:
 
 
 def label_missing(capacity: Capacity, profile: Profile) -> str | None:
-    """Say which label that a task asks for a worker does not carry, if any."""
+    """Say which label a worker lacks that the task requires, if any."""
     for key, value in profile.labels:
         if (key, value) not in capacity.labels:
             has = dict(capacity.labels).get(key)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from shoal.model.ids import NodeId
-    from shoal.net.base import Listener
+    from shoal.net.base import LinkListener
     from shoal.net.direct.lobby import Desk
     from shoal.net.identity.identity import Identity
     from shoal.protocol.messages import AnyMessage, Grant
@@ -73,7 +73,7 @@ class DirectLinks:
         grant: Grant,
         *,
         admit: Admit,
-        listener: Listener,
+        listener: LinkListener,
         hello: Hello | None = None,
         desk: Desk | None = None,
         settings: LinkSettings | None = None,

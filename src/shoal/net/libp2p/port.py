@@ -157,7 +157,7 @@ class Libp2p:
         self._order(peer, lambda host: host.note_link(peer, is_up=is_up))
 
     async def close(self) -> None:
-        """Leave the network in good order, or after some seconds in any."""
+        """Leave the network cleanly; after some seconds, leave it anyway."""
         self._flush()
         self._shared.leaving.set()
         self._shared.orders.put(lambda _host: None)  # Wakes it to leave.

@@ -10,12 +10,19 @@ says who should share with whom, and when not to.
 GPUs have a price: what the first job that found none would give for them. A partner
 joins only if the group is then worth more than the partner alone would be beyond its
 price. When there are GPUs for all, the price is zero and no jobs share.
+
+Starting costs time, and a group starts when its last member has. Where running jobs pay
+for this whenever something happens, a group that takes h seconds to start runs only in
+what is left of each pause between two events beyond its first h seconds. So jobs that
+are slow to start share less, the more often they are disturbed. How long pauses are is
+learned on the way.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from itertools import permutations
+from bisect import bisect_left, insort
+from collections import defaultdict, deque
+from itertools import accumulate, permutations
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 import msgspec
@@ -25,6 +32,9 @@ if TYPE_CHECKING:
 
 MEMBERS_MAX: Final = 4
 """Jobs that share the same GPUs at most."""
+
+PAUSES_MAX: Final = 4_096
+"""Pauses between events that are remembered; the latest count."""
 
 BEATS: Final = 4
 """A round of a group: in each beat every job does another part of its step."""
@@ -50,6 +60,7 @@ class Candidate(msgspec.Struct, frozen=True):
     gpus: int
     remaining_s: float  # above zero: if it ran alone from now on
     step: Step
+    start_s: float = 0.0  # how long it takes to start
 
 
 class SharingGroup(msgspec.Struct, frozen=True):
@@ -103,6 +114,39 @@ def _close(one: float, other: float) -> bool:
 
 
 @final
+class Disturbances:
+    """Events after which all running jobs must start again, and the pauses between."""
+
+    def __init__(self) -> None:
+        self._latest: deque[float] = deque()  # pauses, in seconds, the oldest first
+        self._sorted: list[float] = []  # the same
+        self._sums: list[float] = []  # of the shortest ones, or empty if not known
+        self._last_s: float | None = None
+
+    def happened(self, now: float) -> None:
+        """Take in one event."""
+        if self._last_s is not None and now > self._last_s:
+            self._latest.append(now - self._last_s)
+            insort(self._sorted, self._latest[-1])
+            if len(self._latest) > PAUSES_MAX:
+                oldest_s = self._latest.popleft()
+                del self._sorted[bisect_left(self._sorted, oldest_s)]
+            self._sums = []
+        self._last_s = now
+
+    def running_share(self, start_s: float) -> float:
+        """Return in which part of the time a group that starts so slowly would run."""
+        if not self._sorted:
+            return 1.0
+        if not self._sums:
+            self._sums = list(accumulate(self._sorted, initial=0.0))
+        shorter = bisect_left(self._sorted, start_s)
+        longer = len(self._sorted) - shorter
+        left_s = self._sums[-1] - self._sums[shorter] - longer * start_s
+        return left_s / self._sums[-1]
+
+
+@final
 class Braid:
     """Forms groups of jobs that share GPUs; remembers speeds of kinds of jobs."""
 
@@ -112,6 +156,7 @@ class Braid:
         assert 1 <= members_max <= MEMBERS_MAX
         self._members_max = members_max
         self._speeds: dict[tuple[Step, ...], dict[Step, float]] = {}
+        self._disturbances = Disturbances()
 
     def speeds(self, steps: Sequence[Step]) -> list[float]:
         """Return how fast each of these would be if they shared, 1 being alone."""
@@ -127,15 +172,21 @@ class Braid:
         return [known[step] for step in steps]
 
     def select(
-        self, waiting: Iterable[Candidate], fits: Fits, unmet: Candidate | None
+        self,
+        waiting: Iterable[Candidate],
+        fits: Fits,
+        unmet: Candidate | None,
+        disturbances: Disturbances | None = None,
     ) -> list[SharingGroup]:
         """Choose jobs to run now, and which share a worker, until no other fits.
 
         `unmet` is the first job that would have to wait if no jobs shared, or None if
-        there is none. Jobs must come in order of remaining time times GPUs.
+        there is none. Jobs must come in order of remaining time times GPUs. At each of
+        the `disturbances` running jobs must start again.
         """
+        self._disturbances = disturbances or Disturbances()
         jobs = list(waiting)
-        price = 0.0 if unmet is None else 1 / (unmet.remaining_s * unmet.gpus)
+        price = 0.0 if unmet is None else self._worth([unmet]) / unmet.gpus
         partners = _Partners(jobs)
         groups: list[SharingGroup] = []
         for job in jobs:
@@ -158,7 +209,7 @@ class Braid:
             best, best_gain = None, 0.0
             for partner in partners.smallest_of_each_kind(members[0].gpus):
                 # Alone it would be worth what it gains beyond the price of its GPUs.
-                alone = max(0.0, 1 / partner.remaining_s - price)
+                alone = max(0.0, self._worth([partner]) - price)
                 gain = self._worth([*members, partner]) - worth - alone
                 if gain > best_gain:
                     best, best_gain = partner, gain
@@ -171,7 +222,8 @@ class Braid:
     def _worth(self, members: Sequence[Candidate]) -> float:
         speeds = self.speeds([member.step for member in members])
         pairs = zip(members, speeds, strict=True)
-        return sum(speed / member.remaining_s for member, speed in pairs)
+        runs = self._disturbances.running_share(sum(m.start_s for m in members))
+        return runs * sum(speed / member.remaining_s for member, speed in pairs)
 
 
 @final

@@ -9,9 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from shoal.policy.table.rows import Floats, Ints
 
 
 class EasyReservation(msgspec.Struct, frozen=True):
@@ -46,3 +49,25 @@ def reserve(
         if free >= wanted:
             break
     return EasyReservation(at_s, max(0, free - wanted))
+
+
+def idle_slot_s(
+    wanted: Ints, free: int, running: Iterable[tuple[float, int]], now: float
+) -> Floats:
+    """Return how much room lies idle until each of these sizes fits.
+
+    `running` is as for `reserve`. Slots that are free wait, and slots that get free, if
+    nothing else starts; what overran its request is about to end.
+    """
+    frees, idle = [free], [0.0]
+    at_s = now
+    for ends_s, slots in sorted(running):
+        if ends_s > at_s:
+            idle.append(idle[-1] + frees[-1] * (ends_s - at_s))
+            at_s = ends_s
+        else:
+            idle.append(idle[-1])
+        frees.append(frees[-1] + slots)
+    enough = np.searchsorted(np.array(frees), wanted)
+    waste: Floats = np.array(idle)[np.minimum(enough, len(idle) - 1)]
+    return waste

@@ -1,4 +1,9 @@
-"""Preemption: which running leases to end so that a more important task starts."""
+"""Preemption: which running leases to end so that a more important task starts.
+
+What counts is what would be destroyed: the work since a task began, or since its last
+checkpoint, in resources times seconds. A gang loses that of all its members, and once,
+however many of them end.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from shoal.model.ids import LeaseId
+from shoal.model.ids import GroupId, LeaseId
 from shoal.model.resources import Allocation, Ledger, Profile
 
 if TYPE_CHECKING:
@@ -16,7 +21,10 @@ if TYPE_CHECKING:
 EXACT_MAX: Final = 10
 """Candidates up to which all sets are tried; beyond, a good set is grown and cut."""
 
-Cost: TypeAlias = tuple[tuple[int, ...], float, tuple[LeaseId, ...]]
+CPUS_PER_GPU: Final = 16
+"""A GPU is worth as much as so many CPUs."""
+
+Cost: TypeAlias = tuple[tuple[tuple[int, float], ...], int, tuple[LeaseId, ...]]
 
 
 class Victim(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,8 +33,17 @@ class Victim(msgspec.Struct, frozen=True, kw_only=True):
     id: LeaseId
     allocation: Allocation
     priority: int
-    started_for_s: float = 0.0
+    unsaved_s: float = 0.0  # the work of so long would be done again
+    gang: GroupId = GroupId("")  # of which it is one task
+    gang_size: int = 1
     preemptible: bool = True
+
+    @property
+    def destroyed(self) -> float:
+        """What would be lost, of the whole gang: in thousandths of CPUs, by seconds."""
+        gpu_milli = sum(share.milli for share in self.allocation.shares)
+        milli = self.allocation.cpu_milli + CPUS_PER_GPU * gpu_milli
+        return milli * self.unsaved_s * self.gang_size
 
 
 def choose_victims(
@@ -39,8 +56,8 @@ def choose_victims(
     """Return the cheapest leases to end so that `count` tasks fit, or why none will.
 
     Only preemptible leases of a lower priority than `priority` are displaced. Sets
-    are compared by their priorities from the highest down, then by the time lost
-    with them; so none of those returned could be spared. Empty if the tasks fit
+    are compared by what they destroy at each priority, from the highest down, then by
+    their number; so none of those returned could be spared. Empty if the tasks fit
     already. Up to `EXACT_MAX` candidates the answer is the cheapest of all.
     """
     allowed = [v for v in victims if v.preemptible and v.priority < priority]
@@ -61,9 +78,16 @@ def choose_victims(
 def cost(victims: Iterable[Victim]) -> Cost:
     """Return what to compare sets of victims by; the smallest is the cheapest."""
     chosen = sorted(victims, key=lambda victim: victim.id)
+    destroyed: dict[int, dict[str, float]] = {}
+    for victim in chosen:
+        lost = destroyed.setdefault(victim.priority, {})
+        whose = victim.gang or victim.id
+        lost[whose] = max(lost.get(whose, 0.0), victim.destroyed)
     return (
-        tuple(sorted((victim.priority for victim in chosen), reverse=True)),
-        sum(victim.started_for_s for victim in chosen),
+        tuple(
+            (rank, sum(destroyed[rank].values())) for rank in sorted(destroyed)[::-1]
+        ),
+        len(chosen),
         tuple(victim.id for victim in chosen),
     )
 

@@ -21,7 +21,7 @@ SHORT_S: Final = 10.0
 """Shorter jobs than this count as this long where slowdown is meant."""
 
 TINY: Final = 1e-15
-"""Keeps a logarithm of one from being divided by."""
+"""Keeps times and logarithms of zero from being divided by."""
 
 LEVELS_SLOT_S: Final = (3_250.0, 7_200.0)
 """Slot-seconds of service at which a job sinks to the next queue of `las`."""
@@ -161,8 +161,9 @@ class Wfp3:
 
     def key(self, jobs: WaitingJob, now: float) -> FloatOrColumn:
         """Compare (wait / time)^3 slots."""
-        waited = (now - jobs.submitted_s) / jobs.time_s
-        return -(waited**3) * jobs.slots
+        waited = (now - jobs.submitted_s) / np.maximum(jobs.time_s, TINY)
+        # A product is rounded alike for one job and for columns; a power is not.
+        return -(waited * waited * waited) * jobs.slots
 
 
 @final
@@ -175,7 +176,8 @@ class Unicep:
     def key(self, jobs: WaitingJob, now: float) -> FloatOrColumn:
         """Compare wait / (log2(slots) time)."""
         waited = now - jobs.submitted_s + TINY
-        return -waited / (np.log2(jobs.slots + TINY) * jobs.time_s)
+        time_s = np.maximum(jobs.time_s, TINY)
+        return -waited / (np.log2(jobs.slots + TINY) * time_s)
 
 
 @final
@@ -184,6 +186,7 @@ class Minnow:
 
     One second of waiting costs a job of length t a slowdown of 1 / max(t, 10). Serving
     it takes slots times t. Smith's rule says to serve by cost over size, largest first.
+    `MinnowForesight` also looks at the room.
     """
 
     name = "minnow"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shoal.model.resources import Profile
     from shoal.policy.interface import Chooser, Chosen, GangNeed, PlacementRequest
     from shoal.policy.ranking.gradient import Gradient
-    from shoal.policy.table.gang_room import GangPlan
+    from shoal.policy.table.gang_planner import GangPlan
     from shoal.policy.table.rows import RowRoom
     from shoal.policy.table.shortlist import Key, WhenFuller
     from shoal.policy.table.task_shapes import Need
@@ -104,9 +104,16 @@ class _GangChooser:
     def _make_plan(self, skip: Collection[NodeId]) -> GangPlan:
         gang, table, room = self._gang, self._table, self._room
         beside = table.indices(gang.beside)
-        plan = room.plan(self._left, table.indices(skip), beside, warm=self._warm)
+        running = [table.indices(nodes) for nodes in gang.running]
+        plan = room.plan(
+            self._left,
+            table.indices(skip),
+            beside,
+            warm=self._warm,
+            running=running,
+        )
         if plan and gang.slowdown_max < math.inf:
             rows = [*beside, *(row for row, _ in plan)]
-            if room.slowdown(rows, gang.size) > gang.slowdown_max:
+            if room.slowdown(rows, gang.size, running) > gang.slowdown_max:
                 return []
         return plan[::-1]

@@ -12,7 +12,7 @@ from shoal.model.resources import WHOLE_GPU_MILLI
 from shoal.policy.interface import ChooseBy
 from shoal.policy.ranking.ranking import Ranking
 from shoal.policy.table.grid import Columns, Grid
-from shoal.policy.table.rows import IntOrColumn, Ints, RowRoom, WorkerRow
+from shoal.policy.table.rows import NO_KIND, Ints, RowRoom, WorkerRow
 from shoal.policy.table.shortlist import Key, Shortlist, WhenFuller
 from shoal.policy.table.task_shapes import Need
 
@@ -90,8 +90,9 @@ class GpuClustering(Ranking):
             return (0,)
         fullness = SCORE_MAX // 4 * (LARGEST_MILLI - room.gpu_milli) // LARGEST_MILLI
         if isinstance(room, WorkerRow):
-            sizes = self._sizes.get(room.node, 0)
-            return (-(int(_togetherness(sizes, _bit(need))) + fullness),)
+            sizes, own = self._sizes.get(room.node, 0), _bit(need)
+            together = 75 if sizes == own else 50 if sizes & own else 0 if sizes else 25
+            return (-(together + fullness),)
         rows = self._grid.rows
         known = [self._sizes.get(row.node, 0) if row else 0 for row in rows]
         column = np.zeros_like(room.gpu_milli)
@@ -100,22 +101,32 @@ class GpuClustering(Ranking):
 
 
 def _packing_of_row(need: Need, row: WorkerRow) -> int:
-    picked = [row.gpu_free[place] for place in row.pick(need)]
-    gpus = len(row.gpu_free)
-    if row.gpu_free.count(WHOLE_GPU_MILLI) == gpus:
-        return int(_idle_score(gpus))
-    left_percent = sum(free * 100 // WHOLE_GPU_MILLI for free in picked)
-    return int(_busy_score(picked.count(WHOLE_GPU_MILLI), left_percent))
+    """Score one worker as `_packing_of_columns` does; numpy is slow for one number."""
+    free = row.gpu_free
+    gpus = len(free)
+    if free.count(WHOLE_GPU_MILLI) == gpus:
+        return max(SCORE_MAX // 3 - gpus, gpus)
+    if need.whole and row.kind != NO_KIND and need.gpus_min == need.gpus_max:
+        return max(SCORE_MAX // 2 - need.gpus_min, SCORE_MAX // 3)
+    picked = [free[place] for place in row.pick(need)]
+    if whole := picked.count(WHOLE_GPU_MILLI):
+        return max(SCORE_MAX // 2 - whole, SCORE_MAX // 3)
+    left_percent = sum([share * 100 // WHOLE_GPU_MILLI for share in picked])
+    return max(SCORE_MAX - left_percent // 10, SCORE_MAX // 2)
 
 
 def _packing_of_columns(need: Need, columns: Columns) -> Ints:
     free = columns.gpu_free
     taken = np.where(columns.picked(need), free, 0)
-    whole = (taken == WHOLE_GPU_MILLI).sum(axis=1)
-    left_percent = (taken * 100 // WHOLE_GPU_MILLI).sum(axis=1)
+    whole: Ints = (taken == WHOLE_GPU_MILLI).sum(axis=1)
+    left_percent: Ints = (taken * 100 // WHOLE_GPU_MILLI).sum(axis=1)
     gpus = columns.gpu_milli_all // WHOLE_GPU_MILLI
     idle = (free == WHOLE_GPU_MILLI).sum(axis=1) == gpus
-    score: Ints = np.where(idle, _idle_score(gpus), _busy_score(whole, left_percent))
+    untouched = np.maximum(SCORE_MAX // 3 - gpus, gpus)
+    touched = np.maximum(SCORE_MAX // 2 - whole, SCORE_MAX // 3)
+    shared = np.maximum(SCORE_MAX - left_percent // 10, SCORE_MAX // 2)
+    busy: Ints = np.where(whole > 0, touched, shared)
+    score: Ints = np.where(idle, untouched, busy)
     return score
 
 
@@ -123,21 +134,10 @@ def _bit(need: Need) -> int:
     return 1 << min(need.gpus_min, BIT_MAX) if need.whole else 1
 
 
-def _togetherness(sizes: IntOrColumn, own: int) -> IntOrColumn:
+def _togetherness(sizes: Ints, own: int) -> Ints:
     """Return 75 where there are only tasks of this size, 50 where also, 25 if none."""
     only = sizes == own
     also = (sizes & own) != 0
     none = sizes == 0
-    return 75 * only + 50 * (also & ~np.asarray(only)) + 25 * none
-
-
-def _idle_score(gpus: IntOrColumn) -> IntOrColumn:
-    return np.maximum(SCORE_MAX // 3 - gpus, gpus)
-
-
-def _busy_score(whole: IntOrColumn, left_percent: IntOrColumn) -> Ints:
-    """Score a worker in use, by free GPUs to be touched and what is left of others."""
-    touched = np.maximum(SCORE_MAX // 2 - whole, SCORE_MAX // 3)
-    shared = np.maximum(SCORE_MAX - left_percent // 10, SCORE_MAX // 2)
-    score: Ints = np.where(whole > 0, touched, shared)
-    return score
+    together: Ints = 75 * only + 50 * (also & ~only) + 25 * none
+    return together

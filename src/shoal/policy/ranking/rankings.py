@@ -10,10 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from shoal.model.ids import NodeId
-from shoal.policy.filters import mask
 from shoal.policy.interface import ChooseBy
 from shoal.policy.ranking.ranking import Ranking
-from shoal.policy.table.grid import Grid
 from shoal.policy.table.rows import IntOrColumn, RowRoom
 from shoal.policy.table.shortlist import Key, WhenFuller
 from shoal.policy.table.task_shapes import Need
@@ -23,13 +21,11 @@ if TYPE_CHECKING:
     from random import Random
 
     from shoal.policy.interface import PlacementRequest
+    from shoal.policy.table.fitting_rows import FittingRows
     from shoal.policy.table.worker_table import WorkerTable
 
 CPUS_PER_GPU: Final = 16
 """How many CPUs one GPU counts for when the size of a worker matters."""
-
-DRAWS_MAX: Final = 32
-"""Workers that `Uniform` draws before it looks at all of them."""
 
 
 @final
@@ -119,22 +115,16 @@ class Uniform:
 
     def chooser(self, request: PlacementRequest, table: WorkerTable) -> ChooseBy:
         """Draw a worker for each task anew."""
-        need = table.need(request.shape)
-        return ChooseBy(need, partial(self.draw, need, table.grid, request.rng))
+        fitting = table.fitting(request.shape)
+        return ChooseBy(fitting.need, partial(self.draw, fitting, request.rng))
 
     def draw(
-        self, need: Need, grid: Grid, rng: Random, skip: Collection[NodeId] = ()
+        self, fitting: FittingRows, rng: Random, skip: Collection[NodeId] = ()
     ) -> int | None:
         """Draw a row that fits and whose node is not in `skip`, if there is one."""
-        order = grid.order()
-        for _ in range(min(DRAWS_MAX, len(order))):
-            index = int(order[rng.randrange(len(order))])
-            row = grid.rows[index]
-            if row is not None and row.node not in skip and row.fits(need):
-                return index
-        fitting: list[int] = order[mask(need, grid)[order]].tolist()
-        left = [i for i in fitting if (row := grid.rows[i]) and row.node not in skip]
-        return rng.choice(left) if left else None
+        fitting.catch_up()
+        drawn = fitting.draw(1, rng, skip)
+        return drawn[0] if drawn else None
 
 
 BALANCED: Final = Balanced()

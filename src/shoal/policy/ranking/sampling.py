@@ -6,14 +6,15 @@ may look up a sample of the workers that could serve, and need not know every on
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from functools import partial
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 from shoal.model.ids import NodeId
-from shoal.policy.filters import mask
 from shoal.policy.interface import ChooseBy
-from shoal.policy.table.grid import Grid
-from shoal.policy.table.task_shapes import Need, TaskShape
+from shoal.policy.table.fitting_rows import FittingRows
+from shoal.policy.table.grid import LOG_MIN, Grid
+from shoal.policy.table.task_shapes import TaskShape
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -26,11 +27,12 @@ if TYPE_CHECKING:
 CANDIDATES: Final = 64
 """As many as a look-up in the DHT brings at most."""
 
-SHAPES_MAX: Final = 4_096
-"""Shapes of tasks whose needs are kept."""
+KEPT_MIN: Final = 8
+ROWS_KEPT_MAX: Final = 1_000_000
+"""Rows whose scores are kept, of all shapes; the shapes unused for longest go first."""
 
-DRAWS_PER_CANDIDATE: Final = 4
-"""Draws for each candidate before it is quicker to ask all workers who fits."""
+Score: TypeAlias = tuple[Any, ...]
+"""The parts of a row's key, its node and its index, all in one to compare quickly."""
 
 
 @final
@@ -42,67 +44,78 @@ class Sampled:
         self.name = f"{inner.name}-{candidates}"
         self.candidates = candidates
         self._inner = inner
-        # Rankings remember what they worked out for a need.
-        self._needs: dict[TaskShape, Need] = {}
+        self._kept: OrderedDict[TaskShape, _ScoredRows] = OrderedDict()
 
     def chooser(self, request: PlacementRequest, table: WorkerTable) -> ChooseBy:
         """Draw candidates for each task anew."""
-        need = self._known(table.need(request.shape))
         ranking = self._inner.ranking_for(request.shape.profile, request.count)
-        return ChooseBy(
-            need, partial(self._best, ranking, need, table.grid, request.rng)
-        )
+        scored = self._scored(request.shape, ranking, table)
+        best = partial(scored.best, self.candidates, request.rng)
+        return ChooseBy(scored.fitting.need, best)
 
-    def _known(self, need: Need) -> Need:
-        """Return the first need of the same shape that came for the same table."""
-        first = self._needs.get(need.shape)
-        if first is not None and first.kinds is need.kinds:
-            return first
-        if len(self._needs) >= SHAPES_MAX:
-            self._needs.clear()
-        self._needs[need.shape] = need
-        return need
+    def _scored(
+        self, shape: TaskShape, ranking: Ranking, table: WorkerTable
+    ) -> _ScoredRows:
+        kept, fitting = self._kept.get(shape), table.fitting(shape)
+        if kept is None or kept.fitting is not fitting or kept.ranking is not ranking:
+            kept = self._kept[shape] = _ScoredRows(fitting, ranking, table.grid)
+        self._kept.move_to_end(shape)
+        rows = max(1, len(table.grid.rows))
+        while len(self._kept) > max(KEPT_MIN, ROWS_KEPT_MAX // rows):
+            self._kept.popitem(last=False)
+        return kept
 
-    def _best(
-        self,
-        ranking: Ranking,
-        need: Need,
-        grid: Grid,
-        rng: Random,
-        skip: Collection[NodeId],
+
+@final
+class _ScoredRows:
+    """The rows that fit a shape, and the scores of those that were drawn."""
+
+    def __init__(self, fitting: FittingRows, ranking: Ranking, grid: Grid) -> None:
+        self.fitting = fitting
+        self.ranking = ranking
+        self._grid = grid
+        self._forget()
+
+    def best(
+        self, candidates: int, rng: Random, skip: Collection[NodeId]
     ) -> int | None:
         """Return the best of the rows drawn, if any fits.
 
         Of equal rows the one with the smallest node id is the best.
         """
-        need.learn_kinds()
-        best: tuple[tuple[object, ...], NodeId, int] | None = None
-        for index in self._drawn(need, grid, rng, skip):
-            row = grid.rows[index]
-            assert row is not None
-            entry = (ranking.key(need, row), row.node, index)
-            best = entry if best is None else min(best, entry)
-        return None if best is None else best[2]
+        self.fitting.catch_up()
+        self._catch_up()
+        scores, score_of = self._scores, self._score
+        drawn = self.fitting.draw(candidates, rng, skip)
+        if not drawn:
+            return None
+        index: int = min([scores[index] or score_of(index) for index in drawn])[-1]
+        return index
 
-    def _drawn(
-        self, need: Need, grid: Grid, rng: Random, skip: Collection[NodeId]
-    ) -> list[int]:
-        """Return different rows that fit, each with the same chance."""
-        order = grid.order()
-        drawn: dict[int, bool] = {}
-        found: list[int] = []
-        for _ in range(DRAWS_PER_CANDIDATE * self.candidates if len(order) else 0):
-            index = int(order[rng.randrange(len(order))])
-            if index in drawn:
-                continue
-            row = grid.rows[index]
-            drawn[index] = fits = (
-                row is not None and row.node not in skip and row.fits(need)
-            )
-            if fits:
-                found.append(index)
-                if len(found) == self.candidates:
-                    return found
-        fitting: list[int] = order[mask(need, grid)[order]].tolist()
-        left = [i for i in fitting if (row := grid.rows[i]) and row.node not in skip]
-        return rng.sample(left, min(self.candidates, len(left)))
+    def _catch_up(self) -> None:
+        """Forget the scores of rows that changed since."""
+        grid, scores = self._grid, self._scores
+        if len(scores) != len(grid.rows) or grid.now - self._seen > LOG_MIN:
+            self._forget()
+            return
+        for index in grid.gains.since(self._gains_seen):
+            scores[index] = None
+        for index in grid.losses.since(self._losses_seen):
+            scores[index] = None
+        self._note_seen()
+
+    def _forget(self) -> None:
+        self._scores: list[Score | None] = [None] * len(self._grid.rows)
+        self._note_seen()
+
+    def _note_seen(self) -> None:
+        grid = self._grid
+        self._seen = grid.now
+        self._gains_seen, self._losses_seen = grid.gains.end, grid.losses.end
+
+    def _score(self, index: int) -> Score:
+        row = self._grid.rows[index]
+        assert row is not None
+        score = (*self.ranking.key(self.fitting.need, row), row.node, index)
+        self._scores[index] = score
+        return score

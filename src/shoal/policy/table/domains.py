@@ -2,9 +2,10 @@
 
 A worker is at a site, in a pod of leaves and under a leaf switch. Its owner declares
 them by the labels `site`, `pod` and `leaf`. A site or pod that is not declared tells
-nothing apart. A leaf that is not declared is guessed: workers that are as near to this
-node as only its own network is share one, and any other has a leaf to itself, since
-nothing says whether two distant workers are together.
+nothing apart. A leaf that is not declared is measured: workers that are near each other
+by round trips and bandwidth share one (`core/proximity`). Until that is known, workers
+that are as near to this node as only its own network is share one, and any other has a
+leaf to itself.
 
 How narrow the network above a leaf is, its owner declares by the label
 `oversubscription`: the bandwidth of all workers under it by that of its uplinks. It is
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from shoal.model.ids import NodeId
     from shoal.policy.table.rows import WorkerRow
-    from shoal.policy.table.task_shapes import TaskShape
     from shoal.policy.table.worker_table import WorkerTable
 
 LEVELS: Final = 3
@@ -51,7 +51,9 @@ def path_of(row: WorkerRow) -> DomainPath:
         elif key == "site":
             site = value
     if not leaf:
-        leaf = LOCAL if row.path_cost_us <= LOCAL_US else f"alone {row.node}"
+        leaf = row.site or (
+            LOCAL if row.path_cost_us <= LOCAL_US else f"alone {row.node}"
+        )
     return site, pod, leaf
 
 
@@ -75,23 +77,6 @@ def leaves(table: WorkerTable) -> dict[DomainPath, list[NodeId]]:
         row = table.row(index)
         found.setdefault(path_of(row), []).append(row.node)
     return dict(sorted(found.items()))
-
-
-def snuggest(
-    shape: TaskShape, count: int, table: WorkerTable, exclude: Collection[NodeId] = ()
-) -> list[NodeId]:
-    """Return the workers of the leaf with room for `count` tasks and least beyond.
-
-    No workers if no leaf has room. Large leaves stay free for large gangs.
-    """
-    need = table.need(shape)
-    best: tuple[int, list[NodeId]] | None = None
-    for nodes in leaves(table).values():
-        rows = table.indices([node for node in nodes if node not in exclude])
-        slots = sum(table.row(index).slots(need) for index in rows)
-        if slots >= count and (best is None or slots < best[0]):
-            best = (slots, nodes)
-    return [] if best is None else best[1]
 
 
 def elsewhere(table: WorkerTable, nodes: Collection[NodeId]) -> list[NodeId]:

@@ -135,6 +135,7 @@ class WorkerRow:
         "node",
         "path_cost_us",
         "places",
+        "site",
         "terms",
         "warm",
         "weaker",
@@ -164,6 +165,7 @@ class WorkerRow:
         self.gpu_memory_free = [0] * len(ids)
         self.gpu_milli = self.gpus_whole = 0
         self.active = self.path_cost_us = 0
+        self.site = ""
         self.draining = False
         # Numbers of the bookings since the worker's last report.
         self.bookings: dict[int, None] = {}
@@ -336,7 +338,7 @@ class WorkerRow:
         enough = self.gpu_memory_free[place] >= need.sizes[self.kind]
         return place if enough else None
 
-    def book(self, need: Need, places: list[int] | None = None) -> Allocation:
+    def book(self, need: Need, places: Sequence[int] = ()) -> Allocation:
         """Occupy what a task needs, for which there is room.
 
         Uses the devices at `places`, or else the ones that the worker would choose.
@@ -379,7 +381,7 @@ class WorkerRow:
             )
         )
 
-    def _occupy(self, need: Need, places: list[int]) -> tuple[DeviceShare, ...]:
+    def _occupy(self, need: Need, places: Sequence[int]) -> tuple[DeviceShare, ...]:
         milli = need.gpu_milli
         shares: list[DeviceShare] = []
         for place in places:

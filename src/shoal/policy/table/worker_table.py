@@ -14,6 +14,7 @@ from shoal.model.ids import NodeId
 from shoal.model.resources import Allocation, Capacity, Profile
 from shoal.policy.ranking.cache_affinity import WarmRows
 from shoal.policy.ranking.ranking import Ranking
+from shoal.policy.table.fitting_rows import FittingRows, FittingTables
 from shoal.policy.table.gang_room import GangRoom, GangRooms
 from shoal.policy.table.grid import Grid
 from shoal.policy.table.rows import WorkerRow
@@ -34,6 +35,7 @@ class TakenRoom(msgspec.Struct, frozen=True, gc=False):
     booking: int
     allocation: Allocation
     row: int  # of the node, as long as the row still has the booking
+    devices: tuple[str, ...] = ()  # that a policy asked for by name
 
 
 @final
@@ -51,6 +53,7 @@ class WorkerTable:
         self._kinds = Kinds()
         self._shortlists = Shortlists(self.grid, self._kinds)
         self._gang_rooms = GangRooms(self.grid, self._kinds)
+        self._fitting = FittingTables(self.grid, self._kinds)
         self._booked = 0  # bookings so far; each has a number of its own
 
     def __contains__(self, node: object) -> bool:
@@ -72,7 +75,7 @@ class WorkerTable:
         row.warm = view.warm
         row.terms, row.weaker = view.terms, view.weaker
         row.draining = view.draining
-        row.path_cost_us = view.path_cost_us
+        row.path_cost_us, row.site = view.path_cost_us, view.site
         row.set_free(view.cpu_milli, view.memory_bytes, view.disk_bytes, view.active)
         row.set_gpus(view.gpu_milli, view.gpu_memory)
         index = self._index.get(view.node)
@@ -147,6 +150,13 @@ class WorkerTable:
         row.path_cost_us = us
         self.grid.note(index)
 
+    def set_site(self, node: NodeId, site: str) -> None:
+        """Take over which site a worker was measured to be in; void if unknown."""
+        index = self._index.get(node)
+        if index is not None and self.row(index).site != site:
+            self.row(index).site = site
+            self.grid.note(index)
+
     def take(self, node: NodeId, profile: Profile) -> TakenRoom:
         """Book one task on a known worker, on the devices that it would choose."""
         return self.book(self._index[node], Need(TaskShape(profile), self._kinds))
@@ -159,17 +169,16 @@ class WorkerTable:
             row.free(taken.allocation)
             self.grid.gained(taken.row, row)
 
-    def book(
-        self, index: int, need: Need, places: list[int] | None = None
-    ) -> TakenRoom:
+    def book(self, index: int, need: Need, places: Sequence[int] = ()) -> TakenRoom:
         """Book one task where it fits, on these devices of the worker if given."""
         row = self.grid.rows[index]
         assert row is not None
         allocation = row.book(need, places)
+        named = [share.device for share in allocation.shares] if places else ()
         self._booked = number = self._booked + 1
         row.bookings[number] = None
         self.grid.lost(index, row)
-        return TakenRoom(row.node, number, allocation, index)
+        return TakenRoom(row.node, number, allocation, index, tuple(named))
 
     def row(self, index: int) -> WorkerRow:
         """Return the row of this index, which is in use."""
@@ -180,6 +189,10 @@ class WorkerTable:
     def need(self, shape: TaskShape) -> Need:
         """Lay out a shape for the workers of this table."""
         return Need(shape, self._kinds)
+
+    def fitting(self, shape: TaskShape) -> FittingRows:
+        """Return the workers that fit a shape, to draw from."""
+        return self._fitting.get(shape)
 
     def shortlist(self, shape: TaskShape, ranking: Ranking) -> Shortlist:
         """Return the workers that fit a shape, best first."""
@@ -194,6 +207,7 @@ class WorkerTable:
         self._kinds = Kinds()
         self._shortlists = Shortlists(self.grid, self._kinds)
         self._gang_rooms = GangRooms(self.grid, self._kinds)
+        self._fitting = FittingTables(self.grid, self._kinds)
         for index in self.grid.order().tolist():
             row = self.row(index)
             row.set_kinds(self._kinds)

@@ -17,7 +17,7 @@ from shoal.protocol.channels.items import ITEM_BYTES_MAX
 from shoal.protocol.limits import ITEMS_MAX, PORT_MAX, SIDE_MAX, SLOTS_MAX
 from shoal.protocol.message import Message
 
-UseKind = Literal["port", "program", "stdin"]
+UseKind = Literal["port", "program", "stdin", "api"]
 Slot = Annotated[int, Meta(ge=0, le=SLOTS_MAX - 1)]
 Port = Annotated[int, Meta(ge=0, le=PORT_MAX)]
 Side = Annotated[int, Meta(ge=0, le=SIDE_MAX)]
@@ -39,7 +39,10 @@ class ChannelId(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 class ChannelUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What a channel is for: a TCP port, a new program, or the task's own input."""
+    """What a channel is for: a TCP port, a new program, or the task's own input.
+
+    `api` is the other way: a task calls the API of the scheduler of its job.
+    """
 
     kind: UseKind
     port: Port = 0
@@ -54,7 +57,8 @@ class ChannelOpen(Message, frozen=True, tag="channel-open"):
     """Open a channel to a task, repeated until something is heard of it.
 
     A worker is told the attempt, by its scheduler. A scheduler of the same owner is
-    told job and task as its user calls them.
+    told job and task as its user calls them. For `api` a worker tells the scheduler
+    which attempt it speaks for.
     """
 
     channel: ChannelId

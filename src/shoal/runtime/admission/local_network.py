@@ -135,7 +135,7 @@ class LocalNetwork:
     def _is_free(self) -> bool:
         """Whether this node is alone, without jobs or open invitations."""
         belongs, scheduler = self._node.membership, self._node.scheduler
-        is_alone = not belongs.gates and not self._network.links.connected
+        is_alone = not belongs.gates and not self._network.links.peers
         has_jobs = scheduler is not None and bool(scheduler.book.jobs)
         return is_alone and not has_jobs and not self._desk.has_invited
 

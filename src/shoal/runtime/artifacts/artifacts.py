@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from shoal.core.events import Event, StartTask
     from shoal.core.scheduling.job_book import JobRecord
     from shoal.core.scheduling.scheduler import Scheduler
-    from shoal.drivers import Calls, Driver, RunOrder
+    from shoal.drivers import Driver, RunOrder
     from shoal.model.ids import OwnerId
     from shoal.model.job import Job
     from shoal.net.identity.identity import Identity
@@ -93,18 +93,18 @@ class Artifacts:
             home.path / "checkpoints.json", identity.node, self.blobs, feed
         )
         self.warmth = CacheReport(home.path / "warm.json", self._is_whole, feed)
-        self._staging = TaskStaging(
+        self.staging = TaskStaging(
             self.blobs, identity, self.salt, self.warmth, feed, owner
         )
         if process is not None:
-            self._staging.environments = EnvironmentMaker(
+            self.staging.environments = EnvironmentMaker(
                 home.environments,
                 process,
                 self.blobs,
                 loans,
                 feed,
                 owner,
-                self._staging.opened,
+                self.staging.opened,
                 environment_bytes,
             )
         compares = (
@@ -141,24 +141,12 @@ class Artifacts:
     @property
     def environments(self) -> EnvironmentMaker | None:
         """What makes environments, if tasks run here."""
-        return self._staging.environments
-
-    async def stage(self, driver: Driver, start: StartTask) -> None:
-        """Fetch an attempt's code and data. Raises `ShoalError`."""
-        await self._staging.stage(driver, start)
-
-    def prepare(self, driver: Driver, effect: StartTask, mail: Calls) -> RunOrder:
-        """Return the run order of a staged attempt. Raises `ShoalError`."""
-        return self._staging.prepare(driver, effect, mail)
+        return self.staging.environments
 
     def left(self, effect: StartTask) -> None:
         """Note that an attempt uses its environments no more."""
         if self.environments is not None:
             self.environments.used(effect)
-
-    def is_foreign(self, effect: StartTask) -> bool:
-        """Whether a task runs for an owner other than this node's."""
-        return self._staging.is_foreign(effect)
 
     def stdout_of(self, order: RunOrder) -> AbstractContextManager[KeptStdout | None]:
         """Return a recorder of the task's stdout, if the task asks for one."""
@@ -174,9 +162,9 @@ class Artifacts:
         stdout: KeptStdout | None = None,
     ) -> Outcome:
         """Store a task's outputs; return the outcome to report."""
-        outcome = await self._staging.unload(driver, order, outcome)
+        outcome = await self.staging.unload(driver, order, outcome)
         if stdout is not None:
-            outcome = await self._staging.keep_stdout(order, outcome, stdout)
+            outcome = await self.staging.keep_stdout(order, outcome, stdout)
         return outcome
 
     # As a scheduler.
@@ -226,10 +214,6 @@ class Artifacts:
         self.checkpoints.forget(task.id for task in job.tasks())
         holders = (f"job {job.id}", f"results {job.id}")
         return sum([await asyncio.to_thread(self.store.discard, h) for h in holders])
-
-    def checkpoint_of(self, task: TaskId) -> BlobId | None:
-        """Return a task's latest checkpoint held here, if any."""
-        return self.checkpoints.latest(task)
 
     def needed_by(self, job: Job) -> list[BlobId]:
         """Return a new job's blobs; raise `UsageError` if any is missing."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from shoal.core.artifacts.events import CheckpointKept, CheckpointMissed
+from shoal.runtime.background_tasks import BackgroundTasks
 from shoal.runtime.membership.shoal_membership import write_private
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class CheckpointFetch:
         self._blobs = blobs
         self._feed = feed
         self._kept: dict[TaskId, CheckpointKept] = {}
-        self._fetches: set[asyncio.Task[None]] = set()
+        self._fetches = BackgroundTasks()
 
     def read(self) -> None:
         """Load the checkpoints of earlier runs. Blocks."""
@@ -66,9 +67,7 @@ class CheckpointFetch:
 
     def start(self, effect: FetchCheckpoint) -> None:
         """Fetch a checkpoint in the background."""
-        fetch = asyncio.get_running_loop().create_task(self._answer(effect))
-        self._fetches.add(fetch)
-        fetch.add_done_callback(self._fetches.discard)
+        self._fetches.start(self._answer(effect))
 
     async def _answer(self, effect: FetchCheckpoint) -> None:
         try:
@@ -103,10 +102,7 @@ class CheckpointFetch:
 
     async def close(self) -> None:
         """Cancel all fetches."""
-        fetches = list(self._fetches)
-        for fetch in fetches:
-            fetch.cancel()
-        await asyncio.gather(*fetches, return_exceptions=True)
+        await self._fetches.close()
 
     def _hold(self, kept: CheckpointKept) -> bool:
         found = self._blobs.shelf.tree(kept.tree)

@@ -15,19 +15,21 @@ from shoal.model.ids import BlobId
 from shoal.model.spec.globs import Globs
 from shoal.protocol.blob_hashing import size_of
 from shoal.protocol.messages import ALL_OUTPUTS
+from shoal.runtime.background_tasks import BackgroundTasks
 from shoal.runtime.leasing.task_faults import described
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal.blobs.trees import Tree
-    from shoal.core.artifacts.events import FetchOutputs
+    from shoal.core.artifacts.events import DropOutputs, FetchOutputs
     from shoal.core.events import Event
-    from shoal.model.ids import NodeId, TaskId
+    from shoal.model.ids import Attempt, NodeId, TaskId
     from shoal.runtime.artifacts.blob_exchange import BlobExchange
     from shoal.runtime.verification.result_check import ResultCheck
 
 TRIES_MAX: Final = 2
+DROPPED: Final = "nobody wants its outputs any more"
 
 
 @final
@@ -48,20 +50,24 @@ class OutputFetch:
         self._feed = feed
         self._told = told
         self._checking = checking
-        self._fetches: set[asyncio.Task[None]] = set()
+        self._fetches = BackgroundTasks()
+        self._by_attempt: dict[Attempt, asyncio.Task[None]] = {}
 
     def start(self, effect: FetchOutputs) -> None:
         """Fetch outputs in the background."""
-        fetch = asyncio.get_running_loop().create_task(self._answer(effect))
-        self._fetches.add(fetch)
-        fetch.add_done_callback(self._fetches.discard)
+        task = self._fetches.start(self._answer(effect))
+        self._by_attempt[effect.attempt] = task
+        task.add_done_callback(lambda _: self._by_attempt.pop(effect.attempt, None))
+
+    def drop(self, effect: DropOutputs) -> None:
+        """Stop a fetch, if it is still under way."""
+        task = self._by_attempt.pop(effect.attempt, None)
+        if task is not None and task.cancel():  # Else it has answered.
+            self._feed(OutputsLost(effect.attempt, DROPPED))
 
     async def close(self) -> None:
         """Cancel all fetches; workers will repeat their reports."""
-        fetches = list(self._fetches)
-        for fetch in fetches:
-            fetch.cancel()
-        await asyncio.gather(*fetches, return_exceptions=True)
+        await self._fetches.close()
 
     async def _answer(self, effect: FetchOutputs) -> None:
         try:

@@ -37,7 +37,7 @@ class LaneHiring:
     ) -> None:
         """Parse the spec; raise if it is invalid. Job ids begin with `pool`."""
         self._node = node
-        self._pool = pool
+        self.pool = pool
         self._submitter = submitter
         self._spec = _lane_spec(spec)
         _check_rights(self._spec, submitter)
@@ -49,9 +49,9 @@ class LaneHiring:
 
     async def hire(self, count: int) -> None:
         """Submit a job of `count` interpreters; feed the result."""
-        name = JobId(f"{self._pool}-{self._made}")
+        name = JobId(f"{self.pool}-{self._made}")
         self._made += 1
-        node, submitter, pool = self._node, self._submitter, self._pool
+        node, submitter, pool = self._node, self._submitter, self.pool
         spec = msgspec.structs.replace(self._spec, array=count)
         try:
             job = derive(spec, name, submitter.owner or node.owner)
@@ -62,7 +62,7 @@ class LaneHiring:
             return
         tasks = tuple(task.id for task in job.tasks())
         node.feed(LanesHired(pool, name, tasks))
-        answer = await node.clients.submit(job, submitter.grant)
+        answer = await node.clients.submit(job, submitter)
         if answer.refused:
             node.feed(LanesRefused(pool, count, answer.refused, tasks))
         else:

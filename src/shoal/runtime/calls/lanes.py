@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from shoal.drivers import RunOrder
     from shoal.drivers.python import LaneLine
     from shoal.model.ids import Attempt
-    from shoal.runtime.inbox import Inbox
+    from shoal.runtime.host import Host
 
 
 @final
 class Lanes:
     """The interpreters running here; the driver announces each."""
 
-    def __init__(self, inbox: Inbox) -> None:
-        """Report facts to the machine through `inbox`."""
-        self._inbox = inbox
+    def __init__(self, host: Host) -> None:
+        """Report facts to the machine through `host`."""
+        self._host = host
         self._lines: dict[Attempt, LaneLine] = {}
 
     @property
@@ -40,8 +40,8 @@ class Lanes:
     def came(self, order: RunOrder, line: LaneLine) -> LaneSocket:
         """Register a new interpreter; return the receiver of its events."""
         self._lines[order.attempt] = line
-        self._inbox.feed(LaneUp(order.attempt, order.task.id))
-        return LaneSocket(order.attempt, self._inbox, self._gone)
+        self._host.feed(LaneUp(order.attempt, order.task.id))
+        return LaneSocket(order.attempt, self._host, self._gone)
 
     def _gone(self, attempt: Attempt) -> None:
         self._lines.pop(attempt, None)
@@ -62,22 +62,22 @@ class LaneSocket:
     def __init__(
         self,
         attempt: Attempt,
-        inbox: Inbox,
+        host: Host,
         gone: Callable[[Attempt], None],
     ) -> None:
         self._attempt = attempt
-        self._inbox = inbox
+        self._host = host
         self._gone = gone
 
     def said(self, items: list[bytes]) -> None:
         """Report items the interpreter wrote."""
-        self._inbox.feed_now(LaneWrote(self._attempt, items))
+        self._host.feed_now(LaneWrote(self._attempt, items))
 
     def slowed(self, *, slow: bool) -> None:
         """Report that the interpreter stopped or resumed reading."""
-        self._inbox.feed(LaneSlowed(self._attempt, slow))
+        self._host.feed(LaneSlowed(self._attempt, slow))
 
     def ended(self) -> None:
         """Report that the interpreter ended."""
         self._gone(self._attempt)
-        self._inbox.feed(LaneDown(self._attempt))
+        self._host.feed(LaneDown(self._attempt))

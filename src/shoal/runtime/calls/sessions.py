@@ -10,8 +10,7 @@ than `UNTOLD_BYTES_HIGH` of results wait for a client, its pools are slowed down
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 from shoal.core.calls.call_dispatcher import BacklogTold, CallsCame, StopsAsked
 from shoal.core.calls.events import (
@@ -27,11 +26,12 @@ from shoal.core.calls.events import (
 )
 from shoal.errors import UsageError
 from shoal.protocol import call_items
+from shoal.runtime.background_tasks import BackgroundTasks
 from shoal.runtime.calls.lane_hiring import LaneHiring
 from shoal.runtime.clients import Submitter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Sequence
 
     from shoal.core.calls.call_dispatcher import Call, CallResult
     from shoal.core.events import Effect, Event
@@ -114,7 +114,7 @@ class CallSessions:
         self._sessions: dict[str, CallSession] = {}
         self._names = 0
         self._pools: dict[str, CallSession] = {}  # by pool name, across sessions
-        self._chores: set[asyncio.Task[None]] = set()
+        self._chores = BackgroundTasks()
 
     @property
     def performers(self) -> dict[type[Effect], Callable[..., None]]:
@@ -185,9 +185,7 @@ class CallSessions:
         """End all sessions."""
         for session in list(self._sessions.values()):
             session.close()
-        for chore in list(self._chores):
-            chore.cancel()
-        await asyncio.gather(*self._chores, return_exceptions=True)
+        await self._chores.close()
 
     def _answer(self, effect: AnswerCalls) -> None:
         if (session := self._pools.get(effect.pool)) is not None:
@@ -199,19 +197,14 @@ class CallSessions:
 
     def _hire(self, effect: HireLanes) -> None:
         if (session := self._pools.get(effect.pool)) is not None:
-            self._begin(session.hire(effect))
+            self._chores.start(session.hire(effect))
 
     def _cancel_lanes(self, effect: CancelLanes) -> None:
-        self._begin(self._cancel(effect.jobs))
+        self._chores.start(self._cancel(effect.jobs))
 
     async def _cancel(self, jobs: Sequence[JobId]) -> None:
         for job in jobs:
             await self.node.clients.cancel(job, "its client has gone")
-
-    def _begin(self, chore: Coroutine[Any, Any, None]) -> None:
-        running = asyncio.get_running_loop().create_task(chore)
-        self._chores.add(running)
-        running.add_done_callback(self._chores.discard)
 
 
 @final
@@ -253,7 +246,7 @@ class CallSession:
                 because="each combination of options is a kind of its own",
                 hint="use fewer combinations in one client",
             )
-        node, name = self._calls.node, self._name_of(id_)
+        node, name = self._calls.node, f"{self.name}-{id_}"
         hiring = self._pools[id_] = LaneHiring(node, name, spec, self.submitter)
         self._calls.register(name, self)
         most, idle_s = hiring.most(lanes_max), min(max(0.0, idle_s), IDLE_MAX_S)
@@ -315,7 +308,7 @@ class CallSession:
         if self._closed:
             return
         self._closed = True
-        self._calls.end(self, [self._name_of(pool) for pool in self._pools])
+        self._calls.end(self, [hiring.pool for hiring in self._pools.values()])
 
     # From the machine.
 
@@ -338,16 +331,14 @@ class CallSession:
         await self._pools[self._id_of(effect.pool)].hire(effect.count)
 
     def _tell(self, id_: int, told: CallsCame | BacklogTold | StopsAsked) -> None:
-        if id_ not in self._pools:
+        hiring = self._pools.get(id_)
+        if hiring is None:
             raise UsageError(
                 f"a call names pool {id_}",
                 because="no such pool was opened",
                 hint="open pools before the calls that name them",
             )
-        self._calls.node.feed_now(PoolTold(self._name_of(id_), told))
-
-    def _name_of(self, id_: int) -> str:
-        return f"{self.name}-{id_}"
+        self._calls.node.feed_now(PoolTold(hiring.pool, told))
 
     def _id_of(self, pool: str) -> int:
         return int(pool.removeprefix(f"{self.name}-"))
@@ -367,5 +358,5 @@ class CallSession:
         slow = self._untold_bytes > UNTOLD_BYTES_HIGH
         if slow != self._slow:
             self._slow = slow
-            for pool in self._pools:
-                self._calls.node.feed(PoolSlowed(self._name_of(pool), slow))
+            for hiring in self._pools.values():
+                self._calls.node.feed(PoolSlowed(hiring.pool, slow))

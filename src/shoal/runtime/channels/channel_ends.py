@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from shoal.errors import ShoalError
     from shoal.model.ids import Attempt, NodeId
     from shoal.protocol.channels.messages import ChannelOpen, ChannelUse
-    from shoal.runtime.inbox import Inbox
+    from shoal.runtime.host import Host
 
     Serve = Callable[["ChannelLine", Admission, ChannelOpen], "ChannelUser"]
     """Returns who uses an end that a peer opened; never blocks."""
@@ -82,11 +82,12 @@ class ChannelLine:
 class ChannelEnds:
     """All ends of channels at this node, and their users."""
 
-    def __init__(self, inbox: Inbox, serve_task: Serve) -> None:
-        """Tell the machine facts by `inbox`; serve channels to tasks as given."""
-        self.feed, self.feed_now = inbox.feed, inbox.feed_now
+    def __init__(self, host: Host, serve_task: Serve) -> None:
+        """Tell the machine facts by `host`; serve channels to tasks as given."""
+        self.feed, self.feed_now = host.feed, host.feed_now
         self._serve_task = serve_task
         self.serve_job: Serve | None = None  # Nothing before the API is up.
+        self.serve_api: Serve | None = None  # The same.
         self._users: dict[int, ChannelUser] = {}
         self._number = 0
 
@@ -128,8 +129,9 @@ class ChannelEnds:
 
     def _serve(self, effect: ServeChannel) -> None:
         line = ChannelLine(effect.end, self)
-        is_task = effect.asked.attempt is not None
-        serve = self._serve_task if is_task else self.serve_job
+        serve = self._serve_task if effect.asked.attempt else self.serve_job
+        if effect.asked.use.kind == "api":
+            serve = self.serve_api
         if serve is None:
             line.drop("the node is starting; try again")
         else:
@@ -159,7 +161,7 @@ class Joint:
         self._is_over = False
 
     def join(self, other: Joint) -> None:
-        """Join the two, and let those who waited for that go on."""
+        """Join two channels; pass on the items that came before."""
         self.other, other.other = other, self
         if self._is_over:
             other.other = None

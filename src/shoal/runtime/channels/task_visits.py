@@ -23,6 +23,7 @@ from shoal.drivers.sandbox.visit_frames import IN_SETUP, INPUT_TAKEN, PORT, PORT
 from shoal.drivers.supervisor.visit_line import ENDED
 from shoal.errors import ShoalError
 from shoal.protocol.channels import items
+from shoal.runtime.background_tasks import BackgroundTasks
 from shoal.runtime.channels.descriptors import DescriptorReader, DescriptorWriter
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from shoal.model.ids import Attempt
     from shoal.protocol.channels.messages import ChannelOpen, ChannelUse
     from shoal.runtime.channels.channel_ends import ChannelLine
+    from shoal.runtime.channels.task_api import TaskApi
 
 CONNECT_S: Final = 10.0
 OPEN_S: Final = 20.0
@@ -57,8 +59,9 @@ class TaskVisits:
         """Tell the machine which tasks run by `feed`."""
         self._feed = feed
         self._drivers: dict[Attempt, Driver] = {}
-        self._visits: set[asyncio.Task[None]] = set()
+        self._visits = BackgroundTasks()
         self._inputs: set[Attempt] = set()  # whose standard input somebody sends
+        self.calls: TaskApi | None = None  # Nothing before there are channels.
 
     def begin(self, attempt: Attempt, driver: Driver) -> None:
         """Let channels into an attempt from now on."""
@@ -70,6 +73,11 @@ class TaskVisits:
         self._inputs.discard(attempt)
         if self._drivers.pop(attempt, None) is not None:
             self._feed(TaskClosed(attempt))
+
+    def open_api(self, attempt: Attempt, connection: socket.socket) -> None:
+        """Let a task that runs here call the API of its shoal."""
+        assert self.calls is not None
+        self.calls.open(attempt, connection)
 
     def serve(self, line: ChannelLine, caller: Admission, asked: ChannelOpen) -> _Visit:
         """Serve one channel."""
@@ -83,19 +91,12 @@ class TaskVisits:
             visit = ProgramVisit(line)
         else:
             visit = InputVisit(line, lambda why: self._lose(attempt, why))
-        serving = self._run(visit, attempt, use)
-        task = asyncio.get_running_loop().create_task(serving)
-        visit.task = task
-        self._visits.add(task)
-        task.add_done_callback(self._visits.discard)
+        visit.task = self._visits.start(self._run(visit, attempt, use))
         return visit
 
     async def close(self) -> None:
         """End all visits."""
-        visits = list(self._visits)
-        for visit in visits:
-            visit.cancel()
-        await asyncio.gather(*visits, return_exceptions=True)
+        await self._visits.close()
 
     def _lose(self, attempt: Attempt, why: str) -> None:
         if attempt in self._inputs:
@@ -141,6 +142,8 @@ class _Visit:
         self._early: list[bytes] = []  # items that came before there was a writer
         self._over = asyncio.Event()
         self._is_lost = False
+        self._visitor: Visitor | None = None
+        self._is_terminal = False
         line.slow(slow=True)  # Nothing comes before there is somewhere to put it.
 
     async def run(self, line: VisitLine, use: ChannelUse) -> None:
@@ -158,10 +161,20 @@ class _Visit:
     def take(self, kind: bytes, body: bytes) -> None:
         """Take one item of the user."""
         assert self._writer is not None
-        if kind == items.DATA:
+        if kind == items.RESIZE and (size := items.size_of(body)) is not None:
+            self._resize(*size)
+        elif kind == items.EOF and self._is_terminal:
+            self._writer.write(END_OF_INPUT)
+        elif kind == items.DATA:
             self._writer.write(body)
         elif kind == items.EOF:
             self._writer.end()
+
+    def _resize(self, rows: int, columns: int) -> None:
+        if self._is_terminal and self._visitor is not None and rows and columns:
+            with contextlib.suppress(OSError):
+                size = _SIZE.pack(rows, columns, 0, 0)
+                fcntl.ioctl(self._visitor.both, termios.TIOCSWINSZ, size)
 
     def pause(self, *, paused: bool) -> None:
         """Read nothing while the user is behind."""
@@ -281,11 +294,6 @@ async def _trouble(connection: socket.socket) -> str:
 class ProgramVisit(_Visit):
     """A program that joins a task."""
 
-    def __init__(self, line: ChannelLine) -> None:
-        super().__init__(line)
-        self._visitor: Visitor | None = None
-        self._is_terminal = False
-
     async def run(self, line: VisitLine, use: ChannelUse) -> None:
         """Carry input, output and exit code of the program."""
         visitor = self._visitor = await _opened(self._opening(line, use))
@@ -315,25 +323,12 @@ class ProgramVisit(_Visit):
             readers.append(self._reading(visitor.errors, items.ERRORS))
         self._begin(DescriptorWriter(into, self._slowed, self._finished), *readers)
 
-    def take(self, kind: bytes, body: bytes) -> None:
-        """Take one item of the user."""
-        if kind == items.RESIZE and (size := items.size_of(body)) is not None:
-            self._resize(*size)
-        elif kind == items.EOF and self._is_terminal:
-            super().take(items.DATA, END_OF_INPUT)
-        else:
-            super().take(kind, body)
-
     def _finished(self, fd: int) -> None:
         """Close the program's input: the user has no more."""
         visitor = self._visitor
         if visitor is not None and visitor.into == fd:
             visitor.into = -1
             os.close(fd)
-
-    def _resize(self, rows: int, columns: int) -> None:
-        if self._is_terminal and self._visitor is not None:
-            _set_size(self._visitor.both, rows, columns)
 
     async def _drain(self) -> None:
         """Read what an ended program has written; others may still hold its output."""
@@ -361,8 +356,6 @@ class InputVisit(_Visit):
     def __init__(self, line: ChannelLine, lost: Callable[[str], None]) -> None:
         super().__init__(line)
         self._lost = lost
-        self._visitor: Visitor | None = None
-        self._is_terminal = False
         self._is_whole = False  # whether the user has sent all
         self._done = asyncio.Event()
 
@@ -382,14 +375,9 @@ class InputVisit(_Visit):
             visitor.close()
 
     def take(self, kind: bytes, body: bytes) -> None:
-        """Take one item of the user."""
-        if kind == items.RESIZE and (size := items.size_of(body)) is not None:
-            self._resize(*size)
-        elif kind == items.EOF and self._is_terminal:
-            super().take(items.DATA, END_OF_INPUT)
-        else:
-            self._is_whole = self._is_whole or kind == items.EOF
-            super().take(kind, body)
+        """Take one item of the user; the end of a terminal's input is not the last."""
+        self._is_whole |= kind == items.EOF and not self._is_terminal
+        super().take(kind, body)
 
     def ended(self, reason: str) -> None:
         """Have the task stopped, if that was not all; what it has stays open."""
@@ -400,17 +388,6 @@ class InputVisit(_Visit):
     def _finished(self, _fd: int) -> None:
         """Stop: all is written, or the task reads no more."""
         self._done.set()
-
-    def _resize(self, rows: int, columns: int) -> None:
-        if self._is_terminal and self._visitor is not None:
-            _set_size(self._visitor.both, rows, columns)
-
-
-def _set_size(terminal: int, rows: int, columns: int) -> None:
-    if rows and columns:
-        with contextlib.suppress(OSError):
-            size = _SIZE.pack(rows, columns, 0, 0)
-            fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
 
 
 async def _opened(opening: Coroutine[object, object, Visitor]) -> Visitor:

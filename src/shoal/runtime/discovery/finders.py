@@ -41,6 +41,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     mdns: bool = True
     p2p: bool = True  # libp2p: the three above, streams and relays
     direct: bool = True  # direct links, in both directions
+    probes: bool = True  # measuring what links carry, a few hundred KB each
 
 
 WAYS: Final = Finding.__struct_fields__
@@ -91,7 +92,7 @@ class Finders:
 
         Links are a thousand times cheaper than gossip, and every node has some.
         """
-        peers: Sequence[NodeId] = self._links.connected
+        peers: Sequence[NodeId] = self._links.peers
         if len(peers) > TOLD_MAX and not isinstance(message, Revocation):
             peers = self._rng.sample(peers, TOLD_MAX)
         for peer in peers:
@@ -133,13 +134,13 @@ class Libp2pListener:
         feed: Callable[[Event], None],
         moved_house: Callable[[], None],
     ) -> None:
-        """Report links to `ways`, and all else to `listener` or `feed`."""
+        """Report streams to `ways`, and all else to `listener` or `feed`."""
         self.opened = ways.opened
         self.moved = ways.moved
         self.ended = ways.ended
-        self.received = ways.received
-        self.measured = ways.measured
+        self.measured = ways.stream_measured
         self.moved_house = moved_house
+        self.received = listener.received
         self.looked_up = listener.looked_up
         self.estimated = listener.estimated
         self._listener = listener

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from shoal.core.events import Effect
     from shoal.core.membership.members import Admission
     from shoal.model.ids import NodeId
-    from shoal.net.base import Listener
+    from shoal.net.base import LinkListener
     from shoal.protocol.messages import Grant
     from shoal.runtime.admission.admission_desk import AdmissionDesk
     from shoal.runtime.discovery.listen_addresses import (
@@ -148,7 +148,7 @@ class NodeNetwork:
         return self._known.gates
 
     def _is_linked_admin(self, node: NodeId) -> bool:
-        admission = self._admission(node) if node in self.links.connected else None
+        admission = self._admission(node) if node in self.links.peers else None
         return admission is not None and "admin" in admission.roles
 
     def begin(self) -> None:
@@ -183,7 +183,7 @@ async def make_network(
         grant=node.membership.grant,
     )
 
-    def direct(ears: Listener) -> DirectLinks:
+    def direct(ears: LinkListener) -> DirectLinks:
         return DirectLinks(
             node.identity,
             node.membership.grant,

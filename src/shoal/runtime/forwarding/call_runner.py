@@ -88,7 +88,7 @@ class CallRunner:
     async def ask(
         self, peer: NodeId, method: str, request: bytes
     ) -> AsyncGenerator[Answer]:
-        """Call a linked peer; return its answers, at last an error if it says one.
+        """Call a linked peer; yield its answers, and at last its error if there is one.
 
         Raises `ShoalError` if the call was not answered to its end. To stop before
         that, close the generator: that ends the call over there.

@@ -24,6 +24,7 @@ import msgspec
 from shoal.core.events import Event
 from shoal.core.housekeeping.end_calls import CALLS_MAX
 from shoal.core.housekeeping.events import CallEnd, EndCallEnded
+from shoal.runtime.background_tasks import BackgroundTasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +42,7 @@ class EndCallers:
     def __init__(self, feed: Callable[[Event], None]) -> None:
         self._feed = feed
         self._threads = ThreadPoolExecutor(CALLS_MAX, thread_name_prefix="end-calls")
-        self._calls: set[asyncio.Task[None]] = set()
+        self._calls = BackgroundTasks()
 
     @property
     def performers(self) -> dict[type[Any], Callable[[Any], None]]:
@@ -50,15 +51,11 @@ class EndCallers:
 
     def start(self, effect: CallEnd) -> None:
         """Make a call in the background; the machine is told how it went."""
-        call = asyncio.get_running_loop().create_task(self._call(effect))
-        self._calls.add(call)
-        call.add_done_callback(self._calls.discard)
+        self._calls.start(self._call(effect))
 
     async def close(self) -> None:
         """Stop; what was not finished is made again at the next start."""
-        for call in list(self._calls):
-            call.cancel()
-        await asyncio.gather(*self._calls, return_exceptions=True)
+        await self._calls.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _call(self, effect: CallEnd) -> None:

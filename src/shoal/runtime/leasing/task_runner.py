@@ -10,6 +10,7 @@ of other owners are removed at once.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
@@ -19,6 +20,7 @@ from shoal import failpoints
 from shoal.core.artifacts.events import StagingEnded
 from shoal.core.events import (
     Event,
+    PauseOutput,
     StageTask,
     StartTask,
     StopTask,
@@ -38,10 +40,10 @@ from shoal.runtime.durability.crash_notes import Window
 from shoal.runtime.leasing.last_words import LastWords
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from shoal.drivers import Driver, Stream
-    from shoal.model.ids import Attempt
+    from shoal.model.ids import Attempt, NodeId
     from shoal.runtime.artifacts.artifacts import Artifacts
     from shoal.runtime.artifacts.kept_stdout import KeptStdout
     from shoal.runtime.channels.task_visits import TaskVisits
@@ -102,6 +104,7 @@ class TaskRunner:
         self._running: dict[Attempt, tuple[Driver, asyncio.Task[None]]] = {}
         self._names: dict[Attempt, TaskId] = {}
         self._stopped: set[Attempt] = set()  # running attempts asked to stop
+        self._full: dict[NodeId, asyncio.Event] = {}  # set when there is room again
         self._closed = False
         # Ended attempts whose folders go; one chore at a time removes them.
         self._unwanted: list[tuple[Driver, Attempt]] = []
@@ -165,7 +168,24 @@ class TaskRunner:
         elif found := self._running.get(attempt):
             failpoints.reach("task.stop")
             self._stopped.add(attempt)
+            if attempt.scheduler in self._full:
+                self.pause_output(PauseOutput(attempt.scheduler, paused=True))
             found[0].stop(attempt, effect.grace_s)
+
+    def pause_output(self, effect: PauseOutput) -> None:
+        """Let a scheduler's tasks wait when they write, or go on."""
+        if full := self._full.pop(effect.scheduler, None):
+            full.set()  # Those who wait look again.
+        if effect.paused:
+            self._full[effect.scheduler] = asyncio.Event()
+
+    async def _room(self, attempt: Attempt) -> None:
+        """Wait while an attempt's scheduler is behind, unless it is to stop."""
+        while attempt not in self._stopped:
+            full = self._full.get(attempt.scheduler)
+            if full is None:
+                return
+            await full.wait()
 
     async def close(self) -> None:
         """Kill all attempts and wait for their end; start nothing more."""
@@ -184,7 +204,7 @@ class TaskRunner:
         reason = ""
         try:
             await window.open("start")
-            await self._artifacts.stage(driver, start)
+            await self._artifacts.staging.stage(driver, start)
         except asyncio.CancelledError:
             if self._closed:
                 raise
@@ -197,7 +217,7 @@ class TaskRunner:
             window.close()
             del self._staging[attempt]
             self._names.pop(attempt, None)
-        is_foreign = self._artifacts.is_foreign(start)
+        is_foreign = self._artifacts.staging.is_foreign(start)
         if reason:
             self._part_with(driver, attempt, is_foreign=is_foreign)
         else:
@@ -207,7 +227,7 @@ class TaskRunner:
     async def _run(self, driver: Driver, effect: StartTask) -> None:
         attempt = effect.attempt
         window = Window(self._handling, attempt.scheduler, effect.task.id)
-        is_foreign = self._artifacts.is_foreign(effect)
+        is_foreign = self._artifacts.staging.is_foreign(effect)
         try:
             await window.open("start")
             outcome = await self._attempt(driver, effect, window)
@@ -257,7 +277,9 @@ class TaskRunner:
         try:
             failpoints.reach("task.start")
             mail = self._mail.calls_of(effect.attempt)
-            order = self._artifacts.prepare(driver, effect, mail)
+            order = self._artifacts.staging.prepare(driver, effect, mail)
+            open_api = functools.partial(self._visits.open_api, effect.attempt)
+            order = msgspec.structs.replace(order, open_api=open_api)
         except ShoalError as error:
             return Outcome("not-started", reason=cut(str(error)))
         except Exception as error:  # noqa: BLE001 - No task ends the node.
@@ -266,7 +288,7 @@ class TaskRunner:
         if effect.attempt in self._stopped:
             return Outcome("not-started", reason="stopped before it started")
         redaction = Redaction(order.secrets.values())
-        watcher = _Watcher(effect.attempt, self._feed, redaction)
+        watcher = _Watcher(effect.attempt, self._feed, redaction, self._room)
         with self._artifacts.stdout_of(order) as watcher.kept:
             outcome = await self._driven(driver, order, watcher)
             await window.open("end")
@@ -324,9 +346,14 @@ class _Watcher:
     """Forwards a task's output at a limited rate, with secrets removed."""
 
     def __init__(
-        self, attempt: Attempt, feed: Callable[[Event], None], redaction: Redaction
+        self,
+        attempt: Attempt,
+        feed: Callable[[Event], None],
+        redaction: Redaction,
+        room: Callable[[Attempt], Awaitable[None]],
     ) -> None:
         self._attempt = attempt
+        self._room = room
         self._feed = feed
         self._redaction = redaction
         self._streams: dict[Stream, Redacted] = {}  # used only if there are secrets
@@ -346,6 +373,7 @@ class _Watcher:
         self._free_at = max(self._free_at, loop.time()) + spent_s
         if (ahead_s := self._free_at - loop.time()) > 1.0:
             await asyncio.sleep(ahead_s - 1.0)
+        await self._room(self._attempt)
 
     def end(self) -> None:
         """Forward bytes held back because they could begin a secret."""

@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import psutil
 
-from shoal.model.text.bounds import DEVICES_MAX
+from shoal.drivers.gpus.detection import Gpus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 SAMPLE_S: Final = 5.0
@@ -146,7 +145,7 @@ class MachineMeter:
         self._folder = str(folder)
         self._cpus = psutil.cpu_count() or 1
         self._last = _counters()
-        self._nvml: Any = None  # The module has no types; None: no driver.
+        self._gpus: Gpus | None = None
 
     def size(self) -> MachineSize:
         """Return what the machine has."""
@@ -155,18 +154,13 @@ class MachineMeter:
         return MachineSize(1_000 * self._cpus, memory, disk.used + disk.free)
 
     def open_gpus(self) -> None:
-        """Look for GPUs, once; a machine without the driver has none."""
-        nvml: Any = importlib.import_module("pynvml")
-        with contextlib.suppress(nvml.NVMLError):
-            nvml.nvmlInit()
-            self._nvml = nvml
+        """Look for GPUs, once; a machine without a driver has none."""
+        self._gpus = Gpus()
 
     def close(self) -> None:
         """Let go of the GPUs."""
-        nvml, self._nvml = self._nvml, None
-        if nvml is not None:
-            with contextlib.suppress(nvml.NVMLError):
-                nvml.nvmlShutdown()
+        if self._gpus is not None:
+            self._gpus.close()
 
     def read(self) -> MachineUse:
         """Return the use since the last call."""
@@ -190,19 +184,11 @@ class MachineMeter:
             written_bytes_s=rate("written_bytes"),
             received_bytes_s=rate("received_bytes"),
             sent_bytes_s=rate("sent_bytes"),
-            devices=tuple(self._gpus()),
+            devices=tuple(
+                DeviceUse(use.id, use.busy_milli, use.memory_bytes)
+                for use in ([] if self._gpus is None else self._gpus.uses())
+            ),
         )
-
-    def _gpus(self) -> Iterator[DeviceUse]:
-        nvml = self._nvml
-        if nvml is None:
-            return
-        with contextlib.suppress(nvml.NVMLError):
-            for index in range(min(nvml.nvmlDeviceGetCount(), DEVICES_MAX)):
-                handle = nvml.nvmlDeviceGetHandleByIndex(index)
-                busy = int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-                used = int(nvml.nvmlDeviceGetMemoryInfo(handle).used)
-                yield DeviceUse(str(index), 10 * busy, used)
 
 
 @final
@@ -247,14 +233,19 @@ FIRST_S: Final = 1.0
 def _counters() -> _Counters:
     disk, nets = psutil.disk_io_counters(), psutil.net_io_counters(pernic=True)
     outer = [each for name, each in nets.items() if name != LOOPBACK]
-    times = psutil.cpu_times()
-    idle_s = times.idle + getattr(times, "iowait", 0.0)
-    guest_s = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
     return _Counters(
         time.monotonic(),
-        sum(times) - idle_s - guest_s,  # A guest's time is counted as the user's too.
+        busy_s(),
         0 if disk is None else disk.read_bytes,
         0 if disk is None else disk.write_bytes,
         sum(each.bytes_recv for each in outer),
         sum(each.bytes_sent for each in outer),
     )
+
+
+def busy_s() -> float:
+    """Return for how long CPUs worked since the machine started, added up."""
+    times = psutil.cpu_times()
+    idle_s = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "steal", 0.0)
+    guest_s = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
+    return sum(times) - idle_s - guest_s  # A guest's time is counted as the user's too.

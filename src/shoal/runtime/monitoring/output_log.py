@@ -1,9 +1,8 @@
 """Output and metrics of the tasks of this node's jobs.
 
 Output is one file per attempt and stream. Pieces carry their offsets, so a duplicate is
-written to the same place. A lost piece leaves a hole; a worker sends the latest output
-again after a broken link, which fills most of them. When a piece came is kept beside it
-(`output_times`).
+written to the same place. When a piece came is kept beside it (`output_times`), and so
+is why an attempt's output may lack lines.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
     from pathlib import Path
 
+    from shoal.core.events import DoubtOutput
     from shoal.model.ids import Attempt, TaskId
     from shoal.model.job import Task
     from shoal.protocol.messages import AnyMessage
@@ -36,6 +36,7 @@ OPEN_FILES_MAX: Final = 128
 OUTPUT_FILE_BYTES_MAX: Final = 1 << 30
 FIGURES_MAX: Final = 10_000
 PARTS: Final = 3  # of the name of an output file: generation, sequence, stream
+DOUBT: Final = "doubt"  # instead of a stream: why output may be missing
 LOOK_BYTES: Final = 1 << 20
 LEFT_BYTES: Final = 64 << 20
 """What output leaves of a disk, for the journal: this much, or a sixteenth of it."""
@@ -84,7 +85,7 @@ class OutputLog:
     def attempts(self, task: TaskId) -> list[tuple[int, int, str]]:
         """Return generation, sequence and stream of the kept output, oldest first.
 
-        Reads the disk.
+        `DOUBT` instead of a stream says that some may be missing. Reads the disk.
         """
         folder = self._root / _file_name(task)
         try:
@@ -93,6 +94,22 @@ class OutputLog:
             return []
         found = [(int(p[0]), int(p[1]), p[2]) for p in names if len(p) == PARTS]
         return sorted(found)
+
+    def doubt(self, effect: DoubtOutput) -> None:
+        """Note why the output of an attempt may lack lines, or that it does not."""
+        path = self.path(effect.task, effect.attempt, DOUBT)
+        if not effect.reason:
+            path.unlink(missing_ok=True)
+            return
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_text(effect.reason)
+
+    def doubted(self, task: TaskId, attempt: Attempt) -> str:
+        """Return why output of an attempt may be missing. Reads the disk."""
+        try:
+            return self.path(task, attempt, DOUBT).read_text()
+        except FileNotFoundError:
+            return ""  # It was dispelled just now.
 
     def times(self, task: TaskId, attempt: Attempt, stream: str) -> list[OutputTime]:
         """Return when the pieces of some output came, by offset. Reads the disk."""

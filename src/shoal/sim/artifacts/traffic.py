@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, final
 import msgspec
 
 from shoal.core.artifacts.events import BlobGivenOut
-from shoal.core.events import AddressesChanged, MessageReceived
-from shoal.core.membership.members import TERM
+from shoal.core.events import AddressesChanged
 from shoal.model.ids import BlobId, NodeId, OwnerId
 from shoal.protocol.limits import PIECE_BYTES_MAX
 from shoal.sim.artifacts.transfers import BlobErrandState
@@ -226,7 +225,7 @@ class BlobTraffic:
         if script.leaves is not None:
             agenda.at(script.leaves[0], world.leave, script.leaves[1])
         if script.revoked is not None:
-            agenda.at(script.revoked[0], self._revoke, script.revoked[1])
+            agenda.at(script.revoked[0], self._world.revoke, script.revoked[1])
 
     def settle(self) -> None:
         """Run the healed world until every fetch has ended."""
@@ -235,12 +234,6 @@ class BlobTraffic:
         while not world.agenda.stopped and self._promises.open():
             world.run(world.now + 1.0)
             self._promises.check_over(script.heal_s + LATE_S)
-
-    def _revoke(self, node: NodeId) -> None:
-        revocation = trust.revocation(node, serial=TERM - 1)
-        for host in self._world.hosts.values():
-            if host.id != node:
-                self._world.feed(host.id, MessageReceived(trust.ROOT, revocation))
 
     # Who wants what.
 

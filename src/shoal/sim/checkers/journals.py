@@ -11,17 +11,22 @@ from typing import Final, final
 import msgspec
 
 from shoal.core.durability.journal import (
+    Adopted,
     Answered,
     Assigned,
     AttemptPlace,
     Cancelled,
+    Ceded,
     DrainSet,
     EndCalled,
     Entry,
     Exited,
     Finished,
     Incarnated,
+    JobKept,
     Judged,
+    KeptOver,
+    Led,
     Removed,
     RetriesRenewed,
     Returned,
@@ -32,6 +37,7 @@ from shoal.core.durability.journal import (
     Submitted,
     TaskKept,
     UsageAdded,
+    Vowed,
 )
 from shoal.core.events import Answer, Effect, MessageReceived
 from shoal.model.ids import Attempt, GroupId, JobId, NodeId, TaskId
@@ -176,8 +182,19 @@ class Journals:
                 self._on_answered(truth, entry)
             case Judged():
                 truth.changes += 1
-            case RunKept() | TaskKept() | StandingKept():
-                pass  # Nothing new, and no simulated disk is ever compacted.
+            case (
+                RunKept()
+                | TaskKept()
+                | StandingKept()
+                | Led()
+                | Adopted()
+                | Ceded()
+                | JobKept()
+                | Vowed()
+                | KeptOver()
+            ):
+                # The first are nothing new, and no simulated disk is ever compacted.
+                pass  # Kept jobs have a world of their own: `sim/succession`.
 
     def _on_after_end(self, truth: JournalTruth, entry: Removed | EndCalled) -> None:
         """Check what happens only to jobs that have ended."""

@@ -10,11 +10,13 @@ from shoal.core.durability.journal import Entry
 from shoal.core.environments.events import RemoveEnvironment
 from shoal.core.events import (
     Answer,
+    DoubtOutput,
     DrainEnded,
     DrainRequested,
     Effect,
     MakeEnvironment,
     MessageReceived,
+    TaskWrote,
 )
 from shoal.model.ids import JobId, NodeId
 from shoal.model.job import Job
@@ -29,6 +31,7 @@ from shoal.protocol.messages import (
     Committed,
     Demand,
     Offer,
+    Output,
     Preemption,
     Refusal,
     Renew,
@@ -40,6 +43,7 @@ from shoal.sim.artifacts.outputs import Outputs
 from shoal.sim.artifacts.transfers import BlobPromises
 from shoal.sim.calls.promises import CallPromises
 from shoal.sim.checkers.journals import Journals
+from shoal.sim.checkers.logs import Logs
 from shoal.sim.checkers.processes import Processes
 from shoal.sim.checkers.quotas import Quotas
 from shoal.sim.checkers.revocations import KnownRevocations
@@ -50,6 +54,7 @@ from shoal.sim.clients import SimClients
 from shoal.sim.discovery.promises import AnnouncementPromises
 from shoal.sim.environments.promises import EnvironmentPromises
 from shoal.sim.housekeeping.promises import HousePromises
+from shoal.sim.lending.promises import LendingPromises
 from shoal.sim.mail.promises import Letters
 from shoal.sim.node.driver import SimProcess
 from shoal.sim.node.host import HostWatch, SentHook, SimHost
@@ -83,10 +88,12 @@ class Suite(HostWatch):
         self.announcements = AnnouncementPromises(self.violations)
         self.clients: SimClients | None = None
         self.hosts: dict[NodeId, SimHost] = {}
+        self.logs = Logs(self.violations)
         self.verification: Verification | None = None  # set if workers lie
         self.readers: list[ReadSafe] = []  # readers of journals, for extra traffic
         self.letters: Letters | None = None  # set if tasks write letters
         self.calls: CallPromises | None = None  # set if a client calls functions
+        self.lending: LendingPromises | None = None  # set if owners come and go
         self._agenda = agenda
         self._opinions = opinions
         self.sent.update(
@@ -125,6 +132,16 @@ class Suite(HostWatch):
         """Check what a new life knows of earlier ones."""
         self.house.booted(host)
 
+    def also_sent(self, kind: type, hook: SentHook) -> None:
+        """Let a further check see messages of this kind; none of hostile nodes."""
+        before, further = self.sent[kind], _if_honest(hook)
+
+        def both(host: SimHost, peer: NodeId, message: object) -> None:
+            before(host, peer, message)
+            further(host, peer, message)
+
+        self.sent[kind] = both
+
     def suspect(self, node: NodeId, *, revoked: bool = False) -> None:
         """Check from now on that this node's messages have no effect.
 
@@ -152,6 +169,8 @@ class Suite(HostWatch):
         self.outputs.started(host, process)
         self.environments.started(host, process)
         self.house.started(host, process)
+        if self.lending is not None:
+            self.lending.started(host, process)
 
     def reaped(self, host: SimHost, process: SimProcess) -> None:
         """Note that a process ended."""
@@ -168,6 +187,18 @@ class Suite(HostWatch):
         if host.up:
             host.crash(power=True)
             self._agenda.after(POISON_DOWN_S, _boot, host, host.life)
+
+    def wrote(self, piece: TaskWrote) -> None:
+        """Note output of a process."""
+        self.logs.wrote(piece)
+
+    def shown(self, host: SimHost, output: Output) -> None:
+        """Check what is added to a log."""
+        self.logs.shown(host, output)
+
+    def doubted(self, host: SimHost, effect: DoubtOutput) -> None:
+        """Note whether a log may lack lines."""
+        self.logs.doubted(effect)
 
     def reads(self, host: SimHost, count: int) -> None:
         """Check how much a node reads for its peers."""
@@ -188,6 +219,7 @@ class Suite(HostWatch):
         for entry in entries:
             self.journals.safe(host, entry)
             self.outputs.safe(host, entry)
+            self.logs.safe(entry)
             self.strangers.safe(host, entry)
             if self.verification is not None:
                 self.verification.safe(host, entry)

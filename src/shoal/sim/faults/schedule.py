@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from shoal.core.events import DrainRequested, OwnerActive
+from shoal.core.events import DrainRequested
 from shoal.model.ids import NodeId
 from shoal.sim.node.host import SimHost
 from shoal.sim.world import World
@@ -148,17 +148,17 @@ class WrongClock(msgspec.Struct, frozen=True):
 
 
 class OwnerReturns(msgspec.Struct, frozen=True):
-    """The owner of a worker uses the machine for a while."""
+    """The owner of a worker uses the machine for a while, if the node looks."""
 
     node: NodeId
 
     def begin(self, world: World) -> None:
-        """Make the owner active."""
-        world.feed(self.node, OwnerActive(active=True))
+        """Let the owner come."""
+        world.owner_visits(self.node, 1)
 
     def end(self, world: World) -> None:
-        """Make the owner inactive."""
-        world.feed(self.node, OwnerActive(active=False))
+        """Let the owner leave."""
+        world.owner_visits(self.node, -1)
 
 
 class NodeLeaves(msgspec.Struct, frozen=True):

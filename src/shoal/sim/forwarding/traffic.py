@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import msgspec
 
-from shoal.core.events import MessageReceived
 from shoal.core.forwarding.events import (
     AnswerTaken,
     CallAbandoned,
@@ -28,7 +27,6 @@ from shoal.core.forwarding.events import (
     StopCall,
 )
 from shoal.core.forwarding.forwarded_calls import SILENT_S
-from shoal.core.membership.members import TERM
 from shoal.model.ids import NodeId, OwnerId
 from shoal.protocol.limits import OUTPUT_BYTES_MAX
 from shoal.sim.forwarding.promises import ForwardingPromises
@@ -171,13 +169,7 @@ class ApiTraffic:
             world.agenda.at(errand.at_s + LINKED_S, self._ask, number)
         if script.revoked is not None:
             node, at_s = script.revoked
-            world.agenda.at(at_s, self._revoke, node)
-
-    def _revoke(self, node: NodeId) -> None:
-        revocation = trust.revocation(node, serial=TERM - 1)
-        for host in self._world.hosts.values():
-            if host.id != node:
-                self._world.feed(host.id, MessageReceived(trust.ROOT, revocation))
+            world.agenda.at(at_s, world.revoke, node)
 
     # Clients.
 

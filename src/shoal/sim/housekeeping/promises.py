@@ -90,7 +90,7 @@ class HousePromises:
     # K1: calls at the end of jobs.
 
     def called(self, host: SimHost, job: JobId) -> None:
-        """Check a call that is made."""
+        """Check a call at the end of a job, as it is made."""
         self._called[host.id, job] = None
         truth = self._journals.truth(host.id)
         if job not in truth.jobs or not truth.ended(job):

@@ -26,9 +26,11 @@ from shoal.core.mail.task_mail import TaskMail
 from shoal.core.membership.membership import Membership
 from shoal.core.membership.roster import Roster
 from shoal.core.peer import Peer
+from shoal.core.proximity.proximity import Proximity
 from shoal.core.scheduling.job_book import JobBook
 from shoal.core.scheduling.policy_lookup import PolicyLookup
 from shoal.core.scheduling.scheduler import Scheduler
+from shoal.core.succession.kept_jobs import KeptJobs
 from shoal.model.ids import NodeId
 from shoal.protocol.messages import Load, Revocation
 from shoal.sim.admission.traffic import sim_tools
@@ -75,8 +77,10 @@ def join_roles(
     blobs = BlobTransfers(life.spec.id, roster, scheduler)
     others = (mail, CallExchange(roster, scheduler), _admission(life, roster), blobs)
     usage = UsageLedger(life.journal, life.wall_at_zero_s)
-    channels = Channels(roster, None if grant is None else grant.owner, life.number)
-    machines = (gossip, *roles, calls, *others, channels, _neighbours(life), usage)
+    owner = None if grant is None else grant.owner
+    channels = Channels(roster, owner, life.number, scheduler)
+    finding = (_neighbours(life), _proximity(life, roles[0], blobs))
+    machines = (gossip, *roles, calls, *others, channels, *finding, usage)
     return Peer(
         Membership(life.spec.id, roster, grant, life.journal),
         [machine for machine in machines if machine is not None],
@@ -97,7 +101,8 @@ def compact_journal(entries: Sequence[Entry]) -> list[Entry]:
 def kept_besides(entries: Sequence[Entry]) -> list[Entry]:
     """Return what machines besides the scheduler keep of a journal."""
     drains = [entry for entry in entries if isinstance(entry, DrainSet)][-1:]
-    return [*UsageLedger(entries, 0.0).kept(), *drains]
+    kept = KeptJobs(entries).entries()
+    return [*UsageLedger(entries, 0.0).kept(), *drains, *kept]
 
 
 def _worker(life: NodeLife, roster: Roster) -> Worker | None:
@@ -130,6 +135,15 @@ def _neighbours(life: NodeLife) -> Neighbours:
     return Neighbours(life.spec.id, known, _stream(life))
 
 
+def _proximity(
+    life: NodeLife, worker: Worker | None, blobs: BlobTransfers
+) -> Proximity:
+    def is_busy() -> bool:
+        return blobs.is_busy or (worker is not None and worker.load.active > 0)
+
+    return Proximity(life.spec.id, _stream(life), is_busy=is_busy)
+
+
 def _gate(life: NodeLife) -> Gate | None:
     if "gate" not in life.spec.roles:
         return None
@@ -151,7 +165,7 @@ class PeerOpinions:
             return None
         worker = machine.worker
         return WorkerOpinion(
-            idle=worker.leases.ledger.idle,
+            idle=worker.leases.is_balanced,
             load=worker.load,
             unacknowledged=worker.unacknowledged,
         )

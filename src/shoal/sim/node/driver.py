@@ -16,6 +16,7 @@ import msgspec
 from shoal.core.events import (
     CacheChanged,
     Event,
+    PauseOutput,
     StartTask,
     StopTask,
     TaskEnded,
@@ -24,7 +25,7 @@ from shoal.core.events import (
     TaskWrote,
 )
 from shoal.model.caches import marks_of
-from shoal.model.ids import BlobId, TaskId
+from shoal.model.ids import BlobId, NodeId, TaskId
 from shoal.model.job import Task
 from shoal.protocol.messages import Outcome
 from shoal.sim.agenda import Agenda
@@ -73,6 +74,7 @@ class SimProcess(msgspec.Struct, eq=False):
     began: float  # in virtual time
     exit_code: int | None = None  # set at its end, also by a signal
     kill_at: float | None = None  # when a stop's grace ends
+    wrote: int = 0  # bytes of output
 
 
 Plans = dict[TaskId, Behaviour]
@@ -103,6 +105,7 @@ class SimDriver:
         self.processes: dict[int, SimProcess] = {}  # by pid, until reaped
         self.on_started: Watcher = _ignore
         self.on_reaped: Watcher = _ignore
+        self.on_wrote: Callable[[TaskWrote], None] = _ignore_piece
         self.on_poison: Watcher = _ignore
         self.pace: Pace = self._work
         self.say: Say = _honest
@@ -113,6 +116,7 @@ class SimDriver:
         self._starts = starts  # per task, in the whole world
         self._feed = feed
         self._pid = 0
+        self._full: dict[NodeId, None] = {}  # schedulers that are behind with output
         self._cached: dict[str, None] = {}  # marks of trees cached by its tasks
 
     def start(self, order: StartTask) -> None:
@@ -138,6 +142,12 @@ class SimDriver:
         for process in list(self.processes.values()):
             if process.start.attempt == order.attempt and process.exit_code is None:
                 self._notify(process, order.grace_s)
+
+    def pause(self, order: PauseOutput) -> None:
+        """Let a scheduler's processes write nothing for a while, or go on."""
+        self._full.pop(order.scheduler, None)
+        if order.paused:
+            self._full[order.scheduler] = None
 
     def exit(self, process: SimProcess, code: int) -> None:
         """Let a process exit by itself."""
@@ -169,6 +179,7 @@ class SimDriver:
         code = codes[min(nth - behaviour.start_failures, len(codes) - 1)]
         self.pace(process, run_s, partial(self._exit, process, code))
         if behaviour.talks:
+            self._write(process, b"first words\n")
             self._agenda.after(run_s / 2, self._talk, process)
 
     def _work(self, _: SimProcess, run_s: float, done: Callable[[], None]) -> None:
@@ -199,6 +210,8 @@ class SimDriver:
     def _reap(self, process: SimProcess) -> None:
         if process.pid in self.processes:
             self._vanish(process)
+            if process.behaviour.talks:
+                self._write(process, b"last words\n")
             outcome = self.say(process.start.task, process.exit_code)
             self._feed_end(process.start, outcome)
 
@@ -214,9 +227,18 @@ class SimDriver:
         if process.pid in self.processes and process.exit_code is None:
             attempt = process.start.attempt
             self._feed(TaskProgressed(attempt, 0.5, {"loss": 1.0}))
-            self._feed(TaskWrote(attempt, "stdout", 0, b"half way\n"))
+            self._write(process, b"half way\n")
             if self._starts[process.start.task.id] <= process.behaviour.saves:
                 self._feed(TaskSaved(attempt, self.save("half way"), "ckpt"))
+
+    def _write(self, process: SimProcess, data: bytes) -> None:
+        attempt = process.start.attempt
+        if attempt.scheduler in self._full:
+            return  # It waits to write, and may be killed before.
+        piece = TaskWrote(attempt, "stdout", process.wrote, data)
+        process.wrote += len(data)
+        self.on_wrote(piece)
+        self._feed(piece)
 
     def _feed_end(self, order: StartTask, outcome: Outcome) -> None:
         self._feed(TaskEnded(order.attempt, outcome))
@@ -228,3 +250,7 @@ def _honest(_task: Task, exit_code: int | None) -> Outcome:
 
 def _ignore(process: SimProcess) -> None:
     """Ignore an event."""
+
+
+def _ignore_piece(piece: TaskWrote) -> None:
+    """Ignore output."""

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, final
 import msgspec
 
 from shoal.core.admission.invitation_book import OpenInvitation
-from shoal.core.artifacts.events import FetchCheckpoint, FetchOutputs
+from shoal.core.artifacts.events import DropOutputs, FetchCheckpoint, FetchOutputs
 from shoal.core.discovery.events import LearnAddresses, NetworkOpened
 from shoal.core.durability.journal import Entry
 from shoal.core.environments.events import RemoveEnvironment
@@ -25,6 +25,7 @@ from shoal.core.events import (
     Booted,
     DeadlineReached,
     Disconnect,
+    DoubtOutput,
     Effect,
     Event,
     GrantSigned,
@@ -32,6 +33,7 @@ from shoal.core.events import (
     LookUp,
     MakeEnvironment,
     MessageReceived,
+    PauseOutput,
     Provide,
     Publish,
     Send,
@@ -42,6 +44,7 @@ from shoal.core.events import (
     StageTask,
     StartTask,
     StopTask,
+    TaskWrote,
     WallClockRead,
 )
 from shoal.core.housekeeping.events import CallEnd, DropJob, EndCallEnded
@@ -52,7 +55,7 @@ from shoal.core.membership.grant_renewal import renewed
 from shoal.model.ids import BlobId, NodeId, OwnerId
 from shoal.model.job import Task
 from shoal.model.resources import Capacity
-from shoal.protocol.messages import Grant, Outcome, Role
+from shoal.protocol.messages import Grant, Outcome, Output, Role
 from shoal.sim.agenda import Agenda
 from shoal.sim.faults.cheats import Cheat, CheatAnswers
 from shoal.sim.history import BATCH, WorldHistory
@@ -145,6 +148,15 @@ class HostWatch:
     def reaped(self, host: SimHost, process: SimProcess) -> None:
         """Note that a process is gone."""
 
+    def wrote(self, piece: TaskWrote) -> None:
+        """Note that a process wrote something."""
+
+    def shown(self, host: SimHost, output: Output) -> None:
+        """Note that a scheduler adds something to a log."""
+
+    def doubted(self, host: SimHost, effect: DoubtOutput) -> None:
+        """Note that a log may lack lines, or not."""
+
     def safe(self, host: SimHost, entries: Sequence[Entry]) -> None:
         """Note that journal entries now survive a crash."""
 
@@ -155,7 +167,7 @@ class HostWatch:
         """Let a process crash its whole machine."""
 
     def reads(self, host: SimHost, count: int) -> None:
-        """Note that a node reads blobs for so many peers at once."""
+        """Note how many peers a node reads blobs for at once."""
 
     def making(self, host: SimHost, effect: MakeEnvironment) -> None:
         """Note that a worker begins to make an environment."""
@@ -257,8 +269,11 @@ class SimHost:
             StopTask: self._stop_task,
             StageTask: self._stage_task,
             FetchOutputs: self.staging.fetch_outputs,
+            DropOutputs: self.staging.drop_outputs,
             FetchCheckpoint: self.staging.fetch_checkpoint,
-            Show: self._ignore,
+            Show: self._show,
+            DoubtOutput: partial(self._scene.watch.doubted, self),
+            PauseOutput: self._pause_output,
             LearnAddresses: self._ignore,
             DropJob: self._ignore,
             CallEnd: self._call_end,
@@ -474,8 +489,15 @@ class SimHost:
         # Not at once: no facts are fed while effects are performed.
         self.later(0.0, partial(self.staging.stage, effect))
 
-    def _ignore(self, effect: Show | LearnAddresses | DropJob) -> None:
-        """Ignore it: a world has no watchers, dials by name, and keeps results."""
+    def _pause_output(self, effect: PauseOutput) -> None:
+        self.driver.pause(effect)
+
+    def _show(self, effect: Show) -> None:
+        if isinstance(effect.message, Output):
+            self._scene.watch.shown(self, effect.message)
+
+    def _ignore(self, effect: LearnAddresses | DropJob) -> None:
+        """Ignore it: a world dials by name, and keeps results."""
 
     def _call_end(self, effect: CallEnd) -> None:
         event = EndCallEnded(effect.report.job)
@@ -518,6 +540,7 @@ class SimHost:
         driver.say = self._outcome
         driver.save = self.staging.make
         driver.on_started = self._on_started
+        driver.on_wrote = scene.watch.wrote
         driver.on_reaped = self._on_reaped
         driver.on_poison = partial(scene.watch.poisoned, self)
         return driver

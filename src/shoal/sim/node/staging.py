@@ -18,6 +18,7 @@ from shoal.blobs import trees
 from shoal.core.artifacts.events import (
     CheckpointKept,
     CheckpointMissed,
+    DropOutputs,
     FetchCheckpoint,
     FetchOutputs,
     OutputsFetched,
@@ -55,10 +56,12 @@ class SimStaging:
         self.checkpoints: dict[TaskId, CheckpointKept] = {}  # in a file of their own
         self._made = 0
         self._staging: dict[Attempt, int] = {}  # the token of what it waits for
+        self._fetching: dict[Attempt, int] = {}  # the same of outputs
 
     def crashed(self) -> None:
         """Forget what was under way."""
         self._staging.clear()
+        self._fetching.clear()
 
     def pack(self, task: Task, outcome: Outcome) -> Outcome:
         """Store a process's outputs; return the outcome that its worker reports.
@@ -126,19 +129,40 @@ class SimStaging:
 
     def fetch_outputs(self, effect: FetchOutputs) -> None:
         """Fetch outputs; tell the machine what came of it."""
-        outputs = effect.outcome.outputs
+        attempt, outputs = effect.attempt, effect.outcome.outputs
 
         def done(reason: str) -> None:
+            if self._fetching.pop(attempt, None) is None:
+                return  # It was dropped just now.
             if reason:
                 reason = f"its outputs cannot be had: {reason}"
-                self._calls.feed(OutputsLost(effect.attempt, reason))
+                self._calls.feed(OutputsLost(attempt, reason))
                 return
             is_compared = effect.verify is not None
             digest = self.inside(outputs[ALL_OUTPUTS]) if is_compared else ""
-            self._calls.feed(OutputsFetched(effect.attempt, digest))
+            self._calls.feed(OutputsFetched(attempt, digest))
+
+        def began(token: int) -> None:
+            self._fetching[attempt] = token
+
+        def begin() -> None:
+            if attempt in self._fetching:  # Else it was dropped before.
+                self._fetch(effect.worker, names, done, began, OUTPUT_TRIES)
 
         names = tuple(map(BlobId, outputs.values()))
-        self._soon(lambda: self._fetch(effect.worker, names, done, tries=OUTPUT_TRIES))
+        self._fetching[attempt] = 0
+        self._soon(begin)
+
+    def drop_outputs(self, effect: DropOutputs) -> None:
+        """Fetch outputs no longer, if they are not here yet."""
+        token = self._fetching.pop(effect.attempt, None)
+
+        def drop() -> None:
+            if token is not None:  # Else it has answered.
+                self._blobs.drop(token)
+                self._calls.feed(OutputsLost(effect.attempt, "nobody wants them"))
+
+        self._soon(drop)
 
     def fetch_checkpoint(self, effect: FetchCheckpoint) -> None:
         """Fetch a checkpoint; tell the machine what came of it."""

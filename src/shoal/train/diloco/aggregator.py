@@ -12,7 +12,7 @@ import queue
 import shutil
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, assert_never, final
@@ -22,14 +22,14 @@ from shoal.errors import ProtocolError, ShoalError, UsageError
 from shoal.train import tensors
 from shoal.train.curves import RunCurves
 from shoal.train.diloco import events, messages, rounds
-from shoal.train.diloco.averaging import Delta, average, norm_of
+from shoal.train.diloco.averaging import average, deltas_in, measured
 from shoal.train.diloco.shares import coordinator
 from shoal.train.diloco.shares.messages import (
     ShareReport,
     decode_from_worker,
 )
 from shoal.train.exchange import Exchange, ExchangeError, Kind, TaskLetter
-from shoal.train.pieces import PieceExchange
+from shoal.train.pieces import OFFERS_KEPT, LatestFiles, PieceExchange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 FETCHES_AT_ONCE: Final = 4
 DESK: Final = 4
-LARGE_KEPT: Final = 2
-"""Of weights and of checkpoints: who is fetching the one before goes on."""
-
 ALONE_S: Final = 1_800.0
 """An aggregator that hears of no worker for so long gives up."""
 
@@ -107,8 +104,11 @@ class Aggregator:
         )
         self._misunderstood: set[str] = set()  # as was said
         self._deltas: dict[tuple[str, int], Path] = {}  # by worker and sync
-        self._updates: deque[str] = deque()  # files of the last syncs
-        self._published: dict[str, deque[str]] = {}  # by kind
+        self._updates = LatestFiles(exchange.forget, rounds.UPDATES_KEPT + 1)
+        self._published = {
+            kind: LatestFiles(self._large.forget, OFFERS_KEPT)
+            for kind in ("weights", "checkpoint")
+        }
         self._state: tensors.State | None = None
         self._fetchers = ThreadPoolExecutor(FETCHES_AT_ONCE)
         self._desk = ThreadPoolExecutor(DESK)  # for what must not wait for a link
@@ -279,13 +279,7 @@ class Aggregator:
             time.sleep(POLL_S)  # It is asked for again at once.
             return events.FetchFailed(worker, contribution)
         took_s = time.monotonic() - began
-        part = self._part(contribution.sync)
-        norm, fault = 0.0, ""
-        try:
-            buffers = tensors.fragment_buffers(path, part)
-            norm = norm_of(tensors.fragment_chunks(path, part), buffers)
-        except ProtocolError as error:
-            fault = f"its file cannot be read: {error}"
+        norm, fault = measured(path, self._part(contribution.sync))
         before = self._deltas.get((worker, contribution.sync))
         self._deltas[worker, contribution.sync] = path
         if before is not None:
@@ -297,15 +291,7 @@ class Aggregator:
         assert state is not None
         part = self._part(order.sync)
         paths = [self._deltas[each.worker, order.sync] for each in order.parts]
-        deltas = [
-            Delta(
-                tensors.fragment_chunks(path, part),
-                tensors.fragment_buffers(path, part),
-                each.samples,
-                each.scale,
-            )
-            for path, each in zip(paths, order.parts, strict=True)
-        ]
+        deltas = deltas_in(paths, part, order.parts)
         with self._guard:
             chunks = average(
                 state,
@@ -336,11 +322,7 @@ class Aggregator:
         )
         size = path.stat().st_size
         file = self._exchange.put(path)
-        self._updates.append(file)
-        if len(self._updates) > rounds.UPDATES_KEPT + 1:
-            old = self._updates.popleft()
-            if old not in self._updates:
-                self._exchange.forget(old)
+        self._updates.add(file)
         check = tensors.check(state.weights, part)
         return messages.Update(order.sync, file, check, size, order.missing)
 
@@ -389,12 +371,7 @@ class Aggregator:
         if order.kind == "checkpoint":
             self._save_elsewhere(path)
         file = self._large.put(path)
-        known = self._published.setdefault(order.kind, deque())
-        known.append(file)
-        if len(known) > LARGE_KEPT:
-            old = known.popleft()
-            if old not in known:
-                self._large.forget(old)
+        self._published[order.kind].add(file)
         return events.Published(order.kind, syncs, file)
 
     def _save_state(self, order: coordinator.SaveState) -> coordinator.SharedEvent:

@@ -8,20 +8,37 @@ as a whole.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import numpy as np
 
+from shoal.errors import ProtocolError
+from shoal.train import tensors
 from shoal.train.diloco import compression, outer
 from shoal.train.diloco.outer import combine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from shoal.train.diloco.compression import Array, Encoding
     from shoal.train.diloco.outer import Combination
     from shoal.train.tensors import Fragment, State
+
+
+class Counted(Protocol):
+    """What a contribution counts."""
+
+    @property
+    def samples(self) -> int:
+        """The samples behind it, as far as they are believed."""
+        ...
+
+    @property
+    def scale(self) -> float:
+        """By what it is scaled down."""
+        ...
 
 
 class Delta(msgspec.Struct, frozen=True):
@@ -73,6 +90,30 @@ def norm_of(chunks: Iterable[Array], buffers: Array) -> float:
         with np.errstate(over="ignore", invalid="ignore"):
             squares += float(wide @ wide)
     return math.sqrt(squares) if np.isfinite(buffers).all() else math.nan
+
+
+def measured(path: Path, part: Fragment) -> tuple[float, str]:
+    """Return the norm of the delta in a file, and what is wrong with it, if so."""
+    try:
+        buffers = tensors.fragment_buffers(path, part)
+        return norm_of(tensors.fragment_chunks(path, part), buffers), ""
+    except ProtocolError as error:
+        return 0.0, f"its file cannot be read: {error}"
+
+
+def deltas_in(
+    paths: Sequence[Path], part: Fragment, counted: Sequence[Counted]
+) -> list[Delta]:
+    """Return the deltas in files, each with what it counts."""
+    return [
+        Delta(
+            tensors.fragment_chunks(path, part),
+            tensors.fragment_buffers(path, part),
+            each.samples,
+            each.scale,
+        )
+        for path, each in zip(paths, counted, strict=True)
+    ]
 
 
 def _scaled(values: Array, scale: float) -> Array:

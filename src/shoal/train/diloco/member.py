@@ -1,8 +1,27 @@
 """The DiLoCo worker as a machine: what to do next, and what to report.
 
-It is told directives, and what its host has done; `next_action` is always what to do
-now. It keeps every contribution until the aggregator says that it is safe, because an
-aggregator that starts anew needs it.
+Theory of operation. The aggregator sends a `Directive`, everything that it wants of
+this worker; the worker sends a `Status`, everything that it has. Each is repeated whole
+and numbered, so any may be lost, doubled or late: an older one changes nothing, and one
+for an earlier life of this name is not taken in. The host calls `direct` with what has
+come and a method such as `contributed` with what it has done; `next_action` is always
+what to do now. A worker goes through these states:
+
+- **Waiting** (`Wait`), until a directive says that the run has begun.
+- **Loading** (`Reload`), while its shared weights are not those of the others: it is
+  new, has missed outcomes that nobody keeps any more, or a check differs.
+- **Taking over** (`TakeInner`), if its loop keeps more than weights, such as an
+  optimiser, and has none of it yet. It waits where a directive says that it comes.
+- **Computing** (`Compute`): a segment of inner steps, whose delta becomes a
+  `Contribution` to one sync. It may be ahead of outcomes by `in_flight` syncs.
+- **Merging** (`Merge`): outcomes are merged in the order of syncs, each once.
+- **Leaving** (`LeaveTraining`), after all syncs, and after it has measured the weights
+  (`Validate`) and published what its loop keeps (`ShareInner`), if it was asked to.
+
+Nothing is durable here: a worker that starts again is a new life, and loads. But others
+rely on what it holds. It keeps each contribution until a directive says that it is
+`safe`, because an aggregator that starts anew closes those syncs again, and the latest
+checkpoint that it was told to keep. Contributions that are kept are bounded.
 """
 
 from __future__ import annotations
@@ -351,6 +370,7 @@ class Member:
     def _compute(self, directive: Directive) -> Action:
         segment = max(self.segment, directive.first)
         steps = directive.steps.get(str(segment))
-        if steps is None or self.merged < segment - in_flight(self._fragments):
+        ahead = in_flight(self._fragments, directive.shares)
+        if steps is None or self.merged < segment - ahead:
             return Wait()
         return Compute(segment, steps)

@@ -30,7 +30,14 @@ SHARES_MAX: Final = 64
 """Parts of a fragment that workers average themselves, if there is no centre."""
 
 IN_FLIGHT_MAX: Final = 2
-"""Syncs that a worker may be ahead of their outcome: so long may a link take."""
+"""Syncs that a worker may be ahead of their outcome: so long may a link take. Without a
+centre it is one more, since an outcome comes by two more exchanges of messages."""
+
+SQUEEZED_FROM: Final = 256
+"""Larger messages are squeezed: most of one are names of files, again and again."""
+
+MESSAGE_BYTES_MAX: Final = 1 << 20
+_SQUEEZED: Final = b"\x78"  # begins what zlib made, and nothing that msgpack did
 
 Name = Annotated[str, Meta(max_length=256)]
 COUNT_MAX: Final = 1 << 53
@@ -38,9 +45,9 @@ Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 Amount = Annotated[float, Meta(ge=0)]
 
 
-def in_flight(fragments: int) -> int:
+def in_flight(fragments: int, shares: int = 0) -> int:
     """Return how many syncs a worker may be ahead: all of different fragments."""
-    return min(IN_FLIGHT_MAX, fragments - 1)
+    return min(IN_FLIGHT_MAX + bool(shares), fragments - 1)
 
 
 def same_content(one: str, other: str) -> bool:
@@ -73,7 +80,7 @@ def of_shares(contribution: Contribution, files: Sequence[str]) -> Contribution:
     """Return a contribution that consists of the files of its shares."""
     contents = tuple(file.partition("@")[0] for file in files)
     _, at, node = files[0].partition("@")
-    whole = sha256("".join(contents).encode()).hexdigest()
+    whole = sha256("".join(contents).encode()).hexdigest()[:32]  # No file has it.
     return msgspec.structs.replace(
         contribution, file=f"{whole}{at}{node}", shares=contents
     )
@@ -179,4 +186,16 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 
 def encode(message: msgspec.Struct) -> bytes:
     """Return a message as bytes; `shares.messages` decodes all there are."""
-    return _ENCODER.encode(message)
+    data = _ENCODER.encode(message)
+    return data if len(data) < SQUEEZED_FROM else zlib.compress(data)
+
+
+def unsqueezed(data: bytes) -> bytes:
+    """Return a message as msgpack; raise `zlib.error` if it is none, or too large."""
+    if data[:1] != _SQUEEZED:
+        return data
+    squeezed = zlib.decompressobj()
+    plain = squeezed.decompress(data, MESSAGE_BYTES_MAX)
+    if not squeezed.eof:
+        raise zlib.error("it ends early, or does not end")
+    return plain

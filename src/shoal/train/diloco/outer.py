@@ -17,11 +17,17 @@ length of the run:
 - **As long as n ** (2/3) mean deltas** is a step of n workers in the end. The mean of n
   deltas is less noisy than each; an adaptive optimiser in step with all would see so
   and take longer steps, up to sqrt(n), but inner optimisers, each with the noise of its
-  own batches, cannot. The rest makes up for what the warm-up costs a short run.
+  own batches, cannot. The rest makes up for what the warm-up costs.
 - **The first step is the mean delta**, rate 1 without momentum. Momentum rises as
-  t / (t + 3), Nesterov's sequence: what it remembers is never longer than a third of
+  t / (t + c), Nesterov's sequence: what it remembers is never longer than 1 / c of
   the rounds so far, so that the large deltas of the first rounds are forgotten. The
-  rate falls from 1 as momentum takes over, to that of the user.
+  rate falls from 1 as momentum takes over, to that of the user. c is 3 at the least,
+  and a thirtieth of the run: a network that has just begun bends the way, and how many
+  rounds it does so for depends on how much is learned in a round, not on their number.
+- **A short run goes as far as a long one.** Of 20 rounds nine would be warm-up. So its
+  steps grow on, until their mean over the run is what it is where c is a thirtieth. And
+  the rate stays so high that momentum remembers no more than a quarter of the run: what
+  it remembers for longer has no time to count.
 - **In the last tenth of the rounds the rate falls** to a tenth of itself. Weights are
   then a mean over those rounds, and long steps leave no noise in the result.
 
@@ -31,6 +37,7 @@ that takes over goes on with the same steps.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
@@ -44,11 +51,17 @@ if TYPE_CHECKING:
 OuterKind = Literal["nesterov", "sgd"]
 Combination = Literal["mean", "trimmed", "median"]
 
-WARM_UP: Final = 3
+WARM_UP_LEAST: Final = 3
 """The least for which Nesterov's sequence t / (t + c) is known to accelerate."""
+
+WARM_UP: Final = 1 / 30
+"""The part of a run that c is: so steps of eight workers grow for a tenth of it."""
 
 GAIN: Final = 2 / 3
 """By this power of their number workers make the step longer."""
+
+MEMORY: Final = 1 / 4
+"""The part of a run that momentum remembers, at most, while the rate is below 1."""
 
 TAIL: Final = 0.1
 """The part of a run in which the rate falls, and by how much it does."""
@@ -77,11 +90,34 @@ class Outer(msgspec.Struct, frozen=True, kw_only=True):
             return self.rate, 0.0
         if self.momentum is not None:
             return self.rate, self.momentum
-        gain = workers**GAIN
-        limit = max(0.0, 1.0 - self.rate / gain)
-        momentum = min(limit, rounds_done / (rounds_done + WARM_UP))
-        rate = max(self.rate, min(1.0, gain * (1.0 - momentum)))
+        length = self._length(workers)
+        steady = self.rate
+        if self.rounds:
+            steady = max(steady, min(1.0, length / (MEMORY * self.rounds)))
+        limit = max(0.0, 1.0 - steady / length)
+        momentum = min(limit, rounds_done / (rounds_done + self._warm_up))
+        rate = max(steady, min(1.0, length * (1.0 - momentum)))
         return rate * self._ending(rounds_done), momentum
+
+    @property
+    def _warm_up(self) -> float:
+        """By how many rounds steps get longer by one mean delta."""
+        return max(WARM_UP_LEAST, WARM_UP * self.rounds)
+
+    def _length(self, workers: float) -> float:
+        """Return how many mean deltas the longest step is.
+
+        Growing to a length of 1 + x costs a run of T rounds x^2 c / 2T of its mean.
+        """
+        more: float = workers**GAIN - 1.0
+        if not self.rounds or self._warm_up > WARM_UP_LEAST:
+            return 1.0 + more
+        cost = WARM_UP_LEAST / (2 * self.rounds)
+        wanted = more - more**2 * WARM_UP / 2
+        under_root = 1.0 - 4 * cost * wanted
+        if under_root < 0:  # It does not get as far, so it grows to its end.
+            return 1.0 + self.rounds / WARM_UP_LEAST
+        return 1.0 + (1.0 - math.sqrt(under_root)) / (2 * cost)
 
     def _ending(self, rounds_done: int) -> float:
         """Return what is left of the rate near the end of a run."""

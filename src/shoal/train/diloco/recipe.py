@@ -40,24 +40,28 @@ def main() -> None:
             scheduler=around.scheduler,
         ).run()
         return
-    if settings.inner_ranks > 1 and not local_ranks.is_rank(os.environ):
+    is_rank = around.spans or local_ranks.is_rank(os.environ)
+    if settings.inner_ranks > 1 and not is_rank:
         sys.exit(local_ranks.run_ranks(settings.inner_ranks))
-    _run_worker(str(params.get("program", "gpt")))
+    _run_worker(str(params.get("program", "gpt")), is_rank=is_rank)
 
 
-def _run_worker(program: str) -> None:
+def _run_worker(program: str, *, is_rank: bool) -> None:
     """Run the program; a rank that lost a peer ends so that its worker starts again."""
     try:
         run_program(program)
     except RuntimeError as error:
-        if not local_ranks.is_rank(os.environ):
+        if not is_rank:
             raise
         # torch is there already; the aggregator, which needs none, never comes here.
         from shoal.train.gangs import lost_peers  # noqa: PLC0415
 
         if not lost_peers.is_lost_peer(error):
             raise
-        print(f"error: a rank of this worker is lost: {error}", file=sys.stderr)
+        why = f"a rank of this worker is lost: {error}"
+        if not local_ranks.is_rank(os.environ):
+            lost_peers.end_to_try_again(why)
+        print(f"error: {why}", file=sys.stderr)
         sys.exit(TRY_AGAIN)
 
 

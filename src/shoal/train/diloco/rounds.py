@@ -1,15 +1,15 @@
 """The DiLoCo aggregator as a machine: who joins a sync, and when it closes.
 
-A sync is closed when all that take part have contributed, or when a quorum has and the
-others are silent or their time is up (`pace`). That follows what was measured of
-each worker, computing and transfer; who is left out is reported. Whoever dies is
-dropped; a newcomer takes the weights of now and what another worker's loop keeps, and
-does as many steps as there is time for in the open sync. What a worker contributed is
-counted by the samples that it really processed, as far as that can be believed
-(`screening`); what cannot count is refused and reported, and the sync goes on without
-it.
-
-An aggregator that starts knows nothing; `safekeeping` says how it goes on.
+Workers send their `Status`, each second and at every change; each is sent a `Directive`
+when something else is wanted of it, and again until it has heard. Both say everything,
+and name files instead of data. Nothing is durable here: workers keep checkpoints, and
+their contributions since (`safekeeping`). The phases of a run:
+- **gathering**, until all workers are there, or a quorum and the time is up.
+- **loading** (`LoadState`) the latest checkpoint of anybody, or initial weights.
+- **running**: one sync is open. Contributions are fetched and judged (`screening`). It
+  closes (`Average`) when all that take part have contributed, or a quorum has and the
+  others are silent or late (`pace`). Newcomers take weights and what loops keep.
+- **finished**: all syncs are closed; workers merge, measure and leave.
 """
 
 from __future__ import annotations
@@ -49,9 +49,11 @@ from shoal.train.diloco.messages import (
     KeptState,
     Status,
     Update,
+    in_flight,
 )
 from shoal.train.diloco.pace import Patience, StepPace, WaitLimit
 from shoal.train.diloco.roster.attendance import Attendance, Judgement
+from shoal.train.diloco.roster.enrolled_worker import EnrolledWorker
 from shoal.train.diloco.roster.inner_handover import InnerHandover
 from shoal.train.diloco.roster.safekeeping import (
     agreeing,
@@ -67,19 +69,6 @@ UPDATES_KEPT: Final = 8
 
 UNHURRIED: Final = 0.5
 """A checkpoint travels during this part of the time until the next."""
-
-
-class _Member(msgspec.Struct):
-    """A worker that takes part, or is about to."""
-
-    status: Status
-    first: int = 0
-    steps: dict[int, int] = msgspec.field(default_factory=dict[int, int])
-    asked: dict[int, str] = msgspec.field(default_factory=dict[int, str])
-    measured: int = -1  # the last sync to which it contributed too late
-    refused: str = ""  # why its last contribution did not count
-    refusals: int = 0
-    told: Directive | None = None
 
 
 @final
@@ -102,7 +91,7 @@ class Rounds:
         self.pace = StepPace()
         self._patience = Patience()
         self._epoch = epoch
-        self._members: dict[str, _Member] = {}
+        self._members: dict[str, EnrolledWorker] = {}
         self._names: tuple[str, ...] = ()  # of members, in order
         self._heard: dict[str, float] = {}  # when each was, the longest ago first
         self._attendance = Attendance(self._judged)
@@ -222,8 +211,8 @@ class Rounds:
         effects: list[Effect] = []
         for contribution in status.contributions:
             effects += self._on_contribution(member, contribution, now)
-        if member.told is None or status.heard != (self._epoch, member.told.seq):
-            effects += self._tell(status.worker, again=True)
+        if member.must_repeat(self._epoch, now):
+            effects += self._tell(status.worker, now, again=True)
         return effects
 
     def _note_changes(self, old: Status, new: Status) -> None:
@@ -238,7 +227,7 @@ class Rounds:
         elif old.merged >= self._far_known:
             self._far_known = None  # It was the most advanced, and is so no more.
 
-    def _welcome(self, status: Status, now: float) -> _Member:
+    def _welcome(self, status: Status, now: float) -> EnrolledWorker:
         """Take a newcomer in; in the open sync, if it can still do some steps."""
         if self._gather_until is None:
             self._gather_until = now + self.rules.gather_s
@@ -252,7 +241,7 @@ class Rounds:
             else:
                 self._opened_at = now
         given = {self.closed: steps} if steps else {}
-        member = _Member(status=status, first=first, steps=given)
+        member = EnrolledWorker(status=status, first=first, steps=given)
         self._members[status.worker] = member
         self._names, self._far_known = tuple(sorted(self._members)), None
         self._keeping_changed = True
@@ -267,7 +256,7 @@ class Rounds:
         return self.pace.steps_within(left_s, self._segment_steps())
 
     def _on_contribution(
-        self, member: _Member, contribution: Contribution, now: float
+        self, member: EnrolledWorker, contribution: Contribution, now: float
     ) -> list[Effect]:
         """Fetch a contribution that is new and can still count."""
         sync, worker = contribution.sync, member.status.worker
@@ -358,7 +347,9 @@ class Rounds:
         can_replay, left = not self._cannot_replay, self._left
         load = state_to_load(self._said(), self._far, left, can_replay=can_replay)
         if load is None:
-            return [e for name in self.members for e in self._tell(name, again=False)]
+            return [
+                e for name in self.members for e in self._tell(name, now, again=False)
+            ]
         self._loading = load
         self.phase = "loading"
         return [load]
@@ -454,7 +445,7 @@ class Rounds:
                 effects += self._publish("weights")
             if self.phase == "finished" and not self._is_saved:
                 effects += self._publish("checkpoint")
-            effects += self._tell_news()
+            effects += self._tell_news(now)
         if self.phase == "finished" and self._all_know():
             self._stopped = True
             effects.append(StopTraining())
@@ -482,7 +473,7 @@ class Rounds:
             is_trained=status.inner_is == "trained",
         )
 
-    def _is_awaited(self, member: _Member) -> bool:
+    def _is_awaited(self, member: EnrolledWorker) -> bool:
         status = member.status
         if member.first > self.closed or status.leaving:
             return False
@@ -566,7 +557,7 @@ class Rounds:
             self._measured += 1
         _, refused = self._answered()
         if not found.parts:
-            return [*effects, *self._give_up(refused)]
+            return [*effects, *self._give_up(refused, now)]
         self._usual[fragment] = found.usual
         self._averaging = True
         effects.append(
@@ -679,7 +670,7 @@ class Rounds:
 
     # Telling.
 
-    def _tell_news(self) -> list[Effect]:
+    def _tell_news(self, now: float) -> list[Effect]:
         """Send news for all to everybody, other news to the workers concerned."""
         concerns_all = (
             (self.phase, self.closed, self._failed, self._names),
@@ -692,27 +683,34 @@ class Rounds:
         self._told_of = concerns_all
         self._touched.clear()
         known = [name for name in names if name in self._members]
-        return [effect for name in known for effect in self._tell(name, again=False)]
+        return [e for name in known for e in self._tell(name, now, again=False)]
 
-    def _tell(self, worker: str, *, again: bool) -> list[Effect]:
+    def _tell(self, worker: str, now: float, *, again: bool) -> list[Effect]:
         """Send a worker its directive, if it changed or must be repeated."""
         member = self._members[worker]
         wanted = self._directive(worker, member)
         if member.told is not None:
-            same = msgspec.structs.replace(member.told, seq=0)
-            if same == wanted:
-                return [DirectMember(worker, member.told)] if again else []
-        self._seq += 1
-        member.told = msgspec.structs.replace(wanted, seq=self._seq)
-        return [DirectMember(worker, member.told)]
+            told = msgspec.structs.replace(member.told, seq=0)
+            # That it need not merge again what it has merged, it knows itself.
+            fewer = msgspec.structs.replace(told, updates=wanted.updates)
+            is_known = fewer == wanted and set(wanted.updates) <= set(told.updates)
+            if is_known and not again:
+                return []
+            wanted = member.told if told == wanted else wanted
+        if not wanted.seq:
+            self._seq += 1
+            wanted = msgspec.structs.replace(wanted, seq=self._seq)
+        member.told, member.told_at = wanted, now
+        return [DirectMember(worker, wanted)]
 
-    def _directive(self, worker: str, member: _Member) -> Directive:
+    def _directive(self, worker: str, member: EnrolledWorker) -> Directive:
         status = member.status
         if self.phase in ("gathering", "loading"):
             is_wanted = self._far > 0 and status in agreeing(self._said(), self._far)
             offer = self.phase == "gathering" and is_wanted
             return Directive(epoch=self._epoch, seq=0, life=status.life, offer=offer)
-        last = min(self.closed + self.rules.in_flight, self.rules.syncs - 1)
+        ahead = in_flight(self.rules.fragments, self.shares)
+        last = min(self.closed + ahead, self.rules.syncs - 1)
         for segment in range(max(member.first, self.closed), last + 1):
             if segment not in member.steps:
                 member.steps[segment] = self._steps_of(worker)
@@ -770,10 +768,12 @@ class Rounds:
 
     # The end.
 
-    def _give_up(self, refused: dict[str, str]) -> list[Effect]:
+    def _give_up(self, refused: dict[str, str], now: float) -> list[Effect]:
         """End the run: no contribution is usable."""
         self._failed = self._stopped = True
-        effects = [e for name in self.members for e in self._tell(name, again=False)]
+        effects = [
+            e for name in self.members for e in self._tell(name, now, again=False)
+        ]
         named = "; ".join(f"{name}: {why}" for name, why in sorted(refused.items()))
         return [*effects, StopTraining(named)]
 

@@ -598,8 +598,10 @@ class DilocoSession:
                 self._owner.hear(directive)
             return
         with self._news:
+            was_loaded = self._member.loaded
             if not self._member.direct(directive):
                 return
+            is_news = self._member.loaded != was_loaded
             self._own_shares(directive.shares)
             for file in self._member.unneeded():
                 self._errands.put(partial(self._exchange.forget, file))
@@ -612,7 +614,8 @@ class DilocoSession:
             _say(f"this worker's contribution was refused: {refused}")
         self._refused = refused
         self._note_weights()
-        self._tell()
+        if is_news:  # That it was heard is told by the next status.
+            self._tell()
 
     def _tell(self) -> None:
         with self._news:

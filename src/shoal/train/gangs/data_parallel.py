@@ -18,6 +18,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from shoal.train.checkpoints import Checkpoints
 from shoal.train.devices import backend_of, peak_figures
+from shoal.train.gangs import local_ranks
+from shoal.train.gangs.group_session import meet_here
 from shoal.train.run_log import OUT, RunLog, save
 from shoal.train.sharding import shard_of
 
@@ -52,7 +54,10 @@ class DataParallelRun:
         self._telling = RunLog()
         self._checkpoints = Checkpoints([model, *keep])
         self._device = next(model.parameters()).device
-        distributed.init_process_group(backend_of(self._device))
+        if local_ranks.is_rank(os.environ):
+            meet_here(self._device)
+        else:
+            distributed.init_process_group(backend_of(self._device))
         self._agree()
         ids = [self._device] if self._device.type == "cuda" else None
         self.model: torch.nn.Module = DistributedDataParallel(model, device_ids=ids)

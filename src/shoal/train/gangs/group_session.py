@@ -20,10 +20,11 @@ import torch
 from torch import distributed
 
 from shoal.errors import ProtocolError
+from shoal.interfaces import transport_variables
 from shoal.train import checkpoints
 from shoal.train.devices import backend_of
 from shoal.train.diloco.session import DilocoSession
-from shoal.train.gangs import local_ranks
+from shoal.train.gangs import local_ranks, rendezvous
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,19 +76,36 @@ class GroupModel(Protocol):
         ...
 
 
-def meet(device: torch.device) -> tuple[int, int]:
+def meet(
+    device: torch.device, settings: TrainSettings, around: TaskContext
+) -> tuple[int, int]:
     """Meet the ranks of this worker; return this one's number and how many they are."""
+    if around.spans:
+        rank, ranks = around.index, settings.inner_ranks
+        with rendezvous.meet(around.exchange(), os.environ) as meeting:
+            os.environ.update(transport_variables(meeting.own))
+            _begin(device, f"tcp://{meeting.host}:{meeting.port}", rank, ranks)
+        return rank, ranks
+    return meet_here(device)
+
+
+def meet_here(device: torch.device) -> tuple[int, int]:
+    """Meet the other ranks of this task; return the same of these."""
     if not local_ranks.is_rank(os.environ):
         return 0, 1
     rank, ranks = (int(os.environ[n]) for n in (local_ranks.RANK, local_ranks.WORLD))
+    _begin(device, f"file://{os.environ[local_ranks.MEETING]}", rank, ranks)
+    return rank, ranks
+
+
+def _begin(device: torch.device, place: str, rank: int, ranks: int) -> None:
     distributed.init_process_group(
         backend_of(device),
-        init_method=f"file://{os.environ[local_ranks.MEETING]}",
+        init_method=place,
         rank=rank,
         world_size=ranks,
         timeout=PATIENT,
     )
-    return rank, ranks
 
 
 @final

@@ -183,8 +183,8 @@ class GroupedRun:
                 hint="give layers to `PipelineRun`, or write `inner: {fsdp: 2}`",
             )
         self._device = next(model.parameters()).device
-        local, self._ranks = meet(self._device)
-        self.rank = around.index * self._ranks + local
+        local, self._ranks = meet(self._device, settings, around)
+        self.rank = around.worker * self._ranks + local
         self.world = settings.workers * self._ranks
         kind = ShardedModel if settings.inner_fsdp > 1 else ReplicatedModel
         held = kind(model, keep, validate or dict)

@@ -9,8 +9,9 @@ anything being sent for it. If one is lost all end, with a code by which shoal s
 the gang again; it goes on from the latest checkpoint that all of them have.
 
 A worker of `diloco` can be such a pipeline (`inner: {pipeline: 2}`), of processes on
-its machine. The first then holds a copy of all layers, to exchange with other workers;
-what is kept of a run is kept by those, so it writes no checkpoints.
+its machine or on several (`over: machines`). The first then holds a copy of all layers,
+to exchange with other workers; what is kept of a run is kept by those, so it writes no
+checkpoints.
 """
 
 from __future__ import annotations
@@ -97,8 +98,8 @@ class PipelineRun:
         self._done = 0
         around = TaskContext.of(os.environ)
         if around.recipe == "diloco":
-            self._rank, self.world = meet(self._device)
-            self.data_seed = around.index * RANKS_APART
+            self._rank, self.world = meet(self._device, self._settings, around)
+            self.data_seed = around.worker * RANKS_APART
         else:
             self._rank = int(os.environ.get("RANK", "0"))
             self.world = int(os.environ.get("WORLD_SIZE", "1"))

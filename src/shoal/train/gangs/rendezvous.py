@@ -99,11 +99,13 @@ class RendezvousHost:
         self._said = HERE + f"{place.host} {place.port} {place.door}".encode()
         self._dialled: dict[bytes, str] = {}  # with why it failed
         self._ended = threading.Event()
-        threading.Thread(target=self._answer, daemon=True).start()
+        self._thread = threading.Thread(target=self._answer, daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop answering; from now on mail is for others."""
         self._ended.set()
+        self._thread.join()
 
     def _answer(self) -> None:
         while not self._ended.is_set():

@@ -8,7 +8,7 @@ from typing import Final
 
 from shoal.errors import ShoalError, UsageError
 
-PROGRAMS: Final = ("digits", "gpt", "pipeline_gpt")
+PROGRAMS: Final = ("digits", "gpt", "images", "pipeline_gpt")
 USAGE: Final = 2
 """The exit code of a program that was given nonsense: trying again is of no use."""
 

@@ -109,6 +109,7 @@ function showHead(head, job, tasks) {
       job.priority ? ["Priority", String(job.priority)] : null,
       job.exit_code === null ? null : ["Exit code", String(job.exit_code)],
       ...schedule(job),
+      job.parent ? ["Submitted by", taskLink(job.parent.split(".")[0], job.parent, job.parent), job.detached ? " and outlives it" : ""] : null,
       ...only.slice(0, 12).map(([name, value]) => [name, String(value)])));
 }
 

@@ -38,9 +38,12 @@ EMPTY_S: Final = 15.0
 """With neighbours but no mesh for so long, connections are made anew."""
 
 PROBE_TURNS: Final = 30  # in which every peer is asked once whether it lives
+PROBE_S: Final = 10.0  # Few peers are not asked more often than this.
 PROBES_PER_TURN_MAX: Final = 8
 DOUBTS_MAX: Final = 2
-REFRESH_S: Final = 30.0
+REFRESH: Final = Backoff(3.0, 30.0)
+"""Between searches of a node that knows few others, while these find nobody new."""
+
 TRIM_S: Final = 60.0
 NEWS: Final = 20  # An estimate that differs by less than a twentieth is none.
 RESERVE_S: Final = 600.0
@@ -73,6 +76,9 @@ class Mesh:
         self._retries: Latest[NodeId, tuple[float, int]] = Latest(PEERS_MAX)
         self._meshed_at = monotonic()
         self._refreshed_at = 0.0
+        self._fruitless = 0  # searches since the last that found somebody
+        self._routed: set[NodeId] = set()
+        self._probed_at = 0.0
         self._trimmed_at = monotonic()
         # Gates that relay to us: since when, and over which connection.
         self._reserved: dict[NodeId, tuple[float, object]] = {}
@@ -193,7 +199,9 @@ class Mesh:
     async def _probe(self) -> None:
         """See whether some peers still answer; in time, all of them are asked."""
         peers = sorted(self._host.connected())
-        self._unproved = [peer for peer in self._unproved if peer in peers] or peers
+        self._unproved = [peer for peer in self._unproved if peer in peers]
+        if not self._unproved and monotonic() - self._probed_at > PROBE_S:
+            self._probed_at, self._unproved = monotonic(), peers
         count = min(PROBES_PER_TURN_MAX, 1 + len(peers) // PROBE_TURNS)
         async with trio.open_nursery() as nursery:
             for peer in self._unproved[:count]:
@@ -217,11 +225,15 @@ class Mesh:
         if now - self._trimmed_at > TRIM_S:
             self._trimmed_at = now
             self._shared.counts["records-trimmed"] += self._host.trim()
-        is_lonely = len(self._host.routed()) < NEIGHBOURS_WANTED
-        pause_s = RECONNECT.first_s * 3 if is_lonely else REFRESH_S
+        routed = set(self._host.routed())
+        if routed - self._routed and len(routed) < NEIGHBOURS_WANTED:
+            self._fruitless = 0
+        self._routed = routed
+        pause_s = REFRESH.pause_s(self._fruitless)
         if now - self._refreshed_at < pause_s or not self._host.connected():
             return
         self._refreshed_at = now
+        self._fruitless += 1
         await self._host.closest_to(self._shared.node)
 
     async def _enrol(self) -> None:

@@ -21,7 +21,7 @@ class Pipe(Protocol):
         ...
 
     async def close(self) -> None:
-        """Be done with it; what was written still arrives. Never raises."""
+        """Close it; bytes that were written still arrive. Never raises."""
         ...
 
     async def reset(self) -> None:

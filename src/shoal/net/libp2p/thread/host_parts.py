@@ -150,7 +150,7 @@ class PlainTcp(TCP):
 
 @final
 class MemberHost(BasicHost):
-    """A host that survives its handlers and says the truth about its addresses."""
+    """A host that survives its handlers and reports its real addresses."""
 
     def __init__(self, swarm: Swarm, wiring: Wiring) -> None:
         self._wiring = wiring  # First: the base class asks for addresses at once.

@@ -13,7 +13,8 @@ that is lost is replaced by any other, and nothing is kept for it anywhere else:
   a contributor took with it is left out by all.
 - If the outcome was given out and somebody lacks it, the run goes on from what the most
   advanced worker has merged; if nobody has, the sync is open again.
-- An owner that keeps all others waiting is relieved of its shares.
+- An owner that keeps all others waiting is relieved of its shares; so is one whose
+  outcome most of the others cannot merge. The sync is then open again.
 
 The weights come here only to be saved: at checkpoints, and at the end.
 """
@@ -51,6 +52,7 @@ from shoal.train.diloco.messages import (
     joined_check,
 )
 from shoal.train.diloco.outer import equal_workers
+from shoal.train.diloco.roster.enrolled_worker import REPEAT_S
 from shoal.train.diloco.rounds import UPDATES_KEPT, Rounds
 from shoal.train.diloco.shares.assignment import assigned, shares_of
 from shoal.train.diloco.shares.messages import (
@@ -70,8 +72,9 @@ if TYPE_CHECKING:
     from shoal.train.diloco.messages import Status
 
 Kind = Literal["weights", "checkpoint"]
-REPEAT_S: Final = 1.0
-"""Duties that were not heard of are repeated after this time."""
+TOGETHER_S: Final = 0.1
+"""Workers finish at about the same time. An owner is told of the first contribution at
+once, and of those that follow within this time together."""
 
 FROM_HOST: Final = -1
 """The host is about to load weights, of an earlier life or run."""
@@ -172,12 +175,14 @@ class ShareCoordinator:
         self._statuses: dict[str, Status] = {}  # of members
         self._reports: dict[str, ShareReport] = {}
         self._syncs: dict[int, _Sync] = {}
-        self._givers: dict[int, tuple[str, ...]] = {}  # of outcomes, by sync
+        # Who gives the outcome of a sync, by file.
+        self._givers: dict[int, dict[str, str]] = {}
         self._asked: dict[Kind, _Asked] = {}
         self._offers = 0  # that were asked for
         self._here: int | None = None  # after how many syncs the host has the weights
         self._duties: dict[str, Duties] = {}
         self._told_at: dict[str, float] = {}
+        self._tell_at = math.inf  # what waits for more to be told with it
         self._seq = 0
         self._orders = 0
         self._relieved: list[str] = []
@@ -194,6 +199,7 @@ class ShareCoordinator:
                 self._note_done(turn)
                 self._answer_offers(turn)
                 self._relieve(turn)
+                self._drop_spoiled(turn)
         if self.rounds.shares:
             again = event.status.worker if isinstance(event, StatusReceived) else ""
             turn.effects += self._tell(again, now)
@@ -203,6 +209,8 @@ class ShareCoordinator:
     def next_deadline(self) -> float | None:
         """When to deliver `RoundDeadline`, if ever."""
         due = [since + self._patience_s for since in self._late_since.values()]
+        if self._tell_at < math.inf:
+            due.append(self._tell_at)
         if (other := self.rounds.next_deadline()) is not None:
             due.append(other)
         return min(due, default=None)
@@ -356,7 +364,7 @@ class ShareCoordinator:
             shares=tuple(outcome.file for _, outcome in found),
             workers=equal_workers(samples),
         )
-        self._givers[number] = tuple(giver for giver, _ in found)
+        self._givers[number] = {outcome.file: giver for giver, outcome in found}
         self._givers.pop(number - UPDATES_KEPT, None)
         self._usual_s = max((norm.seconds for norm in sync.norms.values()), default=0.0)
         self._assign()
@@ -399,11 +407,12 @@ class ShareCoordinator:
             if worker in self.owners:
                 self._replace_owner(number, sync, turn)
         merged = [s.merged for s in self._statuses.values() if s.loaded]
-        gone = tuple(n for n, givers in self._givers.items() if worker in givers)
+        givers = self._givers.items()
+        gone = tuple(n for n, given in givers if worker in given.values())
         if gone:
             unmerged = min(merged, default=0) <= max(gone)
             turn.facts.append(UpdatesLost(gone, unmerged))
-            self._givers = {n: g for n, g in self._givers.items() if n not in gone}
+            self._givers = {n: g for n, g in givers if n not in gone}
         self._assign()
 
     def _replace_owner(self, number: int, sync: _Sync, turn: _Turn) -> None:
@@ -442,6 +451,29 @@ class ShareCoordinator:
             reason = f"others waited for its share for {turn.now - since:.0f} s"
             sync = self.rounds.closed
             turn.effects.append(ReportMember("relieved", name, sync, reason))
+
+    def _drop_spoiled(self, turn: _Turn) -> None:
+        """Open a sync again if most others cannot merge what an owner gave.
+
+        One alone may err, or lie.
+        """
+        given = [
+            (n, *each) for n, files in self._givers.items() for each in files.items()
+        ]
+        for number, file, giver in given:
+            others = [name for name in self._statuses if name != giver]
+            said = [self._reports[name] for name in others if name in self._reports]
+            accusers = [report for report in said if file in report.spoiled]
+            if 2 * len(accusers) <= len(others):
+                continue
+            if giver not in self._relieved:
+                self._relieved.append(giver)
+                reason = "others cannot merge what it averaged"
+                turn.effects.append(ReportMember("relieved", giver, number, reason))
+                self._assign()
+            del self._givers[number]
+            turn.facts.append(UpdatesLost((number,)))
+            return
 
     def _late(self) -> list[str]:
         """Return the owners that lack what the others have of the open sync.
@@ -492,12 +524,17 @@ class ShareCoordinator:
     def _tell(self, again: str, now: float) -> list[SharedEffect]:
         """Send workers their duties, if they changed or must be repeated."""
         effects: list[SharedEffect] = []
+        self._tell_at = math.inf
         for name in sorted(self._statuses):
             told = self._duties.get(name)
             wanted = self._duties_of(name)
             if told is None and not _has_any(wanted):
                 continue
-            if told is None or msgspec.structs.replace(told, seq=0) != wanted:
+            if told is None or _asks_more(wanted, told):
+                may_wait_until = self._told_at.get(name, 0.0) + TOGETHER_S
+                if told and now < may_wait_until and not _is_urgent(wanted, told):
+                    self._tell_at = min(self._tell_at, may_wait_until)
+                    continue
                 self._seq += 1
                 told = msgspec.structs.replace(wanted, seq=self._seq)
                 self._duties[name] = told
@@ -534,6 +571,25 @@ def _has_any(duties: Duties) -> bool:
     return bool(duties.reductions) or duties.offer is not None
 
 
+def _is_urgent(wanted: Duties, told: Duties) -> bool:
+    """Whether others wait for it: more than another contribution to fetch."""
+    orders = {each.sync: (each.order, each.shares) for each in told.reductions}
+    return wanted.offer != told.offer or any(
+        orders.get(each.sync, (0, each.shares)) != (each.order, each.shares)
+        for each in wanted.reductions
+    )
+
+
+def _asks_more(wanted: Duties, told: Duties) -> bool:
+    """Whether duties ask for anything that was not told.
+
+    That a sync is over can wait until there is something to do in the next.
+    """
+    if (wanted.offer, wanted.life) != (told.offer, told.life):
+        return True
+    return any(each not in told.reductions for each in wanted.reductions)
+
+
 def _reduction(number: int, sync: _Sync, shares: tuple[int, ...]) -> Reduction:
     """Return what the owner of some shares is to do in a sync."""
     parts = sync.order.parts if sync.order else ()
@@ -543,7 +599,7 @@ def _reduction(number: int, sync: _Sync, shares: tuple[int, ...]) -> Reduction:
         tuple(
             ShareSource(
                 worker,
-                contribution.file,
+                contribution.file[:MARK],
                 tuple(files_of(contribution)[share] for share in shares),
             )
             for worker, contribution in sorted(sync.wanted.items())

@@ -7,6 +7,7 @@ averages which share of a sync and what counts, and hears what came of it.
 
 from __future__ import annotations
 
+import zlib
 from typing import Annotated, Final, TypeVar
 
 import msgspec
@@ -21,6 +22,7 @@ from shoal.train.diloco.messages import (
     KeptState,
     Name,
     Status,
+    unsqueezed,
 )
 
 SOURCES_MAX: Final = 1_024
@@ -103,6 +105,9 @@ class Reduced(msgspec.Struct, frozen=True, omit_defaults=True):
     outcomes: Annotated[tuple[ShareOutcome, ...], Meta(max_length=SHARES_MAX)] = ()
 
 
+SPOILED_MAX: Final = 8
+
+
 class ShareReport(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True
 ):
@@ -114,6 +119,8 @@ class ShareReport(
     heard: tuple[Count, Count] = (0, 0)  # epoch and number of the last duties
     offered: KeptState | None = None
     reduced: Annotated[tuple[Reduced, ...], Meta(max_length=OPEN_MAX)] = ()
+    spoiled: Annotated[tuple[Name, ...], Meta(max_length=SPOILED_MAX)] = ()
+    # Files of outcomes that it has fetched and cannot merge.
 
 
 FromWorker = Status | ShareReport
@@ -123,6 +130,7 @@ _Told = msgspec.msgpack.Decoder[ForWorker]
 _FROM_WORKER: Final[_Received] = msgspec.msgpack.Decoder(FromWorker)
 _FOR_WORKER: Final[_Told] = msgspec.msgpack.Decoder(ForWorker)
 T = TypeVar("T")
+BAD: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, zlib.error)
 
 
 def decode_from_worker(data: bytes) -> FromWorker:
@@ -137,6 +145,6 @@ def decode_for_worker(data: bytes) -> ForWorker:
 
 def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
     try:
-        return decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return decoder.decode(unsqueezed(data))
+    except BAD as error:
         raise ProtocolError("not what a trainer says", because=str(error)) from error

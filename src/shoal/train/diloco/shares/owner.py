@@ -5,15 +5,14 @@ Files are fetched and averages computed by threads, beside the training loop.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, final
 
-from shoal.errors import ProtocolError
 from shoal.train import tensors
-from shoal.train.diloco.averaging import Delta, norm_of
+from shoal.train.diloco.averaging import deltas_in, measured
 from shoal.train.diloco.messages import KeptState, encode
 from shoal.train.diloco.rounds import UPDATES_KEPT
 from shoal.train.diloco.shares.messages import (
@@ -26,6 +25,7 @@ from shoal.train.diloco.shares.reducer import (
     DutiesReceived,
     FetchShare,
     OfferState,
+    OutcomeSpoiled,
     Reducer,
     ReducerEffect,
     ReducerEvent,
@@ -38,7 +38,7 @@ from shoal.train.diloco.shares.reducer import (
 )
 from shoal.train.diloco.shares.state import OuterState, OuterStep
 from shoal.train.exchange import ExchangeError
-from shoal.train.pieces import PieceExchange
+from shoal.train.pieces import OFFERS_KEPT, LatestFiles, PieceExchange
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,9 +51,6 @@ if TYPE_CHECKING:
     from shoal.train.tensors import Layout
 
 FETCHES_AT_ONCE: Final = 4
-OFFERS_KEPT: Final = 2
-"""Who is fetching the one before goes on."""
-
 RETRY_S: Final = 0.5
 
 
@@ -89,8 +86,9 @@ class ShareOwner:
         self._coordinator, self._fail = coordinator, fail
         self._noted = -1  # by the machine, of syncs
         self._files: dict[tuple[int, str, int], Path] = {}
-        self._given: deque[tuple[int, str]] = deque()  # outcomes, by sync
-        self._offered: deque[str] = deque()
+        # Outcomes: of all shares, since any may come to be averaged here.
+        self._given = LatestFiles(exchange.forget, (UPDATES_KEPT + 1) * shares)
+        self._offered = LatestFiles(self._large.forget, OFFERS_KEPT)
         self._machine = Reducer(exchange.name, life, settings.fragments)
         self._lock = threading.Lock()  # of the machine
         self._fetchers = ThreadPoolExecutor(FETCHES_AT_ONCE)
@@ -128,18 +126,29 @@ class ShareOwner:
     # Outcomes of syncs.
 
     def fetch(self, update: Update) -> list[Path]:
-        """Fetch all shares of an outcome; raise `ExchangeError` if one is not there."""
+        """Fetch all shares of an outcome; raise `ExchangeError` if one is not there.
 
-        def get(file: str) -> Path | ExchangeError:
+        One that cannot be merged is as good as none, and the coordinator is told.
+        """
+        pieces = self.state.pieces(update.sync)
+
+        def get(number: int) -> Path | ExchangeError:
+            file = update.shares[number]
             try:
-                return self._exchange.get(file, "an owner", "updates")
+                path = self._exchange.get(file, "an owner", "updates")
             except ExchangeError as error:
                 return error
+            norm, fault = measured(path, pieces[number])
+            if math.isfinite(norm) and not fault:
+                return path
+            path.unlink(missing_ok=True)
+            self._feed(OutcomeSpoiled(update.sync, file))
+            return ExchangeError("a share of an outcome cannot be merged")
 
         # After one's own comes another's for each, so that not all ask the same owner.
         first = next(iter(self.state.averaged(update.sync)), 0)
         turn = [*range(first, len(update.shares)), *range(first)]
-        files = self._fetchers.map(get, [update.shares[number] for number in turn])
+        files = self._fetchers.map(get, turn)
         got = dict(zip(turn, files, strict=True))
         found = [got[number] for number in sorted(got)]
         paths = [each for each in found if not isinstance(each, ExchangeError)]
@@ -162,9 +171,7 @@ class ShareOwner:
     def _feed(self, event: ReducerEvent) -> None:
         with self._lock:
             effects = self._machine.handle(event)
-            # What happens meanwhile is told with the next heartbeat.
-            quiet = isinstance(event, SharesMerged) or self._machine.is_fetching
-            report = None if quiet else self._machine.report()
+            report = self._machine.news()
         for effect in effects:
             self._perform(effect)
         if report is not None:
@@ -204,13 +211,7 @@ class ShareOwner:
             self._ended.wait(RETRY_S)  # It is asked for again at once.
             return ShareUnavailable(order)
         took_s = time.monotonic() - began
-        part = self.state.pieces(order.sync)[order.share]
-        norm, fault = 0.0, ""
-        try:
-            buffers = tensors.fragment_buffers(path, part)
-            norm = norm_of(tensors.fragment_chunks(path, part), buffers)
-        except ProtocolError as error:
-            fault = f"its file cannot be read: {error}"
+        norm, fault = measured(path, self.state.pieces(order.sync)[order.share])
         self._files[order.sync, order.contribution, order.share] = path
         return ShareFetched(order, norm * norm, fault, took_s)
 
@@ -221,10 +222,6 @@ class ShareOwner:
             return SharesReduced(
                 order, ()
             )  # It is not wanted any more: files are gone.
-        while self._given and self._given[0][0] < order.sync - UPDATES_KEPT:
-            _, old = self._given.popleft()
-            if all(old != file for _, file in self._given):
-                self._exchange.forget(old)
         return SharesReduced(order, outcomes)
 
     def _average(self, order: ReduceShares, share: int) -> ShareOutcome:
@@ -232,36 +229,20 @@ class ShareOwner:
         with self.guard:
             state = self.state.share(order.sync, share)
         part = state.layout.fragment(0, 1)
-        deltas = [
-            Delta(
-                tensors.fragment_chunks(path, part),
-                tensors.fragment_buffers(path, part),
-                each.samples,
-                each.scale,
-            )
-            for path, each in zip(self._parts(order, share), order.parts, strict=True)
-        ]
-        done = self.state.average(state, deltas)
+        paths = [self._files[order.sync, each, share] for each in order.contributions]
+        done = self.state.average(state, deltas_in(paths, part, order.parts))
         path = self._exchange.draft()
         tensors.save_fragment(path, done.chunks, done.buffers, self._encoding)
         size = path.stat().st_size
         file = self._exchange.put(path)
-        self._given.append((order.sync, file))
+        self._given.add(file)
         with self.guard:
             self.state.keep(order.sync, share, file, done)
         return ShareOutcome(share, file, done.check, size)
-
-    def _parts(self, order: ReduceShares, share: int) -> list[Path]:
-        """Return the files of a share from every counted contribution."""
-        return [self._files[order.sync, each, share] for each in order.contributions]
 
     def _offer(self) -> ReducerEvent:
         path = self._exchange.draft()
         syncs = self.save(path)
         file = self._large.put(path)
-        self._offered.append(file)
-        if len(self._offered) > OFFERS_KEPT:
-            old = self._offered.popleft()
-            if old not in self._offered:
-                self._large.forget(old)
+        self._offered.add(file)
         return StateOffered(KeptState(syncs, file))

@@ -1,8 +1,25 @@
 """The worker that averages shares, as a machine: what to fetch, when to average.
 
-It is told duties, and what its host has done. A share is averaged as soon as it is
-decided what counts, all of it is here, and the weights are those before the sync. It
-counts when the sync is merged and not before: until then another decision may come.
+Theory of operation. The coordinator sends `Duties`: of which syncs this worker averages
+which shares, from which contributions, and, once that is decided, which of them count
+and how much. The worker sends a `ShareReport` of all that it has done of them, with
+each heartbeat and as soon as somebody waits for it (`news`). Both say everything and
+are numbered; an older one, or one for an earlier life, changes nothing. A share of a
+sync goes through these states:
+
+- **Fetching** (`FetchShare` -> `ShareFetched`): from all contributors at once, one
+  share at a time from each. What cannot be fetched now is asked for again, as long as
+  it is a duty.
+- **Measured**: its norm and faults are reported; the coordinator decides by those.
+- **Averaging** (`ReduceShares` -> `SharesReduced`): once it is decided what counts, all
+  of that is here, and the weights are those before the sync (`SharesMerged`).
+- **Reduced**: reported, and fetched by the others. It counts when the sync is merged
+  and not before: another decision, with a higher number or epoch, replaces it.
+- **Dropped** (`DropShares`), when it is no duty any more.
+
+Besides, all weights are offered to others when duties ask for it (`OfferState`).
+Nothing is durable: if this worker dies, its shares are duties of another, who fetches
+them from the contributors again.
 """
 
 from __future__ import annotations
@@ -14,6 +31,7 @@ import msgspec
 from shoal.train.diloco.messages import KeptState
 from shoal.train.diloco.shares.messages import (
     MARK,
+    SPOILED_MAX,
     Duties,
     Reduced,
     Reduction,
@@ -59,6 +77,13 @@ class SharesMerged(msgspec.Struct, frozen=True):
     syncs: int
 
 
+class OutcomeSpoiled(msgspec.Struct, frozen=True):
+    """The outcome of a share is here, and cannot be merged."""
+
+    sync: int
+    file: str
+
+
 class StateOffered(msgspec.Struct, frozen=True):
     """Others can fetch all weights."""
 
@@ -102,6 +127,7 @@ ReducerEvent = (
     | ShareUnavailable
     | SharesReduced
     | SharesMerged
+    | OutcomeSpoiled
     | StateOffered
 )
 ReducerEffect = FetchShare | ReduceShares | DropShares | OfferState
@@ -136,6 +162,10 @@ class Reducer:
         self._merged = -1  # nothing, until the weights are those of the others
         self._offering = False
         self._offered: KeptState | None = None
+        self._reported: tuple[Reduced, ...] = ()
+        self._reported_offer: KeptState | None = None
+        self._spoiled: dict[str, int] = {}  # files of outcomes, and their syncs
+        self._reported_spoiled: tuple[str, ...] = ()
         self._seq = 0
 
     def handle(self, event: ReducerEvent) -> list[ReducerEffect]:
@@ -151,15 +181,13 @@ class Reducer:
             case SharesReduced():
                 self._on_reduced(event)
             case SharesMerged():
-                self._merged = event.syncs
+                self._on_merged(event.syncs)
+            case OutcomeSpoiled():
+                if len(self._spoiled) < SPOILED_MAX:
+                    self._spoiled[event.file] = event.sync
             case StateOffered():
                 self._offering, self._offered = False, event.kept
         return effects + self._advance()
-
-    @property
-    def is_fetching(self) -> bool:
-        """Whether more will follow before a report is due."""
-        return any(progress.fetching for progress in self._syncs.values())
 
     @property
     def has_duties(self) -> bool:
@@ -167,22 +195,41 @@ class Reducer:
         duties = self._duties
         if duties is None:
             return False
-        return bool(duties.reductions) or duties.offer is not None
+        wanted = bool(duties.reductions) or duties.offer is not None
+        return wanted or bool(self._spoiled)
+
+    def news(self) -> ShareReport | None:
+        """Return the finished duties, if others wait for what was not reported yet.
+
+        Of a sync of which something is being fetched, more follows in a moment. What
+        nobody waits for, such as that duties were heard, is told by a heartbeat.
+        """
+        reported = {each.sync: each for each in self._reported}
+        is_news = self._offered != self._reported_offer
+        is_news |= tuple(self._spoiled) != self._reported_spoiled
+        for each in self._done():
+            if not self._syncs[each.sync].fetching:
+                is_news |= each != reported.get(each.sync, Reduced(each.sync))
+        return self.report() if is_news else None
 
     def report(self) -> ShareReport:
         """Return the finished duties."""
         self._seq += 1
-        duties = self._duties
+        self._reported, self._reported_offer = self._done(), self._offered
+        self._reported_spoiled = tuple(self._spoiled)
         return ShareReport(
             worker=self._worker,
             life=self._life,
             seq=self._seq,
-            heard=(duties.epoch, duties.seq) if duties else (0, 0),
+            heard=(self._duties.epoch, self._duties.seq) if self._duties else (0, 0),
             offered=self._offered,
-            reduced=tuple(
-                self._reduced(each) for each in (duties.reductions if duties else ())
-            ),
+            reduced=self._reported,
+            spoiled=self._reported_spoiled,
         )
+
+    def _done(self) -> tuple[Reduced, ...]:
+        duties = self._duties.reductions if self._duties else ()
+        return tuple(self._reduced(each) for each in duties)
 
     def _reduced(self, reduction: Reduction) -> Reduced:
         progress = self._syncs[reduction.sync]
@@ -205,6 +252,8 @@ class Reducer:
             return []  # For a worker that had this name before.
         if known is not None and (duties.epoch, duties.seq) <= (known.epoch, known.seq):
             return []
+        if known is None or known.epoch != duties.epoch:
+            self._reported = ()  # Whoever took over knows nothing of it.
         self._duties = duties
         wanted = [each.sync for each in duties.reductions]
         over = [sync for sync in self._syncs if sync not in wanted]
@@ -213,6 +262,12 @@ class Reducer:
         for sync in wanted:
             self._syncs.setdefault(sync, _Progress())
         return [DropShares(sync) for sync in over]
+
+    def _on_merged(self, syncs: int) -> None:
+        """Note the weights; what could not be merged before is of the past."""
+        self._merged = syncs
+        later = {f: sync for f, sync in self._spoiled.items() if sync >= syncs}
+        self._spoiled = later
 
     def _on_unavailable(self, order: FetchShare) -> None:
         """Fetch it again, if it is still wanted."""

@@ -1,0 +1,39 @@
+"""What a host measures of its machine, and sees of the machine's owner."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class DeviceMeasured(msgspec.Struct, frozen=True):
+    """How much memory of one GPU is in use, and how much of that by tasks."""
+
+    id: str
+    memory_bytes: int
+    by_tasks_bytes: int = 0
+
+
+class MachineMeasured(msgspec.Struct, frozen=True):
+    """So much of the machine is in use now, and so much of that by tasks."""
+
+    memory_bytes: int = 0
+    memory_by_tasks_bytes: int = 0
+    disk_bytes: int = 0  # of what was free when the node started
+    disk_by_tasks_bytes: int = 0
+    devices: tuple[DeviceMeasured, ...] = ()
+    cpu_milli: int = 0  # by programs other than tasks
+    stalled_milli: int = 0  # share of time in which some program waited for memory
+
+
+class OwnerObserved(msgspec.Struct, frozen=True):
+    """What can be seen of the machine's owner now."""
+
+    input_idle_s: float | None = None  # since the last input; None: none can be seen
+    input_at: str = ""  # where that was: `tty2`, `the desktop`
+    cpu_milli: int = 0  # what programs other than tasks use
+    gpu_milli: int = 0  # likewise, of the busiest GPU
+    on_battery: bool = False
+    week_minute: int = 0  # local time, in minutes since Monday began
+
+
+LendingEvent = MachineMeasured | OwnerObserved

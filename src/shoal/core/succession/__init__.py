@@ -1,0 +1,1 @@
+"""Jobs that outlive their scheduler: who keeps them, and who takes them up."""

@@ -1,0 +1,1 @@
+"""Messages of jobs that outlive their scheduler."""

@@ -1,0 +1,1 @@
+"""Owners who come and go, programs that take memory, and the promises."""

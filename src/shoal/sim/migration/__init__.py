@@ -1,0 +1,1 @@
+"""Gangs that move to better places in simulated worlds, and the promises."""

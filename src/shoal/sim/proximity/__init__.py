@@ -1,0 +1,1 @@
+"""Members of simulated worlds that measure the network, and the promises."""

@@ -1,0 +1,1 @@
+"""Jobs that are kept by several nodes, schedulers that are lost, and the promises."""

@@ -1,0 +1,146 @@
+"""What is promised of kept jobs, checked from outside: by disks, wires and processes.
+
+| id | promise |
+|---|---|
+| S1 | a term of a job has one leader |
+| S2 | no task starts in a term once one has started in a later term |
+| S3 | a task whose success was acknowledged never starts again |
+| S4 | of each task at most one success is acknowledged |
+| S5 | a task that runs at most once begins once |
+| S6 | a job that was acknowledged ends well, though its scheduler never comes back |
+| S7 | at the end one node has the job, and nobody keeps a log of it |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from shoal.core.durability.journal import Adopted, Ceded, Entry, Finished, KeptOver, Led
+from shoal.core.peer import Peer
+from shoal.protocol.messages import Acknowledgement, Assignment
+from shoal.sim.node.host import HostWatch, SimHost
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.core.events import Answer
+    from shoal.model.ids import Attempt, JobId, NodeId, TaskId
+    from shoal.model.job import Job
+    from shoal.sim.checkers.violations import Violations
+    from shoal.sim.node.driver import SimProcess
+
+
+@final
+class KeptPromises(HostWatch):
+    """Watches a world of kept jobs."""
+
+    def __init__(self, jobs: dict[JobId, Job]) -> None:
+        super().__init__()
+        self.violations: Violations
+        self.acknowledged: dict[JobId, None] = {}  # submissions
+        self.refused: list[str] = []
+        self.takeovers = 0
+        self.begun: dict[TaskId, int] = {}  # processes
+        self._jobs = jobs
+        self._leaders: dict[tuple[JobId, int], NodeId] = {}
+        self._latest: dict[JobId, int] = {}  # term in which a task started last
+        self._known: dict[Attempt, None] = {}  # attempts that were sent, or adopted
+        self._succeeded: dict[tuple[NodeId, Attempt], TaskId] = {}  # on whose disk
+        self._over: dict[JobId, None] = {}  # of which most members know the end
+        self._told: dict[TaskId, Attempt] = {}  # successes that were acknowledged
+        self.sent[Assignment] = self._on_assignment
+        self.sent[Acknowledgement] = self._on_acknowledgement
+
+    def answered(self, host: SimHost, answer: Answer) -> None:
+        """Note what a client was told."""
+        if answer.refused:
+            self.refused.append(answer.refused)
+        else:
+            self.acknowledged[answer.job] = None
+
+    def started(self, host: SimHost, process: SimProcess) -> None:
+        """Count the processes of a task."""
+        task = process.start.task
+        self.begun[task.id] = self.begun.get(task.id, 0) + 1
+        if self._jobs[task.job].at_most_once and self.begun[task.id] > 1:
+            self.violations.report("S5", f"{task.id} begins again on {host.id}")
+
+    def safe(self, host: SimHost, entries: Sequence[Entry]) -> None:
+        """Note terms and successes that are on disk."""
+        for entry in entries:
+            if isinstance(entry, Led):
+                self.takeovers += bool(entry.entries)
+                leader = self._leaders.setdefault((entry.job, entry.term), host.id)
+                if leader != host.id:
+                    what = f"{leader} and {host.id} lead {entry.job} in {entry.term}"
+                    self.violations.report("S1", what)
+            elif isinstance(entry, Ceded):
+                self._forget(host.id, entry.job)
+            elif isinstance(entry, KeptOver):
+                self._over[entry.job] = None
+            elif isinstance(entry, Adopted):
+                self._known.update(dict.fromkeys(name for _, name in entry.names))
+            elif (
+                isinstance(entry, Finished) and entry.state == "done" and entry.attempt
+            ):
+                self._succeeded[host.id, entry.attempt] = entry.task
+
+    def _forget(self, node: NodeId, job: JobId) -> None:
+        """Forget what a node has accepted of a job that it let go."""
+        tasks = {task.id for task in self._jobs[job].tasks()}
+        kept = {
+            key: task
+            for key, task in self._succeeded.items()
+            if key[0] != node or task not in tasks
+        }
+        self._succeeded = kept
+
+    def _on_assignment(self, host: SimHost, _: NodeId, message: object) -> None:
+        assert isinstance(message, Assignment)
+        job, task, term = message.task.job, message.task.id, message.term
+        if message.attempt in self._known:
+            return  # It is said again, or an earlier scheduler has started it.
+        self._known[message.attempt] = None
+        latest = self._latest.get(job, 0)
+        if term < latest:
+            what = f"{host.id} starts {task} in term {term}, after one in term {latest}"
+            self.violations.report("S2", what)
+        self._latest[job] = max(term, latest)
+        if (told := self._told.get(task)) is not None:
+            what = f"{task} starts again, though {told} was acknowledged"
+            self.violations.report("S3", what)
+
+    def _on_acknowledgement(self, host: SimHost, _: NodeId, message: object) -> None:
+        assert isinstance(message, Acknowledgement)
+        for attempt in message.attempts:
+            task = self._succeeded.get((host.id, attempt))
+            if task is None:
+                continue
+            told = self._told.setdefault(task, attempt)
+            if told != attempt:
+                what = f"{host.id} acknowledges {attempt} of {task}, after {told}"
+                self.violations.report("S4", what)
+
+    def settle(self, hosts: Sequence[SimHost]) -> None:
+        """Check how the world ended."""
+        for job in self.acknowledged:
+            ends: list[str] = []
+            for host in hosts:
+                machine = host.machine
+                if not isinstance(machine, Peer) or machine.scheduler is None:
+                    continue
+                scheduler = machine.scheduler
+                if (record := scheduler.book.jobs.get(job)) is not None:
+                    ends.append(f"{record.state} at {host.id}")
+                if job in scheduler.succession.others.logs:
+                    self.violations.report("S7", f"{host.id} still keeps {job}")
+            if job in self._over and not ends:
+                continue  # It ended, and its scheduler was lost after that.
+            if len(ends) != 1:
+                self.violations.report("S7", f"{job} is {ends or 'nowhere'}")
+            elif not ends[0].startswith(("done", *self._other_ends(job))):
+                self.violations.report("S6", f"{job} is {ends[0]}")
+
+    def _other_ends(self, job: JobId) -> tuple[str, ...]:
+        """Return how a job may end that is not tried again when a worker is lost."""
+        return ("unknown", "failed") if self._jobs[job].at_most_once else ()

@@ -1,0 +1,1 @@
+"""No file of images is read here."""

@@ -1,0 +1,59 @@
+"""Jobs outlive their scheduler in simulated shoals, and planted bugs are found."""
+
+import pytest
+from tests.sim.planted_succession import FOUND_BY, KEPT_BUGS
+
+from shoal.sim.faults.schedule import Crash
+from shoal.sim.succession.trial import FIRST, KeptTrial
+
+SEEDS = 40
+
+
+def test_kept_jobs_keep_their_promises_and_many_are_taken_up() -> None:
+    takeovers = 0
+
+    for seed in range(SEEDS):
+        trial = KeptTrial(seed)
+        assert trial.run() == (), f"seed {seed}\n{trial.traceback}"
+        assert trial.promises.refused == []
+        takeovers += trial.promises.takeovers
+
+    assert takeovers > SEEDS // 4
+
+
+@pytest.mark.soak
+def test_kept_jobs_keep_their_promises_for_long() -> None:
+    for seed in range(SEEDS, 2_000):
+        trial = KeptTrial(seed)
+        assert trial.run() == (), f"seed {seed}\n{trial.traceback}"
+
+
+def test_what_runs_goes_on_when_only_its_scheduler_dies() -> None:
+    seen = 0
+    for seed in range(SEEDS):
+        trial = KeptTrial(seed)
+        [*faults] = trial.script.faults
+        is_worker = trial.script.nodes[0].capacity is not None
+        only_dies = len(faults) == 1 and faults[0][2] == Crash((FIRST,))
+        if not only_dies or faults[0][1] is not None or is_worker:
+            continue
+
+        assert trial.run() == ()
+
+        seen += trial.promises.takeovers > 0
+        assert set(trial.promises.begun.values()) == {1}, f"seed {seed}"
+    assert seen > 0
+
+
+@pytest.mark.parametrize("bug", KEPT_BUGS, ids=lambda bug: bug[0])
+def test_a_planted_bug_is_found_by_a_seed_that_is_clean_without_it(
+    bug: tuple[str, type, str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, where, what, instead = bug
+    seed = FOUND_BY[name]
+    assert KeptTrial(seed).run() == ()
+
+    monkeypatch.setattr(where, what, instead)
+
+    [found] = KeptTrial(seed).run()[:1]
+    assert found.id != "RAISED"
