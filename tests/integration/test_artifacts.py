@@ -114,6 +114,7 @@ def test_a_job_goes_where_its_code_is_also_after_a_restart(tmp_path: Path) -> No
         # It fits only on both: a scheduler that knows enough workers asks no others.
         both = "command: 'true'\nnodes: 2\nresources: {cpu: 1.5}"
         await submit(boss, "wake", both)
+        assert await end(boss, "wake") == "done"  # Before, its leases may yet come.
         await until(lambda: sum(bool(seen_at(table, w).warm) for w in workers) == 2)
 
         for name, spec in specs.items():
