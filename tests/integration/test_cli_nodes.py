@@ -1,8 +1,10 @@
 """Nodes by the command line: their starts, ends and accidents."""
 
 import json
+import os
 import signal
 import socket
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from tests.integration.cli_home import CliHome, homes
 
 from shoal.api.client.client import Client
 from shoal.api.shoal_pb2 import SubmitRequest
+from shoal.cli.nodes import background
 from shoal.errors import NotAllowedError, ShoalError
 
 pytestmark = pytest.mark.integration
@@ -123,6 +126,19 @@ def test_up_twice_says_who_runs_already(lasting: CliHome) -> None:
     assert second.code == 1
     assert f"the node {lasting.info['petname']} is running already" in second.err
     assert lasting("up", "--background").code == 0
+
+
+def test_a_start_that_comes_after_another_tells_of_the_node_that_is_there(
+    lasting: CliHome,
+) -> None:
+    reading, writing = os.pipe()
+    second = [*background.UP, "--ready-fd", str(writing)]
+
+    subprocess.run(second, env=lasting.env, pass_fds=(writing,), check=False)
+    os.close(writing)
+
+    with os.fdopen(reading, "rb") as pipe:
+        assert json.load(pipe)["in_use"] == "yes"  # So that commands use that node.
 
 
 def test_a_second_start_tells_of_the_node_and_which_flags_did_not_reach_it(

@@ -25,7 +25,7 @@ from shoal.cli.options import (
     suggest,
     talk,
 )
-from shoal.errors import ShoalError, UsageError
+from shoal.errors import ShoalError, StoreError, UsageError
 from shoal.model.kinds import Strangers, TaskNetwork, allowed
 from shoal.runtime.home import Home
 
@@ -262,15 +262,16 @@ def up(detach: bool, ready_fd: int | None, **given: Any) -> None:  # noqa: ANN40
     if given.pop("no_web"):
         given["web"] = "off"
     _spell_out(given)
-    if (found := node_file.running(home)) is not None:
-        if not detach:
-            raise _second(home, found)
+    found = node_file.running(home)
+    if detach and found is not None:
         _say_running(found, "is running already", as_json=as_json, quiet=quiet)
         return
     if detach:
         _start_detached(home, given, as_json=as_json, quiet=quiet)
         return
     try:
+        if found is not None:
+            raise _second(home, found)
         options, port = _options(given), given["port"]
 
         def ready(info: NodeInfo, port_was_taken: bool) -> None:
@@ -381,9 +382,10 @@ def _lan(wanted: bool | None) -> Literal["off", "ask", "join"]:
     return "join" if wanted else "off"
 
 
-def _second(home: Home, found: NodeFile) -> ShoalError:
-    return ShoalError(
+def _second(home: Home, found: NodeFile) -> StoreError:
+    return StoreError(
         f"the node {found.petname} is running already",
+        kind="in-use",
         because=f"process {found.pid} uses the home {home.path}",
         hint="stop it with `shoal down`, or use another SHOAL_HOME for another node",
     )
