@@ -1,6 +1,6 @@
-"""Content-addressed blobs: naming, storing, packing and fetching them.
+"""Content-addressed blobs: trees of files are packed, stored and unpacked.
 
-`hashing`, `trees` and `transfer` only decide: they do no input or output and have no
-clock. `store`, `packing`, `unpacking` and `beneath` touch disks, and block: call
-them in a thread. `docs/data.md` has the whole picture.
+`trees` and `partials` only decide: they do no input or output and have no clock. The
+other modules touch disks and block: call them in a thread. Names of blobs are in
+`shoal.protocol.blob_hashing`. `docs/data.md` has the whole picture.
 """

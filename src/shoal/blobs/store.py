@@ -25,6 +25,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
+from shoal.blobs import file_systems
 from shoal.blobs.partials import Partials
 from shoal.errors import ShoalError
 from shoal.model.ids import BlobId
@@ -32,6 +33,7 @@ from shoal.protocol.blob_hashing import (
     HASH_BYTES,
     Hasher,
     counts,
+    name_of_bytes,
     name_of_leaves,
     node_of,
     piece_hash,
@@ -55,6 +57,9 @@ PROVED_BYTES_MAX: Final = 16 << 20
 GROW_BYTES: Final = 1 << 20
 """What a draft gets at a time that is larger than it was said to be."""
 
+SYNCED_SINGLY_MAX: Final = 64
+"""More blobs than these are synced by one call for the whole file system."""
+
 LEAVES: Final = ".leaves"
 NEW: Final = "new"
 
@@ -77,6 +82,8 @@ class BlobStore:
         self._proved: OrderedDict[BlobId, bytes] = OrderedDict()  # leaves, in memory
         self._proved_bytes = 0  # at most PROVED_BYTES_MAX, unless one is larger
         self._partials = Partials()
+        self._synced: set[BlobId] = set()  # on disk for sure, since this life began
+        self._removals = 0
 
     # What is here.
 
@@ -199,6 +206,8 @@ class BlobStore:
         """
         with self._lock:
             most = self.bytes_max - size
+            if self.used_bytes <= most:
+                return
             for name in self._partials.left(math.inf):
                 if self.used_bytes <= most:
                     return
@@ -323,6 +332,9 @@ class BlobStore:
 
     def put(self, data: bytes) -> BlobId:
         """Keep bytes; return their name."""
+        if self.has(name := name_of_bytes(data)):
+            self._touch(name)
+            return name
         draft = Draft(self, len(data))
         try:
             draft.write(data)
@@ -443,7 +455,25 @@ class BlobStore:
     # The end of both.
 
     def sync(self, blobs: Iterable[BlobId]) -> None:
-        """Return when blobs are on disk: a promise of that is about to be made."""
+        """Return when blobs are on disk: a promise of that is about to be made.
+
+        Each is synced once in a life. Many are synced by one call for the whole file
+        system: one call for each file makes a folder of 10,000 wait for seconds.
+        """
+        with self._lock:
+            due = [blob for blob in dict.fromkeys(blobs) if blob not in self._synced]
+            removals = self._removals
+        if len(due) > SYNCED_SINGLY_MAX and file_systems.can_sync:
+            for blob in due:
+                os.stat(self._path(blob))  # noqa: PTH116 - Raises if it is gone.
+            file_systems.sync(self._root)
+        else:
+            self._sync_singly(due)
+        with self._lock:
+            if removals == self._removals:  # Or one of them was removed and is back.
+                self._synced.update(due)
+
+    def _sync_singly(self, blobs: list[BlobId]) -> None:
         folders: dict[Path, None] = {}
         for blob in blobs:
             path = self._path(blob)
@@ -462,6 +492,8 @@ class BlobStore:
 
     def _drop(self, blob: BlobId) -> None:
         self._bytes -= self._sizes.pop(blob)
+        self._synced.discard(blob)
+        self._removals += 1
         self._proved_bytes -= len(self._proved.pop(blob, b""))
         self._path(blob).unlink(missing_ok=True)
         self._path(blob, LEAVES).unlink(missing_ok=True)

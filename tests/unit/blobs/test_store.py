@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.blobs.store import BlobStore
+from shoal.blobs import file_systems
+from shoal.blobs.store import SYNCED_SINGLY_MAX, BlobStore
 from shoal.errors import ShoalError
 from shoal.model.ids import BlobId
 from shoal.protocol import blob_hashing as hashing
@@ -152,3 +153,53 @@ def test_what_is_synced_is_what_was_put(tmp_path: Path) -> None:
 
     with pytest.raises(FileNotFoundError):
         store.sync([hashing.name_of_bytes(b"never put")])
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of all files and folders that are synced, in order."""
+    names: list[str] = []
+    sync_one, sync_all = os.fsync, file_systems.sync
+
+    def one(descriptor: int) -> None:
+        names.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        sync_one(descriptor)
+
+    def everything(folder: Path) -> None:
+        names.append("everything")
+        sync_all(folder)
+
+    monkeypatch.setattr(os, "fsync", one)
+    monkeypatch.setattr(file_systems, "sync", everything)
+    return names
+
+
+def test_a_blob_is_synced_once_until_it_is_removed(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    store = opened(tmp_path)
+    blob = store.put(b"code")
+
+    store.sync([blob, blob])
+    store.sync([blob])
+    assert synced == [blob, blob[:2]]
+
+    store.drop(blob)
+    store.put(b"code")
+    store.sync([blob])
+    assert synced == [blob, blob[:2]] * 2
+
+
+def test_many_blobs_are_synced_by_one_call(tmp_path: Path, synced: list[str]) -> None:
+    store = opened(tmp_path)
+    blobs = [store.put(b"%d" % number) for number in range(SYNCED_SINGLY_MAX + 1)]
+    gone = [hashing.name_of_bytes(b"never put")]
+
+    store.sync(blobs)
+    store.sync(blobs)
+    assert synced == ["everything"]
+
+    with pytest.raises(FileNotFoundError):
+        store.sync(blobs + gone)
+    with pytest.raises(FileNotFoundError):
+        opened(tmp_path).sync(blobs + gone)
